@@ -1,4 +1,4 @@
-// Layers with a state along the sequence: state-space models, delta nets, linear attention, short convolutions.
+// Layers with a state along the sequence: state-space models, delta nets, linear attention.
 
 #include <algorithm>
 #include <set>
@@ -340,36 +340,6 @@ void compose_kimi_linear(Composer& c) {
                    mixture = mixtures[at] && layer % frequency == 0;
         c.add_layer(std::string(attends ? "latent_attention" : "kimi_delta_attention") + (mixture ? "+moe" : "+mlp"),
                     joined({{c.norm(2), attends ? latent : linear}, mixture ? sparse : Parts{dense}}));
-    }
-}
-
-/// Short convolutions with attention in between; the width of the MLP follows from intermediate_size unless block_auto_adjust_ff_dim is
-/// off.
-void compose_lfm2(Composer& c) {
-    const LayerPart conv =
-        Composer::part("short_convolution", {{"conv", c.number({"conv_L_cache"})}, {"bias", c.flag({"conv_bias"}, false) ? 1 : 0}});
-    const LayerPart attention = c.attention({{"qk_norm", 1}});
-    std::int64_t width = c.number_or({"block_ff_dim", "intermediate_size"}, 12288);
-    const std::int64_t experts = c.number_or({"num_experts"}, 0);
-    if (experts == 0 && c.flag({"block_auto_adjust_ff_dim"}, true)) {
-        width = 2 * width / 3;
-        width = static_cast<std::int64_t>(c.config().real_or({"block_ffn_dim_multiplier"}, 1, 0, 1e3) * static_cast<double>(width));
-        const std::int64_t unit = std::max<std::int64_t>(1, c.number_or({"block_multiple_of"}, 256));
-        width = (width + unit - 1) / unit * unit;
-    }
-    const LayerPart dense = c.mlp(width);
-    const std::vector<std::string> types = mixers_of_layers(c);
-    std::set<std::int64_t> full;
-    for (const auto layer : c.config().integers("full_attn_idxs", 0, ModelLimits::layers)) full.insert(layer);
-    const bool listed = !full.empty() || c.config().member("full_attn_idxs") != nullptr;
-    const std::int64_t first_sparse = experts > 0 ? c.number_or({"num_dense_layers"}, 2) : c.layers();
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const bool attends = !types.empty() ? !is_recurrent(types[static_cast<std::size_t>(layer)]) : !listed || full.contains(layer);
-        const bool mixture = layer >= first_sparse;
-        const LayerPart feed_forward =
-            mixture ? c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"})) : dense;
-        c.add_layer(std::string(attends ? "attention" : "short_convolution") + (mixture ? "+moe" : "+mlp"),
-                    {c.norm(2), attends ? attention : conv, feed_forward});
     }
 }
 

@@ -111,6 +111,7 @@ void compose_delta_hybrid(Composer& composer);
 void compose_olmo_hybrid(Composer& composer);
 void compose_kimi_linear(Composer& composer);
 void compose_lfm2(Composer& composer);
+void arrange_lfm2(ConfigParts& parts);
 void compose_minimax(Composer& composer);
 void compose_recurrent_gemma(Composer& composer);
 

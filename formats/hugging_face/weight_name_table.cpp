@@ -68,6 +68,26 @@ constexpr WeightNames named_as_delta(std::string_view type, DeltaRows rows) {
             .unused_beginning = "mtp."};
 }
 
+constexpr WeightNames named_as_lfm2(std::string_view type) {
+    return {.type = type,
+            .final_norm = "model.embedding_norm",
+            .input_norm = "operator_norm",
+            .mlp_norm = "ffn_norm",
+            .attention_output = "out_proj",
+            .q_norm = "q_layernorm",
+            .k_norm = "k_layernorm",
+            .mlp = "feed_forward.",
+            .gate = "w1",
+            .up = "w3",
+            .down = "w2",
+            .mixture = "feed_forward.",
+            .router_choice_bias = "expert_bias",
+            .expert_gate = "w1",
+            .expert_up = "w3",
+            .expert_down = "w2",
+            .mixer = "conv."};
+}
+
 constexpr std::array kWeightNames{
     named_as_llama("arcee"),
     WeightNames{.type = "aria_text",
@@ -123,6 +143,8 @@ constexpr std::array kWeightNames{
     WeightNames{.type = "hunyuan_v1_dense", .q_norm = "query_layernorm", .k_norm = "key_layernorm"},
     WeightNames{.type = "hyperclovax", .attention_post_norm = "post_norm1", .mlp_post_norm = "post_norm2"},
     named_as_llama("jais2"),
+    named_as_lfm2("lfm2"),
+    named_as_lfm2("lfm2_moe"),
     named_as_llama("llama"),
     WeightNames{.type = "mamba2",
                 .embedding = "backbone.embeddings",

@@ -307,6 +307,7 @@ private:
         const auto what = rest_behind(rest, "mixer.");
         if (!what) return false;
         if (*what == "conv1d_weight") return is(entry, module + "conv1d.weight", {entry.rows, 1, entry.columns}), true;
+        if (*what == "conv.weight") return is(entry, module + "conv.weight", {entry.rows, 1, entry.columns}), true;  // LFM2
         if (*what == "conv1d_bias") return is(entry, module + "conv1d.bias"), true;
         is(entry, module + std::string(*what));
         return true;

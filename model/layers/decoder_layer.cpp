@@ -1,6 +1,7 @@
 #include "model/layers/decoder_layer.hpp"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 
 #include "model/graphs/layer_graphs.hpp"
 #include "model/layers/context.hpp"
@@ -19,7 +18,7 @@ namespace mgplan::model {
 class DecoderLayer {
 public:
     struct Saved {
-        std::tuple<SelfAttentionSaved, MambaMixerSaved, GatedDeltaNetSaved> mixer;  ///< of the layer's kind of mixer; the others empty
+        SavedOfMixers mixer;  ///< of the layer's kind of mixer; the others empty
         MlpSaved mlp;
         MoeSaved moe;
         PassMemory graph;  ///< in place of what a replayed forward would have kept

@@ -27,7 +27,8 @@ Layer from_part(const HalfRequest& r) {
 constexpr std::array kMixers{
     HalfKind<TokenMixer>{"attention", [](const HalfRequest& r) -> TokenMixer { return from_fields<SelfAttention>(r); }},
     HalfKind<TokenMixer>{"mamba2", [](const HalfRequest& r) -> TokenMixer { return from_part<MambaMixer>(r); }},
-    HalfKind<TokenMixer>{"gated_delta_net", [](const HalfRequest& r) -> TokenMixer { return from_part<GatedDeltaNet>(r); }}};
+    HalfKind<TokenMixer>{"gated_delta_net", [](const HalfRequest& r) -> TokenMixer { return from_part<GatedDeltaNet>(r); }},
+    HalfKind<TokenMixer>{"short_convolution", [](const HalfRequest& r) -> TokenMixer { return from_part<ShortConvolution>(r); }}};
 
 constexpr std::array kFeedForwards{
     HalfKind<FeedForward>{"mlp", [](const HalfRequest& r) -> FeedForward { return from_fields<Mlp>(r); }},

@@ -3,6 +3,7 @@
 // plan/parameters/composed_layer.hpp).
 
 #include <string>
+#include <tuple>
 #include <variant>
 
 #include "model/layers/context.hpp"
@@ -11,11 +12,22 @@
 #include "model/layers/mlp.hpp"
 #include "model/layers/moe.hpp"
 #include "model/layers/self_attention.hpp"
+#include "model/layers/short_convolution.hpp"
 
 namespace mgplan::model {
 
 /// The first half of a layer. Each has a type Saved, and forward and backward as SelfAttention has them.
-using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet>;
+using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution>;
+
+template <class Mixers>
+struct SavedOf;
+template <class... Mixers>
+struct SavedOf<std::variant<Mixers...>> {
+    using Type = std::tuple<typename Mixers::Saved...>;
+};
+/// What the forward of each kind of mixer keeps.
+using SavedOfMixers = SavedOf<TokenMixer>::Type;
+
 /// The second half.
 using FeedForward = std::variant<Mlp, Moe>;
 

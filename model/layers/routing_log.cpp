@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "model/device/device.hpp"
-#include "model/ops/elementwise.hpp"
+#include "model/ops/checks.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
@@ -19,11 +19,17 @@ const RoutingTable& RoutingLog::at(const RoutingPlace& place) const {
 void RoutingLog::watch(const Routing& routing) {
     Device& device = routing.scores.device();
     if (!watches_ || !device.computes()) return;
-    const Tensor wide = device.empty(routing.scores.shape(), Dtype::fp64, MemoryCategory::workspace, "watched scores");
-    copy(routing.scores, wide);
-    std::vector<double> scores(static_cast<std::size_t>(wide.elements()));
-    device.read(wide, scores.data());
-    const std::int64_t experts = wide.shape()[1], top_k = routing.experts.shape()[1];
+    // Read as they are: a tensor of the device's would stand in what is measured and not in what is predicted.
+    std::vector<double> scores(static_cast<std::size_t>(routing.scores.elements()));
+    if (routing.scores.dtype() == Dtype::fp64) {
+        device.read(routing.scores, scores.data());
+    } else {
+        expect_dtype(routing.scores, Dtype::fp32, "watched scores");
+        std::vector<float> narrow(scores.size());
+        device.read(routing.scores, narrow.data());
+        std::copy(narrow.begin(), narrow.end(), scores.begin());
+    }
+    const std::int64_t experts = routing.scores.shape()[1], top_k = routing.experts.shape()[1];
     if (top_k == experts) return;
     for (auto row = scores.begin(); row != scores.end(); row += experts) {
         std::partial_sort(row, row + top_k + 1, row + experts, std::greater<>());

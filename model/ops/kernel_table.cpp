@@ -56,6 +56,8 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"reorder_blocks", table.reorder_blocks != nullptr},
         {"causal_conv", table.causal_conv != nullptr},
         {"causal_conv_backward", table.causal_conv_backward != nullptr},
+        {"short_conv", table.short_conv != nullptr},
+        {"short_conv_backward", table.short_conv_backward != nullptr},
         {"gated_norm", table.gated_norm != nullptr},
         {"gated_norm_backward", table.gated_norm_backward != nullptr},
         {"state_space_scan", table.state_space_scan != nullptr},

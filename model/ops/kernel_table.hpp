@@ -400,6 +400,8 @@ struct KernelTable {
     void (*reorder_blocks)(Device&, const ReorderBlocksArguments&);
     void (*causal_conv)(Device&, const CausalConvArguments&);
     void (*causal_conv_backward)(Device&, const CausalConvBackwardArguments&);
+    void (*short_conv)(Device&, const ShortConvArguments&);
+    void (*short_conv_backward)(Device&, const ShortConvBackwardArguments&);
     void (*gated_norm)(Device&, const GatedNormArguments&);
     void (*gated_norm_backward)(Device&, const GatedNormBackwardArguments&);
     void (*state_space_scan)(Device&, const StateSpaceArguments&);

@@ -23,6 +23,21 @@ struct CausalConvBackwardArguments {
     std::int64_t parts = 1;
 };
 
+/// projected (rows, 3 · width): B, C, x; weight (width, taps).
+struct ShortConvArguments {
+    Input projected, weight;
+    Output y;
+    std::int64_t places, batch, width, taps;
+};
+
+/// column_sums: scratch (parts, width, taps) in the statistics' type.
+struct ShortConvBackwardArguments {
+    Input dy, projected, weight;
+    Output d_projected, weight_gradient, column_sums;
+    std::int64_t places, batch, width, taps;
+    std::int64_t parts = 1;
+};
+
 /// gate: columns [gate_begin, gate_begin + width) of rows of gate_pitch. weight (weight_width), a multiple of which `width` is; absent:
 /// no norm, inverse_deviation absent too. `group` values share a norm.
 struct GatedNormArguments {

@@ -113,6 +113,26 @@ void add_delta_net_obstacles(Words& obstacles, const ModelSpec& /*fields*/, cons
     refuse_context_parallelism(obstacles, "gated delta nets", division);
 }
 
+bool describe_short_convolution(const PartSizes& s, ModelSpec& /*fields*/) {
+    return s["bias"] == 0;
+}
+
+/// modeling_lfm2.py, Lfm2ShortConv: blocks B, C, x of the projection, and the channels of the convolution, each divided over tp.
+void add_short_convolution(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, channels = hidden / division.tp;
+    list.add_norm(fields, "mixer.in_proj.layer_norm_weight", "mixer.in_proj.layer_norm_bias", hidden);
+    list.add_in_blocks("mixer.in_proj.weight", {channels, channels, channels}, {hidden});
+    Parameter& conv = list.add_sharded("mixer.conv.weight", {channels, 1, s["conv"]}, 0);
+    conv.initial = InitialValues::by_taps;
+    conv.initial_bound = 1 / std::sqrt(static_cast<double>(s["conv"]));
+    list.add_sharded("mixer.out_proj.weight", {hidden, channels}, 1);
+}
+
+void add_short_convolution_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& /*sizes*/, const ParallelSizes& division) {
+    require_division(obstacles, "short convolutions", "channels", fields.hidden, division.tp);
+    refuse_context_parallelism(obstacles, "short convolutions", division);
+}
+
 /// False where the part does not say it.
 bool describe_activation(const PartSizes& s, ModelSpec& fields) {
     const std::int64_t stated = s["activation"];
@@ -150,6 +170,7 @@ constexpr std::array kComputedParts{
                  add_attention_obstacles},
     ComputedPart{"mamba2", true, describe_mamba2, add_mamba2, add_mamba2_obstacles},
     ComputedPart{"gated_delta_net", true, describe_delta_net, add_delta_net, add_delta_net_obstacles},
+    ComputedPart{"short_convolution", true, describe_short_convolution, add_short_convolution, add_short_convolution_obstacles},
     ComputedPart{"mlp", false, describe_mlp,
                  [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
                      add_dense_mlp(list, fields, division.tp);

@@ -17,7 +17,7 @@ namespace mgplan {
 struct ComposedLayer {
     /// The model with the fields that the parts state, in place of its compositions: for layers that are described by fields.
     ModelSpec fields;
-    std::optional<LayerPart> mixer;         ///< "attention", "mamba2", "gated_delta_net"
+    std::optional<LayerPart> mixer;         ///< "attention", "mamba2", "gated_delta_net", "short_convolution"
     std::optional<LayerPart> feed_forward;  ///< "mlp", "experts"
 };
 

@@ -132,6 +132,8 @@ const model::KernelTable& recording_kernels() {
         .reorder_blocks = record_reorder_blocks,
         .causal_conv = Recorded<cpu::causal_conv>::call,
         .causal_conv_backward = Recorded<cpu::causal_conv_backward>::call,
+        .short_conv = Recorded<cpu::short_conv>::call,
+        .short_conv_backward = Recorded<cpu::short_conv_backward>::call,
         .gated_norm = Recorded<cpu::gated_norm>::call,
         .gated_norm_backward = Recorded<cpu::gated_norm_backward>::call,
         .state_space_scan = Recorded<cpu::state_space_scan>::call,

@@ -138,6 +138,11 @@ MODELS = {
                                       mamba_num_heads=6, mamba_head_dim=8, n_groups=2, conv_kernel=4, chunk_size=8, expand=2,
                                       n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
                                       moe_shared_expert_intermediate_size=16, routed_scaling_factor=1.5)),
+    "lfm2": ("lfm2", dict(BASE, num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, block_multiple_of=4)),
+    "lfm2-untied": ("lfm2", dict(BASE, num_hidden_layers=2, full_attn_idxs=[0], conv_L_cache=4, block_auto_adjust_ff_dim=False,
+                                 tie_word_embeddings=False)),
+    "lfm2_moe": ("lfm2_moe", dict(BASE, num_hidden_layers=3, layer_types=["conv", "conv", "full_attention"], num_dense_layers=1,
+                                  num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, routed_scaling_factor=1.5)),
     "qwen3_next": ("qwen3_next", dict(DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
                                       shared_expert_intermediate_size=16, norm_topk_prob=True)),
     "qwen3_5_text": ("qwen3_5_text", DELTA),
@@ -146,10 +151,15 @@ MODELS = {
 }
 
 
+def is_choice_bias(name):
+    """Of experts: it moves which ones are chosen and has no gradient."""
+    return "correction" in name or name.endswith("expert_bias")
+
+
 def randomize(model, generator):
     """Weights large enough that every part shows in loss and gradients; rounded to bf16, in which they are stored."""
     with torch.no_grad():
-        tensors = list(model.named_parameters()) + [(name, buffer) for name, buffer in model.named_buffers() if "correction" in name]
+        tensors = list(model.named_parameters()) + [(name, buffer) for name, buffer in model.named_buffers() if is_choice_bias(name)]
         for name, tensor in tensors:
             normal = torch.randn(tensor.shape, generator=generator)
             if name.endswith("A_log"):
@@ -199,7 +209,7 @@ def make(name, out):
     for key, value in of_model.items():
         assert torch.equal(value, value.to(torch.bfloat16).float()), f"{key} is not stored exactly"
         tensors["weight/" + key] = value.to(torch.bfloat16).contiguous()
-        if "correction" not in key:  # a choice has no gradient
+        if not is_choice_bias(key):
             tensors["gradient/" + key] = of_gradients[key].float().contiguous()
     metadata = {"config": json.dumps(written), "loss": repr(loss.item()), "transformers": transformers.__version__,
                 "torch": torch.__version__, "script": "tests/golden/make_transformers_vectors.py"}

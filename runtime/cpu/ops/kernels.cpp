@@ -53,6 +53,8 @@ const model::KernelTable& kernels() {
         .reorder_blocks = reorder_blocks,
         .causal_conv = causal_conv,
         .causal_conv_backward = causal_conv_backward,
+        .short_conv = short_conv,
+        .short_conv_backward = short_conv_backward,
         .gated_norm = gated_norm,
         .gated_norm_backward = gated_norm_backward,
         .state_space_scan = state_space_scan,

@@ -58,6 +58,8 @@ void unpermute_probabilities(model::Device& device, const model::PermuteArgument
 void reorder_blocks(model::Device& device, const model::ReorderBlocksArguments& arguments);
 void causal_conv(model::Device& device, const model::CausalConvArguments& arguments);
 void causal_conv_backward(model::Device& device, const model::CausalConvBackwardArguments& arguments);
+void short_conv(model::Device& device, const model::ShortConvArguments& arguments);
+void short_conv_backward(model::Device& device, const model::ShortConvBackwardArguments& arguments);
 void gated_norm(model::Device& device, const model::GatedNormArguments& arguments);
 void gated_norm_backward(model::Device& device, const model::GatedNormBackwardArguments& arguments);
 void state_space_scan(model::Device& device, const model::StateSpaceArguments& arguments);

@@ -18,6 +18,7 @@
 #include "runtime/cuda/ops/norm.hpp"
 #include "runtime/cuda/ops/rotary.hpp"
 #include "runtime/cuda/ops/router.hpp"
+#include "runtime/cuda/ops/short_conv.hpp"
 #include "runtime/cuda/ops/sinks.hpp"
 #include "runtime/cuda/ops/state_space.hpp"
 
@@ -72,6 +73,8 @@ template <class Launcher>
 constexpr void fill_recurrent(model::KernelTable& table) {
     table.causal_conv = causal_conv<Launcher>;
     table.causal_conv_backward = causal_conv_backward<Launcher>;
+    table.short_conv = short_conv<Launcher>;
+    table.short_conv_backward = short_conv_backward<Launcher>;
     table.gated_norm = gated_norm<Launcher>;
     table.gated_norm_backward = gated_norm_backward<Launcher>;
     table.state_space_scan = state_space_scan<Launcher>;

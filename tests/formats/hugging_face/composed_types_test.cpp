@@ -112,9 +112,43 @@ TEST(ComposedTypes, AreCountedAndNothingElseWhereNoLayerComputesAPart) {
     EXPECT_EQ(message_of([] { refuse_counted_only(ModelSpec{}, "x"); }), "accepted");
 }
 
+TEST(ComposedTypes, ShortConvolutionsFollowTheFieldsOfTheirClass) {
+    // LiquidAI/LFM2-1.2B: two thirds of block_ff_dim, rounded up to 256; attention in the layers that are listed; 1,170,340,608 parameters.
+    const Json published = {{"model_type", "lfm2"},
+                            {"vocab_size", 65536},
+                            {"hidden_size", 2048},
+                            {"block_ff_dim", 12288},
+                            {"num_hidden_layers", 16},
+                            {"num_attention_heads", 32},
+                            {"num_key_value_heads", 8},
+                            {"block_multiple_of", 256},
+                            {"block_auto_adjust_ff_dim", true},
+                            {"conv_L_cache", 3},
+                            {"conv_bias", false},
+                            {"block_ffn_dim_multiplier", 1.0},
+                            {"tie_embedding", true},
+                            {"rope_theta", 1000000.0},
+                            {"norm_eps", 1e-05},
+                            {"full_attn_idxs", {2, 5, 8, 10, 12, 14}}};
+    const ModelSpec model = model_of(published);
+    EXPECT_EQ(total_parameters(model), 1'170'340'608);
+    EXPECT_EQ(model.composition_of_layer, (std::vector<std::uint16_t>{0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0}));
+    EXPECT_FALSE(is_counted_only(model));
+    Json other = published;
+    other["tie_embedding"] = false;
+    EXPECT_EQ(total_parameters(model_of(other)), 1'170'340'608 + 65536 * 2048) << "tie_embedding stands before the class default";
+    other = published;
+    other["intermediate_size"] = 99;
+    other["block_auto_adjust_ff_dim"] = false;
+    EXPECT_EQ(total_parameters(model_of(other)), 1'170'340'608 + 16 * 3 * 2048 * (12288 - 8192)) << "as block_ff_dim says";
+    other["conv_bias"] = true;
+    EXPECT_TRUE(is_counted_only(model_of(other)));
+}
+
 TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
     const Json types = class_counts().at("types");
-    for (const auto* name : {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
+    for (const auto* name :
+         {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2"}) {
         const ModelSpec model = model_of(types.at(name).at("config"));
         EXPECT_FALSE(is_counted_only(model)) << name;
         EXPECT_EQ(message_of([&] { refuse_counted_only(model, "x"); }), "accepted") << name;
@@ -135,7 +169,7 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
         const ModelSpec model = model_of(entry.at("config"));
         if (model.compositions.empty() || is_counted_only(model)) continue;
         EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text",
-                                         "qwen3_5_moe", "qwen3_5_moe_text"));
+                                         "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe"));
     }
     const ModelSpec nemotron = model_of(nemotron_h("M*-E"));
     EXPECT_EQ(nemotron.position, PositionEmbedding::none);

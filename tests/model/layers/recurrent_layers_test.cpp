@@ -29,6 +29,9 @@ LayerPart mamba2(std::int64_t norm) {
 LayerPart delta_net() {
     return {"gated_delta_net", {{"key_heads", 2}, {"key_dim", 3}, {"value_heads", 4}, {"value_dim", 2}, {"conv", 4}}};
 }
+LayerPart short_convolution() {
+    return {"short_convolution", {{"conv", 3}}};
+}
 LayerPart gated_attention() {
     return {"attention", {{"heads", 4}, {"kv_heads", 2}, {"head_dim", 4}, {"output_gate", 1}, {"qk_norm", 1}, {"positions", 2}}};
 }
@@ -74,6 +77,11 @@ TEST(RecurrentLayers, GradientsOfGatedDeltaNetsHold) {
     expect_gradients_hold(layer_of(delta_net()), {RecomputeModule::layernorm});
 }
 
+TEST(RecurrentLayers, GradientsOfShortConvolutionsHold) {
+    expect_gradients_hold(layer_of(short_convolution()));
+    expect_gradients_hold(layer_of(short_convolution()), {RecomputeModule::layernorm});
+}
+
 TEST(RecurrentLayers, GradientsOfAttentionWithAGatedOutputHold) {
     expect_gradients_hold(layer_of(gated_attention()));
     expect_gradients_hold(layer_of(gated_attention()), {RecomputeModule::core_attn, RecomputeModule::layernorm});
@@ -101,6 +109,8 @@ TEST(RecurrentLayers, KeepWhatTheDocumentListsOfThem) {
     EXPECT_EQ(values_kept(layer_of(mamba2(1)), {RecomputeModule::layernorm}), kRows * (1 + 40 + 12 + 12 + 2));
     // Delta net: the projection (6 + 6 + 8 + 8 + 4 + 4 columns), what the convolution gives (20), output, gated output, a statistic a head.
     EXPECT_EQ(values_kept(layer_of(delta_net())), kRows * (kHidden + 1 + 36 + 20 + 8 + 8 + 4));
+    // Short convolution: B, C and x, and the input of the output projection.
+    EXPECT_EQ(values_kept(layer_of(short_convolution())), kRows * (kHidden + 1 + 24 + 8));
     // Attention: q, k, v (16 + 8 + 8), q and k in front of their norms and 6 statistics, log-sum-exp of 4 heads, output; with the gate its
     // logits and the gated output beside them.
     EXPECT_EQ(values_kept(layer_of(gated_attention())), kRows * (kHidden + 1 + 32 + 24 + 6 + 4 + 16 + 16 + 16));

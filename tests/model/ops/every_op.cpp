@@ -19,6 +19,7 @@
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
+#include "model/ops/short_conv.hpp"
 #include "model/ops/sinks.hpp"
 #include "model/ops/state_space.hpp"
 
@@ -38,6 +39,11 @@ void run_recurrent_ops(Maker& maker, Results& results) {
     keep("causal_conv_backward", d_projected);
     keep("causal_conv_backward, weight", d_taps);
     keep("causal_conv_backward, bias", d_bias);
+
+    keep("short_conv", short_conv(projected, maker.random({3, 1, 4}), 2));
+    const Tensor d_short = maker.zeros({3, 1, 4}, kept);
+    keep("short_conv_backward", short_conv_backward(maker.random({14, 3}), projected, maker.random({3, 1, 4}), 2, d_short));
+    keep("short_conv_backward, weight", d_short);
 
     for (const bool gate_first : {true, false}) {
         for (const std::int64_t weights : {6, 3, 0}) {

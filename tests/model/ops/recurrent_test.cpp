@@ -9,6 +9,7 @@
 #include "model/ops/causal_conv.hpp"
 #include "model/ops/delta_rule.hpp"
 #include "model/ops/gated_norm.hpp"
+#include "model/ops/short_conv.hpp"
 #include "model/ops/state_space.hpp"
 #include "tests/model/ops/support.hpp"
 
@@ -174,6 +175,24 @@ TEST_P(RecurrentOps, ConvolutionsSeeTheirOwnPlaceAndThoseBefore) {
     expect_values(causal_conv(x, {2, width}, weight, {}, batch), unbiased, tolerance());
 }
 
+TEST_P(RecurrentOps, ShortConvolutionsAreGatedOnBothSides) {
+    const std::int64_t places = 5, batch = 2, width = 3, taps = 3;
+    const Tensor projected = maker.random({places * batch, 3 * width}), weight = maker.random({width, 1, taps});
+    const auto in = read(projected), w = read(weight);
+    std::vector<double> expected;
+    for (std::int64_t row = 0; row < places * batch; ++row) {
+        for (std::int64_t c = 0; c < width; ++c) {
+            double sum = 0;
+            for (std::int64_t back = 0; back < taps && row - back * batch >= 0; ++back) {
+                const std::int64_t of_row = (row - back * batch) * 3 * width + c;
+                sum += w[at(c * taps + taps - 1 - back)] * in[at(of_row)] * in[at(of_row + 2 * width)];
+            }
+            expected.push_back(in[at(row * 3 * width + width + c)] * sum);
+        }
+    }
+    expect_values(short_conv(projected, weight, batch), expected, tolerance());
+}
+
 TEST_P(RecurrentOps, GatedNormsNormBeforeOrBehindTheGate) {
     const Tensor x = maker.random({3, 6}), gates = maker.random({3, 9}), weight = maker.random({6}), of_group = maker.random({2});
     const auto in = read(x), z = read(gates);
@@ -250,6 +269,17 @@ TEST_F(RecurrentGradients, OfConvolutionsHoldForInputWeightAndBias) {
     }
 }
 
+TEST_F(RecurrentGradients, OfShortConvolutionsHoldForProjectionAndWeight) {
+    for (const std::int64_t taps : {1, 3, 7}) {  // as many as one, fewer and more than a sequence has places
+        const Tensor projected = maker.random({10, 9}), weight = maker.random({3, 1, taps}), dy = maker.random({10, 3});
+        const Tensor d_weight = maker.zeros({3, 1, taps});
+        const Tensor d_projected = short_conv_backward(dy, projected, weight, 2, d_weight);
+        const auto loss = [&] { return weigh(short_conv(projected, weight, 2), dy); };
+        expect_gradient("B, C and x", projected, d_projected, loss);
+        expect_gradient("weight", weight, d_weight, loss);
+    }
+}
+
 TEST_F(RecurrentGradients, OfGatedNormsHoldForInputGateAndWeight) {
     for (const bool gate_first : {true, false}) {
         for (const std::int64_t weights : {6, 3, 0}) {
@@ -279,6 +309,7 @@ TEST_F(RecurrentGradients, ShapesThatDoNotFitAreBugs) {
     const DeltaRuleSizes rule{.places = 3, .batch = 1, .key_heads = 2, .value_heads = 3, .key_dim = 2, .value_dim = 2};
     EXPECT_THROW((void)delta_rule(rule_inputs(maker, rule), rule), std::logic_error) << "a key head serves equally many value heads";
     EXPECT_THROW((void)causal_conv(maker.random({4, 3}), {1, 3}, maker.random({3, 1, 2}), {}, 1), std::logic_error);
+    EXPECT_THROW((void)short_conv(maker.random({4, 8}), maker.random({3, 1, 2}), 1), std::logic_error);
     Tensor statistics;
     EXPECT_THROW((void)gated_norm(maker.random({2, 4}), maker.random({2, 4}), {0, 4}, maker.random({4}), {3, false, 1e-5}, statistics),
                  std::logic_error);

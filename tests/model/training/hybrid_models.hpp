@@ -119,4 +119,35 @@ inline ModelSpec small_bamba() {
     return model;
 }
 
+/// Short convolutions, and attention with QK-norm in one layer, an MLP in every layer (LFM2).
+inline ModelSpec small_lfm2() {
+    LayerPart attention = part_attention(false, 2);
+    attention.sizes["qk_norm"] = 1;
+    const LayerPart conv{"short_convolution", {{"conv", 3}}};
+    ModelSpec model = hybrid("small-lfm2",
+                             {{"short_convolution+mlp", {part_norm(2), conv, part_mlp(48, true)}},
+                              {"attention+mlp", {part_norm(2), attention, part_mlp(48, true)}}},
+                             {0, 0, 1, 0});
+    model.tied_embeddings = true;
+    return model;
+}
+
+/// The same with experts behind a dense layer, chosen by sigmoids with a bias (LFM2 8B-A1B).
+inline ModelSpec small_lfm2_moe() {
+    ModelSpec model = small_lfm2();
+    model.name = model.type = "small-lfm2-moe";
+    for (const std::size_t kind : {std::size_t{0}, std::size_t{1}}) {
+        LayerComposition sparse = model.compositions[kind];
+        sparse.name = kind == 0 ? "short_convolution+moe" : "attention+moe";
+        sparse.parts.back() = part_experts(true);
+        model.compositions.push_back(sparse);
+    }
+    model.compositions.erase(model.compositions.begin() + 1);  // no attention in front of an MLP
+    model.composition_of_layer = {0, 1, 2, 1};
+    model.moe = MoeSpec{.experts = 8, .top_k = 3, .expert_ffn = 24, .expert_bias = true, .score = RouterScore::sigmoid};
+    model.moe->expert_bias_update_rate = 0.03;
+    set_moe_layers(model);
+    return model;
+}
+
 }  // namespace mgplan::model::small

@@ -1,5 +1,6 @@
-// Layers of Mamba-2 and gated delta nets under every layout that they are computed in: losses and gradient norms of a few steps equal
-// those of one rank, bytes and messages those that the same code predicts on shapes; and their parameters are those that are counted.
+// Layers of Mamba-2, gated delta nets and short convolutions under every layout that they are computed in: losses and gradient norms of a
+// few steps equal those of one rank, bytes and messages those that the same code predicts on shapes; and their parameters are those that
+// are counted.
 
 #include <string>
 
@@ -55,7 +56,7 @@ std::vector<Case> mixture_cases() {
 
 std::vector<ModelSpec> models() {
     return {small::small_mamba2(), small::small_nemotron_h(), small::small_nemotron_h_moe(), small::small_qwen3_next(),
-            small::small_bamba()};
+            small::small_bamba(),  small::small_lfm2(),       small::small_lfm2_moe()};
 }
 
 std::vector<Run> runs() {
@@ -138,6 +139,10 @@ TEST(HybridParameters, WhatDoesNotDivideOrIsNotComputedIsNamed) {
     EXPECT_THAT(refusal(small::small_qwen3_next(), {.name = "tp4", .tp = 4, .sequence_parallel = true}),
                 AllOf(HasSubstr("tp = 4 over 2 key heads of gated delta nets"),
                       HasSubstr("a gate of attention's output with tp = 4 above 2 kv heads")));
+    EXPECT_THAT(refusal(small::small_lfm2(), {.name = "cp2", .cp = 2}), HasSubstr("context parallelism over short convolutions (cp = 2)"));
+    ModelSpec biased_conv = small::small_lfm2();
+    biased_conv.compositions.front().parts.at(1).sizes["bias"] = 1;
+    EXPECT_TRUE(is_counted_only(biased_conv)) << "no short convolution here has biases";
     ModelSpec gated = tests::small_llama();
     gated.attention_output_gate = true;
     EXPECT_EQ(refusal(gated, {.name = "tp2", .tp = 2}), "");

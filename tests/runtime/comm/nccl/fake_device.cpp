@@ -85,7 +85,7 @@ struct AtOnce<Member> {
     each(sinks_gradient) each(rotary) each(adam_step) each(route) each(route_backward) each(keep_within_capacity) \
     each(auxiliary_loss) each(auxiliary_loss_backward) each(count_by_expert) each(sort_by_expert) each(permute_rows) \
     each(unpermute_rows) each(permute_probabilities) each(unpermute_probabilities) each(causal_conv) each(causal_conv_backward) \
-    each(gated_norm) each(gated_norm_backward) each(state_space_scan) each(state_space_scan_backward) each(delta_rule) \
+    each(short_conv) each(short_conv_backward) each(gated_norm) each(gated_norm_backward) each(state_space_scan) each(state_space_scan_backward) each(delta_rule) \
     each(delta_rule_backward)
 #define MGPLAN_AT_ONCE(each) \
     each(sums_of_squares) each(has_non_finite) each(grouped_matmul) each(grouped_matmul_accumulate)

@@ -1,0 +1,43 @@
+#pragma once
+// The gated short convolution of LFM2 as the first half of a layer: norm, projection to B, C and x, C · conv(B · x), output projection,
+// residual addition (transformers 5.23.0, models/lfm2/modeling_lfm2.py, Lfm2ShortConv and Lfm2DecoderLayer).
+
+#include "model/layers/context.hpp"
+#include "model/layers/tensor_parallel.hpp"
+#include "model/ops/norm.hpp"
+
+namespace mgplan::model {
+
+/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+struct ShortConvolutionSaved {
+    Tensor x;  ///< the residual stream: input of the norm
+    NormStatistics statistics;
+    Tensor normed;     ///< input of the projection
+    Tensor projected;  ///< B, C and x of the rank's channels, side by side
+    Tensor mixed;      ///< input of the output projection
+};
+
+/// Channels are divided over tp. A sequence lies whole on a rank: no context parallelism.
+class ShortConvolution {
+public:
+    using Saved = ShortConvolutionSaved;
+    /// `part`: of kind "short_convolution"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
+    ShortConvolution(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
+                     std::int64_t layer, EnumSet<RecomputeModule> recompute);
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
+
+private:
+    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
+
+    const ModelSpec& model_;
+    std::int64_t layer_;
+    EnumSet<RecomputeModule> recompute_;
+    Weight norm_weight_, norm_bias_, conv_weight_;
+    ColumnParallelLinear projection_;
+    RowParallelLinear output_;
+};
+
+}  // namespace mgplan::model
