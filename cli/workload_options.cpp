@@ -108,6 +108,59 @@ void refuse_partial_answer(const formats::FlagAccount& flags) {
     problems.throw_if_any();
 }
 
+/** Sequence length and global batch: as asked for, else the command's, else the model's or a default, which `assumed` then names. */
+void resolve_batch(const WorkloadOptions& values, ResolvedWorkload& resolved) {
+    Workload& work = resolved.workload;
+    const auto& layout = resolved.job.layout;
+    work.batch = resolved.job.batch.value_or(BatchSpec{});
+    if (values.sequence) {
+        work.batch.sequence = *values.sequence;
+    } else if (work.batch.sequence == 0) {
+        const std::int64_t longest = work.model.max_positions > 0 ? work.model.max_positions : 4096;
+        work.batch.sequence = work.model.default_sequence.value_or(std::min<std::int64_t>(longest, 4096));
+        resolved.assumed.push_back(fmt::format("sequence of {}", counted(work.batch.sequence, "token")));
+    }
+    if (values.global_batch_tokens) {
+        work.batch.global_batch = sequences_of(*values.global_batch_tokens, work.batch.sequence);
+    } else if (values.global_batch) {
+        work.batch.global_batch = *values.global_batch;
+    } else if (work.batch.global_batch == 0 && layout && work.model.default_global_batch) {
+        work.batch.global_batch = *work.model.default_global_batch;  // of a command without a sequence length
+    } else if (work.batch.global_batch == 0 && layout) {
+        // Megatron-LM arguments.py: one microbatch for each data-parallel rank.
+        const std::int64_t model_ranks = layout->tp * layout->cp * layout->pp;
+        work.batch.global_batch = layout->micro_batch * std::max<std::int64_t>(1, work.world / model_ranks);
+        resolved.assumed.push_back(
+            fmt::format("global batch of {} (a microbatch for each dp rank)", with_thousands(work.batch.global_batch)));
+    } else if (work.batch.global_batch == 0) {
+        work.batch.global_batch = work.model.default_global_batch.value_or(default_batch(work.world, work.batch.sequence));
+        resolved.assumed.push_back(fmt::format("global batch of {} ({})", counted(work.batch.global_batch, "sequence"),
+                                               counted(work.batch.global_batch * work.batch.sequence, "token")));
+    }
+    if (work.model.position == PositionEmbedding::learned && work.model.max_positions > 0 &&
+        work.batch.sequence > work.model.max_positions) {
+        throw ConfigError(fmt::format("--seq = {} is longer than the {} learned positions of {}; use at most that", work.batch.sequence,
+                                      work.model.max_positions, work.model.name));
+    }
+}
+
+/** Throws ConfigError where the cluster's GPUs do not compute in the asked precision. */
+void refuse_precision_of_other_gpus(const WorkloadOptions& values, const Workload& work) {
+    if (work.cluster.peak(work.training.precision) <= 0) {
+        throw ConfigError(
+            fmt::format("--precision: {} has no peak rate for {}; use another precision or a cluster file that names its rate",
+                        work.cluster.name, to_string(work.training.precision)));
+    }
+    // TransformerEngine, pytorch/fp8.py: check_mxfp8_support() wants compute capability 10.0.
+    constexpr int kFirstWithMxfp8 = 100;
+    if (values.precision && work.training.precision == Precision::fp8 && work.training.megatron.fp8_recipe == Fp8Recipe::mxfp8 &&
+        work.cluster.compute_capability < kFirstWithMxfp8)
+        throw ConfigError(
+            fmt::format("--precision = mxfp8 needs Blackwell's tensor cores, and {} has GPUs of compute capability {}.{}; use "
+                        "fp8-current, fp8-delayed or fp8-blockwise, or a cluster such as dgx-b200",
+                        work.cluster.name, work.cluster.compute_capability / 10, work.cluster.compute_capability % 10));
+}
+
 }  // namespace
 
 std::vector<std::string> recompute_module_names() {
@@ -280,36 +333,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     work.world = *world;
     for (const auto& assumption : job.assumptions) resolved.assumed.push_back(assumption);
 
-    work.batch = job.batch.value_or(BatchSpec{});
-    if (values.sequence) {
-        work.batch.sequence = *values.sequence;
-    } else if (work.batch.sequence == 0) {
-        const std::int64_t longest = work.model.max_positions > 0 ? work.model.max_positions : 4096;
-        work.batch.sequence = work.model.default_sequence.value_or(std::min<std::int64_t>(longest, 4096));
-        resolved.assumed.push_back(fmt::format("sequence of {}", counted(work.batch.sequence, "token")));
-    }
-    if (values.global_batch_tokens) {
-        work.batch.global_batch = sequences_of(*values.global_batch_tokens, work.batch.sequence);
-    } else if (values.global_batch) {
-        work.batch.global_batch = *values.global_batch;
-    } else if (work.batch.global_batch == 0 && job.layout && work.model.default_global_batch) {
-        work.batch.global_batch = *work.model.default_global_batch;  // of a command without a sequence length
-    } else if (work.batch.global_batch == 0 && job.layout) {
-        // Megatron-LM arguments.py: one microbatch for each data-parallel rank.
-        const std::int64_t model_ranks = job.layout->tp * job.layout->cp * job.layout->pp;
-        work.batch.global_batch = job.layout->micro_batch * std::max<std::int64_t>(1, work.world / model_ranks);
-        resolved.assumed.push_back(
-            fmt::format("global batch of {} (a microbatch for each dp rank)", with_thousands(work.batch.global_batch)));
-    } else if (work.batch.global_batch == 0) {
-        work.batch.global_batch = work.model.default_global_batch.value_or(default_batch(work.world, work.batch.sequence));
-        resolved.assumed.push_back(fmt::format("global batch of {} ({})", counted(work.batch.global_batch, "sequence"),
-                                               counted(work.batch.global_batch * work.batch.sequence, "token")));
-    }
-    if (work.model.position == PositionEmbedding::learned && work.model.max_positions > 0 &&
-        work.batch.sequence > work.model.max_positions) {
-        throw ConfigError(fmt::format("--seq = {} is longer than the {} learned positions of {}; use at most that", work.batch.sequence,
-                                      work.model.max_positions, work.model.name));
-    }
+    resolve_batch(values, resolved);
     if (!job.training) {
         if (!values.precision) resolved.assumed.push_back(fmt::format("bf16 with {} gradients", to_string(work.training.grad_dtype)));
         if (!values.no_distributed_optimizer && !values.sharding) resolved.assumed.push_back("distributed optimizer");
@@ -327,19 +351,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (const auto assumption = simulator::assumed_efficiencies(work.cluster))
         resolved.assumed.insert(resolved.assumed.begin(), *assumption);  // seen first
     if (const auto assumption = simulator::assumed_module_bytes(work.cluster)) resolved.assumed.push_back(*assumption);
-    if (work.cluster.peak(work.training.precision) <= 0) {
-        throw ConfigError(
-            fmt::format("--precision: {} has no peak rate for {}; use another precision or a cluster file that names its rate",
-                        work.cluster.name, to_string(work.training.precision)));
-    }
-    // TransformerEngine, pytorch/fp8.py: check_mxfp8_support() wants compute capability 10.0.
-    constexpr int kFirstWithMxfp8 = 100;
-    if (values.precision && work.training.precision == Precision::fp8 && work.training.megatron.fp8_recipe == Fp8Recipe::mxfp8 &&
-        work.cluster.compute_capability < kFirstWithMxfp8)
-        throw ConfigError(
-            fmt::format("--precision = mxfp8 needs Blackwell's tensor cores, and {} has GPUs of compute capability {}.{}; use "
-                        "fp8-current, fp8-delayed or fp8-blockwise, or a cluster such as dgx-b200",
-                        work.cluster.name, work.cluster.compute_capability / 10, work.cluster.compute_capability % 10));
+    refuse_precision_of_other_gpus(values, work);
     work.memory_limit = values.max_memory.value_or(work.cluster.memory_bytes);
     if (values.routing_skew)
         work.routing = load_routing_skew(options, *values.routing_skew, work.model);

@@ -7,16 +7,16 @@
 namespace mgplan::model {
 namespace {
 
-struct Sizes {
+struct ShortConvSizes {
     std::int64_t rows, width, taps;
 };
 
-Sizes sizes_of(const Tensor& projected, const Tensor& weight, std::int64_t batch) {
+ShortConvSizes sizes_of(const Tensor& projected, const Tensor& weight, std::int64_t batch) {
     expect_float(projected, "projection of short_conv");
     MGPLAN_ASSERT(projected.shape().rank() == 2 && batch > 0 && projected.shape()[0] % batch == 0,
                   "the projection of short_conv has rows of each place and sequence");
     MGPLAN_ASSERT(weight.shape().rank() == 3 && weight.shape()[2] > 0, "weight of short_conv has taps");
-    const Sizes sizes{projected.shape()[0], weight.shape()[0], weight.shape()[2]};
+    const ShortConvSizes sizes{projected.shape()[0], weight.shape()[0], weight.shape()[2]};
     expect_shape(projected, {sizes.rows, 3 * sizes.width}, "projection of short_conv");
     expect_shape(weight, {sizes.width, 1, sizes.taps}, "weight of short_conv");
     expect_dtype(weight, projected.dtype(), "weight of short_conv");
