@@ -48,6 +48,8 @@ def plan(
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
+    sharding: str | None = ...,
+    optimizer: Literal["adam", "sgd", "lion", "muon", "ademamix"] | None = ...,
     overlap: _Words | None = ...,
     no_overlap: _Words | None = ...,
     attention: Literal["flash", "unfused"] | None = ...,
@@ -113,6 +115,9 @@ def plan(
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
     grad_dtype: of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
+    sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
+        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it optimizer.
+    optimizer: whose state is kept, and whose step is taken, engine megatron; without it adam (AdamW).
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -182,6 +187,8 @@ def simulate(
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
+    sharding: str | None = ...,
+    optimizer: Literal["adam", "sgd", "lion", "muon", "ademamix"] | None = ...,
     overlap: _Words | None = ...,
     no_overlap: _Words | None = ...,
     attention: Literal["flash", "unfused"] | None = ...,
@@ -242,6 +249,9 @@ def simulate(
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
     grad_dtype: of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
+    sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
+        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it optimizer.
+    optimizer: whose state is kept, and whose step is taken, engine megatron; without it adam (AdamW).
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -304,6 +314,8 @@ def check(
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
+    sharding: str | None = ...,
+    optimizer: Literal["adam", "sgd", "lion", "muon", "ademamix"] | None = ...,
     overlap: _Words | None = ...,
     no_overlap: _Words | None = ...,
     attention: Literal["flash", "unfused"] | None = ...,
@@ -340,6 +352,9 @@ def check(
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
     grad_dtype: of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
+    sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
+        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it optimizer.
+    optimizer: whose state is kept, and whose step is taken, engine megatron; without it adam (AdamW).
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
