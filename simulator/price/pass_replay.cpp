@@ -107,8 +107,4 @@ PassSeconds replay(const PieceSteps& steps, const StepPrice& price, const StepPr
     return pass;
 }
 
-PassSeconds replay(const PieceSteps& steps, const StepPrice& price, double overlap_cost) {
-    return replay(steps, price, [overlap_cost](const PieceStep&) { return overlap_cost; });
-}
-
 }  // namespace mgplan::simulator

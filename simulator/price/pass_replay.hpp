@@ -24,7 +24,5 @@ using StepPrice = std::function<double(const PieceStep&)>;
 /// their speed, t in [0, 1] being the largest of their overlap costs: `overlap_cost` of a start. A wait for a `share` of a collective ends
 /// when so much of its time has passed.
 [[nodiscard]] PassSeconds replay(const PieceSteps& steps, const StepPrice& price, const StepPrice& overlap_cost);
-/// The same where all collectives take as much from the ops beside them.
-[[nodiscard]] PassSeconds replay(const PieceSteps& steps, const StepPrice& price, double overlap_cost);
 
 }  // namespace mgplan::simulator

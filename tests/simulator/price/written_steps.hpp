@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "simulator/piece/piece_step.hpp"
+#include "simulator/price/pass_replay.hpp"
 
 namespace mgplan::simulator {
 
@@ -57,6 +58,11 @@ inline PieceSteps random_steps(std::mt19937& random) {
         }
     }
     return steps;
+}
+
+/// replay() where all collectives take as much from the ops beside them.
+inline PassSeconds replay(const PieceSteps& steps, const StepPrice& price, double overlap_cost) {
+    return replay(steps, price, [overlap_cost](const PieceStep&) { return overlap_cost; });
 }
 
 }  // namespace mgplan::simulator
