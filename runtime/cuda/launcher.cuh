@@ -23,32 +23,44 @@ public:
 
     template <class Value, class Join, class Term>
     __device__ Value reduce(std::int64_t count, Value start, Join join, Term term) const {
-        __shared__ Value values[kMostLanes];
-        const unsigned lane = threadIdx.x;
         Value value = start;
-        for (std::int64_t i = lane; i < count; i += blockDim.x) value = join(value, term(i));
-        __syncthreads();  // everybody has read the result of the reduction before
-        values[lane] = value;
-        __syncthreads();
-        unsigned half = blockDim.x / 2;
-        if constexpr (std::is_arithmetic_v<Value>) {
-            for (; half >= 32; half /= 2) {
-                if (lane < half) values[lane] = join(values[lane], values[lane + half]);
-                __syncthreads();
-            }
-            if (lane < 32) {
-                value = values[lane];
-                for (unsigned step = 16; step > 0; step /= 2) value = join(value, __shfl_down_sync(0xffffffffU, value, step));
-                if (lane == 0) values[0] = value;
-            }
-            __syncthreads();
-        } else {
-            for (; half > 0; half /= 2) {
-                if (lane < half) values[lane] = join(values[lane], values[lane + half]);
-                __syncthreads();
-            }
+        for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) value = join(value, term(i));
+        return join_lanes(value, join);
+    }
+
+    /// Two packs of each lane are under way at once.
+    template <int N, class Load, class Work>
+    __device__ void each_pack(std::int64_t count, Load load, Work work) const {
+        const std::int64_t packs = count / N, step = blockDim.x;
+        std::int64_t pack = threadIdx.x;
+        for (; pack + step < packs; pack += 2 * step) {
+            const auto one = load(Width<N>{}, pack * N);
+            const auto other = load(Width<N>{}, (pack + step) * N);
+            work(Width<N>{}, pack * N, one);
+            work(Width<N>{}, (pack + step) * N, other);
         }
-        return values[0];
+        if (pack < packs) work(Width<N>{}, pack * N, load(Width<N>{}, pack * N));
+        const std::int64_t left = packs * N + threadIdx.x;
+        if (left < count) work(Width<1>{}, left, load(Width<1>{}, left));
+    }
+    template <int N, class Value, class Join, class Load, class Term>
+    __device__ Value reduce_packs(std::int64_t count, Value start, Join join, Load load, Term term) const {
+        const std::int64_t packs = count / N, step = blockDim.x;
+        Value value = start;
+        std::int64_t pack = threadIdx.x;
+        for (; pack + step < packs; pack += 2 * step) {
+            const auto one = load(Width<N>{}, pack * N);
+            const auto other = load(Width<N>{}, (pack + step) * N);
+            for (int k = 0; k < N; ++k) value = join(value, term(one, k));
+            for (int k = 0; k < N; ++k) value = join(value, term(other, k));
+        }
+        if (pack < packs) {
+            const auto one = load(Width<N>{}, pack * N);
+            for (int k = 0; k < N; ++k) value = join(value, term(one, k));
+        }
+        const std::int64_t left = packs * N + threadIdx.x;
+        if (left < count) value = join(value, term(load(Width<1>{}, left), 0));
+        return join_lanes(value, join);
     }
 
     template <class Wanted, class Work>
@@ -77,6 +89,36 @@ public:
         if (threadIdx.x == 0) work();
     }
     __device__ void barrier() const { __syncthreads(); }
+
+private:
+    /// Joins one value of each lane, in halves; every lane gets the result.
+    template <class Value, class Join>
+    __device__ Value join_lanes(Value value, Join join) const {
+        __shared__ Value values[kMostLanes];
+        const unsigned lane = threadIdx.x;
+        __syncthreads();  // everybody has read the result of the reduction before
+        values[lane] = value;
+        __syncthreads();
+        unsigned half = blockDim.x / 2;
+        if constexpr (std::is_arithmetic_v<Value>) {
+            for (; half >= 32; half /= 2) {
+                if (lane < half) values[lane] = join(values[lane], values[lane + half]);
+                __syncthreads();
+            }
+            if (lane < 32) {
+                value = values[lane];
+                for (unsigned step = 16; step > 0; step /= 2) value = join(value, __shfl_down_sync(0xffffffffU, value, step));
+                if (lane == 0) values[0] = value;
+            }
+            __syncthreads();
+        } else {
+            for (; half > 0; half /= 2) {
+                if (lane < half) values[lane] = join(values[lane], values[lane + half]);
+                __syncthreads();
+            }
+        }
+        return values[0];
+    }
 };
 
 template <class Body>

@@ -2,11 +2,11 @@
 // See model/ops/cross_entropy.hpp.
 
 #include "runtime/cuda/ops/add_sum.hpp"
-#include "runtime/cuda/ops/launch.hpp"
+#include "runtime/cuda/ops/packs.hpp"
 
 namespace mgplan::runtime::cuda {
 
-template <class Element>
+template <class Element, int N>
 struct RowMaximum {
     using Sum = Compute<Element>;
     const Element* logits;
@@ -15,12 +15,14 @@ struct RowMaximum {
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
-        const Sum most = team.reduce(valid, -infinity<Sum>(), Larger{}, [&](std::int64_t i) { return Sum(logits[row * columns + i]); });
+        const auto load = [&](auto size, std::int64_t i) { return load_pack<decltype(size)::value>(logits + row * columns + i); };
+        const Sum most =
+            team.template reduce_packs<N>(valid, -infinity<Sum>(), Larger{}, load, [](const auto& pack, int k) { return Sum(pack[k]); });
         team.once([&] { maximum[row] = most; });
     }
 };
 
-template <class Element>
+template <class Element, int N>
 struct SoftmaxSumsOfRow {
     using Sum = Compute<Element>;
     const Element* logits;
@@ -33,7 +35,9 @@ struct SoftmaxSumsOfRow {
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
         const Element* const in = logits + row * columns;
         const Sum most = maximum[row];
-        const Sum sum = team.reduce(valid, Sum{0}, Add{}, [&](std::int64_t i) { return exponential(Sum(in[i]) - most); });
+        const auto load = [&](auto size, std::int64_t i) { return load_pack<decltype(size)::value>(in + i); };
+        const Sum sum = team.template reduce_packs<N>(valid, Sum{0}, Add{}, load,
+                                                      [&](const auto& pack, int k) { return exponential(Sum(pack[k]) - most); });
         team.once([&] {
             const std::int64_t column = targets[row] - first;
             exponentials[row] = sum;
@@ -53,7 +57,7 @@ struct TokenLoss {
     }
 };
 
-template <class Element>
+template <class Element, int N>
 struct CrossEntropyGradient {
     using Sum = Compute<Element>;
     Element* logits;
@@ -67,23 +71,37 @@ struct CrossEntropyGradient {
         Element* const out = logits + row * columns;
         const Sum most = maximum[row], factor = d_loss / exponentials[row];
         const std::int64_t target = targets[row] - first;
-        team.each(columns, [&](std::int64_t i) {
-            if (i >= valid || targets[row] < 0) {
-                out[i] = Element(0.0F);
-                return;
+        const bool counts = targets[row] >= 0;
+        const auto load = [&](auto size, std::int64_t i) { return load_pack<decltype(size)::value>(out + i); };
+        team.template each_pack<N>(columns, load, [&](auto size, std::int64_t begin, const auto& pack) {
+            constexpr int kSize = decltype(size)::value;
+            Pack<Element, kSize> result;
+            for (int k = 0; k < kSize; ++k) {
+                const std::int64_t i = begin + k;
+                const Sum logit = Sum(pack[k]), probability = exponential(logit - most) * factor;
+                const Sum level = cap > 0 ? logit / cap : Sum{0};
+                const Sum gradient = (i == target ? probability - d_loss : probability) * (1 - level * level);
+                result[k] = Element(counts && i < valid ? gradient : Sum{0});
             }
-            const Sum probability = exponential(Sum(out[i]) - most) * factor, level = cap > 0 ? Sum(out[i]) / cap : Sum{0};
-            out[i] = Element((i == target ? probability - d_loss : probability) * (1 - level * level));
+            store_pack<kSize>(out + begin, result);
         });
     }
 };
 
+/// What decides whether rows of logits go by packs.
+template <class Element>
+std::uint64_t bytes_of_rows(const model::CrossEntropyArguments& x) {
+    return address(x.logits.data) | static_cast<std::uint64_t>(x.columns) * sizeof(Element);
+}
+
 template <class Launcher>
 void row_maximum(model::Device& device, const model::CrossEntropyArguments& x) {
     with_type(x.logits.dtype, [&]<class Element>() {
-        Launcher::of(device).teams(
-            x.rows, lanes_for(x.valid),
-            RowMaximum<Element>{values<Element>(x.logits), values<Compute<Element>>(x.maximum_out), x.columns, x.valid});
+        with_pack<kPack<Element>>(bytes_of_rows<Element>(x), [&]<int N>() {
+            Launcher::of(device).teams(
+                x.rows, lanes_for(x.valid / N),
+                RowMaximum<Element, N>{values<Element>(x.logits), values<Compute<Element>>(x.maximum_out), x.columns, x.valid});
+        });
     });
 }
 
@@ -91,10 +109,12 @@ template <class Launcher>
 void softmax_sums(model::Device& device, const model::CrossEntropyArguments& x) {
     with_type(x.logits.dtype, [&]<class Element>() {
         using Sum = Compute<Element>;
-        Launcher::of(device).teams(
-            x.rows, lanes_for(x.valid),
-            SoftmaxSumsOfRow<Element>{values<Element>(x.logits), values<std::int32_t>(x.targets), values<Sum>(x.maximum),
-                                      values<Sum>(x.exponentials_out), values<Sum>(x.target_out), x.columns, x.first, x.valid});
+        with_pack<kPack<Element>>(bytes_of_rows<Element>(x), [&]<int N>() {
+            Launcher::of(device).teams(
+                x.rows, lanes_for(x.valid / N),
+                SoftmaxSumsOfRow<Element, N>{values<Element>(x.logits), values<std::int32_t>(x.targets), values<Sum>(x.maximum),
+                                             values<Sum>(x.exponentials_out), values<Sum>(x.target_out), x.columns, x.first, x.valid});
+        });
     });
 }
 
@@ -118,10 +138,13 @@ template <class Launcher>
 void cross_entropy_backward(model::Device& device, const model::CrossEntropyArguments& x) {
     with_type(x.logits.dtype, [&]<class Element>() {
         using Sum = Compute<Element>;
-        Launcher::of(device).teams(x.rows, lanes_for(x.columns),
-                                   CrossEntropyGradient<Element>{values<Element>(x.logits), values<std::int32_t>(x.targets),
-                                                                 values<Sum>(x.maximum), values<Sum>(x.exponentials_in), x.columns, x.first,
-                                                                 x.valid, static_cast<Sum>(x.d_loss), static_cast<Sum>(x.soft_cap)});
+        with_pack<kPack<Element>>(bytes_of_rows<Element>(x), [&]<int N>() {
+            Launcher::of(device).teams(
+                x.rows, lanes_for(x.columns / N),
+                CrossEntropyGradient<Element, N>{values<Element>(x.logits), values<std::int32_t>(x.targets), values<Sum>(x.maximum),
+                                                 values<Sum>(x.exponentials_in), x.columns, x.first, x.valid, static_cast<Sum>(x.d_loss),
+                                                 static_cast<Sum>(x.soft_cap)});
+        });
     });
 }
 

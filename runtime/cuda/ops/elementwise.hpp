@@ -103,7 +103,8 @@ MGPLAN_BOTH inline Piece piece_of(std::int64_t elements, std::int64_t parts, std
     return {begin, left < 0 ? 0 : (left < share ? left : share)};
 }
 
-template <class Element>
+/// Adds in the same order whether the array is aligned for packs or not, so that the sum depends on the number of values alone.
+template <class Element, bool kAligned>
 struct SquaresOfPiece {
     const Element* x;
     double* partial;
@@ -112,8 +113,17 @@ struct SquaresOfPiece {
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t part) const {
         const Piece piece = piece_of(elements, parts, part);
-        const double sum = team.reduce(piece.count, 0.0, Add{}, [&](std::int64_t i) {
-            const auto value = static_cast<double>(Compute<Element>(x[piece.begin + i]));
+        const Element* const in = x + piece.begin;
+        const auto load = [&](auto size, std::int64_t i) {
+            constexpr int kSize = decltype(size)::value;
+            if constexpr (kAligned) {
+                return load_pack<kSize>(in + i);
+            } else {
+                return gather_pack<kSize>(in + i);
+            }
+        };
+        const double sum = team.template reduce_packs<kPack<Element>>(piece.count, 0.0, Add{}, load, [](const auto& pack, int k) {
+            const auto value = static_cast<double>(Compute<Element>(pack[k]));
             return value * value;
         });
         team.once([&] { partial[part] = sum; });
@@ -237,7 +247,14 @@ void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments&
     for (std::int64_t i = 0; i < x.count; ++i) {
         const std::int64_t parts = model::reduction_parts(x.elements[i]);
         with_type(x.arrays[i].dtype, [&]<class Element>() {
-            launcher.teams(parts, 256, SquaresOfPiece<Element>{values<Element>(x.arrays[i]), partial, x.elements[i], parts});
+            // Pieces begin at multiples of their length.
+            const std::int64_t share = (x.elements[i] + parts - 1) / parts;
+            const std::uint64_t bytes = address(x.arrays[i].data) | (parts > 1 ? static_cast<std::uint64_t>(share) * sizeof(Element) : 0);
+            const Element* const array = values<Element>(x.arrays[i]);
+            if (bytes % sizeof(Word16) == 0)
+                launcher.teams(parts, 256, SquaresOfPiece<Element, true>{array, partial, x.elements[i], parts});
+            else
+                launcher.teams(parts, 256, SquaresOfPiece<Element, false>{array, partial, x.elements[i], parts});
         });
         launcher.teams(1, 256, SumOfPartials{partial, sums + i, parts});
     }

@@ -2,11 +2,12 @@
 // See model/ops/norm.hpp; the formulas are those of runtime/cpu/ops/norm.cpp.
 
 #include "runtime/cuda/ops/column_sums.hpp"
-#include "runtime/cuda/ops/launch.hpp"
+#include "runtime/cuda/ops/packs.hpp"
 
 namespace mgplan::runtime::cuda {
 
-template <class Element>
+/// N: values of a row that are loaded together.
+template <class Element, int N>
 struct NormRow {
     using Sum = Compute<Element>;
     const Element *x, *weight, *bias;
@@ -21,16 +22,26 @@ struct NormRow {
         const Element* const in = x + row * width;
         Element* const out = y + row * width;
         const Sum count = static_cast<Sum>(width);
+        const auto load = [&](auto size, std::int64_t i) { return load_pack<decltype(size)::value>(in + i); };
         Sum middle = 0;
-        if (centred) middle = team.reduce(width, Sum{0}, Add{}, [&](std::int64_t i) { return Sum(in[i]); }) / count;
-        const Sum variance = team.reduce(width, Sum{0}, Add{}, [&](std::int64_t i) {
-            const Sum off = Sum(in[i]) - middle;
+        if (centred) {
+            middle =
+                team.template reduce_packs<N>(width, Sum{0}, Add{}, load, [](const auto& pack, int k) { return Sum(pack[k]); }) / count;
+        }
+        const Sum variance = team.template reduce_packs<N>(width, Sum{0}, Add{}, load, [&](const auto& pack, int k) {
+            const Sum off = Sum(pack[k]) - middle;
             return off * off;
         }) / count;
         const Sum inverse = 1 / square_root(variance + epsilon);
-        team.each(width, [&](std::int64_t i) {
-            const Sum scaled = (Sum(in[i]) - middle) * inverse * Sum(weight[i]);
-            out[i] = Element(bias != nullptr ? scaled + Sum(bias[i]) : scaled);
+        team.template each_pack<N>(width, load, [&](auto size, std::int64_t i, const auto& pack) {
+            constexpr int kSize = decltype(size)::value;
+            const auto scales = load_pack<kSize>(weight + i), shifts = load_pack<kSize>((bias != nullptr ? bias : weight) + i);
+            Pack<Element, kSize> result;
+            for (int k = 0; k < kSize; ++k) {
+                const Sum scaled = (Sum(pack[k]) - middle) * inverse * Sum(scales[k]);
+                result[k] = Element(bias != nullptr ? scaled + Sum(shifts[k]) : scaled);
+            }
+            store_pack<kSize>(out + i, result);
         });
         team.once([&] {
             if (centred) mean[row] = middle;
@@ -39,7 +50,7 @@ struct NormRow {
     }
 };
 
-template <class Element>
+template <class Element, int N>
 struct NormInputGradient {
     using Sum = Compute<Element>;
     const Element *dy, *x, *weight;
@@ -48,18 +59,33 @@ struct NormInputGradient {
     std::int64_t width;
     bool centred;
 
+    template <int Size>
+    struct Loaded {
+        Pack<Element, Size> x, dy, weight;
+    };
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
         const Element* const in = x + row * width;
         const Element* const slope = dy + row * width;
         Element* const out = dx + row * width;
         const Sum count = static_cast<Sum>(width), middle = centred ? mean[row] : Sum{0}, inverse = inverse_deviation[row];
-        const auto normal = [&](std::int64_t i) { return (Sum(in[i]) - middle) * inverse; };
-        const auto inner = [&](std::int64_t i) { return Sum(slope[i]) * Sum(weight[i]); };
+        const auto load = [&](auto size, std::int64_t i) {
+            constexpr int kSize = decltype(size)::value;
+            return Loaded<kSize>{load_pack<kSize>(in + i), load_pack<kSize>(slope + i), load_pack<kSize>(weight + i)};
+        };
+        const auto normal = [&](const auto& pack, int k) { return (Sum(pack.x[k]) - middle) * inverse; };
+        const auto inner = [](const auto& pack, int k) { return Sum(pack.dy[k]) * Sum(pack.weight[k]); };
         Sum mean_gradient = 0;
-        if (centred) mean_gradient = team.reduce(width, Sum{0}, Add{}, inner) / count;
-        const Sum along = team.reduce(width, Sum{0}, Add{}, [&](std::int64_t i) { return inner(i) * normal(i); }) / count;
-        team.each(width, [&](std::int64_t i) { out[i] = Element(inverse * (inner(i) - mean_gradient - normal(i) * along)); });
+        if (centred) mean_gradient = team.template reduce_packs<N>(width, Sum{0}, Add{}, load, inner) / count;
+        const Sum along = team.template reduce_packs<N>(width, Sum{0}, Add{}, load, [&](const auto& pack, int k) {
+            return inner(pack, k) * normal(pack, k);
+        }) / count;
+        team.template each_pack<N>(width, load, [&](auto size, std::int64_t i, const auto& pack) {
+            constexpr int kSize = decltype(size)::value;
+            Pack<Element, kSize> result;
+            for (int k = 0; k < kSize; ++k) result[k] = Element(inverse * (inner(pack, k) - mean_gradient - normal(pack, k) * along));
+            store_pack<kSize>(out + i, result);
+        });
     }
 };
 
@@ -92,10 +118,14 @@ void norm(model::Device& device, const model::NormArguments& x) {
     auto&& launcher = Launcher::of(device);
     with_type(x.x.dtype, [&]<class Element>() {
         using Sum = Compute<Element>;
-        launcher.teams(x.rows, lanes_for(x.width),
-                       NormRow<Element>{values<Element>(x.x), values<Element>(x.weight), values<Element>(x.bias), values<Element>(x.y),
-                                        values<Sum>(x.mean), values<Sum>(x.inverse_deviation), x.width, x.kind == Normalization::layer_norm,
-                                        static_cast<Sum>(x.epsilon)});
+        const std::uint64_t bytes = address(x.x.data) | address(x.weight.data) | address(x.bias.data) | address(x.y.data) |
+                                    static_cast<std::uint64_t>(x.width) * sizeof(Element);
+        with_pack<kPack<Element>>(bytes, [&]<int N>() {
+            launcher.teams(x.rows, lanes_for(x.width / N),
+                           NormRow<Element, N>{values<Element>(x.x), values<Element>(x.weight), values<Element>(x.bias),
+                                               values<Element>(x.y), values<Sum>(x.mean), values<Sum>(x.inverse_deviation), x.width,
+                                               x.kind == Normalization::layer_norm, static_cast<Sum>(x.epsilon)});
+        });
     });
 }
 
@@ -107,9 +137,13 @@ void norm_backward(model::Device& device, const model::NormBackwardArguments& x)
         using Sum = Compute<Element>;
         const Sum* const mean = values<Sum>(x.mean);
         const Sum* const inverse = values<Sum>(x.inverse_deviation);
-        launcher.teams(x.rows, lanes_for(x.width),
-                       NormInputGradient<Element>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.weight), mean, inverse,
-                                                  values<Element>(x.dx), x.width, centred});
+        const std::uint64_t bytes = address(x.dy.data) | address(x.x.data) | address(x.weight.data) | address(x.dx.data) |
+                                    static_cast<std::uint64_t>(x.width) * sizeof(Element);
+        with_pack<kPack<Element>>(bytes, [&]<int N>() {
+            launcher.teams(x.rows, lanes_for(x.width / N),
+                           NormInputGradient<Element, N>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.weight), mean,
+                                                         inverse, values<Element>(x.dx), x.width, centred});
+        });
         launcher.each(x.parts * x.width,
                       NormColumns<Element>{values<Element>(x.dy), values<Element>(x.x), mean, inverse, values<Sum>(x.column_sums), x.rows,
                                            x.width, (x.rows + x.parts - 1) / x.parts, centred});

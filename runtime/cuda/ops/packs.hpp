@@ -45,7 +45,15 @@ MGPLAN_BOTH Pack<Element, N> load_pack(const Element* from) {
     }
 }
 
-/// Writes them; the same holds for `to`.
+/// Reads them one by one, wherever they lie.
+template <int N, class Element>
+MGPLAN_BOTH Pack<Element, N> gather_pack(const Element* from) {
+    Pack<Element, N> pack;
+    for (int k = 0; k < N; ++k) pack[k] = from[k];
+    return pack;
+}
+
+/// Writes N values; the same holds for `to`.
 template <int N, class Element>
 MGPLAN_BOTH void store_pack(Element* to, const Pack<Element, N>& pack) {
     if constexpr (N == 1) {
@@ -80,6 +88,15 @@ void each_pack(Launcher&& launcher, std::int64_t count, std::uint64_t bytes, con
         launcher.template packs<N>(count, body);
     else
         launcher.each(count, OneByOne<Body>{body});
+}
+
+/// Calls work.operator()<N>() where `bytes`, all addresses and row lengths or-ed together, allow packs, else work.operator()<1>().
+template <int N, class Work>
+void with_pack(std::uint64_t bytes, Work&& work) {
+    if (bytes % sizeof(Word16) == 0)
+        work.template operator()<N>();
+    else
+        work.template operator()<1>();
 }
 
 }  // namespace mgplan::runtime::cuda

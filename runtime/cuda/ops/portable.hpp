@@ -138,10 +138,18 @@ struct First {
 //   each(count, f)                   f(i) for every i, spread over the lanes
 //   reduce(count, start, op, term)   op over start and all term(i); every lane gets the result. Lane l takes l, l + lanes,
 //                                    …; lanes are then joined in halves: the order depends on count and lanes alone
+//   each_pack<N>(count, load, f)     f(i, load(i)) for packs of N values from element i on, then for single values; load and f take
+//                                    Width<N> or Width<1> first
+//   reduce_packs<N>(count, start, op, load, term)   op over start and all term(load(i), k) of packs, likewise. Lane l takes packs l,
+//                                    l + lanes, …, of each its values in order, then a single value that is left over
 //   select(count, wanted, f)         f(i, n) for every i with wanted(i), n counting them in the order of i
 //   once(f)                          f() on one lane
 //   barrier()                        what lanes wrote before it, all see behind it
-// each, select and once have no barrier of their own. reduce ends with one.
+// each, each_pack, select and once have no barrier of their own. reduce and reduce_packs end with one.
+
+/// How many values a call of load is about.
+template <int N>
+using Width = std::integral_constant<int, N>;
 
 /// Lanes one after another: the host's team. Gives the sums of a GPU's team of as many lanes.
 class HostTeam {
@@ -161,10 +169,28 @@ public:
             values[lane] = start;
             for (std::int64_t i = lane; i < count; i += lanes_) values[lane] = join(values[lane], term(i));
         }
-        for (int half = lanes_ / 2; half > 0; half /= 2) {
-            for (int lane = 0; lane < half; ++lane) values[lane] = join(values[lane], values[lane + half]);
+        return join_lanes(values, join);
+    }
+    template <int N, class Load, class Work>
+    void each_pack(std::int64_t count, Load load, Work work) const {
+        const std::int64_t packs = count / N;
+        for (std::int64_t i = count; i-- > packs * N;) work(Width<1>{}, i, load(Width<1>{}, i));
+        for (std::int64_t pack = packs; pack-- > 0;) work(Width<N>{}, pack * N, load(Width<N>{}, pack * N));
+    }
+    template <int N, class Value, class Join, class Load, class Term>
+    Value reduce_packs(std::int64_t count, Value start, Join join, Load load, Term term) const {
+        Value values[kMostLanes]{};
+        const std::int64_t packs = count / N;
+        for (int lane = 0; lane < lanes_; ++lane) {
+            values[lane] = start;
+            for (std::int64_t pack = lane; pack < packs; pack += lanes_) {
+                const auto loaded = load(Width<N>{}, pack * N);
+                for (int k = 0; k < N; ++k) values[lane] = join(values[lane], term(loaded, k));
+            }
+            const std::int64_t left = packs * N + lane;
+            if (left < count) values[lane] = join(values[lane], term(load(Width<1>{}, left), 0));
         }
-        return values[0];
+        return join_lanes(values, join);
     }
     template <class Wanted, class Work>
     void select(std::int64_t count, Wanted wanted, Work work) const {
@@ -180,6 +206,14 @@ public:
     void barrier() const {}
 
 private:
+    template <class Value, class Join>
+    Value join_lanes(Value* values, Join join) const {
+        for (int half = lanes_ / 2; half > 0; half /= 2) {
+            for (int lane = 0; lane < half; ++lane) values[lane] = join(values[lane], values[lane + half]);
+        }
+        return values[0];
+    }
+
     int lanes_;  // a power of two
 };
 
