@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <ostream>
+#include <span>
 
 #include <fmt/core.h>
 
@@ -12,6 +13,7 @@
 #include "plan/plan.hpp"
 #include "planner/constraints.hpp"
 #include "planner/exact_ranking.hpp"
+#include "planner/plan_families.hpp"
 #include "planner/simulator_cost.hpp"
 #include "reports/megatron_check.hpp"
 #include "simulator/cost_model.hpp"
@@ -21,8 +23,22 @@ namespace {
 
 /// A gain below this is within what the prediction of a difference can tell (docs/accuracy.md, regret).
 constexpr double kWorthSaying = 0.01;
-/// Layouts that stand in for those that do not fit once their allocators are replayed.
-constexpr std::size_t kSpare = 32;
+/// Layouts that stand in for those that do not fit once their allocators are replayed, and for others of their family.
+constexpr std::size_t kSpare = 200;
+/// Members of a family that are looked at: the next stands in where the allocator of the first does not fit.
+constexpr std::size_t kOfAFamily = 2;
+
+/// Drops all but the first members of each family.
+void keep_first_of_families(std::vector<planner::RankedLayout>& best) {
+    std::vector<planner::RankedLayout> kept;
+    for (planner::RankedLayout& ranked : best) {
+        const auto relatives = std::count_if(kept.begin(), kept.end(), [&ranked](const planner::RankedLayout& other) {
+            return planner::same_family(other.layout, ranked.layout);
+        });
+        if (relatives < static_cast<std::ptrdiff_t>(kOfAFamily)) kept.push_back(std::move(ranked));
+    }
+    best = std::move(kept);
+}
 
 /// The best layouts of the same model, batch and training on the same GPUs, each with what has to be changed for it.
 void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simulator::CostModel& model, std::size_t most,
@@ -40,12 +56,15 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
     Workload work = check.workload;
     work.confine_tp = work.confine_ep = true;
     planner::SearchResult found = planner::search(work, space, planner::simulator_cost_model(), options);
+    keep_first_of_families(found.best);
     planner::ReplayedMemories memories(model);
-    planner::keep_fitting_when_replayed(found, memories, most);
+    planner::keep_fitting_when_replayed(
+        found, memories, [most](std::span<const planner::RankedLayout> kept) { return planner::plan_families(kept, most).size() >= most; });
     check.searched = true;
     check.evaluated = found.evaluated;
     const bool asked_fits = check.asked && check.asked->prediction.memory.fits();
-    for (const auto& ranked : found.best) {
+    for (const auto& family : planner::plan_families(found.best, most)) {  // members differ by less than a prediction can tell
+        const planner::RankedLayout& ranked = found.best[family.fastest];
         reports::BetterLayout better{{ranked.layout, model.predict_exactly(ranked.layout)}, {}};
         if (asked_fits && reports::gain(check, better).value_or(0) < kWorthSaying) continue;
         if (check.asked) {

@@ -31,17 +31,13 @@ void note_other_job(const std::string& given, const std::vector<std::string>& di
 /// on is saved as the model's and the training's own.
 std::shared_ptr<const LayoutSwitches> switches_between(const Workload& workload, const Plan& plan) {
     LayoutSwitches switches;
-    const TrainingSpec &from = workload.training, &to = plan.training;
-    if (workload.model.moe && plan.model.moe && workload.model.moe->dispatcher != plan.model.moe->dispatcher)
-        switches.dispatcher = plan.model.moe->dispatcher;
-    switches.overlap_tp = to.overlap_tp && !from.overlap_tp;
-    switches.overlap_moe = to.overlap_moe && !from.overlap_moe;
-    switches.bf16_gradients = to.grad_dtype == Dtype::bf16 && from.grad_dtype != Dtype::bf16;
-    const auto bf16_moments = [](const TrainingSpec& training) {
-        return training.exp_avg_dtype == Dtype::bf16 && training.exp_avg_sq_dtype == Dtype::bf16;
-    };
-    switches.bf16_moments = bf16_moments(to) && !bf16_moments(from);
-    return switches == LayoutSwitches{} ? nullptr : std::make_shared<const LayoutSwitches>(switches);
+    const TrainingSpec& training = plan.training;
+    if (workload.model.moe && plan.model.moe) switches.dispatcher = plan.model.moe->dispatcher;
+    switches.overlap_tp = training.overlap_tp;
+    switches.overlap_moe = training.overlap_moe;
+    switches.bf16_gradients = training.grad_dtype == Dtype::bf16;
+    switches.bf16_moments = training.exp_avg_dtype == Dtype::bf16 && training.exp_avg_sq_dtype == Dtype::bf16;
+    return switches_beyond(switches, workload.model, workload.training);
 }
 
 LayoutRequest request_of_plan(const std::string& given, const Workload& workload, Engine engine, Console& console) {
@@ -83,6 +79,10 @@ LayoutRequest request_of_words(const std::string& given, const Workload& workloa
         LayoutRequest request = parse_layout_words(given);
         request.cuda_graphs = cuda_graphs;
         if (workload.model.moe && !request.etp) request.etp = 1;  // tables leave out a size that is 1 in all rows
+        if (request.switches && request.switches->dispatcher && !workload.model.moe)
+            throw ConfigError(fmt::format("'{}' dispatches the tokens of experts, and {} has none; leave it out",
+                                          dispatcher_word(*request.switches->dispatcher), workload.model.name));
+        if (request.switches) request.switches = switches_beyond(*request.switches, workload.model, workload.training);
         return request;
     } catch (const ConfigError& error) {
         Problems problems;

@@ -336,6 +336,51 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
     }
 }
 
+/// How many plans are wanted, in which order, and which schedules are tried.
+void choose_what_to_rank(const Options& options, const PlanOptions& values, const std::vector<SplitSchedule>& divided,
+                         planner::RankingOptions& ranking) {
+    const bool table = options.format() == Format::table;
+    const std::int64_t top = values.top.value_or(table ? kTopOfATable : kTopOfAList);
+    ranking.one_per_family = table && !values.all;
+    // More than --top where a later plan is to be explained, since the list is what explains its number.
+    ranking.plans = static_cast<std::size_t>(ranking.one_per_family ? top : std::max(top, values.explain.value_or(0)));
+    // The explained plan is held against the one behind it.
+    ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
+    ranking.bounded = values.search.has_value() && !values.exhaustive;
+    ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
+    ranking.balance_stages = values.balance_stages;
+    ranking.schedules = divided;
+    ranking.only_schedules = std::find(values.schedules.begin(), values.schedules.end(), "auto") == values.schedules.end();
+    ranking.threads = static_cast<int>(values.threads);
+}
+
+void write_answer(const Options& options, const PlanOptions& values, bool several_worlds, const reports::PlanReport& report,
+                  simulator::CostModel& model, Console& console) {
+    switch (options.format()) {
+        case Format::json:
+            options.write(console, reports::plan_report_json(report));
+            break;
+        case Format::csv:
+            options.write(console, report.scaling ? reports::scaling_csv(*report.scaling) : reports::plan_report_csv(report));
+            break;
+        case Format::table: {
+            if (values.markdown) {
+                options.write(console, reports::plan_report_markdown(report));
+                break;
+            }
+            // Of several worlds the plans themselves stay in JSON.
+            std::string text = several_worlds ? "" : reports::plan_report_text(report);
+            if (report.explained) {
+                text += stage_memories_text(stage_memories(model, report.workload, report.explained->layout, model::DeviceKind::cuda),
+                                            report.workload.memory_limit);
+            }
+            if (report.scaling) text += (text.empty() ? "" : "\n") + reports::scaling_text(*report.scaling);
+            options.write(console, text);
+            break;
+        }
+    }
+}
+
 }  // namespace
 
 int run_plan(const std::vector<std::string>& args, Console& console) {
@@ -402,21 +447,9 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     planner::RankingOptions ranking;
     if (values.compare)
         ranking.compared = read_compared_layout(*values.compare, resolved.workload, resolved.engine, values.space.cuda_graphs, console);
-    const bool table = options.format() == Format::table;
-    const std::int64_t top = values.top.value_or(table ? kTopOfATable : kTopOfAList);
-    ranking.one_per_family = table && !values.all;
-    // More than --top where a later plan is to be explained, since the list is what explains its number.
-    ranking.plans = static_cast<std::size_t>(ranking.one_per_family ? top : std::max(top, values.explain.value_or(0)));
-    // The explained plan is held against the one behind it.
-    ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
-    ranking.bounded = values.search.has_value() && !values.exhaustive;
-    ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
-    ranking.balance_stages = values.balance_stages;
-    ranking.schedules = divided;
-    ranking.only_schedules = std::find(values.schedules.begin(), values.schedules.end(), "auto") == values.schedules.end();
+    choose_what_to_rank(options, values, divided, ranking);
     const bool draws = values.html || console.page;
     ranking.pareto = ranking.families = draws;
-    ranking.threads = static_cast<int>(values.threads);
     ProgressLine progress(console);
     ranking.progress = [&progress, &console](std::size_t done, std::size_t total) {
         if (console.waiting) console.waiting();
@@ -457,6 +490,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     progress.clear();
     report.detail = values.wide ? reports::Detail::wide : reports::Detail::first_look;
     report.all_assumed = values.assumed;
+    report.switches_searched = values.search || values.dispatcher;
     report.workload = resolved.workload;
     report.assumed = resolved.assumed;
     if (resolved.job.layout) report.flags = resolved.job.flags;
@@ -487,29 +521,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         if (console.page) console.page(std::move(page));
     }
     for (const auto& plan : report.plans) hand_over_plan(console, resolved.workload, plan.layout);
-    switch (options.format()) {
-        case Format::json:
-            options.write(console, reports::plan_report_json(report));
-            break;
-        case Format::csv:
-            options.write(console, report.scaling ? reports::scaling_csv(*report.scaling) : reports::plan_report_csv(report));
-            break;
-        case Format::table: {
-            if (values.markdown) {
-                options.write(console, reports::plan_report_markdown(report));
-                break;
-            }
-            // Of several worlds the plans themselves stay in JSON.
-            std::string text = workload_options.worlds.size() > 1 ? "" : reports::plan_report_text(report);
-            if (report.explained) {
-                text += stage_memories_text(stage_memories(model, resolved.workload, report.explained->layout, model::DeviceKind::cuda),
-                                            resolved.workload.memory_limit);
-            }
-            if (report.scaling) text += (text.empty() ? "" : "\n") + reports::scaling_text(*report.scaling);
-            options.write(console, text);
-            break;
-        }
-    }
+    write_answer(options, values, workload_options.worlds.size() > 1, report, model, console);
     return report.plans.empty() ? kNothingFits : kDone;
 }
 

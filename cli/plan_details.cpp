@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <optional>
 #include <ostream>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fmt/core.h>
@@ -25,6 +27,20 @@ void explain(reports::PlanReport& report, simulator::CostModel& model, std::size
     if (index + 1 < best.size()) report.comparison = reports::PlanComparison{plan, plan_at(index + 1)};
 }
 
+namespace {
+
+/// Whether a layout in words leaves out sizes that most jobs have. False for the name of a file.
+bool leaves_sizes_out(const std::string& given, const ModelSpec& model) {
+    std::error_code none;
+    if (std::filesystem::exists(given, none)) return false;
+    const auto names = [words = " " + given](std::string_view size) {
+        return words.find(fmt::format(" {}", size)) != std::string::npos || words.find(fmt::format(",{}", size)) != std::string::npos;
+    };
+    return !names("tp") || !names("pp") || !names("mbs") || (model.moe && !names("ep"));
+}
+
+}  // namespace
+
 void compare(reports::PlanReport& report, simulator::CostModel& model, const Layout& layout, const std::string& given,
              const planner::ComparedRank& rank) {
     const Layout& first = report.search.best.front().layout;
@@ -32,7 +48,8 @@ void compare(reports::PlanReport& report, simulator::CostModel& model, const Lay
     report.compared = reports::ComparedLayout{
         {reports::differing_fields(plan_of(report.workload, first), plan_of(report.workload, layout)),
          {{1, first, model.predict_exactly(first)}, {rank.rank, layout, model.predict_exactly(layout), name.empty() ? given : name}}},
-        rank};
+        rank,
+        leaves_sizes_out(given, report.workload.model)};
 }
 
 void add_too_large(reports::PlanReport& report) {

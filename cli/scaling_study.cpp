@@ -58,13 +58,19 @@ struct Change {
     WorkloadOptions options;
 };
 
-std::vector<Change> changes_of(const WorkloadOptions& options, const Workload& work) {
+/// `assumed`: nobody asked for the batch.
+std::vector<Change> changes_of(const WorkloadOptions& options, const Workload& work, bool assumed) {
     std::vector<Change> changes;
     // A node that is only partly used is filled first.
     const std::int64_t node = std::max(1, work.cluster.gpus_per_node);
     if (const std::int64_t larger = (work.world / node + 1) * node; larger <= kMostRanks) {
         changes.push_back({"one_more_node", fmt::format("one more node: {}", counted(larger, "GPU")), options});
         changes.back().options.world = larger;
+        // A batch that nobody asked for suits the larger world; with the old one dp often could not grow.
+        if (const std::int64_t rest = work.batch.global_batch % larger; assumed && rest > 0 && work.batch.global_batch > larger) {
+            changes.back().options.global_batch = work.batch.global_batch - rest + larger;
+            changes.back().text += fmt::format(", batch {}", with_thousands(*changes.back().options.global_batch));
+        }
     }
     constexpr std::int64_t kLongest = std::int64_t{1} << 27, kLargest = std::int64_t{1} << 31;  // as --seq and --global-batch
     if (work.batch.sequence * 2 <= kLongest) {
@@ -141,7 +147,9 @@ ScalingStudy study_scaling(const WorkloadOptions& options, const std::vector<std
         } else {
             entry.best = best_of(work, search);
             entry.pareto = exact_pareto(work, search);
-            for (const Change& change : changes_of(here, work)) {
+            const bool batch_assumed = std::any_of(resolved.assumed.begin(), resolved.assumed.end(),
+                                                   [](const std::string& text) { return text.starts_with("global batch of "); });
+            for (const Change& change : changes_of(here, work, batch_assumed)) {
                 say(", " + change.text);
                 entry.changes.push_back(try_change(change, sources));
             }

@@ -16,10 +16,12 @@
 #include "cli/simulate_answer.hpp"
 #include "cli/simulated_schedule.hpp"
 #include "cli/stage_memories.hpp"
+#include "cli/state_options.hpp"
 #include "cli/workload_options.hpp"
 #include "formats/model_source.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/json/cluster_json.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/errors.hpp"
@@ -42,7 +44,7 @@ struct LayoutOptions {
     std::optional<std::string> recompute, recompute_method, sequence_parallel, cp_comm_type, pipeline_layout, order;
     std::vector<std::string> recompute_modules;
     bool account_for_embedding = false, account_for_loss = false;
-    std::optional<std::string> cuda_graphs, schedule;
+    std::optional<std::string> cuda_graphs, schedule, dispatcher;
 };
 
 void declare_layout_options(Options& options, LayoutOptions& values) {
@@ -79,6 +81,7 @@ void declare_layout_options(Options& options, LayoutOptions& values) {
                     "order of the axes in the rank grid, fastest first; without it tp-cp-ep-dp-pp");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
                  "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration; without it none");
+    options.choice("dispatcher", values.dispatcher, dispatcher_words(), "of experts' tokens, engine megatron; without it the model's");
 }
 
 /// The words were checked when they were read.
@@ -127,6 +130,13 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
         request.cuda_graphs = read_graph_scopes(*values.cuda_graphs, problems);
         if (problems.empty() && !request.cuda_graphs.empty()) check_graph_scopes(request.cuda_graphs, resolved.workload.model, problems);
     }
+    if (values.dispatcher) {
+        const ModelSpec& model = resolved.workload.model;
+        if (!model.moe) problems.add("--dispatcher needs experts, and {} has none; leave it out", model.name);
+        LayoutSwitches switches;
+        switches.dispatcher = parse_dispatcher_word(*values.dispatcher);
+        request.switches = switches_beyond(switches, model, resolved.workload.training);
+    }
     problems.throw_if_any();
     return request;
 }
@@ -165,13 +175,17 @@ void refuse_what_a_plan_holds(const Options& options) {
 }
 
 /// Schedules that split the backward pass are those of mgplan's own engine: Megatron-LM has none of them. `named`: megatron was asked for.
-void use_engine_of_schedule(const std::string& kind, bool named, Layout& layout, std::vector<std::string>& assumed) {
+void use_engine_of_schedule(const std::string& kind, bool named, const TrainingSpec& training, Layout& layout,
+                            std::vector<std::string>& assumed) {
     if (!parse_split_schedule(kind) || layout.engine != Engine::megatron) return;
     if (named)
         throw ConfigError(fmt::format(
             "--kind {} is a schedule of mgplan's own engine, and Megatron-LM has none like it; use --engine mgplan, or --kind {}", kind,
             layout.vpp > 1 ? "interleaved" : "1f1b"));
     layout.engine = Engine::mgplan;
+    Problems problems;
+    refuse_state_of_other_engines(training, layout.engine, problems);
+    problems.throw_if_any();
     std::erase(assumed, fmt::format("engine {}", to_string(Engine::megatron)));
     assumed.push_back(fmt::format("engine mgplan, whose schedule {} is", kind));
 }
@@ -286,7 +300,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     note_idle_workload_options(options, workload_options, work.model, console);
     options.note_idle(console, "device", !per_rank && !html, "only --per-rank and --html show scratch and context by device");
 
-    if (kind) use_engine_of_schedule(*kind, options.given("engine") || is_command(workload_options), layout, assumed);
+    if (kind) use_engine_of_schedule(*kind, options.given("engine") || is_command(workload_options), work.training, layout, assumed);
     if (!layout.cuda_graphs.empty()) {
         if (const auto assumption = simulator::assumed_graph_node_bytes(work.cluster)) assumed.push_back(*assumption);
     }

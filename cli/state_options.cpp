@@ -1,5 +1,6 @@
 #include "cli/state_options.hpp"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -13,13 +14,15 @@ void declare_state_options(Options& options, WorkloadOptions& values) {
         if (!parse_data_sharding(given))
             problems.add("--sharding = '{}' is not known; use one of {}", given.substr(0, 40), any_of_text(data_sharding_words()));
     };
-    options.checked("sharding", values.sharding, "KIND", check,
-                    "what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full "
-                    "(parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it optimizer");
+    options.checked(
+        "sharding", values.sharding, "KIND", check,
+        "what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full "
+        "(parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it what a command says, else "
+        "optimizer");
     std::vector<std::string> kinds;
     for (const OptimizerKind kind : kOptimizerKinds) kinds.emplace_back(to_string(kind));
     options.choice("optimizer", values.optimizer, kinds,
-                   "whose state is kept, and whose step is taken, engine megatron; without it adam (AdamW)");
+                   "whose state is kept, and whose step is taken, engine megatron; without it what a command says, else adam (AdamW)");
 }
 
 void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {
@@ -33,6 +36,9 @@ void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, 
     if (values.no_distributed_optimizer && choice.kind != DataSharding::none)
         problems.add("--no-distributed-optimizer divides nothing, and --sharding {} does; drop one of the two", *values.sharding);
     set_data_sharding(choice, training);
+    FullyShardedSpec& fully_sharded = training.megatron.fully_sharded;
+    if (values.grad_dtype && fully_sharded.kind == FullyShardedKind::megatron_fsdp) fully_sharded.main_grads = training.grad_dtype;
+    training.grad_dtype = kept_gradient_dtype(training);
     const OptimizerKind optimizer = training.megatron.optimizer;
     if (training.megatron.fully_sharded.active() && optimizer != OptimizerKind::adam && optimizer != OptimizerKind::sgd)
         problems.add(
@@ -41,16 +47,42 @@ void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, 
             *values.sharding, to_string(optimizer));
 }
 
-void refuse_state_of_other_engines(const WorkloadOptions& values, const ResolvedWorkload& resolved, Problems& problems) {
-    if (resolved.engine != Engine::mgplan) return;
-    const TrainingSpec& training = resolved.workload.training;
+void refuse_state_that_contradicts(const WorkloadOptions& values, const TrainingSpec& training, Problems& problems) {
+    const auto names = [](const std::vector<std::string>& words, std::string_view word) {
+        return std::find(words.begin(), words.end(), word) != words.end();
+    };
     const DataSharding sharding = data_sharding(training);
-    if (values.sharding && sharding != DataSharding::none && sharding != DataSharding::optimizer)
-        problems.add("--sharding {} is a choice of Megatron-LM, not of engine mgplan; use --engine megatron, or none or optimizer",
-                     to_string(sharding));
-    if (values.optimizer && training.megatron.optimizer != OptimizerKind::adam)
-        problems.add("--optimizer {} is a choice of Megatron-LM, and engine mgplan has Adam alone; use --engine megatron or drop it",
-                     *values.optimizer);
+    if (values.sharding && sharding == DataSharding::none && names(values.overlap, "param-gather"))
+        problems.add(
+            "--overlap param-gather hides the gather of divided parameters, and --sharding none divides none; drop one of the two");
+    if (values.sharding && training.megatron.fully_sharded.kind == FullyShardedKind::megatron_fsdp) {
+        for (const std::string_view overlap : {"grad-reduce", "param-gather"}) {
+            const bool gathers = overlap == "param-gather";
+            if (names(values.no_overlap, overlap) && (!gathers || sharding != DataSharding::optimizer_gradients))
+                problems.add("--no-overlap {} does not go with --sharding {}: Megatron-FSDP overlaps what it divides; drop one of the two",
+                             overlap, *values.sharding);
+        }
+    }
+    const bool narrow = training.exp_avg_dtype != Dtype::fp32 || training.exp_avg_sq_dtype != Dtype::fp32;
+    const bool sharded_adam = training.distributed_optimizer && training.megatron.optimizer == OptimizerKind::adam;
+    if ((values.sharding || values.optimizer) && narrow && !sharded_adam)
+        problems.add(
+            "{} does not go with the command's --use-precision-aware-optimizer, which needs Adam with the distributed optimizer; drop one "
+            "of the two",
+            values.optimizer ? "--optimizer " + *values.optimizer : "--sharding " + *values.sharding);
+}
+
+void refuse_state_of_other_engines(const TrainingSpec& training, Engine engine, Problems& problems) {
+    if (engine != Engine::mgplan) return;
+    const DataSharding sharding = data_sharding(training);
+    if (training.megatron.fully_sharded.active())
+        problems.add(
+            "--sharding {} is a choice of Megatron-LM, not of engine mgplan; use --engine megatron, or --sharding none or optimizer",
+            to_string(sharding));
+    if (training.megatron.optimizer != OptimizerKind::adam)
+        problems.add(
+            "--optimizer {} is a choice of Megatron-LM, and engine mgplan has Adam alone; use --engine megatron, or --optimizer adam",
+            to_string(training.megatron.optimizer));
 }
 
 }  // namespace mgplan::cli

@@ -9,10 +9,13 @@ namespace mgplan::cli {
 
 void declare_state_options(Options& options, WorkloadOptions& values);
 
-/// Writes them into a training; adds a problem for what contradicts itself.
+/// Writes them into a training whose types are set; adds a problem for what contradicts itself.
 void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems);
 
-/// Adds a problem for what mgplan's own engine does not train with.
-void refuse_state_of_other_engines(const WorkloadOptions& values, const ResolvedWorkload& resolved, Problems& problems);
+/// Adds a problem where overlaps, or types of moments, do not go with what is divided; for a training that is complete.
+void refuse_state_that_contradicts(const WorkloadOptions& values, const TrainingSpec& training, Problems& problems);
+
+/// Adds a problem for what mgplan's own engine does not train with, wherever the training was told of it.
+void refuse_state_of_other_engines(const TrainingSpec& training, Engine engine, Problems& problems);
 
 }  // namespace mgplan::cli

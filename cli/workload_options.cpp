@@ -14,6 +14,7 @@
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
+#include "plan/training/data_sharding.hpp"
 #include "simulator/cluster_parameters.hpp"
 
 namespace mgplan::cli {
@@ -73,6 +74,7 @@ void apply_training_options(const WorkloadOptions& values, TrainingSpec& trainin
         problems.add(
             "--overlap param-gather hides the parameter gather of the distributed optimizer, and --no-distributed-optimizer has none; "
             "drop one of the two");
+    refuse_state_that_contradicts(values, training, problems);
     if (values.attention) training.attention = parse_attention_backend(*values.attention).value_or(AttentionBackend::flash);
 }
 
@@ -134,14 +136,26 @@ void resolve_batch(const WorkloadOptions& values, ResolvedWorkload& resolved) {
             fmt::format("global batch of {} (a microbatch for each dp rank)", with_thousands(work.batch.global_batch)));
     } else if (work.batch.global_batch == 0) {
         work.batch.global_batch = work.model.default_global_batch.value_or(default_batch(work.world, work.batch.sequence));
-        resolved.assumed.push_back(fmt::format("global batch of {} ({})", counted(work.batch.global_batch, "sequence"),
-                                               counted(work.batch.global_batch * work.batch.sequence, "token")));
+        const std::int64_t rest = work.batch.global_batch % work.world;
+        const std::string even = with_thousands(work.batch.global_batch + work.world - rest);
+        resolved.assumed.push_back(
+            fmt::format("global batch of {} ({}{})", counted(work.batch.global_batch, "sequence"),
+                        counted(work.batch.global_batch * work.batch.sequence, "token"),
+                        rest > 0 && work.batch.global_batch > work.world ? "; --global-batch " + even + " lets dp grow" : ""));
     }
+    const bool asked_longer = values.sequence && work.model.max_positions > 0 && *values.sequence > work.model.max_positions;
+    if (asked_longer && work.model.position != PositionEmbedding::learned)
+        resolved.assumed.push_back(fmt::format("positions beyond the {} of {}", with_thousands(work.model.max_positions), work.model.name));
     if (work.model.position == PositionEmbedding::learned && work.model.max_positions > 0 &&
         work.batch.sequence > work.model.max_positions) {
         throw ConfigError(fmt::format("--seq = {} is longer than the {} learned positions of {}; use at most that", work.batch.sequence,
                                       work.model.max_positions, work.model.name));
     }
+}
+
+std::string more_than_the_card(const Workload& work) {
+    return fmt::format("--max-memory = {} is more than a GPU of {} has ({}); what fits in it may not run there",
+                       human_bytes(work.memory_limit), work.cluster.name, human_bytes(work.cluster.memory_bytes));
 }
 
 /** Throws ConfigError where the cluster's GPUs do not compute in the asked precision. */
@@ -335,7 +349,8 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
 
     resolve_batch(values, resolved);
     if (!job.training) {
-        if (!values.precision) resolved.assumed.push_back(fmt::format("bf16 with {} gradients", to_string(work.training.grad_dtype)));
+        if (!values.precision)
+            resolved.assumed.push_back(fmt::format("bf16 with {} gradients", to_string(kept_gradient_dtype(work.training))));
         if (!values.no_distributed_optimizer && !values.sharding) resolved.assumed.push_back("distributed optimizer");
         if (!options.given("overlap") && !options.given("no-overlap")) resolved.assumed.push_back("gradient, parameter and p2p overlap");
         if (!values.attention) resolved.assumed.push_back("flash attention");
@@ -343,7 +358,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     }
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
-    refuse_state_of_other_engines(values, resolved, problems);
+    refuse_state_of_other_engines(work.training, resolved.engine, problems);
     problems.throw_if_any();
     if (resolved.engine == Engine::mgplan && quantised(work.training.precision))
         resolved.assumed.emplace_back(
@@ -353,6 +368,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (const auto assumption = simulator::assumed_module_bytes(work.cluster)) resolved.assumed.push_back(*assumption);
     refuse_precision_of_other_gpus(values, work);
     work.memory_limit = values.max_memory.value_or(work.cluster.memory_bytes);
+    if (work.memory_limit > work.cluster.memory_bytes) resolved.warnings.push_back(more_than_the_card(work));
     if (values.routing_skew)
         work.routing = load_routing_skew(options, *values.routing_skew, work.model);
     else if (work.model.moe)

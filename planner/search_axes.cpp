@@ -9,6 +9,7 @@
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/text/text.hpp"
+#include "plan/training/data_sharding.hpp"
 
 namespace mgplan::planner {
 namespace {
@@ -59,7 +60,8 @@ std::vector<LayoutSwitches> switches_of(const SearchAxes& axes, const Workload& 
         std::vector<LayoutSwitches> narrower;
         for (const LayoutSwitches& one : all) {
             LayoutSwitches switches = one;
-            if (training.grad_dtype == Dtype::fp32 && training.compute_dtype() == Dtype::bf16) {
+            if (kept_gradient_dtype(training) == Dtype::fp32 && training.compute_dtype() == Dtype::bf16 &&
+                !training.megatron.fully_sharded.active()) {
                 switches.bf16_gradients = true;
                 narrower.push_back(switches);
             }

@@ -38,12 +38,13 @@ Json layout_fields(const Workload& workload, const Layout& layout) {
     json["overlap"] = overlap_words(training);
     json["sharding"] = to_string(data_sharding(training));
     json["offload"] = Json::object();
-    if (training.megatron.offloaded_layers > 0) json["offload"]["activation_layers"] = training.megatron.offloaded_layers;
+    const bool offloads = layout.engine == Engine::megatron && layout.sizes.pp == 1;  // elsewhere nothing is priced as offloaded
+    if (offloads && training.megatron.offloaded_layers > 0) json["offload"]["activation_layers"] = training.megatron.offloaded_layers;
     json["optimizer"] = to_string(training.megatron.optimizer);
     json["optimizer_dtypes"] = Json{{"main_params", to_string(training.main_param_dtype)},
                                     {"exp_avg", to_string(training.exp_avg_dtype)},
                                     {"exp_avg_sq", to_string(training.exp_avg_sq_dtype)},
-                                    {"gradients", to_string(training.grad_dtype)}};
+                                    {"gradients", to_string(kept_gradient_dtype(training))}};
     return json;
 }
 

@@ -89,7 +89,10 @@ std::string compared_layout_text(const ComparedLayout& compared, std::int64_t fe
     else
         text += fmt::format("it does not fit, {}", missing_text(against.prediction.memory));
     const double more = against.prediction.time.iteration_seconds / plan.prediction.time.iteration_seconds - 1;
-    text += fmt::format("; {:.2f} % {}\n\n", 100 * std::abs(more), more < 0 ? "faster" : "slower");
+    if (against.prediction.memory.fits()) text += fmt::format("; {:.2f} % {}", 100 * std::abs(more), more < 0 ? "faster" : "slower");
+    text += "\n";
+    if (compared.sizes_left_out) text += "Sizes that its words leave out count as 1; to search them pin the others, as in --tp 8.\n";
+    text += "\n";
     return text + plan_difference_text(compared.difference);
 }
 

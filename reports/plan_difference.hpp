@@ -30,6 +30,7 @@ struct PlanDifference {
 struct ComparedLayout {
     PlanDifference difference;  ///< of the first plan and the layout
     planner::ComparedRank rank;
+    bool sizes_left_out = false;  ///< given in words that do not name all sizes
 };
 
 /// {"rank" (null where it does not fit), "rank_is_exact", "fits", "missing_bytes", and what plan_difference_json() has}.

@@ -59,6 +59,7 @@ struct PlanReport {
     std::optional<formats::FlagAccount> flags;     ///< where the model comes from a Megatron-LM command
     Detail detail = Detail::first_look;            ///< of the table
     bool all_assumed = false;                      ///< in a first look, too
+    bool switches_searched = false;                ///< with --search or --dispatcher
 
     /// Bytes of each GPU that the search left free.
     [[nodiscard]] std::int64_t headroom_bytes() const { return workload.memory_limit - search.limit_bytes; }

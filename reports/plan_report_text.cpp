@@ -52,10 +52,19 @@ std::string first_assumed_text(const std::vector<std::string>& assumed) {
     return wrapped("assumed: ", items, ",", kColumns);
 }
 
+/// Whose runs are predicted.
+Engine engine_of(const PlanReport& report) {
+    return report.plans.front().layout.engine;
+}
+
 /// What to type next.
 std::string next_text(const PlanReport& report) {
     std::vector<std::string> words{"--explain 1 (every term, and why it wins)", "--save-plan FILE (keep it)"};
     if (report.detail != Detail::wide) words.emplace_back("--wide (where time goes, what was rejected)");
+    // Of a mixture the first look is at the model's own dispatcher, without what recipes switch on.
+    if (report.workload.model.moe && !report.switches_searched && engine_of(report) == Engine::megatron)
+        words = {"--search recipe (dispatchers, overlaps and recompute of recipes)", "--explain 1 (why it wins)", "--save-plan FILE",
+                 report.detail == Detail::wide ? "--top N" : "--wide (where time goes)"};
     return wrapped("next: ", words, ",", kColumns);
 }
 
@@ -231,11 +240,6 @@ Table time_table(const PlanReport& report) {
     return table;
 }
 
-/// Whose runs are predicted.
-Engine engine_of(const PlanReport& report) {
-    return report.plans.front().layout.engine;
-}
-
 /// What the rows stand for, where each is a family.
 std::string families_text(const PlanReport& report) {
     std::size_t others = 0;
@@ -270,6 +274,8 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     if (const auto& fastest = report.search.fastest_seconds; fastest && report.plans.front().prediction.time.iteration_seconds > *fastest)
         words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free memory", *fastest, *fastest < 100 ? 3 : 1));
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
+    if (const Precision precision = report.workload.training.precision; quantised(precision))
+        words.push_back(fmt::format("MFU: of the {} peak", to_string(precision)));
     words.emplace_back("loss: largest share beside compute");
     if (table.has("fullest")) words.emplace_back("fullest: what fills the fullest GPU most, sN its pipeline stage");
     if (report.workload.model.moe) words.emplace_back("GiB: at p99 of the routing skew");

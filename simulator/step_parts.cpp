@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "model/optimizer/buffer_layout.hpp"
+#include "plan/training/data_sharding.hpp"
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
 #include "simulator/collectives/reduce_scatter.hpp"
@@ -232,7 +233,8 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
     // Zeroing the buffer touches every gradient of the rank.
     const double traffic = elements * (26 + 8 * kept_moments(optimizer));
     const bool sharded = in.layout.engine == Engine::megatron && training.megatron.fully_sharded.shards_gradients();
-    const double zeroing = (sharded ? elements : static_cast<double>(count.total())) * static_cast<double>(bytes_of(training.grad_dtype));
+    const double zeroing = (sharded ? elements : static_cast<double>(count.total())) *
+                           static_cast<double>(bytes_of(sharded ? kept_gradient_dtype(training) : training.grad_dtype));
     // Muon's matrices are divided over the ranks by what they take (layer_wise_optimizer.py).
     double orthogonalising = 0;
     if (!in.orthogonalise_seconds.empty()) {

@@ -23,6 +23,15 @@ void apply_switches(const LayoutSwitches& switches, ModelSpec& model, TrainingSp
     }
 }
 
+std::shared_ptr<const LayoutSwitches> switches_beyond(LayoutSwitches switches, const ModelSpec& model, const TrainingSpec& training) {
+    if (model.moe && switches.dispatcher == model.moe->dispatcher) switches.dispatcher.reset();
+    switches.overlap_tp = switches.overlap_tp && !training.overlap_tp;
+    switches.overlap_moe = switches.overlap_moe && !training.overlap_moe;
+    switches.bf16_gradients = switches.bf16_gradients && training.grad_dtype != Dtype::bf16;
+    switches.bf16_moments = switches.bf16_moments && (training.exp_avg_dtype != Dtype::bf16 || training.exp_avg_sq_dtype != Dtype::bf16);
+    return switches == LayoutSwitches{} ? nullptr : std::make_shared<const LayoutSwitches>(switches);
+}
+
 std::vector<std::string> switch_words(const LayoutSwitches& switches) {
     std::vector<std::string> words;
     if (switches.dispatcher) words.emplace_back(dispatcher_word(*switches.dispatcher));
@@ -31,6 +40,22 @@ std::vector<std::string> switch_words(const LayoutSwitches& switches) {
     if (switches.bf16_gradients) words.emplace_back("bf16-grads");
     if (switches.bf16_moments) words.emplace_back("bf16-moments");
     return words;
+}
+
+bool read_switch_word(std::string_view word, LayoutSwitches& switches) {
+    if (const auto dispatcher = parse_dispatcher_word(word)) {
+        switches.dispatcher = dispatcher;
+        return true;
+    }
+    for (bool LayoutSwitches::*one :
+         {&LayoutSwitches::overlap_tp, &LayoutSwitches::overlap_moe, &LayoutSwitches::bf16_gradients, &LayoutSwitches::bf16_moments}) {
+        LayoutSwitches alone;
+        alone.*one = true;
+        if (word != switch_words(alone).front()) continue;
+        switches.*one = true;
+        return true;
+    }
+    return false;
 }
 
 std::string_view dispatcher_word(TokenDispatcher dispatcher) {

@@ -3,6 +3,7 @@
 // of the optimizer's moments.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,8 +28,14 @@ struct LayoutSwitches {
 /// Writes the choices into what they change.
 void apply_switches(const LayoutSwitches& switches, ModelSpec& model, TrainingSpec& training);
 
+/// What of the choices a workload does not have yet; null where nothing is left.
+[[nodiscard]] std::shared_ptr<const LayoutSwitches> switches_beyond(LayoutSwitches switches, const ModelSpec& model,
+                                                                    const TrainingSpec& training);
+
 /// Short words for tables and logs: "hybridep", "tp-overlap", "moe-overlap", "bf16-grads", "bf16-moments".
 [[nodiscard]] std::vector<std::string> switch_words(const LayoutSwitches& switches);
+/// Switches on what such a word names, as switch_words() or --dispatcher write it; false for any other word.
+[[nodiscard]] bool read_switch_word(std::string_view word, LayoutSwitches& switches);
 
 /// The words of --dispatcher: allgather, alltoall, deepep, hybridep.
 [[nodiscard]] std::string_view dispatcher_word(TokenDispatcher dispatcher);

@@ -2,11 +2,13 @@
 
 #include <array>
 #include <cctype>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "plan/layout/layout.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 
@@ -59,10 +61,13 @@ public:
         } else if (const auto recompute = parse_recompute(word == "sel" ? "selective" : word)) {
             once("recompute");
             request_.recompute = *recompute;
+        } else if (read_switch_word(word, switches_)) {
+            once(parse_dispatcher_word(word) ? "dispatcher" : word);
         } else {
             problems_.add(
-                "'{}' is no part of a layout; write sizes (tp2 cp1 ep8 etp1 pp4 vpp2 mbs1), sp or nosp, p2p, all_gather or a2a, and "
-                "none, selective or full",
+                "'{}' is no part of a layout; write sizes (tp2 cp1 ep8 etp1 pp4 vpp2 mbs1), sp or nosp, p2p, all_gather or a2a, "
+                "none, selective or full, and what is switched on (alltoall, deepep, hybridep, tp-overlap, moe-overlap, bf16-grads, "
+                "bf16-moments)",
                 word.substr(0, 40));
         }
     }
@@ -71,6 +76,7 @@ public:
         if (known_.empty() && problems_.empty()) problems_.add("a layout without words; write one, such as 'tp2 pp4 mbs1'");
         problems_.throw_if_any();
         request_.sequence_parallel = sequence_parallel_.value_or(request_.tp > 1 && !whole_);
+        if (switches_ != LayoutSwitches{}) request_.switches = std::make_shared<const LayoutSwitches>(switches_);
         return request_;
     }
 
@@ -80,6 +86,7 @@ private:
     }
 
     LayoutRequest request_;
+    LayoutSwitches switches_;
     std::optional<bool> sequence_parallel_;
     bool whole_ = false;
     std::set<std::string> known_;

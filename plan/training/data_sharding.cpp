@@ -50,11 +50,9 @@ void set_data_sharding(DataShardingChoice choice, TrainingSpec& training) {
     FullyShardedSpec& spec = training.megatron.fully_sharded;
     training.distributed_optimizer = choice.kind != DataSharding::none;
     if (choice.kind == DataSharding::none || choice.kind == DataSharding::optimizer) {
+        if (choice.kind == DataSharding::none) training.overlap_param_gather = false;
+        if (choice.kind == DataSharding::none || spec.active()) training.distributed_optimizer_instances = 1;  // HSDP's replicas go too
         spec = {};
-        if (choice.kind == DataSharding::none) {
-            training.overlap_param_gather = false;
-            training.distributed_optimizer_instances = 1;
-        }
         return;
     }
     if (spec.kind == FullyShardedKind::torch_fsdp2 && choice.kind == DataSharding::full) {  // divides all of it, without that optimizer
@@ -68,6 +66,13 @@ void set_data_sharding(DataShardingChoice choice, TrainingSpec& training) {
     training.distributed_optimizer_instances = choice.replicas;
     training.overlap_grad_reduce = true;
     training.overlap_param_gather = training.overlap_param_gather || parameters;
+}
+
+Dtype kept_gradient_dtype(const TrainingSpec& training) {
+    const FullyShardedSpec& spec = training.megatron.fully_sharded;
+    if (!spec.active()) return training.grad_dtype;
+    const bool named = spec.kind == FullyShardedKind::megatron_fsdp && spec.main_grads;
+    return named ? *spec.main_grads : training.compute_dtype();
 }
 
 }  // namespace mgplan

@@ -38,4 +38,7 @@ struct DataShardingChoice {
 /// switches of FSDP stay as they are where it was on before.
 void set_data_sharding(DataShardingChoice choice, TrainingSpec& training);
 
+/// Type in which a training keeps its gradients: TrainingSpec::grad_dtype, but for FSDP, which has a type of its own (FullyShardedSpec).
+[[nodiscard]] Dtype kept_gradient_dtype(const TrainingSpec& training);
+
 }  // namespace mgplan

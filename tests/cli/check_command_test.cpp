@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -46,6 +47,12 @@ TEST(CheckCommand, JudgesALegalCommandAndTellsWhichFlagsMakeItFaster) {
                      best["gain"].get<double>());
     EXPECT_THAT(best["changes"].get<std::vector<std::string>>(), Contains(HasSubstr("--tensor-model-parallel-size 8 -> ")));
     EXPECT_GT(json["evaluated"], 10);
+    std::set<std::string> families;
+    for (const Json& better : json["better"]) {
+        const Json& layout = better["layout"];
+        families.insert(Json{layout["tp"], layout["cp"], layout["pp"], layout["recompute"]}.dump());
+    }
+    EXPECT_EQ(families.size(), json["better"].size()) << "rows that differ by less than a prediction can tell";
 
     const Said text = say("check --megatron-args " + file.path() + " --world 16 --top 1");
     EXPECT_THAT(text.out, AllOf(HasSubstr("legal:  yes, tp8"), HasSubstr("memory: fits: "), HasSubstr("speed:  "), HasSubstr("  1 +"),

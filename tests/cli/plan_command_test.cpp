@@ -568,6 +568,19 @@ TEST(PlanCommand, FirstLookHasAtMost24LinesOf80Columns) {
     }
 }
 
+TEST(PlanCommand, SaysWhatElseIsThereToKnow) {
+    const std::string mixture = "--world 64 --model qwen3-30b-a3b --ep 8 --pp 2 --tp 1 --cp 1 --micro-batch 1";
+    EXPECT_THAT(say(mixture).out, HasSubstr("\nnext: --search recipe (dispatchers, overlaps and recompute of recipes),"));
+    EXPECT_THAT(say(mixture + " --search recipe").out, Not(HasSubstr("next: --search")));
+    EXPECT_THAT(say(mixture + " --precision fp8").out, HasSubstr("MFU: of the fp8 peak"));
+    EXPECT_THAT(say("--world 12 --model llama3-8b --tp 1 --pp 1 --assumed").out,
+                HasSubstr("global batch of 1,026 sequences (4,202,496 tokens; --global-batch 1,032 lets dp grow)"));
+    EXPECT_THAT(say("--world 16 --model llama3-8b --tp 2 --pp 1 --cp 4 --seq 16k --assumed").out,
+                HasSubstr("positions beyond the 8,192 of llama3-8b"));
+    EXPECT_THAT(say("--world 16 --model llama3-8b --tp 2 --pp 1 --max-memory 200GiB").err,
+                HasSubstr("--max-memory = 200.0 GiB is more than a GPU of dgx-h100 has (79.2 GiB)"));
+}
+
 TEST(PlanCommand, ShowsMoreWhereAsked) {
     const Said wide = say(std::string(kSmall) + " --wide");
     EXPECT_THAT(wide.out, AllOf(HasSubstr("Where the time of a step goes:"), HasSubstr("fullest"), HasSubstr("rejected  reason"),

@@ -106,6 +106,22 @@ TEST(PlanCompare, OfALayoutThatDoesNotFitSaysByHowMuch) {
     EXPECT_THAT(nothing.err, HasSubstr("nothing fits, so there is no plan that --compare could put the layout beside"));
 }
 
+TEST(PlanCompare, WordsNameWhatIsSwitchedOnAndWhatTheyLeaveOutIsSaid) {
+    const std::string job = "plan --world 32 --model mixtral-8x7b --global-batch 64 --top 1 --compare ";
+    const Json found = Json::parse(say(job + "tp1,ep8,pp2,mbs1,full,deepep --format json").out)["compared"];
+    const Json alone =
+        Json::parse(say("simulate --world 32 --model mixtral-8x7b --global-batch 64 --ep 8 --etp 1 --pp 2 --recompute full --dispatcher "
+                        "deepep --format json")
+                        .out);
+    EXPECT_EQ(found["b"]["predicted"]["iteration_seconds"], alone["predicted"]["iteration_seconds"]);
+    const std::string left_out = "Sizes that its words leave out count as 1";
+    EXPECT_THAT(say(job + "tp1,ep8,pp2,mbs1,full").out, Not(HasSubstr(left_out)));
+    const Said misses = say(job + "tp2");
+    EXPECT_THAT(misses.out, AllOf(HasSubstr("it does not fit, "), HasSubstr(left_out), Not(HasSubstr("% slower"))));
+    expect_refused("simulate --world 16 --model llama3-8b --dispatcher deepep", {"--dispatcher needs experts, and llama3-8b has none"});
+    EXPECT_THAT(say(kJob + "--compare tp2,deepep").err, HasSubstr("'deepep' dispatches the tokens of experts, and llama3-8b has none"));
+}
+
 TEST(PlanCompare, RefusesWhatIsNoLayoutOfTheJob) {
     expect_refused(kJob + "--compare tp3", {"--compare: ", "tp"});
     expect_refused(kJob + "--compare no/such.json",

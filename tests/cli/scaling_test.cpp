@@ -91,6 +91,7 @@ TEST(Scaling, EveryChangeHasTheNumbersOfBothSides) {
     }
     const auto after = [&](std::size_t i, const char* field) { return world["changes"][i]["after"][field].get<std::int64_t>(); };
     EXPECT_EQ(after(0, "world"), 24);
+    EXPECT_EQ(after(0, "global_batch") % 24, 0) << "an assumed batch lets dp grow with the world";
     EXPECT_EQ(after(1, "sequence"), 2 * world["sequence"].get<std::int64_t>());
     EXPECT_EQ(after(2, "global_batch"), 2 * world["global_batch"].get<std::int64_t>());
     EXPECT_EQ(after(3, "global_batch"), world["global_batch"].get<std::int64_t>() / 2);
@@ -98,7 +99,8 @@ TEST(Scaling, EveryChangeHasTheNumbersOfBothSides) {
     const Json larger = scaling(fmt::format("--world 16 {} --global-batch {}", kSmall, after(2, "global_batch")));
     EXPECT_EQ(larger["plans"][0]["predicted"]["iteration_seconds"], world["changes"][2]["after"]["iteration_seconds"]);
     Json layout = larger["plans"][0]["layout"];
-    for (const char* of_workload : {"dispatcher", "overlap", "sharding", "offload", "optimizer", "optimizer_dtypes"}) layout.erase(of_workload);
+    for (const char* of_workload : {"dispatcher", "overlap", "sharding", "offload", "optimizer", "optimizer_dtypes"})
+        layout.erase(of_workload);
     EXPECT_EQ(layout, world["changes"][2]["after"]["layout"]);
 }
 

@@ -57,6 +57,30 @@ TEST(ShardingOptions, ASavedPlanIsExportedWithThem) {
         EXPECT_THAT(exported.out, HasSubstr(flag));
 }
 
+TEST(ShardingOptions, GradientsAreOfTheTypeThatIsSaid) {
+    const Json plain = simulated("--sharding full"), wide = simulated("--sharding full --grad-dtype fp32"),
+               narrow = simulated("--sharding full --grad-dtype bf16");
+    EXPECT_EQ(plain["layout"]["optimizer_dtypes"]["gradients"], "bf16");  // Megatron-FSDP's own default
+    EXPECT_EQ(wide["layout"]["optimizer_dtypes"]["gradients"], "fp32");
+    EXPECT_EQ(plain["predicted"]["memory"], narrow["predicted"]["memory"]);
+    EXPECT_EQ(term(wide, "gradients"), 2 * term(narrow, "gradients"));
+    EXPECT_GT(wide["predicted"]["iteration_seconds"].get<double>(), narrow["predicted"]["iteration_seconds"].get<double>());
+
+    const std::string search = "plan --world 16 --model llama3-8b --search optimizer --exhaustive --format csv";
+    EXPECT_THAT(say(search).out, HasSubstr("bf16-grads"));
+    EXPECT_THAT(say(search + " --sharding full").out, Not(HasSubstr("bf16-grads")));  // they are bf16 as it is
+}
+
+TEST(ShardingOptions, SchedulesThatImplyAnEngineRefuseWhatItLacks) {
+    for (const char* job : {"plan --world 16 --model llama3-8b --schedule zb-h1 --optimizer muon",
+                            "plan --world 16 --model llama3-8b --schedule auto,zb-h1 --sharding full",
+                            "simulate --world 16 --model llama3-8b --pp 4 --kind zb-h1 --sharding full"}) {
+        const Said said = say(job);
+        EXPECT_EQ(said.code, kBadInput) << job;
+        EXPECT_THAT(said.err, HasSubstr("is a choice of Megatron-LM")) << job;
+    }
+}
+
 TEST(ShardingOptions, WhatContradictsItselfIsRefused) {
     const auto refused = [](const std::string& options) {
         const Said said = say(kJob + options);
@@ -70,6 +94,9 @@ TEST(ShardingOptions, WhatContradictsItselfIsRefused) {
     EXPECT_THAT(refused("--sharding full --engine mgplan"), HasSubstr("is a choice of Megatron-LM, not of engine mgplan"));
     EXPECT_THAT(refused("--optimizer muon --engine mgplan"), HasSubstr("engine mgplan has Adam alone"));
     EXPECT_THAT(refused("--optimizer adamw2"), HasSubstr("--optimizer"));
+    EXPECT_THAT(refused("--sharding none --overlap param-gather"), HasSubstr("--sharding none divides none"));
+    EXPECT_THAT(refused("--sharding full --no-overlap param-gather"), HasSubstr("Megatron-FSDP overlaps what it divides"));
+    EXPECT_THAT(refused("--sharding optimizer_gradients --no-overlap grad-reduce"), HasSubstr("Megatron-FSDP overlaps what it divides"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/layout/layout_switches.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::layout_words_test {
@@ -36,6 +37,10 @@ TEST(LayoutWords, LeaveOutWhatIsUsual) {
     EXPECT_TRUE(read.sequence_parallel);
     EXPECT_EQ(read.recompute, Recompute::full);
     EXPECT_FALSE(parse_layout_words("pp2").sequence_parallel);
+    EXPECT_EQ(parse_layout_words("tp2").switches, nullptr);
+    const LayoutRequest switched = parse_layout_words("ep8 deepep moe-overlap bf16-moments");
+    ASSERT_NE(switched.switches, nullptr);
+    EXPECT_EQ(switch_words(*switched.switches), (std::vector<std::string>{"deepep", "moe-overlap", "bf16-moments"}));
     const LayoutRequest of_a_table = parse_layout_words("tp2+sp pp2 sel");
     EXPECT_TRUE(of_a_table.tp == 2 && of_a_table.sequence_parallel);
     EXPECT_EQ(of_a_table.recompute, Recompute::selective);
