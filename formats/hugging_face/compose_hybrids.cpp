@@ -10,18 +10,6 @@
 namespace mgplan::formats {
 namespace {
 
-/// Fields of Mamba-2 as Bamba, Falcon-H1 and Granite name them; `inner` where the class has a field for it.
-LayerPart mamba2_of(Composer& c, std::int64_t inner, bool normed) {
-    return Composer::part("mamba2", {{"inner", inner},
-                                     {"heads", c.number({"mamba_n_heads"})},
-                                     {"groups", c.number({"mamba_n_groups"})},
-                                     {"state", c.number({"mamba_d_state"})},
-                                     {"conv", c.number({"mamba_d_conv"})},
-                                     {"conv_bias", c.flag({"mamba_conv_bias"}, true) ? 1 : 0},
-                                     {"proj_bias", c.flag({"mamba_proj_bias"}, false) ? 1 : 0},
-                                     {"norm", normed ? 1 : 0}});
-}
-
 LayerPart gated_delta_of(Composer& c) {
     return Composer::part("gated_delta_net", {{"key_heads", c.number({"linear_num_key_heads"})},
                                               {"key_dim", c.number({"linear_key_head_dim"})},
@@ -33,23 +21,6 @@ LayerPart gated_delta_of(Composer& c) {
 PartSizesGiven attention_biases(Composer& c) {
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
     return {{"qkv_bias", biased}, {"output_bias", biased}};
-}
-
-bool is_recurrent(const std::string& word) {
-    return word == "linear_attention" || word == "mamba" || word == "conv" || word == "recurrent";
-}
-
-/// layer_types, each of which is a mixer with a state or full attention; another word is a problem.
-std::vector<std::string> mixers_of_layers(Composer& c) {
-    std::vector<std::string> words = c.words_of_layers("layer_types");
-    for (const std::string& word : words) {
-        if (is_recurrent(word) || word == "full_attention" || word == "attention") continue;
-        c.config().problem(
-            "layer_types holds '{}', which no layer of this type is; write full_attention, or linear_attention, mamba or conv",
-            word.substr(0, 20));
-        return {};
-    }
-    return words;
 }
 
 }  // namespace
@@ -82,7 +53,7 @@ void compose_mamba2(Composer& c) {
 }
 
 void compose_bamba(Composer& c) {
-    const LayerPart mamba = mamba2_of(c, c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
+    const LayerPart mamba = c.mamba2(c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
     c.set_activation({"hidden_act"}, Activation::silu);
     PartSizesGiven sizes = attention_biases(c);
     sizes["positions"] = 2;
@@ -97,19 +68,8 @@ void compose_bamba(Composer& c) {
     }
 }
 
-/// Attention and Mamba-2 beside each other behind one norm.
-void compose_falcon_h1(Composer& c) {
-    const std::int64_t inner = c.number_or({"mamba_d_ssm"}, c.number_or({"mamba_expand"}, 2) * c.hidden());
-    const LayerPart mamba = mamba2_of(c, inner, c.flag({"mamba_rms_norm"}, false));
-    if (c.flag({"projectors_bias"}, false)) c.config().problem("projectors_bias = true is not described by any layer here; give false");
-    const LayerPart attention = c.attention(attention_biases(c));
-    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false));
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("attention and mamba2+mlp", {c.norm(2), attention, mamba, mlp});
-    c.leave_out("multipliers of embeddings, heads, keys and state");
-}
-
 void compose_granite_hybrid(Composer& c) {
-    const LayerPart mamba = mamba2_of(c, c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
+    const LayerPart mamba = c.mamba2(c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
     const bool rotary = c.config().text_or({"position_embedding_type"}, "") == "rope";
     if (!rotary) c.model().position = PositionEmbedding::none;
     c.set_activation({"hidden_act"}, Activation::silu);
@@ -125,7 +85,7 @@ void compose_granite_hybrid(Composer& c) {
         c.describe_mixture(feed_forward.front(), shared, false);
     }
     feed_forward.push_back(c.activated(c.mlp(shared)));
-    const std::vector<std::string> types = mixers_of_layers(c);
+    const std::vector<std::string> types = c.mixers_of_layers();
     const std::string ends = experts > 0 ? "+moe" : "+mlp";
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool recurrent = types.empty() || is_recurrent(types[static_cast<std::size_t>(layer)]);
@@ -291,7 +251,7 @@ void compose_delta_hybrid(Composer& c) {
     const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"full_attention_interval"}, 4));
     std::set<std::int64_t> dense_only;
     for (const auto layer : c.config().integers("mlp_only_layers", 0, ModelLimits::layers)) dense_only.insert(layer);
-    const std::vector<std::string> types = mixers_of_layers(c);
+    const std::vector<std::string> types = c.mixers_of_layers();
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = types.empty() ? (layer + 1) % every == 0 : !is_recurrent(types[static_cast<std::size_t>(layer)]);
         const bool mixture = experts > 0 && (layer + 1) % step == 0 && !dense_only.contains(layer);
@@ -306,40 +266,10 @@ void compose_olmo_hybrid(Composer& c) {
     PartSizesGiven sizes = attention_biases(c);
     sizes["qk_norm"] = 3;
     const LayerPart attention = c.attention(sizes), delta = gated_delta_of(c), mlp = c.mlp(c.number({"intermediate_size"}));
-    const std::vector<std::string> types = mixers_of_layers(c);
+    const std::vector<std::string> types = c.mixers_of_layers();
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = types.empty() ? layer % 4 == 3 : !is_recurrent(types[static_cast<std::size_t>(layer)]);
         c.add_layer(full ? "attention+mlp" : "gated_delta_net+mlp", {c.norm(2), full ? attention : delta, mlp});
-    }
-}
-
-/// Kimi delta attention with latent attention in between (linear_attn_config lists the layers from 1).
-void compose_kimi_linear(Composer& c) {
-    std::int64_t heads = c.number_or({"linear_num_heads"}, 32), head_dim = c.number_or({"linear_head_dim"}, 128),
-                 conv = c.number_or({"linear_conv_kernel_dim"}, 4);
-    const std::vector<std::string> types = mixers_of_layers(c);
-    std::set<std::int64_t> full;
-    if (const auto* nested = c.config().member("linear_attn_config"); nested != nullptr && nested->is_object()) {
-        JsonReader reader(*nested, c.config().where() + ": linear_attn_config", c.config().problems());
-        heads = reader.integer_or("num_heads", heads, 1, ModelLimits::heads);
-        head_dim = reader.integer_or("head_dim", head_dim, 1, ModelLimits::head_dim);
-        conv = reader.integer_or("short_conv_kernel_size", conv, 1, ModelLimits::head_dim);
-        for (const auto layer : reader.integers("full_attn_layers", 1, ModelLimits::layers)) full.insert(layer - 1);
-    }
-    const LayerPart linear = Composer::part("kimi_delta_attention", {{"heads", heads}, {"head_dim", head_dim}, {"conv", conv}});
-    const LayerPart latent = c.latent_attention(), dense = c.mlp(c.number({"intermediate_size"}));
-    const std::int64_t width = c.number({"moe_intermediate_size"});
-    const Parts sparse{c.experts(c.number({"num_experts", "n_routed_experts", "num_local_experts"}),
-                                 c.number({"num_experts_per_token", "num_experts_per_tok"}), width),
-                       c.mlp(width * c.number_or({"num_shared_experts", "n_shared_experts"}, 1))};
-    const std::vector<bool> mixtures = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
-    const std::int64_t frequency = std::max<std::int64_t>(1, c.number_or({"moe_layer_freq"}, 1));
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const auto at = static_cast<std::size_t>(layer);
-        const bool attends = types.empty() ? full.contains(layer) : !is_recurrent(types[at]),
-                   mixture = mixtures[at] && layer % frequency == 0;
-        c.add_layer(std::string(attends ? "latent_attention" : "kimi_delta_attention") + (mixture ? "+moe" : "+mlp"),
-                    joined({{c.norm(2), attends ? latent : linear}, mixture ? sparse : Parts{dense}}));
     }
 }
 
@@ -348,7 +278,7 @@ void compose_minimax(Composer& c) {
     const LayerPart lightning = Composer::part("lightning_attention", {{"heads", c.model().heads}, {"head_dim", c.model().head_dim}});
     const LayerPart attention = c.attention();
     const LayerPart sparse = c.experts(c.number({"num_local_experts"}), c.number({"num_experts_per_tok"}), c.number({"intermediate_size"}));
-    const std::vector<std::string> types = mixers_of_layers(c);
+    const std::vector<std::string> types = c.mixers_of_layers();
     const std::vector<std::int64_t> listed = c.config().integers("attn_type_list", 0, 1);
     if (!listed.empty() && static_cast<std::int64_t>(listed.size()) != c.layers()) {
         c.config().problem("attn_type_list has {} entries for {} layers; give one entry per layer", listed.size(), c.layers());

@@ -31,6 +31,21 @@ std::vector<std::string> Composer::words_of_layers(std::string_view field) {
     return words;
 }
 
+bool is_recurrent(const std::string& word) {
+    return word == "linear_attention" || word == "mamba" || word == "conv" || word == "recurrent";
+}
+
+std::vector<std::string> Composer::mixers_of_layers() {
+    std::vector<std::string> words = words_of_layers("layer_types");
+    for (const std::string& word : words) {
+        if (is_recurrent(word) || word == "full_attention" || word == "attention") continue;
+        config().problem("layer_types holds '{}', which no layer of this type is; write full_attention, or linear_attention, mamba or conv",
+                         word.substr(0, 20));
+        return {};
+    }
+    return words;
+}
+
 std::vector<bool> Composer::sparse_layers(std::int64_t first_sparse) {
     std::vector<bool> sparse;
     for (const std::string& word : words_of_layers("mlp_layer_types")) sparse.push_back(word == "sparse");
@@ -67,6 +82,17 @@ LayerPart Composer::latent_attention() {
                                      {"v_head_dim", number({"v_head_dim"})},
                                      {"down_bias", flag({"attention_bias"}, false) ? 1 : 0},
                                      {"output_bias", flag({"attention_bias"}, false) ? 1 : 0}});
+}
+
+LayerPart Composer::mamba2(std::int64_t inner, bool normed) {
+    return part("mamba2", {{"inner", inner},
+                           {"heads", number({"mamba_n_heads"})},
+                           {"groups", number({"mamba_n_groups"})},
+                           {"state", number({"mamba_d_state"})},
+                           {"conv", number({"mamba_d_conv"})},
+                           {"conv_bias", flag({"mamba_conv_bias"}, true) ? 1 : 0},
+                           {"proj_bias", flag({"mamba_proj_bias"}, false) ? 1 : 0},
+                           {"norm", normed ? 1 : 0}});
 }
 
 LayerPart Composer::indexer() {

@@ -30,6 +30,8 @@ public:
     bool flag(Aliases names, bool fallback) { return parts_.config.boolean_or(names, fallback); }
     /// A list of words with an entry for each layer, or nothing; another length is a problem.
     std::vector<std::string> words_of_layers(std::string_view field);
+    /// layer_types, each of which is a mixer with a state or full attention; another word is a problem.
+    std::vector<std::string> mixers_of_layers();
     /// Whether each layer's feed-forward is a mixture: mlp_layer_types, else from `first_sparse` on, every decoder_sparse_step-th, but
     /// mlp_only_layers.
     std::vector<bool> sparse_layers(std::int64_t first_sparse);
@@ -40,6 +42,8 @@ public:
     LayerPart attention(const PartSizesGiven& sizes = {});
     /// Latent attention as DeepSeek's fields say.
     LayerPart latent_attention();
+    /// Mamba-2 by the fields of Bamba, Falcon-H1 and Granite; `inner` where the class has a field for it.
+    LayerPart mamba2(std::int64_t inner, bool normed);
     LayerPart indexer();  ///< index_n_heads, index_head_dim
     [[nodiscard]] static LayerPart part(std::string_view kind, PartSizesGiven sizes) { return {std::string(kind), std::move(sizes)}; }
     [[nodiscard]] LayerPart mlp(std::int64_t width, bool gated = true, bool bias = false) const;
@@ -67,6 +71,9 @@ private:
     ConfigParts& parts_;
     bool has_final_norm_ = true;
 };
+
+/// A word of layer_types for a mixer with a state along the sequence.
+[[nodiscard]] bool is_recurrent(const std::string& word);
 
 /// Appends the parts of several lists.
 [[nodiscard]] Parts joined(std::initializer_list<Parts> lists);

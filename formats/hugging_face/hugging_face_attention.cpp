@@ -213,7 +213,7 @@ void read_positions(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     ModelSpec& model = parts.model;
     read_position_kind(parts);
-    const Aliases kPositions{"max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx"};
+    const Aliases kPositions{"max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx", "model_max_length"};
     if (config.has(kPositions)) {
         const bool stated = !config.stated(kPositions).empty();
         model.max_positions = config.integer(kPositions, 1, ModelLimits::positions);

@@ -78,19 +78,19 @@ std::vector<bool> read_moe_layers(ConfigReader& config, std::int64_t layers) {
 void read_router(ConfigReader& config, const ModelType& type, MoeSpec& moe) {
     moe.router_bias = type.router_bias;
     const std::string of_type = type.sigmoid_router ? "sigmoid" : "softmax";
-    std::string score = lower_case(config.text_or({"scoring_func"}, of_type));
+    std::string score = lower_case(config.text_or({"scoring_func", "moe_router_activation_func"}, of_type));
     if (score == "noaux_tc") score = of_type;  // dots.llm1 states its topk_method here
     if (score != "sigmoid" && score != "softmax")
         config.problem("scoring_func = '{}' is not known; use softmax or sigmoid", score.substr(0, 40));
     moe.score = score == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
-    moe.normalize_top_k = config.boolean_or({"norm_topk_prob"}, true);
+    moe.normalize_top_k = config.boolean_or({"norm_topk_prob", "moe_renormalize"}, true);
     moe.routed_scaling = config.real_or({"routed_scaling_factor"}, 1, 0, ModelLimits::routed_scaling);
     const std::string method = config.text_or({"topk_method"}, type.expert_bias ? "noaux_tc" : "");
     moe.expert_bias = method == "noaux_tc";
     // DeepSeek's weighs experts within each sequence where seq_aux says so (configuration_deepseek.py).
     moe.auxiliary_loss = config.real_or({"router_aux_loss_coef", "aux_loss_alpha"}, 0, 0, ModelLimits::auxiliary_loss);
     if (config.boolean_or({"seq_aux"}, false)) std::swap(moe.auxiliary_loss, moe.sequence_auxiliary_loss);
-    const std::int64_t groups = config.integer_or({"n_group"}, 0, 0, ModelLimits::experts);
+    const std::int64_t groups = config.integer_or({"n_group", "num_expert_group"}, 0, 0, ModelLimits::experts);
     const std::int64_t group_top_k = config.integer_or({"topk_group"}, 0, 0, ModelLimits::experts);
     if (groups > 1 && method != "greedy") {
         moe.groups = groups;

@@ -41,7 +41,7 @@ constexpr std::array kHybrids{
         .defaults = R"({"vocab_size":128000,"hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,
 "num_key_value_heads":8,"hidden_act":"silu","rms_norm_eps":1e-05,"max_position_embeddings":8192,"mamba_d_ssm":1024,
 "mamba_n_heads":128,"mamba_n_groups":1,"mamba_d_state":256,"mamba_d_conv":4,"mamba_expand":2,"mamba_conv_bias":true,
-"mamba_proj_bias":false,"mamba_rms_norm":false,"projectors_bias":false,"embedding_multiplier":1.0,
+"mamba_proj_bias":false,"mamba_rms_norm":false,"mamba_norm_before_gate":true,"projectors_bias":false,"embedding_multiplier":1.0,
 "attention_bias":false,"mlp_bias":false})",
         .compose = compose_falcon_h1},
     ModelType{
@@ -122,6 +122,8 @@ constexpr std::array kHybrids{
     ModelType{
         .name = "kimi_linear",
         .class_name = "KimiLinearForCausalLM",
+        .sigmoid_router = true,
+        .expert_bias = true,
         .never_tied = true,
         .defaults = R"({"vocab_size":163840,"hidden_size":2304,"intermediate_size":9216,"moe_intermediate_size":1024,"num_hidden_layers":27,
 "num_attention_heads":32,"num_key_value_heads":32,"output_router_logits":false,"routed_scaling_factor":2.446,

@@ -316,6 +316,7 @@ private:
     bool place_delta_net(PublishedParameter& entry, const std::string& module, std::string_view rest) {
         const auto what = rest_behind(rest, "self_attention.");
         if (!what) return false;
+        if (mixer_of(entry.name).kind == "kimi_delta_attention") return place_kimi_delta(entry, module, *what), true;
         if (*what == "conv1d.weight") return is(entry, module + "conv1d.weight", {entry.rows, 1, entry.columns}), true;
         if (*what == "out_norm.weight") return is(entry, module + "norm.weight"), true;
         if (*what != "in_proj.weight") return is(entry, module + std::string(*what)), true;
@@ -341,6 +342,31 @@ private:
             for (std::int64_t head = 0; head < key_heads; ++head) append_rows(entry, narrow, head * 2 * each + first, each);
         }
         return true;
+    }
+
+    void place_kimi_delta(PublishedParameter& entry, const std::string& module, std::string_view what) {
+        const std::int64_t heads = part_size(mixer_of(entry.name), "heads"), width = heads * part_size(mixer_of(entry.name), "head_dim");
+        if (what == "A_log") return is(entry, module + "A_log", {1, 1, heads, 1});
+        if (what == "in_proj.weight") {
+            for (const auto* one : {"q_proj", "k_proj", "v_proj"})
+                append_rows(entry, linear(module + one, width, entry.columns, false), 0, width);
+            return append_rows(entry, linear(module + "b_proj", heads, entry.columns, false), 0, heads);
+        }
+        if (what == "conv1d.weight") {
+            for (const auto* one : {"q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"})
+                append(entry, {tensor(module + one, {width, 1, entry.columns}), 0, entry.columns, 1, 0, width});
+            return;
+        }
+        using Name = std::pair<std::string_view, std::string_view>;
+        for (const auto& [own, published] : {Name{"decay_down.weight", "f_a_proj.weight"},
+                                             {"decay_up.weight", "f_b_proj.weight"},
+                                             {"gate_down.weight", "g_a_proj.weight"},
+                                             {"gate_up.weight", "g_b_proj.weight"},
+                                             {"out_norm.weight", "o_norm.weight"},
+                                             {"out_proj.weight", "o_proj.weight"}}) {
+            if (what == own) return is(entry, module + std::string(published));
+        }
+        is(entry, module + std::string(what));
     }
 
     [[nodiscard]] const LayerPart& mixer_of(std::string_view name) const {

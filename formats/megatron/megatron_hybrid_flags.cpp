@@ -56,6 +56,14 @@ void add_mixers(HybridFlags& out, const Plan& plan, const LayerKinds& kinds) {
     if (mlps > 1) refuse_layers(plan, fmt::format("MLPs of {} sizes", mlps));
 }
 
+void refuse_other_mixers(const Plan& plan, const LayerKinds& kinds) {
+    for (const LayerHalf& mixer : kinds.mixers) {
+        const std::string& kind = mixer.part.kind;
+        if (kind != "attention" && kind != "mamba2" && kind != "gated_delta_net")
+            refuse_layers(plan, fmt::format("layers of {}", find_part_kind(kind)->words));
+    }
+}
+
 char letter_of(const LayerKinds& kinds, const LayerKindHalves& kind) {
     if (kind.mixture) return 'E';
     if (kind.mixer == LayerKindHalves::kNone) return '-';
@@ -83,6 +91,7 @@ HybridFlags hybrid_flags(const Plan& plan) {
     HybridFlags out;
     if (plan.model.compositions.empty()) return out;
     const LayerKinds kinds = layer_kinds(plan.model);
+    refuse_other_mixers(plan, kinds);
     const auto halves = [](const LayerKindHalves& kind) {
         return (kind.mixer == LayerKindHalves::kNone ? 0 : 1) + (kind.feed_forward == LayerKindHalves::kNone ? 0 : 1);
     };

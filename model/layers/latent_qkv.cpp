@@ -22,7 +22,7 @@ LatentQkv::LatentQkv(const ModelSpec& model, const WeightTable& weights, const s
 
 void LatentQkv::rotate_queries(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, bool inverse) const {
     const std::int64_t width = mla_.qk_rope_head_dim, own = mla_.qk_nope_head_dim;
-    if (width == 0) return;
+    if (width == 0 || model_.rotary_fraction == 0) return;
     const std::int64_t rows = q.shape()[0], heads = q.shape()[1];
     const Tensor by_head = q.view({rows * heads, own + width});
     const Tensor part = columns(by_head, own, own + width).view({rows, heads, width});
@@ -31,6 +31,7 @@ void LatentQkv::rotate_queries(const RankContext& context, const MicrobatchConte
 }
 
 Tensor LatentQkv::rotated_keys(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& k, bool inverse) const {
+    if (model_.rotary_fraction == 0) return k;  // Kimi Linear: shared by all heads all the same
     const std::int64_t rows = k.shape()[0], width = k.shape()[1];
     return rotary(k.view({rows, 1, width}), positions_of(context, microbatch), width, rotary_angles(model_, width), inverse)
         .view({rows, width});

@@ -28,7 +28,10 @@ constexpr std::array kMixers{
     HalfKind<TokenMixer>{"attention", [](const HalfRequest& r) -> TokenMixer { return from_fields<SelfAttention>(r); }},
     HalfKind<TokenMixer>{"mamba2", [](const HalfRequest& r) -> TokenMixer { return from_part<MambaMixer>(r); }},
     HalfKind<TokenMixer>{"gated_delta_net", [](const HalfRequest& r) -> TokenMixer { return from_part<GatedDeltaNet>(r); }},
-    HalfKind<TokenMixer>{"short_convolution", [](const HalfRequest& r) -> TokenMixer { return from_part<ShortConvolution>(r); }}};
+    HalfKind<TokenMixer>{"short_convolution", [](const HalfRequest& r) -> TokenMixer { return from_part<ShortConvolution>(r); }},
+    HalfKind<TokenMixer>{"attention_beside_mamba2", [](const HalfRequest& r) -> TokenMixer { return from_part<AttentionBesideMamba>(r); }},
+    HalfKind<TokenMixer>{"latent_attention", [](const HalfRequest& r) -> TokenMixer { return from_fields<SelfAttention>(r); }},
+    HalfKind<TokenMixer>{"kimi_delta_attention", [](const HalfRequest& r) -> TokenMixer { return from_part<KimiDeltaAttention>(r); }}};
 
 constexpr std::array kFeedForwards{
     HalfKind<FeedForward>{"mlp", [](const HalfRequest& r) -> FeedForward { return from_fields<Mlp>(r); }},

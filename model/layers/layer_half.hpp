@@ -6,8 +6,10 @@
 #include <tuple>
 #include <variant>
 
+#include "model/layers/attention_beside_mamba.hpp"
 #include "model/layers/context.hpp"
 #include "model/layers/gated_delta_net.hpp"
+#include "model/layers/kimi_delta_attention.hpp"
 #include "model/layers/mamba_mixer.hpp"
 #include "model/layers/mlp.hpp"
 #include "model/layers/moe.hpp"
@@ -17,7 +19,7 @@
 namespace mgplan::model {
 
 /// The first half of a layer. Each has a type Saved, and forward and backward as SelfAttention has them.
-using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution>;
+using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention>;
 
 template <class Mixers>
 struct SavedOf;

@@ -1,5 +1,7 @@
 #include "model/layers/mamba_mixer.hpp"
 
+#include <utility>
+
 #include "model/layers/residual.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gated_norm.hpp"
@@ -31,7 +33,7 @@ MambaMixer::MambaMixer(const ModelSpec& model, const LayerPart& part, const Weig
       head_dim_(part_size(part, "inner") / heads_),
       groups_(part_size(part, "groups")),
       state_(part_size(part, "state")),
-      norm_weight_(weights.at(prefix + "mixer.in_proj.layer_norm_weight")),
+      norm_weight_(weights.find(prefix + "mixer.in_proj.layer_norm_weight")),
       norm_bias_(weights.find(prefix + "mixer.in_proj.layer_norm_bias")),
       conv_weight_(weights.at(prefix + "mixer.conv1d_weight")),
       conv_bias_(weights.at(prefix + "mixer.conv1d_bias")),
@@ -65,17 +67,38 @@ StateSpaceInputs MambaMixer::scan_inputs(const Tensor& projected, const StateSpa
             .skip = skip_.value};
 }
 
+void MambaMixer::scale_blocks(const Tensor& projected, const StateSpaceSizes& sizes) const {
+    const BranchMultipliers& by = model_.branch_multipliers;
+    const std::int64_t inner = sizes.inner(), maps = sizes.groups * sizes.state;
+    std::int64_t begin = 0;
+    for (const auto& [width, factor] : {std::pair{inner, by.state_gate},
+                                        {inner, by.state_input},
+                                        {maps, by.state_write},
+                                        {maps, by.state_read},
+                                        {sizes.heads, by.state_step}}) {
+        if (factor != 1) scale_columns(projected, begin, width, factor);
+        begin += width;
+    }
+}
+
 Tensor MambaMixer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     saved.x = x;
     saved.normed = normalised(context, x, saved.statistics);
-    saved.projected = projection_.forward(context, saved.normed);
+    const Tensor y = branch(context, microbatch, saved.normed, saved);
+    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
+    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, x);
+}
+
+Tensor MambaMixer::branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, Saved& saved) const {
+    saved.projected = projection_.forward(context, normed);
     const StateSpaceSizes sizes = sizes_of(context, microbatch, saved.projected);
+    scale_blocks(saved.projected, sizes);
     saved.scanned = state_space_scan(scan_inputs(saved.projected, sizes, microbatch.batch), sizes);
     saved.gated = gated_norm(saved.scanned, saved.projected, gate_columns(sizes), gated_norm_weight_.value,
                              gated_norm_options(context, sizes), saved.inverse_deviation);
-    const Tensor y = output_.forward(context, saved.gated);
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, x);
+    // In front of the projection, where it is as wide on every rank: its gradients are then those of the scaled product.
+    if (model_.branch_multipliers.state_output != 1) scale(saved.gated, model_.branch_multipliers.state_output);
+    return output_.forward(context, saved.gated);
 }
 
 Tensor MambaMixer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
@@ -84,10 +107,24 @@ Tensor MambaMixer::backward(const RankContext& context, const MicrobatchContext&
         NormStatistics again;
         saved.normed = normalised(context, saved.x, again);
     }
+    Tensor d_normed = branch_backward(
+        context, microbatch, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.normed, saved);
+    saved.normed = {};
+    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
+                              norm_bias_.gradient);
+    d_normed = {};
+    add(dy, dx);  // the residual path
+    saved = {};
+    return dx;
+}
+
+Tensor MambaMixer::branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const Tensor& normed,
+                                   Saved& saved) const {
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
-    Tensor d_gated =
-        output_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.gated);
+    Tensor d_gated = output_.backward(context, dy, saved.gated);
+    dy = {};
     saved.gated = {};
+    if (model_.branch_multipliers.state_output != 1) scale(d_gated, model_.branch_multipliers.state_output);
     const StateSpaceSizes sizes = sizes_of(context, microbatch, saved.projected);
     // The three ops below write all columns of it between them.
     Tensor d_projected = context.device->empty(saved.projected.shape(), saved.projected.dtype(), MemoryCategory::activations,
@@ -108,15 +145,8 @@ Tensor MambaMixer::backward(const RankContext& context, const MicrobatchContext&
                          d_projected, conv_weight_.gradient, conv_bias_.gradient);
     d_convolved = {};
     saved.projected = {};
-    Tensor d_normed = projection_.backward(context, d_projected, saved.normed);
-    d_projected = {};
-    saved.normed = {};
-    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
-                              norm_bias_.gradient);
-    d_normed = {};
-    add(dy, dx);  // the residual path
-    saved = {};
-    return dx;
+    scale_blocks(d_projected, sizes);
+    return projection_.backward(context, d_projected, normed);
 }
 
 }  // namespace mgplan::model

@@ -19,7 +19,7 @@ struct MambaMixerSaved {
     Tensor projected;          ///< z, x, B, C of the rank's heads and groups, and their raw steps, side by side
     Tensor scanned;            ///< output of the scan: (rows, heads · head_dim)
     Tensor inverse_deviation;  ///< of the gated norm; undefined without its weight
-    Tensor gated;              ///< input of the output projection
+    Tensor gated;              ///< input of the output projection, times its multiplier
 };
 
 /// Heads and groups are divided over tp. A sequence lies whole on a rank: no context parallelism.
@@ -34,8 +34,16 @@ public:
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
+    /// From what the norm gives to what the output projection gives, as SelfAttention::branch() does, and back. `saved.x` and
+    /// `saved.normed` are not used.
+    [[nodiscard]] Tensor branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, Saved& saved) const;
+    [[nodiscard]] Tensor branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const Tensor& normed,
+                                         Saved& saved) const;
+
 private:
     [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
+    /// Multiplies the blocks of the projection, or of its gradient, in place (BranchMultipliers).
+    void scale_blocks(const Tensor& projected, const StateSpaceSizes& sizes) const;
     /// Sizes on this rank, for the rows of its projection.
     [[nodiscard]] StateSpaceSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const;
     [[nodiscard]] StateSpaceInputs scan_inputs(const Tensor& projected, const StateSpaceSizes& sizes, std::int64_t batch) const;

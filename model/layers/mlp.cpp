@@ -26,17 +26,29 @@ Mlp::Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& 
       second_(weights.at(prefix + "mlp.linear_fc2.weight"), weights.find(prefix + "mlp.linear_fc2.bias")),
       behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")) {}
 
+void Mlp::scale_gate(const RankContext& context, const Tensor& before) const {
+    const double factor = model_.branch_multipliers.mlp_gate;
+    if (factor != 1) scale_columns(before, 0, model_.ffn / context.tp->size(), factor);
+}
+
 Tensor Mlp::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
     if (!norm_weight_.defined()) return x;
     return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
+}
+
+void Mlp::activate(const RankContext& context, MlpSaved& saved) const {
+    saved.before = first_.forward(context, saved.normed);
+    scale_gate(context, saved.before);
+    saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
+    // In front of the second product, whose gradients are then those of the scaled one.
+    if (model_.branch_multipliers.mlp_output != 1) scale(saved.after, model_.branch_multipliers.mlp_output);
 }
 
 Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& residual,
                     MlpSaved& saved) const {
     saved.x = x;
     saved.normed = normalised(context, x, saved.statistics);
-    saved.before = first_.forward(context, saved.normed);
-    saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
+    activate(context, saved);
     const Tensor y = second_.forward(context, saved.after);
     if (recompute_.contains(RecomputeModule::mlp)) {
         saved.before = Tensor();
@@ -54,15 +66,16 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     }
     if (!saved.before.defined()) {
         const Range range(*context.device, "recompute");
-        saved.before = first_.forward(context, saved.normed);
-        saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
+        activate(context, saved);
     }
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
     Tensor d_after = second_.backward(
         context, behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.behind),
         saved.after);
     saved.after = {};
+    if (model_.branch_multipliers.mlp_output != 1) scale(d_after, model_.branch_multipliers.mlp_output);
     Tensor d_before = activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
+    scale_gate(context, d_before);
     d_after = {};
     saved.before = {};
     Tensor d_normed = first_.backward(context, d_before, saved.normed);

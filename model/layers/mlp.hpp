@@ -13,8 +13,8 @@ struct MlpSaved {
     Tensor x;
     NormStatistics statistics;
     Tensor normed;
-    Tensor before;  ///< output of the first product: (rows, 2·ffn/tp) when gated
-    Tensor after;   ///< output of the activation: (rows, ffn/tp)
+    Tensor before;  ///< output of the first product: (rows, 2·ffn/tp) when gated, the gate times its multiplier
+    Tensor after;   ///< output of the activation, times the MLP's multiplier: (rows, ffn/tp)
     StreamNormSaved behind;
 };
 
@@ -30,6 +30,10 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MlpSaved& saved) const;
 
 private:
+    /// From saved.normed: what lies in front of the activation and behind it.
+    void activate(const RankContext& context, MlpSaved& saved) const;
+    /// Multiplies the gate's columns of what lies in front of the activation, or of its gradient (BranchMultipliers).
+    void scale_gate(const RankContext& context, const Tensor& before) const;
     [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
     const ModelSpec& model_;

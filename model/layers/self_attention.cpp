@@ -73,8 +73,15 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
                               SelfAttentionSaved& saved) const {
     saved.x = x;
     saved.normed = normalised(context, x, saved.statistics);
-    QkvParts parts = latent_ ? latent_->forward(context, microbatch, saved.normed, saved.latent)
-                             : packed_->forward(context, microbatch, saved.normed, saved.packed);
+    const Tensor y = branch(context, microbatch, saved.normed, saved);
+    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
+    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), x);
+}
+
+Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                             SelfAttentionSaved& saved) const {
+    QkvParts parts =
+        latent_ ? latent_->forward(context, microbatch, normed, saved.latent) : packed_->forward(context, microbatch, normed, saved.packed);
     saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_of(microbatch));
     if (latent_ && latent_->recomputes_up()) {
         latent_->discard_up(saved.latent);
@@ -88,8 +95,7 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     const Tensor y = projection_.forward(context, projection_input(saved));
     // The projection's input stays; only what the core alone keeps is made again.
     if (recompute_.contains(RecomputeModule::core_attn)) saved.core.log_sum_exp = Tensor();
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), x);
+    return y;
 }
 
 Tensor SelfAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
@@ -99,9 +105,26 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
         NormStatistics again;
         saved.normed = normalised(context, saved.x, again);
     }
+    recompute(context, microbatch, saved.normed, saved);
+    Tensor d_normed = branch_backward(
+        context, microbatch,
+        behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.behind), saved.normed,
+        saved);
+    saved.normed = {};
+    Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
+                                                       norm_weight_.gradient, norm_bias_.gradient)
+                                       : d_normed;
+    d_normed = {};
+    add(dy, dx);  // the residual path
+    saved = {};
+    return dx;
+}
+
+void SelfAttention::recompute(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                              SelfAttentionSaved& saved) const {
     if (!saved.q.defined()) {
         const Range range(*context.device, "recompute");
-        const QkvParts parts = latent_->forward_up(context, microbatch, saved.normed, saved.latent);
+        const QkvParts parts = latent_->forward_up(context, microbatch, normed, saved.latent);
         saved.q = parts.q;
         saved.k = parts.k;
         saved.v = parts.v;
@@ -110,10 +133,14 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
         const Range range(*context.device, "recompute");
         saved.core = sharded_attention(context, microbatch, saved.q, saved.k, saved.v, core_of(microbatch));
     }
+}
+
+Tensor SelfAttention::branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const Tensor& normed,
+                                      SelfAttentionSaved& saved) const {
+    recompute(context, microbatch, normed, saved);
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
-    Tensor d_output = projection_.backward(
-        context, behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.behind),
-        projection_input(saved));
+    Tensor d_output = projection_.backward(context, dy, projection_input(saved));
+    dy = {};
     saved.gated = {};
     Tensor d_gate;
     if (saved.packed.gate.defined()) {
@@ -126,19 +153,12 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
     d_output = {};
     saved.core = {};
     saved.q = saved.k = saved.v = {};
-    Tensor d_normed = latent_ ? latent_->backward(context, microbatch, std::move(gradients), saved.normed, saved.latent)
-                              : packed_->backward(context, microbatch, std::move(gradients), d_gate, saved.normed, saved.packed);
+    Tensor d_normed = latent_ ? latent_->backward(context, microbatch, std::move(gradients), normed, saved.latent)
+                              : packed_->backward(context, microbatch, std::move(gradients), d_gate, normed, saved.packed);
     d_gate = {};
-    saved.normed = {};
     saved.packed = {};
     saved.latent = {};
-    Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
-                                                       norm_weight_.gradient, norm_bias_.gradient)
-                                       : d_normed;
-    d_normed = {};
-    add(dy, dx);  // the residual path
-    saved = {};
-    return dx;
+    return d_normed;
 }
 
 }  // namespace mgplan::model

@@ -43,9 +43,19 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                   SelfAttentionSaved& saved) const;
 
+    /// From what the norm gives to what the output projection gives, without either end of the residual path: for layers that have
+    /// another branch beside it. `saved.x` and `saved.normed` are not used.
+    [[nodiscard]] Tensor branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                                SelfAttentionSaved& saved) const;
+    /// Returns the gradient of `normed`, which is what the forward saw.
+    [[nodiscard]] Tensor branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const Tensor& normed,
+                                         SelfAttentionSaved& saved) const;
+
 private:
     /// The core as this microbatch's sequences need it: a window as long as they are is none, which fused kernels take.
     [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
+    /// Makes again what selective recompute dropped of the branch.
+    void recompute(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, SelfAttentionSaved& saved) const;
     /// x itself where the model has no norm here.
     [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 

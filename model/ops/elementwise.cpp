@@ -33,6 +33,15 @@ void scale(const Tensor& x, double factor) {
     if (device.computes() && x.elements() > 0) device.kernels().scale(device, {x, x.elements(), factor});
 }
 
+void scale_columns(const Tensor& x, std::int64_t begin, std::int64_t width, double factor) {
+    expect_float(x, "x of scale_columns");
+    MGPLAN_ASSERT(x.shape().rank() == 2 && begin >= 0 && width >= 0 && begin + width <= x.shape()[1], "columns inside the tensor");
+    Device& device = x.device();
+    const std::int64_t rows = x.shape()[0], elements = rows * width, bytes = elements * bytes_of(x.dtype());
+    device.report({"scale_columns", static_cast<double>(elements), bytes, bytes});
+    if (device.computes() && elements > 0) device.kernels().scale_columns(device, {x, rows, width, x.shape()[1], begin, factor});
+}
+
 void soft_cap(const Tensor& x, double cap) {
     expect_float(x, "x of soft_cap");
     MGPLAN_ASSERT(cap > 0, "a soft cap is above 0");

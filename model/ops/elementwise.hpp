@@ -11,7 +11,8 @@ namespace mgplan::model {
 void copy(const Tensor& from, const Tensor& to);  ///< converts between dtypes
 void add(const Tensor& x, const Tensor& into);    ///< into += x; into may be fp32 where x is 16-bit
 void scale(const Tensor& x, double factor);       ///< in place
-void soft_cap(const Tensor& x, double cap);       ///< in place: cap · tanh(x / cap)
+void scale_columns(const Tensor& x, std::int64_t begin, std::int64_t width, double factor);  ///< those of every row of (rows, n), in place
+void soft_cap(const Tensor& x, double cap);                                                  ///< in place: cap · tanh(x / cap)
 void fill(const Tensor& x, double value);
 
 /// Sum of squares of all elements in fp64, in an order that depends on their number alone: fully deterministic. 0 on the

@@ -40,7 +40,7 @@ Tensor gated_norm(const Tensor& x, const Tensor& gates, Columns z, const Tensor&
     if (!device.computes() || x.elements() == 0) return y;
     device.kernels().gated_norm(
         device, {x, gates, weight, y, inverse_deviation, rows, width, options.group, weight.defined() ? weight.elements() : width,
-                 gates.shape()[1], z.begin, options.gate_first, options.epsilon});
+                 gates.shape()[1], z.begin, options.gate_first, options.sigmoid_gate, options.epsilon});
     return y;
 }
 
@@ -70,8 +70,9 @@ Tensor gated_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& gate
                    dy.bytes() + 2 * x.bytes() + total_bytes(weight, inverse_deviation, weight_gradient),
                    2 * dx.bytes() + total_bytes(weight_gradient)});
     if (!device.computes() || x.elements() == 0) return dx;
-    device.kernels().gated_norm_backward(device, {dy, x, gates, weight, inverse_deviation, dx, d_gates, weight_gradient, column_sums, rows,
-                                                  width, options.group, weights, gates.shape()[1], z.begin, options.gate_first, parts});
+    device.kernels().gated_norm_backward(
+        device, {dy, x, gates, weight, inverse_deviation, dx, d_gates, weight_gradient, column_sums, rows, width, options.group, weights,
+                 gates.shape()[1], z.begin, options.gate_first, options.sigmoid_gate, parts});
     return dx;
 }
 

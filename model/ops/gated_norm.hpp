@@ -1,6 +1,6 @@
 #pragma once
 // RMSNorm together with a gate: behind the scans of Mamba-2 (gate first; mamba_ssm ops/triton/layernorm_gated.py) and of gated delta
-// nets (norm first).
+// nets (norm first), of Kimi's with a gate of its own kind.
 
 #include "model/ops/causal_conv.hpp"
 #include "model/tensor/tensor.hpp"
@@ -11,6 +11,7 @@ struct GatedNormOptions {
     std::int64_t group = 0;   ///< values that share a norm; divides the width
     bool gate_first = false;  ///< norm(x · silu(z)) · weight, else norm(x) · weight · silu(z)
     double epsilon = 1e-5;
+    bool sigmoid_gate = false;  ///< the gate is sigmoid(z), not silu(z) (Kimi Linear)
 };
 
 /// y (rows, width) of x (rows, width) and of the gate z, columns of `gates` (rows, any). weight holds one value for each column, or for

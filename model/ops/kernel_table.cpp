@@ -26,6 +26,7 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"sums_of_squares", table.sums_of_squares != nullptr},
         {"has_non_finite", table.has_non_finite != nullptr},
         {"copy_columns", table.copy_columns != nullptr},
+        {"scale_columns", table.scale_columns != nullptr},
         {"swap_leading", table.swap_leading != nullptr},
         {"embedding", table.embedding != nullptr},
         {"embedding_backward", table.embedding_backward != nullptr},

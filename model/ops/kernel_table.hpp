@@ -97,6 +97,13 @@ struct ScalarArguments {
     double value;
 };
 
+/// Columns [begin, begin + width) of rows of `pitch` values.
+struct ScaleColumnsArguments {
+    Output x;
+    std::int64_t rows, width, pitch, begin;
+    double factor;
+};
+
 struct ReductionArguments {
     Input x;
     std::int64_t elements;
@@ -370,6 +377,7 @@ struct KernelTable {
     void (*sums_of_squares)(Device&, const SumsOfSquaresArguments&);
     bool (*has_non_finite)(Device&, const ReductionArguments&);
     void (*copy_columns)(Device&, const ColumnsArguments&);
+    void (*scale_columns)(Device&, const ScaleColumnsArguments&);
     void (*swap_leading)(Device&, const SwapLeadingArguments&);
     void (*embedding)(Device&, const EmbeddingArguments&);
     void (*embedding_backward)(Device&, const EmbeddingBackwardArguments&);

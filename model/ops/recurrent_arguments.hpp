@@ -44,7 +44,7 @@ struct GatedNormArguments {
     Input x, gate, weight;
     Output y, inverse_deviation;
     std::int64_t rows, width, group, weight_width, gate_pitch, gate_begin;
-    bool gate_first;
+    bool gate_first, sigmoid_gate;
     double epsilon;
 };
 
@@ -53,7 +53,7 @@ struct GatedNormBackwardArguments {
     Input dy, x, gate, weight, inverse_deviation;
     Output dx, d_gate, weight_gradient, column_sums;
     std::int64_t rows, width, group, weight_width, gate_pitch, gate_begin;
-    bool gate_first;
+    bool gate_first, sigmoid_gate;
     std::int64_t parts = 1;
 };
 
@@ -78,25 +78,25 @@ struct StateSpaceBackwardArguments {
     Output scores{}, pair_sums{};
 };
 
-/// x (rows, DeltaRuleSizes::width()); `gates` holds columns of the raw writing strengths from beta_begin and of the raw decays from
-/// decay_begin, value_heads each, in rows of gate_pitch. Scratch in the statistics' type: inverse_norms (rows, 2, key_heads), states
-/// (batch, value_heads, key_dim, value_dim).
+/// x (rows, DeltaRuleSizes::width()); `gates` holds columns of the value heads' raw writing strengths from beta_begin in rows of
+/// gate_pitch, `decays` those of the raw decays from decay_begin in rows of decay_pitch. Scratch in the statistics' type: inverse_norms
+/// (rows, 2, key_heads), states (batch, value_heads, key_dim, value_dim); with a decay for each channel `kept` (rows, decays), else absent.
 struct DeltaRuleArguments {
-    Input x, gates, step_bias, log_decay;
-    Output y, inverse_norms, states;
+    Input x, gates, decays, step_bias, log_decay;
+    Output y, inverse_norms, kept, states;
     DeltaRuleSizes sizes;
-    std::int64_t gate_pitch, beta_begin, decay_begin;
+    std::int64_t gate_pitch, beta_begin, decay_pitch, decay_begin;
 };
 
-/// d_gates lies as gates does. Scratch: inverse_norms as above; for each sequence and key head chunk_states (chunks, key_dim, value_dim),
-/// place_states (chunk, key_dim, value_dim), state_gradients (key_dim, value_dim) and vectors (3, value_dim); unit_gradients
-/// (rows, 2, key_heads, key_dim); sums (batch, 2, value_heads).
+/// d_gates lies as gates does, d_decays as decays. Scratch: inverse_norms and kept as above; for each sequence and key head chunk_states
+/// (chunks, key_dim, value_dim), place_states (chunk, key_dim, value_dim), state_gradients (key_dim, value_dim) and vectors (3, value_dim);
+/// unit_gradients (rows, 2, key_heads, key_dim); sums (batch, decays + value_heads).
 struct DeltaRuleBackwardArguments {
-    Input dy, x, gates, step_bias, log_decay;
-    Output dx, d_gates, step_bias_gradient, log_decay_gradient;
-    Output inverse_norms, chunk_states, place_states, state_gradients, vectors, unit_gradients, sums;
+    Input dy, x, gates, decays, step_bias, log_decay;
+    Output dx, d_gates, d_decays, step_bias_gradient, log_decay_gradient;
+    Output inverse_norms, kept, chunk_states, place_states, state_gradients, vectors, unit_gradients, sums;
     DeltaRuleSizes sizes;
-    std::int64_t gate_pitch, beta_begin, decay_begin;
+    std::int64_t gate_pitch, beta_begin, decay_pitch, decay_begin;
 };
 
 }  // namespace mgplan::model

@@ -26,9 +26,12 @@ struct DeltaRuleSizes {
     std::int64_t places = 0, batch = 1;
     std::int64_t key_heads = 0, value_heads = 0;  ///< a key head serves value_heads / key_heads value heads, one behind the other
     std::int64_t key_dim = 0, value_dim = 0;
-    std::int64_t chunk = 64;  ///< places between kept states of the backward (flash-linear-attention: 64)
+    std::int64_t chunk = 64;      ///< places between kept states of the backward (flash-linear-attention: 64)
+    bool channel_decays = false;  ///< a decay for each value of a key (Kimi delta attention), else one for each value head
 
     [[nodiscard]] constexpr std::int64_t rows() const { return places * batch; }
+    [[nodiscard]] constexpr std::int64_t decays_of_head() const { return channel_decays ? key_dim : 1; }
+    [[nodiscard]] constexpr std::int64_t decays() const { return value_heads * decays_of_head(); }
     [[nodiscard]] constexpr std::int64_t keys() const { return key_heads * key_dim; }
     [[nodiscard]] constexpr std::int64_t values() const { return value_heads * value_dim; }
     [[nodiscard]] constexpr std::int64_t width() const { return 2 * keys() + values(); }

@@ -152,7 +152,8 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     const auto rotated = static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction);
     if (model.compositions.empty() && !model.mla && model.position == PositionEmbedding::rope && rotated % 2 != 0)
         features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", rotated));
-    if (model.mla && model.mla->qk_rope_head_dim % 2 != 0)
+    const bool turned = model.compositions.empty() || model.position != PositionEmbedding::none;
+    if (model.mla && turned && model.mla->qk_rope_head_dim % 2 != 0)
         features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
     if (quantised(task.training.precision)) features.emplace_back(to_string(task.training.precision));
     add_unsupported_types(task.training, features);

@@ -36,6 +36,16 @@ constexpr std::array<std::pair<std::string_view, double ModelSpec::*>, 7> kNumbe
      {"attention_multiplier", &ModelSpec::attention_multiplier},
      {"attention_softcap", &ModelSpec::attention_softcap},
      {"logit_softcap", &ModelSpec::logit_softcap}}};
+constexpr std::array<std::pair<std::string_view, double BranchMultipliers::*>, 9> kMultipliers{
+    {{"attention_output", &BranchMultipliers::attention_output},
+     {"state_output", &BranchMultipliers::state_output},
+     {"state_gate", &BranchMultipliers::state_gate},
+     {"state_input", &BranchMultipliers::state_input},
+     {"state_write", &BranchMultipliers::state_write},
+     {"state_read", &BranchMultipliers::state_read},
+     {"state_step", &BranchMultipliers::state_step},
+     {"mlp_gate", &BranchMultipliers::mlp_gate},
+     {"mlp_output", &BranchMultipliers::mlp_output}}};
 constexpr std::array<std::pair<std::string_view, std::vector<bool> ModelSpec::*>, 2> kLists{
     {{"window_layers", &ModelSpec::window_layers}, {"rotary_layers", &ModelSpec::rotary_layers}}};
 
@@ -120,6 +130,11 @@ void composition_to_json(const ModelSpec& model, Json& json) {
     for (const auto& [name, number] : kNumbers) {
         if (model.*number != plain.*number) json[std::string(name)] = model.*number;
     }
+    if (model.branch_multipliers != plain.branch_multipliers) {
+        Json multipliers = Json::object();
+        for (const auto& [name, number] : kMultipliers) multipliers[std::string(name)] = model.branch_multipliers.*number;
+        json["branch_multipliers"] = std::move(multipliers);
+    }
     for (const auto& [name, list] : kLists) {
         if (!(model.*list).empty()) json[std::string(name)] = layer_pattern_text(model.*list);
     }
@@ -145,6 +160,12 @@ void composition_from_json(JsonReader& reader, ModelSpec& model) {
     if (!known) reader.problems().add("{}: order = '{}' is not known; use {}", reader.where(), order.substr(0, 40), any_of_text(orders));
     for (const auto& [name, flag] : kFlags) model.*flag = reader.boolean_or(name, model.*flag);
     for (const auto& [name, number] : kNumbers) model.*number = reader.real_or(name, model.*number, 0, ModelLimits::rotary_base);
+    if (const Json* multipliers = reader.member("branch_multipliers")) {
+        JsonReader nested(*multipliers, reader.where() + ": branch_multipliers", reader.problems());
+        for (const auto& [name, number] : kMultipliers)
+            model.branch_multipliers.*number = nested.real_or(name, 1, 0, ModelLimits::multiplier);
+        nested.finish();
+    }
     for (const auto& [name, list] : kLists) {
         const std::string text = reader.text_or(name, "");
         if (text.empty()) continue;

@@ -56,6 +56,24 @@ std::vector<PartTensor> mamba2_tensors(const PartSizes& s) {
     return tensors;
 }
 
+/// Attention with rotary positions and Mamba-2 beside each other behind one norm (Falcon-H1, modeling_falcon_h1.py): sizes of Mamba-2 under
+/// their own names, query_heads, kv_heads and head_dim of the attention.
+constexpr std::array kBesideSizes{PartSize{"inner", 1},         PartSize{"heads", 1},    PartSize{"groups", 1},
+                                  PartSize{"state", 1},         PartSize{"conv", 1},     PartSize{"conv_bias", 0, 1},
+                                  PartSize{"proj_bias", 0, 0},  PartSize{"norm", 0, 1},  PartSize{"query_heads", 1},
+                                  PartSize{"kv_heads", 1},      PartSize{"head_dim", 1}, PartSize{"qkv_bias", 0, 0},
+                                  PartSize{"output_bias", 0, 0}};
+
+std::vector<PartTensor> beside_tensors(const PartSizes& s) {
+    const std::int64_t hidden = s.hidden(), queries = s["query_heads"] * s["head_dim"], keys = s["kv_heads"] * s["head_dim"];
+    std::vector<PartTensor> tensors = mamba2_tensors(s);
+    tensors.push_back({"qkv.weight", {queries + 2 * keys, hidden}});
+    tensors.push_back({"output.weight", {hidden, queries}});
+    if (s["qkv_bias"] != 0) tensors.push_back({"qkv.bias", {queries + 2 * keys}});
+    if (s["output_bias"] != 0) tensors.push_back({"output.bias", {hidden}});
+    return tensors;
+}
+
 /// Gated delta net (arXiv 2412.06464; modeling_qwen3_next.py): q, k, v and the output's gate, the decay and the step of each value head,
 /// one convolution over q, k and v, a gated norm of each head.
 constexpr std::array kDeltaSizes{PartSize{"key_heads", 1}, PartSize{"key_dim", 1}, PartSize{"value_heads", 1}, PartSize{"value_dim", 1},
@@ -135,6 +153,7 @@ std::vector<PartTensor> rglru_tensors(const PartSizes& s) {
 
 constexpr std::array kRecurrentKinds{PartKind{"mamba", "Mamba", kMambaSizes, mamba_tensors},
                                      PartKind{"mamba2", "Mamba-2", kMamba2Sizes, mamba2_tensors},
+                                     PartKind{"attention_beside_mamba2", "attention beside Mamba-2", kBesideSizes, beside_tensors},
                                      PartKind{"gated_delta_net", "gated delta net", kDeltaSizes, delta_tensors},
                                      PartKind{"short_convolution", "short convolution", kShortConvSizes, short_conv_tensors},
                                      PartKind{"kimi_delta_attention", "Kimi delta attention", kKimiSizes, kimi_tensors},

@@ -154,6 +154,22 @@ void check_arrangement(Problems& problems, const ModelSpec& model, const std::st
     check("multiplier of additions to the residual stream", model.residual_multiplier, false);
     check("multiplier of the logits", model.logit_multiplier, false);
     check("multiplier of the attention scores", model.attention_multiplier, true);
+    const BranchMultipliers& branch = model.branch_multipliers;
+    check("multiplier of attention's output", branch.attention_output, false);
+    check("multiplier of the state-space output", branch.state_output, false);
+    check("multiplier of the state-space gate", branch.state_gate, false);
+    check("multiplier of the state-space input", branch.state_input, false);
+    check("multiplier of what writes states", branch.state_write, false);
+    check("multiplier of what reads states", branch.state_read, false);
+    check("multiplier of the state-space steps", branch.state_step, false);
+    check("multiplier of the MLP's gate", branch.mlp_gate, false);
+    check("multiplier of the MLP's output", branch.mlp_output, false);
+    const bool has_branches = std::any_of(model.compositions.begin(), model.compositions.end(), [](const LayerComposition& kind) {
+        return std::any_of(kind.parts.begin(), kind.parts.end(),
+                           [](const LayerPart& part) { return part.kind == "attention_beside_mamba2"; });
+    });
+    if (branch != BranchMultipliers{} && !has_branches)
+        problems.add("{}: branch_multipliers belong to layers of attention beside Mamba-2, which the model has not; remove them", where);
     check("soft cap of the logits", model.logit_softcap, true);
     check("soft cap of the attention scores", model.attention_softcap, true);
 }

@@ -114,6 +114,21 @@ struct LayerComposition {
     bool operator==(const LayerComposition&) const = default;
 };
 
+/// Factors of what the branches of a layer compute, by which maximal-update parametrisation sets each matrix's rate (Falcon-H1,
+/// modeling_falcon_h1.py). A matrix without a bias carries a factor of its input as well as one of its output, so each stands once.
+struct BranchMultipliers {
+    double attention_output = 1;  ///< of attention beside a state-space model: of what its output projection gives
+    double state_output = 1;      ///< the same of the state-space model
+    double state_gate = 1;        ///< of z, the first of the blocks that its input projection gives
+    double state_input = 1;       ///< of x
+    double state_write = 1;       ///< of B
+    double state_read = 1;        ///< of C
+    double state_step = 1;        ///< of the raw steps
+    double mlp_gate = 1;          ///< of a gated MLP's gate, in front of the activation
+    double mlp_output = 1;        ///< of what an MLP gives
+    bool operator==(const BranchMultipliers&) const = default;
+};
+
 /// One model. Defaults describe a Llama-like layer; every reader of formats/ sets each field it knows.
 struct ModelSpec {
     std::string name;
@@ -169,10 +184,11 @@ struct ModelSpec {
     std::int64_t full_attention_every = 0;
     std::vector<bool>
         window_layers;  ///< with a sliding window: the layers that have it, in place of full_attention_every; empty: not listed
-    double embedding_multiplier = 1;   ///< of the embeddings (Gemma: the square root of the hidden size)
-    double residual_multiplier = 1;    ///< of what attention and MLP add to the residual stream (Granite)
-    double logit_multiplier = 1;       ///< of the logits (Cohere; Granite: 1 / logits_scaling)
-    double attention_multiplier = 0;   ///< of the attention scores; 0: 1 / sqrt(qk head size)
+    double embedding_multiplier = 1;  ///< of the embeddings (Gemma: the square root of the hidden size)
+    double residual_multiplier = 1;   ///< of what attention and MLP add to the residual stream (Granite)
+    double logit_multiplier = 1;      ///< of the logits (Cohere; Granite: 1 / logits_scaling)
+    double attention_multiplier = 0;  ///< of the attention scores; 0: 1 / sqrt(qk head size)
+    BranchMultipliers branch_multipliers;
     double attention_softcap = 0;      ///< attention scores become cap · tanh(score / cap) (Gemma 2); 0: they stay
     double logit_softcap = 0;          ///< logits become cap · tanh(logit / cap) (Gemma 2); 0: they stay
     std::int64_t token_types = 0;      ///< token-type embeddings; 0: none

@@ -40,6 +40,22 @@ bool describe_attention(const PartSizes& s, ModelSpec& fields) {
     return fields.heads % fields.kv_heads == 0;
 }
 
+/// Latent attention's sizes stand in MlaSpec too, beside what the part has no word for; both must agree.
+bool describe_latent_attention(const PartSizes& s, ModelSpec& fields) {
+    if (!fields.mla || s["down_bias"] != 0 || s["output_bias"] != 0 || s["latent_norms"] == 0) return false;
+    const MlaSpec& mla = *fields.mla;
+    fields.heads = fields.kv_heads = s["heads"];
+    fields.qk_norm = true;
+    if (fields.position == PositionEmbedding::none) fields.rotary_fraction = 0;  // else it turns its part of the keys whatever else does
+    return mla.q_lora_rank == s["q_lora_rank"] && mla.kv_lora_rank == s["kv_lora_rank"] && mla.qk_nope_head_dim == s["qk_nope"] &&
+           mla.qk_rope_head_dim == s["qk_rope"] && mla.v_head_dim == s["v_head_dim"];
+}
+
+void add_latent_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& /*sizes*/, const ParallelSizes& division) {
+    if (fields.heads % division.tp != 0)
+        obstacles.push_back(fmt::format("tp = {} over {} heads of latent attention", division.tp, fields.heads));
+}
+
 void add_attention_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& /*sizes*/, const ParallelSizes& division) {
     if (fields.heads % division.tp != 0 || !packed_heads_divide(fields, division.tp))
         obstacles.push_back(fmt::format("tp = {} over {} heads with {} kv heads", division.tp, fields.heads, fields.kv_heads));
@@ -61,8 +77,9 @@ bool describe_mamba2(const PartSizes& s, ModelSpec& /*fields*/) {
     return s["inner"] % s["heads"] == 0 && s["heads"] % s["groups"] == 0 && s["conv_bias"] == 1 && s["proj_bias"] == 0;
 }
 
-/// ssm/mamba_mixer.py: blocks z, x, B, C, dt of the projection, x, B, C of the convolution, each divided over tp.
-void add_mamba2(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+/// ssm/mamba_mixer.py: blocks z, x, B, C, dt of the projection, x, B, C of the convolution, each divided over tp. `normed`: with a norm of
+/// its own in front.
+void add_state_space(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division, bool normed) {
     const std::int64_t tp = division.tp, hidden = fields.hidden, inner = s["inner"] / tp, heads = s["heads"] / tp;
     const std::int64_t maps = s["groups"] / tp * s["state"];
     list.add_sharded("mixer.dt_bias", {heads}, 0).initial = InitialValues::step_bias;
@@ -75,16 +92,39 @@ void add_mamba2(ParameterList& list, const ModelSpec& fields, const PartSizes& s
     Parameter& conv_bias = list.add_in_blocks("mixer.conv1d_bias", {inner, maps, maps}, {});
     conv_bias.initial = InitialValues::by_taps;
     conv_bias.initial_bound = bound;
-    list.add_norm(fields, "mixer.in_proj.layer_norm_weight", "mixer.in_proj.layer_norm_bias", hidden);
+    if (normed) list.add_norm(fields, "mixer.in_proj.layer_norm_weight", "mixer.in_proj.layer_norm_bias", hidden);
     list.add_in_blocks("mixer.in_proj.weight", {inner, inner, maps, maps, heads}, {hidden});
     if (s["norm"] != 0) list.add_sharded("mixer.norm.weight", {inner}, 0);
     list.add_sharded("mixer.out_proj.weight", {hidden, inner}, 1);
+}
+
+void add_mamba2(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    add_state_space(list, fields, s, division, true);
 }
 
 void add_mamba2_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
     require_division(obstacles, "Mamba-2", "heads", s["heads"], division.tp);
     require_division(obstacles, "Mamba-2", "groups", s["groups"], division.tp);
     refuse_context_parallelism(obstacles, "Mamba-2", division);
+}
+
+bool describe_attention_beside_mamba(const PartSizes& s, ModelSpec& fields) {
+    fields.heads = s["query_heads"];
+    fields.kv_heads = s["kv_heads"];
+    fields.head_dim = s["head_dim"];
+    fields.qkv_bias = s["qkv_bias"] != 0;
+    fields.attention_output_bias = s["output_bias"] != 0;
+    return describe_mamba2(s, fields) && fields.heads % fields.kv_heads == 0;
+}
+
+void add_attention_beside_mamba(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    add_attention(list, fields, division.tp);  // with the norm of both
+    add_state_space(list, fields, s, division, false);
+}
+
+void add_attention_beside_mamba_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    add_attention_obstacles(obstacles, fields, s, division);
+    add_mamba2_obstacles(obstacles, fields, s, division);
 }
 
 bool describe_delta_net(const PartSizes& s, ModelSpec& fields) {
@@ -111,6 +151,34 @@ void add_delta_net_obstacles(Words& obstacles, const ModelSpec& /*fields*/, cons
     require_division(obstacles, "gated delta nets", "key heads", s["key_heads"], division.tp);
     require_division(obstacles, "gated delta nets", "value heads", s["value_heads"], division.tp);
     refuse_context_parallelism(obstacles, "gated delta nets", division);
+}
+
+bool describe_kimi_delta(const PartSizes& s, ModelSpec& fields) {
+    return s["gate_bias"] == 0 && fields.normalization == Normalization::rms_norm;
+}
+
+/// modeling_kimi_linear.py, KimiLinearDeltaAttention: blocks q, k, v, beta of the projection, q, k, v of the convolution, and what leads
+/// from the small projections to the heads divided over tp; these themselves and the norm of a head's values are whole on every rank.
+void add_kimi_delta(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t tp = division.tp, hidden = fields.hidden, heads = s["heads"] / tp, rank = s["head_dim"], width = heads * rank;
+    list.add_sharded("self_attention.dt_bias", {width}, 0).initial = InitialValues::ones;
+    list.add_sharded("self_attention.A_log", {heads}, 0).initial = InitialValues::log_of_decay;
+    list.add_norm(fields, "self_attention.in_proj.layer_norm_weight", "self_attention.in_proj.layer_norm_bias", hidden);
+    list.add_in_blocks("self_attention.in_proj.weight", {width, width, width, heads}, {hidden});
+    Parameter& conv = list.add_in_blocks("self_attention.conv1d.weight", {width, width, width}, {1, s["conv"]});
+    conv.initial = InitialValues::by_taps;
+    conv.initial_bound = 1 / std::sqrt(static_cast<double>(s["conv"]));
+    for (const std::string_view what : {"decay", "gate"}) {
+        list.add(fmt::format("self_attention.{}_down.weight", what), {rank, hidden}, PartialGradient::sequence_parallel);
+        list.add_sharded(fmt::format("self_attention.{}_up.weight", what), {width, rank}, 0);
+    }
+    list.add("self_attention.out_norm.weight", {rank}, PartialGradient::always);
+    list.add_sharded("self_attention.out_proj.weight", {hidden, width}, 1);
+}
+
+void add_kimi_delta_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "Kimi delta attention", "heads", s["heads"], division.tp);
+    refuse_context_parallelism(obstacles, "Kimi delta attention", division);
 }
 
 bool describe_short_convolution(const PartSizes& s, ModelSpec& /*fields*/) {
@@ -145,6 +213,9 @@ bool describe_mlp(const PartSizes& s, ModelSpec& fields) {
     fields.ffn = s["width"];
     fields.gated_mlp = s["gated"] != 0;
     fields.mlp_bias = s["bias"] != 0;
+    // A bias of the second product would miss the MLP's multiplier, which stands in front of it; and without a gate there is none to scale.
+    const BranchMultipliers& by = fields.branch_multipliers;
+    if ((by.mlp_output != 1 && fields.mlp_bias) || (by.mlp_gate != 1 && !fields.gated_mlp)) return false;
     return s["in"] == 0 && describe_activation(s, fields);
 }
 
@@ -169,6 +240,14 @@ constexpr std::array kComputedParts{
                  },
                  add_attention_obstacles},
     ComputedPart{"mamba2", true, describe_mamba2, add_mamba2, add_mamba2_obstacles},
+    ComputedPart{"attention_beside_mamba2", true, describe_attention_beside_mamba, add_attention_beside_mamba,
+                 add_attention_beside_mamba_obstacles},
+    ComputedPart{"latent_attention", true, describe_latent_attention,
+                 [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
+                     add_attention(list, fields, division.tp);
+                 },
+                 add_latent_obstacles},
+    ComputedPart{"kimi_delta_attention", true, describe_kimi_delta, add_kimi_delta, add_kimi_delta_obstacles},
     ComputedPart{"gated_delta_net", true, describe_delta_net, add_delta_net, add_delta_net_obstacles},
     ComputedPart{"short_convolution", true, describe_short_convolution, add_short_convolution, add_short_convolution_obstacles},
     ComputedPart{"mlp", false, describe_mlp,
@@ -218,7 +297,16 @@ bool shares_as_described(const std::vector<LayerPart>& parts, std::size_t next, 
     return next == parts.size();
 }
 
+/// Whether a mixer is attention, alone or beside another.
+bool attends(const LayerPart& mixer) {
+    return !carries_state(mixer) || mixer.kind == "attention_beside_mamba2";
+}
+
 }  // namespace
+
+bool carries_state(const LayerPart& mixer) {
+    return mixer.kind != "attention" && mixer.kind != "latent_attention";
+}
 
 std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerComposition& composition) {
     ComposedLayer layer{model, {}, {}};
@@ -262,7 +350,7 @@ ModelSpec with_stated_fields(const ModelSpec& model) {
         const auto layer = computed_layer(model, kind);
         MGPLAN_ASSERT(layer.has_value(), "layers here compute this kind of layer: " + kind.name);
         const ModelSpec& stated = layer->fields;
-        if (layer->mixer && layer->mixer->kind == "attention") {
+        if (layer->mixer && attends(*layer->mixer)) {
             all.heads = stated.heads;
             all.kv_heads = stated.kv_heads;
             all.head_dim = stated.head_dim;

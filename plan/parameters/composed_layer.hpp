@@ -17,9 +17,12 @@ namespace mgplan {
 struct ComposedLayer {
     /// The model with the fields that the parts state, in place of its compositions: for layers that are described by fields.
     ModelSpec fields;
-    std::optional<LayerPart> mixer;         ///< "attention", "mamba2", "gated_delta_net", "short_convolution"
+    std::optional<LayerPart> mixer;         ///< "attention", "latent_attention", or one that carries a state
     std::optional<LayerPart> feed_forward;  ///< "mlp", "experts"
 };
+
+/// Whether a mixer has a state along the sequence: any but attention alone.
+[[nodiscard]] bool carries_state(const LayerPart& mixer);
 
 /// Nothing where a part, or their order, is none that is computed. Layers of one half have one norm, of two halves two.
 [[nodiscard]] std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerComposition& composition);

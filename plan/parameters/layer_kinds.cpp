@@ -68,7 +68,7 @@ LayerKindHalves halves_of_parts(const ModelSpec& model, LayerKinds& kinds, std::
     MGPLAN_ASSERT(layer.has_value(), "layers here compute this kind of layer: " + model.compositions[composition].name);
     LayerKindHalves kind;
     kind.mixture = layer->feed_forward && layer->feed_forward->kind == "experts";
-    if (layer->mixer) kind.mixer = index_of_half(kinds.mixers, {*layer->mixer, composition, layer->mixer->kind != "attention", false});
+    if (layer->mixer) kind.mixer = index_of_half(kinds.mixers, {*layer->mixer, composition, carries_state(*layer->mixer), false});
     if (layer->feed_forward)
         kind.feed_forward = index_of_half(kinds.feed_forwards, {*layer->feed_forward, composition, false, kind.mixture});
     return kind;

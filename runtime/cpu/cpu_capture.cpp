@@ -102,6 +102,7 @@ const model::KernelTable& recording_kernels() {
         .sums_of_squares = Refused<cpu::sums_of_squares>::call,
         .has_non_finite = Refused<cpu::has_non_finite>::call,
         .copy_columns = Recorded<cpu::copy_columns>::call,
+        .scale_columns = Recorded<cpu::scale_columns>::call,
         .swap_leading = Recorded<cpu::swap_leading>::call,
         .embedding = Recorded<cpu::embedding>::call,
         .embedding_backward = Recorded<cpu::embedding_backward>::call,

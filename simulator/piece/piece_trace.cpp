@@ -48,7 +48,8 @@ ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtur
     // Ranks that share a kv head, with a gate in their packed rows, as ranks of one kv head each.
     if (few.attention_output_gate && sizes.tp > few.kv_heads) few.kv_heads = sizes.tp;
     if (few.moe) few.order = LayerOrder::sequential;
-    if (few.mla && few.mla->qk_rope_head_dim % 2 != 0) {
+    const bool turned = few.compositions.empty() || few.position != PositionEmbedding::none;
+    if (few.mla && turned && few.mla->qk_rope_head_dim % 2 != 0) {
         ++few.mla->qk_rope_head_dim;
         if (few.mla->qk_nope_head_dim > 1) --few.mla->qk_nope_head_dim;
     }
@@ -273,7 +274,7 @@ void add_depth(const Recorded& recorded, std::size_t mtp, std::vector<PieceRange
 bool mixer_carries_state(const ModelSpec& model) {
     if (model.compositions.empty()) return false;
     const ComposedLayer layer = composed_layer(model, 0);
-    return layer.mixer && layer.mixer->kind != "attention";
+    return layer.mixer && carries_state(*layer.mixer);
 }
 
 PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::RoutingLog* routing) {

@@ -13,6 +13,7 @@ import argparse
 import copy
 import json
 import pathlib
+import re
 import tempfile
 
 import torch
@@ -138,6 +139,16 @@ MODELS = {
                                       mamba_num_heads=6, mamba_head_dim=8, n_groups=2, conv_kernel=4, chunk_size=8, expand=2,
                                       n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
                                       moe_shared_expert_intermediate_size=16, routed_scaling_factor=1.5)),
+    "falcon_h1": ("falcon_h1", dict(HEADS, mamba_d_ssm=48, **dict(MAMBA, mamba_d_head="auto"), mamba_chunk_size=8, lm_head_multiplier=0.25,
+                                    embedding_multiplier=3.0, key_multiplier=0.7, attention_in_multiplier=1.3, attention_out_multiplier=0.6,
+                                    ssm_in_multiplier=1.4, ssm_out_multiplier=0.8, ssm_multipliers=[0.5, 1.2, 0.9, 1.5, 0.75],
+                                    mlp_multipliers=[0.7, 1.6])),
+    "falcon_h1-normed": ("falcon_h1", dict(BASE, mamba_d_ssm=None, **dict(MAMBA, mamba_d_head="auto"), mamba_chunk_size=8,
+                                           mamba_rms_norm=True, mamba_norm_before_gate=False, tie_word_embeddings=True)),
+    "kimi_linear": ("kimi_linear", dict(LATENT, num_hidden_layers=3, q_lora_rank=None, linear_num_heads=4, linear_head_dim=6,
+                                        linear_conv_kernel_dim=4, layer_types=["linear_attention", "full_attention", "linear_attention"],
+                                        mlp_layer_types=["dense", "sparse", "sparse"], num_local_experts=4, num_experts_per_tok=2,
+                                        moe_intermediate_size=12, n_shared_experts=1, routed_scaling_factor=1.5)),
     "lfm2": ("lfm2", dict(BASE, num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, block_multiple_of=4)),
     "lfm2-untied": ("lfm2", dict(BASE, num_hidden_layers=2, full_attn_idxs=[0], conv_L_cache=4, block_auto_adjust_ff_dim=False,
                                  tie_word_embeddings=False)),
@@ -179,11 +190,18 @@ def randomize(model, generator):
             tensor.copy_(values.to(torch.bfloat16))
 
 
+def published_name(model_type, name):
+    """Kimi Linear's save_pretrained() calls dense MLPs "block_sparse_moe", which no published checkpoint does; transformers reads both."""
+    if model_type == "kimi_linear" and re.search(r"block_sparse_moe\.(gate|up|down)_proj\.", name):
+        return name.replace("block_sparse_moe", "mlp")
+    return name
+
+
 def saved(model, folder):
     """The tensors of save_pretrained() by name."""
     model.save_pretrained(folder)
     files = sorted(pathlib.Path(folder).glob("*.safetensors"))
-    return {name: tensor.clone() for file in files for name, tensor in load_file(file).items()}
+    return {published_name(model.config.model_type, name): tensor.clone() for file in files for name, tensor in load_file(file).items()}
 
 
 def make(name, out):

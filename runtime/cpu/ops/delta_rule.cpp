@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "runtime/cpu/ops/exponential.hpp"
@@ -10,14 +11,22 @@
 namespace mgplan::runtime::cpu {
 namespace {
 
+/// What a place keeps of a head's state: a share of its own for each row of the state, or one of all.
+template <class Sum>
+struct KeptShares {
+    const Sum* each;  ///< nullptr: one
+    Sum one;
+    Sum operator[](std::int64_t i) const { return each != nullptr ? each[i] : one; }
+};
+
 /// Where the parts of a delta rule lie. States are (key_dim, value_dim).
 template <class Element>
 struct Rule {
     using Sum = Compute<Element>;
     model::DeltaRuleSizes sizes;
-    const Element *mixed, *gates, *step_bias, *log_decay;
-    std::int64_t gate_pitch, beta_begin, decay_begin;
-    Sum* inverse_norms;
+    const Element *mixed, *gates, *decays, *step_bias, *log_decay;
+    std::int64_t gate_pitch, beta_begin, decay_pitch, decay_begin;
+    Sum *inverse_norms, *keeps;
 
     [[nodiscard]] const Element* query(std::int64_t row, std::int64_t key_head) const {
         return mixed + row * sizes.width() + key_head * sizes.key_dim;
@@ -34,14 +43,24 @@ struct Rule {
     [[nodiscard]] Sum beta(std::int64_t row, std::int64_t head) const {
         return 1 / (1 + exponential(-Sum(gates[row * gate_pitch + beta_begin + head])));
     }
-    [[nodiscard]] Sum raw_decay(std::int64_t row, std::int64_t head) const {
-        return Sum(gates[row * gate_pitch + decay_begin + head]) + Sum(step_bias[head]);
+    /// `decay`: of all the heads'.
+    [[nodiscard]] Sum raw_decay(std::int64_t row, std::int64_t decay) const {
+        return Sum(decays[row * decay_pitch + decay_begin + decay]) + Sum(step_bias[decay]);
     }
     [[nodiscard]] Sum rate(std::int64_t head) const { return -std::exp(Sum(log_decay[head])); }
     /// g, the logarithm of what is kept of the state.
-    [[nodiscard]] Sum log_kept(std::int64_t row, std::int64_t head) const { return rate(head) * softplus(raw_decay(row, head)); }
+    [[nodiscard]] Sum log_kept(std::int64_t row, std::int64_t decay) const {
+        return rate(decay / sizes.decays_of_head()) * softplus(raw_decay(row, decay));
+    }
+    [[nodiscard]] KeptShares<Sum> kept(std::int64_t row, std::int64_t head) const {
+        if (keeps != nullptr) return {keeps + row * sizes.decays() + head * sizes.key_dim, 0};
+        return {nullptr, exponential(log_kept(row, head))};
+    }
 
-    void write_norms() const {
+    /// Norms, and with a decay for each channel what is kept.
+    void write_scratch() const {
+        for (std::int64_t at = 0; keeps != nullptr && at < sizes.rows() * sizes.decays(); ++at)
+            keeps[at] = exponential(log_kept(at / sizes.decays(), at % sizes.decays()));
         for (std::int64_t row = 0; row < sizes.rows(); ++row) {
             for (std::int64_t head = 0; head < sizes.key_heads; ++head) {
                 for (const std::int64_t which : {0, 1}) {
@@ -56,12 +75,14 @@ struct Rule {
     /// The state from one place to the next. `found` (value_dim) gets v - S'ᵀ k, what the key did not find.
     void advance(std::int64_t row, std::int64_t head, Sum* state, Sum* found) const {
         const std::int64_t key_head = head / (sizes.value_heads / sizes.key_heads), width = sizes.value_dim;
-        const Sum kept = exponential(log_kept(row, head)), unit = inverse_norm(row, 1, key_head), strength = beta(row, head);
+        const KeptShares<Sum> shares = kept(row, head);
+        const Sum unit = inverse_norm(row, 1, key_head), strength = beta(row, head);
         const Element* const k = key(row, key_head);
         for (std::int64_t c = 0; c < width; ++c) found[c] = value(row, head)[c];
         for (std::int64_t i = 0; i < sizes.key_dim; ++i) {
+            const Sum share = shares[i];
             for (std::int64_t c = 0; c < width; ++c) {
-                state[i * width + c] *= kept;
+                state[i * width + c] *= share;
                 found[c] -= state[i * width + c] * Sum(k[i]) * unit;
             }
         }
@@ -76,12 +97,15 @@ Rule<Element> rule_of(const Arguments& x) {
     return {x.sizes,
             values<Element>(x.x),
             values<Element>(x.gates),
+            values<Element>(x.decays),
             values<Element>(x.step_bias),
             values<Element>(x.log_decay),
             x.gate_pitch,
             x.beta_begin,
+            x.decay_pitch,
             x.decay_begin,
-            values<Compute<Element>>(x.inverse_norms)};
+            values<Compute<Element>>(x.inverse_norms),
+            values<Compute<Element>>(x.kept)};
 }
 
 /// Through the division by the length l = 1 / inverse: dx = inverse · (d - x (x · d) · inverse²).
@@ -106,19 +130,32 @@ void write_vector_gradients(const Rule<Element>& rule, const model::DeltaRuleBac
     }
 }
 
-/// To the gradients of each head's bias and rate, what all rows added up.
+/// From the gradient of the logarithm of one decay to that of its raw value, and to the sums for its bias and its head's rate.
+template <class Element>
+void through_decay(const Rule<Element>& rule, const model::DeltaRuleBackwardArguments& x, std::int64_t row, std::int64_t decay,
+                   Compute<Element> d_log_kept) {
+    using Sum = Compute<Element>;
+    const std::int64_t head = decay / x.sizes.decays_of_head();
+    const Sum d_raw = d_log_kept * rule.rate(head) * softplus_slope(rule.raw_decay(row, decay));
+    values<Element>(x.d_decays)[row * x.decay_pitch + x.decay_begin + decay] = Element(d_raw);
+    values<Sum>(x.sums)[decay] += d_raw;
+    values<Sum>(x.sums)[x.sizes.decays() + head] += d_log_kept * rule.log_kept(row, decay);
+}
+
+/// To the gradients of each decay's bias and each head's rate, what all rows added up.
 void add_sums(const model::DeltaRuleBackwardArguments& x) {
     const model::DeltaRuleSizes& s = x.sizes;
-    std::int64_t part = 0;
+    std::int64_t begin = 0;
     for (const model::Output* gradient : {&x.step_bias_gradient, &x.log_decay_gradient}) {
+        const std::int64_t count = begin == 0 ? s.decays() : s.value_heads;
         with_types(x.x.dtype, gradient->dtype, [&]<class Element, class Gradient>() {
             using Sum = Compute<Element>;
-            for (std::int64_t head = 0; head < s.value_heads; ++head) {
-                Gradient& value = values<Gradient>(*gradient)[head];
-                value = Gradient(Sum(value) + values<Sum>(x.sums)[part * s.value_heads + head]);
+            for (std::int64_t i = 0; i < count; ++i) {
+                Gradient& value = values<Gradient>(*gradient)[i];
+                value = Gradient(Sum(value) + values<Sum>(x.sums)[begin + i]);
             }
         });
-        ++part;
+        begin += count;
     }
 }
 
@@ -129,7 +166,7 @@ void delta_rule(model::Device& /*device*/, const model::DeltaRuleArguments& x) {
         using Sum = Compute<Element>;
         const model::DeltaRuleSizes& s = x.sizes;
         const Rule<Element> rule = rule_of<Element>(x);
-        rule.write_norms();
+        rule.write_scratch();
         std::vector<Sum> found(static_cast<std::size_t>(s.value_dim));
         Sum* const state = values<Sum>(x.states);
         for (std::int64_t sequence = 0; sequence < s.batch; ++sequence) {
@@ -153,13 +190,13 @@ void delta_rule(model::Device& /*device*/, const model::DeltaRuleArguments& x) {
 
 // Behind a place the gradient of its state is L. With S' the decayed state, r = v - S'ᵀ k, u = beta r, S = S' + k uᵀ, y = Sᵀ q:
 // dq = S dy; L += q dyᵀ; du = Lᵀ k; dk = L u - S' (beta du); dbeta = du · r; dv = beta du;
-// L' = L - k (beta du)ᵀ; dg = <L', S'>; the place before gets exp(g) L'.
+// L' = L - k (beta du)ᵀ; dg = <L', S'>, by rows where each has a decay; the place before gets exp(g) L'.
 void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwardArguments& x) {
     const model::DeltaRuleSizes& s = x.sizes;
     with_type(x.x.dtype, [&]<class Element>() {
         using Sum = Compute<Element>;
         const Rule<Element> rule = rule_of<Element>(x);
-        rule.write_norms();
+        rule.write_scratch();
         const std::int64_t kd = s.key_dim, vd = s.value_dim, size = kd * vd, per_key = s.value_heads / s.key_heads;
         Sum* const chunk_states = values<Sum>(x.chunk_states);
         Sum* const place_states = values<Sum>(x.place_states);  // in front of each place of a chunk
@@ -167,7 +204,7 @@ void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwa
         Sum* const units = values<Sum>(x.unit_gradients);  // (rows, 2, key_heads, key_dim)
         Sum* const sums = values<Sum>(x.sums);
         std::fill(units, units + s.rows() * 2 * s.keys(), Sum{0});
-        std::fill(sums, sums + 2 * s.value_heads, Sum{0});
+        std::fill(sums, sums + s.decays() + s.value_heads, Sum{0});
         Element* const dx = values<Element>(x.dx);
         Element* const d_gates = values<Element>(x.d_gates);
         std::vector<Sum> state(static_cast<std::size_t>(size)), found(static_cast<std::size_t>(vd)),
@@ -194,7 +231,8 @@ void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwa
                         const Sum* const before = place_states + (place - begin) * size;
                         std::copy(before, before + size, state.begin());
                         rule.advance(row, head, state.data(), found.data());
-                        const Sum kept = exponential(rule.log_kept(row, head)), strength = rule.beta(row, head);
+                        const KeptShares<Sum> shares = rule.kept(row, head);
+                        const Sum strength = rule.beta(row, head);
                         const Sum key_unit = rule.inverse_norm(row, 1, key_head);
                         const Sum query_unit = rule.inverse_norm(row, 0, key_head) * rule.query_scale();
                         const Element* const dy = values<Element>(x.dy) + row * s.values() + head * vd;
@@ -221,6 +259,7 @@ void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwa
                         }
                         for (std::int64_t i = 0; i < kd; ++i) {
                             Sum* const line = slope + i * vd;
+                            const Sum kept = shares[i];
                             for (std::int64_t c = 0; c < vd; ++c) {
                                 const auto at = static_cast<std::size_t>(c);
                                 const Sum decayed = kept * before[i * vd + c];
@@ -229,12 +268,10 @@ void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwa
                                 d_log_kept += line[c] * decayed;
                                 line[c] *= kept;
                             }
+                            if (s.channel_decays) through_decay(rule, x, row, head * kd + i, std::exchange(d_log_kept, Sum{0}));
                         }
-                        const Sum raw = rule.raw_decay(row, head), d_raw = d_log_kept * rule.rate(head) * softplus_slope(raw);
+                        if (!s.channel_decays) through_decay(rule, x, row, head, d_log_kept);
                         d_gates[row * x.gate_pitch + x.beta_begin + head] = Element(d_beta * strength * (1 - strength));
-                        d_gates[row * x.gate_pitch + x.decay_begin + head] = Element(d_raw);
-                        sums[head] += d_raw;
-                        sums[s.value_heads + head] += d_log_kept * rule.log_kept(row, head);
                     }
                 }
             }

@@ -110,6 +110,16 @@ void copy_columns(model::Device& /*device*/, const model::ColumnsArguments& x) {
     }
 }
 
+void scale_columns(model::Device& /*device*/, const model::ScaleColumnsArguments& x) {
+    with_type(x.x.dtype, [&]<class Element>() {
+        const auto factor = static_cast<Compute<Element>>(x.factor);
+        for (std::int64_t row = 0; row < x.rows; ++row) {
+            Element* const to = values<Element>(x.x) + row * x.pitch + x.begin;
+            for (std::int64_t i = 0; i < x.width; ++i) to[i] = Element(Compute<Element>(to[i]) * factor);
+        }
+    });
+}
+
 void swap_leading(model::Device& /*device*/, const model::SwapLeadingArguments& x) {
     with_size(x.x.dtype, [&]<class Word>() {
         const Word* const from = values<Word>(x.x);

@@ -17,7 +17,7 @@ void gated_norm(model::Device& /*device*/, const model::GatedNormArguments& x) {
                 const std::int64_t begin = row * x.width + group * x.group;
                 const Element* const in = values<Element>(x.x) + begin;
                 const Element* const z = values<Element>(x.gate) + row * x.gate_pitch + x.gate_begin + group * x.group;
-                const auto gate = [&](std::int64_t i) { return Sum(z[i]) / (1 + exponential(-Sum(z[i]))); };
+                const auto gate = [&](std::int64_t i) { return (x.sigmoid_gate ? Sum{1} : Sum(z[i])) / (1 + exponential(-Sum(z[i]))); };
                 const auto inner = [&](std::int64_t i) { return x.gate_first ? Sum(in[i]) * gate(i) : Sum(in[i]); };
                 Sum inverse = 1;
                 if (weight != nullptr) {
@@ -51,7 +51,7 @@ void gated_norm_backward(model::Device& /*device*/, const model::GatedNormBackwa
                 const Element* const z = values<Element>(x.gate) + gate_at;
                 const Sum inverse = weight != nullptr ? values<Sum>(x.inverse_deviation)[row * groups + group] : Sum{1};
                 const auto sigmoid = [&](std::int64_t i) { return 1 / (1 + exponential(-Sum(z[i]))); };
-                const auto gate = [&](std::int64_t i) { return Sum(z[i]) * sigmoid(i); };
+                const auto gate = [&](std::int64_t i) { return x.sigmoid_gate ? sigmoid(i) : Sum(z[i]) * sigmoid(i); };
                 const auto scale = [&](std::int64_t i) {
                     return weight != nullptr ? Sum(weight[(group * x.group + i) % x.weight_width]) : Sum{1};
                 };
@@ -63,11 +63,11 @@ void gated_norm_backward(model::Device& /*device*/, const model::GatedNormBackwa
                                                                    return slope(i) * normal(i);
                                                                }) / static_cast<Sum>(x.group);
                 for (std::int64_t i = 0; i < x.group; ++i) {
-                    const Sum s = sigmoid(i), d_silu = s * (1 + Sum(z[i]) * (1 - s));
+                    const Sum s = sigmoid(i), gate_slope = x.sigmoid_gate ? s * (1 - s) : s * (1 + Sum(z[i]) * (1 - s));
                     const Sum du = inverse * (slope(i) - normal(i) * along);
                     const Sum d_gate = x.gate_first ? du * Sum(in[i]) : Sum(dy[i]) * normal(i) * scale(i);
                     values<Element>(x.dx)[begin + i] = Element(x.gate_first ? du * gate(i) : du);
-                    values<Element>(x.d_gate)[gate_at + i] = Element(d_gate * d_silu);
+                    values<Element>(x.d_gate)[gate_at + i] = Element(d_gate * gate_slope);
                     if (sums != nullptr) sums[(group * x.group + i) % x.weight_width] += outer(i) * normal(i);
                 }
             }

@@ -23,6 +23,7 @@ const model::KernelTable& kernels() {
         .sums_of_squares = sums_of_squares,
         .has_non_finite = has_non_finite,
         .copy_columns = copy_columns,
+        .scale_columns = scale_columns,
         .swap_leading = swap_leading,
         .embedding = embedding,
         .embedding_backward = embedding_backward,

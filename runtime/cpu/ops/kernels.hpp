@@ -28,6 +28,7 @@ void fill(model::Device& device, const model::ScalarArguments& arguments);
 void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments& arguments);
 bool has_non_finite(model::Device& device, const model::ReductionArguments& arguments);
 void copy_columns(model::Device& device, const model::ColumnsArguments& arguments);
+void scale_columns(model::Device& device, const model::ScaleColumnsArguments& arguments);
 void swap_leading(model::Device& device, const model::SwapLeadingArguments& arguments);
 void embedding(model::Device& device, const model::EmbeddingArguments& arguments);
 void embedding_backward(model::Device& device, const model::EmbeddingBackwardArguments& arguments);

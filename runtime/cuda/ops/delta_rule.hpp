@@ -12,9 +12,9 @@ template <class Element>
 struct RuleParts {
     using Sum = Compute<Element>;
     model::DeltaRuleSizes sizes;
-    const Element *mixed, *gates, *step_bias, *log_decay;
-    std::int64_t gate_pitch, beta_begin, decay_begin;
-    Sum* inverse_norms;
+    const Element *mixed, *gates, *decays, *step_bias, *log_decay;
+    std::int64_t gate_pitch, beta_begin, decay_pitch, decay_begin;
+    Sum *inverse_norms, *keeps;
 
     [[nodiscard]] MGPLAN_BOTH std::int64_t per_key() const { return sizes.value_heads / sizes.key_heads; }
     [[nodiscard]] MGPLAN_BOTH std::int64_t row(std::int64_t place, std::int64_t sequence) const { return place * sizes.batch + sequence; }
@@ -32,28 +32,40 @@ struct RuleParts {
     [[nodiscard]] MGPLAN_BOTH Sum beta(std::int64_t row, std::int64_t head) const {
         return 1 / (1 + exponential(-Sum(gates[row * gate_pitch + beta_begin + head])));
     }
-    [[nodiscard]] MGPLAN_BOTH Sum raw_decay(std::int64_t row, std::int64_t head) const {
-        return Sum(gates[row * gate_pitch + decay_begin + head]) + Sum(step_bias[head]);
+    /// `decay`: of all the heads'.
+    [[nodiscard]] MGPLAN_BOTH Sum raw_decay(std::int64_t row, std::int64_t decay) const {
+        return Sum(decays[row * decay_pitch + decay_begin + decay]) + Sum(step_bias[decay]);
     }
     [[nodiscard]] MGPLAN_BOTH Sum rate(std::int64_t head) const { return -exponential(Sum(log_decay[head])); }
-    [[nodiscard]] MGPLAN_BOTH Sum log_kept(std::int64_t row, std::int64_t head) const {
-        return rate(head) * softplus(raw_decay(row, head));
+    [[nodiscard]] MGPLAN_BOTH Sum log_kept(std::int64_t row, std::int64_t decay) const {
+        return rate(decay / sizes.decays_of_head()) * softplus(raw_decay(row, decay));
+    }
+    /// What a place keeps of the rows of a head's state: `each` by row, or nullptr and one share of all.
+    struct Kept {
+        const Sum* each;
+        Sum one;
+        MGPLAN_BOTH Sum operator[](std::int64_t i) const { return each != nullptr ? each[i] : one; }
+    };
+    [[nodiscard]] MGPLAN_BOTH Kept kept(std::int64_t row, std::int64_t head) const {
+        if (keeps != nullptr) return {keeps + row * sizes.decays() + head * sizes.key_dim, 0};
+        return {nullptr, exponential(log_kept(row, head))};
     }
 
     /// What the key does not find, in one column, in the state `from` once that has decayed.
     [[nodiscard]] MGPLAN_BOTH Sum not_found(std::int64_t row, std::int64_t head, std::int64_t column, const Sum* from) const {
-        const Sum kept = exponential(log_kept(row, head));
+        const Kept shares = kept(row, head);
         Sum found = value(row, head, column);
         for (std::int64_t i = 0; i < sizes.key_dim; ++i)
-            found -= kept * from[i * sizes.value_dim + column] * unit(row, 1, head / per_key(), i);
+            found -= shares[i] * from[i * sizes.value_dim + column] * unit(row, 1, head / per_key(), i);
         return found;
     }
     /// One column of the state from one place to the next; `from` may be `to`.
     MGPLAN_BOTH void advance(std::int64_t row, std::int64_t head, std::int64_t column, const Sum* from, Sum* to) const {
-        const Sum kept = exponential(log_kept(row, head)), written = beta(row, head) * not_found(row, head, column, from);
+        const Kept shares = kept(row, head);
+        const Sum written = beta(row, head) * not_found(row, head, column, from);
         for (std::int64_t i = 0; i < sizes.key_dim; ++i) {
             const std::int64_t at = i * sizes.value_dim + column;
-            to[at] = kept * from[at] + unit(row, 1, head / per_key(), i) * written;
+            to[at] = shares[i] * from[at] + unit(row, 1, head / per_key(), i) * written;
         }
     }
 };
@@ -69,6 +81,16 @@ struct RuleNorms {
         Sum squares = static_cast<Sum>(1e-6);
         for (std::int64_t i = 0; i < rule.sizes.key_dim; ++i) squares += Sum(vector[i]) * Sum(vector[i]);
         rule.inverse_norms[index] = 1 / square_root(squares);
+    }
+};
+
+/// With a decay for each channel: what a row keeps of it.
+template <class Element>
+struct RuleKept {
+    RuleParts<Element> rule;
+    MGPLAN_BOTH void operator()(std::int64_t index) const {
+        const auto [row, decay] = row_column(index, rule.sizes.decays());
+        rule.keeps[index] = exponential(rule.log_kept(row, decay));
     }
 };
 
@@ -102,7 +124,7 @@ struct RuleGradients {
     using Sum = Compute<Element>;
     RuleParts<Element> rule;
     const Element* dy;
-    Element *dx, *d_gates;
+    Element *dx, *d_gates, *d_decays;
     Sum *chunk_states, *place_states, *state_gradients, *vectors, *units, *sums;
 
     template <class Team>
@@ -122,7 +144,10 @@ struct RuleGradients {
                     rule.advance(rule.row(place, sequence), head, c, by_place, by_place);
                 }
             });
-            Sum decay_sum = 0, bias_sum = 0;
+            Sum* const bias_sums = sums + sequence * (s.decays() + s.value_heads) + head * s.decays_of_head();
+            Sum decay_sum = 0;
+            team.each(s.decays_of_head(), [&](std::int64_t i) { bias_sums[i] = 0; });
+            team.barrier();
             for (std::int64_t chunk = s.chunks(); chunk-- > 0;) {
                 const std::int64_t begin = chunk * s.chunk, end = begin + s.chunk < s.places ? begin + s.chunk : s.places;
                 team.each(s.value_dim, [&](std::int64_t c) {
@@ -134,29 +159,49 @@ struct RuleGradients {
                 });
                 for (std::int64_t place = end; place-- > begin;) {
                     const std::int64_t row = rule.row(place, sequence);
-                    const Sum d_log_kept = through_place(team, row, index, head, by_place + (place - begin) * size, slope);
-                    const Sum raw = rule.raw_decay(row, head), d_raw = d_log_kept * rule.rate(head) * softplus_slope(raw);
-                    bias_sum += d_raw;
-                    decay_sum += d_log_kept * rule.log_kept(row, head);
-                    team.once([&] { d_gates[row * rule.gate_pitch + rule.decay_begin + head] = Element(d_raw); });
+                    const Sum* const before = by_place + (place - begin) * size;
+                    const Sum d_log_kept = through_place(team, row, index, head, before, slope);
+                    if (s.channel_decays)
+                        decay_sum += through_channels(team, row, head, before, slope, bias_sums);
+                    else
+                        team.once([&] { decay_sum += through_decay(row, head, head, d_log_kept, bias_sums); });
                 }
             }
-            team.once([&] {
-                sums[sequence * 2 * s.value_heads + head] = bias_sum;
-                sums[(sequence * 2 + 1) * s.value_heads + head] = decay_sum;
-            });
+            team.once([&] { sums[sequence * (s.decays() + s.value_heads) + s.decays() + head] = decay_sum; });
         }
     }
 
 private:
-    /// Returns the gradient of the decay's logarithm; `slope` becomes that of the state in front of the place, `before`.
+    /// From the gradient of the logarithm of a decay to that of its raw value and bias; returns what it adds to the rate's.
+    MGPLAN_BOTH Sum through_decay(std::int64_t row, std::int64_t head, std::int64_t decay, Sum d_log_kept, Sum* bias_sum) const {
+        const Sum d_raw = d_log_kept * rule.rate(head) * softplus_slope(rule.raw_decay(row, decay));
+        d_decays[row * rule.decay_pitch + rule.decay_begin + decay] = Element(d_raw);
+        *bias_sum += d_raw;
+        return d_log_kept * rule.log_kept(row, decay);
+    }
+    /// The same of all decays of a head, by the rows of `slope`, the gradient of the state in front of the place, `before`.
+    template <class Team>
+    MGPLAN_BOTH Sum through_channels(const Team& team, std::int64_t row, std::int64_t head, const Sum* before, const Sum* slope,
+                                     Sum* bias_sums) const {
+        const std::int64_t width = rule.sizes.value_dim;
+        const Sum all = team.reduce(rule.sizes.key_dim, Sum{0}, Add{}, [&](std::int64_t i) {
+            Sum sum = 0;
+            for (std::int64_t c = 0; c < width; ++c) sum += slope[i * width + c] * before[i * width + c];
+            return through_decay(row, head, head * rule.sizes.key_dim + i, sum, bias_sums + i);
+        });
+        team.barrier();
+        return all;
+    }
+    /// Returns the gradient of the logarithm of one decay for all channels; `slope` becomes that of the state in front of the place,
+    /// `before`.
     template <class Team>
     MGPLAN_BOTH Sum through_place(const Team& team, std::int64_t row, std::int64_t index, std::int64_t head, const Sum* before,
                                   Sum* slope) const {
         const model::DeltaRuleSizes& s = rule.sizes;
         const std::int64_t width = s.value_dim, key_head = head / rule.per_key();
         const bool first = head % rule.per_key() == 0;
-        const Sum kept = exponential(rule.log_kept(row, head)), strength = rule.beta(row, head), query_scale = rule.query_scale();
+        const typename RuleParts<Element>::Kept shares = rule.kept(row, head);
+        const Sum strength = rule.beta(row, head), query_scale = rule.query_scale();
         Sum* const found = vectors + index * 3 * width;
         Sum* const written = found + width;  // gradient of what is written, times its strength
         Sum* const along = written + width;
@@ -177,7 +222,7 @@ private:
             Sum d_query = 0, d_key = 0;
             const Sum key = rule.unit(row, 1, key_head, i);
             for (std::int64_t c = 0; c < width; ++c) {
-                const Sum decayed = kept * before[i * width + c];
+                const Sum decayed = shares[i] * before[i * width + c];
                 d_query += (decayed + key * strength * found[c]) * out(c);
                 d_key += slope[i * width + c] * strength * found[c] - decayed * written[c];
             }
@@ -193,7 +238,7 @@ private:
             for (std::int64_t i = 0; i < s.key_dim; ++i) {
                 Sum& value = slope[i * width + c];
                 value -= rule.unit(row, 1, key_head, i) * written[c];
-                value *= kept;
+                value *= shares[i];
                 sum += value * before[i * width + c];
             }
             along[c] = sum;
@@ -227,12 +272,22 @@ RuleParts<Element> rule_parts(const Arguments& x) {
     return {x.sizes,
             values<Element>(x.x),
             values<Element>(x.gates),
+            values<Element>(x.decays),
             values<Element>(x.step_bias),
             values<Element>(x.log_decay),
             x.gate_pitch,
             x.beta_begin,
+            x.decay_pitch,
             x.decay_begin,
-            values<Compute<Element>>(x.inverse_norms)};
+            values<Compute<Element>>(x.inverse_norms),
+            values<Compute<Element>>(x.kept)};
+}
+
+/// What all places read again and again.
+template <class Launcher, class Element>
+void write_rule_scratch(Launcher& launcher, const RuleParts<Element>& rule) {
+    launcher.each(rule.sizes.rows() * 2 * rule.sizes.key_heads, RuleNorms<Element>{rule});
+    if (rule.sizes.channel_decays) launcher.each(rule.sizes.rows() * rule.sizes.decays(), RuleKept<Element>{rule});
 }
 
 template <class Launcher>
@@ -240,7 +295,7 @@ void delta_rule(model::Device& device, const model::DeltaRuleArguments& x) {
     auto&& launcher = Launcher::of(device);
     with_type(x.x.dtype, [&]<class Element>() {
         const RuleParts<Element> rule = rule_parts<Element>(x);
-        launcher.each(x.sizes.rows() * 2 * x.sizes.key_heads, RuleNorms<Element>{rule});
+        write_rule_scratch(launcher, rule);
         launcher.each(x.sizes.batch * x.sizes.values(),
                       RuleColumn<Element>{rule, values<Compute<Element>>(x.states), values<Element>(x.y)});
     });
@@ -253,17 +308,19 @@ void delta_rule_backward(model::Device& device, const model::DeltaRuleBackwardAr
     with_type(x.x.dtype, [&]<class Element>() {
         using Sum = Compute<Element>;
         const RuleParts<Element> rule = rule_parts<Element>(x);
-        launcher.each(s.rows() * 2 * s.key_heads, RuleNorms<Element>{rule});
+        write_rule_scratch(launcher, rule);
         launcher.teams(s.batch * s.key_heads, lanes_for(s.value_dim),
                        RuleGradients<Element>{rule, values<Element>(x.dy), values<Element>(x.dx), values<Element>(x.d_gates),
-                                              values<Sum>(x.chunk_states), values<Sum>(x.place_states), values<Sum>(x.state_gradients),
-                                              values<Sum>(x.vectors), values<Sum>(x.unit_gradients), values<Sum>(x.sums)});
+                                              values<Element>(x.d_decays), values<Sum>(x.chunk_states), values<Sum>(x.place_states),
+                                              values<Sum>(x.state_gradients), values<Sum>(x.vectors), values<Sum>(x.unit_gradients),
+                                              values<Sum>(x.sums)});
         launcher.each(s.rows() * 2 * s.key_heads, RuleUnitGradient<Element>{rule, values<Sum>(x.unit_gradients), values<Element>(x.dx)});
     });
     std::int64_t begin = 0;
     for (const model::Output* gradient : {&x.step_bias_gradient, &x.log_decay_gradient}) {
-        add_column_sums(launcher, x.x.dtype, x.sums, begin, 2 * s.value_heads, s.batch, s.value_heads, *gradient);
-        begin += s.value_heads;
+        const std::int64_t count = begin == 0 ? s.decays() : s.value_heads;
+        add_column_sums(launcher, x.x.dtype, x.sums, begin, s.decays() + s.value_heads, s.batch, count, *gradient);
+        begin += count;
     }
 }
 

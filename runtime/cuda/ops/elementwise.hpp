@@ -272,6 +272,26 @@ bool has_non_finite(model::Device& device, const model::ReductionArguments& x) {
     return total_of(launcher, partial, parts) > 0;
 }
 
+template <class Element>
+struct ScaleColumns {
+    Element* x;
+    std::int64_t width, pitch;
+    Compute<Element> factor;
+    MGPLAN_BOTH void operator()(std::int64_t index) const {
+        const auto [row, column] = row_column(index, width);
+        Element& value = x[row * pitch + column];
+        value = Element(Compute<Element>(value) * factor);
+    }
+};
+
+template <class Launcher>
+void scale_columns(model::Device& device, const model::ScaleColumnsArguments& x) {
+    with_type(x.x.dtype, [&]<class Element>() {
+        Launcher::of(device).each(x.rows * x.width, ScaleColumns<Element>{values<Element>(x.x) + x.begin, x.width, x.pitch,
+                                                                          static_cast<Compute<Element>>(x.factor)});
+    });
+}
+
 template <class Launcher>
 void copy_columns(model::Device& device, const model::ColumnsArguments& x) {
     const std::int64_t size = bytes_of(x.from.dtype);

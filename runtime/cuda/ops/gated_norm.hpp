@@ -13,14 +13,14 @@ struct GatedNormInputs {
     const Element *x, *gate, *weight;
     Sum* inverse_deviation;
     std::int64_t width, group, weight_width, gate_pitch, gate_begin;
-    bool gate_first;
+    bool gate_first, sigmoid_gate;
 
     [[nodiscard]] MGPLAN_BOTH std::int64_t gate_at(std::int64_t row, std::int64_t column) const {
         return row * gate_pitch + gate_begin + column;
     }
     [[nodiscard]] MGPLAN_BOTH Sum z(std::int64_t row, std::int64_t column) const { return gate[gate_at(row, column)]; }
     [[nodiscard]] MGPLAN_BOTH Sum gated(std::int64_t row, std::int64_t column) const {
-        return z(row, column) / (1 + exponential(-z(row, column)));
+        return (sigmoid_gate ? Sum{1} : z(row, column)) / (1 + exponential(-z(row, column)));
     }
     [[nodiscard]] MGPLAN_BOTH Sum inner(std::int64_t row, std::int64_t column) const {
         const Sum value = x[row * width + column];
@@ -89,12 +89,13 @@ struct GatedNormGradient {
                     static_cast<Sum>(in.group);
         team.each(in.group, [&](std::int64_t i) {
             const std::int64_t column = begin + i;
-            const Sum z = in.z(r, column), s = 1 / (1 + exponential(-z)), d_silu = s * (1 + z * (1 - s));
+            const Sum z = in.z(r, column), s = 1 / (1 + exponential(-z)),
+                      gate_slope = in.sigmoid_gate ? s * (1 - s) : s * (1 + z * (1 - s));
             const Sum du = inverse * (slope(column) - normal(column) * along);
             const Sum of_gate =
                 in.gate_first ? du * Sum(in.x[r * in.width + column]) : Sum(dy[r * in.width + column]) * normal(column) * in.scale(column);
             dx[r * in.width + column] = Element(in.gate_first ? du * in.gated(r, column) : du);
-            d_gate[in.gate_at(r, column)] = Element(of_gate * d_silu);
+            d_gate[in.gate_at(r, column)] = Element(of_gate * gate_slope);
         });
     }
 };
@@ -131,7 +132,8 @@ GatedNormInputs<Element> gated_norm_inputs(const Arguments& x, const void* inver
             x.weight_width,
             x.gate_pitch,
             x.gate_begin,
-            x.gate_first};
+            x.gate_first,
+            x.sigmoid_gate};
 }
 
 template <class Launcher>

@@ -57,6 +57,7 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.sums_of_squares = sums_of_squares<Launcher>;
     table.has_non_finite = has_non_finite<Launcher>;
     table.copy_columns = copy_columns<Launcher>;
+    table.scale_columns = scale_columns<Launcher>;
     table.swap_leading = swap_leading<Launcher>;
     table.embedding = embedding<Launcher>;
     table.embedding_backward = embedding_backward<Launcher>;

@@ -145,10 +145,89 @@ TEST(ComposedTypes, ShortConvolutionsFollowTheFieldsOfTheirClass) {
     EXPECT_TRUE(is_counted_only(model_of(other)));
 }
 
+TEST(ComposedTypes, MultipliersOfInputsBecomeThoseOfOutputs) {
+    // tiiuae/Falcon-H1-0.5B-Base, its multipliers in round numbers; 521,411,104 parameters (huggingface.co, safetensors).
+    const Json published = {{"model_type", "falcon_h1"},
+                            {"vocab_size", 32784},
+                            {"hidden_size", 1024},
+                            {"intermediate_size", 2048},
+                            {"num_hidden_layers", 36},
+                            {"num_attention_heads", 8},
+                            {"num_key_value_heads", 2},
+                            {"head_dim", 64},
+                            {"mamba_d_ssm", 1536},
+                            {"mamba_n_heads", 24},
+                            {"mamba_n_groups", 1},
+                            {"mamba_d_state", 128},
+                            {"tie_word_embeddings", false},
+                            {"embedding_multiplier", 5.5},
+                            {"lm_head_multiplier", 0.04},
+                            {"attention_in_multiplier", 2.0},
+                            {"key_multiplier", 0.5},
+                            {"attention_out_multiplier", 0.75},
+                            {"ssm_in_multiplier", 1.25},
+                            {"ssm_out_multiplier", 0.4},
+                            {"ssm_multipliers", {0.8, 1.0, 0.6, 2.0, 0.4}},
+                            {"mlp_multipliers", {0.9, 0.3}}};
+    const ModelSpec model = model_of(published);
+    EXPECT_EQ(total_parameters(model), 521'411'104);
+    EXPECT_FALSE(is_counted_only(model));
+    EXPECT_TRUE(model.left_out.empty());
+    EXPECT_EQ(model.embedding_multiplier, 5.5);
+    EXPECT_EQ(model.logit_multiplier, 0.04);
+    EXPECT_DOUBLE_EQ(model.attention_multiplier, 2.0 * 2.0 * 0.5 / 8) << "of queries and keys, over the root of a head's 64 values";
+    const BranchMultipliers expected{.attention_output = 1.5,
+                                     .state_output = 0.4,
+                                     .state_gate = 1,
+                                     .state_input = 1.25,
+                                     .state_write = 0.75,
+                                     .state_read = 2.5,
+                                     .state_step = 0.5,
+                                     .mlp_gate = 0.9,
+                                     .mlp_output = 0.3};
+    EXPECT_EQ(model.branch_multipliers, expected);
+    EXPECT_EQ(model_from_json(model_to_json(model), "model"), model);
+    Json other = published;
+    other["ssm_multipliers"] = {1, 2, 3};
+    EXPECT_THAT(message_of([&] { (void)model_of(other); }), HasSubstr("ssm_multipliers is no list of 5 numbers above 0"));
+    other = published;
+    other["mamba_rms_norm"] = true;
+    EXPECT_THAT(model_of(other).left_out, ElementsAre(HasSubstr("mamba_norm_before_gate")));
+    other["mamba_norm_before_gate"] = false;
+    EXPECT_TRUE(model_of(other).left_out.empty());
+    Json alone = model_to_json(model);
+    alone.erase("layer_kinds");
+    alone.erase("beside_layers");
+    EXPECT_THAT(message_of([&] { (void)model_from_json(alone, "model"); }), HasSubstr("branch_multipliers belong to layers of attention"));
+}
+
+TEST(ComposedTypes, KimiLinearAttendsInTheLayersThatAreListed) {
+    Json config = class_counts().at("types").at("kimi_linear").at("config");
+    config.erase("layer_types");
+    config.erase("mlp_layer_types");
+    config["num_hidden_layers"] = 6;
+    const auto names = [&] {
+        const ModelSpec model = model_of(config);
+        std::vector<std::string> all;
+        for (const auto kind : model.composition_of_layer) all.push_back(model.compositions.at(kind).name.substr(0, 6));
+        return all;
+    };
+    config.erase("linear_attn_config");
+    EXPECT_THAT(names(), ElementsAre("kimi_d", "kimi_d", "kimi_d", "kimi_d", "latent", "kimi_d")) << "the default of the class";
+    config["linear_attn_config"] = {{"full_attn_layers", {2, 6}}, {"kda_layers", {1, 3, 4, 5}}};
+    EXPECT_THAT(names(), ElementsAre("kimi_d", "latent", "kimi_d", "kimi_d", "kimi_d", "latent")) << "counted from 1";
+    const ModelSpec model = model_of(config);
+    EXPECT_EQ(model.position, PositionEmbedding::none);
+    ASSERT_TRUE(model.moe && model.mla);
+    EXPECT_TRUE(model.moe->score == RouterScore::sigmoid && model.moe->expert_bias);
+    EXPECT_EQ(model.mla->norm_epsilon, 1e-6);
+    EXPECT_EQ(model_from_json(model_to_json(model), "model"), model);
+}
+
 TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
     const Json types = class_counts().at("types");
-    for (const auto* name :
-         {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2"}) {
+    for (const auto* name : {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2",
+                             "falcon_h1", "kimi_linear"}) {
         const ModelSpec model = model_of(types.at(name).at("config"));
         EXPECT_FALSE(is_counted_only(model)) << name;
         EXPECT_EQ(message_of([&] { refuse_counted_only(model, "x"); }), "accepted") << name;
@@ -169,7 +248,7 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
         const ModelSpec model = model_of(entry.at("config"));
         if (model.compositions.empty() || is_counted_only(model)) continue;
         EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text",
-                                         "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe"));
+                                         "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "falcon_h1", "kimi_linear"));
     }
     const ModelSpec nemotron = model_of(nemotron_h("M*-E"));
     EXPECT_EQ(nemotron.position, PositionEmbedding::none);

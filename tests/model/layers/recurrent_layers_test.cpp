@@ -36,6 +36,39 @@ LayerPart gated_attention() {
     return {"attention", {{"heads", 4}, {"kv_heads", 2}, {"head_dim", 4}, {"output_gate", 1}, {"qk_norm", 1}, {"positions", 2}}};
 }
 
+/// Attention beside Mamba-2 and an MLP, with a multiplier everywhere.
+ModelSpec layer_with_branches() {
+    LayerPart both = mamba2(1);
+    both.kind = "attention_beside_mamba2";
+    both.sizes["query_heads"] = 4;
+    both.sizes["kv_heads"] = 2;
+    both.sizes["head_dim"] = 4;
+    ModelSpec model = layer_of(both);
+    model.compositions.front().parts.front().sizes["copies"] = 2;
+    model.compositions.front().parts.push_back({"mlp", {{"width", 12}, {"gated", 1}, {"activation", 2}}});
+    model.branch_multipliers = {.attention_output = 0.6,
+                                .state_output = 0.8,
+                                .state_gate = 0.5,
+                                .state_input = 1.2,
+                                .state_write = 0.9,
+                                .state_read = 1.5,
+                                .state_step = 0.75,
+                                .mlp_gate = 0.7,
+                                .mlp_output = 1.6};
+    return model;
+}
+LayerPart kimi_delta_attention() {
+    return {"kimi_delta_attention", {{"heads", 2}, {"head_dim", 3}, {"conv", 4}}};
+}
+/// Latent attention without rotary positions.
+ModelSpec layer_of_latent_attention() {
+    ModelSpec model =
+        layer_of({"latent_attention", {{"heads", 4}, {"kv_lora_rank", 5}, {"qk_nope", 3}, {"qk_rope", 2}, {"v_head_dim", 3}}});
+    model.position = PositionEmbedding::none;
+    model.mla = MlaSpec{.kv_lora_rank = 5, .qk_nope_head_dim = 3, .qk_rope_head_dim = 2, .v_head_dim = 3};
+    return model;
+}
+
 std::vector<Parameter> parameters_of(const ModelSpec& model) {
     std::vector<Parameter> parameters;
     ParameterList list(parameters, "");
@@ -82,6 +115,21 @@ TEST(RecurrentLayers, GradientsOfShortConvolutionsHold) {
     expect_gradients_hold(layer_of(short_convolution()), {RecomputeModule::layernorm});
 }
 
+TEST(RecurrentLayers, GradientsOfAttentionBesideMamba2Hold) {
+    expect_gradients_hold(layer_with_branches());
+    expect_gradients_hold(layer_with_branches(), {RecomputeModule::core_attn, RecomputeModule::layernorm, RecomputeModule::mlp});
+}
+
+TEST(RecurrentLayers, GradientsOfKimiDeltaAttentionHold) {
+    expect_gradients_hold(layer_of(kimi_delta_attention()));
+    expect_gradients_hold(layer_of(kimi_delta_attention()), {RecomputeModule::layernorm});
+}
+
+TEST(RecurrentLayers, GradientsOfLatentAttentionWithoutPositionsHold) {
+    expect_gradients_hold(layer_of_latent_attention());
+    expect_gradients_hold(layer_of_latent_attention(), {RecomputeModule::mla_up_proj, RecomputeModule::core_attn});
+}
+
 TEST(RecurrentLayers, GradientsOfAttentionWithAGatedOutputHold) {
     expect_gradients_hold(layer_of(gated_attention()));
     expect_gradients_hold(layer_of(gated_attention()), {RecomputeModule::core_attn, RecomputeModule::layernorm});
@@ -111,6 +159,12 @@ TEST(RecurrentLayers, KeepWhatTheDocumentListsOfThem) {
     EXPECT_EQ(values_kept(layer_of(delta_net())), kRows * (kHidden + 1 + 36 + 20 + 8 + 8 + 4));
     // Short convolution: B, C and x, and the input of the output projection.
     EXPECT_EQ(values_kept(layer_of(short_convolution())), kRows * (kHidden + 1 + 24 + 8));
+    // Kimi delta attention: q, k, v and the strengths (18 + 2), both latents, decays and gates (6 each), what the convolution gives,
+    // output, gated output, a statistic a head.
+    EXPECT_EQ(values_kept(layer_of(kimi_delta_attention())), kRows * (kHidden + 1 + 20 + 3 + 3 + 6 + 6 + 18 + 6 + 6 + 2));
+    // Attention beside Mamba-2: q, k, v, log-sum-exp and output, and what Mamba-2 keeps, behind one norm; behind a second one the MLP,
+    // which keeps the stream in front of its norm, and 24 and 12 values around its activation.
+    EXPECT_EQ(values_kept(layer_with_branches()), kRows * (kHidden + 1 + 32 + 4 + 16 + 40 + 12 + 12 + 2 + 2 * kHidden + 1 + 24 + 12));
     // Attention: q, k, v (16 + 8 + 8), q and k in front of their norms and 6 statistics, log-sum-exp of 4 heads, output; with the gate its
     // logits and the gated output beside them.
     EXPECT_EQ(values_kept(layer_of(gated_attention())), kRows * (kHidden + 1 + 32 + 24 + 6 + 4 + 16 + 16 + 16));

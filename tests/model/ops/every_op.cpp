@@ -81,6 +81,39 @@ void run_recurrent_ops(Maker& maker, Results& results) {
     keep("delta_rule_backward, A_log", d_log_decay);
 }
 
+/// What Kimi delta attention and Falcon-H1 have beside these.
+void run_channel_ops(Maker& maker, Results& results) {
+    const auto keep = [&](std::string name, const Tensor& tensor) { results.emplace_back(std::move(name), tensor); };
+    const Dtype kept = statistics_dtype(maker.dtype());
+    const Tensor projected = maker.random({14, 9});
+    const DeltaRuleSizes channel_sizes{
+        .places = 7, .batch = 2, .key_heads = 2, .value_heads = 4, .key_dim = 3, .value_dim = 5, .chunk = 3, .channel_decays = true};
+    const DeltaRuleInputs channels{
+        maker.random({14, channel_sizes.width()}), projected, 5, 2, maker.random({12}), maker.random({4}), maker.random({14, 15})};
+    keep("delta_rule by channels", delta_rule(channels, channel_sizes));
+    const Tensor d_betas = maker.zeros({14, 9}), d_decays = maker.zeros({14, 15}), d_biases = maker.zeros({12}, kept),
+                 d_rates = maker.zeros({4});
+    keep("delta_rule_backward by channels",
+         delta_rule_backward(maker.random({14, channel_sizes.values()}), channels, channel_sizes, d_betas, d_biases, d_rates, d_decays));
+    keep("delta_rule_backward by channels, strengths", d_betas);
+    keep("delta_rule_backward by channels, decays", d_decays);
+    keep("delta_rule_backward by channels, dt_bias", d_biases);
+    keep("delta_rule_backward by channels, A_log", d_rates);
+
+    const GatedNormOptions options{3, false, 1e-3, true};
+    const Tensor weight = maker.random({3}), x = maker.random({14, 6}), d_gates = maker.zeros({14, 9}), d_weight = maker.zeros({3}, kept);
+    Tensor statistics;
+    keep("gated_norm by sigmoid", gated_norm(x, projected, {2, 6}, weight, options, statistics));
+    keep("gated_norm_backward by sigmoid",
+         gated_norm_backward(maker.random({14, 6}), x, projected, {2, 6}, weight, statistics, options, d_gates, d_weight));
+    keep("gated_norm_backward by sigmoid, gate", d_gates);
+    keep("gated_norm_backward by sigmoid, weight", d_weight);
+
+    const Tensor part_scaled = maker.random({13, 7});
+    scale_columns(part_scaled, 2, 3, 0.75);
+    keep("scale_columns", part_scaled);
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
@@ -273,6 +306,7 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     keep("unpermute_probabilities", unpermute_probabilities(probabilities, permutation, 4, 2));
     keep("reorder_blocks", reorder_blocks(maker.random({6, 3}), {1, 3, 2}, {2, 0, 1}));
     run_recurrent_ops(maker, results);
+    run_channel_ops(maker, results);
     return results;
 }
 

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "model/ops/causal_conv.hpp"
 #include "model/ops/delta_rule.hpp"
+#include "model/ops/elementwise.hpp"
 #include "model/ops/gated_norm.hpp"
 #include "model/ops/short_conv.hpp"
 #include "model/ops/state_space.hpp"
@@ -69,8 +71,10 @@ std::vector<double> recurrence(const StateSpaceInputs& in, const StateSpaceSizes
 /// The same of the delta rule.
 std::vector<double> recurrence(const DeltaRuleInputs& in, const DeltaRuleSizes& s) {
     const auto mixed = read(in.mixed), projected = read(in.projected), bias = read(in.step_bias), log_decay = read(in.log_decay);
+    const Tensor& decay_columns = in.decays.defined() ? in.decays : in.projected;
+    const auto decays = read(decay_columns);
     std::vector<double> y(at(s.rows() * s.values()));
-    const std::int64_t pitch = in.projected.shape()[1];
+    const std::int64_t pitch = in.projected.shape()[1], decay_pitch = decay_columns.shape()[1];
     for (std::int64_t b = 0; b < s.batch; ++b) {
         for (std::int64_t h = 0; h < s.value_heads; ++h) {
             std::vector<double> state(at(s.key_dim * s.value_dim));
@@ -89,9 +93,12 @@ std::vector<double> recurrence(const DeltaRuleInputs& in, const DeltaRuleSizes& 
                 };
                 const auto q = unit(0), k = unit(s.keys());
                 const double beta = sigmoid(projected[at(row * pitch + in.beta_begin + h)]);
-                const double kept =
-                    std::exp(-std::exp(log_decay[at(h)]) * softplus(projected[at(row * pitch + in.decay_begin + h)] + bias[at(h)]));
-                for (double& value : state) value *= kept;
+                for (std::int64_t i = 0; i < s.key_dim; ++i) {
+                    const std::int64_t decay = s.channel_decays ? h * s.key_dim + i : h;
+                    const double raw = decays[at(row * decay_pitch + in.decay_begin + decay)] + bias[at(decay)];
+                    for (std::int64_t c = 0; c < s.value_dim; ++c)
+                        state[at(i * s.value_dim + c)] *= std::exp(-std::exp(log_decay[at(h)]) * softplus(raw));
+                }
                 for (std::int64_t c = 0; c < s.value_dim; ++c) {
                     double found = 0, read_out = 0;
                     for (std::int64_t i = 0; i < s.key_dim; ++i) found += state[at(i * s.value_dim + c)] * k[at(i)];
@@ -134,6 +141,15 @@ DeltaRuleInputs rule_inputs(Maker& maker, const DeltaRuleSizes& sizes) {
             maker.random({sizes.value_heads})};
 }
 
+/// With a decay for each value of a key, in a tensor of their own.
+DeltaRuleInputs channel_inputs(Maker& maker, const DeltaRuleSizes& sizes) {
+    DeltaRuleInputs in = rule_inputs(maker, sizes);
+    in.decay_begin = 2;
+    in.step_bias = maker.random({sizes.decays()});
+    in.decays = maker.random({sizes.rows(), sizes.decays() + 3});
+    return in;
+}
+
 TEST_P(RecurrentOps, ScansAreTheRecurrencesWhateverTheChunk) {
     for (const std::int64_t chunk : {1, 4, 5, 11, 64}) {
         StateSpaceSizes sizes{.places = 11, .batch = 2, .heads = 4, .head_dim = 3, .groups = 2, .state = 5, .chunk = chunk};
@@ -155,6 +171,12 @@ TEST_P(RecurrentOps, ScansKeepStepsWithinTheirLimits) {
 TEST_P(RecurrentOps, DeltaRulesAreTheRecurrences) {
     const DeltaRuleSizes sizes{.places = 9, .batch = 2, .key_heads = 2, .value_heads = 4, .key_dim = 3, .value_dim = 5, .chunk = 4};
     expect_values(delta_rule(rule_inputs(maker, sizes), sizes), recurrence(rule_inputs(exact, sizes), sizes), tolerance());
+}
+
+TEST_P(RecurrentOps, DeltaRulesDecayEachChannelOnItsOwn) {
+    const DeltaRuleSizes sizes{
+        .places = 9, .batch = 2, .key_heads = 2, .value_heads = 4, .key_dim = 3, .value_dim = 5, .chunk = 4, .channel_decays = true};
+    expect_values(delta_rule(channel_inputs(maker, sizes), sizes), recurrence(channel_inputs(exact, sizes), sizes), tolerance());
 }
 
 TEST_P(RecurrentOps, ConvolutionsSeeTheirOwnPlaceAndThoseBefore) {
@@ -215,6 +237,20 @@ TEST_P(RecurrentOps, GatedNormsNormBeforeOrBehindTheGate) {
     expect_values(gated_norm(x, gates, {1, 6}, of_group, {2, false, 1e-3}, statistics), expected(2, false, read(of_group)), tolerance());
     expect_values(gated_norm(x, gates, {1, 6}, {}, {6, true, 1e-3}, statistics), expected(6, true, {}), tolerance());
     EXPECT_FALSE(statistics.defined()) << "without a norm nothing is kept";
+    const auto by_silu = read(gated_norm(x, gates, {1, 6}, weight, {3, false, 1e-3, false}, statistics));
+    std::vector<double> by_sigmoid;
+    for (std::int64_t i = 0; i < 18; ++i) by_sigmoid.push_back(by_silu[at(i)] / z[at(i / 6 * 9 + 1 + i % 6)]);
+    expect_values(gated_norm(x, gates, {1, 6}, weight, {3, false, 1e-3, true}, statistics), by_sigmoid, 4 * tolerance());
+}
+
+TEST_P(RecurrentOps, ScaledColumnsAreThoseOfEveryRowAlone) {
+    const Tensor x = maker.random({3, 5});
+    std::vector<double> expected = read(x);
+    for (std::int64_t row = 0; row < 3; ++row) {
+        for (const std::int64_t column : {1, 2}) expected[at(row * 5 + column)] *= 0.5;
+    }
+    scale_columns(x, 1, 2, 0.5);
+    EXPECT_EQ(read(x), expected) << "halves are exact in every type";
 }
 
 INSTANTIATE_TEST_SUITE_P(InEachType, RecurrentOps, ::testing::Values(Dtype::fp64, Dtype::fp32, Dtype::bf16),
@@ -256,6 +292,21 @@ TEST_F(RecurrentGradients, OfDeltaRulesHoldForAllInputs) {
     expect_gradient("A_log", in.log_decay, d_log_decay, loss);
 }
 
+TEST_F(RecurrentGradients, OfDeltaRulesWithADecayForEachChannelHoldForAllInputs) {
+    const DeltaRuleSizes sizes{
+        .places = 7, .batch = 2, .key_heads = 2, .value_heads = 4, .key_dim = 3, .value_dim = 2, .chunk = 3, .channel_decays = true};
+    const DeltaRuleInputs in = channel_inputs(maker, sizes);
+    const Tensor dy = maker.random({sizes.rows(), sizes.values()}), d_projected = maker.zeros(in.projected.shape());
+    const Tensor d_bias = maker.zeros({12}), d_log_decay = maker.zeros({4}), d_decays = maker.zeros(in.decays.shape());
+    const Tensor dx = delta_rule_backward(dy, in, sizes, d_projected, d_bias, d_log_decay, d_decays);
+    const auto loss = [&] { return weigh(delta_rule(in, sizes), dy); };
+    expect_gradient("q, k and v", in.mixed, dx, loss);
+    expect_gradient("beta", in.projected, d_projected, loss);
+    expect_gradient("decays", in.decays, d_decays, loss);
+    expect_gradient("dt_bias", in.step_bias, d_bias, loss);
+    expect_gradient("A_log", in.log_decay, d_log_decay, loss);
+}
+
 TEST_F(RecurrentGradients, OfConvolutionsHoldForInputWeightAndBias) {
     for (const bool biased : {true, false}) {
         const Tensor x = maker.random({10, 7}), weight = maker.random({4, 1, 3}), dy = maker.random({10, 4});
@@ -281,12 +332,12 @@ TEST_F(RecurrentGradients, OfShortConvolutionsHoldForProjectionAndWeight) {
 }
 
 TEST_F(RecurrentGradients, OfGatedNormsHoldForInputGateAndWeight) {
-    for (const bool gate_first : {true, false}) {
+    for (const auto& [gate_first, sigmoid] : {std::pair{true, false}, {false, false}, {false, true}}) {
         for (const std::int64_t weights : {6, 3, 0}) {
             const Tensor x = maker.random({4, 6}), gates = maker.random({4, 8}), dy = maker.random({4, 6}), d_gates = maker.zeros({4, 8});
             const Tensor weight = weights > 0 ? maker.random({weights}) : Tensor(),
                          d_weight = weights > 0 ? maker.zeros({weights}) : Tensor();
-            const GatedNormOptions options{3, gate_first, 1e-4};
+            const GatedNormOptions options{3, gate_first, 1e-4, sigmoid};
             Tensor statistics, again;
             (void)gated_norm(x, gates, {1, 6}, weight, options, statistics);
             const Tensor dx = gated_norm_backward(dy, x, gates, {1, 6}, weight, statistics, options, d_gates, d_weight);
@@ -310,6 +361,10 @@ TEST_F(RecurrentGradients, ShapesThatDoNotFitAreBugs) {
     EXPECT_THROW((void)delta_rule(rule_inputs(maker, rule), rule), std::logic_error) << "a key head serves equally many value heads";
     EXPECT_THROW((void)causal_conv(maker.random({4, 3}), {1, 3}, maker.random({3, 1, 2}), {}, 1), std::logic_error);
     EXPECT_THROW((void)short_conv(maker.random({4, 8}), maker.random({3, 1, 2}), 1), std::logic_error);
+    const DeltaRuleSizes channels{
+        .places = 3, .batch = 1, .key_heads = 2, .value_heads = 2, .key_dim = 2, .value_dim = 2, .channel_decays = true};
+    EXPECT_THROW((void)delta_rule(rule_inputs(maker, channels), channels), std::logic_error) << "a bias for each decay";
+    EXPECT_THROW(scale_columns(maker.random({2, 4}), 3, 2, 0.5), std::logic_error) << "columns behind the tensor's";
     Tensor statistics;
     EXPECT_THROW((void)gated_norm(maker.random({2, 4}), maker.random({2, 4}), {0, 4}, maker.random({4}), {3, false, 1e-5}, statistics),
                  std::logic_error);

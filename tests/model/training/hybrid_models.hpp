@@ -150,4 +150,45 @@ inline ModelSpec small_lfm2_moe() {
     return model;
 }
 
+/// Attention and Mamba-2 beside each other in every layer, and multipliers of all that they and the MLP compute (Falcon-H1).
+inline ModelSpec small_falcon_h1() {
+    LayerPart both = part_mamba2();
+    both.kind = "attention_beside_mamba2";
+    both.sizes["norm"] = 0;
+    both.sizes["query_heads"] = 4;
+    both.sizes["kv_heads"] = 2;
+    both.sizes["head_dim"] = 8;
+    ModelSpec model = hybrid("small-falcon-h1", {{"attention and mamba2+mlp", {part_norm(2), both, part_mlp(48, true)}}}, {0, 0, 0, 0});
+    model.embedding_multiplier = 3;
+    model.attention_multiplier = 0.2;
+    model.logit_multiplier = 0.25;
+    model.branch_multipliers = {.attention_output = 0.6,
+                                .state_output = 0.8,
+                                .state_gate = 0.5,
+                                .state_input = 1.2,
+                                .state_write = 0.9,
+                                .state_read = 1.5,
+                                .state_step = 0.75,
+                                .mlp_gate = 0.7,
+                                .mlp_output = 1.6};
+    return model;
+}
+
+/// Kimi delta attention, one layer of latent attention without positions, experts behind a dense layer (Kimi Linear).
+inline ModelSpec small_kimi_linear() {
+    const LayerPart delta{"kimi_delta_attention", {{"heads", 4}, {"head_dim", 6}, {"conv", 4}}};
+    const LayerPart latent{"latent_attention", {{"heads", 4}, {"kv_lora_rank", 10}, {"qk_nope", 8}, {"qk_rope", 4}, {"v_head_dim", 6}}};
+    ModelSpec model = hybrid("small-kimi-linear",
+                             {{"kimi_delta_attention+mlp", {part_norm(2), delta, part_mlp(48, true)}},
+                              {"latent_attention+moe", {part_norm(2), latent, part_experts(true), part_mlp(16, true)}},
+                              {"kimi_delta_attention+moe", {part_norm(2), delta, part_experts(true), part_mlp(16, true)}}},
+                             {0, 2, 1, 2});
+    model.position = PositionEmbedding::none;
+    model.mla = MlaSpec{.kv_lora_rank = 10, .qk_nope_head_dim = 8, .qk_rope_head_dim = 4, .v_head_dim = 6, .norm_epsilon = 1e-6};
+    model.moe = MoeSpec{.experts = 8, .top_k = 3, .expert_ffn = 24, .shared_ffn = 16, .expert_bias = true, .score = RouterScore::sigmoid};
+    model.moe->expert_bias_update_rate = 0.03;
+    set_moe_layers(model);
+    return model;
+}
+
 }  // namespace mgplan::model::small

@@ -1,6 +1,6 @@
-// Layers of Mamba-2, gated delta nets and short convolutions under every layout that they are computed in: losses and gradient norms of a
-// few steps equal those of one rank, bytes and messages those that the same code predicts on shapes; and their parameters are those that
-// are counted.
+// Layers of Mamba-2, also beside attention, of gated delta nets, Kimi delta attention and short convolutions under every layout that they
+// are computed in: losses and gradient norms of a few steps equal those of one rank, bytes and messages those that the same code predicts
+// on shapes; and their parameters are those that are counted.
 
 #include <string>
 
@@ -55,8 +55,9 @@ std::vector<Case> mixture_cases() {
 }
 
 std::vector<ModelSpec> models() {
-    return {small::small_mamba2(), small::small_nemotron_h(), small::small_nemotron_h_moe(), small::small_qwen3_next(),
-            small::small_bamba(),  small::small_lfm2(),       small::small_lfm2_moe()};
+    return {small::small_mamba2(),     small::small_nemotron_h(), small::small_nemotron_h_moe(),
+            small::small_qwen3_next(), small::small_bamba(),      small::small_lfm2(),
+            small::small_lfm2_moe(),   small::small_falcon_h1(),  small::small_kimi_linear()};
 }
 
 std::vector<Run> runs() {
@@ -140,6 +141,14 @@ TEST(HybridParameters, WhatDoesNotDivideOrIsNotComputedIsNamed) {
                 AllOf(HasSubstr("tp = 4 over 2 key heads of gated delta nets"),
                       HasSubstr("a gate of attention's output with tp = 4 above 2 kv heads")));
     EXPECT_THAT(refusal(small::small_lfm2(), {.name = "cp2", .cp = 2}), HasSubstr("context parallelism over short convolutions (cp = 2)"));
+    EXPECT_THAT(refusal(small::small_falcon_h1(), {.name = "tp4", .tp = 4}),
+                HasSubstr("tp = 4 over 2 groups of Mamba-2, which it does not divide"));
+    EXPECT_THAT(refusal(small::small_falcon_h1(), {.name = "cp2", .cp = 2}), HasSubstr("context parallelism over Mamba-2 (cp = 2)"));
+    EXPECT_THAT(refusal(small::small_kimi_linear(), {.name = "cp2", .cp = 2}),
+                HasSubstr("context parallelism over Kimi delta attention (cp = 2)"));
+    ModelSpec other_latents = small::small_kimi_linear();
+    other_latents.mla->v_head_dim = 7;
+    EXPECT_TRUE(is_counted_only(other_latents)) << "the part and the fields of latent attention differ";
     ModelSpec biased_conv = small::small_lfm2();
     biased_conv.compositions.front().parts.at(1).sizes["bias"] = 1;
     EXPECT_TRUE(is_counted_only(biased_conv)) << "no short convolution here has biases";

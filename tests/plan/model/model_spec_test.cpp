@@ -61,6 +61,9 @@ TEST(ModelSpec, RefusesContradictionsTogether) {
                              "rotary fraction = nan", "hidden dropout = 1 is out of range", "a list of mixture layers without experts"})
         EXPECT_THAT(text, HasSubstr(part));
     EXPECT_EQ(refusal(small()), "accepted");
+    model = small();
+    model.branch_multipliers.state_step = 0.5;
+    EXPECT_THAT(refusal(model), HasSubstr("branch_multipliers belong to layers of attention beside Mamba-2"));
 }
 
 TEST(ModelSpec, NamesWhatIsCarriedButNotComputed) {
@@ -161,8 +164,20 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.logit_softcap = 30;
     model.attention_softcap = 50;
     model.qk_norm_behind_rotary = true;
-    model.compositions = {{"norm", {{"norm", {{"width", 8}}}}}, {"mlp", {{"mlp", {{"width", 4}}}}}};
-    model.composition_of_layer = {1, 1, 0};
+    const LayerPart beside{
+        "attention_beside_mamba2",
+        {{"inner", 8}, {"heads", 2}, {"groups", 1}, {"state", 3}, {"conv", 4}, {"query_heads", 2}, {"kv_heads", 1}, {"head_dim", 4}}};
+    model.compositions = {{"norm", {{"norm", {{"width", 8}}}}}, {"mlp", {{"mlp", {{"width", 4}}}}}, {"beside", {beside}}};
+    model.composition_of_layer = {1, 2, 0};
+    model.branch_multipliers = {.attention_output = 2,
+                                .state_output = 3,
+                                .state_gate = 4,
+                                .state_input = 5,
+                                .state_write = 6,
+                                .state_read = 7,
+                                .state_step = 8,
+                                .mlp_gate = 9,
+                                .mlp_output = 10};
     model.beside_layers = {{"values", {{"count", 5}}}};
     model.token_types = 2;
     model.mtp_layers = 1;

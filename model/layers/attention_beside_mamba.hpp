@@ -1,0 +1,44 @@
+#pragma once
+// Attention and the mixer of Mamba-2 beside each other as the first half of a layer: one norm, both branches, the sum of what they give,
+// residual addition (Falcon-H1, arXiv 2507.22448 section 2; modeling_falcon_h1.py, FalconH1DecoderLayer).
+
+#include "model/layers/context.hpp"
+#include "model/layers/mamba_mixer.hpp"
+#include "model/layers/self_attention.hpp"
+#include "model/ops/norm.hpp"
+
+namespace mgplan::model {
+
+/// What a forward keeps. Selective recompute of layernorm drops `normed`, of core_attn what it drops of the attention.
+struct AttentionBesideMambaSaved {
+    Tensor x;  ///< the residual stream: input of the norm
+    NormStatistics statistics;
+    Tensor normed;  ///< input of both branches' projections
+    SelfAttentionSaved attention;
+    MambaMixerSaved state;
+};
+
+/// Heads of both, and groups, are divided over tp. A sequence lies whole on a rank: no context parallelism.
+class AttentionBesideMamba {
+public:
+    using Saved = AttentionBesideMambaSaved;
+    /// `part`: of kind "attention_beside_mamba2"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
+    AttentionBesideMamba(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
+                         std::int64_t layer, EnumSet<RecomputeModule> recompute);
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
+
+private:
+    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
+
+    const ModelSpec& model_;
+    std::int64_t layer_;
+    EnumSet<RecomputeModule> recompute_;
+    Weight norm_weight_, norm_bias_;
+    SelfAttention attention_;
+    MambaMixer state_;
+};
+
+}  // namespace mgplan::model

@@ -1,0 +1,59 @@
+#pragma once
+// Kimi delta attention as the first half of a layer: norm, projections, causal convolution, a delta rule that decays each channel of a key
+// on its own, gated norm of each head, output projection, residual addition (arXiv 2510.26692 section 3; modeling_kimi_linear.py,
+// KimiLinearDeltaAttention). Megatron-core has no such layer.
+
+#include "model/layers/context.hpp"
+#include "model/layers/tensor_parallel.hpp"
+#include "model/ops/delta_rule.hpp"
+#include "model/ops/norm.hpp"
+
+namespace mgplan::model {
+
+/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+struct KimiDeltaAttentionSaved {
+    Tensor x;  ///< the residual stream: input of the norm
+    NormStatistics statistics;
+    Tensor normed;                     ///< input of the projections
+    Tensor projected;                  ///< q, k and v of the rank's heads and their raw writing strengths, side by side
+    Tensor decay_latent, gate_latent;  ///< (rows outside the tp region, head_dim), inputs of the projections to decays and gates
+    Tensor decays;                     ///< raw, (rows, heads · head_dim)
+    Tensor gates;                      ///< of the output, raw, (rows, heads · head_dim)
+    Tensor convolved;                  ///< q, k and v behind the convolution
+    Tensor attended;                   ///< output of the delta rule: (rows, heads · head_dim)
+    Tensor inverse_deviation;          ///< of the norm of each row and head
+    Tensor gated;                      ///< input of the output projection
+};
+
+/// Heads are divided over tp; every rank has the whole of both small projections. A sequence lies whole on a rank: no context parallelism.
+class KimiDeltaAttention {
+public:
+    using Saved = KimiDeltaAttentionSaved;
+    /// `part`: of kind "kimi_delta_attention"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
+    KimiDeltaAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
+                       std::int64_t layer, EnumSet<RecomputeModule> recompute);
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
+
+private:
+    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
+    /// Sizes on this rank, for the rows of its projection.
+    [[nodiscard]] DeltaRuleSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const;
+    [[nodiscard]] DeltaRuleInputs rule_inputs(const Saved& saved, const DeltaRuleSizes& sizes) const;
+    /// Gradient of `normed`; consumes what was saved but for x, statistics and `normed`.
+    [[nodiscard]] Tensor to_normed(const RankContext& context, const MicrobatchContext& microbatch, Tensor d_gated, Saved& saved) const;
+
+    const ModelSpec& model_;
+    std::int64_t layer_;
+    EnumSet<RecomputeModule> recompute_;
+    std::int64_t heads_, head_dim_;  ///< of all ranks
+    Weight norm_weight_, norm_bias_;
+    Weight conv_weight_, step_bias_, log_decay_, gated_norm_weight_;
+    ColumnParallelLinear projection_, decay_up_, gate_up_;
+    DuplicatedLinear decay_down_, gate_down_;
+    RowParallelLinear output_;
+};
+
+}  // namespace mgplan::model
