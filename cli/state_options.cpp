@@ -44,10 +44,6 @@ void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, 
 void refuse_state_of_other_engines(const WorkloadOptions& values, const ResolvedWorkload& resolved, Problems& problems) {
     if (resolved.engine != Engine::mgplan) return;
     const TrainingSpec& training = resolved.workload.training;
-    const DataSharding sharding = data_sharding(training);
-    if (values.sharding && sharding != DataSharding::none && sharding != DataSharding::optimizer)
-        problems.add("--sharding {} is a choice of Megatron-LM, not of engine mgplan; use --engine megatron, or none or optimizer",
-                     to_string(sharding));
     if (values.optimizer && training.megatron.optimizer != OptimizerKind::adam)
         problems.add("--optimizer {} is a choice of Megatron-LM, and engine mgplan has Adam alone; use --engine megatron or drop it",
                      *values.optimizer);
