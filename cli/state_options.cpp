@@ -74,11 +74,6 @@ void refuse_state_that_contradicts(const WorkloadOptions& values, const Training
 
 void refuse_state_of_other_engines(const TrainingSpec& training, Engine engine, Problems& problems) {
     if (engine != Engine::mgplan) return;
-    const DataSharding sharding = data_sharding(training);
-    if (training.megatron.fully_sharded.active())
-        problems.add(
-            "--sharding {} is a choice of Megatron-LM, not of engine mgplan; use --engine megatron, or --sharding none or optimizer",
-            to_string(sharding));
     if (training.megatron.optimizer != OptimizerKind::adam)
         problems.add(
             "--optimizer {} is a choice of Megatron-LM, and engine mgplan has Adam alone; use --engine megatron, or --optimizer adam",

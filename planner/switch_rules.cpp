@@ -4,10 +4,13 @@
 #include <array>
 #include <initializer_list>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "plan/layout/layout_switches.hpp"
+#include "plan/training/own_sharding.hpp"
 
 namespace mgplan::planner {
 namespace {
@@ -24,6 +27,11 @@ bool is_flex(const Layout& l) {
 /// DeepEP and HybridEP are CUDA programs; Megatron-LM has neither on AMD's GPUs (megatron/core/transformer/moe/fused_a2a.py imports them).
 bool is_amd(const ClusterSpec& cluster) {
     return cluster.gpu.starts_with("MI");
+}
+
+std::vector<std::string> obstacles_of_own_sharding(const Workload& w, const Layout& l) {
+    if (l.engine != Engine::mgplan || !w.training.megatron.fully_sharded.active()) return {};
+    return own_sharding_obstacles(w.model, w.training, !l.cuda_graphs.empty());
 }
 
 bool overlaps_moe(const Layout& l) {
@@ -138,6 +146,11 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      [](W, L) {
          return std::string(
              "bf16 moments need Adam with the distributed optimizer (--use-precision-aware-optimizer); turn it on or keep fp32 moments");
+     }},
+    {"own_engine_shards_what_it_trains", "sharded gradients and parameters that mgplan's own engine does not train", Level::switches,
+     [](W w, L l) { return !obstacles_of_own_sharding(w, l).empty(); },
+     [](W w, L l) {
+         return fmt::format("engine mgplan does not train {}; or use --engine megatron", obstacles_of_own_sharding(w, l).front());
      }},
 });
 

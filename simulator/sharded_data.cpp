@@ -14,9 +14,11 @@ struct Widths {
     double parameter, gradient;
 };
 
-Widths widths_of(const TrainingSpec& training) {
+Widths widths_of(const TrainingSpec& training, Engine engine) {
     const FullyShardedSpec& spec = training.megatron.fully_sharded;
     const double compute = static_cast<double>(bytes_of(training.compute_dtype()));
+    if (engine == Engine::mgplan)
+        return {compute, training.precision == Precision::fp64 ? compute : static_cast<double>(bytes_of(training.grad_dtype))};
     if (spec.kind == FullyShardedKind::torch_fsdp2) return {compute, compute};
     const double main = spec.main_grads ? static_cast<double>(bytes_of(*spec.main_grads)) : compute;
     return {training.fp8_parameters ? 1.0 : compute,
@@ -29,7 +31,7 @@ struct UnitSeconds {
 };
 
 UnitSeconds unit_seconds(const StepInputs& in, const ParameterCount& count) {
-    const Widths bytes = widths_of(in.workload.training);
+    const Widths bytes = widths_of(in.workload.training, in.layout.engine);
     const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
     UnitSeconds seconds;
     seconds.gather = all_gather_seconds(dense * bytes.parameter, in.paths.dp_inner, in.calibration);
@@ -51,11 +53,68 @@ Hidden behind(double seconds, double alone, double compute) {
     return {hidden, seconds - hidden};
 }
 
+void add_exposed(const StepInputs& in, const Hidden& forward, const Hidden& backward, StageTime& time) {
+    const double slower_forward = in.calibration.overlap_cost * forward.hidden,
+                 slower_backward = in.calibration.overlap_cost * backward.hidden;
+    time.forward += forward.exposed + slower_forward;
+    time.backward += backward.exposed + slower_backward;
+    time.exposed_data += forward.exposed + backward.exposed + slower_forward + slower_backward;
+}
+
+/// Engine mgplan (model/optimizer/unit_traffic.hpp). Embedding and head are units too. With overlap the gather of a pass's first unit and
+/// the reduction of its last have nothing beside them; without, none has. The embedding's backward reads no parameters; blocks of several
+/// recomputed layers gather all but their last once more. Beside that, what a backward does with a unit's gradients: zeroes,
+/// weights (reads and writes) and, of what the reduction gave, adds to the shard.
+void add_unit_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTime& time) {
+    const TrainingSpec& training = in.workload.training;
+    UnitSeconds layers, largest, front, back;
+    double gradients = 0, shards = 0;
+    const auto add = [&](const ParameterCount& count, std::int64_t copies, UnitSeconds& into) {
+        if (copies == 0) return UnitSeconds{};
+        const UnitSeconds unit = unit_seconds(in, count);
+        const auto times = static_cast<double>(copies);
+        into.gather += times * unit.gather;
+        into.reduce += times * unit.reduce;
+        gradients += times * static_cast<double>(count.dense + count.expert);
+        shards += times * (static_cast<double>(count.dense) / static_cast<double>(in.paths.dp_inner.ranks) +
+                           static_cast<double>(count.expert) / static_cast<double>(in.paths.edp_inner.ranks));
+        return unit;
+    };
+    for (std::size_t kind = 0; kind < chunk.kinds.size(); ++kind) {
+        const UnitSeconds layer = add(in.pieces->layers[kind], chunk.kinds[kind], layers);
+        largest.gather = std::max(largest.gather, layer.gather);
+        largest.reduce = std::max(largest.reduce, layer.reduce);
+    }
+    add(in.pieces->embedding, chunk.embedding ? 1 : 0, front);
+    add(in.pieces->head, chunk.loss ? 1 : 0, back);
+    const auto ahead = [](bool overlaps, double all, double alone) { return overlaps ? alone : all; };
+    UnitSeconds forward, backward;
+    if (training.megatron.fully_sharded.shards_parameters()) {
+        double again = 0;
+        if (in.layout.recompute == Recompute::full && in.layout.recompute_method != RecomputeMethod::block)
+            again = 1 - 1 / static_cast<double>(std::max<std::int64_t>(1, in.layout.recompute_num_layers));
+        forward.gather = front.gather + layers.gather + back.gather;
+        backward.gather = layers.gather * (1 + again) + back.gather;
+    }
+    backward.reduce = front.reduce + layers.reduce + back.reduce;
+    const double first = chunk.embedding ? front.gather : largest.gather, last = chunk.loss ? back.gather : largest.gather;
+    const double width = widths_of(training, in.layout.engine).gradient;
+    time.backward += in.kernels.memory_bound(3 * (gradients + shards) * width);
+    add_exposed(in,
+                behind(forward.gather, ahead(training.overlap_param_gather, forward.gather, std::min(first, forward.gather)), time.forward),
+                behind(backward.gather + backward.reduce,
+                       ahead(training.overlap_param_gather, backward.gather, std::min(last, backward.gather)) +
+                           ahead(training.overlap_grad_reduce, backward.reduce, chunk.embedding ? front.reduce : largest.reduce),
+                       time.backward),
+                time);
+}
+
 }  // namespace
 
 void add_sharded_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTime& time) {
     const FullyShardedSpec& spec = in.workload.training.megatron.fully_sharded;
-    if (in.layout.engine != Engine::megatron || !spec.shards_gradients()) return;
+    if (!spec.shards_gradients()) return;
+    if (in.layout.engine == Engine::mgplan) return add_unit_traffic(in, chunk, time);
     UnitSeconds all, largest;
     const auto add = [&](const ParameterCount& count, std::int64_t copies) {
         if (copies == 0) return;
@@ -74,18 +133,15 @@ void add_sharded_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTi
     const bool gathers = spec.shards_parameters() && spec.reshard_after_forward;
     const Hidden forward = gathers ? behind(all.gather, largest.gather, time.forward) : Hidden{0, 0};
     const Hidden backward = behind((gathers ? all.gather : 0) + all.reduce, 0, time.backward);
-    const double slower_forward = in.calibration.overlap_cost * forward.hidden,
-                 slower_backward = in.calibration.overlap_cost * backward.hidden;
-    time.forward += forward.exposed + slower_forward;
-    time.backward += backward.exposed + slower_backward;
-    time.exposed_data += forward.exposed + backward.exposed + slower_forward + slower_backward;
+    add_exposed(in, forward, backward, time);
 }
 
 DataParallelSeconds sharded_data_seconds(const StepInputs& in, const ParameterCount& count) {
     const FullyShardedSpec& spec = in.workload.training.megatron.fully_sharded;
-    const Widths bytes = widths_of(in.workload.training);
+    const Widths bytes = widths_of(in.workload.training, in.layout.engine);
     const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
     const LayoutPaths& paths = in.paths;
+    const bool own = in.layout.engine == Engine::mgplan;  // the passes wait for all that they gather and reduce
     DataParallelSeconds seconds;
     switch (spec.strategy) {
         case ShardingStrategy::no_shard:
@@ -100,9 +156,10 @@ DataParallelSeconds sharded_data_seconds(const StepInputs& in, const ParameterCo
         }
         case ShardingStrategy::optim_grads:
             seconds.gather = unit_seconds(in, count).gather;
-            seconds.reduce = unit_seconds(in, in.pieces->layers.back()).reduce;
+            if (!own) seconds.reduce = unit_seconds(in, in.pieces->layers.back()).reduce;
             break;
         case ShardingStrategy::optim_grads_params: {
+            if (own) break;
             const bool stays = !spec.reshard_after_forward;
             ParameterCount once = in.pieces->embedding;
             once += in.pieces->head;
@@ -143,7 +200,7 @@ std::array<double, 2> optimizer_shards(const StepInputs& in) {
         return std::array{static_cast<double>(std::max<std::int64_t>(1, dense)), static_cast<double>(std::max<std::int64_t>(1, expert))};
     };
     const std::int64_t dense = in.layout.dp() * in.layout.sizes.cp, expert = in.layout.edp();
-    if (in.layout.engine == Engine::megatron && spec.active()) {
+    if (spec.active()) {
         if (spec.strategy == ShardingStrategy::no_shard) return {1, 1};
         const std::int64_t instances = spec.outer_optimizer ? 1 : std::max(1, training.distributed_optimizer_instances);
         return over(dense / instances, expert / instances);

@@ -9,6 +9,7 @@ namespace mgplan::simulator {
 /// Adds to the passes of `chunk` what no computation hides of its gathers and reductions, and what the hidden part slows down. The first
 /// layer's parameters of a forward come before anything that could hide them; in the backward they come behind the loss. Gathers and
 /// reductions run on communicators of their own over the same links, so that their times add up. Nothing where the training shards neither.
+/// Engine mgplan: the same with embedding and head as further units, as model/optimizer/unit_traffic.hpp tells.
 void add_sharded_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTime& time);
 
 /// Once an iteration: gradients' reduction and parameters' gather of `count` parameters where a microbatch does not do them, and over

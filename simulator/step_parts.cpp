@@ -198,7 +198,7 @@ double bucket_elements(const StepInputs& in, std::int64_t parameters) {
 
 DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterCount& count) {
     const TrainingSpec& training = in.workload.training;
-    if (in.layout.engine == Engine::megatron && training.megatron.fully_sharded.active()) return sharded_data_seconds(in, count);
+    if (training.megatron.fully_sharded.active()) return sharded_data_seconds(in, count);
     const double grad = static_cast<double>(bytes_of(training.grad_dtype));
     // mxfp8 parameters that share the gradients' buffer are gathered in bf16 (param_and_grad_buffer.py, shared_buffer).
     const bool one_byte = training.fp8_parameters && !(in.layout.engine == Engine::megatron && training.megatron.reuse_grad_buffer &&
@@ -232,7 +232,7 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
     // 16 + 12 + 2 bytes; the norm and the unscaling read the gradient twice more and write it once. Other optimizers have other moments.
     // Zeroing the buffer touches every gradient of the rank.
     const double traffic = elements * (26 + 8 * kept_moments(optimizer));
-    const bool sharded = in.layout.engine == Engine::megatron && training.megatron.fully_sharded.shards_gradients();
+    const bool sharded = training.megatron.fully_sharded.shards_gradients();
     const double zeroing = (sharded ? elements : static_cast<double>(count.total())) *
                            static_cast<double>(bytes_of(sharded ? kept_gradient_dtype(training) : training.grad_dtype));
     // Muon's matrices are divided over the ranks by what they take (layer_wise_optimizer.py).

@@ -55,6 +55,11 @@ Tensor Device::zeros(const Shape& shape, Dtype dtype, MemoryCategory category, s
     return tensor;
 }
 
+Tensor Device::without_memory(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name) {
+    const std::int64_t bytes = shape.elements() * bytes_of(dtype);
+    return {shape, dtype, std::make_shared<Storage>(*this, bytes, category, name, false), 0};
+}
+
 const KernelTable& Device::kernels() const {
     MGPLAN_ASSERT(kernels_ != nullptr, "this device has kernels");
     return *kernels_;
@@ -80,18 +85,27 @@ void Device::tell_recorder(std::string_view op) {
     recorder_->on_op(op);
 }
 
-Storage::Storage(Device& device, std::int64_t bytes, MemoryCategory category, std::string_view name)
-    : device_(device),
-      number_(device.next_storage()),
-      bytes_(bytes),
-      category_(category),
-      data_(bytes > 0 ? device.allocator().take(bytes, category, name) : nullptr) {
-    if (device.recorder() != nullptr) device.recorder()->on_take(*this, name);
+Storage::Storage(Device& device, std::int64_t bytes, MemoryCategory category, std::string_view name, bool taken)
+    : device_(device), number_(device.next_storage()), bytes_(bytes), category_(category), name_(name) {
+    if (taken) take();
 }
 
 Storage::~Storage() {
+    if (taken_) give_back();
+}
+
+void Storage::take() {
+    MGPLAN_ASSERT(!taken_, "a storage takes memory that it does not have");
+    data_ = bytes_ > 0 ? device_.allocator().take(bytes_, category_, name_) : nullptr;
+    taken_ = true;
+    if (device_.recorder() != nullptr) device_.recorder()->on_take(*this, name_);
+}
+
+void Storage::give_back() noexcept {
     if (device_.recorder() != nullptr) device_.recorder()->on_give_back(*this);
     if (bytes_ > 0) device_.allocator().give_back(data_, bytes_, category_);
+    data_ = nullptr;
+    taken_ = false;
 }
 
 }  // namespace mgplan::model

@@ -110,6 +110,8 @@ public:
     [[nodiscard]] Tensor empty(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name);
     /// A tensor of zeros.
     [[nodiscard]] Tensor zeros(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name);
+    /// A tensor without memory until its storage takes some.
+    [[nodiscard]] Tensor without_memory(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name);
 
     /// Kernels of this device; an assertion on the meta device.
     [[nodiscard]] const KernelTable& kernels() const;
@@ -185,16 +187,23 @@ private:
     OpListener* listener_;
 };
 
-/// A piece of a device's memory, shared by the tensors that view it.
+/// A piece of a device's memory, shared by the tensors that view it. The memory may come and go below them: layers keep their views
+/// of a weight that is there while it is used alone.
 class Storage {
 public:
-    Storage(Device& device, std::int64_t bytes, MemoryCategory category, std::string_view name);
+    /// `taken`: with its memory. `name`: a literal.
+    Storage(Device& device, std::int64_t bytes, MemoryCategory category, std::string_view name, bool taken = true);
     ~Storage();
     Storage(const Storage&) = delete;
     Storage& operator=(const Storage&) = delete;
 
     [[nodiscard]] Device& device() const { return device_; }
-    /// nullptr on the meta device and where there are no bytes.
+    /// Memory for a storage that has none, contents undefined. Throws std::bad_alloc.
+    void take();
+    /// Gives it back; nobody may read or write the tensors until the next take().
+    void give_back() noexcept;
+    [[nodiscard]] bool taken() const { return taken_; }
+    /// nullptr on the meta device, where there are no bytes, and without memory.
     [[nodiscard]] std::byte* data() const { return device_.computes() ? data_ : nullptr; }
     [[nodiscard]] std::int64_t bytes() const { return bytes_; }
     [[nodiscard]] MemoryCategory category() const { return category_; }
@@ -206,7 +215,9 @@ private:
     std::uint64_t number_;
     std::int64_t bytes_;
     MemoryCategory category_;
-    std::byte* data_;
+    std::string_view name_;
+    bool taken_ = false;
+    std::byte* data_ = nullptr;
 };
 
 }  // namespace mgplan::model

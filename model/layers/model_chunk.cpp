@@ -60,13 +60,34 @@ std::size_t ModelChunk::recomputed_block(std::size_t i) const {
     return std::min(std::max<std::size_t>(wanted, 1), layers_.size() - i);
 }
 
+int ModelChunk::section_behind(std::size_t i) const {
+    return i + 1 < layers_.size() || head_ ? section_of_layer(i + 1) : -1;
+}
+
+int ModelChunk::section_below(std::size_t i, const ChunkSaved& saved) const {
+    if (i == 0) return -1;
+    const bool again = recompute_.full && !saved.layers[i - 1].kept();
+    return section_of_layer(again ? block_begin(i - 1, saved) : i - 1);
+}
+
+std::size_t ModelChunk::block_begin(std::size_t i, const ChunkSaved& saved) {
+    while (!saved.checkpoints[i].defined()) {
+        MGPLAN_ASSERT(i > 0, "a recomputed block begins with a kept input");
+        --i;
+    }
+    return i;
+}
+
 Tensor ModelChunk::run_layers(const RankContext& context, const MicrobatchContext& microbatch, Tensor x, std::size_t begin, std::size_t end,
-                              ChunkSaved& saved) {
+                              ChunkSaved& saved, bool again) {
     for (std::size_t i = begin; i < end; ++i) {
         const Range range(*context.device, "layer forward", contents_.first_decoder + static_cast<std::int64_t>(i));
+        const bool stays = again && i + 1 == end;
+        enter(section_of_layer(i), stays ? -1 : section_behind(i));
         const bool to_graph =
             i + 1 < layers_.size() && ends_layer(layers_[i].graphed(context)) && begins_layer(layers_[i + 1].graphed(context));
         x = layers_[i].forward(context, microbatch, x, saved.layers[i], events_of_layer(context, i), place_of(microbatch, i), !to_graph);
+        if (!stays) leave(section_of_layer(i));
     }
     return x;
 }
@@ -94,8 +115,10 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
     Tensor x = input;
     if (embedding_) {
         const Range range(*context.device, "embedding forward");
+        enter(0, layers_.empty() && !head_ ? -1 : section_of_layer(0));
         first.before_use(0);
         x = embedding_->forward(context, microbatch, input);
+        leave(0);
     }
     for (std::size_t i = 0; i < layers_.size();) {
         const std::size_t block = recomputed_block(i);
@@ -107,8 +130,10 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         saved.checkpoints[i] = x;
         for (std::size_t j = i; j < i + block; ++j) {
             const Range range(*context.device, "layer forward", contents_.first_decoder + static_cast<std::int64_t>(j));
+            enter(section_of_layer(j), section_behind(j));
             DecoderLayer::Saved dropped;
             x = layers_[j].forward(context, microbatch, x, dropped, events_of_layer(context, j));
+            leave(section_of_layer(j));
         }
         i += block;
     }
@@ -117,13 +142,16 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         return fixed ? message(context, x, "sent activations") : x;
     }
     const Range range(*context.device, "head forward");
+    enter(section_of_head(), -1);
     last.before_use(0);
     const Tensor normed = head_->normalise(context, x, saved.head);
     if (mtp_) {
         if (!embedding_) first.before_use(0);
         mtp_->forward(context, microbatch, normed, targets, saved.mtp, events(context, first_mtp_unit()));
     }
-    return head_->forward(context, targets, saved.head);
+    Tensor losses = head_->forward(context, targets, saved.head);
+    leave(section_of_head());
+    return losses;
 }
 
 Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, double d_loss, const Tensor& ids,
@@ -131,6 +159,8 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
     Tensor gradient = std::move(dy);
     if (head_) {
         const Range range(*context.device, "head backward");
+        enter(section_of_head(), section_below(layers_.size(), saved));
+        if (events_ != nullptr) events_->before_gradients(section_of_head());
         gradient = head_->backward(context, targets, d_loss, saved.head);
         if (mtp_) {
             add(mtp_->backward(context, microbatch, targets, d_loss, saved.mtp, events(context, first_mtp_unit())), gradient);
@@ -138,30 +168,34 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
         }
         gradient = head_->normalise_backward(gradient, saved.head);
         events(context, units() - 1).after_backward(0);
+        leave(section_of_head());
+        if (events_ != nullptr) events_->after_gradients(section_of_head(), gradients_below(layers_.size()));
     }
     for (std::size_t i = layers_.size(); i-- > 0;) {
         if (recompute_.full && !saved.layers[i].kept()) {
             // The last layer of a recomputed block: run the block again from its input.
-            std::size_t begin = i;
-            while (!saved.checkpoints[begin].defined()) {
-                MGPLAN_ASSERT(begin > 0, "a recomputed block begins with a kept input");
-                --begin;
-            }
-            (void)run_layers(context, microbatch, saved.checkpoints[begin], begin, i + 1, saved);
+            const std::size_t begin = block_begin(i, saved);
+            (void)run_layers(context, microbatch, saved.checkpoints[begin], begin, i + 1, saved, true);
             saved.checkpoints[begin] = Tensor();
         }
         const Range range(*context.device, "layer backward", contents_.first_decoder + static_cast<std::int64_t>(i));
+        enter(section_of_layer(i), section_below(i, saved));
+        if (events_ != nullptr) events_->before_gradients(section_of_layer(i));
         gradient = layers_[i].backward(context, microbatch, std::move(gradient), saved.layers[i], events_of_layer(context, i),
                                        place_of(microbatch, i));
+        leave(section_of_layer(i));
+        if (events_ != nullptr) events_->after_gradients(section_of_layer(i), gradients_below(i));
     }
     if (!embedding_) {
         const bool fixed = !layers_.empty() && begins_layer(layers_.front().graphed(context));
         return fixed ? message(context, gradient, "sent gradients") : gradient;
     }
     const Range range(*context.device, "embedding backward");
+    if (events_ != nullptr) events_->before_gradients(0);
     embedding_->backward(context, microbatch, gradient, ids);
     gradient = {};
     events(context, 0).after_backward(0);
+    if (events_ != nullptr) events_->after_gradients(0, -1);
     return {};
 }
 

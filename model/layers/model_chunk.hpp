@@ -67,9 +67,27 @@ private:
     [[nodiscard]] UnitEvents events(const RankContext& context, int first) const { return {events_, first, context.deferred}; }
     [[nodiscard]] static int unit_of_layer(std::size_t i) { return 1 + DecoderLayer::kUnits * static_cast<int>(i); }
     [[nodiscard]] UnitEvents events_of_layer(const RankContext& context, std::size_t i) const { return events(context, unit_of_layer(i)); }
-    /// Layers [begin, end) forward, keeping everything.
+    /// Layers [begin, end) forward, keeping everything. `again`: for the backward of the last one, which follows.
     Tensor run_layers(const RankContext& context, const MicrobatchContext& microbatch, Tensor x, std::size_t begin, std::size_t end,
-                      ChunkSaved& saved);
+                      ChunkSaved& saved, bool again = false);
+    /// Weights of sections (model/layers/chunk_sections.hpp), for whoever listens.
+    [[nodiscard]] static int section_of_layer(std::size_t i) { return 1 + static_cast<int>(i); }
+    [[nodiscard]] int section_of_head() const { return section_of_layer(layers_.size()); }
+    void enter(int section, int next) const {
+        if (events_ != nullptr) events_->before_section(section, next);
+    }
+    void leave(int section) const {
+        if (events_ != nullptr) events_->after_section(section);
+    }
+    /// A forward's next section behind layer i; -1: none.
+    [[nodiscard]] int section_behind(std::size_t i) const;
+    /// The section whose weights a backward reads next once it is done with layer i, or with the head where i is the number of
+    /// layers: the layer below or the first of its recomputed block. The embedding's backward reads no weights. -1: none.
+    [[nodiscard]] int section_below(std::size_t i, const ChunkSaved& saved) const;
+    /// The section that a backward adds to behind layer i or the head; -1: none.
+    [[nodiscard]] int gradients_below(std::size_t i) const { return i > 0 || embedding_ ? static_cast<int>(i) : -1; }
+    /// The first layer of the recomputed block that layer i ends, or begins.
+    [[nodiscard]] static std::size_t block_begin(std::size_t i, const ChunkSaved& saved);
     [[nodiscard]] GraphPlace place_of(const MicrobatchContext& microbatch, std::size_t i) const;
     /// A copy of what a graph wrote, for another stage: messages outlive passes, and graphs write fixed addresses.
     [[nodiscard]] static Tensor message(const RankContext& context, const Tensor& x, std::string_view name);

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "model/communicator/communicator.hpp"
-#include "model/layers/weight_events.hpp"
 #include "model/optimizer/chunk_buffers.hpp"
+#include "model/optimizer/chunk_traffic.hpp"
 
 namespace mgplan::model {
 
@@ -34,21 +34,17 @@ struct BucketTrafficOptions {
 
 /// Owns no memory: reductions are in place in the gradient buffers, gathers in the parameter buffers. All members of a
 /// group start the same operations in the same order, because that order follows from layout and schedule alone.
-class BucketTraffic final : public WeightEvents {
+class BucketTraffic final : public ChunkTraffic {
 public:
     /// `unit_of`: for each of the chunk's parameters, the unit that reports for it. Everything outlives this object.
     BucketTraffic(ChunkBuffers& chunk, std::span<const int> unit_of, int units, Communicator& dp_cp, Communicator& expert_dp,
                   const BucketTrafficOptions& options);
 
-    /// Before the passes of a step in which each unit runs this many backwards.
-    void begin_step(std::int64_t microbatches);
-    /// Behind all backwards: starts what was not started and waits. Then each rank's shard (each gradient, without the
-    /// distributed optimizer) holds the sum over ranks; what lies outside the shard is left as it is.
-    void finish_reductions();
-    /// Once parameters are updated: starts all gathers, those of the first units first; waits unless they overlap.
-    void start_gathers();
-    /// Before anybody but the layers reads parameters.
-    void finish_gathers();
+    void begin_step(std::int64_t microbatches) override;
+    /// What lies outside a rank's shard is left as it is.
+    void finish_reductions() override;
+    void start_gathers() override;
+    void finish_gathers() override;
 
     void before_use(int unit) override;
     void after_backward(int unit) override;

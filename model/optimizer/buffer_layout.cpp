@@ -33,7 +33,8 @@ public:
         const bool alone = buffer_.sharded && parameter.shared_embedding;
         if (buffer_.sharded) position_ = round_up(position_, kParameterMultiple);
         // The open bucket ends here, after the alignment just made: what it counts as unpadded includes that.
-        if (alone && bucket_is_open()) close_bucket();
+        if ((alone || parameter.unit != unit_) && bucket_is_open()) close_bucket();
+        unit_ = parameter.unit;
         if (parameter.numel > kMaxBufferNumel - position_) {
             full_ = true;
             return;
@@ -71,6 +72,7 @@ private:
     std::int64_t position_ = 0;
     std::int64_t bucket_start_ = 0;
     std::int32_t first_span_ = 0;
+    int unit_ = 0;
     bool full_ = false;
 };
 

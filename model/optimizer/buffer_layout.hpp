@@ -29,6 +29,7 @@ struct BufferParameter {
     Dtype dtype = Dtype::bf16;      ///< storage type
     bool shared_embedding = false;  ///< its gradient is also summed between first and last stage: a bucket of its own
     bool expert = false;            ///< reduced over edp instead of dp·cp, so in a buffer apart
+    int unit = 0;                   ///< buckets end where it changes: those of one unit are gathered and reduced together
     bool operator==(const BufferParameter&) const = default;
 };
 

@@ -1,5 +1,7 @@
 #include "model/optimizer/chunk_buffers.hpp"
 
+#include <utility>
+
 #include "model/ops/elementwise.hpp"
 #include "plan/text/errors.hpp"
 
@@ -12,26 +14,89 @@ Shape shape_of(const Parameter& parameter) {
     return s.size() == 1 ? Shape{s[0]} : s.size() == 2 ? Shape{s[0], s[1]} : Shape{s[0], s[1], s[2]};
 }
 
+BufferLayouts laid_out(std::span<const Parameter> parameters, Dtype dtype, BufferOptions options, const ChunkSharding& sharding) {
+    std::vector<BufferParameter> list = buffer_parameters(parameters, dtype);
+    if (sharding.units == 0) return lay_out_buffers(list, options);
+    MGPLAN_ASSERT(sharding.unit_of.size() == list.size() && options.distributed_optimizer, "every parameter belongs to a unit, in shards");
+    for (std::size_t i = 0; i < list.size(); ++i) list[i].unit = sharding.unit_of[i];
+    options.bucket_size.reset();
+    return lay_out_buffers(list, options);
+}
+
 }  // namespace
 
-ChunkBuffers::ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options)
-    : parameters_(parameters.begin(), parameters.end()), layouts_(lay_out_buffers(buffer_parameters(parameters, dtype), options)) {
-    for (const BufferLayout& layout : layouts_.buffers) {
-        // Holes and padding are zero too: they take part in reductions and norms.
-        FlatBuffer buffer{layout, device.zeros({layout.numel}, layout.param_dtype, MemoryCategory::parameters, "parameter buffer"),
-                          device.zeros({layout.numel}, layout.grad_dtype, MemoryCategory::gradients, "gradient buffer")};
-        for (const BufferSpan& span : layout.spans) {
-            const Parameter& parameter = parameters_[static_cast<std::size_t>(span.parameter)];
-            const Shape shape = shape_of(parameter);
-            weights_.add(parameter.name, {buffer.parameters.slice(span.start, span.end).view(shape),
-                                          buffer.gradients.slice(span.start, span.end).view(shape)});
-        }
-        buffers_.push_back(std::move(buffer));
+Tensor FlatBuffer::shard_of(const Tensor& shard, std::size_t bucket) const {
+    // Shards of equal share: a bucket begins in the shard where it begins in the buffer, by the number of ranks.
+    const Bucket& place = layout.buckets[bucket];
+    return shard.slice(place.start / layout.dp, place.end / layout.dp);
+}
+
+Tensor FlatBuffer::own_parameters(std::int64_t in_buffer, std::int64_t in_shard, std::int64_t size) const {
+    return parameter_shard.defined() ? parameter_shard.slice(in_shard, in_shard + size) : parameters.slice(in_buffer, in_buffer + size);
+}
+
+Tensor FlatBuffer::own_gradients(std::int64_t in_buffer, std::int64_t in_shard, std::int64_t size) const {
+    return gradient_shard.defined() ? gradient_shard.slice(in_shard, in_shard + size) : gradients.slice(in_buffer, in_buffer + size);
+}
+
+ChunkBuffers::ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options,
+                           ChunkSharding sharding)
+    : parameters_(parameters.begin(), parameters.end()),
+      sharding_(std::move(sharding)),
+      layouts_(laid_out(parameters, dtype, options, sharding_)) {
+    for (const BufferLayout& layout : layouts_.buffers) bind(device, layout);
+}
+
+void ChunkBuffers::bind(Device& device, const BufferLayout& layout) {
+    FlatBuffer buffer;
+    buffer.layout = layout;
+    const bool divided = sharding_.units > 0 && layout.dp > 1;
+    // Holes and padding are zero too: they take part in reductions and norms.
+    const auto whole = [&](Dtype dtype, MemoryCategory category, std::string_view name) {
+        return device.zeros({layout.numel}, dtype, category, name);
+    };
+    const auto shard = [&](Dtype dtype, MemoryCategory category, std::string_view name) {
+        return device.zeros({layout.numel / layout.dp}, dtype, category, name);
+    };
+    const auto units = [&](Dtype dtype, MemoryCategory category, std::string_view name) {
+        std::vector<Tensor> tensors;
+        for (const Bucket& bucket : layout.buckets)
+            tensors.push_back(device.without_memory({bucket.end - bucket.start}, dtype, category, name));
+        return tensors;
+    };
+    if (divided && sharding_.parameters) {
+        buffer.parameter_shard = shard(layout.param_dtype, MemoryCategory::parameters, "parameter shard");
+        buffer.unit_parameters = units(layout.param_dtype, MemoryCategory::parameters, "gathered parameters of a unit");
+    } else {
+        buffer.parameters = whole(layout.param_dtype, MemoryCategory::parameters, "parameter buffer");
     }
+    if (divided) {
+        buffer.gradient_shard = shard(layout.grad_dtype, MemoryCategory::gradients, "gradient shard");
+        buffer.unit_gradients = units(layout.grad_dtype, MemoryCategory::gradients, "gradients of a unit");
+    } else {
+        buffer.gradients = whole(layout.grad_dtype, MemoryCategory::gradients, "gradient buffer");
+    }
+    for (const BufferSpan& span : layout.spans) {
+        const Parameter& parameter = parameters_[static_cast<std::size_t>(span.parameter)];
+        const Shape shape = shape_of(parameter);
+        const auto bucket = static_cast<std::size_t>(span.bucket);
+        const std::int64_t start = layout.buckets[bucket].start;
+        const auto view = [&](const Tensor& all, const std::vector<Tensor>& by_bucket) {
+            return (all.defined() ? all.slice(span.start, span.end) : by_bucket[bucket].slice(span.start - start, span.end - start))
+                .view(shape);
+        };
+        weights_.add(parameter.name, {view(buffer.parameters, buffer.unit_parameters), view(buffer.gradients, buffer.unit_gradients)});
+    }
+    buffers_.push_back(std::move(buffer));
+}
+
+int ChunkBuffers::unit_of(const FlatBuffer& buffer, std::size_t bucket) const {
+    const BufferSpan& first = buffer.layout.spans[static_cast<std::size_t>(buffer.layout.buckets[bucket].first_span)];
+    return sharding_.unit_of[static_cast<std::size_t>(first.parameter)];
 }
 
 void ChunkBuffers::zero_gradients() {
-    for (FlatBuffer& buffer : buffers_) fill(buffer.gradients, 0);
+    for (FlatBuffer& buffer : buffers_) fill(buffer.kept_gradients(), 0);
 }
 
 }  // namespace mgplan::model

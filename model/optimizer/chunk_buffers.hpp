@@ -1,6 +1,7 @@
 #pragma once
 // The memory behind one model chunk's parameters: flat parameter and gradient buffers, and the weights that view them.
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,17 +13,37 @@
 
 namespace mgplan::model {
 
-/// One buffer's tensors; both have layout.numel elements.
+/// One buffer's tensors. Whole, parameters and gradients have layout.numel elements. Divided over several ranks (ChunkSharding), this
+/// rank's shards of all buckets stand one behind the other, and each bucket has a tensor of its own that has memory while the bucket is
+/// in use.
 struct FlatBuffer {
     BufferLayout layout;
-    Tensor parameters;
-    Tensor gradients;
+    Tensor parameters, gradients;                         ///< whole; undefined where divided
+    Tensor parameter_shard, gradient_shard;               ///< undefined where whole
+    std::vector<Tensor> unit_parameters, unit_gradients;  ///< by bucket, where divided
+
+    [[nodiscard]] const Tensor& kept_gradients() const { return gradient_shard.defined() ? gradient_shard : gradients; }
+    /// The part of one of the shards that belongs to a bucket.
+    [[nodiscard]] Tensor shard_of(const Tensor& shard, std::size_t bucket) const;
+    /// `size` elements of this rank's parameters or gradients, which begin at `in_buffer` of the buffer and at `in_shard` of the shard.
+    [[nodiscard]] Tensor own_parameters(std::int64_t in_buffer, std::int64_t in_shard, std::int64_t size) const;
+    [[nodiscard]] Tensor own_gradients(std::int64_t in_buffer, std::int64_t in_shard, std::int64_t size) const;
+};
+
+/// How a chunk is divided beyond its optimizer's state: gradients, and parameters too on request, unit by unit. A buffer that one rank has
+/// to itself stays whole.
+struct ChunkSharding {
+    std::vector<int> unit_of;  ///< by parameter
+    int units = 0;
+    bool parameters = true;
 };
 
 /// Allocates the buffers of a chunk and binds its weights to them. Gradients start at zero, parameters undefined.
 class ChunkBuffers {
 public:
-    ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options);
+    /// With `sharding` each unit is a bucket of each buffer, whatever options.bucket_size says, and options.distributed_optimizer is on.
+    ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options,
+                 ChunkSharding sharding = {});
 
     [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
     [[nodiscard]] std::vector<FlatBuffer>& buffers() { return buffers_; }
@@ -31,8 +52,16 @@ public:
     /// Sets all main gradients to zero, padding included.
     void zero_gradients();
 
+    [[nodiscard]] int units() const { return sharding_.units; }
+    [[nodiscard]] bool shards_parameters() const { return sharding_.units > 0 && sharding_.parameters; }
+    /// The unit that a bucket belongs to, with sharding.
+    [[nodiscard]] int unit_of(const FlatBuffer& buffer, std::size_t bucket) const;
+
 private:
+    void bind(Device& device, const BufferLayout& layout);
+
     std::vector<Parameter> parameters_;
+    ChunkSharding sharding_;
     BufferLayouts layouts_;
     std::vector<FlatBuffer> buffers_;
     WeightTable weights_;

@@ -51,8 +51,9 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
                                std::int64_t size) {
         const Parameter& description = chunk.parameters()[static_cast<std::size_t>(parameter)];
         Piece piece;
-        piece.gradient = buffer.gradients.slice(in_buffer, in_buffer + size);
-        piece.parameter = buffer.parameters.slice(in_buffer, in_buffer + size);
+        piece.gradient = buffer.own_gradients(in_buffer, in_state, size);
+        piece.parameter = buffer.own_parameters(in_buffer, in_state, size);
+        piece.divided = buffer.gradient_shard.defined();
         piece.main = state.main.defined() ? state.main.slice(in_state, in_state + size) : piece.parameter;
         piece.exp_avg = state.exp_avg.slice(in_state, in_state + size);
         piece.exp_avg_sq = state.exp_avg_sq.slice(in_state, in_state + size);
@@ -96,21 +97,26 @@ void Optimizer::take_over() {
 void Optimizer::reduce_replicated_gradients() {
     for (ChunkBuffers* chunk : chunks_) {
         for (const Parameter& parameter : chunk->parameters()) {
-            if (groups_.tp->size() > 1 && partial_gradient_over_tp(parameter, sequence_parallel_)) {
-                groups_.tp->all_reduce(chunk->weights().at(parameter.name).gradient, Reduction::sum);
-            }
+            const Tensor& whole = chunk->weights().at(parameter.name).gradient;
+            if (groups_.tp->size() > 1 && partial_gradient_over_tp(parameter, sequence_parallel_) && whole.storage()->taken())
+                groups_.tp->all_reduce(whole, Reduction::sum);
             // Both ends hold the tied table in a bucket of its own, so their shards of it are the same rows; what lies outside
             // a rank's shard is not reduced yet and not used either.
             if (parameter.shared_embedding && groups_.embedding != nullptr) {
-                groups_.embedding->all_reduce(chunk->weights().at(parameter.name).gradient, Reduction::sum);
+                groups_.embedding->all_reduce(whole, Reduction::sum);
             }
         }
+    }
+    // Where gradients are divided, the ranks of a tp group have the same piece of each.
+    for (const Piece& piece : pieces_) {
+        if (piece.divided && groups_.tp->size() > 1 && partial_gradient_over_tp(*piece.description, sequence_parallel_))
+            groups_.tp->all_reduce(piece.gradient, Reduction::sum);
     }
 }
 
 void Optimizer::scale_gradients(double factor) {
     for (ChunkBuffers* chunk : chunks_) {
-        for (FlatBuffer& buffer : chunk->buffers()) scale(buffer.gradients, factor);
+        for (FlatBuffer& buffer : chunk->buffers()) scale(buffer.kept_gradients(), factor);
     }
 }
 
@@ -139,10 +145,12 @@ StepResult Optimizer::gradient_norm() const {
         device_.read(sum, &expert_squares);
     }
     device_.write(sum, &squares);
-    if (options_.distributed) groups_.dp_cp->all_reduce(sum, Reduction::sum);
+    Communicator& data = groups_.all_replicas != nullptr ? *groups_.all_replicas : *groups_.dp_cp;
+    if (options_.distributed) data.all_reduce(sum, Reduction::sum);
     groups_.model->all_reduce(sum, Reduction::sum);
     device_.read(sum, &squares);
-    squares += expert_squares;
+    // Every shard is there once in each replica.
+    squares = squares / static_cast<double>(groups_.replicas) + expert_squares;
     result.updated = std::isfinite(squares);
     result.grad_norm = std::sqrt(squares);
     if (result.updated) return result;

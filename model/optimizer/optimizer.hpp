@@ -29,14 +29,17 @@ struct OptimizerOptions {
 
 /// Groups the optimizer speaks to. Groups of one rank are communicators of size 1.
 struct OptimizerGroups {
-    Communicator* dp_cp = nullptr;      ///< dense gradients
-    Communicator* expert_dp = nullptr;  ///< expert gradients
+    Communicator* dp_cp = nullptr;      ///< dense gradients; with replicas those of one
+    Communicator* expert_dp = nullptr;  ///< expert gradients; the same
     Communicator* model = nullptr;      ///< tp-pp: together with dp_cp every rank that holds a different part of the model
     Communicator* tp = nullptr;
     Communicator* embedding = nullptr;  ///< first and last stage; nullptr where they hold no table together
     /// expert:tp-ep-pp: together with expert_dp every rank that holds other experts; nullptr for models without.
     Communicator* expert_model = nullptr;
     Communicator* etp = nullptr;  ///< of models with mixtures
+    /// With several replicas of the shards (HSDP) dp·cp of all of them; nullptr: there is one.
+    Communicator* all_replicas = nullptr;
+    std::int64_t replicas = 1;
 };
 
 struct StepResult {
@@ -85,7 +88,8 @@ private:
         std::int64_t in_parameter = 0;     ///< and in the rank's flattened shard of the parameter
         const Parameter* description = nullptr;
         bool decays = true;
-        bool counts = true;  ///< whether this rank's copy counts in the norm
+        bool counts = true;    ///< whether this rank's copy counts in the norm
+        bool divided = false;  ///< the rank has no other part of the gradient
     };
     struct FlatState {
         Tensor main, exp_avg, exp_avg_sq;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string_view>
 
 #include <fmt/format.h>
 
@@ -13,35 +12,6 @@
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
-namespace {
-
-BufferOptions buffers_of(const TrainingTask& task, int pp_rank, int chunk) {
-    BufferOptions options = buffer_options(task.layout, task.training, pp_rank, chunk);
-    if (options.bucket_size && task.gradients.bucket_size) options.bucket_size = task.gradients.bucket_size;
-    return options;
-}
-
-BucketTrafficOptions traffic_options(const TrainingTask& task) {
-    BucketTrafficOptions options = gradient_weights(task.layout.dp() * task.layout.sizes.cp, task.layout.edp(),
-                                                    task.gradients.average_in_collective, task.gradients.per_token_loss);
-    options.distributed = task.training.distributed_optimizer;
-    options.overlap_reduce = task.training.overlap_grad_reduce;
-    options.overlap_gather = task.training.overlap_param_gather;
-    return options;
-}
-
-RecomputeChoice recompute_of(const Layout& layout) {
-    RecomputeChoice choice;
-    if (layout.recompute == Recompute::selective) choice.modules = layout.recompute_modules;
-    if (layout.recompute == Recompute::full) {
-        choice.full = layout.recompute_method.value_or(RecomputeMethod::uniform);
-        choice.layers = layout.recompute_num_layers;
-    }
-    return choice;
-}
-
-}  // namespace
-
 RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log)
     : task_(task), device_(device) {
     check_features(task, device.computes());
@@ -81,35 +51,6 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     make_executor();
 }
 
-void RankTrainer::join_groups(const World& world) {
-    const ModelSpec& model = task_.model;
-    const auto group_with = [&](std::string_view list) { return group_of(task_.layout.sizes, list, world.rank); };
-    const auto join = [&](std::string_view list, const std::string& name) {
-        const auto ranks = group_with(list);
-        MGPLAN_ASSERT(!ranks.empty(), "every rank is in a group of each kind");
-        return world.join(name, ranks);
-    };
-    groups_.tp = join("tp", "tp");
-    groups_.cp = join("cp", "cp");
-    groups_.ep = join("expert:ep", "expert:ep");
-    groups_.etp = join("expert:tp", "expert:tp");
-    groups_.dp_cp = join("dp-cp", "dp-cp");
-    groups_.expert_dp = join("expert:dp", "expert:dp");
-    groups_.tp_pp = join("tp-pp", "tp-pp");
-    groups_.pp_forward = join("pp", "pp");
-    groups_.pp_backward = join("pp", "pp-backward");
-    if (model.moe && model.moe->expert_bias) groups_.tp_dp_cp = join("tp-dp-cp", "tp-dp-cp");
-    if (model.moe) {
-        groups_.tp_cp = join("tp-cp", "tp-cp");
-        groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
-    }
-    const auto ends = group_with("embedding");
-    // Every rank takes part in every join; those between the ends have a group of their own, in which nothing happens.
-    const std::vector<std::int32_t> alone{world.rank};
-    if ((model.tied_embeddings || model.mtp_layers > 0) && task_.layout.sizes.pp > 1)
-        groups_.embedding = world.join("embedding", ends.empty() ? alone : ends);
-}
-
 void RankTrainer::set_context() {
     context_.device = &device_;
     context_.tp = groups_.tp.get();
@@ -122,27 +63,6 @@ void RankTrainer::set_context() {
     context_.cp_comm_type = task_.layout.cp_comm_type;
     context_.dtype = task_.training.compute_dtype();
     context_.norm_epsilon = task_.model.norm_epsilon;
-}
-
-void RankTrainer::make_chunks(TokenShare& share) {
-    const auto parameters = stage_parameters(task_.model, task_.layout, pp_rank_);
-    for (int c = 0; c < task_.layout.vpp; ++c) {
-        buffers_.push_back(std::make_unique<ChunkBuffers>(device_, parameters[static_cast<std::size_t>(c)], context_.dtype,
-                                                          buffers_of(task_, pp_rank_, c)));
-        initialize_weights(task_.model, buffers_.back()->parameters(), buffers_.back()->weights(), place_, task_.initialization);
-        chunks_.push_back(std::make_unique<ModelChunk>(task_.model, task_.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
-                                                       recompute_of(task_.layout)));
-        const StageChunk& contents = chunks_.back()->contents();
-        share.embedding |= contents.embedding;
-        share.loss |= contents.loss;
-        if (contents.mtp > 0) share.mtp_depths = task_.model.mtp_layers;
-        std::vector<int> units;
-        for (const Parameter& parameter : buffers_.back()->parameters()) units.push_back(chunks_.back()->unit_of(parameter.name));
-        traffic_.push_back(std::make_unique<BucketTraffic>(*buffers_.back(), units, chunks_.back()->units(), *groups_.dp_cp,
-                                                           *groups_.expert_dp, traffic_options(task_)));
-        chunks_.back()->set_events(traffic_.back().get());
-        chunks_.back()->set_number(c);
-    }
 }
 
 void RankTrainer::make_expert_biases() {
@@ -170,13 +90,15 @@ void RankTrainer::make_optimizer() {
     options.exp_avg_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_dtype;
     options.exp_avg_sq_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_sq_dtype;
     optimizer_ = std::make_unique<Optimizer>(device_, buffers,
-                                             OptimizerGroups{.dp_cp = groups_.dp_cp.get(),
-                                                             .expert_dp = groups_.expert_dp.get(),
+                                             OptimizerGroups{.dp_cp = &shards_of(false),
+                                                             .expert_dp = &shards_of(true),
                                                              .model = groups_.tp_pp.get(),
                                                              .tp = groups_.tp.get(),
                                                              .embedding = groups_.embedding.get(),
                                                              .expert_model = groups_.expert_model.get(),
-                                                             .etp = groups_.etp.get()},
+                                                             .etp = groups_.etp.get(),
+                                                             .all_replicas = groups_.shard ? groups_.dp_cp.get() : nullptr,
+                                                             .replicas = groups_.replicas ? groups_.replicas->size() : 1},
                                              options, context_.sequence_parallel);
 }
 
@@ -193,14 +115,6 @@ std::optional<GraphTotals> RankTrainer::graph_totals() const {
     if (layer_graphs_) return layer_graphs_->totals();
     if (iteration_graph_) return iteration_graph_->totals();
     return std::nullopt;
-}
-
-void RankTrainer::set_listener(CollectiveListener* listener) {
-    for (auto* group :
-         {&groups_.tp, &groups_.cp, &groups_.ep, &groups_.etp, &groups_.dp_cp, &groups_.expert_dp, &groups_.tp_pp, &groups_.pp_forward,
-          &groups_.pp_backward, &groups_.embedding, &groups_.tp_cp, &groups_.expert_model, &groups_.tp_dp_cp}) {
-        if (*group) (*group)->set_listener(listener);
-    }
 }
 
 double RankTrainer::mean_loss() const {
@@ -281,13 +195,17 @@ std::vector<StatePiece> RankTrainer::state() const {
     std::vector<StatePiece> pieces;
     for (const Optimizer::Owned& owned : optimizer_->owned()) {
         const Parameter& parameter = *owned.description;
-        // Who holds the same values: without shards all data-parallel ranks, and of what is not divided all ranks of tp (etp).
+        // Who holds the same values: without shards all data-parallel ranks, with replicas one of each, and of what is not divided all
+        // ranks of tp (etp).
         const Communicator& data = parameter.expert ? *groups_.expert_dp : *groups_.dp_cp;
         const Communicator& divided = parameter.expert ? *groups_.etp : *groups_.tp;
         std::int64_t copy = 0, copies = 1;
         if (!task_.training.distributed_optimizer) {
             copy = data.rank();
             copies = data.size();
+        } else if (const auto& replicas = parameter.expert ? groups_.expert_replicas : groups_.replicas) {
+            copy = replicas->rank();
+            copies = replicas->size();
         }
         if (replicated_over_tp(parameter)) {
             copy = copy * divided.size() + divided.rank();

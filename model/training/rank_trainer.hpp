@@ -15,7 +15,7 @@
 #include "model/layers/expert_bias.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
-#include "model/optimizer/bucket_traffic.hpp"
+#include "model/optimizer/chunk_traffic.hpp"
 #include "model/optimizer/optimizer.hpp"
 #include "model/pipeline/pipeline_executor.hpp"
 #include "model/training/microbatch_source.hpp"
@@ -76,7 +76,8 @@ public:
     /// Steps that changed the parameters: what a learning-rate schedule counts.
     [[nodiscard]] std::int64_t updates() const { return updates_; }
 
-    /// This rank's chunks with their weights, gathers finished; every rank calls it, for it may have to start them. For tests.
+    /// This rank's chunks with their weights, gathers finished; every rank calls it, for it may have to start them. Where parameters are
+    /// sharded, between the passes there are shards alone. For tests.
     [[nodiscard]] const std::vector<std::unique_ptr<ChunkBuffers>>& parameters();
 
     /// Parameters and gradients of this rank's `chunk`-th model chunk; with sharded state the parameters may be on their way.
@@ -105,10 +106,15 @@ private:
         std::unique_ptr<Communicator> tp, cp, ep, etp, dp_cp, expert_dp, tp_pp, pp_forward, pp_backward, embedding;
         std::unique_ptr<Communicator> tp_cp, expert_model;  ///< of models with mixtures
         std::unique_ptr<Communicator> tp_dp_cp;             ///< of models with expert biases
+        /// With several replicas of sharded state (HSDP): the ranks of dp·cp (edp) in one, and those with the same shards in all.
+        std::unique_ptr<Communicator> shard, replicas, expert_shard, expert_replicas;
     };
 
     // The constructor's steps, in its order.
     void join_groups(const World& world);
+    /// Ranks that share the state of dense or of expert parameters.
+    [[nodiscard]] Communicator& shards_of(bool expert) const;
+    [[nodiscard]] std::unique_ptr<ChunkTraffic> make_traffic(ChunkBuffers& buffers, const ModelChunk& chunk) const;
     void set_context();
     /// Each chunk with its buffers and their traffic; completes what of the tokens this rank reads.
     void make_chunks(TokenShare& share);
@@ -139,7 +145,7 @@ private:
     ShardPlace place_;
     std::vector<std::unique_ptr<ChunkBuffers>> buffers_;
     std::vector<std::unique_ptr<ModelChunk>> chunks_;
-    std::vector<std::unique_ptr<BucketTraffic>> traffic_;  ///< by chunk
+    std::vector<std::unique_ptr<ChunkTraffic>> traffic_;  ///< by chunk
     std::unique_ptr<Optimizer> optimizer_;
     std::unique_ptr<ExpertBiases> expert_biases_;      ///< of models with them
     std::unique_ptr<LayerGraphs> layer_graphs_;        ///< with CUDA graphs of layers

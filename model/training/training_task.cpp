@@ -10,6 +10,7 @@
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/training/own_sharding.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -68,8 +69,6 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
     const MegatronSwitches& megatron = task.training.megatron;
     if (megatron.optimizer != OptimizerKind::adam)
         features.push_back(fmt::format("the optimizer {} (Adam is)", to_string(megatron.optimizer)));
-    if (megatron.fully_sharded.kind == FullyShardedKind::torch_fsdp2) features.emplace_back("PyTorch FSDP2");
-    if (megatron.fully_sharded.kind == FullyShardedKind::megatron_fsdp) features.emplace_back("Megatron FSDP");
     if (megatron.offloaded_layers > 0) features.emplace_back("activations that wait in the host's memory");
 }
 
@@ -158,7 +157,8 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     if (quantised(task.training.precision)) features.emplace_back(to_string(task.training.precision));
     add_unsupported_types(task.training, features);
     if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");
-    if (task.training.distributed_optimizer_instances > 1) features.emplace_back("several distributed-optimizer instances");
+    for (auto& obstacle : own_sharding_obstacles(model, task.training, !layout.cuda_graphs.empty()))
+        features.push_back(std::move(obstacle));
     if (!model.compositions.empty())
         add_composed_features(features, model, layout);
     else if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp))

@@ -8,6 +8,7 @@
 #include "plan/text/errors.hpp"
 #include "plan/text/rounding.hpp"
 #include "simulator/memory/sharded_state.hpp"
+#include "simulator/memory/unit_state.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -310,10 +311,45 @@ std::int64_t ModelStates::expert_bias_bytes(const Layout& layout, int pp_rank) c
     return mixtures * model.moe->experts * each;
 }
 
+ModelStateBytes ModelStates::stage_by_units(Pieces& pieces, const Layout& layout, int pp_rank) const {
+    ModelStateBytes stage;
+    std::int64_t gathered = 0, reduced = 0;  // chunks take turns
+    for (int c = 0; c < layout.vpp; ++c) {
+        const StageChunk& chunk = layout.split->chunk(pp_rank, c);
+        const Ends& ends = ends_of(pieces, layout, chunk);
+        std::vector<model::BufferParameter> list;
+        const auto add = [&](std::span<const model::BufferParameter> parameters, std::int64_t unit) {
+            for (model::BufferParameter parameter : parameters) {
+                parameter.unit = static_cast<int>(unit);
+                list.push_back(parameter);
+            }
+        };
+        add(ends.before, 0);
+        for (std::int64_t i = 0; i < chunk.decoders; ++i)
+            add(pieces.layers[kinds_.of_layer[static_cast<std::size_t>(chunk.first_decoder + i)]].list, 1 + i);
+        add(ends.behind, 1 + chunk.decoders);
+        model::BufferOptions options = model::buffer_options(layout, workload_.training, pp_rank, c);
+        options.bucket_size.reset();
+        const UnitState state = unit_state_bytes(list, options, workload_.training);
+        stage += state.held;
+        gathered = std::max(gathered, state.gathered);
+        reduced = std::max(reduced, state.reduced);
+    }
+    stage.parameters += gathered;
+    stage.gradients += reduced;
+    return stage;
+}
+
 std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
     Pieces& pieces = pieces_of(layout);
+    const bool by_units = layout.engine == Engine::mgplan && workload_.training.megatron.fully_sharded.shards_gradients();
     std::vector<ModelStateBytes> stages(static_cast<std::size_t>(layout.sizes.pp));
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
+        if (by_units) {
+            stages[static_cast<std::size_t>(stage)] = stage_by_units(pieces, layout, stage);
+            stages[static_cast<std::size_t>(stage)].parameters += expert_bias_bytes(layout, stage);
+            continue;
+        }
         for (int chunk = 0; chunk < layout.vpp; ++chunk)
             stages[static_cast<std::size_t>(stage)] += chunk_bytes(pieces, layout, stage, chunk);
         stages[static_cast<std::size_t>(stage)].parameters += expert_bias_bytes(layout, stage);

@@ -9,6 +9,7 @@
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
 #include "plan/layout/stage_ranks.hpp"
+#include "plan/training/data_sharding.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::simulator::model_state_test {
@@ -102,7 +103,45 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"nemotron_h_not_distributed", "nemotron-h-8b", 4, 1, 1, 4, 1, 1, false}),
     [](const auto& instance) { return instance.param.name; });
 
-/// Several optimizer instances have no trainer yet: buffers and optimizer of one rank, put together here.
+/// Sharded gradients and parameters: what a step holds at its most, for units come and go with the passes.
+TEST(ModelStateOf, ShardedUnitsIsTheMostThatAStepHolds) {
+    struct Sharded {
+        Case layout;
+        DataShardingChoice sharding{DataSharding::full};
+        bool overlap = true;
+    };
+    for (const auto& [c, sharding, overlap] :
+         {Sharded{{"", "tiny-llama", 3}}, Sharded{{"", "tiny-llama", 3}, {DataSharding::full}, false},
+          Sharded{{"", "tiny-llama", 4, 1, 1, 2}, {DataSharding::optimizer_gradients}}, Sharded{{"", "tiny-llama", 8, 2, 2, 1}},
+          Sharded{{"", "tiny-llama", 8, 1, 1, 2, 2}, {DataSharding::hybrid, 2}},
+          Sharded{{"", "tiny-llama", 4, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16}}}) {
+        Workload work = workload_of(c);
+        set_data_sharding(sharding, work.training);
+        work.training.overlap_grad_reduce = work.training.overlap_param_gather = overlap;
+        const Layout layout = planner::make_layout(request_of(c), work);
+        model::TrainingTask task;
+        task.model = work.model;
+        task.batch = work.batch;
+        task.training = work.training;
+        task.layout = layout;
+        ModelStates states(work);
+        for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
+            const auto rank = static_cast<int>(first_rank_of_stage(layout.sizes, stage));
+            model::MetaDevice device({.keep_allocations = false, .keep_ops = false});
+            model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(work.world)));
+            device.restart_high_water();
+            (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0);
+            const ModelStateBytes& state = states.of(layout, stage);
+            SCOPED_TRACE(testing::Message() << to_string(sharding.kind) << " of " << c.world << ", stage " << stage);
+            EXPECT_EQ(state.parameters, held(device.memory().high_water, MemoryCategory::parameters));
+            EXPECT_EQ(state.gradients, held(device.memory().high_water, MemoryCategory::gradients));
+            EXPECT_EQ(state.optimizer, held(device.memory().current, MemoryCategory::optimizer));
+            EXPECT_EQ(state.optimizer + state.update, held(device.memory().high_water, MemoryCategory::optimizer));
+        }
+    }
+}
+
+/// Several optimizer instances have no trainer but with sharded gradients: buffers and optimizer of one rank, put together here.
 TEST(ModelStateOf, SeveralInstancesIsWhatBuffersAndOptimizerOfOneAllocate) {
     Workload work = workload_of({"", "mixtral-8x7b", 64, 2, 1, 2, 1, 4});
     work.training.distributed_optimizer_instances = 2;

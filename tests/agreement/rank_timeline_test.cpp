@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/training/data_sharding.hpp"
 #include "tests/model/training/small_training.hpp"
 
 namespace mgplan::simulator::rank_timeline_test {
@@ -25,11 +26,17 @@ struct Case {
     int microbatches = 0;  ///< 0: as the batch says
     Precision precision = Precision::bf16;
     std::optional<SplitSchedule> schedule{};
+    std::optional<DataSharding> sharding{};  ///< overlapped; on models with an output layer of their own
 };
 
 TrainingTask task_of(const ModelSpec& model, const Case& c) {
     TrainingTask task = small::task(model, c.sizes);
     task.training.precision = c.precision;
+    if (c.sharding) {
+        set_data_sharding({*c.sharding}, task.training);
+        task.training.overlap_param_gather = true;
+        task.model.tied_embeddings = false;
+    }
     task.layout.recompute = c.recompute;
     task.layout.recompute_modules = c.modules;
     if (c.recompute == Recompute::full) {
@@ -111,6 +118,13 @@ std::vector<Case> cases() {
         {.name = "v_half_tp2_pp2", .sizes = {.tp = 2, .pp = 2, .vpp = 2, .sequence_parallel = true}, .schedule = v_half},
         {.name = "v_min_pp2_full", .sizes = {.pp = 2, .vpp = 2}, .recompute = Recompute::full, .schedule = v_min},
         {.name = "dualpipe_v_pp2", .sizes = {.pp = 2, .vpp = 2}, .schedule = dualpipe_v},
+        {.name = "full_sharding_dp2", .sizes = {.dp = 2}, .sharding = DataSharding::full},
+        {.name = "full_sharding_tp2_pp2_vpp2_dp2",
+         .sizes = {.tp = 2, .pp = 2, .vpp = 2, .dp = 2, .sequence_parallel = true},
+         .recompute = Recompute::full,
+         .recompute_layers = 2,
+         .sharding = DataSharding::full},
+        {.name = "sharded_gradients_pp2_dp2", .sizes = {.pp = 2, .dp = 2}, .sharding = DataSharding::optimizer_gradients},
         {.name = "block", .sizes = {.tp = 2}, .recompute = Recompute::full, .method = RecomputeMethod::block, .recompute_layers = 3},
     };
 }

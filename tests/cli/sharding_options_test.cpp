@@ -42,6 +42,38 @@ TEST(ShardingOptions, DivideWhatTheyName) {
     EXPECT_GT(term(hybrid, "optimizer"), term(full, "optimizer"));
 }
 
+TEST(ShardingOptions, OwnEngineDividesTheSame) {
+    const std::string own = "--engine mgplan --sharding ";
+    const Json optimizer = simulated(own + "optimizer"), gradients = simulated(own + "optimizer_gradients"), full = simulated(own + "full"),
+               hybrid = simulated(own + "hybrid:2");
+    EXPECT_GT(term(optimizer, "gradients"), 4 * term(gradients, "gradients"));
+    EXPECT_GT(term(gradients, "parameters"), 4 * term(full, "parameters"));
+    EXPECT_GT(term(hybrid, "optimizer"), 19 * term(full, "optimizer") / 10);
+    EXPECT_EQ(hybrid["layout"]["sharding"], "hybrid");
+    const auto seconds = [](const Json& answer) { return answer["predicted"]["iteration_seconds"].get<double>(); };
+    // Gathered for each pass, what was gathered once; and without overlap all of it is waited for.
+    EXPECT_GT(seconds(full), seconds(gradients));
+    EXPECT_GT(seconds(simulated(own + "full --no-overlap grad-reduce,param-gather")), 1.05 * seconds(full));
+    const Said tied = say("simulate --world 16 --model qwen3-0.6b --tp 1 --pp 1 --engine mgplan --sharding full");
+    EXPECT_EQ(tied.code, kBadInput) << tied.out;
+    EXPECT_THAT(tied.err, HasSubstr("engine mgplan does not train --sharding full with tied embeddings"));
+}
+
+TEST(ShardingOptions, OwnEngineTrainsWithThem) {
+    const std::string file = ::testing::TempDir() + "/sharding_options_run.json";
+    const std::string job = "plan --world 4 --model tiny-llama --tp 1 --pp 1 --micro-batch 1 --global-batch 8 --seq 32 ";
+    for (const char* sharding : {"--sharding optimizer_gradients", "--sharding full --engine mgplan", "--sharding hybrid:2"}) {
+        ASSERT_EQ(say(job + sharding + " --save-plan " + file).code, kDone);
+        const Said said = say("run " + file + " --steps 2 --format json");
+        ASSERT_EQ(said.code, kDone) << sharding << said.err;
+        EXPECT_EQ(Json::parse(said.out)["as_predicted"], true) << said.out;
+    }
+    ASSERT_EQ(say("plan --world 4 --model tiny-gpt --tp 1 --pp 1 --sharding full --save-plan " + file).code, kDone);
+    const Said refused = say("run " + file + " --steps 2");
+    EXPECT_EQ(refused.code, kBadInput);
+    EXPECT_THAT(refused.err, HasSubstr("--sharding full with tied embeddings"));
+}
+
 TEST(ShardingOptions, OptimizersKeepTheirState) {
     const Json adam = simulated("--sharding none"), sgd = simulated("--sharding none --optimizer sgd");
     EXPECT_EQ(sgd["layout"]["optimizer"], "sgd");
@@ -91,7 +123,6 @@ TEST(ShardingOptions, WhatContradictsItselfIsRefused) {
     EXPECT_THAT(refused("--sharding hybrid"), HasSubstr("hybrid:N with N of at least 2"));
     EXPECT_THAT(refused("--sharding full --no-distributed-optimizer"), HasSubstr("drop one of the two"));
     EXPECT_THAT(refused("--sharding full --optimizer muon"), HasSubstr("use --optimizer adam or sgd, or --sharding optimizer"));
-    EXPECT_THAT(refused("--sharding full --engine mgplan"), HasSubstr("is a choice of Megatron-LM, not of engine mgplan"));
     EXPECT_THAT(refused("--optimizer muon --engine mgplan"), HasSubstr("engine mgplan has Adam alone"));
     EXPECT_THAT(refused("--optimizer adamw2"), HasSubstr("--optimizer"));
     EXPECT_THAT(refused("--sharding none --overlap param-gather"), HasSubstr("--sharding none divides none"));

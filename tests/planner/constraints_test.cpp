@@ -11,6 +11,7 @@
 #include "plan/json/cluster_json.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/training/data_sharding.hpp"
 #include "planner/candidates.hpp"
 #include "support.hpp"
 #include "tests/support/data_folder.hpp"
@@ -405,6 +406,16 @@ std::vector<Case> cases() {
              switch_on(layout, {.bf16_moments = true});
          },
          {"bf16 moments", "distributed optimizer", "keep fp32 moments"}},
+        {"own_engine_shards_what_it_trains",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::mgplan;
+             set_data_sharding({DataSharding::full}, work.training);
+             work.training.megatron.fully_sharded.double_buffer = true;
+         },
+         {"engine mgplan does not train", "--fsdp-double-buffer", "--engine megatron"}},
     };
 }
 

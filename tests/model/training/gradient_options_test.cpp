@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/optimizer/bucket_traffic.hpp"
 #include "plan/text/errors.hpp"
 #include "tests/model/training/small_training.hpp"
 

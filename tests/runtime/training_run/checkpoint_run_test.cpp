@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/text/errors.hpp"
+#include "plan/training/data_sharding.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/saved_checkpoint.hpp"
 #include "runtime/data/synthetic_stream.hpp"
@@ -168,6 +169,36 @@ TEST(CheckpointRun, GoesOnUnderEveryOtherLayoutOfAMixture) {
     const RunValues further = go_on(other, back.path());
     EXPECT_NEAR(there.steps.at(0).loss / whole.steps[3].loss, 1, 1e-6);
     EXPECT_NEAR(further.steps.at(0).loss / whole.steps[4].loss, 1, 1e-6);
+}
+
+TEST(CheckpointRun, GoesOnBetweenShardedAndWholeParameters) {
+    const auto sharded = [](Case layout, DataShardingChoice sharding, const ModelSpec& model) {
+        TrainingRunOptions run = run_of(model, layout);
+        set_data_sharding(sharding, run.task.training);
+        run.task.layout.sizes.optimizer_instances = run.task.training.distributed_optimizer_instances;
+        return run;
+    };
+    for (const ModelSpec& model : {with_dropout(tests::small_llama()), small_mixture()}) {
+        const int ep = model.moe ? 2 : 1;
+        const std::vector<TrainingRunOptions> runs{
+            sharded({.name = "full", .dp = 4, .ep = ep}, {DataSharding::full}, model),
+            sharded({.name = "hybrid", .dp = 4, .ep = ep}, {DataSharding::hybrid, 2}, model),
+            sharded({.name = "gradients", .pp = 2, .dp = 2}, {DataSharding::optimizer_gradients}, model),
+            run_of(model, {.name = "one rank"}),
+            run_of(model, {.name = "whole state", .dp = 2, .ep = ep, .distributed_optimizer = false}),
+        };
+        const RunValues whole = run_in_process(runs.front());
+        for (std::size_t from = 0; from < runs.size(); ++from) {
+            SCOPED_TRACE(testing::Message() << model.name << " from " << from);
+            const TemporaryFolder folder;
+            save_three(runs[from], folder.path());
+            if (from > 0) expect_same_losses(go_on(runs.front(), folder.path()), whole);
+            if (from > 0) continue;
+            const RunValues same = go_on(runs.front(), folder.path());
+            for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(same.steps.at(i).loss, whole.steps[i + 3].loss) << i;
+            for (std::size_t to = 1; to < runs.size(); ++to) expect_same_losses(go_on(runs[to], folder.path()), whole);
+        }
+    }
 }
 
 TEST(CheckpointRun, SavesAsOftenAsAskedAndBehindTheLastStep) {

@@ -1,0 +1,147 @@
+// What a RankTrainer is put together from: its groups, and its chunks with their buffers and traffic.
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "model/layers/chunk_sections.hpp"
+#include "model/optimizer/bucket_traffic.hpp"
+#include "model/optimizer/unit_traffic.hpp"
+#include "model/training/rank_trainer.hpp"
+#include "plan/layout/rank_groups.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan::model {
+namespace {
+
+BufferOptions buffers_of(const TrainingTask& task, int pp_rank, int chunk) {
+    BufferOptions options = buffer_options(task.layout, task.training, pp_rank, chunk);
+    if (options.bucket_size && task.gradients.bucket_size) options.bucket_size = task.gradients.bucket_size;
+    return options;
+}
+
+BucketTrafficOptions traffic_options(const TrainingTask& task) {
+    BucketTrafficOptions options = gradient_weights(task.layout.dp() * task.layout.sizes.cp, task.layout.edp(),
+                                                    task.gradients.average_in_collective, task.gradients.per_token_loss);
+    options.distributed = task.training.distributed_optimizer;
+    options.overlap_reduce = task.training.overlap_grad_reduce;
+    options.overlap_gather = task.training.overlap_param_gather;
+    return options;
+}
+
+/// Which of the chunk's parameters come and go together; nothing where no more than the optimizer's state is sharded.
+ChunkSharding sharding_of(const TrainingTask& task, std::span<const Parameter> parameters, const StageChunk& contents) {
+    ChunkSharding sharding;
+    const FullyShardedSpec& spec = task.training.megatron.fully_sharded;
+    if (!spec.shards_gradients()) return sharding;
+    sharding.units = sections_of(contents);
+    sharding.parameters = spec.shards_parameters();
+    for (const Parameter& parameter : parameters) sharding.unit_of.push_back(section_of(contents, parameter.name));
+    return sharding;
+}
+
+RecomputeChoice recompute_of(const Layout& layout) {
+    RecomputeChoice choice;
+    if (layout.recompute == Recompute::selective) choice.modules = layout.recompute_modules;
+    if (layout.recompute == Recompute::full) {
+        choice.full = layout.recompute_method.value_or(RecomputeMethod::uniform);
+        choice.layers = layout.recompute_num_layers;
+    }
+    return choice;
+}
+
+}  // namespace
+
+void RankTrainer::join_groups(const World& world) {
+    const ModelSpec& model = task_.model;
+    const auto group_with = [&](std::string_view list) { return group_of(task_.layout.sizes, list, world.rank); };
+    const auto join = [&](std::string_view list, const std::string& name) {
+        const auto ranks = group_with(list);
+        MGPLAN_ASSERT(!ranks.empty(), "every rank is in a group of each kind");
+        return world.join(name, ranks);
+    };
+    groups_.tp = join("tp", "tp");
+    groups_.cp = join("cp", "cp");
+    groups_.ep = join("expert:ep", "expert:ep");
+    groups_.etp = join("expert:tp", "expert:tp");
+    groups_.dp_cp = join("dp-cp", "dp-cp");
+    groups_.expert_dp = join("expert:dp", "expert:dp");
+    // One of several equal parts of dp·cp (edp), and one rank of each part.
+    const auto join_replicas = [&](std::string_view list, std::unique_ptr<Communicator>& shard, std::unique_ptr<Communicator>& replicas) {
+        const auto ranks = group_with(list);
+        const std::ptrdiff_t parts = task_.training.distributed_optimizer_instances, size = std::ssize(ranks) / parts;
+        const std::ptrdiff_t place = std::find(ranks.begin(), ranks.end(), world.rank) - ranks.begin(), part = place / size;
+        std::vector<std::int32_t> across;
+        for (std::ptrdiff_t i = 0; i < parts; ++i) across.push_back(ranks[static_cast<std::size_t>(i * size + place % size)]);
+        const std::string name(list);
+        shard = world.join("intra_partial:" + name, std::span(ranks).subspan(static_cast<std::size_t>(part * size), size));
+        replicas = world.join("inter_partial:" + name, across);
+    };
+    if (task_.training.distributed_optimizer_instances > 1) {
+        join_replicas("dp-cp", groups_.shard, groups_.replicas);
+        join_replicas("expert:dp", groups_.expert_shard, groups_.expert_replicas);
+    }
+    groups_.tp_pp = join("tp-pp", "tp-pp");
+    groups_.pp_forward = join("pp", "pp");
+    groups_.pp_backward = join("pp", "pp-backward");
+    if (model.moe && model.moe->expert_bias) groups_.tp_dp_cp = join("tp-dp-cp", "tp-dp-cp");
+    if (model.moe) {
+        groups_.tp_cp = join("tp-cp", "tp-cp");
+        groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
+    }
+    const auto ends = group_with("embedding");
+    // Every rank takes part in every join; those between the ends have a group of their own, in which nothing happens.
+    const std::vector<std::int32_t> alone{world.rank};
+    if ((model.tied_embeddings || model.mtp_layers > 0) && task_.layout.sizes.pp > 1)
+        groups_.embedding = world.join("embedding", ends.empty() ? alone : ends);
+}
+
+void RankTrainer::set_listener(CollectiveListener* listener) {
+    for (auto* group : {&groups_.tp, &groups_.cp, &groups_.ep, &groups_.etp, &groups_.dp_cp, &groups_.expert_dp, &groups_.tp_pp,
+                        &groups_.pp_forward, &groups_.pp_backward, &groups_.embedding, &groups_.tp_cp, &groups_.expert_model,
+                        &groups_.tp_dp_cp, &groups_.shard, &groups_.replicas, &groups_.expert_shard, &groups_.expert_replicas}) {
+        if (*group) (*group)->set_listener(listener);
+    }
+}
+
+void RankTrainer::make_chunks(TokenShare& share) {
+    const auto parameters = stage_parameters(task_.model, task_.layout, pp_rank_);
+    for (int c = 0; c < task_.layout.vpp; ++c) {
+        const std::vector<Parameter>& own = parameters[static_cast<std::size_t>(c)];
+        buffers_.push_back(std::make_unique<ChunkBuffers>(device_, own, context_.dtype, buffers_of(task_, pp_rank_, c),
+                                                          sharding_of(task_, own, task_.layout.split->chunk(pp_rank_, c))));
+        chunks_.push_back(std::make_unique<ModelChunk>(task_.model, task_.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
+                                                       recompute_of(task_.layout)));
+        const StageChunk& contents = chunks_.back()->contents();
+        share.embedding |= contents.embedding;
+        share.loss |= contents.loss;
+        if (contents.mtp > 0) share.mtp_depths = task_.model.mtp_layers;
+        traffic_.push_back(make_traffic(*buffers_.back(), *chunks_.back()));
+        chunks_.back()->set_events(traffic_.back().get());
+        chunks_.back()->set_number(c);
+    }
+}
+
+Communicator& RankTrainer::shards_of(bool expert) const {
+    if (groups_.shard) return expert ? *groups_.expert_shard : *groups_.shard;
+    return expert ? *groups_.expert_dp : *groups_.dp_cp;
+}
+
+std::unique_ptr<ChunkTraffic> RankTrainer::make_traffic(ChunkBuffers& buffers, const ModelChunk& chunk) const {
+    const auto initialize = [&](std::span<const Parameter> parameters) {
+        initialize_weights(task_.model, parameters, buffers.weights(), place_, task_.initialization);
+    };
+    if (buffers.units() > 0) {
+        auto traffic = std::make_unique<UnitTraffic>(
+            buffers, ShardGroups{&shards_of(false), &shards_of(true), groups_.replicas.get(), groups_.expert_replicas.get()},
+            traffic_options(task_));
+        traffic->initialize_units(initialize);
+        return traffic;
+    }
+    initialize(buffers.parameters());
+    std::vector<int> units;
+    for (const Parameter& parameter : buffers.parameters()) units.push_back(chunk.unit_of(parameter.name));
+    return std::make_unique<BucketTraffic>(buffers, units, chunk.units(), *groups_.dp_cp, *groups_.expert_dp, traffic_options(task_));
+}
+
+}  // namespace mgplan::model

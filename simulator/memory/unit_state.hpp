@@ -1,0 +1,25 @@
+#pragma once
+// Bytes of parameters, gradients and optimizer state where mgplan's own engine shards more than the optimizer's state, unit by unit
+// (model/optimizer/unit_traffic.hpp).
+
+#include <cstdint>
+#include <span>
+
+#include "model/optimizer/buffer_layout.hpp"
+#include "plan/training/training_spec.hpp"
+#include "simulator/memory/model_state.hpp"
+
+namespace mgplan::simulator {
+
+struct UnitState {
+    ModelStateBytes held;  ///< all the time: shards, and what one rank has to itself
+    /// Most bytes of parameters and of gradients that a pass has beside these: the largest unit, or with overlap the largest two
+    /// neighbours; with the gradients what a reduction gives.
+    std::int64_t gathered = 0, reduced = 0;
+};
+
+/// Of one chunk. `parameters`: with their units, in module order; `options`: of a rank, without a bucket size.
+[[nodiscard]] UnitState unit_state_bytes(std::span<const model::BufferParameter> parameters, const model::BufferOptions& options,
+                                         const TrainingSpec& training);
+
+}  // namespace mgplan::simulator
