@@ -19,7 +19,7 @@ void declare_state_options(Options& options, WorkloadOptions& values) {
     std::vector<std::string> kinds;
     for (const OptimizerKind kind : kOptimizerKinds) kinds.emplace_back(to_string(kind));
     options.choice("optimizer", values.optimizer, kinds,
-                   "whose state is kept, and whose step is taken, engine megatron; without it adam (AdamW)");
+                   "whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it adam (AdamW)");
 }
 
 void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {
@@ -48,9 +48,10 @@ void refuse_state_of_other_engines(const WorkloadOptions& values, const Resolved
     if (values.sharding && sharding != DataSharding::none && sharding != DataSharding::optimizer)
         problems.add("--sharding {} is a choice of Megatron-LM, not of engine mgplan; use --engine megatron, or none or optimizer",
                      to_string(sharding));
-    if (values.optimizer && training.megatron.optimizer != OptimizerKind::adam)
-        problems.add("--optimizer {} is a choice of Megatron-LM, and engine mgplan has Adam alone; use --engine megatron or drop it",
-                     *values.optimizer);
+    if (values.optimizer && training.megatron.optimizer == OptimizerKind::ademamix)
+        problems.add(
+            "--optimizer ademamix is a choice of Megatron-LM's forks, not of engine mgplan; use adam, sgd, lion or muon, or --engine "
+            "megatron");
 }
 
 }  // namespace mgplan::cli

@@ -17,6 +17,7 @@ namespace {
 
 BufferOptions buffers_of(const TrainingTask& task, int pp_rank, int chunk) {
     BufferOptions options = buffer_options(task.layout, task.training, pp_rank, chunk);
+    options.matrices_apart = task.training.megatron.optimizer == OptimizerKind::muon;
     if (options.bucket_size && task.gradients.bucket_size) options.bucket_size = task.gradients.bucket_size;
     return options;
 }
@@ -169,6 +170,8 @@ void RankTrainer::make_optimizer() {
     options.main_dtype = wide ? Dtype::fp64 : Dtype::fp32;
     options.exp_avg_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_dtype;
     options.exp_avg_sq_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_sq_dtype;
+    options.kind = task_.training.megatron.optimizer;
+    options.muon.qkv_rows = qkv_rows(task_.model);
     optimizer_ = std::make_unique<Optimizer>(device_, buffers,
                                              OptimizerGroups{.dp_cp = groups_.dp_cp.get(),
                                                              .expert_dp = groups_.expert_dp.get(),
@@ -297,6 +300,10 @@ std::vector<StatePiece> RankTrainer::state() const {
         const ShardOfWhole shard = shard_of_whole(task_.model, parameter, place_);
         const ElementShare saves = parameter.embedding_copy ? ElementShare{} : share_of_copies(owned.main.elements(), copy, copies);
         pieces.push_back({name + "/main", shard, owned.in_parameter, owned.main, saves});
+        if (!owned.exp_avg_sq.defined()) {
+            pieces.push_back({name + "/momentum", shard, owned.in_parameter, owned.exp_avg, saves});
+            continue;
+        }
         pieces.push_back({name + "/exp_avg", shard, owned.in_parameter, owned.exp_avg, saves});
         pieces.push_back({name + "/exp_avg_sq", shard, owned.in_parameter, owned.exp_avg_sq, saves});
     }

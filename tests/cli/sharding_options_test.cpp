@@ -68,7 +68,7 @@ TEST(ShardingOptions, WhatContradictsItselfIsRefused) {
     EXPECT_THAT(refused("--sharding full --no-distributed-optimizer"), HasSubstr("drop one of the two"));
     EXPECT_THAT(refused("--sharding full --optimizer muon"), HasSubstr("use --optimizer adam or sgd, or --sharding optimizer"));
     EXPECT_THAT(refused("--sharding full --engine mgplan"), HasSubstr("is a choice of Megatron-LM, not of engine mgplan"));
-    EXPECT_THAT(refused("--optimizer muon --engine mgplan"), HasSubstr("engine mgplan has Adam alone"));
+    EXPECT_THAT(refused("--optimizer ademamix --engine mgplan"), HasSubstr("use adam, sgd, lion or muon, or --engine megatron"));
     EXPECT_THAT(refused("--optimizer adamw2"), HasSubstr("--optimizer"));
 }
 
