@@ -17,6 +17,7 @@
 #include "cli/own_engine.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/run_checkpoints.hpp"
+#include "cli/run_optimizer.hpp"
 #include "cli/run_weights.hpp"
 #include "formats/model_source.hpp"
 #include "jobs/rank_process.hpp"
@@ -60,6 +61,7 @@ struct RunOptions {
     std::optional<std::int64_t> lr_decay_steps;
     std::string lr_decay_style = "constant";
     double weight_decay = 0.01, clip_grad = 1, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_eps = 1e-8;
+    OtherOptimizers other_optimizers;
     bool check_for_nan = false, no_check_for_nan = false;
     double timeout_minutes = 10;
     std::int64_t log_interval = 1;
@@ -111,6 +113,7 @@ void declare(Options& options, RunOptions& values) {
     options.real("adam-beta1", values.adam_beta1, 0, 1, "decay of the first moment");
     options.real("adam-beta2", values.adam_beta2, 0, 1, "decay of the second moment");
     options.real("adam-eps", values.adam_eps, 0, 1, "added to the root of the second moment");
+    declare_optimizers(options, values.other_optimizers);
     options.group("Faults");
     options.flag("check-for-nan-in-loss-and-grad", values.check_for_nan,
                  "stop when the loss or a gradient is NaN or infinite (the default)");
@@ -207,6 +210,7 @@ model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
     task.optimizer.adam.beta2 = values.adam_beta2;
     task.optimizer.adam.epsilon = values.adam_eps;
     task.optimizer.clip_norm = values.clip_grad;
+    apply_optimizers(values.other_optimizers, plan.training, task.optimizer);
     model::check_features(task);
     return task;
 }
@@ -255,11 +259,12 @@ void print_step(std::ostream& err, const RunOptions& values, std::int64_t step, 
 
 /// What every process of the run must have been started with.
 std::string alike_text(const RunOptions& values, const Plan& plan, const runtime::TrainingRunOptions& run) {
-    const std::string others = fmt::format(
-        "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", values.device, values.memory, values.cuda_graphs.value_or(""),
-        values.seed, values.per_rank_seeds, values.deterministic, values.lr, values.min_lr, values.lr_warmup_steps,
-        values.lr_decay_steps.value_or(0), values.lr_decay_style, values.weight_decay, values.clip_grad, values.adam_beta1,
-        values.adam_beta2, values.adam_eps, values.no_check_for_nan, values.weights.value_or(""), values.export_weights.value_or(""));
+    const std::string others =
+        fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", values.device, values.memory,
+                    values.cuda_graphs.value_or(""), values.seed, values.per_rank_seeds, values.deterministic, values.lr, values.min_lr,
+                    values.lr_warmup_steps, values.lr_decay_steps.value_or(0), values.lr_decay_style, values.weight_decay, values.clip_grad,
+                    values.adam_beta1, values.adam_beta2, values.adam_eps, values.no_check_for_nan, values.weights.value_or(""),
+                    values.export_weights.value_or(""), alike_text(values.other_optimizers));
     return fmt::format(
         "--steps = {}\n--checkpoint-every = {}\n{}\na plan of checksum {}\ndata of checksum {}\ntraining options of checksum {}",
         values.steps, values.checkpoint ? values.checkpoint_every.value_or(0) : 0,

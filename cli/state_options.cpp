@@ -22,7 +22,8 @@ void declare_state_options(Options& options, WorkloadOptions& values) {
     std::vector<std::string> kinds;
     for (const OptimizerKind kind : kOptimizerKinds) kinds.emplace_back(to_string(kind));
     options.choice("optimizer", values.optimizer, kinds,
-                   "whose state is kept, and whose step is taken, engine megatron; without it what a command says, else adam (AdamW)");
+                   "whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, "
+                   "else adam (AdamW)");
 }
 
 void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {
@@ -74,10 +75,10 @@ void refuse_state_that_contradicts(const WorkloadOptions& values, const Training
 
 void refuse_state_of_other_engines(const TrainingSpec& training, Engine engine, Problems& problems) {
     if (engine != Engine::mgplan) return;
-    if (training.megatron.optimizer != OptimizerKind::adam)
+    if (training.megatron.optimizer == OptimizerKind::ademamix)
         problems.add(
-            "--optimizer {} is a choice of Megatron-LM, and engine mgplan has Adam alone; use --engine megatron, or --optimizer adam",
-            to_string(training.megatron.optimizer));
+            "--optimizer ademamix is a choice of Megatron-LM's forks, not of engine mgplan; use adam, sgd, lion or muon, or --engine "
+            "megatron");
 }
 
 }  // namespace mgplan::cli

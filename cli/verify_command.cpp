@@ -15,6 +15,7 @@
 #include "formats/megatron/megatron_log.hpp"
 #include "formats/model_source.hpp"
 #include "plan/json/cluster_json.hpp"
+#include "plan/layout/stage_ranks.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
 #include "planner/constraints.hpp"

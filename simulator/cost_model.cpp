@@ -55,7 +55,7 @@ struct CostModel::State {
     double flops;
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
     std::unordered_map<MemoKey<3>, PieceParameters, MemoKeyHash> parameters;
-    std::unordered_map<MemoKey<3>, std::vector<MuonSeconds>, MemoKeyHash> orthogonalised;
+    std::unordered_map<CostKey, std::vector<MuonSeconds>, MemoKeyHash> orthogonalised;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
     std::unordered_map<MemoKey<5>, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
     std::size_t kept_passes = 0;   ///< of all of them
@@ -108,10 +108,14 @@ struct CostModel::State {
     /// By index of a layer's kind, and behind them of a layer of multi-token prediction.
     std::vector<double> orthogonalise_seconds(const Layout& layout) {
         const ParallelSizes& sizes = layout.sizes;
-        auto [entry, fresh] = orthogonalised.try_emplace(MemoKey<3>{{sizes.tp, sizes.ep, sizes.etp}});
+        auto [entry, fresh] = orthogonalised.try_emplace(cost_key(layout));
         if (fresh) {
-            for (const std::int64_t layer : kinds.first_layer)
-                entry->second.push_back(muon_seconds(workload.model, layer, sizes, storage_kernels));
+            for (const std::int64_t layer : kinds.first_layer) {
+                entry->second.push_back(layout.engine == Engine::megatron
+                                            ? muon_seconds(workload.model, layer, sizes, storage_kernels)
+                                            : own_muon_seconds(workload.model, layer, sizes, workload.training,
+                                                               {&kernels, &storage_kernels, &calibration}, paths(sizes)));
+            }
             entry->second.push_back(entry->second[kinds.of_prediction]);
         }
         const bool divided = workload.training.distributed_optimizer;
@@ -187,8 +191,7 @@ struct CostModel::State {
         const SplitCensus& split = census(layout);
         const PieceParameters& pieces = piece_counts(layout);
         StepInputs inputs{workload, layout, calibration, kernels, layers_of_shard, split, paths(layout.sizes), flops, {}, &pieces};
-        if (layout.engine == Engine::megatron && workload.training.megatron.optimizer == OptimizerKind::muon)
-            inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
+        if (workload.training.megatron.optimizer == OptimizerKind::muon) inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
         if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
         inputs.stage_parameters.reserve(static_cast<std::size_t>(layout.sizes.pp));
         for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {

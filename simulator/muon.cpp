@@ -2,9 +2,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "model/optimizer/muon.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/parameters.hpp"
+#include "simulator/collectives/all_reduce.hpp"
+#include "simulator/muon_record.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -32,6 +39,25 @@ MuonSeconds muon_seconds(const ModelSpec& model, std::int64_t layer, const Paral
     MuonSeconds seconds;
     for (const Parameter& parameter : decoder_layer_parameters(model, layer, sizes, "")) {
         if (parameter.shape.size() == 2) (parameter.expert ? seconds.expert : seconds.dense) += matrix_seconds(parameter, fields, kernels);
+    }
+    return seconds;
+}
+
+MuonSeconds own_muon_seconds(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes, const TrainingSpec& training,
+                             const OpRates& rates, const LayoutPaths& paths) {
+    MuonSeconds seconds;
+    std::map<std::pair<std::vector<std::int64_t>, std::string>, double> known;  // experts are alike
+    for (const Parameter& parameter : decoder_layer_parameters(model, layer, sizes, "")) {
+        if (!model::is_muon_matrix(parameter)) continue;
+        auto [entry, fresh] = known.try_emplace({parameter.shape, parameter.expert ? std::string() : parameter.name}, 0.0);
+        if (fresh) {
+            const MuonRecord record = record_muon(parameter, model, sizes, training);
+            for (const model::OpRecord& op : record.ops) entry->second += op_seconds(op, rates);
+            for (const std::int64_t bytes : record.reductions)
+                entry->second +=
+                    all_reduce_seconds(static_cast<double>(bytes), parameter.expert ? paths.etp : paths.tp, *rates.calibration);
+        }
+        (parameter.expert ? seconds.expert : seconds.dense) += entry->second;
     }
     return seconds;
 }

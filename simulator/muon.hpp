@@ -6,7 +6,10 @@
 
 #include "plan/layout/layout.hpp"
 #include "plan/model/model_spec.hpp"
+#include "plan/training/training_spec.hpp"
 #include "simulator/compute/kernels.hpp"
+#include "simulator/price/op_price.hpp"
+#include "simulator/price/shard.hpp"
 
 namespace mgplan::simulator {
 
@@ -19,5 +22,10 @@ struct MuonSeconds {
 /// s^2 l + 2 s^3 FLOPs each, as products of 16 bits. A rank orthogonalises its tp shard alone (--muon-tp-mode blockwise, the default),
 /// queries, keys and values apart (not --muon-no-split-qkv), each expert for itself. `kernels`: of 16-bit products.
 [[nodiscard]] MuonSeconds muon_seconds(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes, const KernelTimes& kernels);
+
+/// The same for engine mgplan, whose ranks orthogonalise a matrix that tp (etp) divides as the whole: the ops and all-reduces of each
+/// matrix as its optimizer does them on shapes (simulator/muon_record.hpp), one behind the other.
+[[nodiscard]] MuonSeconds own_muon_seconds(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes,
+                                           const TrainingSpec& training, const OpRates& rates, const LayoutPaths& paths);
 
 }  // namespace mgplan::simulator

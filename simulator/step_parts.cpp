@@ -227,7 +227,8 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
     const TrainingSpec& training = in.workload.training;
     const auto [dense_ranks, expert_ranks] = optimizer_shards(in);
     const double elements = static_cast<double>(count.dense) / dense_ranks + static_cast<double>(count.expert) / expert_ranks;
-    const OptimizerKind optimizer = in.layout.engine == Engine::megatron ? training.megatron.optimizer : OptimizerKind::adam;
+    const bool chosen = in.layout.engine == Engine::megatron || training.megatron.optimizer != OptimizerKind::ademamix;
+    const OptimizerKind optimizer = chosen ? training.megatron.optimizer : OptimizerKind::adam;
     // Adam reads gradient, main parameter and two moments and writes all but the gradient and the 16-bit copy:
     // 16 + 12 + 2 bytes; the norm and the unscaling read the gradient twice more and write it once. Other optimizers have other moments.
     // Zeroing the buffer touches every gradient of the rank.

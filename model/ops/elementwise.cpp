@@ -98,12 +98,12 @@ bool has_non_finite(const Tensor& x) {
     return device.kernels().has_non_finite(device, {x, x.elements(), scratch});
 }
 
-Tensor columns(const Tensor& x, std::int64_t begin, std::int64_t end) {
+Tensor columns(const Tensor& x, std::int64_t begin, std::int64_t end, MemoryCategory category) {
     MGPLAN_ASSERT(x.defined() && x.shape().rank() >= 1, "x of columns has columns");
     MGPLAN_ASSERT(begin >= 0 && begin <= end && end <= x.shape()[-1], "columns inside the tensor");
     Device& device = x.device();
     const std::int64_t rows = x.shape().rows(), width = end - begin;
-    Tensor part = device.empty({rows, width}, x.dtype(), MemoryCategory::activations, "columns");
+    Tensor part = device.empty({rows, width}, x.dtype(), category, "columns");
     device.report({"columns", 0, part.bytes(), part.bytes()});
     if (device.computes() && part.elements() > 0) {
         device.kernels().copy_columns(device, {x, part, rows, width, x.shape()[-1], begin, width, 0});

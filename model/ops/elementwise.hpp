@@ -24,8 +24,8 @@ void fill(const Tensor& x, double value);
 [[nodiscard]] bool has_non_finite(const Tensor& x);
 
 /// Columns [begin, end) of a (rows, n) tensor as a tensor of their own, and the way back (those columns of `into`
-/// are overwritten).
-[[nodiscard]] Tensor columns(const Tensor& x, std::int64_t begin, std::int64_t end);
+/// are overwritten). The new tensor counts as `category`.
+[[nodiscard]] Tensor columns(const Tensor& x, std::int64_t begin, std::int64_t end, MemoryCategory category = MemoryCategory::activations);
 void set_columns(const Tensor& part, const Tensor& into, std::int64_t begin);
 
 /// (a, b, c) -> (b, a, c): the layout change around all-to-alls.

@@ -43,6 +43,7 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"rotary", table.rotary != nullptr},
         {"dropout", table.dropout != nullptr},
         {"adam_step", table.adam_step != nullptr},
+        {"momentum_step", table.momentum_step != nullptr},
         {"route", table.route != nullptr},
         {"route_backward", table.route_backward != nullptr},
         {"keep_within_capacity", table.keep_within_capacity != nullptr},

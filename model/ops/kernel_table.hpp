@@ -9,6 +9,7 @@
 #include "model/ops/adam.hpp"
 #include "model/ops/dropout.hpp"
 #include "model/ops/kernel_operands.hpp"
+#include "model/ops/momentum.hpp"
 #include "model/ops/positions.hpp"
 #include "model/ops/recurrent_arguments.hpp"
 #include "model/ops/rotary.hpp"
@@ -248,6 +249,13 @@ struct AdamArguments {
     AdamHyperparameters hyper;
 };
 
+struct MomentumArguments {
+    Output main, momentum;
+    Input gradient;
+    std::int64_t elements;
+    MomentumHyperparameters hyper;
+};
+
 struct RouteArguments {
     Input logits;
     Output experts, probabilities, scores;
@@ -394,6 +402,7 @@ struct KernelTable {
     void (*rotary)(Device&, const RotaryArguments&);
     void (*dropout)(Device&, const DropoutArguments&);
     void (*adam_step)(Device&, const AdamArguments&);
+    void (*momentum_step)(Device&, const MomentumArguments&);
     void (*route)(Device&, const RouteArguments&);
     void (*route_backward)(Device&, const RouteBackwardArguments&);
     void (*keep_within_capacity)(Device&, const CapacityArguments&);

@@ -4,14 +4,14 @@
 #include <limits>
 #include <numeric>
 
+#include "model/optimizer/muon.hpp"
+#include "model/optimizer/whole_shards.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/rounding.hpp"
 
 namespace mgplan::model {
 namespace {
 
-/// Start of a parameter with the distributed optimizer, in elements.
-constexpr std::int64_t kParameterMultiple = 64;
 constexpr std::int64_t kBucketMultiple = 128;
 constexpr std::int64_t kBusBandwidthMultiple = std::int64_t{1} << 16;
 
@@ -124,7 +124,8 @@ void check(std::span<const BufferParameter> parameters, const BufferOptions& opt
 std::vector<BufferParameter> buffer_parameters(std::span<const Parameter> parameters, Dtype dtype) {
     std::vector<BufferParameter> list;
     list.reserve(parameters.size());
-    for (const Parameter& parameter : parameters) list.push_back({parameter.count(), dtype, parameter.shared_embedding, parameter.expert});
+    for (const Parameter& parameter : parameters)
+        list.push_back({parameter.count(), dtype, parameter.shared_embedding, parameter.expert, is_muon_matrix(parameter)});
     return list;
 }
 
@@ -138,6 +139,7 @@ BufferOptions buffer_options(const Layout& layout, const TrainingSpec& training,
     options.grad_dtype = training.precision == Precision::fp64 ? Dtype::fp64 : training.grad_dtype;
     options.pp_rank = pp_rank;
     options.disable_bucketing = chunk > 0;
+    options.matrices_apart = layout.engine == Engine::mgplan && training.megatron.optimizer == OptimizerKind::muon;
     return options;
 }
 
@@ -186,15 +188,20 @@ std::int64_t bucket_end_multiple(std::int64_t dp, bool for_high_nccl_busbw) {
 BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const BufferOptions& options) {
     check(parameters, options);
     BufferLayouts layouts;
+    const auto belongs = [&](const BufferParameter& parameter, const BufferLayout& buffer) {
+        return parameter.expert == buffer.expert && parameter.dtype == buffer.param_dtype &&
+               (options.matrices_apart && parameter.matrix) == buffer.matrices;
+    };
     for (const bool expert : {false, true}) {
         for (const BufferParameter& parameter : parameters) {
             if (parameter.expert != expert) continue;
-            const auto same = [&](const BufferLayout& buffer) { return buffer.expert == expert && buffer.param_dtype == parameter.dtype; };
+            const auto same = [&](const BufferLayout& buffer) { return belongs(parameter, buffer); };
             if (std::any_of(layouts.buffers.begin(), layouts.buffers.end(), same)) continue;
             BufferLayout buffer;
             buffer.param_dtype = parameter.dtype;
             buffer.grad_dtype = grad_dtype_of(parameter.dtype, options);
             buffer.expert = expert;
+            buffer.matrices = options.matrices_apart && parameter.matrix;
             buffer.sharded = options.distributed_optimizer;
             buffer.dp = expert ? options.edp : options.dp;
             layouts.buffers.push_back(std::move(buffer));
@@ -203,13 +210,20 @@ BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const
 
     Problems problems;
     for (BufferLayout& buffer : layouts.buffers) {
-        BufferFiller filler(buffer, options);
         // Gradients become ready from the model's end to its beginning: in this order the first bucket is complete early.
+        std::vector<std::int32_t> order;
         for (std::size_t i = parameters.size(); i-- > 0;) {
-            if (parameters[i].expert == buffer.expert && parameters[i].dtype == buffer.param_dtype)
-                filler.add(static_cast<std::int32_t>(i), parameters[i]);
+            if (belongs(parameters[i], buffer)) order.push_back(static_cast<std::int32_t>(i));
         }
-        if (!filler.finish()) {
+        bool fits = false;
+        if (buffer.matrices && buffer.sharded) {
+            fits = fill_with_whole_parameters(buffer, parameters, order, options);
+        } else {
+            BufferFiller filler(buffer, options);
+            for (const std::int32_t i : order) filler.add(i, parameters[static_cast<std::size_t>(i)]);
+            fits = filler.finish();
+        }
+        if (!fits) {
             problems.add("the {}{} buffer would hold more than {} elements with its padding; use fewer or smaller parameters",
                          to_string(buffer.param_dtype), buffer.expert ? " expert" : "", kMaxBufferNumel);
         }

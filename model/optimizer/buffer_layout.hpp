@@ -22,6 +22,8 @@ namespace mgplan::model {
 inline constexpr std::int64_t kMaxBufferNumel = std::int64_t{1} << 60;
 /// Largest group that shares a buffer.
 inline constexpr std::int64_t kMaxBufferRanks = std::int64_t{1} << 24;
+/// Start of a parameter with the distributed optimizer, in elements.
+inline constexpr std::int64_t kParameterMultiple = 64;
 
 /// What the layout needs to know of a parameter; its name stays with the caller, at the same index.
 struct BufferParameter {
@@ -30,6 +32,7 @@ struct BufferParameter {
     bool shared_embedding = false;  ///< its gradient is also summed between first and last stage: a bucket of its own
     bool expert = false;            ///< reduced over edp instead of dp·cp, so in a buffer apart
     int unit = 0;                   ///< buckets end where it changes: those of one unit are gathered and reduced together
+    bool matrix = false;            ///< what Muon orthogonalises (model/optimizer/muon.hpp)
     bool operator==(const BufferParameter&) const = default;
 };
 
@@ -45,6 +48,7 @@ struct BufferOptions {
     std::optional<Dtype> grad_dtype = Dtype::fp32;  ///< of all gradients; nothing: the parameter's own (bf16 for fp8)
     int pp_rank = 0;                                ///< stages behind the first do not cut by size
     bool disable_bucketing = false;                 ///< nor do chunks behind a rank's first, whose buckets make one group
+    bool matrices_apart = false;                    ///< in buffers of their own, whole in one shard (model/optimizer/whole_shards.hpp)
 };
 
 /// One parameter's place.
@@ -70,6 +74,7 @@ struct BufferLayout {
     Dtype param_dtype = Dtype::bf16;
     Dtype grad_dtype = Dtype::fp32;
     bool expert = false;
+    bool matrices = false;            ///< of Muon's matrices alone
     bool sharded = true;              ///< laid out for the distributed optimizer: every bucket divides into dp equal shards
     std::int64_t dp = 1;              ///< ranks that share it
     std::vector<BufferSpan> spans;    ///< by position: the last parameter of the model comes first

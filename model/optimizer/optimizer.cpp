@@ -28,8 +28,12 @@ Optimizer::Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const Op
             const bool copies = buffer.layout.param_dtype != options_.main_dtype;
             FlatState state;
             if (copies) state.main = device_.zeros({owned}, options_.main_dtype, MemoryCategory::optimizer, "main parameters");
-            state.exp_avg = device_.zeros({owned}, options_.exp_avg_dtype, MemoryCategory::optimizer, "first moments");
-            state.exp_avg_sq = device_.zeros({owned}, options_.exp_avg_sq_dtype, MemoryCategory::optimizer, "second moments");
+            state.matrices = buffer.layout.matrices;
+            const bool one_moment = state.matrices || options_.kind == OptimizerKind::sgd || options_.kind == OptimizerKind::lion;
+            state.exp_avg = device_.zeros({owned}, one_moment ? options_.main_dtype : options_.exp_avg_dtype, MemoryCategory::optimizer,
+                                          one_moment ? "momentum" : "first moments");
+            if (!one_moment)
+                state.exp_avg_sq = device_.zeros({owned}, options_.exp_avg_sq_dtype, MemoryCategory::optimizer, "second moments");
             state.widens_gradients = bytes_of(buffer.layout.grad_dtype) < bytes_of(options_.main_dtype);
             std::int64_t begin = 0;
             for (std::size_t bucket = 0; bucket < buffer.layout.buckets.size(); ++bucket) {
@@ -56,7 +60,8 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
         piece.divided = buffer.gradient_shard.defined();
         piece.main = state.main.defined() ? state.main.slice(in_state, in_state + size) : piece.parameter;
         piece.exp_avg = state.exp_avg.slice(in_state, in_state + size);
-        piece.exp_avg_sq = state.exp_avg_sq.slice(in_state, in_state + size);
+        if (state.exp_avg_sq.defined()) piece.exp_avg_sq = state.exp_avg_sq.slice(in_state, in_state + size);
+        MGPLAN_ASSERT(!state.matrices || size == description.count(), "a matrix belongs to one rank whole");
         piece.state = states_.size();
         piece.in_state = in_state;
         piece.in_parameter = in_parameter;
@@ -174,6 +179,26 @@ std::vector<Tensor> Optimizer::main_gradients() const {
     return wide;
 }
 
+void Optimizer::update(const Piece& piece, const Tensor& gradient, const AdamHyperparameters& hyper) const {
+    const double weight_decay = piece.decays ? hyper.weight_decay : 0;
+    if (states_[piece.state].matrices) {
+        Communicator* ranks = piece.description->expert ? groups_.etp : groups_.tp;
+        muon_step({piece.main, piece.exp_avg, gradient, piece.description, ranks, piece.parameter.dtype()}, options_.muon,
+                  {hyper.learning_rate, weight_decay, hyper.gradient_factor});
+    } else if (!piece.exp_avg_sq.defined()) {
+        MomentumHyperparameters own = options_.kind == OptimizerKind::lion ? options_.lion : options_.sgd;
+        own.learning_rate = hyper.learning_rate;
+        own.weight_decay = weight_decay;
+        own.gradient_factor = hyper.gradient_factor;
+        momentum_step(piece.main, piece.exp_avg, gradient, own);
+    } else {
+        AdamHyperparameters own = hyper;
+        own.weight_decay = weight_decay;
+        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, gradient, own);
+    }
+    if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
+}
+
 StepResult Optimizer::step(double learning_rate, std::int64_t step_number, bool assume_finite) {
     const std::vector<Tensor> wide = main_gradients();
     StepResult result = gradient_norm();
@@ -184,13 +209,10 @@ StepResult Optimizer::step(double learning_rate, std::int64_t step_number, bool 
     hyper.step = step_number;
     if (options_.clip_norm > 0 && result.grad_norm > options_.clip_norm)
         hyper.gradient_factor *= options_.clip_norm / (result.grad_norm + 1e-6);
-    for (Piece& piece : pieces_) {
-        AdamHyperparameters own = hyper;
-        if (!piece.decays) own.weight_decay = 0;
+    for (const Piece& piece : pieces_) {
         const Tensor& flat = wide[piece.state];
         const Tensor gradient = flat.defined() ? flat.slice(piece.in_state, piece.in_state + piece.gradient.elements()) : piece.gradient;
-        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, gradient, own);
-        if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
+        update(piece, gradient, hyper);
     }
     return result;
 }

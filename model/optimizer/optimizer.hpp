@@ -5,7 +5,8 @@
 // Bytes per parameter, parameters and gradients included, without and with sharding over d ranks: 18 and 6 + 12/d for
 // 16-bit parameters with fp32 gradients; 20 and 4 + 16/d for 16-bit gradients, which are copied to fp32 for the update
 // alone (Megatron-LM core/optimizer/optimizer.py _copy_model_grads_to_main_grads); 16 and 8 + 8/d in fp32, whose
-// parameters are their own main copy. Padding of the buffers counts like parameters.
+// parameters are their own main copy. Padding of the buffers counts like parameters. Muon keeps one moment of a matrix, in fp32
+// (fp64), where Adam keeps two; SGD and Lion keep one of everything.
 
 #include <memory>
 #include <string>
@@ -13,14 +14,20 @@
 
 #include "model/communicator/communicator.hpp"
 #include "model/ops/adam.hpp"
+#include "model/ops/momentum.hpp"
 #include "model/optimizer/chunk_buffers.hpp"
+#include "model/optimizer/muon.hpp"
 #include "model/optimizer/shard_ranges.hpp"
+#include "plan/training/megatron_switches.hpp"
 
 namespace mgplan::model {
 
 struct OptimizerOptions {
-    AdamHyperparameters adam;  ///< learning rate and step are given anew for each step
-    double clip_norm = 1.0;    ///< 0: no clipping
+    OptimizerKind kind = OptimizerKind::adam;
+    AdamHyperparameters adam;  ///< learning rate and step are given anew for each step, here and below
+    MomentumHyperparameters sgd{.rule = MomentumRule::sgd, .beta1 = 0.9}, lion{.rule = MomentumRule::lion, .beta1 = 0.9, .beta2 = 0.99};
+    MuonOptions muon;        ///< for matrices, where the buffers hold these apart
+    double clip_norm = 1.0;  ///< 0: no clipping
     bool distributed = true;
     Dtype main_dtype = Dtype::fp32;        ///< of main parameters; fp64 for fp64 training
     Dtype exp_avg_dtype = Dtype::fp32;     ///< of first moments: main_dtype or bf16
@@ -70,8 +77,8 @@ public:
     /// One parameter's state that this rank owns; the tensors are views of it, flat and equally long.
     struct Owned {
         const Parameter* description;
-        std::int64_t in_parameter;  ///< first element in the rank's flattened shard
-        Tensor main, exp_avg, exp_avg_sq;
+        std::int64_t in_parameter;         ///< first element in the rank's flattened shard
+        Tensor main, exp_avg, exp_avg_sq;  ///< of a single moment exp_avg is it, and there is no exp_avg_sq
     };
     /// All of it, padding left out. What is written there is the state from then on, once take_over() was called.
     [[nodiscard]] std::vector<Owned> owned() const;
@@ -93,6 +100,7 @@ private:
     };
     struct FlatState {
         Tensor main, exp_avg, exp_avg_sq;
+        bool matrices = false;          ///< Muon's
         bool widens_gradients = false;  ///< gradients are narrower than the state: copied for each update
     };
 
@@ -101,6 +109,8 @@ private:
     [[nodiscard]] StepResult gradient_norm() const;
     /// Copies narrow gradients to tensors of the state's size; undefined where the buffer's own serve.
     [[nodiscard]] std::vector<Tensor> main_gradients() const;
+    /// Moves one piece.
+    void update(const Piece& piece, const Tensor& gradient, const AdamHyperparameters& hyper) const;
 
     Device& device_;
     std::vector<ChunkBuffers*> chunks_;

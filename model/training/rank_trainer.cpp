@@ -89,6 +89,8 @@ void RankTrainer::make_optimizer() {
     options.main_dtype = wide ? Dtype::fp64 : Dtype::fp32;
     options.exp_avg_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_dtype;
     options.exp_avg_sq_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_sq_dtype;
+    options.kind = task_.training.megatron.optimizer;
+    options.muon.qkv_rows = qkv_rows(task_.model);
     optimizer_ = std::make_unique<Optimizer>(device_, buffers,
                                              OptimizerGroups{.dp_cp = &shards_of(false),
                                                              .expert_dp = &shards_of(true),
@@ -215,6 +217,10 @@ std::vector<StatePiece> RankTrainer::state() const {
         const ShardOfWhole shard = shard_of_whole(task_.model, parameter, place_);
         const ElementShare saves = parameter.embedding_copy ? ElementShare{} : share_of_copies(owned.main.elements(), copy, copies);
         pieces.push_back({name + "/main", shard, owned.in_parameter, owned.main, saves});
+        if (!owned.exp_avg_sq.defined()) {
+            pieces.push_back({name + "/momentum", shard, owned.in_parameter, owned.exp_avg, saves});
+            continue;
+        }
         pieces.push_back({name + "/exp_avg", shard, owned.in_parameter, owned.exp_avg, saves});
         pieces.push_back({name + "/exp_avg_sq", shard, owned.in_parameter, owned.exp_avg_sq, saves});
     }

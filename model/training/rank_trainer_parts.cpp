@@ -16,6 +16,7 @@ namespace {
 
 BufferOptions buffers_of(const TrainingTask& task, int pp_rank, int chunk) {
     BufferOptions options = buffer_options(task.layout, task.training, pp_rank, chunk);
+    options.matrices_apart = task.training.megatron.optimizer == OptimizerKind::muon;
     if (options.bucket_size && task.gradients.bucket_size) options.bucket_size = task.gradients.bucket_size;
     return options;
 }

@@ -36,7 +36,7 @@ struct TrainingTask {
     TrainingSpec training;
     Layout layout;
     InitializationOptions initialization;
-    OptimizerOptions optimizer;  ///< distributed and the dtypes follow from `training`
+    OptimizerOptions optimizer;  ///< kind, distributed and the dtypes follow from `training`
     GradientOptions gradients;
     std::uint64_t dropout_seed = 4321;
     bool balanced_routing = false;  ///< mixtures: experts chosen in turn, whatever the router says

@@ -44,6 +44,8 @@ std::vector<std::string> own_sharding_obstacles(const ModelSpec& model, const Tr
         if (here) obstacles.push_back(fmt::format("--sharding {} with {}", to_string(data_sharding(training)), what));
     };
     refuse(cuda_graphs, "CUDA graphs (use --cuda-graphs none, or --sharding optimizer)");
+    refuse(training.megatron.optimizer != OptimizerKind::adam,
+           "another optimizer than Adam (use --optimizer adam, or --sharding optimizer)");
     refuse(model.mtp_layers > 0, "multi-token prediction (use --sharding optimizer)");
     refuse(model.tied_embeddings, "tied embeddings, whose table two units would need (use --sharding optimizer)");
     return obstacles;

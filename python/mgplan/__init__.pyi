@@ -117,7 +117,7 @@ def plan(
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
         (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it optimizer.
-    optimizer: whose state is kept, and whose step is taken, engine megatron; without it adam (AdamW).
+    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it adam (AdamW).
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -251,7 +251,7 @@ def simulate(
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
         (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it optimizer.
-    optimizer: whose state is kept, and whose step is taken, engine megatron; without it adam (AdamW).
+    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it adam (AdamW).
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -354,7 +354,7 @@ def check(
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
         (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it optimizer.
-    optimizer: whose state is kept, and whose step is taken, engine megatron; without it adam (AdamW).
+    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it adam (AdamW).
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.

@@ -65,7 +65,8 @@ private:
 void check_like(const SavedCheckpoint& checkpoint, const model::StatePiece& piece) {
     const auto& slices = checkpoint.slices(piece.name);
     if (slices.empty())
-        throw ConfigError(fmt::format("checkpoint {} has no tensor '{}'; it is of another model", checkpoint.folder(), piece.name));
+        throw ConfigError(fmt::format("checkpoint {} has no tensor '{}'; it is of another model, or was trained with another optimizer",
+                                      checkpoint.folder(), piece.name));
     const ShardOfWhole& saved = slices.front().slice.shard;
     if (saved.whole_rows != piece.shard.whole_rows || saved.whole_columns() != piece.shard.whole_columns()) {
         throw ConfigError(fmt::format("checkpoint {}: tensor '{}' is {} x {}, and the plan's {} x {}; it is of another model",

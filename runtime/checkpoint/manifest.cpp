@@ -39,6 +39,7 @@ TrainingIdentity identity_of(const model::TrainingTask& task, const Sequences& d
     identity.global_batch = task.batch.global_batch;
     identity.sequence = task.batch.sequence;
     identity.precision = to_string(task.training.precision);
+    identity.optimizer = to_string(task.training.megatron.optimizer);
     identity.dropout_seed = task.dropout_seed;
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(task.batch.sequence + 1));
     for (std::int64_t sequence = 0; sequence < std::min<std::int64_t>(task.batch.global_batch, 4); ++sequence) {
@@ -69,6 +70,7 @@ std::vector<std::string> differences(const TrainingIdentity& saved, const Traini
         found.push_back(fmt::format("global batch = {}, here {}", saved.global_batch, now.global_batch));
     if (saved.sequence != now.sequence) found.push_back(fmt::format("sequence = {}, here {}", saved.sequence, now.sequence));
     if (saved.precision != now.precision) found.push_back(fmt::format("precision = {}, here {}", saved.precision, now.precision));
+    if (saved.optimizer != now.optimizer) found.push_back(fmt::format("optimizer = {}, here {}", saved.optimizer, now.optimizer));
     if (saved.dropout_seed != now.dropout_seed)
         found.push_back(fmt::format("dropout seed = {}, here {} (--seed)", saved.dropout_seed, now.dropout_seed));
     if (saved.data_checksum != now.data_checksum && saved.sequence == now.sequence && saved.global_batch == now.global_batch)
@@ -92,6 +94,8 @@ std::string manifest_text(const Manifest& manifest) {
               {"data_crc32c", checksum_text(identity.data_checksum)},
               {"model", Json::parse(identity.model)},
               {"files", files}};
+    // Left out for Adam, whose checkpoints are older than other optimizers.
+    if (identity.optimizer != TrainingIdentity{}.optimizer) json["optimizer"] = identity.optimizer;
     json["crc32c"] = checksum_text(crc32c(json.dump(-1, ' ', true)));
     return json.dump(1, ' ', true) + "\n";
 }
@@ -124,6 +128,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     manifest.position.updates = reader.integer("updates", 0, std::max<std::int64_t>(manifest.position.steps, 0));
     manifest.layout = reader.text("layout");
     manifest.identity.precision = reader.text("precision");
+    if (reader.has("optimizer")) manifest.identity.optimizer = reader.text("optimizer");
     manifest.identity.global_batch = reader.integer("global_batch", 1, kMost);
     manifest.identity.sequence = reader.integer("sequence", 1, kMost);
     const std::int64_t seed = reader.integer("dropout_seed", 0, kMost);

@@ -260,7 +260,7 @@ void PublishedCheckpoint::load(std::span<const model::StatePiece> pieces) const 
     PublishedReader reader(*this);
     for (const model::StatePiece& piece : pieces) {
         const std::string_view name = piece.name;
-        const bool is_moment = name.ends_with("/exp_avg") || name.ends_with("/exp_avg_sq");
+        const bool is_moment = name.ends_with("/exp_avg") || name.ends_with("/exp_avg_sq") || name.ends_with("/momentum");
         const PublishedParameter* const parameter =
             is_moment ? nullptr : &reader.parameter(name.ends_with("/main") ? name.substr(0, name.size() - 5) : name);
         switch (piece.values.dtype()) {

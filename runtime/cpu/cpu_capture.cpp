@@ -119,6 +119,7 @@ const model::KernelTable& recording_kernels() {
         .rotary = Recorded<cpu::rotary>::call,
         .dropout = record_dropout,
         .adam_step = Recorded<cpu::adam_step>::call,
+        .momentum_step = Recorded<cpu::momentum_step>::call,
         .route = Recorded<cpu::route>::call,
         .route_backward = Recorded<cpu::route_backward>::call,
         .keep_within_capacity = Recorded<cpu::keep_within_capacity>::call,

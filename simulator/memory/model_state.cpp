@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <string_view>
+#include <utility>
 
+#include "model/optimizer/muon.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/rounding.hpp"
 #include "simulator/memory/sharded_state.hpp"
 #include "simulator/memory/unit_state.hpp"
+#include "simulator/muon_record.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -48,8 +52,10 @@ struct OwnedElements {
     std::int64_t all = 0, matrices = 0;  ///< Muon's matrices are part of all
 };
 
-OwnedElements owned_of(const BufferElements& elements, bool muon) {
+OwnedElements owned_of(const BufferElements& elements, Engine engine, bool muon) {
     if (!muon || elements.matrices == 0) return {elements.buffer / elements.shards, 0};
+    // In a buffer of their own, whose shards are padded to the fullest.
+    if (engine == Engine::mgplan) return {elements.buffer / elements.shards, elements.buffer / elements.shards};
     const std::int64_t matrices =
         elements.shards == 1 ? elements.matrices : std::max(divide_up(elements.matrices, elements.shards), elements.largest_matrix);
     return {(elements.buffer - elements.matrices) / elements.shards + matrices, matrices};
@@ -59,6 +65,14 @@ OwnedElements owned_of(const BufferElements& elements, bool muon) {
 std::int64_t moment_bytes(OptimizerKind optimizer, const TrainingSpec& training) {
     const int moments = kept_moments(optimizer);
     return bytes_of(training.exp_avg_dtype) + (moments - 1) * bytes_of(training.exp_avg_sq_dtype);
+}
+
+/// Of a buffer that holds Muon's matrices alone, or none.
+ModelStateBytes matrices_apart_bytes(const model::BufferLayout& buffer, const TrainingSpec& training) {
+    BufferElements elements{buffer.numel, buffer.numel, buffer.param_dtype == Dtype::fp8, buffer.sharded ? buffer.dp : 1,
+                            std::ssize(buffer.spans)};
+    if (buffer.matrices) elements.matrices = buffer.numel;
+    return model_state_bytes(elements, Engine::mgplan, training);
 }
 
 }  // namespace
@@ -72,14 +86,20 @@ ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine,
     const bool aware = engine == Engine::megatron && mixed && training.megatron.precision_aware_optimizer;
     const Dtype main = widest ? Dtype::fp64 : mixed ? training.main_param_dtype : Dtype::fp32;
     const Dtype gradient = widest ? Dtype::fp64 : training.grad_dtype;
-    const OptimizerKind optimizer = engine == Engine::megatron ? training.megatron.optimizer : OptimizerKind::adam;
-    const bool muon = optimizer == OptimizerKind::muon;
-    const auto [owned, matrices] = owned_of(elements, muon);
+    const bool muon = training.megatron.optimizer == OptimizerKind::muon;
+    const OptimizerKind optimizer = training.megatron.optimizer;
+    // Engine mgplan keeps a single moment in the main parameters' type.
+    const bool single = engine == Engine::mgplan && (optimizer == OptimizerKind::sgd || optimizer == OptimizerKind::lion);
+    const auto [owned, matrices] = owned_of(elements, engine, muon);
     bytes.parameters = elements.buffer * (elements.fp8 ? 1 : bytes_of(compute));
     bytes.gradients = elements.buffer * bytes_of(gradient);
     if (mixed) bytes.optimizer += owned * (aware && keeps_remainders(elements, training) ? 2 : bytes_of(main));
-    bytes.optimizer += (owned - matrices) * (widest ? 16 : moment_bytes(muon ? OptimizerKind::adam : optimizer, training));
-    bytes.optimizer += matrices * moment_bytes(OptimizerKind::muon, training);
+    const bool like_adam = muon || engine == Engine::mgplan;
+    if (single)
+        bytes.optimizer += owned * bytes_of(main);
+    else
+        bytes.optimizer += (owned - matrices) * (widest ? 16 : moment_bytes(like_adam ? OptimizerKind::adam : optimizer, training));
+    bytes.optimizer += matrices * (engine == Engine::mgplan ? bytes_of(main) : moment_bytes(OptimizerKind::muon, training));
     if (aware) {
         const bool by_fused_adam = fused_adam_holds_main_parameters(training);
         const std::int64_t tensors = std::min(elements.tensors, elements.tensors / elements.shards + 1);
@@ -118,7 +138,8 @@ Fp8WeightBytes ModelStates::fp8_of(const std::vector<Parameter>& parameters) con
 
 model::BufferParameter ModelStates::in_buffer(const Parameter& parameter) const {
     const bool fp8 = workload_.training.fp8_parameters && is_linear_weight(parameter);
-    return {parameter.count(), fp8 ? Dtype::fp8 : workload_.training.compute_dtype(), parameter.shared_embedding, parameter.expert};
+    return {parameter.count(), fp8 ? Dtype::fp8 : workload_.training.compute_dtype(), parameter.shared_embedding, parameter.expert,
+            model::is_muon_matrix(parameter)};
 }
 
 ModelStates::Sums ModelStates::sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone) const {
@@ -151,15 +172,36 @@ ModelStates::Matrices ModelStates::Matrices::times(std::int64_t count) const {
 ModelStates::Matrices ModelStates::matrices_of(const std::vector<Parameter>& parameters) const {
     Matrices sum;
     for (const Parameter& parameter : parameters) {
-        // layer_wise_optimizer.py, is_managed_by_layer_wise_optimizer: two dimensions, neither embedding nor output layer.
-        if (parameter.shape.size() != 2 || parameter.name.find("embedding") != std::string::npos ||
-            parameter.name.find("output_layer") != std::string::npos)
-            continue;
+        if (!model::is_muon_matrix(parameter)) continue;
         const std::size_t kind = parameter.expert ? 1 : 0;
         sum.elements[kind] += parameter.count();
         sum.largest[kind] = std::max(sum.largest[kind], parameter.count());
     }
     return sum;
+}
+
+std::int64_t ModelStates::workspace_of(const std::vector<Parameter>& parameters, const ParallelSizes& sizes) const {
+    std::int64_t most = 0;
+    if (workload_.training.megatron.optimizer != OptimizerKind::muon) return most;
+    std::vector<std::pair<std::vector<std::int64_t>, std::string>> known;  // experts are alike
+    for (const Parameter& parameter : parameters) {
+        if (!model::is_muon_matrix(parameter)) continue;
+        std::pair like(parameter.shape, parameter.expert ? std::string() : parameter.name);
+        if (std::find(known.begin(), known.end(), like) != known.end()) continue;
+        known.push_back(std::move(like));
+        most = std::max(most, record_muon(parameter, workload_.model, sizes, workload_.training).workspace);
+    }
+    return most;
+}
+
+std::vector<model::BufferParameter> ModelStates::in_module_order(const Pieces& pieces, const Ends& ends, const StageChunk& chunk) const {
+    std::vector<model::BufferParameter> list = ends.before;
+    for (std::int64_t i = 0; i < chunk.decoders; ++i) {
+        const auto& layer = pieces.layers[kinds_.of_layer[static_cast<std::size_t>(chunk.first_decoder + i)]].list;
+        list.insert(list.end(), layer.begin(), layer.end());
+    }
+    list.insert(list.end(), ends.behind.begin(), ends.behind.end());
+    return list;
 }
 
 ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
@@ -170,7 +212,7 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
     if (!fresh) return pieces;
     for (const std::int64_t number : kinds_.first_layer) {
         const auto parameters = decoder_layer_parameters(workload_.model, number, sizes, "");
-        Pieces::Layer layer{sums_of(parameters, nullptr), fp8_of(parameters), matrices_of(parameters), {}};
+        Pieces::Layer layer{sums_of(parameters, nullptr), fp8_of(parameters), matrices_of(parameters), {}, workspace_of(parameters, sizes)};
         for (const Parameter& parameter : parameters) layer.list.push_back(in_buffer(parameter));
         pieces.layers.push_back(std::move(layer));
     }
@@ -188,6 +230,7 @@ const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layo
     ends.sums = sums_of(parameters, &ends.alone);
     ends.fp8 = fp8_of(parameters);
     ends.matrices = matrices_of(parameters);
+    ends.workspace = workspace_of(parameters, layout.sizes);
     for (const Parameter& parameter : parameters)
         (parameter.name.starts_with("embedding.") ? ends.before : ends.behind).push_back(in_buffer(parameter));
     pieces.ends.push_back(std::move(ends));
@@ -216,13 +259,14 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     if (layout.engine == Engine::megatron) apply_megatron_switches(options, training, parameters);
     std::array<std::int64_t, kBuffers> numel{};
     const std::int64_t groups[] = {options.dp, options.dp, options.edp, options.edp};
-    if (options.distributed_optimizer && model::effective_bucket_size(options)) {
-        std::vector<model::BufferParameter> list = ends.before;
-        for (std::int64_t i = 0; i < chunk.decoders; ++i) {
-            const auto& layer = pieces.layers[kind_of(chunk.first_decoder + i)].list;
-            list.insert(list.end(), layer.begin(), layer.end());
+    ModelStateBytes bytes;
+    if (options.matrices_apart) {
+        for (const model::BufferLayout& buffer : model::lay_out_buffers(in_module_order(pieces, ends, chunk), options).buffers) {
+            numel[buffer_index(buffer.expert, buffer.param_dtype == Dtype::fp8)] += buffer.numel;
+            bytes += matrices_apart_bytes(buffer, training);
         }
-        list.insert(list.end(), ends.behind.begin(), ends.behind.end());
+    } else if (options.distributed_optimizer && model::effective_bucket_size(options)) {
+        const std::vector<model::BufferParameter> list = in_module_order(pieces, ends, chunk);
         for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers)
             numel[buffer_index(buffer.expert, buffer.param_dtype == Dtype::fp8)] = buffer.numel;
     } else {
@@ -233,8 +277,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     }
     Matrices matrices = ends.matrices;
     for (std::size_t kind = 0; kind < layers.size(); ++kind) matrices += pieces.layers[kind].matrices.times(layers[kind]);
-    ModelStateBytes bytes;
-    for (std::size_t b = 0; b < kBuffers; ++b) {
+    for (std::size_t b = 0; b < kBuffers && !options.matrices_apart; ++b) {
         const std::int64_t shards = options.distributed_optimizer ? groups[b] : 1;
         const std::int64_t tensors = sums[b].count + (b == 0 ? std::ssize(ends.alone) : 0);
         BufferElements elements{sums[b].numel, numel[b], b % 2 == 1, shards, tensors};
@@ -340,6 +383,17 @@ ModelStateBytes ModelStates::stage_by_units(Pieces& pieces, const Layout& layout
     return stage;
 }
 
+std::int64_t ModelStates::stage_workspace(Pieces& pieces, const Layout& layout, int pp_rank) const {
+    std::int64_t most = 0;
+    for (int chunk = 0; chunk < layout.vpp; ++chunk) {
+        const StageChunk& contents = layout.split->chunk(pp_rank, chunk);
+        most = std::max(most, ends_of(pieces, layout, contents).workspace);
+        for (std::int64_t i = 0; i < contents.decoders; ++i)
+            most = std::max(most, pieces.layers[kinds_.of_layer[static_cast<std::size_t>(contents.first_decoder + i)]].workspace);
+    }
+    return most;
+}
+
 std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
     Pieces& pieces = pieces_of(layout);
     const bool by_units = layout.engine == Engine::mgplan && workload_.training.megatron.fully_sharded.shards_gradients();
@@ -353,6 +407,8 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
         for (int chunk = 0; chunk < layout.vpp; ++chunk)
             stages[static_cast<std::size_t>(stage)] += chunk_bytes(pieces, layout, stage, chunk);
         stages[static_cast<std::size_t>(stage)].parameters += expert_bias_bytes(layout, stage);
+        // Matrices are orthogonalised one behind the other.
+        if (layout.engine == Engine::mgplan) stages[static_cast<std::size_t>(stage)].update += stage_workspace(pieces, layout, stage);
     }
     return stages;
 }

@@ -46,7 +46,7 @@ struct BufferElements {
 /// Engine mgplan (model/optimizer/): parameters and gradients as stored; main parameters where they are wider than the
 /// parameters, two moments, and during the update gradients widened to the main parameters' type. Per parameter that makes
 /// 18 without and 6 + 12/d with the distributed optimizer for 16-bit parameters and fp32 gradients, 20 and 4 + 16/d with 16-bit
-/// gradients, 16 and 8 + 8/d in fp32.
+/// gradients, 16 and 8 + 8/d in fp32. Of a buffer of Muon's matrices (`matrices` is not 0), and with SGD and Lion, one moment.
 ///
 /// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory-optimizers.md,
 /// "Precision-aware optimizer", tells it; moments by kind of optimizer (plan/training/megatron_switches.hpp). Muon's matrices are divided
@@ -89,6 +89,7 @@ private:
         Sums sums{};
         Fp8WeightBytes fp8;
         Matrices matrices;
+        std::int64_t workspace = 0;                          ///< in bytes, of Muon on the matrix that needs most
         std::vector<std::int64_t> alone;                     ///< shared embeddings, which are dense and never fp8
         std::vector<model::BufferParameter> before, behind;  ///< in module order, around the decoder layers
     };
@@ -100,6 +101,7 @@ private:
             Fp8WeightBytes fp8;
             Matrices matrices;
             std::vector<model::BufferParameter> list;
+            std::int64_t workspace = 0;
         };
         std::vector<Layer> layers;  ///< by index of their kind
         std::vector<Ends> ends;
@@ -121,6 +123,13 @@ private:
     /// fp64), and the rows that chose it, int32 (model/layers/expert_bias.hpp). Megatron-core counts the tokens of each expert in
     /// fp32 (transformer/moe/router.py, TopKRouter).
     [[nodiscard]] std::int64_t expert_bias_bytes(const Layout& layout, int pp_rank) const;
+    /// Bytes in which engine mgplan's Muon orthogonalises a matrix, the most among some parameters, and on a stage. 0 with other
+    /// optimizers.
+    [[nodiscard]] std::int64_t workspace_of(const std::vector<Parameter>& parameters, const ParallelSizes& sizes) const;
+    [[nodiscard]] std::int64_t stage_workspace(Pieces& pieces, const Layout& layout, int pp_rank) const;
+    /// All parameters of a chunk.
+    [[nodiscard]] std::vector<model::BufferParameter> in_module_order(const Pieces& pieces, const Ends& ends,
+                                                                      const StageChunk& chunk) const;
     [[nodiscard]] std::vector<ModelStateBytes> all_stages(const Layout& layout);
     /// Copies in fp8 of the linear layers' weights among these; nothing where products are not in fp8.
     [[nodiscard]] Fp8WeightBytes fp8_of(const std::vector<Parameter>& parameters) const;

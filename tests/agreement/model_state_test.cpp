@@ -26,7 +26,17 @@ struct Case {
     Precision precision = Precision::bf16;
     Dtype gradients = Dtype::fp32;
     Dtype moments = Dtype::fp32;
+    OptimizerKind optimizer = OptimizerKind::adam;
 };
+
+Case with(OptimizerKind optimizer, Case c) {
+    c.name += "_" + std::string(to_string(optimizer));
+    c.optimizer = optimizer;
+    return c;
+}
+Case with_muon(Case c) {
+    return with(OptimizerKind::muon, std::move(c));
+}
 
 std::int64_t held(const model::BytesByCategory& bytes, MemoryCategory category) {
     return bytes[static_cast<std::size_t>(category)];
@@ -42,6 +52,7 @@ Workload workload_of(const Case& c) {
     work.training.grad_dtype = c.gradients;
     work.training.exp_avg_dtype = work.training.exp_avg_sq_dtype = c.moments;
     work.training.distributed_optimizer = c.distributed;
+    work.training.megatron.optimizer = c.optimizer;
     return work;
 }
 
@@ -100,7 +111,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"mixtral", "mixtral-8x7b", 48, 2, 1, 4, 2, 2},
                     Case{"mixtral_not_distributed", "mixtral-8x7b", 16, 1, 1, 2, 1, 8, false},
                     Case{"qwen_moe", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16}, Case{"nemotron_h", "nemotron-h-8b", 16, 2, 1, 2},
-                    Case{"nemotron_h_not_distributed", "nemotron-h-8b", 4, 1, 1, 4, 1, 1, false}),
+                    Case{"nemotron_h_not_distributed", "nemotron-h-8b", 4, 1, 1, 4, 1, 1, false}, with_muon({"gpt_dp3", "tiny-gpt", 3}),
+                    with_muon({"gpt_pp2", "tiny-gpt", 6, 1, 1, 2}), with_muon({"llama_plain", "tiny-llama", 2, 1, 1, 1, 1, 1, false}),
+                    with_muon({"llama_tp2_cp2", "tiny-llama", 8, 2, 2}),
+                    with_muon({"llama_fp32", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp32}),
+                    with_muon({"llama_fp64", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp64}),
+                    with_muon({"llama_bf16_gradients", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16}),
+                    with_muon({"llama_bf16_moments", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16, Dtype::bf16}),
+                    with_muon({"llama405b", "llama3.1-405b", 1008, 8, 1, 9, 7}), with_muon({"mixtral", "mixtral-8x7b", 48, 2, 1, 4, 2, 2}),
+                    with_muon({"qwen_moe", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16}), with(OptimizerKind::sgd, {"gpt_dp3", "tiny-gpt", 3}),
+                    with(OptimizerKind::lion, {"llama_fp64", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp64}),
+                    with(OptimizerKind::lion, {"llama_bf16", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16})),
     [](const auto& instance) { return instance.param.name; });
 
 /// Sharded gradients and parameters: what a step holds at its most, for units come and go with the passes.

@@ -121,7 +121,8 @@ TEST(RunCommand, TrainsOnARealTextAndPrintsPredictedBesideMeasured) {
 TEST(RunCommand, HoldsWhatSimulateSaysOfEveryRankByteForByte) {
     for (const char* options :
          {"--world 4 --tp 2 --pp 2 --vpp 2 --global-batch 8 --micro-batch 1", "--world 2 --pp 1 --tp 1 --cp 1 --global-batch 8",
-          "--world 4 --pp 4 --vpp 1 --recompute full --global-batch 16 --micro-batch 2"}) {
+          "--world 4 --pp 4 --vpp 1 --recompute full --global-batch 16 --micro-batch 2",
+          "--world 4 --tp 2 --pp 1 --cp 1 --global-batch 8 --optimizer muon"}) {
         const PlanFile plan("exact.json", std::string(options) + " --engine mgplan");
         const Said simulated = say("simulate " + plan.path() + " --per-rank --device cpu --format json");
         ASSERT_EQ(simulated.code, kDone) << simulated.err;
@@ -353,6 +354,28 @@ TEST(RunCommand, RefusesWhatItCannotTrain) {
         R"({"layers": 2, "hidden": 32, "ffn": 48, "heads": 4, "vocab": 256, "max_positions": 64, "attention_dropout": 0.1})");
     ASSERT_EQ(say("--world 1 --model " + model.path() + " --save-plan " + plan.path()).code, kDone);
     expect_refused("run " + plan.path(), {"cannot be trained by this version", "dropout inside attention"});
+}
+
+TEST(RunCommand, TrainsWithTheOptimizerOfThePlan) {
+    std::vector<double> second_losses;
+    for (const std::string optimizer : {"adam", "sgd", "lion", "muon"}) {
+        const PlanFile plan(optimizer + ".json", "--world 2 --tp 1 --pp 1 --cp 1 --global-batch 4 --optimizer " + optimizer);
+        const Said said = say("run " + plan.path() + " --steps 2 --format json");
+        ASSERT_EQ(said.code, kDone) << said.err;
+        const auto json = nlohmann::json::parse(said.out);
+        EXPECT_EQ(json["as_predicted"], true) << optimizer;
+        for (const double other : second_losses) EXPECT_NE(json["steps"][1]["loss"], other) << optimizer;
+        second_losses.push_back(json["steps"][1]["loss"]);
+        if (optimizer == "muon") {
+            const Said other = say("run " + plan.path() + " --steps 2 --format json --muon-momentum 0.5 --muon-nesterov");
+            EXPECT_NE(nlohmann::json::parse(other.out)["steps"][1]["loss"], json["steps"][1]["loss"]);
+            expect_refused("run " + plan.path() + " --sgd-momentum 0.5", {"options --sgd-... of sgd", "optimizer is muon", "drop them"});
+        } else {
+            expect_refused("run " + plan.path() + " --muon-tp-mode blockwise", {"options --muon-... of muon", "optimizer is " + optimizer});
+        }
+    }
+    const PlanFile ademamix("ademamix.json", "--world 1 --optimizer ademamix");
+    expect_refused("run " + ademamix.path(), {"cannot be trained by this version", "AdEMAMix (Adam, SGD, Lion and Muon are)"});
 }
 
 TEST(RunCommand, StopsAtALossThatIsNoNumber) {

@@ -104,9 +104,9 @@ TEST(ShardingOptions, GradientsAreOfTheTypeThatIsSaid) {
 }
 
 TEST(ShardingOptions, SchedulesThatImplyAnEngineRefuseWhatItLacks) {
-    for (const char* job : {"plan --world 16 --model llama3-8b --schedule zb-h1 --optimizer muon",
-                            "plan --world 16 --model llama3-8b --schedule auto,zb-h1 --sharding full",
-                            "simulate --world 16 --model llama3-8b --pp 4 --kind zb-h1 --sharding full"}) {
+    for (const char* job : {"plan --world 16 --model llama3-8b --schedule zb-h1 --optimizer ademamix",
+                            "plan --world 16 --model llama3-8b --schedule auto,zb-h1 --optimizer ademamix",
+                            "simulate --world 16 --model llama3-8b --pp 4 --kind zb-h1 --optimizer ademamix"}) {
         const Said said = say(job);
         EXPECT_EQ(said.code, kBadInput) << job;
         EXPECT_THAT(said.err, HasSubstr("is a choice of Megatron-LM")) << job;
@@ -123,7 +123,8 @@ TEST(ShardingOptions, WhatContradictsItselfIsRefused) {
     EXPECT_THAT(refused("--sharding hybrid"), HasSubstr("hybrid:N with N of at least 2"));
     EXPECT_THAT(refused("--sharding full --no-distributed-optimizer"), HasSubstr("drop one of the two"));
     EXPECT_THAT(refused("--sharding full --optimizer muon"), HasSubstr("use --optimizer adam or sgd, or --sharding optimizer"));
-    EXPECT_THAT(refused("--optimizer muon --engine mgplan"), HasSubstr("engine mgplan has Adam alone"));
+    EXPECT_THAT(refused("--optimizer ademamix --engine mgplan"), HasSubstr("use adam, sgd, lion or muon, or --engine megatron"));
+    EXPECT_THAT(refused("--sharding full --optimizer sgd --engine mgplan"), HasSubstr("with another optimizer than Adam"));
     EXPECT_THAT(refused("--optimizer adamw2"), HasSubstr("--optimizer"));
     EXPECT_THAT(refused("--sharding none --overlap param-gather"), HasSubstr("--sharding none divides none"));
     EXPECT_THAT(refused("--sharding full --no-overlap param-gather"), HasSubstr("Megatron-FSDP overlaps what it divides"));

@@ -317,8 +317,11 @@ TEST(ModelState, OfMuonHasOneMomentOfMatricesThatAreDividedWhole) {
     EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).optimizer, 8 * 500'000 + 12 * 12'000);
     elements.shards = 8;
     EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).optimizer, 8 * 250'000 + 12 * 3'000);
-    // mgplan's own engine has Adam alone.
+    // mgplan's own engine lays them out in a buffer of their own.
+    elements.matrices = 0;
     EXPECT_EQ(model_state_bytes(elements, Engine::mgplan, training).optimizer, 12 * kElements / 8);
+    elements.matrices = kElements;
+    EXPECT_EQ(model_state_bytes(elements, Engine::mgplan, training).optimizer, 8 * kElements / 8);
 }
 
 TEST(ModelState, HasAsManyMomentsAsTheOptimizerKeeps) {
@@ -332,6 +335,8 @@ TEST(ModelState, HasAsManyMomentsAsTheOptimizerKeeps) {
     EXPECT_EQ(optimizer(OptimizerKind::lion), 8);
     EXPECT_EQ(optimizer(OptimizerKind::adam), 12);
     EXPECT_EQ(optimizer(OptimizerKind::ademamix), 16);
+    training.megatron.optimizer = OptimizerKind::lion;
+    EXPECT_EQ(model_state_bytes(elements, Engine::mgplan, training).optimizer, 8 * kElements);
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ const model::KernelTable& kernels() {
         .rotary = rotary,
         .dropout = dropout,
         .adam_step = adam_step,
+        .momentum_step = momentum_step,
         .route = route,
         .route_backward = route_backward,
         .keep_within_capacity = keep_within_capacity,

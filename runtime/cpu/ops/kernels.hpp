@@ -45,6 +45,7 @@ void sinks_gradient(model::Device& device, const model::SinksGradientArguments& 
 void rotary(model::Device& device, const model::RotaryArguments& arguments);
 void dropout(model::Device& device, const model::DropoutArguments& arguments);
 void adam_step(model::Device& device, const model::AdamArguments& arguments);
+void momentum_step(model::Device& device, const model::MomentumArguments& arguments);
 void route(model::Device& device, const model::RouteArguments& arguments);
 void route_backward(model::Device& device, const model::RouteBackwardArguments& arguments);
 void keep_within_capacity(model::Device& device, const model::CapacityArguments& arguments);

@@ -15,6 +15,7 @@
 #include "runtime/cuda/ops/gated_norm.hpp"
 #include "runtime/cuda/ops/grouped_matmul.hpp"
 #include "runtime/cuda/ops/matmul.hpp"
+#include "runtime/cuda/ops/momentum.hpp"
 #include "runtime/cuda/ops/norm.hpp"
 #include "runtime/cuda/ops/rotary.hpp"
 #include "runtime/cuda/ops/router.hpp"
@@ -67,6 +68,7 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.sum_of_losses = sum_of_losses<Launcher>;
     table.cross_entropy_backward = cross_entropy_backward<Launcher>;
     table.adam_step = adam_step<Launcher>;
+    table.momentum_step = momentum_step<Launcher>;
 }
 
 /// Those of state-space and delta-rule layers.

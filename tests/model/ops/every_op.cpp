@@ -16,6 +16,7 @@
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
+#include "model/ops/momentum.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
@@ -259,6 +260,12 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     adam_step(main, exp_avg, exp_avg_sq, maker.random({9}), {.learning_rate = 0.01, .weight_decay = 0.1});
     keep("adam_step", main);
     keep("adam_step, second moments", exp_avg_sq);
+    for (const MomentumRule rule : {MomentumRule::sgd, MomentumRule::lion}) {
+        const Tensor moved = maker.random({9}, kept), momentum = maker.random({9}, kept);
+        momentum_step(moved, momentum, maker.random({9}), {.rule = rule, .learning_rate = 0.01, .weight_decay = 0.1});
+        keep("momentum_step", moved);
+        keep("momentum_step, momentum", momentum);
+    }
 
     for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
         // Eight logits a row that differ by more than bf16 can blur.

@@ -15,6 +15,7 @@
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
+#include "model/ops/momentum.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
@@ -180,6 +181,13 @@ TEST_F(ShapeRules, OfAdamWantMainValuesOfEqualLength) {
     EXPECT_REFUSED(adam_step(of({3}), of({3}), of({4}), bf16({3}), {}));
     EXPECT_REFUSED(adam_step(bf16({3}), bf16({3}), bf16({3}), bf16({3}), {}));
     EXPECT_REFUSED(adam_step(of({3}), of({3}), of({3}), of({3}), {.step = 0}));
+}
+
+TEST_F(ShapeRules, OfMomentumWantMainValuesOfEqualLength) {
+    EXPECT_NO_THROW(momentum_step(of({3}), of({3}), bf16({3}), {}));
+    EXPECT_REFUSED(momentum_step(of({3}), of({4}), bf16({3}), {}));
+    EXPECT_REFUSED(momentum_step(of({3}), bf16({3}), bf16({3}), {}));
+    EXPECT_REFUSED(momentum_step(bf16({3}), bf16({3}), bf16({3}), {}));
 }
 
 TEST_F(ShapeRules, OfRoutingWantCountsAndCopies) {

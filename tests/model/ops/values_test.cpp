@@ -17,6 +17,7 @@
 #include "model/ops/embedding.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/matmul.hpp"
+#include "model/ops/momentum.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/philox.hpp"
 #include "model/ops/rotary.hpp"
@@ -415,6 +416,23 @@ TEST_F(Values, OfAdamWithNarrowMomentsAreRoundedWhenStored) {
         expect_close(read(m), {first == Dtype::bf16 ? 129.0 / 256 : 0.505}, 1e-6, "first moments");
         expect_close(read(v), {second == Dtype::bf16 ? 131.0 / 256 : 0.51005}, 1e-6, "second moments");
     }
+}
+
+// torch.optim.SGD adds the decay to the gradient, and the momentum is a sum.
+TEST_F(Values, OfSgdMoveByTheMomentum) {
+    const Tensor w = fp64({2}, {1, -2}), m = fp64({2}, {0.5, 0}), g = fp64({2}, {0.1, 0.2});
+    momentum_step(w, m, g, {.learning_rate = 0.1, .beta1 = 0.9, .weight_decay = 0.5, .gradient_factor = 2});
+    expect_close(read(m), {0.45 + 0.2 + 0.5, 0.4 - 1}, 1e-15, "momentum");
+    expect_close(read(w), {1 - 0.115, -2 + 0.06}, 1e-15, "weights");
+}
+
+// arXiv 2302.06675, algorithm 2: the sign of one mean moves the weight, another one is kept.
+TEST_F(Values, OfLionMoveByTheSign) {
+    const Tensor w = fp64({3}, {1, 2, 3}), m = fp64({3}, {1, -1, 0}), g = fp64({3}, {-8, -1, 0});
+    momentum_step(w, m, g, {.rule = MomentumRule::lion, .learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.5});
+    expect_close(read(m), {0.99 - 0.08, -1, 0}, 1e-15, "momentum");
+    // 0.9 - 0.8 is above 0 although the gradient is far below.
+    expect_close(read(w), {1 - 0.1 - 0.05, 2 + 0.1 - 0.1, 3 - 0.15}, 1e-15, "weights");
 }
 
 TEST_F(Values, OfRoutersChooseTheLargestAndTheLowerOfEqual) {

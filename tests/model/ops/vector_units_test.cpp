@@ -9,6 +9,7 @@
 #include "model/ops/bias.hpp"
 #include "model/ops/cross_entropy.hpp"
 #include "model/ops/elementwise.hpp"
+#include "model/ops/momentum.hpp"
 #include "model/ops/norm.hpp"
 #include "tests/model/ops/every_op.hpp"
 
@@ -53,6 +54,8 @@ std::vector<std::pair<std::string, std::vector<double>>> results_with(VectorUnit
     const Tensor main = maker.random({kWidth}, kept), exp_avg = maker.zeros({kWidth}, kept), exp_avg_sq = maker.zeros({kWidth}, kept);
     adam_step(main, exp_avg, exp_avg_sq, maker.random({kWidth}), {.learning_rate = 0.01, .weight_decay = 0.1});
     keep("adam_step", main);
+    momentum_step(main, exp_avg, maker.random({kWidth}), {.learning_rate = 0.01, .weight_decay = 0.1});
+    keep("momentum_step", main);
     return results;
 }
 

@@ -135,6 +135,26 @@ TEST(CheckpointRun, GoesOnUnderEveryOtherLayout) {
     }
 }
 
+/// Matrices have one moment, which belongs to one rank whole or to all.
+TEST(CheckpointRun, GoesOnWithMuonUnderOtherLayouts) {
+    const auto with_muon = [](const Case& layout) {
+        TrainingRunOptions run = run_of(tests::small_llama(), layout);
+        run.task.training.megatron.optimizer = OptimizerKind::muon;
+        return run;
+    };
+    const Case saver{.name = "tp2 pp2 dp2", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true};
+    const TemporaryFolder folder;
+    const RunValues whole = run_in_process(with_muon(saver));
+    save_three(with_muon(saver), folder.path());
+    const RunValues same = go_on(with_muon(saver), folder.path());
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(same.steps.at(i).loss, whole.steps[i + 3].loss) << i;
+    for (const Case& layout : {Case{.name = "one rank"}, Case{.name = "dp4, whole state", .dp = 4, .distributed_optimizer = false},
+                               Case{.name = "interleaved", .pp = 2, .vpp = 2, .dp = 2}}) {
+        SCOPED_TRACE(layout.name);
+        expect_same_losses(go_on(with_muon(layout), folder.path()), whole);
+    }
+}
+
 TEST(CheckpointRun, GoesOnFromChunksInAVAndBack) {
     const ModelSpec model = with_dropout(tests::small_llama());
     const Case v_shaped{.name = "dualpipe-v", .pp = 2, .vpp = 2, .dp = 2, .schedule = SplitSchedule::dualpipe_v};
@@ -350,6 +370,10 @@ TEST(CheckpointRun, RefusesTheCheckpointOfAnotherTraining) {
     TrainingRunOptions run = run_of(tests::small_llama(), {.name = "one"});
     run.data = std::make_shared<Sequences>(std::make_shared<SyntheticStream>(2, 61), 16, 8, 1);
     EXPECT_THAT(refused(run), HasSubstr("other tokens"));
+    TrainingRunOptions muon = run_of(tests::small_llama(), {.name = "one"});
+    muon.task.training.megatron.optimizer = OptimizerKind::muon;
+    EXPECT_THAT(refused(muon), HasSubstr("optimizer = adam, here muon"));
+    EXPECT_THAT(refusal(muon, folder.path()), HasSubstr("/momentum'; it is of another"));
     // Where nobody asked before, names and shapes say it.
     EXPECT_THAT(refusal(run_of(tests::small_llama(2), {.name = "one"}), folder.path()), HasSubstr("of another model"));
 }

@@ -1,0 +1,32 @@
+#pragma once
+// What `run` says of optimizers other than Adam.
+
+#include <cstdint>
+#include <string>
+
+#include "cli/options.hpp"
+#include "model/optimizer/optimizer.hpp"
+#include "plan/training/training_spec.hpp"
+
+namespace mgplan::cli {
+
+/// Defaults are those of model::OptimizerOptions.
+struct OtherOptimizers {
+    struct Muon {
+        double momentum = 0.95, extra_scale = 1;
+        std::int64_t steps = 5;
+        std::string scale = "spectral", shards = "distributed";
+        bool nesterov = false, whole_qkv = false;
+        bool operator==(const Muon&) const = default;
+    } muon;
+    double sgd_momentum = 0.9;
+    double lion_beta1 = 0.9, lion_beta2 = 0.99;
+};
+
+void declare_optimizers(Options& options, OtherOptimizers& values);
+/// Throws ConfigError naming what is not the default and belongs to another optimizer than the plan's.
+void apply_optimizers(const OtherOptimizers& values, const TrainingSpec& training, model::OptimizerOptions& optimizer);
+/// The same text for the same choices.
+[[nodiscard]] std::string alike_text(const OtherOptimizers& values);
+
+}  // namespace mgplan::cli
