@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What the GPU's kernels of a training step load, and the registers they take: kernels.py --nvcc NVCC --ptx FILE --shapes PROGRAM
+"""What the GPU's kernels of a step load, move and take: kernels.py check|write --nvcc NVCC --ptx FILE --shapes PROGRAM
 
-Compares the kernels of an 8B-shaped step with limits.json; exit 1 says what differs. The build makes the files: kernel_step_ptx and
-kernel_step_shapes.
+check compares the kernels of an 8B-shaped step with limits.json, and docs/kernels.md with what write writes there; exit 1 says what
+differs. The build makes the files, kernel_step_ptx and kernel_step_shapes, and calls write for its target write_kernels_page.
 
 The step is that of tests/gpu/layers_task.hpp. --shapes lists its ops with their bytes and kernels, --ptx is what nvcc made of those.
 """
@@ -13,6 +13,7 @@ import pathlib
 import subprocess
 import sys
 
+import page
 import ptx
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -85,6 +86,7 @@ def differences(step, facts, table):
 
 def read_arguments():
     parser = argparse.ArgumentParser(usage=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["check", "write"])
     parser.add_argument("--nvcc", type=pathlib.Path, required=True)
     parser.add_argument("--ptx", type=pathlib.Path, required=True)
     parser.add_argument("--shapes", type=pathlib.Path, required=True)
@@ -97,6 +99,11 @@ def main():
     step = Step(shapes, json.loads(CARD.read_text()))
     facts = ptx.facts_of(arguments.ptx.read_text(), ptx.assembled(arguments.nvcc, arguments.ptx, "sm_90"))
     said = differences(step, facts, json.loads((HERE / "limits.json").read_text()))
+    text = page.written(step, facts, ptx.version_of(arguments.nvcc))
+    if arguments.what == "write":
+        page.PAGE.write_text(text)
+    elif not page.is_current(text):
+        said.append("docs/kernels.md is not what `ninja write_kernels_page` writes: call it")
     for line in said:
         print(line)
     return 1 if said else 0

@@ -40,8 +40,8 @@ def loops_of(one=ONE, two=TWO, early="add.s64 	%rd9, %rd9, %rd12;"):
 
 def step(seconds=1.0):
     shapes = {"model": "m", "layers": 1, "sequence": 1, "micro_batch": 1,
-              "ops": [{"op": "sum", "range": "", "flops": 0, "read": seconds * 1e12, "written": 0, "product": False, "kernels": [KERNEL]},
-                      {"op": "product", "range": "", "flops": 1e15, "read": 0, "written": 0, "product": True, "kernels": ["cuBLASLt"]}]}
+              "ops": [{"op": "sum", "range": "optimizer", "flops": 0, "read": seconds * 1e12, "written": 0, "product": False, "kernels": [KERNEL]},
+                      {"op": "product", "range": "optimizer", "flops": 1e15, "read": 0, "written": 0, "product": True, "kernels": ["cuBLASLt"]}]}
     return kernels.Step(shapes, {"memory_bandwidth": 1e12, "peak_flops": {"bf16": 1e15}})
 
 
@@ -66,6 +66,19 @@ class Loads(unittest.TestCase):
     def test_names_are_those_of_the_code(self):
         mangled = "_ZN6mgplan7runtime4cuda9run_packsILi8ENS1_7AddIntoINS0_4Bf16EfEEEEvT0_l"
         self.assertEqual(ptx.plain_names([mangled]), {mangled: "run_packs<8, AddInto<Bf16, float>>"})
+
+
+class Page(unittest.TestCase):
+    facts = {KERNEL: {"loops": [(2, 32)], "registers": 32, "spilled": 0}}
+
+    def test_says_bytes_floor_and_what_is_under_way(self):
+        text = kernels.page.written(step(), self.facts, "1.2.3")
+        self.assertIn("no step of it is shorter than **2000.0 ms**, of which kernels that memory limits have 1000.0 ms", text)
+        self.assertIn("| sum | 1 | 1000000.0 | 1000000.0 | `each<Sum>` |", text)
+        self.assertIn("| `each<Sum>` | 50.00% | 2 | 64 | 32 |", text)  # 2,048 threads of 32 bytes
+
+    def test_of_the_tree_is_not_that_of_another_step(self):
+        self.assertFalse(kernels.page.is_current(kernels.page.written(step(), self.facts, "1.2.3")))
 
 
 class Limits(unittest.TestCase):

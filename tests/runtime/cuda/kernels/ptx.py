@@ -85,6 +85,12 @@ def facts_of(ptx, limits_of_ptxas):
     return facts
 
 
+def version_of(nvcc):
+    """"13.0.88"."""
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    return re.search(r"\bV(\d+\.\d+\.\d+)", said).group(1)
+
+
 def assembled(nvcc, ptx_file, architecture):
     """Mangled name -> registers and spilled bytes, by ptxas."""
     ptxas = nvcc.parent / "ptxas"
