@@ -523,6 +523,24 @@ TEST(AttentionWorkspace, IsThatOfCudnnForTheLlamaShape) {
     EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::bf16, {one, one, 32, 8, 128, 128, 1, 64}));
 }
 
+// Of plans that cuDNN 9.19 builds for these cards (attention_plans): 4095 places are no multiple of 8, which an A100 rounds up to.
+TEST(AttentionWorkspace, IsThatOfCudnnForOtherCards) {
+    const auto of = [](int architecture, std::int64_t heads, std::int64_t kv_heads, bool backward) {
+        const Positions places = zigzag_positions(4095, 1, 1, 0);
+        return attention_workspace({DeviceKind::cuda, architecture, true}, Dtype::bf16, {places, places, heads, kv_heads, 128, 128, 1, 64},
+                                   backward, true)
+            .library_bytes;
+    };
+    EXPECT_EQ(of(80, 32, 8, true), 134201472);
+    EXPECT_EQ(of(90, 32, 8, true), 67092736);
+    EXPECT_EQ(of(100, 32, 8, true), 67092608);
+    EXPECT_EQ(of(103, 32, 8, true), 67092608);
+    EXPECT_EQ(of(100, 32, 32, true), 0);
+    EXPECT_EQ(of(80, 32, 8, false), 0);
+    EXPECT_EQ(of(90, 32, 8, false), 256);
+    EXPECT_EQ(of(103, 32, 8, false), 0);
+}
+
 TEST(ReduceRanks, GivesTheBitsOfTheHostsReduction) {
     EmulatedDevice gpu(emulated_traits(false));
     MemoryOperations& operations = *gpu.memory_operations();
