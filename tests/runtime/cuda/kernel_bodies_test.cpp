@@ -18,6 +18,7 @@
 #include "model/ops/fused_attention.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/norm.hpp"
+#include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
 #include "model/ops/scratch.hpp"
 #include "runtime/comm/reduce.hpp"
@@ -93,24 +94,49 @@ TEST(KernelBodiesAtSize, MeetTheClosedFormsOfLargeArrays) {
     tests::check_table_and_product(gpu, 33, 130);
 }
 
-// Rows beyond one part and widths beyond a team.
+// Rows beyond one part and beyond a group of parts, widths beyond a team, in packs and one by one.
 TEST(KernelBodiesAtSize, NormsAndBiasesSumTheirColumnsInParts) {
     CpuDevice cpu;
     EmulatedDevice gpu(emulated_traits(false));
     ASSERT_GT(column_sum_parts(gpu.traits(), 300), 2);
-    const auto run = [](Device& device) {
-        Maker maker(device, Dtype::fp64);
-        const Tensor x = maker.random({300, 515}), dy = maker.random({300, 515}), weight = maker.random({515}), bias = maker.random({515});
-        const Tensor weight_gradient = maker.random({515}), bias_gradient = maker.random({515}), sums = maker.random({515});
-        NormStatistics statistics;
-        std::vector<Tensor> results{norm(x, weight, bias, Normalization::layer_norm, 1e-5, statistics)};
-        results.push_back(norm_backward(dy, x, weight, statistics, Normalization::layer_norm, weight_gradient, bias_gradient));
-        model::bias_gradient(dy, sums);
-        results.insert(results.end(), {weight_gradient, bias_gradient, sums});
-        return results;
-    };
-    const auto expected = run(cpu), actual = run(gpu);
-    for (std::size_t i = 0; i < actual.size(); ++i) expect_close(read(actual[i]), read(expected[i]), 1e-12, std::to_string(i));
+    ASSERT_GT(column_sum_parts(gpu.traits(), 1101), kPartsOfGroup);
+    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{300, 515}, {1101, 64}, {1101, 7}}) {
+        const auto run = [rows = rows, width = width](Device& device) {
+            Maker maker(device, Dtype::fp64);
+            const Tensor x = maker.random({rows, width}), dy = maker.random({rows, width}), weight = maker.random({width}),
+                         bias = maker.random({width});
+            const Tensor weight_gradient = maker.random({width}), bias_gradient = maker.random({width}), sums = maker.random({width});
+            NormStatistics statistics;
+            std::vector<Tensor> results{norm(x, weight, bias, Normalization::layer_norm, 1e-5, statistics)};
+            results.push_back(norm_backward(dy, x, weight, statistics, Normalization::layer_norm, weight_gradient, bias_gradient));
+            model::bias_gradient(dy, sums);
+            results.insert(results.end(), {weight_gradient, bias_gradient, sums});
+            return results;
+        };
+        const auto expected = run(cpu), actual = run(gpu);
+        for (std::size_t i = 0; i < actual.size(); ++i)
+            expect_close(read(actual[i]), read(expected[i]), 1e-12, fmt::format("{} of {} rows", i, rows));
+    }
+}
+
+// Whole packs, single values, and more angles than the table has room for.
+TEST(KernelBodiesAtSize, RotaryTurnsPacksAndSingleValuesAlike) {
+    CpuDevice cpu;
+    const Positions places = zigzag_positions(24, 2, 2, 1);
+    for (const auto dtype : {Dtype::fp64, Dtype::fp32, Dtype::bf16}) {
+        for (const auto& [head_dim, rotated] : {std::pair{32, 32}, {32, 16}, {12, 12}, {32, 6}, {16, 0}, {600, 528}}) {
+            EmulatedDevice gpu(emulated_traits(false));
+            const auto run = [&, head_dim = head_dim, rotated = rotated](Device& device) {
+                return read(rotary(Maker(device, dtype).random({places.rows(), 3, head_dim}), places, rotated, {.base = 10000}, false));
+            };
+            const auto expected = run(cpu);
+            expect_close(run(gpu), expected,
+                         dtype == Dtype::bf16   ? 0.012
+                         : dtype == Dtype::fp32 ? 2e-6
+                                                : 1e-12,
+                         fmt::format("{} of {} in {}", rotated, head_dim, to_string(dtype)));
+        }
+    }
 }
 
 TEST(KernelBodiesAtSize, EmbeddingGradientsAddRowsOfOneIdInOrder) {
