@@ -181,8 +181,8 @@ StepResult Optimizer::step(double learning_rate, std::int64_t step_number, bool 
         if (!piece.decays) own.weight_decay = 0;
         const Tensor& flat = wide[piece.state];
         const Tensor gradient = flat.defined() ? flat.slice(piece.in_state, piece.in_state + piece.gradient.elements()) : piece.gradient;
-        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, gradient, own);
-        if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
+        const bool copies = piece.main.dtype() != piece.parameter.dtype();
+        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, gradient, own, copies ? piece.parameter : Tensor());
     }
     return result;
 }

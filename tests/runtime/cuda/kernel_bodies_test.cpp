@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "model/meta/meta_device.hpp"
+#include "model/ops/adam.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/checks.hpp"
@@ -94,7 +95,8 @@ TEST(KernelBodiesAtSize, MeetTheClosedFormsOfLargeArrays) {
     tests::check_table_and_product(gpu, 33, 130);
 }
 
-// Rows beyond one part and beyond a group of parts, widths beyond a team, in packs and one by one.
+// Rows beyond one part and beyond a group of parts, widths beyond a team, in packs and one by one. Groups give a GPU's sums another order
+// than parts alone did; the CPU has one part.
 TEST(KernelBodiesAtSize, NormsAndBiasesSumTheirColumnsInParts) {
     CpuDevice cpu;
     EmulatedDevice gpu(emulated_traits(false));
@@ -135,6 +137,26 @@ TEST(KernelBodiesAtSize, RotaryTurnsPacksAndSingleValuesAlike) {
                          : dtype == Dtype::fp32 ? 2e-6
                                                 : 1e-12,
                          fmt::format("{} of {} in {}", rotated, head_dim, to_string(dtype)));
+        }
+    }
+}
+
+TEST(KernelBodiesAtSize, AdamWritesItsParametersRounded) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    for (const std::int64_t elements : {9, 64}) {
+        for (const auto moments : {Dtype::fp32, Dtype::bf16}) {
+            const auto run = [&](Device& device) {
+                Maker maker(device, Dtype::fp32);
+                const Tensor main = maker.random({elements}), m = maker.zeros({elements}, moments), v = maker.zeros({elements}, moments),
+                             parameter = maker.zeros({elements}, Dtype::bf16), copied = maker.zeros({elements}, Dtype::bf16);
+                adam_step(main, m, v, maker.random({elements}), {.learning_rate = 0.01, .weight_decay = 0.1}, parameter);
+                copy(main, copied);
+                EXPECT_EQ(read(parameter), read(copied)) << elements;
+                return read(parameter);
+            };
+            const auto expected = run(cpu);
+            expect_close(run(gpu), expected, 0.008, std::to_string(elements));
         }
     }
 }
