@@ -16,8 +16,8 @@ struct AdamHyperparameters {
 };
 
 /// All (n): main parameters fp32 (fp64 in fp64), each kind of moments of that type or, beside fp32, 16-bit: computed in fp32
-/// and rounded when stored. The gradient is of any float type.
+/// and rounded when stored. The gradient is of any float type. `parameter`, bf16 beside fp32 or undefined, becomes the new main.
 void adam_step(const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& gradient,
-               const AdamHyperparameters& hyper);
+               const AdamHyperparameters& hyper, const Tensor& parameter = {});
 
 }  // namespace mgplan::model

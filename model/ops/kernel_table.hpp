@@ -242,11 +242,13 @@ struct DropoutArguments {
     Input changing{};
 };
 
+/// parameter: main as bf16, absent where main is the parameter.
 struct AdamArguments {
     Output main, exp_avg, exp_avg_sq;
     Input gradient;
     std::int64_t elements;
     AdamHyperparameters hyper;
+    Output parameter{};
 };
 
 struct MomentumArguments {

@@ -83,13 +83,13 @@ AttentionWorkspace attention_workspace(const KernelTraits& traits, Dtype dtype, 
         MGPLAN_ASSERT(part.has_value(), "a library does a part of this attention");
         const std::int64_t queries = part->queries;
         space.log_sum_exp = parts.add(batch * heads * queries * 4);
-        space.library_bytes = 256;
         if (backward) {
             space.delta = parts.add(batch * heads * queries * 4);
             space.query_sums = parts.add(batch * heads * queries * sizes.qk_dim * 4);
             if (heads != sizes.kv_heads) space.library_bytes += batch * heads * part->keys * (sizes.qk_dim + sizes.v_dim) * 2;
-            if (traits.architecture < 90) space.library_bytes += batch * heads * queries * sizes.qk_dim * 4;
+            if (traits.architecture < 90) space.library_bytes += batch * heads * ((queries + 7) / 8 * 8) * sizes.qk_dim * 4;
         }
+        space.library_bytes += traits.architecture == 90 ? 256 : space.library_bytes > 0 ? 128 : 0;
         space.library = parts.add(space.library_bytes);
         space.total = parts.total();
         return space;

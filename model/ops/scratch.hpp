@@ -54,8 +54,9 @@ struct AttentionWorkspace {
     std::int64_t value_sums = -1;  ///< unfused bf16 backward
     std::int64_t total = 0;
 };
-/// The fused sizes were read from plans of cuDNN 9.19 built for sm_80 and sm_90: the backward wants 256 bytes, with
-/// grouped queries the key and value gradients of every query head in bf16, before Hopper another fp32 query gradient.
+/// The fused sizes were read from plans of cuDNN 9.19 built for sm_80, 90, 100 and 103. The backward wants, with grouped queries, the
+/// key and value gradients of every query head in bf16, and before Hopper another fp32 query gradient, of a multiple of 8 places;
+/// Hopper wants 256 bytes more in each pass, the others 128 in a backward that wants any.
 /// They are those of the part that is fused (fused_part(), which must have one).
 /// The unfused ones bound the scores of a block to 256 MiB (or one query place).
 [[nodiscard]] AttentionWorkspace attention_workspace(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward,

@@ -181,6 +181,7 @@ std::vector<Tensor> Optimizer::main_gradients() const {
 
 void Optimizer::update(const Piece& piece, const Tensor& gradient, const AdamHyperparameters& hyper) const {
     const double weight_decay = piece.decays ? hyper.weight_decay : 0;
+    const bool copies = piece.main.dtype() != piece.parameter.dtype();
     if (states_[piece.state].matrices) {
         Communicator* ranks = piece.description->expert ? groups_.etp : groups_.tp;
         muon_step({piece.main, piece.exp_avg, gradient, piece.description, ranks, piece.parameter.dtype()}, options_.muon,
@@ -194,9 +195,10 @@ void Optimizer::update(const Piece& piece, const Tensor& gradient, const AdamHyp
     } else {
         AdamHyperparameters own = hyper;
         own.weight_decay = weight_decay;
-        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, gradient, own);
+        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, gradient, own, copies ? piece.parameter : Tensor());
+        return;
     }
-    if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
+    if (copies) copy(piece.main, piece.parameter);
 }
 
 StepResult Optimizer::step(double learning_rate, std::int64_t step_number, bool assume_finite) {

@@ -113,6 +113,7 @@ CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits,
     MGPLAN_CUDA(cudaDeviceGetAttribute(&reads, cudaDevAttrPageableMemoryAccess, ordinal_));
     reads_host_memory_ = reads != 0;
     MGPLAN_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    staging_ = std::make_unique<StagingRing>(stream_);
     capture_ = std::make_unique<CudaCapture>(stream_);
     products_ = std::make_unique<CublasLt>(stream_);
     attention_ = make_cudnn_attention(stream_);
@@ -168,6 +169,7 @@ void CudaDevice::zero_memory(void* memory, std::int64_t bytes) {
 void CudaDevice::upload(void* to, const void* from, std::int64_t bytes) {
     if (bytes == 0) return;
     expect_host_access();
+    if (bytes <= StagingRing::kSlotBytes) return staging_->upload(to, from, bytes);
     // From pageable memory the call returns once the values were taken to a staging buffer; from pinned memory, and from any
     // where the card needs no staging (CUDA programming guide, "Asynchronous Execution"), it may return earlier, so wait.
     MGPLAN_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_));

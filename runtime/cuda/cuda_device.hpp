@@ -1,6 +1,6 @@
 #pragma once
 // A GPU as one rank uses it: one stream, on which kernels, copies and products run in the order of the calls. Nothing on
-// the way waits for the GPU but read(), write() and kernels that return a value.
+// the way waits for the GPU but read(), write() of much, and kernels that return a value.
 
 #include <cuda_runtime_api.h>
 
@@ -10,6 +10,7 @@
 #include "runtime/cuda/cublas_lt.hpp"
 #include "runtime/cuda/cuda_capture.hpp"
 #include "runtime/cuda/ops/launch.hpp"
+#include "runtime/cuda/staging_ring.hpp"
 #include "runtime/cuda_loader/cuda_module.hpp"
 #include "runtime/memory/arena_allocator.hpp"
 #include "runtime/memory/pool_allocator.hpp"
@@ -71,6 +72,7 @@ private:
     ArenaAllocator* arena_ = nullptr;
     cudaStream_t stream_ = nullptr;
     void* uncounted_ = nullptr;
+    std::unique_ptr<StagingRing> staging_;
     std::unique_ptr<CudaCapture> capture_;
     std::unique_ptr<CublasLt> products_;
     std::unique_ptr<FusedLibrary> attention_;

@@ -89,6 +89,11 @@ public:
         if (threadIdx.x == 0) work();
     }
     __device__ void barrier() const { __syncthreads(); }
+    template <class Value, int Count>
+    __device__ Value* shared() const {
+        __shared__ Value values[Count];
+        return values;
+    }
 
 private:
     /// Joins one value of each lane, in halves; every lane gets the result.

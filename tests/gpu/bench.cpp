@@ -26,6 +26,7 @@
 #include "model/training/rank_trainer.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
+#include "tests/gpu/layers_task.hpp"
 #include "tests/gpu/programs.hpp"
 
 namespace mgplan {
@@ -134,28 +135,6 @@ void measure_products(runtime::CudaModule& module, Report& report) {
     }
 }
 
-/// Llama-3-8B's layers, 4 of them, with a smaller vocabulary.
-ModelSpec llama_shape() {
-    ModelSpec model;
-    model.name = "llama-3-8b-shaped, 4 layers";
-    model.layers = 4;
-    model.hidden = 4096;
-    model.ffn = 14336;
-    model.heads = 32;
-    model.kv_heads = 8;
-    model.head_dim = 128;
-    model.vocab = 32000;
-    model.vocab_divisor = 128;
-    model.max_positions = 4096;
-    model.activation = Activation::silu;
-    model.gated_mlp = true;
-    model.normalization = Normalization::rms_norm;
-    model.position = PositionEmbedding::rope;
-    model.tied_embeddings = false;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
-    return model;
-}
-
 /// Forward and backward, 3 times the forward's; attention's causal half alone.
 double model_flops_per_token(const ModelSpec& m, double sequence) {
     const auto hidden = static_cast<double>(m.hidden), width = static_cast<double>(m.heads * m.head_dim),
@@ -165,25 +144,8 @@ double model_flops_per_token(const ModelSpec& m, double sequence) {
     return 3 * (static_cast<double>(m.layers) * (2 * weights + attention) + 2 * hidden * static_cast<double>(m.vocab));
 }
 
-constexpr std::int64_t kSequence = 4096, kSequences = 2;
-
-model::TrainingTask layers_task() {
-    model::TrainingTask task;
-    task.model = llama_shape();
-    task.batch = {kSequences, kSequence};
-    task.training.precision = Precision::bf16;
-    task.training.distributed_optimizer = true;
-    task.layout.sizes = {1, 1, 1, 1, 1, 1, AxisOrder{}, 1};
-    task.layout.vpp = 1;
-    task.layout.group_size = 1;
-    task.layout.micro_batch = kSequences;
-    task.layout.num_microbatches = 1;
-    task.layout.split = std::make_shared<const StageSplit>(automatic_stage_split(task.model.layers, 0, 1, 1).value());
-    return task;
-}
-
 nlohmann::json measure_layers(runtime::CudaModule& module) {
-    const model::TrainingTask task = layers_task();
+    const model::TrainingTask task = tests::layers_task();
     const auto tokens = [](std::int64_t sequence, std::span<std::int32_t> into) {
         auto state = static_cast<std::uint64_t>(sequence) * 7919 + 17;
         for (auto& token : into) {
@@ -206,7 +168,7 @@ nlohmann::json measure_layers(runtime::CudaModule& module) {
         fmt::print("step {}: loss {:.4f}, {:.1f} ms\n", step, losses.back(), seconds_since(start) * 1e3);
         if (step >= 3) times.push_back(seconds_since(start));
     }
-    const double time = median(times), all = kSequence * kSequences;
+    const double time = median(times), all = tests::kSequence * tests::kSequences;
     const model::MemoryUse measured = device->memory();
 
     model::MetaDevice meta({.keep_allocations = false, .keep_ops = false, .stands_for = device->traits()});
@@ -221,11 +183,11 @@ nlohmann::json measure_layers(runtime::CudaModule& module) {
                                                                          {"measured", measured.high_water[index]}};
     }
     return {{"model", task.model.name},
-            {"sequence", kSequence},
-            {"micro_batch", kSequences},
+            {"sequence", tests::kSequence},
+            {"micro_batch", tests::kSequences},
             {"milliseconds", time * 1e3},
             {"tokens_per_second", all / time},
-            {"model_tflops", model_flops_per_token(task.model, kSequence) * all / time / 1e12},
+            {"model_tflops", model_flops_per_token(task.model, tests::kSequence) * all / time / 1e12},
             {"first_loss", losses.front()},
             {"last_loss", losses.back()},
             {"bytes", bytes},
@@ -286,7 +248,7 @@ nlohmann::json measure_memory(runtime::CudaModule& module) {
         (void)module.probe(0);
         note("attention plans");
     }
-    model::TrainingTask task = layers_task();
+    model::TrainingTask task = tests::layers_task();
     task.model.layers = 1;
     task.model.vocab = 1024;
     task.layout.split = std::make_shared<const StageSplit>(automatic_stage_split(1, 0, 1, 1).value());

@@ -23,6 +23,7 @@ void step(const model::AdamArguments& x) {
     First* const exp_avg = values<First>(x.exp_avg);
     Second* const exp_avg_sq = values<Second>(x.exp_avg_sq);
     const Gradient* const gradient = values<Gradient>(x.gradient);
+    Bf16* const parameter = values<Bf16>(x.parameter);
     for (std::int64_t i = 0; i < x.elements; ++i) {
         const Main g = static_cast<Main>(Compute<Gradient>(gradient[i])) * factor;
         const Main m = beta1 * Main(exp_avg[i]) + rest1 * g;
@@ -30,6 +31,9 @@ void step(const model::AdamArguments& x) {
         exp_avg[i] = First(m);
         exp_avg_sq[i] = Second(v);
         main[i] -= rate * (m * correction1 / (std::sqrt(v * correction2) + epsilon) + decay * main[i]);
+    }
+    if (parameter != nullptr) {
+        for (std::int64_t i = 0; i < x.elements; ++i) parameter[i] = Bf16(static_cast<float>(main[i]));
     }
 }
 

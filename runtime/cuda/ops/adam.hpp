@@ -5,12 +5,14 @@
 
 namespace mgplan::runtime::cuda {
 
-template <class Main, class First, class Second, class Gradient>
+/// kCopies: the new main parameters are also written as bf16.
+template <class Main, class First, class Second, class Gradient, bool kCopies>
 struct AdamStep {
     Main* main;
     First* exp_avg;
     Second* exp_avg_sq;
     const Gradient* gradient;
+    Bf16* parameter;
     Main factor, beta1, beta2, rest1, rest2, correction1, correction2, epsilon, rate, decay;
 
     template <int N>
@@ -37,6 +39,11 @@ struct AdamStep {
         store_pack<N>(exp_avg + i, x.first);
         store_pack<N>(exp_avg_sq + i, x.second);
         store_pack<N>(main + i, x.main);
+        if constexpr (kCopies) {
+            Pack<Bf16, N> copy;
+            for (int k = 0; k < N; ++k) copy[k] = Bf16(static_cast<float>(x.main[k]));
+            store_pack<N>(parameter + i, copy);
+        }
     }
 };
 
@@ -44,16 +51,24 @@ template <class Launcher>
 void adam_step(model::Device& device, const model::AdamArguments& x) {
     const auto& hyper = x.hyper;
     const auto t = static_cast<double>(hyper.step);
-    const auto step = [&]<class Main, class First, class Second, class Gradient>() {
-        each_pack<kPack<Main, First, Second, Gradient>>(
+    const auto run = [&]<bool kCopies, class Main, class First, class Second, class Gradient>() {
+        constexpr int kSize = kCopies ? kPack<Main, First, Second, Gradient, Bf16> : kPack<Main, First, Second, Gradient>;
+        each_pack<kSize>(
             Launcher::of(device), x.elements,
-            address(x.main.data) | address(x.exp_avg.data) | address(x.exp_avg_sq.data) | address(x.gradient.data),
-            AdamStep<Main, First, Second, Gradient>{
+            address(x.main.data) | address(x.exp_avg.data) | address(x.exp_avg_sq.data) | address(x.gradient.data) |
+                address(x.parameter.data),
+            AdamStep<Main, First, Second, Gradient, kCopies>{
                 values<Main>(x.main), values<First>(x.exp_avg), values<Second>(x.exp_avg_sq), values<Gradient>(x.gradient),
-                static_cast<Main>(hyper.gradient_factor), static_cast<Main>(hyper.beta1), static_cast<Main>(hyper.beta2),
-                static_cast<Main>(1 - hyper.beta1), static_cast<Main>(1 - hyper.beta2),
+                values<Bf16>(x.parameter), static_cast<Main>(hyper.gradient_factor), static_cast<Main>(hyper.beta1),
+                static_cast<Main>(hyper.beta2), static_cast<Main>(1 - hyper.beta1), static_cast<Main>(1 - hyper.beta2),
                 static_cast<Main>(1 / (1 - std::pow(hyper.beta1, t))), static_cast<Main>(1 / (1 - std::pow(hyper.beta2, t))),
                 static_cast<Main>(hyper.epsilon), static_cast<Main>(hyper.learning_rate), static_cast<Main>(hyper.weight_decay)});
+    };
+    const auto step = [&]<class Main, class First, class Second, class Gradient>() {
+        if constexpr (std::is_same_v<Main, float>) {
+            if (x.parameter.data != nullptr) return run.template operator()<true, Main, First, Second, Gradient>();
+        }
+        run.template operator()<false, Main, First, Second, Gradient>();
     };
     with_type(x.gradient.dtype, [&]<class Gradient>() {
         const bool narrow_first = x.exp_avg.dtype == Dtype::bf16, narrow_second = x.exp_avg_sq.dtype == Dtype::bf16;

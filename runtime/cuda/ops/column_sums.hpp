@@ -1,9 +1,28 @@
 #pragma once
-// The second half of sums over columns: parts of the rows were added up side by side; here the parts are added in order.
+// The second half of sums over columns: parts of the rows were added up side by side; here the parts are added in a fixed order.
 
 #include "runtime/cuda/ops/launch.hpp"
 
 namespace mgplan::runtime::cuda {
+
+/// Parts that are added one behind the other. A sum waits for each of them, and columns alone do not fill a card: many parts are added
+/// in groups of so many side by side, then the groups.
+inline constexpr std::int64_t kPartsOfGroup = 16;
+
+/// The sum of a group's parts takes the place of its first.
+template <class Sum>
+struct AddPartsOfGroup {
+    Sum* sums;
+    std::int64_t pitch, parts, width;
+
+    MGPLAN_BOTH void operator()(std::int64_t index) const {
+        const auto [group, column] = row_column(index, width);
+        const std::int64_t first = group * kPartsOfGroup, end = first + kPartsOfGroup < parts ? first + kPartsOfGroup : parts;
+        Sum sum = sums[first * pitch + column];
+        for (std::int64_t part = first + 1; part < end; ++part) sum += sums[part * pitch + column];
+        sums[first * pitch + column] = sum;
+    }
+};
 
 template <class Sum, class Gradient>
 struct AddColumnSums {
@@ -18,13 +37,20 @@ struct AddColumnSums {
     }
 };
 
-/// gradient (width) += the sums' columns [begin, begin + width) over all parts; a part has `pitch` columns.
+/// gradient (width) += the sums' columns [begin, begin + width) over all parts; a part has `pitch` columns. Other columns stay.
 template <class Launcher>
 void add_column_sums(Launcher& launcher, Dtype dtype, const model::Output& sums, std::int64_t begin, std::int64_t pitch, std::int64_t parts,
                      std::int64_t width, const model::Output& gradient) {
     with_types(dtype, gradient.dtype, [&]<class Element, class Gradient>() {
         using Sum = Compute<Element>;
-        launcher.each(width, AddColumnSums<Sum, Gradient>{values<Sum>(sums) + begin, values<Gradient>(gradient), pitch, parts});
+        Sum* const of_parts = values<Sum>(sums) + begin;
+        const std::int64_t groups = (parts + kPartsOfGroup - 1) / kPartsOfGroup;
+        if (groups == 1) {
+            launcher.each(width, AddColumnSums<Sum, Gradient>{of_parts, values<Gradient>(gradient), pitch, parts});
+        } else {
+            launcher.each(groups * width, AddPartsOfGroup<Sum>{of_parts, pitch, parts, width});
+            launcher.each(width, AddColumnSums<Sum, Gradient>{of_parts, values<Gradient>(gradient), kPartsOfGroup * pitch, groups});
+        }
     });
 }
 

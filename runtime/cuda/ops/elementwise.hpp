@@ -160,14 +160,22 @@ struct SumOfPartials {
     }
 };
 
+/// Words of values that are moved without looking at them; the widest are sixteen bytes, so a pack is one word.
 template <class Word>
 struct CopyColumns {
     const Word* from;
     Word* to;
     std::int64_t width, from_pitch, to_pitch;
-    MGPLAN_BOTH void operator()(std::int64_t i) const {
+
+    template <int N>
+    MGPLAN_BOTH Word load(std::int64_t i) const {
         const auto [row, column] = row_column(i, width);
-        to[row * to_pitch + column] = from[row * from_pitch + column];
+        return from[row * from_pitch + column];
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, Word word) const {
+        const auto [row, column] = row_column(i, width);
+        to[row * to_pitch + column] = word;
     }
 };
 
@@ -176,10 +184,16 @@ struct SwapLeading {
     const Word* from;
     Word* to;
     std::int64_t a, b, c;
-    MGPLAN_BOTH void operator()(std::int64_t i) const {
+
+    template <int N>
+    MGPLAN_BOTH Word load(std::int64_t i) const {
         const auto [row, column] = row_column(i, c);  // of the result: (b, a, c)
         const auto [outer, inner] = row_column(row, a);
-        to[i] = from[(inner * b + outer) * c + column];
+        return from[(inner * b + outer) * c + column];
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, Word word) const {
+        to[i] = word;
     }
 };
 
@@ -302,8 +316,9 @@ void copy_columns(model::Device& device, const model::ColumnsArguments& x) {
     with_word(bytes, [&]<class Word>() {
         constexpr auto kWord = static_cast<std::int64_t>(sizeof(Word));
         const std::int64_t width = x.width * size / kWord;
-        Launcher::of(device).each(x.rows * width, CopyColumns<Word>{reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to), width,
-                                                                    x.from_pitch * size / kWord, x.to_pitch * size / kWord});
+        Launcher::of(device).template packs<1>(x.rows * width,
+                                               CopyColumns<Word>{reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to), width,
+                                                                 x.from_pitch * size / kWord, x.to_pitch * size / kWord});
     });
 }
 
@@ -312,7 +327,7 @@ void swap_leading(model::Device& device, const model::SwapLeadingArguments& x) {
     const std::int64_t row = x.c * bytes_of(x.x.dtype);
     with_word(static_cast<std::uint64_t>(row) | address(x.x.data) | address(x.y.data), [&]<class Word>() {
         const std::int64_t words = row / static_cast<std::int64_t>(sizeof(Word));
-        Launcher::of(device).each(x.a * x.b * words, SwapLeading<Word>{values<Word>(x.x), values<Word>(x.y), x.a, x.b, words});
+        Launcher::of(device).template packs<1>(x.a * x.b * words, SwapLeading<Word>{values<Word>(x.x), values<Word>(x.y), x.a, x.b, words});
     });
 }
 

@@ -89,8 +89,9 @@ struct NormInputGradient {
     }
 };
 
-/// Sums over the rows of one part: (parts, 2, width), those of the weight and those of the bias.
-template <class Element>
+/// Sums over the rows of one part of N columns: (parts, 2, width), those of the weight and those of the bias. Two rows are under way at
+/// once, and are added in order.
+template <class Element, int N>
 struct NormColumns {
     using Sum = Compute<Element>;
     const Element *dy, *x;
@@ -99,17 +100,35 @@ struct NormColumns {
     std::int64_t rows, width, rows_per_part;
     bool centred;
 
+    struct Row {
+        Pack<Element, N> dy, x;
+        Sum mean, inverse;
+    };
+    MGPLAN_BOTH Row load(std::int64_t row, std::int64_t column) const {
+        return {load_pack<N>(dy + row * width + column), load_pack<N>(x + row * width + column), centred ? mean[row] : Sum{0},
+                inverse_deviation[row]};
+    }
     MGPLAN_BOTH void operator()(std::int64_t index) const {
-        const auto [part, column] = row_column(index, width);
+        const auto [part, pack] = row_column(index, width / N);
+        const std::int64_t column = pack * N;
         const std::int64_t begin = part * rows_per_part, end = begin + rows_per_part < rows ? begin + rows_per_part : rows;
-        Sum weight_sum = 0, bias_sum = 0;
-        for (std::int64_t row = begin; row < end; ++row) {
-            const Sum slope = dy[row * width + column];
-            weight_sum += slope * (Sum(x[row * width + column]) - (centred ? mean[row] : Sum{0})) * inverse_deviation[row];
-            bias_sum += slope;
+        Pack<Sum, N> weight_sums{}, bias_sums{};
+        const auto add = [&](const Row& row) {
+            for (int k = 0; k < N; ++k) {
+                const Sum slope = row.dy[k];
+                weight_sums[k] += slope * (Sum(row.x[k]) - row.mean) * row.inverse;
+                bias_sums[k] += slope;
+            }
+        };
+        std::int64_t row = begin;
+        for (; row + 1 < end; row += 2) {
+            const Row one = load(row, column), other = load(row + 1, column);
+            add(one);
+            add(other);
         }
-        sums[2 * part * width + column] = weight_sum;
-        sums[(2 * part + 1) * width + column] = bias_sum;
+        if (row < end) add(load(row, column));
+        store_pack<N>(sums + 2 * part * width + column, weight_sums);
+        store_pack<N>(sums + (2 * part + 1) * width + column, bias_sums);
     }
 };
 
@@ -138,15 +157,15 @@ void norm_backward(model::Device& device, const model::NormBackwardArguments& x)
         const Sum* const mean = values<Sum>(x.mean);
         const Sum* const inverse = values<Sum>(x.inverse_deviation);
         const std::uint64_t bytes = address(x.dy.data) | address(x.x.data) | address(x.weight.data) | address(x.dx.data) |
-                                    static_cast<std::uint64_t>(x.width) * sizeof(Element);
+                                    address(x.column_sums.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element);
         with_pack<kPack<Element>>(bytes, [&]<int N>() {
             launcher.teams(x.rows, lanes_for(x.width / N),
                            NormInputGradient<Element, N>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.weight), mean,
                                                          inverse, values<Element>(x.dx), x.width, centred});
+            launcher.each(x.parts * x.width / N,
+                          NormColumns<Element, N>{values<Element>(x.dy), values<Element>(x.x), mean, inverse, values<Sum>(x.column_sums),
+                                                  x.rows, x.width, (x.rows + x.parts - 1) / x.parts, centred});
         });
-        launcher.each(x.parts * x.width,
-                      NormColumns<Element>{values<Element>(x.dy), values<Element>(x.x), mean, inverse, values<Sum>(x.column_sums), x.rows,
-                                           x.width, (x.rows + x.parts - 1) / x.parts, centred});
     });
     add_column_sums(launcher, x.x.dtype, x.column_sums, 0, 2 * x.width, x.parts, x.width, x.weight_gradient);
     if (x.bias_gradient.data != nullptr) {

@@ -145,6 +145,7 @@ struct First {
 //   select(count, wanted, f)         f(i, n) for every i with wanted(i), n counting them in the order of i
 //   once(f)                          f() on one lane
 //   barrier()                        what lanes wrote before it, all see behind it
+//   shared<Value, Count>()           memory for so many values that all lanes see, the same at each call
 // each, each_pack, select and once have no barrier of their own. reduce and reduce_packs end with one.
 
 /// How many values a call of load is about.
@@ -204,6 +205,11 @@ public:
         work();
     }
     void barrier() const {}
+    template <class Value, int Count>
+    [[nodiscard]] Value* shared() const {
+        static thread_local Value values[Count];
+        return values;
+    }
 
 private:
     template <class Value, class Join>

@@ -255,6 +255,8 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     const Tensor hidden = maker.random({100, 5}), residual = maker.random({100, 5});
     keep("dropout_add", dropout_add(hidden, residual, place));
     keep("dropout_backward", dropout_backward(hidden, place));
+    place.probability = 0;
+    keep("dropout_add, nothing drops", dropout_add(hidden, residual, place));
 
     const Tensor main = maker.random({9}, kept), exp_avg = maker.zeros({9}, kept), exp_avg_sq = maker.zeros({9}, kept);
     adam_step(main, exp_avg, exp_avg_sq, maker.random({9}), {.learning_rate = 0.01, .weight_decay = 0.1});

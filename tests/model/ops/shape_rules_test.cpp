@@ -181,6 +181,9 @@ TEST_F(ShapeRules, OfAdamWantMainValuesOfEqualLength) {
     EXPECT_REFUSED(adam_step(of({3}), of({3}), of({4}), bf16({3}), {}));
     EXPECT_REFUSED(adam_step(bf16({3}), bf16({3}), bf16({3}), bf16({3}), {}));
     EXPECT_REFUSED(adam_step(of({3}), of({3}), of({3}), of({3}), {.step = 0}));
+    EXPECT_NO_THROW(adam_step(of({3}), of({3}), of({3}), of({3}), {}, bf16({3})));
+    EXPECT_REFUSED(adam_step(of({3}), of({3}), of({3}), of({3}), {}, bf16({4})));
+    EXPECT_REFUSED(adam_step(of({3}), of({3}), of({3}), of({3}), {}, of({3})));
 }
 
 TEST_F(ShapeRules, OfMomentumWantMainValuesOfEqualLength) {

@@ -405,6 +405,17 @@ TEST_F(Values, OfAdamMoveByTheRateAndDecay) {
     expect_close(read(main), {-0.5, 0.5, 0}, 1e-6, "fp32 from bf16");
 }
 
+// The same bits as a copy of the main parameters behind the step.
+TEST_F(Values, OfAdamsParametersAreTheMainOnesRounded) {
+    const Tensor main = make(device, {3}, Dtype::fp32, {1.00390625, -3.1, 0.1}), m = maker.zeros({3}, Dtype::fp32),
+                 v = maker.zeros({3}, Dtype::fp32), parameter = maker.zeros({3}, Dtype::bf16), copied = maker.zeros({3}, Dtype::bf16);
+    adam_step(main, m, v, make(device, {3}, Dtype::fp32, {0, 1, -1}), {.learning_rate = 0.25}, parameter);
+    copy(main, copied);
+    EXPECT_EQ(read(parameter), read(copied));
+    EXPECT_EQ(read(parameter)[0], 1) << "half of the last bit goes to the even neighbour";
+    EXPECT_NE(read(parameter)[1], read(main)[1]);
+}
+
 // 16-bit moments are rounded to 8 bits when they are stored; the step itself is made from the unrounded ones.
 TEST_F(Values, OfAdamWithNarrowMomentsAreRoundedWhenStored) {
     for (const auto& [first, second] : {std::pair{Dtype::bf16, Dtype::bf16}, {Dtype::bf16, Dtype::fp32}, {Dtype::fp32, Dtype::bf16}}) {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "model/meta/meta_device.hpp"
+#include "model/ops/adam.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/checks.hpp"
@@ -18,6 +19,7 @@
 #include "model/ops/fused_attention.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/norm.hpp"
+#include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
 #include "model/ops/scratch.hpp"
 #include "runtime/comm/reduce.hpp"
@@ -93,24 +95,70 @@ TEST(KernelBodiesAtSize, MeetTheClosedFormsOfLargeArrays) {
     tests::check_table_and_product(gpu, 33, 130);
 }
 
-// Rows beyond one part and widths beyond a team.
+// Rows beyond one part and beyond a group of parts, widths beyond a team, in packs and one by one. Groups give a GPU's sums another order
+// than parts alone did; the CPU has one part.
 TEST(KernelBodiesAtSize, NormsAndBiasesSumTheirColumnsInParts) {
     CpuDevice cpu;
     EmulatedDevice gpu(emulated_traits(false));
     ASSERT_GT(column_sum_parts(gpu.traits(), 300), 2);
-    const auto run = [](Device& device) {
-        Maker maker(device, Dtype::fp64);
-        const Tensor x = maker.random({300, 515}), dy = maker.random({300, 515}), weight = maker.random({515}), bias = maker.random({515});
-        const Tensor weight_gradient = maker.random({515}), bias_gradient = maker.random({515}), sums = maker.random({515});
-        NormStatistics statistics;
-        std::vector<Tensor> results{norm(x, weight, bias, Normalization::layer_norm, 1e-5, statistics)};
-        results.push_back(norm_backward(dy, x, weight, statistics, Normalization::layer_norm, weight_gradient, bias_gradient));
-        model::bias_gradient(dy, sums);
-        results.insert(results.end(), {weight_gradient, bias_gradient, sums});
-        return results;
-    };
-    const auto expected = run(cpu), actual = run(gpu);
-    for (std::size_t i = 0; i < actual.size(); ++i) expect_close(read(actual[i]), read(expected[i]), 1e-12, std::to_string(i));
+    ASSERT_GT(column_sum_parts(gpu.traits(), 1101), kPartsOfGroup);
+    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{300, 515}, {1101, 64}, {1101, 7}}) {
+        const auto run = [rows = rows, width = width](Device& device) {
+            Maker maker(device, Dtype::fp64);
+            const Tensor x = maker.random({rows, width}), dy = maker.random({rows, width}), weight = maker.random({width}),
+                         bias = maker.random({width});
+            const Tensor weight_gradient = maker.random({width}), bias_gradient = maker.random({width}), sums = maker.random({width});
+            NormStatistics statistics;
+            std::vector<Tensor> results{norm(x, weight, bias, Normalization::layer_norm, 1e-5, statistics)};
+            results.push_back(norm_backward(dy, x, weight, statistics, Normalization::layer_norm, weight_gradient, bias_gradient));
+            model::bias_gradient(dy, sums);
+            results.insert(results.end(), {weight_gradient, bias_gradient, sums});
+            return results;
+        };
+        const auto expected = run(cpu), actual = run(gpu);
+        for (std::size_t i = 0; i < actual.size(); ++i)
+            expect_close(read(actual[i]), read(expected[i]), 1e-12, fmt::format("{} of {} rows", i, rows));
+    }
+}
+
+// Whole packs, single values, and more angles than the table has room for.
+TEST(KernelBodiesAtSize, RotaryTurnsPacksAndSingleValuesAlike) {
+    CpuDevice cpu;
+    const Positions places = zigzag_positions(24, 2, 2, 1);
+    for (const auto dtype : {Dtype::fp64, Dtype::fp32, Dtype::bf16}) {
+        for (const auto& [head_dim, rotated] : {std::pair{32, 32}, {32, 16}, {12, 12}, {32, 6}, {16, 0}, {600, 528}}) {
+            EmulatedDevice gpu(emulated_traits(false));
+            const auto run = [&, head_dim = head_dim, rotated = rotated](Device& device) {
+                return read(rotary(Maker(device, dtype).random({places.rows(), 3, head_dim}), places, rotated, {.base = 10000}, false));
+            };
+            const auto expected = run(cpu);
+            expect_close(run(gpu), expected,
+                         dtype == Dtype::bf16   ? 0.012
+                         : dtype == Dtype::fp32 ? 2e-6
+                                                : 1e-12,
+                         fmt::format("{} of {} in {}", rotated, head_dim, to_string(dtype)));
+        }
+    }
+}
+
+TEST(KernelBodiesAtSize, AdamWritesItsParametersRounded) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    for (const std::int64_t elements : {9, 64}) {
+        for (const auto moments : {Dtype::fp32, Dtype::bf16}) {
+            const auto run = [&](Device& device) {
+                Maker maker(device, Dtype::fp32);
+                const Tensor main = maker.random({elements}), m = maker.zeros({elements}, moments), v = maker.zeros({elements}, moments),
+                             parameter = maker.zeros({elements}, Dtype::bf16), copied = maker.zeros({elements}, Dtype::bf16);
+                adam_step(main, m, v, maker.random({elements}), {.learning_rate = 0.01, .weight_decay = 0.1}, parameter);
+                copy(main, copied);
+                EXPECT_EQ(read(parameter), read(copied)) << elements;
+                return read(parameter);
+            };
+            const auto expected = run(cpu);
+            expect_close(run(gpu), expected, 0.008, std::to_string(elements));
+        }
+    }
 }
 
 TEST(KernelBodiesAtSize, EmbeddingGradientsAddRowsOfOneIdInOrder) {
@@ -521,6 +569,24 @@ TEST(AttentionWorkspace, IsThatOfCudnnForTheLlamaShape) {
     EXPECT_FALSE(attention_is_fused({}, Dtype::bf16, sizes));
     const Positions one = zigzag_positions(1, 1, 1, 0);
     EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::bf16, {one, one, 32, 8, 128, 128, 1, 64}));
+}
+
+// Of plans that cuDNN 9.19 builds for these cards (attention_plans): 4095 places are no multiple of 8, which an A100 rounds up to.
+TEST(AttentionWorkspace, IsThatOfCudnnForOtherCards) {
+    const auto of = [](int architecture, std::int64_t heads, std::int64_t kv_heads, bool backward) {
+        const Positions places = zigzag_positions(4095, 1, 1, 0);
+        return attention_workspace({DeviceKind::cuda, architecture, true}, Dtype::bf16, {places, places, heads, kv_heads, 128, 128, 1, 64},
+                                   backward, true)
+            .library_bytes;
+    };
+    EXPECT_EQ(of(80, 32, 8, true), 134201472);
+    EXPECT_EQ(of(90, 32, 8, true), 67092736);
+    EXPECT_EQ(of(100, 32, 8, true), 67092608);
+    EXPECT_EQ(of(103, 32, 8, true), 67092608);
+    EXPECT_EQ(of(100, 32, 32, true), 0);
+    EXPECT_EQ(of(80, 32, 8, false), 0);
+    EXPECT_EQ(of(90, 32, 8, false), 256);
+    EXPECT_EQ(of(103, 32, 8, false), 0);
 }
 
 TEST(ReduceRanks, GivesTheBitsOfTheHostsReduction) {

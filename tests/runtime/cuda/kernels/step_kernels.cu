@@ -1,0 +1,66 @@
+// The GPU's kernels of a training step, compiled to PTX alone, for kernels.py. The ops choose them as in runtime/cuda/kernels_*.cu; those
+// of other types and for memory that is not aligned, which a bf16 step does not start, are left out: they would take most of the time.
+
+#include <string_view>
+
+#include "runtime/cuda/launcher.cuh"
+#include "runtime/cuda/ops/table.hpp"
+
+namespace mgplan::runtime::cuda {
+namespace {
+
+template <class Body>
+constexpr bool is_of_the_step() {
+    const std::string_view name = __PRETTY_FUNCTION__;
+    for (const std::string_view other : {"double", "OneByOne", "unsigned", ", 1>", "<float, 4>", "Row<float>", ", false>",
+                                         "AdamStep<float, Bf16", "AdamStep<float, float, Bf16"}) {
+        if (name.find(other) != std::string_view::npos) return false;
+    }
+    return true;
+}
+
+/// What these ops ask of a launcher (launch.hpp). Starts nothing: the kernels are there to be compiled.
+class CompilingLauncher {
+public:
+    static CompilingLauncher of(model::Device& /*device*/) { return {}; }
+
+    template <class Body>
+    void each(std::int64_t count, const Body& body) const {
+        if constexpr (is_of_the_step<Body>()) run_each<<<1, 1>>>(body, count);
+    }
+    template <int N, class Body>
+    void packs(std::int64_t count, const Body& body) const {
+        if constexpr (is_of_the_step<Body>()) run_packs<N><<<1, 1>>>(body, count);
+    }
+    template <class Body>
+    void teams(std::int64_t count, int /*lanes*/, const Body& body) const {
+        if constexpr (is_of_the_step<Body>()) run_teams<<<1, 1>>>(body, count);
+    }
+    void copy(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) const {}
+    void zero(void* /*memory*/, std::int64_t /*bytes*/) const {}
+    void download(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) const {}
+};
+
+}  // namespace
+
+void fill_kernels_of_a_step(model::KernelTable& table) {
+    table.norm = norm<CompilingLauncher>;
+    table.norm_backward = norm_backward<CompilingLauncher>;
+    table.activation = activation<CompilingLauncher>;
+    table.activation_backward = activation_backward<CompilingLauncher>;
+    table.rotary = rotary<CompilingLauncher>;
+    table.dropout = dropout<CompilingLauncher>;
+    table.copy = copy<CompilingLauncher>;
+    table.add = add<CompilingLauncher>;
+    table.fill = fill<CompilingLauncher>;
+    table.sums_of_squares = sums_of_squares<CompilingLauncher>;
+    table.copy_columns = copy_columns<CompilingLauncher>;
+    table.embedding = embedding<CompilingLauncher>;
+    table.embedding_backward = embedding_backward<CompilingLauncher>;
+    table.row_maximum = row_maximum<CompilingLauncher>;
+    table.softmax_sums = softmax_sums<CompilingLauncher>;
+    table.cross_entropy_backward = cross_entropy_backward<CompilingLauncher>;
+    table.adam_step = adam_step<CompilingLauncher>;
+}
+
+}  // namespace mgplan::runtime::cuda

@@ -1,0 +1,232 @@
+// Ops of one training step of tests/gpu/layers_task.hpp, with their bytes, and the kernels that each of them starts, as JSON for
+// kernels.py. Bytes and FLOPs are those of the full size on shapes. Kernels are named by the code that starts them on a card, which
+// here only writes their names down, on a smaller step of the same ops.
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "model/communicator/recording_communicator.hpp"
+#include "model/meta/meta_device.hpp"
+#include "model/training/rank_trainer.hpp"
+#include "runtime/cuda/ops/table.hpp"
+#include "tests/gpu/layers_task.hpp"
+
+namespace mgplan::runtime::cuda {
+namespace {
+
+/// An op, the stretch of work that it belongs to, and the kernels that it started.
+struct Op {
+    std::string name, range;
+    double flops = 0;
+    std::int64_t read = 0, written = 0;
+    model::ProductSizes product;
+    std::vector<std::string> kernels;
+};
+
+class Listener final : public model::OpListener {
+public:
+    std::vector<Op> ops;
+
+    void on_op(const model::OpRecord& record) override {
+        ops.push_back({std::string(record.name), range(), record.flops, record.bytes_read, record.bytes_written, record.product, {}});
+    }
+    void on_range_begin(std::string_view name, std::int64_t number) override {
+        ranges_.push_back(number < 0 ? std::string(name) : fmt::format("{} {}", name, number));
+    }
+    void on_range_end() override { ranges_.pop_back(); }
+    void on_kernel(std::string name) {
+        if (!ops.empty()) ops.back().kernels.push_back(std::move(name));
+    }
+    /// Ops of one name that are told together before their kernels start all start these.
+    void spread_kernels() {
+        for (std::size_t i = ops.size(); i-- > 1;) {
+            if (ops[i - 1].kernels.empty() && ops[i - 1].name == ops[i].name) ops[i - 1].kernels = ops[i].kernels;
+        }
+    }
+
+private:
+    /// The layer's where there is one, else the innermost.
+    [[nodiscard]] std::string range() const {
+        for (const std::string& each : ranges_) {
+            if (each.starts_with("layer ")) return each;
+        }
+        return ranges_.empty() ? "optimizer" : ranges_.back();
+    }
+
+    std::vector<std::string> ranges_;
+};
+
+/// "run_packs<8, AddInto<Bf16, float>>", as c++filt names what nvcc compiled, without the project's namespaces.
+template <class Body>
+std::string body_name() {
+    std::string name = __PRETTY_FUNCTION__;
+    name = name.substr(name.find("Body = ") + 7);
+    name = name.substr(0, name.find("; "));
+    if (name.back() == ']') name.pop_back();
+    for (auto at = name.find("long int"); at != std::string::npos; at = name.find("long int")) name.erase(at + 4, 4);
+    for (const std::string_view space : {"mgplan::runtime::cuda::", "mgplan::runtime::"}) {
+        for (auto at = name.find(space); at != std::string::npos; at = name.find(space)) name.erase(at, space.size());
+    }
+    for (auto at = name.find("> >"); at != std::string::npos; at = name.find("> >")) name.erase(at + 1, 1);
+    return name;
+}
+
+/// A cuDNN that takes every shape and computes nothing.
+class EveryShape final : public FusedLibrary {
+public:
+    explicit EveryShape(Listener& listener) : listener_(listener) {}
+    bool accepts(const FusedShape& /*shape*/, const FusedMemory& /*memory*/) override { return true; }
+    void run(const FusedShape& shape, const FusedMemory& /*memory*/, double /*scale*/) override {
+        listener_.on_kernel(shape.backward ? "cuDNN backward" : "cuDNN forward");
+    }
+
+private:
+    Listener& listener_;
+};
+
+/// Writes down what is started; see launch.hpp for what a launcher offers.
+class NamingLauncher {
+public:
+    explicit NamingLauncher(Listener& listener) : listener_(listener), library_(listener) {}
+    static NamingLauncher& of(model::Device& device);
+
+    template <class Body>
+    void each(std::int64_t count, const Body& /*body*/) {
+        if (count > 0) listener_.on_kernel(fmt::format("run_each<{}>", body_name<Body>()));
+    }
+    template <int N, class Body>
+    void packs(std::int64_t count, const Body& /*body*/) {
+        if (count > 0) listener_.on_kernel(fmt::format("run_packs<{}, {}>", N, body_name<Body>()));
+    }
+    template <class Body>
+    void teams(std::int64_t count, int /*lanes*/, const Body& /*body*/) {
+        if (count > 0) listener_.on_kernel(fmt::format("run_teams<{}>", body_name<Body>()));
+    }
+    void copy(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) { listener_.on_kernel("copy"); }
+    void zero(void* /*memory*/, std::int64_t /*bytes*/) { listener_.on_kernel("zero"); }
+    void upload(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) { listener_.on_kernel("upload"); }
+    void download(void* to, const void* /*from*/, std::int64_t bytes) {
+        std::memset(to, 0, static_cast<std::size_t>(bytes));
+        listener_.on_kernel("download");
+    }
+    void gemm(const Gemm& /*gemm*/) { listener_.on_kernel("cuBLASLt"); }
+    [[nodiscard]] FusedLibrary* library() { return &library_; }
+
+private:
+    Listener& listener_;
+    EveryShape library_;
+};
+
+/// Addresses that lie as those of a card and are never followed.
+class MadeUpAddresses final : public model::Allocator {
+public:
+    [[nodiscard]] std::byte* take(std::int64_t bytes, model::MemoryCategory /*category*/, std::string_view /*name*/) override {
+        next_ += (bytes + 255) / 256 * 256;
+        return reinterpret_cast<std::byte*>(next_ - (bytes + 255) / 256 * 256);  // NOLINT(performance-no-int-to-ptr)
+    }
+    void give_back(std::byte* /*memory*/, std::int64_t /*bytes*/, model::MemoryCategory /*category*/) noexcept override {}
+
+private:
+    std::int64_t next_ = 256;
+};
+
+class NamingDevice final : public model::Device {
+public:
+    NamingDevice(const model::KernelTraits& traits, Listener& listener)
+        : Device(model::DeviceKind::cuda, traits, std::make_unique<MadeUpAddresses>(), &table()), launcher_(listener) {
+        set_listener(&listener);
+    }
+    [[nodiscard]] NamingLauncher& launcher() { return launcher_; }
+
+private:
+    static const model::KernelTable& table() {
+        static const model::KernelTable filled = [] {
+            model::KernelTable all{};
+            fill_dense<NamingLauncher>(all);
+            fill_flat<NamingLauncher>(all);
+            fill_recurrent<NamingLauncher>(all);
+            fill_router<NamingLauncher>(all);
+            return all;
+        }();
+        return filled;
+    }
+    void do_write(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
+    void do_read(void* to, const void* /*from*/, std::int64_t bytes) override { std::memset(to, 0, static_cast<std::size_t>(bytes)); }
+    void do_zero(void* /*memory*/, std::int64_t /*bytes*/) override {}
+
+    NamingLauncher launcher_;
+};
+
+NamingLauncher& NamingLauncher::of(model::Device& device) {
+    return static_cast<NamingDevice&>(device).launcher();
+}
+
+/// The ops of a step that is not the first.
+std::vector<Op> ops_of(const model::TrainingTask& task, model::Device& device, Listener& listener) {
+    model::RankTrainer trainer(task, device, model::recording_world(0, 1));
+    const auto tokens = [](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::fill(into.begin(), into.end(), 7); };
+    (void)trainer.step(tokens, 1e-4);
+    listener.ops.clear();
+    (void)trainer.step(tokens, 1e-4);
+    listener.spread_kernels();
+    return std::move(listener.ops);
+}
+
+model::TrainingTask smaller(model::TrainingTask task) {
+    task.model.hidden = 256;
+    task.model.ffn = 512;
+    task.model.heads = 4;
+    task.model.kv_heads = 1;
+    task.model.head_dim = 64;
+    task.model.vocab = 256;
+    task.batch.sequence = task.model.max_positions = 1024;  // rows enough for every stage of sums over them
+    return task;
+}
+
+int run() {
+    const model::TrainingTask task = tests::layers_task();
+    const model::KernelTraits hopper{model::DeviceKind::cuda, 90, true};
+    Listener of_shapes, of_names;
+    model::MetaDevice meta({.keep_ops = false, .stands_for = hopper});
+    meta.set_listener(&of_shapes);
+    const std::vector<Op> shapes = ops_of(task, meta, of_shapes);
+    NamingDevice naming(hopper, of_names);
+    const std::vector<Op> names = ops_of(smaller(task), naming, of_names);
+    nlohmann::json list = nlohmann::json::array();
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+        const Op& op = shapes[i];
+        if (names.size() != shapes.size() || names[i].name != op.name || names[i].range != op.range) {
+            fmt::print(stderr, "op {} is {} in {}, and {} where kernels are named: the two steps differ\n", i, op.name, op.range,
+                       i < names.size() ? names[i].name : "none");
+            return 1;
+        }
+        list.push_back({{"op", op.name},
+                        {"range", op.range},
+                        {"flops", op.flops},
+                        {"read", op.read},
+                        {"written", op.written},
+                        {"product", op.product.m > 0},
+                        {"kernels", names[i].kernels}});
+    }
+    fmt::print("{}\n", nlohmann::json{{"model", task.model.name},
+                                      {"layers", task.model.layers},
+                                      {"sequence", tests::kSequence},
+                                      {"micro_batch", tests::kSequences},
+                                      {"ops", list}}
+                           .dump(1));
+    return 0;
+}
+
+}  // namespace
+}  // namespace mgplan::runtime::cuda
+
+int main() {
+    return mgplan::runtime::cuda::run();
+}
