@@ -7,6 +7,7 @@
 
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
+#include "planner/legal_tails.hpp"
 
 namespace mgplan::planner {
 namespace {
@@ -127,25 +128,6 @@ private:
     std::vector<Order> seen_;
 };
 
-/// What of a layout comes last.
-struct LayoutTail {
-    EnumSet<CudaGraphScope> cuda_graphs;
-    Recompute recompute = Recompute::none;
-    EnumSet<RecomputeModule> recompute_modules;
-    std::optional<RecomputeMethod> recompute_method;
-    std::int64_t recompute_num_layers = 0;
-    const std::shared_ptr<const LayoutSwitches>* switches = nullptr;
-
-    void write(Layout& layout) const {
-        layout.cuda_graphs = cuda_graphs;
-        layout.recompute = recompute;
-        layout.recompute_modules = recompute_modules;
-        layout.recompute_method = recompute_method;
-        layout.recompute_num_layers = recompute_num_layers;
-        if (layout.switches != *switches) layout.switches = *switches;
-    }
-};
-
 /// Enumerates what lies behind fixed tp, cp, pp, ep, etp and vpp.
 class TailVisitor {
 public:
@@ -158,23 +140,12 @@ public:
                                    [] {
                                        return Sizes{1, 2, 4, 8, 16};
                                    })),
-          cp_comm_types_(without_repeats(space.cp_comm_types)),
-          recomputes_(without_repeats(space.recompute)),
-          module_sets_{space.recompute_modules},
-          graph_sets_{space.cuda_graphs} {
-        const auto add = [](auto& sets, const auto& more) {
-            sets.insert(sets.end(), more.begin(), more.end());
-            sets = without_repeats(sets);
-        };
-        add(module_sets_, space.more_recompute_modules);
-        add(graph_sets_, space.more_cuda_graphs);
+          cp_comm_types_(without_repeats(space.cp_comm_types)) {
+        if (visitor.tails == nullptr) own_tails_.emplace(workload, space);
     }
 
     void operator()(Layout& layout) {
-        if (layout.sizes.ep != ep_ || layout.sizes.etp != etp_) ends_.clear();
-        ep_ = layout.sizes.ep;
-        etp_ = layout.sizes.etp;
-        blocks_ = largest_block(layout);
+        blocks_ = largest_block(space_, *layout.split);
         layout.group_size = layout.vpp > 1 ? space_.group_size.value_or(layout.sizes.pp) : layout.sizes.pp;
         for (const auto micro_batch : micro_batches_) {
             layout.micro_batch = micro_batch;
@@ -187,15 +158,6 @@ public:
     }
 
 private:
-    /// The legal tails of layouts that agree in sizes, in what rules of these levels ask of vpp and sequence parallelism, and in the blocks
-    /// that they can have; and how many each rule turned away.
-    struct Ends {
-        bool sequence_parallel = false, interleaved = false;
-        std::int64_t blocks = 0;
-        std::vector<LayoutTail> legal;
-        std::vector<std::pair<std::string_view, std::int64_t>> rejected;
-    };
-
     void visit_sequence_parallel(Layout& layout) {
         // Without tensor parallelism both settings are the same layout.
         const bool both = layout.sizes.tp > 1 && !space_.sequence_parallel;
@@ -215,15 +177,14 @@ private:
     }
 
     void visit_tails(Layout& layout) {
-        const Ends& ends = ends_of(layout);
-        const auto layouts = static_cast<std::int64_t>(ends.legal.size());
+        const std::vector<LayoutTail>& legal = (own_tails_ ? *own_tails_ : *visitor_.tails).of(layout, blocks_, counts_);
+        const auto layouts = static_cast<std::int64_t>(legal.size());
         counts_.legal += layouts;
         if (layouts == 0) return;
-        ends.legal.front().write(layout);
+        legal.front().write(layout);
         if (visitor_.enter && !visitor_.enter(layout, layouts)) return;
-        for (auto first = ends.legal.begin(); first != ends.legal.end();) {
-            const auto end =
-                std::find_if(first, ends.legal.end(), [&](const LayoutTail& tail) { return tail.switches != first->switches; });
+        for (auto first = legal.begin(); first != legal.end();) {
+            const auto end = std::find_if(first, legal.end(), [&](const LayoutTail& tail) { return tail.switches != first->switches; });
             first->write(layout);
             if (!visitor_.enter_switched || visitor_.enter_switched(layout, end - first)) {
                 for (; first != end; ++first) {
@@ -235,102 +196,14 @@ private:
         }
     }
 
-    const Ends& ends_of(const Layout& layout) {
-        const Ends asked{layout.sequence_parallel, layout.vpp > 1, blocks_, {}, {}};
-        for (const Ends& known : ends_) {
-            if (known.sequence_parallel != asked.sequence_parallel || known.interleaved != asked.interleaved ||
-                known.blocks != asked.blocks)
-                continue;
-            for (const auto& [rule, count] : known.rejected) counts_.rejected.find(rule)->second.count += count;
-            return known;
-        }
-        ends_.push_back(asked);
-        find_ends(layout, ends_.back());
-        return ends_.back();
-    }
-
-    void find_ends(Layout layout, Ends& ends) {
-        const auto turned_away = [&](Level level) {
-            const Rule* rule = first_broken(workload_, layout, level);
-            if (rule == nullptr) return false;
-            counts_.reject(rule->name, [&] { return rule->message(workload_, layout); });
-            const auto same =
-                std::find_if(ends.rejected.begin(), ends.rejected.end(), [&](const auto& one) { return one.first == rule->name; });
-            if (same == ends.rejected.end())
-                ends.rejected.emplace_back(rule->name, 1);
-            else
-                ++same->second;
-            return true;
-        };
-        const auto add = [&](LayoutTail tail) {
-            tail.switches = &space_.switches.front();
-            tail.write(layout);
-            if (turned_away(Level::recompute)) return;
-            for (const auto& switches : space_.switches) {
-                tail.switches = &switches;
-                tail.write(layout);
-                if (!turned_away(Level::switches)) ends.legal.push_back(tail);
-            }
-        };
-        for (const auto graphs : graph_sets_) {
-            for (const auto recompute : recomputes_) {
-                LayoutTail tail;
-                tail.cuda_graphs = graphs;
-                tail.recompute = recompute;
-                if (recompute == Recompute::none) add(tail);
-                if (recompute == Recompute::selective) {
-                    for (const auto modules : module_sets_) {
-                        tail.recompute_modules = modules;
-                        add(tail);
-                    }
-                }
-                if (recompute == Recompute::full) {
-                    tail.recompute_method = space_.recompute_method;
-                    tail.recompute_num_layers = space_.recompute_num_layers;
-                    add(tail);
-                    if (space_.recompute_blocks) add_blocks(tail, add);
-                }
-            }
-        }
-        // In the order of the space's switches.
-        std::stable_sort(ends.legal.begin(), ends.legal.end(),
-                         [](const LayoutTail& a, const LayoutTail& b) { return a.switches < b.switches; });
-    }
-
-    /// The largest block that is looked at, of 1, 2, 4 … layers: smaller than the largest chunk, of which uniform recompute of single
-    /// layers repeats all. 0: none.
-    std::int64_t largest_block(const Layout& layout) const {
-        if (!space_.recompute_blocks) return 0;
-        std::int64_t largest = 0, block = 0;
-        for (int rank = 0; rank < layout.split->pp(); ++rank) {
-            for (int chunk = 0; chunk < layout.split->vpp(); ++chunk)
-                largest = std::max(largest, layout.split->chunk(rank, chunk).decoders);
-        }
-        for (std::int64_t layers = 1; layers < largest; layers *= 2) block = layers;
-        return block;
-    }
-
-    template <class Add>
-    void add_blocks(LayoutTail tail, const Add& add) const {
-        tail.recompute_method = RecomputeMethod::block;
-        for (std::int64_t layers = 1; layers <= blocks_; layers *= 2) {
-            if (space_.recompute_method == RecomputeMethod::block && layers == space_.recompute_num_layers) continue;
-            tail.recompute_num_layers = layers;
-            add(tail);
-        }
-    }
-
     const Workload& workload_;
     const SearchSpace& space_;
     CandidateCounts& counts_;
     const LayoutVisitor& visitor_;
     Sizes micro_batches_;
     std::vector<CpCommType> cp_comm_types_;
-    std::vector<Recompute> recomputes_;
-    std::vector<EnumSet<RecomputeModule>> module_sets_;
-    std::vector<EnumSet<CudaGraphScope>> graph_sets_;
-    std::int64_t ep_ = 0, etp_ = 0, blocks_ = 0;  ///< of the layouts at hand
-    std::vector<Ends> ends_;                      ///< of one ep and etp
+    std::int64_t blocks_ = 0;  ///< of the layouts at hand
+    std::optional<LegalTails> own_tails_;
 };
 
 }  // namespace

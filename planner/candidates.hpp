@@ -63,6 +63,8 @@ struct Prefix {
 void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,
                    const std::function<void(const Layout&)>& visit);
 
+class LegalTails;
+
 /// Who is asked before layouts are visited.
 struct LayoutVisitor {
     std::function<void(const Layout&)> visit;
@@ -71,6 +73,8 @@ struct LayoutVisitor {
     std::function<bool(const Layout& first, std::int64_t layouts)> enter = {};
     /// The same for those of them that agree in their switches too.
     std::function<bool(const Layout& first, std::int64_t layouts)> enter_switched = {};
+    /// Of this workload and space, for many prefixes; without it each finds them anew.
+    LegalTails* tails = nullptr;
 };
 void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,
                    const LayoutVisitor& visitor);

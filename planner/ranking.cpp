@@ -11,6 +11,7 @@
 #include "planner/exact_ranking.hpp"
 #include "planner/free_memory_first.hpp"
 #include "planner/plan_families.hpp"
+#include "planner/pricer_pool.hpp"
 #include "planner/split_schedules.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -123,10 +124,19 @@ std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<
     return plans;
 }
 
+/// What a ranking knows that searches once more.
+struct Known {
+    PricerPool pricers;
+    simulator::CostModel model;
+    ReplayedMemories memories{model};
+
+    Known(const Workload& workload, const CostModelFactory& cost_model) : pricers(cost_model), model(workload) {}
+};
+
 /// `narrowed`: the workload with as much memory as plans may take. What is replayed has the whole card: its allocator knows no headroom.
 /// `never_below`: SearchOptions::never_below.
 Ranking rank_within(const Workload& narrowed, const Workload& workload, const SearchSpace& space, const RankingOptions& options,
-                    double never_below = 0) {
+                    Known& known, double never_below = 0) {
     const std::size_t wanted = std::max(options.plans, options.ranks);
     const bool by_time = options.objective == Objective::throughput;
     SearchOptions asked;
@@ -144,10 +154,10 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
 
     Ranking ranking;
     SearchResult& found = ranking.search;
-    found = search(narrowed, space, options.cost_model, asked);
+    found = search(narrowed, space, known.pricers.of_next_search(), asked);
     if (found.counts.legal == 0) refuse(narrowed, space, found);
-    simulator::CostModel model(workload);
-    ReplayedMemories memories(model);
+    simulator::CostModel& model = known.model;
+    ReplayedMemories& memories = known.memories;
     const std::size_t frugal = by_time ? bring_frugal_ones_forward(found) : 0;
     rank_exactly(found, model, options.objective, wanted + frugal);
     if (options.balance_stages) ranking.balanced = add_balanced(found, model, narrowed, options.objective);
@@ -172,7 +182,7 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     if (by_time) {
         const double slowest = slowest_of_interest(found, ranks, families);
         // Event by event the best may take longer than what was cut off does at least.
-        if (found.cut_at_least < slowest) return rank_within(narrowed, workload, space, options, slowest * kJustAbove);
+        if (found.cut_at_least < slowest) return rank_within(narrowed, workload, space, options, known, slowest * kJustAbove);
     }
     if (options.compared) ranking.compared = rank_of(*options.compared, best, dropped, found, memories);
     if (options.predictions) ranking.plans = plans_of(workload, found.best, options.plans, options.one_per_family, model, memories);
@@ -185,16 +195,20 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
 Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
     Workload narrowed = workload;
     narrowed.memory_limit -= options.headroom_bytes;
-    Ranking ranking = rank_within(narrowed, workload, space, options);
+    const auto rank = [&](const Workload& searched, const RankingOptions& asked) {
+        Known known(workload, asked.cost_model);
+        return rank_within(searched, workload, space, asked, known);
+    };
+    Ranking ranking = rank(narrowed, options);
     if (ranking.search.best.empty() && options.headroom_bytes > 0) {
-        ranking = rank_within(workload, workload, space, options);
+        ranking = rank(workload, options);
         ranking.search.headroom_missed = !ranking.search.best.empty();
     }
     // Bounds cut off what does not fit: the nearest misses are among it.
     if (ranking.search.best.empty() && ranking.search.bounded > 0) {
         RankingOptions all = options;
         all.bounded = false;
-        ranking = rank_within(workload, workload, space, all);
+        ranking = rank(workload, all);
     }
     return ranking;
 }

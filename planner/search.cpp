@@ -11,6 +11,7 @@
 #include "plan/layout/layout_switches.hpp"
 #include "planner/branch_memory.hpp"
 #include "planner/family_set.hpp"
+#include "planner/legal_tails.hpp"
 #include "planner/run_parallel.hpp"
 #include "planner/scaling.hpp"
 
@@ -314,8 +315,12 @@ void search_bounded(const Workload& workload, const SearchSpace& space, const st
                     const std::vector<LayoutCost>& pricers, std::vector<Share>& shares, const SearchOptions& options) {
     constexpr std::size_t kFirstRound = 8;
     const std::vector<std::size_t> order = promising_first(parts);
-    const auto price_part = [&](const SearchSpace& asked, std::size_t part, Share& share, const LayoutCost& cost, double slowest) {
+    const SearchSpace few = likely_space(space);
+    std::vector<LegalTails> tails(shares.size(), LegalTails(workload, space)), few_tails(shares.size(), LegalTails(workload, few));
+    const auto price_part = [&](bool likely, std::size_t part, Share& share, std::size_t thread, double slowest) {
+        const LayoutCost& cost = pricers[thread];
         LayoutVisitor visitor;
+        visitor.tails = likely ? &few_tails[thread] : &tails[thread];
         BranchMemory memory(cost, space, workload.memory_limit);
         visitor.visit = [&](const Layout& layout) {
             if (memory.may_fit(layout))
@@ -331,7 +336,7 @@ void search_bounded(const Workload& workload, const SearchSpace& space, const st
         visitor.enter_switched = [&](const Layout& first, std::int64_t layouts) {
             return !std::isfinite(share.to_beat(slowest)) || !share.cut(layouts, cost.least_seconds_switched(first, space), slowest);
         };
-        visit_layouts(workload, asked, parts[part], share.counts, visitor);
+        visit_layouts(workload, likely ? few : space, parts[part], share.counts, visitor);
     };
     BestList best(options.keep, BeforeByObjective{options.objective});
     const auto offer_all = [&best](Share& share) {
@@ -340,7 +345,6 @@ void search_bounded(const Workload& workload, const SearchSpace& space, const st
     double slowest = std::numeric_limits<double>::infinity();
     {
         // A few layouts of the space that are likely to be good, for something to beat from the first part on.
-        const SearchSpace few = likely_space(space);
         std::vector<std::size_t> likely;
         for (const std::size_t part : order) {
             if (parts[part].cp == parts[order.front()].cp) likely.push_back(part);
@@ -349,7 +353,7 @@ void search_bounded(const Workload& workload, const SearchSpace& space, const st
         run_parallel(
             likely.size(), shares.size(),
             [&](std::size_t place, std::size_t thread) {
-                price_part(few, likely[place], found[place], pricers[thread], std::numeric_limits<double>::infinity());
+                price_part(true, likely[place], found[place], thread, std::numeric_limits<double>::infinity());
             },
             options.progress);
         for (Share& share : found) offer_all(share);
@@ -366,7 +370,7 @@ void search_bounded(const Workload& workload, const SearchSpace& space, const st
             count, shares.size(),
             [&](std::size_t place, std::size_t thread) {
                 const std::size_t part = order[done + place];
-                price_part(space, part, found[part], pricers[thread], slowest);
+                price_part(false, part, found[part], thread, slowest);
             },
             [&](std::size_t of_round, std::size_t) {
                 if (options.progress) options.progress(done + of_round, parts.size());

@@ -28,6 +28,8 @@ struct LayoutCost {
     std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes_of_tail = {};
     /// The same seconds for layouts that agree in switches too.
     std::function<double(const Layout&, const SearchSpace& space)> least_seconds_switched = {};
+    /// A pricer of the same workload for another thread, which shares with this one what both find out; none shares nothing.
+    std::function<LayoutCost()> another = {};
 };
 /// Makes one pricer per thread for a workload, which outlives it.
 using CostModelFactory = std::function<LayoutCost(const Workload&)>;

@@ -33,9 +33,14 @@ struct CandidateCounts {
     /// Counts one more; `message` is asked for once per rule.
     template <class Message>
     void reject(std::string_view rule, Message message) {
+        reject(rule, 1, message);
+    }
+    /// The same of `count`, with the message of the first.
+    template <class Message>
+    void reject(std::string_view rule, std::int64_t count, Message message) {
         auto entry = rejected.find(rule);
         if (entry == rejected.end()) entry = rejected.emplace(std::string(rule), Rejections{0, message(), part}).first;
-        ++entry->second.count;
+        entry->second.count += count;
     }
     /// Adds another thread's counts.
     void merge(const CandidateCounts& other);

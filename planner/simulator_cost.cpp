@@ -41,36 +41,39 @@ simulator::BoundedChoices choices_of(const SearchSpace& space) {
     return choices;
 }
 
+/// `workload`: the model's.
+LayoutCost cost_by(std::shared_ptr<simulator::CostModel> model, const Workload& workload) {
+    auto choices = std::make_shared<std::optional<simulator::BoundedChoices>>();
+    const auto choices_in = [choices](const SearchSpace& space) -> const simulator::BoundedChoices& {
+        if (!*choices) *choices = choices_of(space);
+        return **choices;
+    };
+    LayoutCost cost;
+    cost.memory = [model](const Layout& layout, std::int64_t most) { return need_of(model->peaks(layout, most)); };
+    cost.iteration_seconds = [model](const Layout& layout) {
+        const simulator::TimePrediction time = model->time(layout);
+        return TimeEstimate(time.iteration_seconds, time.at_least_seconds);
+    };
+    cost.least_seconds = [model, choices_in](const Layout& layout, const SearchSpace& space, double enough) {
+        return model->least_seconds(layout, choices_in(space), enough);
+    };
+    cost.least_bytes = [model, choices_in](const Layout& layout, const SearchSpace& space) {
+        return model->least_bytes(layout, choices_in(space));
+    };
+    cost.least_bytes_of_tail = [model, choices_in](const Layout& layout, const SearchSpace& space) {
+        return model->least_bytes_of_tail(layout, choices_in(space));
+    };
+    cost.least_seconds_switched = [model, choices_in](const Layout& layout, const SearchSpace& space) {
+        return model->least_seconds(layout, choices_in(space).graphs);
+    };
+    cost.another = [model, &workload] { return cost_by(std::make_shared<simulator::CostModel>(workload, *model), workload); };
+    return cost;
+}
+
 }  // namespace
 
 CostModelFactory simulator_cost_model() {
-    return [](const Workload& workload) {
-        auto model = std::make_shared<simulator::CostModel>(workload);
-        auto choices = std::make_shared<std::optional<simulator::BoundedChoices>>();
-        const auto choices_in = [choices](const SearchSpace& space) -> const simulator::BoundedChoices& {
-            if (!*choices) *choices = choices_of(space);
-            return **choices;
-        };
-        LayoutCost cost;
-        cost.memory = [model](const Layout& layout, std::int64_t most) { return need_of(model->peaks(layout, most)); };
-        cost.iteration_seconds = [model](const Layout& layout) {
-            const simulator::TimePrediction time = model->time(layout);
-            return TimeEstimate(time.iteration_seconds, time.at_least_seconds);
-        };
-        cost.least_seconds = [model, choices_in](const Layout& layout, const SearchSpace& space, double enough) {
-            return model->least_seconds(layout, choices_in(space), enough);
-        };
-        cost.least_bytes = [model, choices_in](const Layout& layout, const SearchSpace& space) {
-            return model->least_bytes(layout, choices_in(space));
-        };
-        cost.least_bytes_of_tail = [model, choices_in](const Layout& layout, const SearchSpace& space) {
-            return model->least_bytes_of_tail(layout, choices_in(space));
-        };
-        cost.least_seconds_switched = [model, choices_in](const Layout& layout, const SearchSpace& space) {
-            return model->least_seconds(layout, choices_in(space).graphs);
-        };
-        return cost;
-    };
+    return [](const Workload& workload) { return cost_by(std::make_shared<simulator::CostModel>(workload), workload); };
 }
 
 }  // namespace mgplan::planner

@@ -68,8 +68,9 @@ struct CostModel::State {
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< of models with experts
 
+    /// `others`: prices of a workload that differs in nothing but what switches change, or null.
     State(const Workload& work, const Calibration& rates, std::shared_ptr<ShardLayers> layers_of_shards,
-          std::shared_ptr<ShardLayers> kept_by_layers)
+          std::shared_ptr<ShardLayers> kept_by_layers, const RecordedCosts* others)
         : workload(work),
           kinds(layer_kinds(work.model)),
           calibration(rates),
@@ -80,12 +81,14 @@ struct CostModel::State {
           last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
           shards(std::move(layers_of_shards)),
           kept(std::move(kept_by_layers)),
-          recorded(work, {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards->dense_steps(sizes, plain_layer); },
-                          [this](const PieceSizes& sizes, std::size_t plain_layer) {
-                              return shards->dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
-                          },
-                          [this](const PieceSizes& sizes) { return shards->prediction_steps(sizes); },
-                          [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }}),
+          recorded(work,
+                   {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards->dense_steps(sizes, plain_layer); },
+                    [this](const PieceSizes& sizes, std::size_t plain_layer) {
+                        return shards->dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
+                    },
+                    [this](const PieceSizes& sizes) { return shards->prediction_steps(sizes); },
+                    [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }},
+                   others),
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
                   [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get()}) {
@@ -138,12 +141,17 @@ struct CostModel::State {
         return last_paths;
     }
 
+    [[nodiscard]] State& priced_by() { return with_equal_costs != nullptr ? *with_equal_costs : *this; }
+
     const LayerCosts& costs(const Layout& layout) {
         if (with_equal_costs != nullptr) return with_equal_costs->costs(layout);
         auto [entry, fresh] = layers.try_emplace(cost_key(layout));
-        if (fresh) entry->second = recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout.sizes));
+        if (fresh) entry->second = costs_now(layout);
         return entry->second;
     }
+
+    /// costs() that are not kept: of the many whose least alone counts.
+    LayerCosts costs_now(const Layout& layout) { return recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout.sizes)); }
 
     /// What layers cost at least, whatever a dispatcher, an overlap or the host do: the compute of what is no mixture and the products of
     /// experts on a rank that gets its even share.
@@ -298,11 +306,23 @@ double least_of(const TimePrediction& time) {
     return std::min(time.at_least_seconds, time.iteration_seconds);
 }
 
+/// Seconds of an iteration, or less, in which a microbatch takes `whole` seconds of the device in all layers and ends: those of a stage
+/// that takes as long as the mean of all.
+double seconds_of_mean_stage(const Layout& layout, double whole) {
+    // A hair less, for the sums are others than the closed form's.
+    return whole / static_cast<double>(layout.sizes.pp) * static_cast<double>(layout.num_microbatches) * (1 - 1e-9);
+}
+
 }  // namespace
 
 /// What a bound has found out, by what layers cost for the fastest of the choices.
 struct CostModel::Least {
-    std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers, coarse;
+    /// What layers cost, and seconds of the device for a microbatch in all of them.
+    struct Bounded {
+        LayerCosts layers;
+        double whole = 0;
+    };
+    std::unordered_map<CostKey, Bounded, MemoKeyHash> fine, coarse;
     std::unordered_map<const LayerCosts*, LayerCosts> launched;  ///< without launches, by the costs with them
     /// Of least_bytes_of_tail(), by a layout's switches, which the choices keep alive.
     std::unordered_map<const LayoutSwitches*, std::shared_ptr<const LayoutSwitches>> narrowest;
@@ -311,7 +331,11 @@ struct CostModel::Least {
 CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster, workload.training.software)) {}
 CostModel::CostModel(const Workload& workload, const Calibration& calibration) {
     auto layers = std::make_shared<ShardLayers>(workload);
-    state_ = std::make_unique<State>(workload, calibration, layers, layers);
+    state_ = std::make_unique<State>(workload, calibration, layers, layers, nullptr);
+}
+CostModel::CostModel(const Workload& workload, const CostModel& other) {
+    auto layers = std::make_shared<ShardLayers>(workload, *other.state_->shards);
+    state_ = std::make_unique<State>(workload, other.state_->calibration, layers, layers, &other.state_->recorded);
 }
 CostModel::~CostModel() = default;
 
@@ -341,7 +365,7 @@ CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutS
         if (kept == nullptr && added->keeps_as(one->workload)) kept = one->state->kept;
     }
     if (kept == nullptr) kept = layers;
-    added->state.emplace(added->workload, state_->calibration, std::move(layers), std::move(kept));
+    added->state.emplace(added->workload, state_->calibration, std::move(layers), std::move(kept), &state_->recorded);
     for (const auto& one : switched_) {
         if (added->state->with_equal_costs == nullptr && one->state->with_equal_costs == nullptr && added->prices_layers_as(one->workload))
             added->state->with_equal_costs = &*one->state;
@@ -351,31 +375,43 @@ CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutS
 
 double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices, double enough) {
     if (least_ == nullptr) least_ = std::make_unique<Least>();
-    Layout plain = without_tail(layout);
-    plain.switches = nullptr;
-    const CostKey key = cost_key(plain);
-    const auto seconds_with = [&](const LayerCosts& layers) {
+    const CostKey key = cost_key(without_tail(layout));
+    const auto bounded_by = [&](const Least::Bounded& bounded) {
+        // The slowest of all stages takes the mean of them at least: two numbers tell most layouts apart.
+        const double mean = seconds_of_mean_stage(layout, bounded.whole);
+        if (mean > enough) return mean;
+        Layout plain = without_tail(layout);
         plain.switches = choices.narrowest;
-        return least_of(step_time(state_of(plain).inputs_of(plain, layers)));
+        return least_of(step_time(state_of(plain).inputs_of(plain, bounded.layers)));
+    };
+    const auto weigh = [&](Least::Bounded& bounded) {
+        bounded.whole = seconds_of_model(bounded.layers, state_->kinds, state_->workload.model.mtp_layers);
     };
     if (std::isfinite(enough)) {
         auto [entry, fresh] = least_->coarse.try_emplace(key);
         if (fresh) {
+            Layout plain = without_tail(layout);
             plain.switches = choices.narrowest;  // whose gradients cost least to add up
-            entry->second = state_of(plain).least_compute(plain);
-            plain.switches = nullptr;
+            entry->second.layers = state_of(plain).least_compute(plain);
+            weigh(entry->second);
         }
-        if (const double coarse = seconds_with(entry->second); coarse > enough) return coarse;
+        if (const double coarse = bounded_by(entry->second); coarse > enough) return coarse;
     }
-    auto [entry, fresh] = least_->layers.try_emplace(key);
+    auto [entry, fresh] = least_->fine.try_emplace(key);
     if (fresh) {
+        Layout plain = without_tail(layout);
+        std::vector<const State*> taken;
         for (const auto& switches : choices.switches) {
             plain.switches = switches;
-            take_least(entry->second, state_of(plain).costs(plain));
+            State& state = state_of(plain).priced_by();
+            if (std::find(taken.begin(), taken.end(), &state) != taken.end()) continue;
+            take_least(entry->second.layers, state.costs_now(plain));
+            taken.push_back(&state);
         }
-        if (choices.graphs) take_launches_off(entry->second);
+        if (choices.graphs) take_launches_off(entry->second.layers);
+        weigh(entry->second);
     }
-    return seconds_with(entry->second);
+    return bounded_by(entry->second);
 }
 
 double CostModel::least_seconds(const Layout& layout, bool graphs) {

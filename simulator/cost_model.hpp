@@ -40,6 +40,8 @@ class CostModel {
 public:
     explicit CostModel(const Workload& workload);
     CostModel(const Workload& workload, const Calibration& calibration);
+    /// For another thread, with what `other`, of an equal workload, has recorded and priced, and will.
+    CostModel(const Workload& workload, const CostModel& other);
     ~CostModel();
     CostModel(const CostModel&) = delete;
     CostModel& operator=(const CostModel&) = delete;

@@ -81,4 +81,16 @@ void add_to_mixtures(LayerCosts& costs, const PassPair& seconds) {
     if (costs.mtp_is_mixture) add(costs.mtp);
 }
 
+double seconds_of_model(const LayerCosts& costs, const LayerKinds& kinds, std::int64_t mtp_layers) {
+    const auto seconds = [](const PieceCost& piece) {
+        return piece.forward + piece.backward + piece.exposed_forward.total() + piece.exposed_backward.total();
+    };
+    double all = 0;
+    for (const std::uint16_t kind : kinds.of_layer) all += seconds(costs.layers[kind].cost);
+    // Each depth of multi-token prediction looks its tokens up again and passes through the head.
+    const auto depths = static_cast<double>(mtp_layers);
+    if (mtp_layers > 0) all += depths * seconds(costs.mtp);
+    return all + (1 + depths) * (seconds(costs.embedding) + seconds(costs.head));
+}
+
 }  // namespace mgplan::simulator

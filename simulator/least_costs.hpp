@@ -1,7 +1,10 @@
 #pragma once
 // What layers cost at least, whatever is switched on for them: for bounds of a search.
 
+#include <cstdint>
+
 #include "plan/layout/layout.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/kernels.hpp"
 #include "simulator/compute/layer_costs.hpp"
@@ -16,6 +19,9 @@ void take_launches_off(LayerCosts& costs);
 
 /// Without launches and communication.
 void take_all_but_compute_off(LayerCosts& costs);
+
+/// Seconds of the device for a microbatch in all layers, ends and depths of multi-token prediction, with nothing repeated.
+[[nodiscard]] double seconds_of_model(const LayerCosts& costs, const LayerKinds& kinds, std::int64_t mtp_layers);
 
 struct PassPair {
     double forward = 0, backward = 0;  ///< seconds

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "simulator/piece/engine_policies.hpp"
+#include "simulator/piece/shared_memo.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -61,8 +62,8 @@ struct DenseProfiles {
 
 /// What was recorded, before any policy.
 struct Recordings {
-    std::unordered_map<DenseTraceKey, PieceTrace, MemoKeyHash> dense;  ///< of one and two sequences
-    std::unordered_map<MixtureKey, PieceTrace, MemoKeyHash> mixtures;  ///< of two numbers of rows
+    SharedMemo<DenseTraceKey, PieceTrace> dense;  ///< of one and two sequences
+    SharedMemo<MixtureKey, PieceTrace> mixtures;  ///< of two numbers of rows
 };
 
 }  // namespace
@@ -148,13 +149,11 @@ struct ShardLayers::State {
         DenseTraceKey key{without_experts(sizes), what, plain_layer};
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
             key.shard.micro_batch = micro_batch;
-            auto [entry, fresh] = recordings->dense.try_emplace(key);
-            if (fresh) {
+            return recordings->dense.of(key, [&] {
                 PieceSizes few = sizes;
                 few.micro_batch = micro_batch;
-                entry->second = trace_now(few, what, plain_layer);
-            }
-            return entry->second;
+                return trace_now(few, what, plain_layer);
+            });
         };
         if (sizes.micro_batch <= 2) return copy_of(of(sizes.micro_batch), sizes.keep_steps);
         if (auto trace = with_rows(of(1), of(2), sizes.micro_batch, 1, sizes.keep_steps)) return *std::move(trace);
@@ -169,15 +168,13 @@ struct ShardLayers::State {
         const std::int64_t rows = (kEnough * (sizes.sequence_parallel ? sizes.tp : 1) + unit - 1) / unit * unit;
         const auto of = [&](std::int64_t count) -> const PieceTrace& {
             key.rows = count;
-            auto [entry, fresh] = recordings->mixtures.try_emplace(key);
-            if (fresh) {
+            return recordings->mixtures.of(key, [&] {
                 PieceSizes few = sizes;
                 few.sequence = count;
                 few.micro_batch = few.cp = 1;
                 few.keep_steps = key.node == 0;
-                entry->second = trace_mixture(kinds.mixture_layer, few, received);
-            }
-            return entry->second;
+                return trace_mixture(kinds.mixture_layer, few, received);
+            });
         };
         // Few copies for each expert: what does not divide weighs.
         const std::int64_t copies = sizes.rows_outside() * workload.model.moe->top_k, experts = workload.model.moe->experts;

@@ -30,6 +30,7 @@ class ShardLayers {
 public:
     explicit ShardLayers(const Workload& workload);
     /// With the recordings of `others`, of a workload that differs in nothing but what LayoutSwitches change: no recording sees these.
+    /// Another thread may have the others.
     ShardLayers(const Workload& workload, const ShardLayers& others);
     ~ShardLayers();
     ShardLayers(const ShardLayers&) = delete;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "simulator/collectives/all_gather.hpp"
@@ -12,6 +11,7 @@
 #include "simulator/collectives/reduce_scatter.hpp"
 #include "simulator/collectives/send_receive.hpp"
 #include "simulator/piece/engine_policies.hpp"
+#include "simulator/piece/shared_memo.hpp"
 #include "simulator/price/pass_replay.hpp"
 #include "simulator/price/recorded_flops.hpp"
 
@@ -206,26 +206,33 @@ bool grow_collectives(PieceSteps& two, PieceSteps& four, std::int64_t ranks) {
     return of_two == two.end() && of_four == four.end();
 }
 
-/// The costs of a shard's pieces over the links of a layout.
+/// The costs of a shard's pieces over the links of a layout, under what of the switches changes them.
 struct PricedKey {
     ShardKey shard;
     std::int64_t rows = 0;  ///< of a mixture
     LinksKey links;
+    bool overlap_tp = false;          ///< and there is something to overlap
+    std::int64_t gradient_bytes = 0;  ///< of one element
+    TokenDispatcher dispatcher{};     ///< of a mixture
     bool operator==(const PricedKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, rows_, links_] = *this;
-        return hash_of(shard_, rows_, links_);
+        const auto& [shard_, rows_, links_, overlap_tp_, gradient_bytes_, dispatcher_] = *this;
+        return hash_of(shard_, rows_, links_, overlap_tp_, gradient_bytes_, dispatcher_);
     }
 };
 
 }  // namespace
 
+struct RecordedCosts::Priced {
+    SharedMemo<PricedKey, DenseCosts> dense;
+    SharedMemo<PricedKey, MixtureCosts> mixtures;  ///< whose exchanges nothing hides
+};
+
 struct RecordedCosts::State {
     const Workload& workload;
     LayerKinds kinds;
     ShardRecords records;
-    std::unordered_map<PricedKey, DenseCosts, MemoKeyHash> dense;
-    std::unordered_map<PricedKey, MixtureCosts, MemoKeyHash> mixtures;
+    std::shared_ptr<Priced> priced;
 
     [[nodiscard]] const ModelSpec& model() const { return workload.model; }
 
@@ -291,10 +298,13 @@ struct RecordedCosts::State {
         costs.windowed.push_back(window > 0 ? recorded_attention(shard, sizes, window, plain_layer) : costs.mixers.back());
     }
 
-    const DenseCosts& dense_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-        auto [entry, fresh] = dense.try_emplace({without_experts(sizes), 0, links});
-        DenseCosts& costs = entry->second;
-        if (!fresh) return costs;
+    [[nodiscard]] PricedKey key_of(const ShardKey& half, std::int64_t rows, const LinksKey& links) const {
+        const TrainingSpec& training = workload.training;
+        return {half, rows, links, training.overlap_tp && half.tp > 1, bytes_of(training.grad_dtype), {}};
+    }
+
+    [[nodiscard]] DenseCosts price_dense(const Shard& shard, const PieceSizes& sizes) const {
+        DenseCosts costs;
         for (std::size_t layer = 0; layer < kinds.plain_layers.size(); ++layer) {
             const PieceTrace trace = records.dense(sizes, layer);
             if (layer < kinds.mixers.size()) add_mixer(shard, sizes, trace, layer, costs);
@@ -310,19 +320,24 @@ struct RecordedCosts::State {
         return costs;
     }
 
+    const DenseCosts& dense_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
+        return priced->dense.of(key_of(without_experts(sizes), 0, links), [&] { return price_dense(shard, sizes); });
+    }
+
+    [[nodiscard]] MixtureCosts price_mixture(const Shard& shard, const PieceSizes& sizes) const {
+        const PieceTrace trace = records.mixture(sizes, shard.busiest_experts);
+        const PieceSteps &forward = trace.range(Piece::mixture, false).steps, &backward = trace.range(Piece::mixture, true).steps;
+        return {price_piece(forward, backward, shard), price_piece(router_steps(forward), router_steps(backward), shard)};
+    }
+
+    /// A mixture whose exchanges nothing hides.
     const MixtureCosts& mixture_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
         ShardKey half = mixture_alone(sizes);
         // The sums of the load-balancing loss run over tp and cp, whatever rows there are.
         if (model().moe->auxiliary_loss > 0) half.cp = sizes.cp;
-        auto [entry, fresh] = mixtures.try_emplace({half, sizes.rows(), links});
-        MixtureCosts& costs = entry->second;
-        if (!fresh) return costs;
-        const PieceTrace trace = records.mixture(sizes, shard.busiest_experts);
-        const PieceSteps &forward = trace.range(Piece::mixture, false).steps, &backward = trace.range(Piece::mixture, true).steps;
-        costs.all = price_piece(forward, backward, shard);
-        if (workload.training.overlap_moe) hide_exchanges(costs.all, shard);
-        costs.router = price_piece(router_steps(forward), router_steps(backward), shard);
-        return costs;
+        PricedKey key = key_of(half, sizes.rows(), links);
+        key.dispatcher = model().moe->dispatcher;
+        return priced->mixtures.of(key, [&] { return price_mixture(shard, sizes); });
     }
 
     LayerCosts costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links, bool with_mixtures) {
@@ -334,6 +349,7 @@ struct RecordedCosts::State {
         if (with_mixtures && kinds.mixture() != LayerKindHalves::kNone) {
             const MixtureCosts& mixture = mixture_costs(shard, sizes, links);
             costs.experts = mixture.all;
+            if (workload.training.overlap_moe) hide_exchanges(costs.experts, shard);
             costs.router = mixture.router;
         }
         for (const LayerKindHalves& kind : kinds.kinds) {
@@ -358,8 +374,9 @@ struct RecordedCosts::State {
     }
 };
 
-RecordedCosts::RecordedCosts(const Workload& workload, ShardRecords records)
-    : state_(std::make_unique<State>(State{workload, layer_kinds(workload.model), std::move(records), {}, {}})) {}
+RecordedCosts::RecordedCosts(const Workload& workload, ShardRecords records, const RecordedCosts* others)
+    : state_(std::make_unique<State>(State{workload, layer_kinds(workload.model), std::move(records),
+                                           others != nullptr ? others->state_->priced : std::make_shared<Priced>()})) {}
 RecordedCosts::~RecordedCosts() = default;
 
 LayerCosts RecordedCosts::of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {

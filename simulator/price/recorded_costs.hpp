@@ -58,7 +58,9 @@ struct ShardRecords {
 /// `records` refers to must outlive it.
 class RecordedCosts {
 public:
-    RecordedCosts(const Workload& workload, ShardRecords records);
+    /// With the prices of `others`, if any, of a workload that differs in nothing but what LayoutSwitches change; another thread may have
+    /// them.
+    RecordedCosts(const Workload& workload, ShardRecords records, const RecordedCosts* others);
     ~RecordedCosts();
     RecordedCosts(const RecordedCosts&) = delete;
     RecordedCosts& operator=(const RecordedCosts&) = delete;
@@ -69,6 +71,7 @@ public:
     [[nodiscard]] LayerCosts without_mixtures(const Shard& shard, const PieceSizes& sizes, const LinksKey& links);
 
 private:
+    struct Priced;
     struct State;
     std::unique_ptr<State> state_;
 };

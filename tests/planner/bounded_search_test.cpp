@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -9,8 +10,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "plan/layout/layout_switches.hpp"
+#include "planner/legal_tails.hpp"
 #include "planner/ranking.hpp"
 #include "planner/search_axes.hpp"
+#include "simulator/cost_model.hpp"
 #include "support.hpp"
 
 namespace mgplan::planner::testing::bounded_search_test {
@@ -113,6 +117,108 @@ TEST(BoundedSearch, NoLayoutNeedsLessThanItsBoundOfBytes) {
     EXPECT_GT(graphed, 0);
     EXPECT_GT(switched, 0);
     EXPECT_GT(close, 0);
+}
+
+TEST(BoundedSearch, NoLayoutIsFasterThanItsBoundOfSeconds) {
+    std::mt19937 random(78);
+    std::int64_t close = 0, pipelined = 0;
+    for (int i = 0; i < 8; ++i) {
+        const RandomJob job = random_job(random, i % 2 == 0 ? "wide" : nullptr);
+        SCOPED_TRACE(job.name);
+        const LayoutCost cost = simulator_cost_model()(job.work);
+        for (const Layout& layout : some_layouts(job, 4999)) {
+            const TimeEstimate time = cost.iteration_seconds(layout);
+            const double seconds = std::min(time.seconds, time.at_least), hair = 1e-9 * seconds;
+            // Cheaper bounds answer where they exceed what is enough.
+            for (const double enough : {0.0, 0.5 * seconds, 0.9 * seconds, std::numeric_limits<double>::infinity()})
+                ASSERT_LE(cost.least_seconds(layout, job.space, enough), seconds + hair) << fingerprint(layout) << ", " << enough;
+            const double switched = cost.least_seconds_switched(layout, job.space);
+            ASSERT_LE(switched, seconds + hair) << fingerprint(layout);
+            ASSERT_LE(cost.least_seconds(layout, job.space, std::numeric_limits<double>::infinity()), switched + hair)
+                << fingerprint(layout);
+            close += cost.least_seconds(layout, job.space, 0) > 0.5 * seconds ? 1 : 0;
+            pipelined += layout.sizes.pp > 1 ? 1 : 0;
+        }
+    }
+    EXPECT_GT(close, 0);
+    EXPECT_GT(pipelined, 0);
+}
+
+TEST(BoundedSearch, TailsThatManyLayoutsShareAreThoseOfEach) {
+    std::mt19937 random(79);
+    std::int64_t legal = 0;
+    for (int i = 0; i < 6; ++i) {
+        const RandomJob job = random_job(random, i < 4 ? "wide" : nullptr);
+        SCOPED_TRACE(job.name);
+        LegalTails tails(job.work, job.space);
+        LayoutVisitor shared, alone;
+        for (LayoutVisitor* visitor : {&shared, &alone}) {
+            visitor->visit = [](const Layout&) {};
+            visitor->enter = [&](const Layout& first, std::int64_t) {
+                EXPECT_TRUE(broken_messages(job.work, first).empty()) << fingerprint(first);
+                return false;  // counted, not visited
+            };
+        }
+        shared.tails = &tails;
+        CandidateCounts counts;
+        for (const Prefix& prefix : prefixes(job.work, job.space, counts)) {
+            CandidateCounts of_shared, of_alone;
+            visit_layouts(job.work, job.space, prefix, of_shared, shared);
+            visit_layouts(job.work, job.space, prefix, of_alone, alone);
+            ASSERT_EQ(of_shared.legal, of_alone.legal);
+            ASSERT_EQ(of_shared.rejected.size(), of_alone.rejected.size());
+            for (const auto& [rule, found] : of_alone.rejected) {
+                ASSERT_EQ(of_shared.rejected[rule].count, found.count) << rule;
+                ASSERT_EQ(of_shared.rejected[rule].example, found.example) << rule;
+            }
+            legal += of_alone.legal;
+        }
+    }
+    EXPECT_GT(legal, 0);
+}
+
+TEST(BoundedSearch, PricersThatShareSayWhatEachSaysAlone) {
+    std::mt19937 random(80);
+    std::int64_t looked_at = 0;
+    for (int i = 0; i < 4; ++i) {
+        const RandomJob job = random_job(random, "wide");
+        SCOPED_TRACE(job.name);
+        const LayoutCost first = simulator_cost_model()(job.work), another = first.another();
+        for (const Layout& layout : some_layouts(job, 29989)) {
+            const LayoutCost alone = simulator_cost_model()(job.work);
+            // What one has found out the other takes.
+            const TimeEstimate time = alone.iteration_seconds(layout);
+            for (const LayoutCost* cost : {looked_at % 2 == 0 ? &first : &another, looked_at % 2 == 0 ? &another : &first}) {
+                EXPECT_EQ(cost->iteration_seconds(layout).seconds, time.seconds) << fingerprint(layout);
+                EXPECT_EQ(cost->iteration_seconds(layout).at_least, time.at_least) << fingerprint(layout);
+                constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+                EXPECT_EQ(cost->memory(layout, kAny).bytes, alone.memory(layout, kAny).bytes) << fingerprint(layout);
+            }
+            ++looked_at;
+        }
+    }
+    EXPECT_GT(looked_at, 10);
+}
+
+TEST(BoundedSearch, OverlapsThatAreSwitchedOnTakeNoMemory) {
+    std::mt19937 random(81);
+    std::int64_t overlapped = 0;
+    for (int i = 0; i < 4; ++i) {
+        const RandomJob job = random_job(random, "tp-overlap,moe-overlap,optimizer");
+        SCOPED_TRACE(job.name);
+        for (const Layout& layout : some_layouts(job, 4999)) {
+            if (!layout.switches || !(layout.switches->overlap_tp || layout.switches->overlap_moe)) continue;
+            LayoutSwitches others = *layout.switches;
+            others.overlap_tp = others.overlap_moe = false;
+            Layout plain = layout;
+            plain.switches = std::make_shared<const LayoutSwitches>(others);
+            EXPECT_EQ(simulator::CostModel(job.work).replayed_memory(layout).deciding_bytes(),
+                      simulator::CostModel(job.work).replayed_memory(plain).deciding_bytes())
+                << fingerprint(layout);
+            ++overlapped;
+        }
+    }
+    EXPECT_GT(overlapped, 0);
 }
 
 TEST(BoundedSearch, CutsTheSameForAnyNumberOfThreads) {

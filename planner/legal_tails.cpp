@@ -1,0 +1,132 @@
+#include "planner/legal_tails.hpp"
+
+#include <algorithm>
+
+#include "plan/layout/layout_switches.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+/// Values of a list, and behind them those of another, each once.
+template <class Value>
+std::vector<Value> each_once(std::vector<Value> values, const std::vector<Value>& more = {}) {
+    values.insert(values.end(), more.begin(), more.end());
+    std::vector<Value> kept;
+    for (const Value& value : values) {
+        if (std::find(kept.begin(), kept.end(), value) == kept.end()) kept.push_back(value);
+    }
+    return kept;
+}
+
+}  // namespace
+
+void LayoutTail::write(Layout& layout) const {
+    layout.cuda_graphs = cuda_graphs;
+    layout.recompute = recompute;
+    layout.recompute_modules = recompute_modules;
+    layout.recompute_method = recompute_method;
+    layout.recompute_num_layers = recompute_num_layers;
+    if (layout.switches != *switches) layout.switches = *switches;
+}
+
+std::int64_t largest_block(const SearchSpace& space, const StageSplit& split) {
+    if (!space.recompute_blocks) return 0;
+    std::int64_t largest = 0, block = 0;
+    for (int rank = 0; rank < split.pp(); ++rank) {
+        for (int chunk = 0; chunk < split.vpp(); ++chunk) largest = std::max(largest, split.chunk(rank, chunk).decoders);
+    }
+    for (std::int64_t layers = 1; layers < largest; layers *= 2) block = layers;
+    return block;
+}
+
+/// Goes through all tails of one layout.
+struct LegalTails::Search {
+    const LegalTails& of;
+    Layout layout;
+    std::int64_t blocks;
+    Tails& found;
+
+    bool turned_away(const LayoutTail& tail, Level level) {
+        const Rule* rule = first_broken(of.workload_, layout, level);
+        if (rule == nullptr) return false;
+        const auto same = std::find_if(found.rejected.begin(), found.rejected.end(), [&](const Rejected& one) { return one.rule == rule; });
+        if (same == found.rejected.end())
+            found.rejected.push_back({rule, tail, 1});
+        else
+            ++same->count;
+        return true;
+    }
+
+    void add(LayoutTail tail) {
+        tail.switches = &of.space_.switches.front();
+        tail.write(layout);
+        if (turned_away(tail, Level::recompute)) return;
+        for (const auto& switches : of.space_.switches) {
+            tail.switches = &switches;
+            tail.write(layout);
+            if (!turned_away(tail, Level::switches)) found.legal.push_back(tail);
+        }
+    }
+
+    void add_blocks(LayoutTail tail) {
+        tail.recompute_method = RecomputeMethod::block;
+        for (std::int64_t layers = 1; layers <= blocks; layers *= 2) {
+            if (of.space_.recompute_method == RecomputeMethod::block && layers == of.space_.recompute_num_layers) continue;
+            tail.recompute_num_layers = layers;
+            add(tail);
+        }
+    }
+
+    void run() {
+        for (const auto graphs : of.graph_sets_) {
+            for (const auto recompute : of.recomputes_) {
+                LayoutTail tail;
+                tail.cuda_graphs = graphs;
+                tail.recompute = recompute;
+                if (recompute == Recompute::none) add(tail);
+                if (recompute == Recompute::selective) {
+                    for (const auto modules : of.module_sets_) {
+                        tail.recompute_modules = modules;
+                        add(tail);
+                    }
+                }
+                if (recompute == Recompute::full) {
+                    tail.recompute_method = of.space_.recompute_method;
+                    tail.recompute_num_layers = of.space_.recompute_num_layers;
+                    add(tail);
+                    if (of.space_.recompute_blocks) add_blocks(tail);
+                }
+            }
+        }
+        std::stable_sort(found.legal.begin(), found.legal.end(),
+                         [](const LayoutTail& a, const LayoutTail& b) { return a.switches < b.switches; });
+    }
+};
+
+LegalTails::LegalTails(const Workload& workload, const SearchSpace& space)
+    : workload_(workload),
+      space_(space),
+      recomputes_(each_once(space.recompute)),
+      module_sets_(each_once({space.recompute_modules}, space.more_recompute_modules)),
+      graph_sets_(each_once({space.cuda_graphs}, space.more_cuda_graphs)) {}
+
+const std::vector<LayoutTail>& LegalTails::of(const Layout& layout, std::int64_t blocks, CandidateCounts& counts) {
+    const ParallelSizes& sizes = layout.sizes;
+    const Key key{sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 1 : 0, layout.vpp > 1 ? 1 : 0, layout.sequence_parallel ? 1 : 0, blocks};
+    if (last_ == nullptr || last_->first != key) {
+        auto [entry, fresh] = known_.try_emplace(key);
+        if (fresh) Search{*this, layout, blocks, entry->second}.run();
+        last_ = &*entry;
+    }
+    const Tails& tails = last_->second;
+    for (const Rejected& one : tails.rejected) {
+        counts.reject(one.rule->name, one.count, [&] {
+            Layout example = layout;
+            one.first.write(example);
+            return one.rule->message(workload_, example);
+        });
+    }
+    return tails.legal;
+}
+
+}  // namespace mgplan::planner

@@ -1,0 +1,68 @@
+#pragma once
+// Which recompute, CUDA graphs and switches the rules allow behind the rest of a layout, found out once for many layouts.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "plan/layout/layout.hpp"
+#include "plan/workload.hpp"
+#include "planner/candidates.hpp"
+#include "planner/constraints.hpp"
+#include "planner/search_result.hpp"
+
+namespace mgplan::planner {
+
+/// What of a layout comes last.
+struct LayoutTail {
+    EnumSet<CudaGraphScope> cuda_graphs;
+    Recompute recompute = Recompute::none;
+    EnumSet<RecomputeModule> recompute_modules;
+    std::optional<RecomputeMethod> recompute_method;
+    std::int64_t recompute_num_layers = 0;
+    const std::shared_ptr<const LayoutSwitches>* switches = nullptr;  ///< one of the space's
+
+    void write(Layout& layout) const;
+};
+
+/// The largest block of full recompute that is looked at, of 1, 2, 4 … layers: smaller than the largest chunk, of which uniform recompute
+/// of single layers repeats all. 0: none.
+[[nodiscard]] std::int64_t largest_block(const SearchSpace& space, const StageSplit& split);
+
+/// The tails of a space, in the order of its switches. Rules of these levels read of the rest of a layout nothing but tp, ep, etp, whether
+/// there is a pipeline and whether it is interleaved, and sequence parallelism (tests/planner/bounded_search_test.cpp).
+class LegalTails {
+public:
+    /// Both must outlive it.
+    LegalTails(const Workload& workload, const SearchSpace& space);
+
+    /// Those that are legal behind the rest of `layout`; the others are counted. `blocks`: largest_block(). Valid as long as this.
+    [[nodiscard]] const std::vector<LayoutTail>& of(const Layout& layout, std::int64_t blocks, CandidateCounts& counts);
+
+private:
+    using Key = std::array<std::int64_t, 7>;
+    struct Rejected {
+        const Rule* rule;
+        LayoutTail first;
+        std::int64_t count;
+    };
+    struct Tails {
+        std::vector<LayoutTail> legal;
+        std::vector<Rejected> rejected;
+    };
+    struct Search;
+
+    const Workload& workload_;
+    const SearchSpace& space_;
+    std::vector<Recompute> recomputes_;
+    std::vector<EnumSet<RecomputeModule>> module_sets_;
+    std::vector<EnumSet<CudaGraphScope>> graph_sets_;
+    std::map<Key, Tails> known_;
+    const std::pair<const Key, Tails>* last_ = nullptr;  ///< of known_: neighbours often share it
+};
+
+}  // namespace mgplan::planner
