@@ -16,6 +16,8 @@ PieceCost faster_of(const PieceCost& a, const PieceCost& b) {
     least.weight_gradient = std::min(a.weight_gradient, b.weight_gradient);
     least.exposed_forward = groups(a.exposed_forward, b.exposed_forward);
     least.exposed_backward = groups(a.exposed_backward, b.exposed_backward);
+    least.unpaired_forward = std::min(a.unpaired_forward, b.unpaired_forward);
+    least.unpaired_backward = std::min(a.unpaired_backward, b.unpaired_backward);
     least.kernels_forward = std::min(a.kernels_forward, b.kernels_forward);
     least.kernels_backward = std::min(a.kernels_backward, b.kernels_backward);
     return least;
@@ -49,7 +51,10 @@ void take_launches_off(LayerCosts& costs) {
 
 void take_all_but_compute_off(LayerCosts& costs) {
     take_launches_off(costs);
-    change_pieces(costs, [](PieceCost& piece) { piece.exposed_forward = piece.exposed_backward = {}; });
+    change_pieces(costs, [](PieceCost& piece) {
+        piece.exposed_forward = piece.exposed_backward = {};
+        piece.unpaired_forward = piece.unpaired_backward = 0;
+    });
 }
 
 PassPair expert_products(const Layout& layout, const Workload& workload, const KernelTimes& kernels) {

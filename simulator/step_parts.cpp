@@ -11,6 +11,7 @@
 #include "simulator/collectives/reduce_scatter.hpp"
 #include "simulator/collectives/send_receive.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/price/exchange_schedule.hpp"
 #include "simulator/sharded_data.hpp"
 
 namespace mgplan::simulator {
@@ -44,13 +45,21 @@ int launches(int kernels, int replayed) {
 }
 
 /// Adds `count` copies of a piece. `recomputed`: the whole forward runs again in the backward.
-void add_piece(StageTime& time, const PieceCost& piece, double count, bool recomputed, const Calibration& calibration,
-               Replayed replayed = {}) {
+void add_piece(StageTime& time, const PieceCost& piece, double count, bool recomputed, const StepInputs& in, Replayed replayed = {}) {
     if (count <= 0) return;
+    const Calibration& calibration = in.calibration;
+    // Averaged over the microbatches: what an exchange exposes in passes that none of another microbatch runs beside.
+    const double alone =
+        unpaired_share(in.layout.sizes.pp, in.layout.vpp, in.layout.num_microbatches, in.layout.vpp > 1 ? in.layout.group_size : 1);
+    GroupSeconds ahead = piece.exposed_forward, back = piece.exposed_backward;
+    ahead.ep += alone * piece.unpaired_forward;
+    back.ep += alone * piece.unpaired_backward;
     const double again = recomputed ? piece.forward : piece.recompute;
-    const GroupSeconds& again_exposed = recomputed ? piece.exposed_forward : piece.exposed_recompute;
-    const double forward = piece.forward + piece.exposed_forward.total();
-    const double backward = piece.backward + piece.exposed_backward.total() + again + again_exposed.total();
+    // A forward that runs again is no part of the schedule that hides exchanges (recompute_model_chunk_schedule_plan).
+    GroupSeconds again_exposed = recomputed ? piece.exposed_forward : piece.exposed_recompute;
+    if (recomputed) again_exposed.ep += piece.unpaired_forward;
+    const double forward = piece.forward + ahead.total();
+    const double backward = piece.backward + back.total() + again + again_exposed.total();
     // An eager framework issues kernels one by one; the device waits when they are shorter than that.
     const double issue_forward = launches(piece.kernels_forward, replayed.forward) * calibration.host_kernel_seconds;
     const double issue_backward =
@@ -67,10 +76,9 @@ void add_piece(StageTime& time, const PieceCost& piece, double count, bool recom
     time.host += count * (issued_forward * host_share(forward, issue_forward) + issued_backward * host_share(backward, issue_backward));
     time.recompute += count * again;
     time.recompute_flops += count * (recomputed ? piece.forward_flops : piece.recompute_flops);
-    for (const GroupSeconds& part : {piece.exposed_forward, piece.exposed_backward, again_exposed}) {
+    for (const GroupSeconds& part : {ahead, back, again_exposed}) {
         time.exposed += {count * part.tp, count * part.cp, count * part.ep};
     }
-    const GroupSeconds& ahead = piece.exposed_forward;
     time.exposed_forward += {count * ahead.tp, count * ahead.cp, count * ahead.ep};
 }
 
@@ -132,17 +140,17 @@ StageTime census_time(const StepInputs& in, const LayerCosts& layers, const Chun
         const LayerCosts::Layer& layer = layers.layers[kind];
         const Replayed replayed = replayed_kernels(in, layer.mixture ? LayerKind::moe : LayerKind::dense);
         const double before = time.total();
-        add_piece(time, layer.cost, count * share, true, in.calibration, replayed);
-        add_piece(time, layer.cost, count * (1 - share), false, in.calibration, replayed);
+        add_piece(time, layer.cost, count * share, true, in, replayed);
+        add_piece(time, layer.cost, count * (1 - share), false, in, replayed);
         if (layer.mixture) time.expert_layers += time.total() - before;
     }
     if (stage.mtp > 0) {
         const Replayed replayed = replayed_kernels(in, layers.mtp_is_mixture ? LayerKind::moe : LayerKind::dense);
-        add_piece(time, layers.mtp, static_cast<double>(stage.mtp), in.layout.recompute == Recompute::full, in.calibration, replayed);
+        add_piece(time, layers.mtp, static_cast<double>(stage.mtp), in.layout.recompute == Recompute::full, in, replayed);
     }
     // Each MTP layer looks its tokens up again where it stands and has its own pass through the shared head.
-    add_piece(time, layers.embedding, static_cast<double>(stage.mtp + (stage.embedding ? 1 : 0)), false, in.calibration);
-    if (stage.loss) add_piece(time, layers.head, static_cast<double>(1 + in.workload.model.mtp_layers), false, in.calibration);
+    add_piece(time, layers.embedding, static_cast<double>(stage.mtp + (stage.embedding ? 1 : 0)), false, in);
+    if (stage.loss) add_piece(time, layers.head, static_cast<double>(1 + in.workload.model.mtp_layers), false, in);
     if (host_runs_ahead(in)) race_once(time);
     return time;
 }

@@ -25,6 +25,8 @@ struct PieceCost {
     double weight_gradient = 0;                                         ///< part of backward: products that nothing but the update needs
     double recompute = 0;                                               ///< compute seconds of the forward that selective recompute repeats
     GroupSeconds exposed_forward, exposed_backward, exposed_recompute;  ///< communication that no computation hides
+    /// Seconds that exchanges of experts expose beside these in a pass that no other microbatch's runs beside, where one does elsewhere.
+    double unpaired_forward = 0, unpaired_backward = 0;
     int kernels_forward = 0, kernels_backward = 0;
     double forward_flops = 0;    ///< this rank's share of model_flops() in one forward
     double recompute_flops = 0;  ///< part of forward_flops that selective recompute repeats
@@ -38,6 +40,8 @@ struct PieceCost {
         exposed_forward += other.exposed_forward;
         exposed_backward += other.exposed_backward;
         exposed_recompute += other.exposed_recompute;
+        unpaired_forward += other.unpaired_forward;
+        unpaired_backward += other.unpaired_backward;
         kernels_forward += other.kernels_forward;
         kernels_backward += other.kernels_backward;
         forward_flops += other.forward_flops;

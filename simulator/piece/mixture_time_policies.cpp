@@ -12,6 +12,11 @@
 
 namespace mgplan::simulator::timed {
 
+std::int64_t dispatcher_multiprocessors(TokenDispatcher dispatcher, const MegatronSwitches& switches) {
+    if (switches.dispatcher_sms > 0) return switches.dispatcher_sms;
+    return dispatcher == TokenDispatcher::deep_ep ? 20 : 24;
+}
+
 bool sends_tokens_once(const PolicyContext& context) {
     if (!context.model.moe || context.sizes.ep == 1) return false;
     const TokenDispatcher dispatcher = context.model.moe->dispatcher;
@@ -56,7 +61,8 @@ void send_tokens_once(LayerEditor& layer, const PolicyContext& context) {
     // Tokens leave as they are, with their probabilities and choices. What arrived is read and the experts' copies are written behind the
     // exchange, and the results are added up in front of the way back.
     const std::int64_t top_k = context.model.moe->top_k;
-    const bool in_exchange = context.megatron().permute_in_hybrid_ep && context.model.moe->dispatcher == TokenDispatcher::hybrid_ep;
+    const bool hybrid = context.model.moe->dispatcher == TokenDispatcher::hybrid_ep;
+    const bool in_exchange = context.megatron().permute_in_hybrid_ep && hybrid;
     const double received = received_bytes(context, layer.forward_steps());
     const double moved = received * (1 + share_of_different(top_k, static_cast<double>(context.sizes.ep)));
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
@@ -81,6 +87,8 @@ void send_tokens_once(LayerEditor& layer, const PolicyContext& context) {
             ++exchange;
             kept.push_back(step);
             kept.back().copies = top_k;
+            // What HybridEP moves, 16 of them reach as well as 32 (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md): they are no limit.
+            if (!hybrid) kept.back().multiprocessors = dispatcher_multiprocessors(context.model.moe->dispatcher, context.megatron());
         }
         *steps = std::move(kept);
     }

@@ -2,6 +2,8 @@
 // What Megatron-LM with Transformer Engine computes and sends otherwise than mgplan's own layers: policies of the table in
 // engine_policies.cpp that change a piece's steps. Some belong to a policy that changes tensors too, and are called by it.
 
+#include <cstdint>
+
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/layer_editor.hpp"
 
@@ -29,6 +31,10 @@ namespace mgplan::simulator::timed {
 [[nodiscard]] bool quantises_by_expert(const PolicyContext& context);
 [[nodiscard]] bool attends_in_fp8(const PolicyContext& context);
 [[nodiscard]] bool multiplies_output_in_fp8(const PolicyContext& context);
+
+/// Multiprocessors that a dispatcher's kernels hold: as set, else DeepEP's 20 (deep_ep/buffers/legacy.py, num_sms) and HybridEP's 24
+/// (csrc/hybrid_ep/config.cuh).
+[[nodiscard]] std::int64_t dispatcher_multiprocessors(TokenDispatcher dispatcher, const MegatronSwitches& switches);
 
 /// Queries, keys and values are views of the packed projection, and their gradients are joined by one kernel.
 void split_by_views(LayerEditor& layer, const PolicyContext& context);

@@ -12,6 +12,7 @@
 #include "simulator/collectives/send_receive.hpp"
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/shared_memo.hpp"
+#include "simulator/piece/time_policies.hpp"
 #include "simulator/price/pass_replay.hpp"
 #include "simulator/price/recorded_flops.hpp"
 
@@ -39,6 +40,15 @@ double sent_once(std::int64_t copies, const GroupPath& path) {
     return share_of_different(copies, path.crosses_network() ? path.domains() : static_cast<double>(path.ranks));
 }
 
+/// The path of DeepEP's and HybridEP's kernels, which drive one plane of an adapter: of a ConnectX-8, 800 Gb/s in two planes, 400 Gb/s.
+/// DeepEP's queues all lie on the first plane (deepseek-ai/DeepEP, pull request 650, two nodes of B300); HybridEP reached 44 GB/s a GPU
+/// there (issue 590).
+GroupPath one_plane(GroupPath path, const Calibration& calibration) {
+    constexpr double kPlane = 50e9;
+    path.network = std::min(path.network, kPlane * calibration.network_efficiency);
+    return path;
+}
+
 /// A rank's share of the model's FLOPs: experts count as if they were alike, though the busiest rank's are priced.
 double even_flops(const PieceStep& step, const Shard& shard) {
     const double flops = model_flops_of(step);
@@ -61,21 +71,42 @@ PieceSteps router_steps(const PieceSteps& steps) {
     return part;
 }
 
+/// What a shard's steps take.
+struct StepPrices {
+    StepPrice seconds, taken;
+    explicit StepPrices(const Shard& shard)
+        : seconds([shard, rates = OpRates{shard.kernels, shard.storage_kernels, shard.calibration}](const PieceStep& step) {
+              return step.kind == StepKind::op ? step_seconds(step, rates) : collective_seconds(step, *shard.paths, *shard.calibration);
+          }),
+          taken([calibration = shard.calibration](const PieceStep& start) { return overlap_cost(start, *calibration); }) {}
+};
+
 PieceCost both(PieceCost one, const PieceCost& other) {
     one += other;
     return one;
 }
 
-/// Share of a hidden exchange's time that it takes from the products beside it. DeepEP's and HybridEP's kernels occupy a number of
-/// multiprocessors that is set (DeepEP: 20 of its own accord; HybridEP: 24, csrc/hybrid_ep/config.cuh), which products then lack. Across
-/// domains what was measured with DeepEP counts (Megatron-MoE-ModelZoo, Qwen3-235B on H100, ep 32).
+/// Share of a hidden exchange's time that it takes from the products beside it. Kernels of DeepEP and HybridEP occupy multiprocessors,
+/// which products then lack. Across domains, and of NCCL's kernels, the calibration says it.
 double exchange_overlap_cost(const Shard& shard) {
     const TokenDispatcher dispatcher = shard.model().moe->dispatcher;
     const bool own_kernels = dispatcher == TokenDispatcher::deep_ep || dispatcher == TokenDispatcher::hybrid_ep;
     if (!own_kernels || shard.megatron() == nullptr || shard.paths->ep.crosses_network()) return shard.calibration->expert_overlap_cost;
-    const std::int64_t given = shard.megatron()->dispatcher_sms;
-    const std::int64_t occupied = given > 0 ? given : dispatcher == TokenDispatcher::deep_ep ? 20 : 24;
-    return std::min(1.0, static_cast<double>(occupied) / static_cast<double>(shard.calibration->multiprocessors));
+    const auto occupied = static_cast<double>(timed::dispatcher_multiprocessors(dispatcher, *shard.megatron()));
+    return std::min(1.0, occupied / static_cast<double>(shard.calibration->multiprocessors));
+}
+
+/// An exchange in which a token goes once to each place that has any of its experts. DeepEP moves its rows by the multiprocessors that
+/// its kernels hold, a rank's own rows too: on B200 and GB200, ep 8, 24 of them dispatch 494 and combine 420 GB/s, 28 of them 560 and 477
+/// (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md, bf16). Between two nodes 24 forward 141 to 147 GB/s over NVLink, whether that has 200
+/// GB/s (H800, docs/legacy.md: 43 GB/s over the network) or 450 (H20, issue 137; H200, issue 493). Other numbers of them are assumed to
+/// move as much each.
+double sent_once_seconds(const PieceStep& start, double bytes, const GroupPath& path, const Calibration& calibration) {
+    constexpr double kInside = (494e9 + 420e9) / 2 / 24, kAcross = 144e9 / 24;  // bytes/s of a multiprocessor
+    const double wire = all_to_all_seconds(bytes * sent_once(start.copies, path), one_plane(path, calibration), calibration);
+    if (start.multiprocessors <= 0) return wire;
+    const double rows = bytes * share_of_different(start.copies, static_cast<double>(path.ranks));
+    return std::max(wire, rows / (static_cast<double>(start.multiprocessors) * (path.crosses_network() ? kAcross : kInside)));
 }
 
 }  // namespace
@@ -93,7 +124,8 @@ double collective_seconds(const PieceStep& start, const LayoutPaths& paths, cons
         case model::CollectiveKind::reduce_scatter:
             return reduce_scatter_seconds(bytes, path, calibration);
         case model::CollectiveKind::all_to_all:
-            return all_to_all_seconds(bytes * sent_once(start.copies, path), path, calibration);
+            if (start.copies > 0) return sent_once_seconds(start, bytes, path, calibration);
+            return all_to_all_seconds(bytes, path, calibration);
         case model::CollectiveKind::send:
         case model::CollectiveKind::receive:
             return send_receive_seconds(bytes, path, calibration);
@@ -109,28 +141,41 @@ double overlap_cost(const PieceStep& start, const Calibration& calibration) {
     return std::min(1.0, static_cast<double>(start.multiprocessors) / static_cast<double>(calibration.multiprocessors));
 }
 
-void hide_exchanges(PieceCost& cost, const Shard& shard) {
-    const double taken = exchange_overlap_cost(shard);
-    const auto exposed = [&](double exchange, double compute) { return std::max(taken * exchange, exchange - compute); };
-    cost.exposed_forward.ep = exposed(cost.exposed_forward.ep, cost.backward);
-    cost.exposed_backward.ep = exposed(cost.exposed_backward.ep, cost.forward);
-    cost.exposed_recompute.ep = exposed(cost.exposed_recompute.ep, cost.backward);
+void hide_exchanges(PieceCost& layer, const PieceCost& mixer, const MixtureNodes& mixture, const Shard& shard) {
+    ExchangeNodes forward = mixture.forward, backward = mixture.backward;
+    forward.outside += mixer.forward + mixer.exposed_forward.total();
+    backward.outside +=
+        mixer.backward - mixer.weight_gradient + mixer.exposed_backward.total() + mixer.recompute + mixer.exposed_recompute.total();
+    backward.outside_weights += mixer.weight_gradient;
+    const bool puts_off = shard.megatron() != nullptr && shard.megatron()->delay_wgrad;
+    const double alone = layer.exposed_forward.ep + layer.exposed_backward.ep;
+    if (alone > 0) {
+        // The pair has one time: either pass gets its share of it.
+        const double shown = shown_exchanges(forward, backward, puts_off, exchange_overlap_cost(shard)) / alone;
+        const auto hide = [shown](double& exposed, double& unpaired) {
+            unpaired = exposed * (1 - std::min(1.0, shown));
+            exposed -= unpaired;
+        };
+        hide(layer.exposed_forward.ep, layer.unpaired_forward);
+        hide(layer.exposed_backward.ep, layer.unpaired_backward);
+    }
     if (shard.megatron() == nullptr) return;
     // Attention and router, dispatch, experts and combine are nodes with a stream, events and a call of autograd of their own, and weight
     // gradients that are put off a call more for attention and for experts.
     constexpr int kNodes = 4, kPutOff = 2;
-    cost.kernels_forward += kNodes;
-    cost.kernels_backward += kNodes + (shard.megatron()->delay_wgrad ? kPutOff : 0);
+    layer.kernels_forward += kNodes;
+    layer.kernels_backward += kNodes + (puts_off ? kPutOff : 0);
+}
+
+MixtureNodes mixture_nodes(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {
+    const StepPrices prices(shard);
+    return {cut_at_exchanges(forward, prices.seconds, prices.taken), cut_at_exchanges(backward, prices.seconds, prices.taken)};
 }
 
 PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {
-    const OpRates rates{shard.kernels, shard.storage_kernels, shard.calibration};
-    const StepPrice price = [&](const PieceStep& step) {
-        return step.kind == StepKind::op ? step_seconds(step, rates) : collective_seconds(step, *shard.paths, *shard.calibration);
-    };
-    const StepPrice taken = [&](const PieceStep& start) { return overlap_cost(start, *shard.calibration); };
-    const PassSeconds ahead = replay(forward, price, taken);
-    const PassSeconds back = replay(backward, price, taken);
+    const StepPrices prices(shard);
+    const PassSeconds ahead = replay(forward, prices.seconds, prices.taken);
+    const PassSeconds back = replay(backward, prices.seconds, prices.taken);
     PieceCost cost;
     for (const double seconds : ahead.compute) cost.forward += seconds;
     for (const GroupSeconds& seconds : ahead.exposed) cost.exposed_forward += seconds;
@@ -165,6 +210,7 @@ struct DenseCosts {
 
 struct MixtureCosts {
     PieceCost all, router;
+    MixtureNodes nodes;  ///< where another microbatch hides exchanges
 };
 
 /// Of a ring over so many ranks, from rings of two and of four: each further rank adds half of what two add.
@@ -327,7 +373,8 @@ struct RecordedCosts::State {
     [[nodiscard]] MixtureCosts price_mixture(const Shard& shard, const PieceSizes& sizes) const {
         const PieceTrace trace = records.mixture(sizes, shard.busiest_experts);
         const PieceSteps &forward = trace.range(Piece::mixture, false).steps, &backward = trace.range(Piece::mixture, true).steps;
-        return {price_piece(forward, backward, shard), price_piece(router_steps(forward), router_steps(backward), shard)};
+        return {price_piece(forward, backward, shard), price_piece(router_steps(forward), router_steps(backward), shard),
+                mixture_nodes(forward, backward, shard)};
     }
 
     /// A mixture whose exchanges nothing hides.
@@ -346,21 +393,24 @@ struct RecordedCosts::State {
         if (!pieces.mixers.empty()) costs.attention = pieces.mixers.front();
         const bool plain = std::any_of(kinds.kinds.begin(), kinds.kinds.end(), [](const LayerKindHalves& kind) { return !kind.mixture; });
         if (plain && !pieces.feed_forwards.empty()) costs.dense_mlp = pieces.feed_forwards.front();
+        const MixtureCosts* mixture = nullptr;
         if (with_mixtures && kinds.mixture() != LayerKindHalves::kNone) {
-            const MixtureCosts& mixture = mixture_costs(shard, sizes, links);
-            costs.experts = mixture.all;
-            if (workload.training.overlap_moe) hide_exchanges(costs.experts, shard);
-            costs.router = mixture.router;
+            mixture = &mixture_costs(shard, sizes, links);
+            costs.experts = mixture->all;
+            costs.router = mixture->router;
         }
         for (const LayerKindHalves& kind : kinds.kinds) {
             LayerCosts::Layer& layer = costs.layers.emplace_back();
             layer.mixture = kind.mixture;
             if (kind.mixer != LayerKindHalves::kNone)
                 layer.cost = (kind.windowed ? pieces.windowed : pieces.mixers)[static_cast<std::size_t>(kind.mixer)];
-            if (kind.mixture)
+            if (kind.mixture) {
+                const PieceCost mixer = layer.cost;
                 layer.cost += costs.experts;
-            else if (kind.feed_forward != LayerKindHalves::kNone)
+                if (mixture != nullptr && workload.training.overlap_moe) hide_exchanges(layer.cost, mixer, mixture->nodes, shard);
+            } else if (kind.feed_forward != LayerKindHalves::kNone) {
                 layer.cost += pieces.feed_forwards[static_cast<std::size_t>(kind.feed_forward)];
+            }
         }
         costs.embedding = pieces.embedding;
         costs.head = pieces.head;

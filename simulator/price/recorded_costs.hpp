@@ -10,6 +10,7 @@
 #include "simulator/compute/layer_costs.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/piece_trace.hpp"
+#include "simulator/price/exchange_schedule.hpp"
 #include "simulator/price/op_price.hpp"
 #include "simulator/price/shard.hpp"
 
@@ -25,9 +26,15 @@ namespace mgplan::simulator {
 /// Time of a piece: its forward and its backward played on their streams.
 [[nodiscard]] PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard);
 
-/// Another microbatch's computation hides dispatch and combine (Megatron-LM --overlap-moe-expert-parallel-comm): the forward's beside its
-/// backward, the backward's beside its forward; the host issues the nodes of that schedule. `mixture`: of a shard with experts.
-void hide_exchanges(PieceCost& mixture, const Shard& shard);
+/// A mixture's passes cut at its exchanges.
+struct MixtureNodes {
+    ExchangeNodes forward, backward;
+};
+[[nodiscard]] MixtureNodes mixture_nodes(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard);
+
+/// Another microbatch's computation hides dispatch and combine of `layer`, which is the cost of `mixer` and `mixture`, as
+/// shown_exchanges() says of two passes over such a layer; the host issues the nodes of that schedule. `shard`: with experts.
+void hide_exchanges(PieceCost& layer, const PieceCost& mixer, const MixtureNodes& mixture, const Shard& shard);
 
 /// Which links a layout's groups have, beside the sizes of its shard. In the default order of axes the strides of tp, cp, ep and etp follow
 /// from their sizes, and the fields keep their defaults; other orders need all of them.

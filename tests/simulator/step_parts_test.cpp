@@ -34,6 +34,21 @@ TEST_F(StepTime, RecomputeRepeatsCommunicationButCountsItAsCommunication) {
     EXPECT_DOUBLE_EQ(time.compute_seconds, 8 * 4 * 4);
 }
 
+TEST_F(StepTime, ExchangesShowInPassesThatNoOtherRunsBeside) {
+    dense.unpaired_forward = 0.5;
+    dense.unpaired_backward = 0.25;
+    request.vpp = 2;
+    // Of 16 passes of rank r each way 2 (3 - r) + 4 + 1 are warm-up, 8 on average.
+    EXPECT_DOUBLE_EQ(run().exposed.ep, 8 * 4 * 0.75 * 8 / 16);
+    request.recompute = Recompute::full;
+    EXPECT_DOUBLE_EQ(run().exposed.ep, 8 * 4 * (0.75 * 8 / 16 + 0.5)) << "what runs again runs alone";
+    request.recompute = Recompute::none;
+    request.vpp = 1;
+    request.pp = 1;
+    workload.world = 1;
+    EXPECT_DOUBLE_EQ(run().exposed.ep, 8 * 16 * 0.75 / 8) << "the first forward and the last backward of eight";
+}
+
 TEST_F(StepTime, AnEagerHostLimitsShortKernels) {
     calibration.host_kernel_seconds = 0.5;
     dense.kernels_forward = 4;   // 2 s against 1 s of work

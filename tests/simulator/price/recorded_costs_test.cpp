@@ -75,6 +75,7 @@ TEST_F(MixturePrice, FusedOperationsComputeTheActivationBehindTheProducts) {
 TEST_F(MixturePrice, AHiddenExchangeTakesTheMultiprocessorsOfItsKernels) {
     calibration.multiprocessors = 100;
     calibration.expert_overlap_cost = 0.5;
+    calibration.memory_efficiency = 1e-3;  // router and experts take longer than what DeepEP moves
     paths.ep = {.ranks = 8, .ranks_per_domain = 8, .inside = 1e15, .network = 1e15};
     const auto shown = [&](TokenDispatcher dispatcher) {
         workload.model.moe->dispatcher = dispatcher;
@@ -91,6 +92,50 @@ TEST_F(MixturePrice, AHiddenExchangeTakesTheMultiprocessorsOfItsKernels) {
     EXPECT_NEAR(shown(TokenDispatcher::deep_ep), 0.32, 1e-9);
     paths.ep.ranks_per_domain = 4;
     EXPECT_NEAR(shown(TokenDispatcher::hybrid_ep), 0.5, 1e-9) << "across domains";
+}
+
+TEST(Exchange, OfTokensSentOnceDrivesOnePlaneOfAnAdapter) {
+    Calibration calibration = ideal_calibration();
+    calibration.network_efficiency = 0.8;
+    PieceStep start;
+    start.kind = StepKind::start;
+    start.group = LayerGroup::ep;
+    start.collective = model::CollectiveKind::all_to_all;
+    start.sent = start.received = 1 << 30;
+    const auto seconds = [&](std::int64_t copies, double network) {
+        LayoutPaths paths;
+        paths.ep = {.ranks = 16, .ranks_per_domain = 8, .inside = 1e15, .network = 0.8 * network};
+        start.copies = copies;
+        return collective_seconds(start, paths, calibration);
+    };
+    EXPECT_NEAR(seconds(0, 50e9) / seconds(0, 100e9), 2, 1e-6) << "NCCL drives both planes";
+    EXPECT_NEAR(seconds(8, 50e9) / seconds(8, 100e9), 1, 1e-9);
+    EXPECT_NEAR(seconds(8, 25e9) / seconds(8, 50e9), 2, 1e-6);
+}
+
+TEST(Exchange, ByDeepEPMovesWhatItsMultiprocessorsMove) {
+    const Calibration calibration = ideal_calibration();
+    PieceStep start;
+    start.kind = StepKind::start;
+    start.group = LayerGroup::ep;
+    start.collective = model::CollectiveKind::all_to_all;
+    start.copies = 8;
+    start.multiprocessors = 24;
+    // 4,096 tokens of 7,168 values to eight experts: each goes to 8 (1 - (7/8)^8) = 5.25 of eight ranks, 6.45 of sixteen.
+    const double token = 7168 * 2, tokens = 4096;
+    start.sent = start.received = static_cast<std::int64_t>(8 * tokens * token);
+    const auto seconds = [&](std::int64_t ranks) {
+        LayoutPaths paths;
+        paths.ep = {.ranks = ranks, .ranks_per_domain = 8, .inside = 1e15, .network = 1e15};
+        return collective_seconds(start, paths, calibration);
+    };
+    EXPECT_NEAR(tokens * token * 5.2511 / seconds(8), 457e9, 1e9) << "the mean of 494 and 420 GB/s";
+    EXPECT_NEAR(tokens * token * 6.4531 / seconds(16), 144e9, 1e9);
+    const double with_24 = seconds(8);
+    start.multiprocessors = 12;
+    EXPECT_NEAR(seconds(8) / with_24, 2, 1e-9);
+    start.multiprocessors = -1;
+    EXPECT_LT(seconds(8), with_24 / 100) << "HybridEP's, whose links alone count";
 }
 
 TEST(OverlapCost, IsTheShareOfTheMultiprocessorsThatACollectiveHolds) {

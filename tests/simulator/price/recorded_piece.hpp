@@ -43,7 +43,10 @@ protected:
         shard.tokens_outside = sizes.rows_outside();
         const PieceTrace recorded = trace(piece);
         PieceCost cost = price_piece(recorded.range(piece, false).steps, recorded.range(piece, true).steps, shard);
-        if (piece == Piece::mixture && workload.training.overlap_moe) hide_exchanges(cost, shard);
+        if (piece == Piece::mixture && workload.training.overlap_moe) {
+            const MixtureNodes nodes = mixture_nodes(recorded.range(piece, false).steps, recorded.range(piece, true).steps, shard);
+            hide_exchanges(cost, {}, nodes, shard);
+        }
         return cost;
     }
 
