@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,19 @@
 
 namespace mgplan::model {
 
+/// Who makes a main gradient. One that products alone make need not begin at zero: the first product of a step is written there, which
+/// saves the zeros and reading them.
+struct GradientStart {
+    bool products = false;  ///< a linear layer's
+    bool sums = false;      ///< an embedding's
+    bool empty = false;     ///< undefined until the next product
+};
+
 /// One parameter as layers use it: its values, and the main gradient that backwards add to.
 struct Weight {
     Tensor value;
     Tensor gradient;
+    std::shared_ptr<GradientStart> start{};  ///< shared by all who use the weight; without one the gradient begins at zero
     [[nodiscard]] bool defined() const { return value.defined(); }
 };
 

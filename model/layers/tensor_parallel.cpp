@@ -1,5 +1,7 @@
 #include "model/layers/tensor_parallel.hpp"
 
+#include <utility>
+
 #include "model/layers/deferred_gradients.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/elementwise.hpp"
@@ -7,6 +9,31 @@
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
+
+namespace {
+
+/// A layer whose product makes the gradient.
+const Weight& with_product(const Weight& weight) {
+    if (weight.start != nullptr) weight.start->products = true;
+    return weight;
+}
+
+/// The gradient (out, in) of dy (rows, out) and x (rows, in).
+void add_product(const Weight& weight, const Tensor& dy, const Tensor& x) {
+    if (weight.start == nullptr || !weight.start->empty) return matmul_accumulate(dy, x, {.a = true}, weight.gradient);
+    matmul_write(dy, x, {.a = true}, weight.gradient);
+    weight.start->empty = false;
+}
+
+}  // namespace
+
+ColumnParallelLinear::ColumnParallelLinear(const Weight& weight, Weight bias, ColumnParallelOptions options)
+    : weight_(with_product(weight)), bias_(std::move(bias)), options_(options) {}
+
+RowParallelLinear::RowParallelLinear(const Weight& weight, Weight bias, RowParallelOptions options)
+    : weight_(with_product(weight)), bias_(std::move(bias)), options_(options) {}
+
+DuplicatedLinear::DuplicatedLinear(const Weight& weight) : weight_(with_product(weight)) {}
 
 Tensor enter_region(const RankContext& context, const Tensor& x) {
     if (context.tp->size() == 1 || !context.sequence_parallel) return x;
@@ -56,7 +83,7 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
     // With sequence parallelism x is kept divided, and gathered where the product reads it.
     add_weight_gradient(context, [this, &context, dy, x] {
         const Tensor whole = enter_region(context, x);
-        matmul_accumulate(dy, whole, {.a = true}, weight_.gradient);  // (out / tp, in)
+        add_product(weight_, dy, whole);  // (out / tp, in)
     });
     if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
     return leave_region(context, dx);
@@ -75,8 +102,7 @@ Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy,
     const Tensor whole = enter_region(context, dy);
     Tensor dx = matmul(whole, weight_.value, {}, "input gradient");  // (rows, in / tp)
     add_weight_gradient(context, [this, &context, whole, x] {
-        matmul_accumulate(whole, options_.input_is_parallel ? x : own_columns(context, x), {.a = true},
-                          weight_.gradient);  // (out, in / tp)
+        add_product(weight_, whole, options_.input_is_parallel ? x : own_columns(context, x));  // (out, in / tp)
     });
     return options_.input_is_parallel ? dx : gather_columns(context, dx);
 }
@@ -86,8 +112,8 @@ Tensor DuplicatedLinear::forward(const Tensor& x) const {
 }
 
 Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const Tensor& x) const {
-    add_weight_gradient(context, [this, dy, x] { matmul_accumulate(dy, x, {.a = true}, weight_.gradient); });  // (out, in)
-    return matmul(dy, weight_.value, {}, "input gradient");                                                    // (rows outside, in)
+    add_weight_gradient(context, [this, dy, x] { add_product(weight_, dy, x); });  // (out, in)
+    return matmul(dy, weight_.value, {}, "input gradient");                        // (rows outside, in)
 }
 
 }  // namespace mgplan::model

@@ -28,8 +28,7 @@ struct ColumnParallelOptions {
 class ColumnParallelLinear {
 public:
     ColumnParallelLinear() = default;
-    ColumnParallelLinear(Weight weight, Weight bias, ColumnParallelOptions options = {})
-        : weight_(std::move(weight)), bias_(std::move(bias)), options_(options) {}
+    ColumnParallelLinear(const Weight& weight, Weight bias, ColumnParallelOptions options = {});
 
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x) const;
     /// `x` as forward saw it; gathered again with sequence parallelism rather than kept. Adds to the main gradients, that of
@@ -53,8 +52,7 @@ struct RowParallelOptions {
 class RowParallelLinear {
 public:
     RowParallelLinear() = default;
-    RowParallelLinear(Weight weight, Weight bias, RowParallelOptions options = {})
-        : weight_(std::move(weight)), bias_(std::move(bias)), options_(options) {}
+    RowParallelLinear(const Weight& weight, Weight bias, RowParallelOptions options = {});
 
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x) const;
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x) const;
@@ -71,7 +69,7 @@ private:
 class DuplicatedLinear {
 public:
     DuplicatedLinear() = default;
-    explicit DuplicatedLinear(Weight weight) : weight_(std::move(weight)) {}
+    explicit DuplicatedLinear(const Weight& weight);
 
     [[nodiscard]] Tensor forward(const Tensor& x) const;
     /// dy must be the whole gradient, not one tp rank's part of it.

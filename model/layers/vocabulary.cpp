@@ -45,7 +45,9 @@ VocabularyEmbedding::VocabularyEmbedding(const ModelSpec& model, const WeightTab
     : model_(model),
       words_(weights.at(prefix + "word_embeddings.weight")),
       positions_(weights.find(prefix + "position_embeddings.weight")),
-      token_types_(weights.find(prefix + "tokentype_embeddings.weight")) {}
+      token_types_(weights.find(prefix + "tokentype_embeddings.weight")) {
+    if (words_.start != nullptr) words_.start->sums = true;
+}
 
 std::vector<VocabularyEmbedding::Added> VocabularyEmbedding::added_tables(const RankContext& context,
                                                                           const MicrobatchContext& microbatch) const {

@@ -67,4 +67,11 @@ void matmul_accumulate(const Tensor& a, const Tensor& b, Transposes transposes, 
     multiply(a, b, transposes, out, sizes, true);
 }
 
+void matmul_write(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out) {
+    const Sizes sizes = sizes_of(a, b, transposes);
+    expect_accumulator(out, a, "the result of matmul_write");
+    expect_shape(out, {sizes.m, sizes.n}, "the result of matmul_write");
+    multiply(a, b, transposes, out, sizes, false);
+}
+
 }  // namespace mgplan::model

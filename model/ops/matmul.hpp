@@ -17,5 +17,7 @@ struct Transposes {
 
 /// out += op(a) · op(b); out may be fp32 where a and b are 16-bit (weight gradients into main gradients).
 void matmul_accumulate(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out);
+/// out = op(a) · op(b), likewise.
+void matmul_write(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out);
 
 }  // namespace mgplan::model

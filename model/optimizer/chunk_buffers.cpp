@@ -1,5 +1,7 @@
 #include "model/optimizer/chunk_buffers.hpp"
 
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "model/ops/elementwise.hpp"
@@ -85,7 +87,9 @@ void ChunkBuffers::bind(Device& device, const BufferLayout& layout) {
             return (all.defined() ? all.slice(span.start, span.end) : by_bucket[bucket].slice(span.start - start, span.end - start))
                 .view(shape);
         };
-        weights_.add(parameter.name, {view(buffer.parameters, buffer.unit_parameters), view(buffer.gradients, buffer.unit_gradients)});
+        // Gradients of a unit come with zeros and go.
+        weights_.add(parameter.name, {view(buffer.parameters, buffer.unit_parameters), view(buffer.gradients, buffer.unit_gradients),
+                                      divided ? nullptr : std::make_shared<GradientStart>()});
     }
     buffers_.push_back(std::move(buffer));
 }
@@ -97,6 +101,38 @@ int ChunkBuffers::unit_of(const FlatBuffer& buffer, std::size_t bucket) const {
 
 void ChunkBuffers::zero_gradients() {
     for (FlatBuffer& buffer : buffers_) fill(buffer.kept_gradients(), 0);
+}
+
+void ChunkBuffers::begin_gradients() {
+    for (FlatBuffer& buffer : buffers_) {
+        if (!buffer.gradients.defined()) {
+            fill(buffer.kept_gradients(), 0);
+            continue;
+        }
+        std::vector<BufferSpan> written;
+        for (const BufferSpan& span : buffer.layout.spans) {
+            const auto& start = weights_.at(parameters_[static_cast<std::size_t>(span.parameter)].name).start;
+            if (!start->products || start->sums) continue;
+            start->empty = true;
+            written.push_back(span);
+        }
+        std::sort(written.begin(), written.end(), [](const BufferSpan& a, const BufferSpan& b) { return a.start < b.start; });
+        written.push_back({.start = buffer.layout.numel});
+        std::int64_t begin = 0;
+        for (const BufferSpan& span : written) {
+            if (begin < span.start) fill(buffer.gradients.slice(begin, span.start), 0);
+            begin = span.end;
+        }
+    }
+}
+
+void ChunkBuffers::finish_gradients() {
+    for (const Parameter& parameter : parameters_) {
+        const Weight& weight = weights_.at(parameter.name);
+        if (!weight.start || !weight.start->empty) continue;
+        fill(weight.gradient, 0);
+        weight.start->empty = false;
+    }
 }
 
 }  // namespace mgplan::model

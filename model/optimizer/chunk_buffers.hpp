@@ -51,6 +51,10 @@ public:
     [[nodiscard]] const WeightTable& weights() const { return weights_; }
     /// Sets all main gradients to zero, padding included.
     void zero_gradients();
+    /// The same but for those that products alone make (GradientStart), which the first of them writes.
+    void begin_gradients();
+    /// Sets to zero what no product has written since. Behind the step's backwards.
+    void finish_gradients();
 
     [[nodiscard]] int units() const { return sharding_.units; }
     [[nodiscard]] bool shards_parameters() const { return sharding_.units > 0 && sharding_.parameters; }

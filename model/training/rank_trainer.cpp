@@ -267,6 +267,7 @@ void RankTrainer::run_passes(const SequenceSource& source, const RankSchedule& s
                 return next;
             },
             d_loss);
+        for (auto& buffers : buffers_) buffers->finish_gradients();
         for (auto& traffic : traffic_) traffic->finish_reductions();
     };
     if (!iteration_graph_) return run([&](std::int64_t index) { return microbatches_->make(steps_, index, source); });
@@ -291,7 +292,9 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     if (layer_graphs_) layer_graphs_->begin_step();
     if (context_.auxiliary_loss.defined()) fill(context_.auxiliary_loss, 0);
     fill(context_.losses, 0);
-    for (auto& buffers : buffers_) buffers->zero_gradients();
+    // A graph replays what it captured, whichever product comes first.
+    const bool eager = !layer_graphs_ && !iteration_graph_;
+    for (auto& buffers : buffers_) eager ? buffers->begin_gradients() : buffers->zero_gradients();
     for (auto& traffic : traffic_) traffic->begin_step(microbatches);
     const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
     const double d_loss = task_.gradients.per_token_loss ? 1 : 1 / static_cast<double>(rows);
