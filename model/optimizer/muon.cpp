@@ -110,7 +110,7 @@ void orthogonalise_update(const Tensor& update, const MuonMatrix& matrix, const 
                           static_cast<double>(shape[1]) * (axis == 1 ? parts : 1));
     };
     const auto in_products_type = [&](const Tensor& part) {
-        const Tensor narrow = update.device().empty(part.shape(), matrix.products, MemoryCategory::optimizer, "matrix to orthogonalise");
+        Tensor narrow = update.device().empty(part.shape(), matrix.products, MemoryCategory::optimizer, "matrix to orthogonalise");
         copy(part, narrow);
         return narrow;
     };

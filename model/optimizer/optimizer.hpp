@@ -1,6 +1,6 @@
 #pragma once
-// Clips gradients and updates parameters with AdamW, with the state either sharded over data-parallel ranks (ZeRO-1, as
-// Megatron-LM's distributed optimizer) or whole on each.
+// Clips gradients and updates parameters with AdamW, SGD, Lion or Muon, with the state either sharded over data-parallel ranks
+// (ZeRO-1, as Megatron-LM's distributed optimizer) or whole on each.
 //
 // Bytes per parameter, parameters and gradients included, without and with sharding over d ranks: 18 and 6 + 12/d for
 // 16-bit parameters with fp32 gradients; 20 and 4 + 16/d for 16-bit gradients, which are copied to fp32 for the update

@@ -65,7 +65,7 @@ struct TrainingSpec {
     Dtype exp_avg_dtype = Dtype::fp32;
     Dtype exp_avg_sq_dtype = Dtype::fp32;
     Software software = kNewestSoftware;  ///< release of the libraries whose rates count
-    MegatronSwitches megatron;            ///< read by predictions for engine megatron only
+    MegatronSwitches megatron;            ///< read by engine megatron alone, but for the optimizer
 
     bool operator==(const TrainingSpec&) const = default;
 

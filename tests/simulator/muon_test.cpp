@@ -4,6 +4,7 @@
 
 #include "formats/model_source.hpp"
 #include "plan/parameters/parameters.hpp"
+#include "simulator/layout_paths.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
 namespace mgplan::simulator::muon_test {
@@ -38,6 +39,25 @@ TEST(Muon, OrthogonalisesEachExpertForItself) {
     const double quarter = muon_seconds(workload.model, 0, sizes, kernels).expert;
     EXPECT_GT(all, 0);
     EXPECT_NEAR(quarter, all / 4, 1e-9 * all);
+}
+
+/// Read off the record of engine mgplan: the products of the same steps, and what passes over the matrices in between.
+TEST(Muon, OfTheOwnEngineTakesItsRecordedOps) {
+    const Workload workload = workload_of(formats::load_model("llama3-8b").model, 1, 1);
+    const Calibration calibration = ideal_calibration();
+    const KernelTimes kernels(workload.cluster, calibration, Precision::bf16);
+    const OpRates rates{&kernels, &kernels, &calibration};
+    ParallelSizes sizes;
+    const double products = muon_seconds(workload.model, 0, sizes, kernels).dense;
+    const double whole = own_muon_seconds(workload.model, 0, sizes, workload.training, rates, {}).dense;
+    EXPECT_GT(whole, 0.98 * products);
+    EXPECT_LT(whole, 1.5 * products);
+    // Two ranks share the products with what is divided; the Gram matrices' own products each rank makes for itself.
+    sizes.world = sizes.tp = 2;
+    const LayoutPaths paths = paths_of(sizes, workload.cluster, calibration);
+    const double shared = own_muon_seconds(workload.model, 0, sizes, workload.training, rates, paths).dense;
+    EXPECT_GT(shared, whole / 2);
+    EXPECT_LT(shared, 1.5 * whole);
 }
 
 }  // namespace
