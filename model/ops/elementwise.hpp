@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "model/device/memory_use.hpp"
 #include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {

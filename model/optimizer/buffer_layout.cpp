@@ -125,7 +125,11 @@ std::vector<BufferParameter> buffer_parameters(std::span<const Parameter> parame
     std::vector<BufferParameter> list;
     list.reserve(parameters.size());
     for (const Parameter& parameter : parameters)
-        list.push_back({parameter.count(), dtype, parameter.shared_embedding, parameter.expert, is_muon_matrix(parameter)});
+        list.push_back({.numel = parameter.count(),
+                        .dtype = dtype,
+                        .shared_embedding = parameter.shared_embedding,
+                        .expert = parameter.expert,
+                        .matrix = is_muon_matrix(parameter)});
     return list;
 }
 

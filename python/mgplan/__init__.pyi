@@ -116,8 +116,10 @@ def plan(
     grad_dtype: of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
-        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it optimizer.
-    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it adam (AdamW).
+        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it what a command says, else
+        optimizer.
+    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
+        adam (AdamW).
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -216,6 +218,7 @@ def simulate(
     account_for_loss: bool | None = ...,
     order: str | None = ...,
     cuda_graphs: _Words | None = ...,
+    dispatcher: Literal["allgather", "alltoall", "deepep", "hybridep"] | None = ...,
     balance_stages: bool | None = ...,
     straggler: _Words | None = ...,
     jitter: float | str | None = ...,
@@ -250,8 +253,10 @@ def simulate(
     grad_dtype: of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
-        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it optimizer.
-    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it adam (AdamW).
+        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it what a command says, else
+        optimizer.
+    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
+        adam (AdamW).
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -282,6 +287,7 @@ def simulate(
     account_for_loss: count the loss as a layer of the split.
     order: order of the axes in the rank grid, fastest first; without it tp-cp-ep-dp-pp.
     cuda_graphs: what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration; without it none.
+    dispatcher: of experts' tokens, engine megatron; without it the model's.
     balance_stages: replace the split by the layers per stage that make the slowest stage fastest, where that is faster and fits.
     straggler: global ranks that compute FACTOR times as long, and with them their stage, which meets in tp and cp groups in every
         layer; without it none.
@@ -353,8 +359,10 @@ def check(
     grad_dtype: of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
-        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it optimizer.
-    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it adam (AdamW).
+        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it what a command says, else
+        optimizer.
+    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
+        adam (AdamW).
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.

@@ -97,8 +97,14 @@ struct SoftCap {
 struct Piece {
     std::int64_t begin, count;
 };
+/// Pieces but the last ones are whole packs of the narrowest type, so that all of an aligned array are aligned.
+MGPLAN_BOTH inline std::int64_t piece_length(std::int64_t elements, std::int64_t parts) {
+    constexpr std::int64_t kWhole = 8;
+    const std::int64_t share = (elements + parts - 1) / parts;
+    return (share + kWhole - 1) / kWhole * kWhole;
+}
 MGPLAN_BOTH inline Piece piece_of(std::int64_t elements, std::int64_t parts, std::int64_t part) {
-    const std::int64_t share = (elements + parts - 1) / parts, begin = part * share;
+    const std::int64_t share = piece_length(elements, parts), begin = part * share;
     const std::int64_t left = elements - begin;
     return {begin, left < 0 ? 0 : (left < share ? left : share)};
 }
@@ -261,11 +267,8 @@ void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments&
     for (std::int64_t i = 0; i < x.count; ++i) {
         const std::int64_t parts = model::reduction_parts(x.elements[i]);
         with_type(x.arrays[i].dtype, [&]<class Element>() {
-            // Pieces begin at multiples of their length.
-            const std::int64_t share = (x.elements[i] + parts - 1) / parts;
-            const std::uint64_t bytes = address(x.arrays[i].data) | (parts > 1 ? static_cast<std::uint64_t>(share) * sizeof(Element) : 0);
             const Element* const array = values<Element>(x.arrays[i]);
-            if (bytes % sizeof(Word16) == 0)
+            if (address(x.arrays[i].data) % sizeof(Word16) == 0)
                 launcher.teams(parts, 256, SquaresOfPiece<Element, true>{array, partial, x.elements[i], parts});
             else
                 launcher.teams(parts, 256, SquaresOfPiece<Element, false>{array, partial, x.elements[i], parts});

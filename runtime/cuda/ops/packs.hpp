@@ -4,6 +4,7 @@
 // loaded before it loads more.
 
 #include <cstdint>
+#include <stdexcept>
 
 #include "runtime/cuda/ops/launch.hpp"
 
@@ -25,6 +26,11 @@ inline constexpr int kPack<Element, Others...> = 16 / static_cast<int>(sizeof(El
                                                      ? 16 / static_cast<int>(sizeof(Element))
                                                      : kPack<Others...>;
 
+/// On the host, where bodies are tested: what would be a misaligned address on a GPU is a failure.
+inline void expect_aligned(const void* place) {
+    if (reinterpret_cast<std::uintptr_t>(place) % sizeof(Word16) != 0) throw std::logic_error("a pack at an address that is not aligned");
+}
+
 /// Reads N values; for N > 1 `from` is a multiple of sixteen bytes.
 template <int N, class Element>
 MGPLAN_BOTH Pack<Element, N> load_pack(const Element* from) {
@@ -39,6 +45,7 @@ MGPLAN_BOTH Pack<Element, N> load_pack(const Element* from) {
         for (int i = 0; i < kWords; ++i) words[i] = reinterpret_cast<const Word16*>(from)[i];
         memcpy(&pack, words, sizeof(pack));
 #else
+        expect_aligned(from);
         std::memcpy(&pack, from, sizeof(pack));
 #endif
         return pack;
@@ -65,6 +72,7 @@ MGPLAN_BOTH void store_pack(Element* to, const Pack<Element, N>& pack) {
         memcpy(words, &pack, sizeof(pack));
         for (int i = 0; i < kWords; ++i) reinterpret_cast<Word16*>(to)[i] = words[i];
 #else
+        expect_aligned(to);
         std::memcpy(to, &pack, sizeof(pack));
 #endif
     }

@@ -190,6 +190,10 @@ TEST(KernelBodiesAtSize, ReductionsSpanSeveralPieces) {
         EXPECT_NEAR(sum_of_squares(a) / sum_of_squares(b), 1, 1e-12) << elements;
         EXPECT_FALSE(has_non_finite(b));
         auto values = read(b);
+        auto behind_another = values;
+        behind_another.insert(behind_another.begin(), 0);
+        const Tensor unaligned = make(gpu, {elements + 1}, Dtype::fp32, behind_another).slice(1, elements + 1);
+        EXPECT_EQ(sum_of_squares(unaligned), sum_of_squares(b)) << "a clip factor does not depend on alignment";
         values.back() = std::nan("");
         EXPECT_TRUE(has_non_finite(make(gpu, {elements}, Dtype::fp32, values))) << elements;
         values.back() = -std::numeric_limits<double>::infinity();
