@@ -56,7 +56,8 @@ void refuse_state_that_contradicts(const WorkloadOptions& values, const Training
     if (values.sharding && sharding == DataSharding::none && names(values.overlap, "param-gather"))
         problems.add(
             "--overlap param-gather hides the gather of divided parameters, and --sharding none divides none; drop one of the two");
-    if (values.sharding && training.megatron.fully_sharded.kind == FullyShardedKind::megatron_fsdp) {
+    const bool own_engine = values.engine == "mgplan";  // which shards without overlap, too
+    if (values.sharding && training.megatron.fully_sharded.kind == FullyShardedKind::megatron_fsdp && !own_engine) {
         for (const std::string_view overlap : {"grad-reduce", "param-gather"}) {
             const bool gathers = overlap == "param-gather";
             if (names(values.no_overlap, overlap) && (!gathers || sharding != DataSharding::optimizer_gradients))

@@ -10,7 +10,13 @@ class Collector final : public model::OpListener {
 public:
     void on_op(const model::OpRecord& record) override {
         const model::ProductSizes& product = record.product;
-        if (product.m > 0 && product.n > 0 && product.k > 0) work.products.insert(product);
+        if (product.m > 0 && product.n > 0 && product.k > 0) {
+            work.products.insert(product);
+            // The first microbatch writes weight gradients to which the others add, and one alone is traced.
+            model::ProductSizes added = product;
+            added.accumulate = true;
+            if (product.transpose_a) work.products.insert(added);
+        }
         const model::GroupedProductSizes& grouped = record.grouped;
         if (grouped.groups > 0 && grouped.n > 0 && grouped.k > 0) work.grouped_products.insert(grouped);
         if (record.part.whole) work.attention.insert(record.part.extent());

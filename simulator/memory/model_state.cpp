@@ -138,8 +138,11 @@ Fp8WeightBytes ModelStates::fp8_of(const std::vector<Parameter>& parameters) con
 
 model::BufferParameter ModelStates::in_buffer(const Parameter& parameter) const {
     const bool fp8 = workload_.training.fp8_parameters && is_linear_weight(parameter);
-    return {parameter.count(), fp8 ? Dtype::fp8 : workload_.training.compute_dtype(), parameter.shared_embedding, parameter.expert,
-            model::is_muon_matrix(parameter)};
+    return {.numel = parameter.count(),
+            .dtype = fp8 ? Dtype::fp8 : workload_.training.compute_dtype(),
+            .shared_embedding = parameter.shared_embedding,
+            .expert = parameter.expert,
+            .matrix = model::is_muon_matrix(parameter)};
 }
 
 ModelStates::Sums ModelStates::sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone) const {
