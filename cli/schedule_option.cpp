@@ -4,7 +4,6 @@
 
 #include <fmt/core.h>
 
-#include "cli/state_options.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
@@ -35,9 +34,6 @@ void imply_engine(SplitSchedule schedule, const Options& options, ResolvedWorklo
     }
     const std::string before = fmt::format("engine {}", to_string(resolved.engine));
     resolved.engine = Engine::mgplan;
-    Problems problems;
-    refuse_state_of_other_engines(resolved.workload.training, resolved.engine, problems);
-    problems.throw_if_any();
     std::replace(resolved.assumed.begin(), resolved.assumed.end(), before, std::string("engine mgplan"));
     console.err << fmt::format("mgplan: --schedule {} implies --engine mgplan, for Megatron-LM does not have it\n", to_string(schedule));
 }

@@ -18,7 +18,7 @@ namespace mgplan::cli {
 [[nodiscard]] std::vector<SplitSchedule> split_schedules_in(const std::vector<std::string>& words);
 
 /// Such a schedule needs --engine mgplan: takes that engine and says so where none is named. Throws ConfigError for --engine megatron
-/// and for a Megatron-LM command without --engine mgplan, and for what that engine does not train with.
+/// and for a Megatron-LM command without --engine mgplan.
 void imply_engine(SplitSchedule schedule, const Options& options, ResolvedWorkload& resolved, Console& console);
 
 }  // namespace mgplan::cli

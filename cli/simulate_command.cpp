@@ -16,7 +16,6 @@
 #include "cli/simulate_answer.hpp"
 #include "cli/simulated_schedule.hpp"
 #include "cli/stage_memories.hpp"
-#include "cli/state_options.hpp"
 #include "cli/workload_options.hpp"
 #include "formats/model_source.hpp"
 #include "plan/graphs/graph_scopes.hpp"
@@ -175,17 +174,14 @@ void refuse_what_a_plan_holds(const Options& options) {
 }
 
 /// Schedules that split the backward pass are those of mgplan's own engine: Megatron-LM has none of them. `named`: megatron was asked for.
-void use_engine_of_schedule(const std::string& kind, bool named, const TrainingSpec& training, Layout& layout,
-                            std::vector<std::string>& assumed) {
+void use_engine_of_schedule(const std::string& kind, bool named, const Workload& work, Layout& layout, std::vector<std::string>& assumed) {
     if (!parse_split_schedule(kind) || layout.engine != Engine::megatron) return;
     if (named)
         throw ConfigError(fmt::format(
             "--kind {} is a schedule of mgplan's own engine, and Megatron-LM has none like it; use --engine mgplan, or --kind {}", kind,
             layout.vpp > 1 ? "interleaved" : "1f1b"));
     layout.engine = Engine::mgplan;
-    Problems problems;
-    refuse_state_of_other_engines(training, layout.engine, problems);
-    problems.throw_if_any();
+    if (auto broken = planner::broken_messages(work, layout); !broken.empty()) throw ConfigError(std::move(broken));
     std::erase(assumed, fmt::format("engine {}", to_string(Engine::megatron)));
     assumed.push_back(fmt::format("engine mgplan, whose schedule {} is", kind));
 }
@@ -300,7 +296,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     note_idle_workload_options(options, workload_options, work.model, console);
     options.note_idle(console, "device", !per_rank && !html, "only --per-rank and --html show scratch and context by device");
 
-    if (kind) use_engine_of_schedule(*kind, options.given("engine") || is_command(workload_options), work.training, layout, assumed);
+    if (kind) use_engine_of_schedule(*kind, options.given("engine") || is_command(workload_options), work, layout, assumed);
     if (!layout.cuda_graphs.empty()) {
         if (const auto assumption = simulator::assumed_graph_node_bytes(work.cluster)) assumed.push_back(*assumption);
     }

@@ -74,12 +74,4 @@ void refuse_state_that_contradicts(const WorkloadOptions& values, const Training
             values.optimizer ? "--optimizer " + *values.optimizer : "--sharding " + *values.sharding);
 }
 
-void refuse_state_of_other_engines(const TrainingSpec& training, Engine engine, Problems& problems) {
-    if (engine != Engine::mgplan) return;
-    if (training.megatron.optimizer == OptimizerKind::ademamix)
-        problems.add(
-            "--optimizer ademamix is a choice of Megatron-LM's forks, not of engine mgplan; use adam, sgd, lion or muon, or --engine "
-            "megatron");
-}
-
 }  // namespace mgplan::cli

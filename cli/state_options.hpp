@@ -15,7 +15,4 @@ void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, 
 /// Adds a problem where overlaps, or types of moments, do not go with what is divided; for a training that is complete.
 void refuse_state_that_contradicts(const WorkloadOptions& values, const TrainingSpec& training, Problems& problems);
 
-/// Adds a problem for what mgplan's own engine does not train with, wherever the training was told of it.
-void refuse_state_of_other_engines(const TrainingSpec& training, Engine engine, Problems& problems);
-
 }  // namespace mgplan::cli

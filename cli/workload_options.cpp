@@ -358,8 +358,6 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     }
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
-    refuse_state_of_other_engines(work.training, resolved.engine, problems);
-    problems.throw_if_any();
     if (resolved.engine == Engine::mgplan && quantised(work.training.precision))
         resolved.assumed.emplace_back(
             "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");

@@ -96,10 +96,6 @@ void drop_too_large(SearchResult& found, RankedLayout ranked, ReplayedMemories& 
     if (!dropped.nearest || ranked.peak_bytes < dropped.nearest->peak_bytes) dropped.nearest = std::move(ranked);
 }
 
-void keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, std::size_t most) {
-    keep_fitting_when_replayed(found, memories, [most](std::span<const RankedLayout> kept) { return kept.size() >= most; });
-}
-
 void keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, const Enough& enough) {
     std::vector<RankedLayout> kept;
     for (RankedLayout& ranked : found.best) {

@@ -38,7 +38,5 @@ void drop_too_large(SearchResult& found, RankedLayout ranked, ReplayedMemories& 
 /// SearchResult::limit_bytes, with the bytes of the replay: no plan that is shown exceeds the limit by the figures shown with it. The
 /// others are dropped; which ones are looked at depends on the order alone.
 void keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, const Enough& enough);
-/// The first `most` of them.
-void keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, std::size_t most);
 
 }  // namespace mgplan::planner

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "plan/layout/layout_switches.hpp"
+#include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
 
 namespace mgplan::planner {
@@ -32,6 +33,10 @@ bool is_amd(const ClusterSpec& cluster) {
 std::vector<std::string> obstacles_of_own_sharding(const Workload& w, const Layout& l) {
     if (l.engine != Engine::mgplan || !w.training.megatron.fully_sharded.active()) return {};
     return own_sharding_obstacles(w.model, w.training, !l.cuda_graphs.empty());
+}
+
+std::vector<std::string> obstacles_of_own_optimizer(const Workload& w, const Layout& l) {
+    return l.engine == Engine::mgplan ? own_optimizer_obstacles(w.model, w.training, l.sizes.tp) : std::vector<std::string>{};
 }
 
 bool overlaps_moe(const Layout& l) {
@@ -151,6 +156,11 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      [](W w, L l) { return !obstacles_of_own_sharding(w, l).empty(); },
      [](W w, L l) {
          return fmt::format("engine mgplan does not train {}; or use --engine megatron", obstacles_of_own_sharding(w, l).front());
+     }},
+    {"own_engine_has_the_optimizer", "an optimizer that mgplan's own engine does not train with", Level::switches,
+     [](W w, L l) { return !obstacles_of_own_optimizer(w, l).empty(); },
+     [](W w, L l) {
+         return fmt::format("engine mgplan does not train {}; or use --engine megatron", obstacles_of_own_optimizer(w, l).front());
      }},
 });
 

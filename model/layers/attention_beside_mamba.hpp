@@ -5,14 +5,13 @@
 #include "model/layers/context.hpp"
 #include "model/layers/mamba_mixer.hpp"
 #include "model/layers/self_attention.hpp"
-#include "model/ops/norm.hpp"
+#include "model/layers/stream_norm.hpp"
 
 namespace mgplan::model {
 
 /// What a forward keeps. Selective recompute of layernorm drops `normed`, of core_attn what it drops of the attention.
 struct AttentionBesideMambaSaved {
-    Tensor x;  ///< the residual stream: input of the norm
-    NormStatistics statistics;
+    StreamNormSaved norm;
     Tensor normed;  ///< input of both branches' projections
     SelfAttentionSaved attention;
     MambaMixerSaved state;
@@ -31,12 +30,10 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
-
     const ModelSpec& model_;
     std::int64_t layer_;
     EnumSet<RecomputeModule> recompute_;
-    Weight norm_weight_, norm_bias_;
+    StreamNorm norm_;
     SelfAttention attention_;
     MambaMixer state_;
 };

@@ -27,7 +27,13 @@ DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, c
 }
 
 bool DecoderLayer::Saved::kept() const {
-    return mlp.x.defined() || moe.x.defined() || std::apply([](const auto&... one) { return (one.x.defined() || ...); }, mixer);
+    const auto keeps = []<class One>(const One& one) {
+        if constexpr (requires { one.norm.x; })
+            return one.norm.x.defined();
+        else
+            return one.x.defined();
+    };
+    return keeps(mlp) || keeps(moe) || std::apply([&](const auto&... one) { return (keeps(one) || ...); }, mixer);
 }
 
 const Moe* DecoderLayer::mixture() const {

@@ -32,18 +32,14 @@ GatedDeltaNet::GatedDeltaNet(const ModelSpec& model, const LayerPart& part, cons
       value_heads_(part_size(part, "value_heads")),
       key_dim_(part_size(part, "key_dim")),
       value_dim_(part_size(part, "value_dim")),
-      norm_weight_(weights.at(prefix + "self_attention.in_proj.layer_norm_weight")),
-      norm_bias_(weights.find(prefix + "self_attention.in_proj.layer_norm_bias")),
+      norm_(model, weights.at(prefix + "self_attention.in_proj.layer_norm_weight"),
+            weights.find(prefix + "self_attention.in_proj.layer_norm_bias")),
       conv_weight_(weights.at(prefix + "self_attention.conv1d.weight")),
       step_bias_(weights.at(prefix + "self_attention.dt_bias")),
       log_decay_(weights.at(prefix + "self_attention.A_log")),
       gated_norm_weight_(weights.at(prefix + "self_attention.out_norm.weight")),
       projection_(weights.at(prefix + "self_attention.in_proj.weight"), {}),
       output_(weights.at(prefix + "self_attention.out_proj.weight"), {}) {}
-
-Tensor GatedDeltaNet::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
-}
 
 DeltaRuleSizes GatedDeltaNet::sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const {
     const std::int64_t tp = context.tp->size();
@@ -66,8 +62,7 @@ DeltaRuleInputs GatedDeltaNet::rule_inputs(const Saved& saved, const DeltaRuleSi
 }
 
 Tensor GatedDeltaNet::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    saved.x = x;
-    saved.normed = normalised(context, x, saved.statistics);
+    saved.normed = norm_.forward(context, x, saved.norm);
     saved.projected = projection_.forward(context, saved.normed);
     const DeltaRuleSizes sizes = sizes_of(context, microbatch, saved.projected);
     saved.convolved = causal_conv(saved.projected, mixed_columns(sizes), conv_weight_.value, {}, microbatch.batch);
@@ -80,11 +75,7 @@ Tensor GatedDeltaNet::forward(const RankContext& context, const MicrobatchContex
 }
 
 Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    if (!saved.normed.defined()) {
-        const Range range(*context.device, "recompute");
-        NormStatistics again;
-        saved.normed = normalised(context, saved.x, again);
-    }
+    if (!saved.normed.defined()) saved.normed = norm_.again(context, saved.norm);
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
     Tensor d_gated =
         output_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.gated);
@@ -109,8 +100,7 @@ Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchConte
     Tensor d_normed = projection_.backward(context, d_projected, saved.normed);
     d_projected = {};
     saved.normed = {};
-    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
-                              norm_bias_.gradient);
+    Tensor dx = norm_.backward(d_normed, saved.norm);
     d_normed = {};
     add(dy, dx);  // the residual path
     saved = {};

@@ -3,16 +3,15 @@
 // projection, residual addition (arXiv 2412.06464; Qwen3-Next; Megatron-core ssm/gated_delta_net/).
 
 #include "model/layers/context.hpp"
+#include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/delta_rule.hpp"
-#include "model/ops/norm.hpp"
 
 namespace mgplan::model {
 
 /// What a forward keeps. Selective recompute of layernorm drops `normed`.
 struct GatedDeltaNetSaved {
-    Tensor x;  ///< the residual stream: input of the norm
-    NormStatistics statistics;
+    StreamNormSaved norm;
     Tensor normed;             ///< input of the projection
     Tensor projected;          ///< q, k, v, z of the rank's heads, their raw writing strengths and decays, side by side
     Tensor convolved;          ///< q, k, v behind the convolution
@@ -34,7 +33,6 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
     /// Sizes on this rank, for the rows of its projection.
     [[nodiscard]] DeltaRuleSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const;
     [[nodiscard]] DeltaRuleInputs rule_inputs(const Saved& saved, const DeltaRuleSizes& sizes) const;
@@ -43,7 +41,7 @@ private:
     std::int64_t layer_;
     EnumSet<RecomputeModule> recompute_;
     std::int64_t key_heads_, value_heads_, key_dim_, value_dim_;  ///< of all ranks
-    Weight norm_weight_, norm_bias_;
+    StreamNorm norm_;
     Weight conv_weight_, step_bias_, log_decay_, gated_norm_weight_;
     ColumnParallelLinear projection_;
     RowParallelLinear output_;

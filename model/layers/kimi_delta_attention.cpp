@@ -29,8 +29,8 @@ KimiDeltaAttention::KimiDeltaAttention(const ModelSpec& model, const LayerPart& 
       recompute_(recompute),
       heads_(part_size(part, "heads")),
       head_dim_(part_size(part, "head_dim")),
-      norm_weight_(weights.at(prefix + "self_attention.in_proj.layer_norm_weight")),
-      norm_bias_(weights.find(prefix + "self_attention.in_proj.layer_norm_bias")),
+      norm_(model, weights.at(prefix + "self_attention.in_proj.layer_norm_weight"),
+            weights.find(prefix + "self_attention.in_proj.layer_norm_bias")),
       conv_weight_(weights.at(prefix + "self_attention.conv1d.weight")),
       step_bias_(weights.at(prefix + "self_attention.dt_bias")),
       log_decay_(weights.at(prefix + "self_attention.A_log")),
@@ -41,10 +41,6 @@ KimiDeltaAttention::KimiDeltaAttention(const ModelSpec& model, const LayerPart& 
       decay_down_(weights.at(prefix + "self_attention.decay_down.weight")),
       gate_down_(weights.at(prefix + "self_attention.gate_down.weight")),
       output_(weights.at(prefix + "self_attention.out_proj.weight"), {}) {}
-
-Tensor KimiDeltaAttention::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
-}
 
 DeltaRuleSizes KimiDeltaAttention::sizes_of(const RankContext& context, const MicrobatchContext& microbatch,
                                             const Tensor& projected) const {
@@ -69,8 +65,7 @@ DeltaRuleInputs KimiDeltaAttention::rule_inputs(const Saved& saved, const DeltaR
 }
 
 Tensor KimiDeltaAttention::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    saved.x = x;
-    saved.normed = normalised(context, x, saved.statistics);
+    saved.normed = norm_.forward(context, x, saved.norm);
     saved.projected = projection_.forward(context, saved.normed);
     saved.decay_latent = decay_down_.forward(saved.normed);
     saved.decays = decay_up_.forward(context, saved.decay_latent);
@@ -87,18 +82,13 @@ Tensor KimiDeltaAttention::forward(const RankContext& context, const MicrobatchC
 }
 
 Tensor KimiDeltaAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    if (!saved.normed.defined()) {
-        const Range range(*context.device, "recompute");
-        NormStatistics again;
-        saved.normed = normalised(context, saved.x, again);
-    }
+    if (!saved.normed.defined()) saved.normed = norm_.again(context, saved.norm);
     Tensor d_gated =
         output_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.gated);
     saved.gated = {};
     Tensor d_normed = to_normed(context, microbatch, std::move(d_gated), saved);
     saved.normed = {};
-    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
-                              norm_bias_.gradient);
+    Tensor dx = norm_.backward(d_normed, saved.norm);
     d_normed = {};
     add(dy, dx);  // the residual path
     saved = {};

@@ -4,16 +4,15 @@
 // KimiLinearDeltaAttention). Megatron-core has no such layer.
 
 #include "model/layers/context.hpp"
+#include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/delta_rule.hpp"
-#include "model/ops/norm.hpp"
 
 namespace mgplan::model {
 
 /// What a forward keeps. Selective recompute of layernorm drops `normed`.
 struct KimiDeltaAttentionSaved {
-    Tensor x;  ///< the residual stream: input of the norm
-    NormStatistics statistics;
+    StreamNormSaved norm;
     Tensor normed;                     ///< input of the projections
     Tensor projected;                  ///< q, k and v of the rank's heads and their raw writing strengths, side by side
     Tensor decay_latent, gate_latent;  ///< (rows outside the tp region, head_dim), inputs of the projections to decays and gates
@@ -38,18 +37,17 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
     /// Sizes on this rank, for the rows of its projection.
     [[nodiscard]] DeltaRuleSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const;
     [[nodiscard]] DeltaRuleInputs rule_inputs(const Saved& saved, const DeltaRuleSizes& sizes) const;
-    /// Gradient of `normed`; consumes what was saved but for x, statistics and `normed`.
+    /// Gradient of `normed`; consumes what was saved but for the norm and `normed`.
     [[nodiscard]] Tensor to_normed(const RankContext& context, const MicrobatchContext& microbatch, Tensor d_gated, Saved& saved) const;
 
     const ModelSpec& model_;
     std::int64_t layer_;
     EnumSet<RecomputeModule> recompute_;
     std::int64_t heads_, head_dim_;  ///< of all ranks
-    Weight norm_weight_, norm_bias_;
+    StreamNorm norm_;
     Weight conv_weight_, step_bias_, log_decay_, gated_norm_weight_;
     ColumnParallelLinear projection_, decay_up_, gate_up_;
     DuplicatedLinear decay_down_, gate_down_;

@@ -33,8 +33,7 @@ MambaMixer::MambaMixer(const ModelSpec& model, const LayerPart& part, const Weig
       head_dim_(part_size(part, "inner") / heads_),
       groups_(part_size(part, "groups")),
       state_(part_size(part, "state")),
-      norm_weight_(weights.find(prefix + "mixer.in_proj.layer_norm_weight")),
-      norm_bias_(weights.find(prefix + "mixer.in_proj.layer_norm_bias")),
+      norm_(model, weights.find(prefix + "mixer.in_proj.layer_norm_weight"), weights.find(prefix + "mixer.in_proj.layer_norm_bias")),
       conv_weight_(weights.at(prefix + "mixer.conv1d_weight")),
       conv_bias_(weights.at(prefix + "mixer.conv1d_bias")),
       step_bias_(weights.at(prefix + "mixer.dt_bias")),
@@ -43,10 +42,6 @@ MambaMixer::MambaMixer(const ModelSpec& model, const LayerPart& part, const Weig
       gated_norm_weight_(weights.find(prefix + "mixer.norm.weight")),
       projection_(weights.at(prefix + "mixer.in_proj.weight"), {}),
       output_(weights.at(prefix + "mixer.out_proj.weight"), {}) {}
-
-Tensor MambaMixer::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
-}
 
 StateSpaceSizes MambaMixer::sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const {
     const std::int64_t tp = context.tp->size();
@@ -82,8 +77,7 @@ void MambaMixer::scale_blocks(const Tensor& projected, const StateSpaceSizes& si
 }
 
 Tensor MambaMixer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    saved.x = x;
-    saved.normed = normalised(context, x, saved.statistics);
+    saved.normed = norm_.forward(context, x, saved.norm);
     const Tensor y = branch(context, microbatch, saved.normed, saved);
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
     return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, x);
@@ -102,16 +96,11 @@ Tensor MambaMixer::branch(const RankContext& context, const MicrobatchContext& m
 }
 
 Tensor MambaMixer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    if (!saved.normed.defined()) {
-        const Range range(*context.device, "recompute");
-        NormStatistics again;
-        saved.normed = normalised(context, saved.x, again);
-    }
+    if (!saved.normed.defined()) saved.normed = norm_.again(context, saved.norm);
     Tensor d_normed = branch_backward(
         context, microbatch, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.normed, saved);
     saved.normed = {};
-    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
-                              norm_bias_.gradient);
+    Tensor dx = norm_.backward(d_normed, saved.norm);
     d_normed = {};
     add(dy, dx);  // the residual path
     saved = {};

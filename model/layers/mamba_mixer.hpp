@@ -3,9 +3,9 @@
 // addition (arXiv 2405.21060, section 7; Megatron-core ssm/mamba_mixer.py).
 
 #include "model/layers/context.hpp"
+#include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/causal_conv.hpp"
-#include "model/ops/norm.hpp"
 #include "model/ops/state_space.hpp"
 
 namespace mgplan::model {
@@ -13,8 +13,7 @@ namespace mgplan::model {
 /// What a forward keeps. What the convolution gives, steps, decays and states are made again in the backward, as mamba_ssm makes them
 /// (ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn). Selective recompute of layernorm drops `normed`.
 struct MambaMixerSaved {
-    Tensor x;  ///< the residual stream: input of the norm
-    NormStatistics statistics;
+    StreamNormSaved norm;
     Tensor normed;             ///< input of the projection
     Tensor projected;          ///< z, x, B, C of the rank's heads and groups, and their raw steps, side by side
     Tensor scanned;            ///< output of the scan: (rows, heads · head_dim)
@@ -41,7 +40,6 @@ public:
                                          Saved& saved) const;
 
 private:
-    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
     /// Multiplies the blocks of the projection, or of its gradient, in place (BranchMultipliers).
     void scale_blocks(const Tensor& projected, const StateSpaceSizes& sizes) const;
     /// Sizes on this rank, for the rows of its projection.
@@ -52,7 +50,7 @@ private:
     std::int64_t layer_;
     EnumSet<RecomputeModule> recompute_;
     std::int64_t heads_, head_dim_, groups_, state_;  ///< of all ranks
-    Weight norm_weight_, norm_bias_;
+    StreamNorm norm_;
     Weight conv_weight_, conv_bias_, step_bias_, log_decay_, skip_, gated_norm_weight_;
     ColumnParallelLinear projection_;
     RowParallelLinear output_;

@@ -11,19 +11,13 @@ ShortConvolution::ShortConvolution(const ModelSpec& model, const LayerPart& /*pa
     : model_(model),
       layer_(layer),
       recompute_(recompute),
-      norm_weight_(weights.at(prefix + "mixer.in_proj.layer_norm_weight")),
-      norm_bias_(weights.find(prefix + "mixer.in_proj.layer_norm_bias")),
+      norm_(model, weights.at(prefix + "mixer.in_proj.layer_norm_weight"), weights.find(prefix + "mixer.in_proj.layer_norm_bias")),
       conv_weight_(weights.at(prefix + "mixer.conv.weight")),
       projection_(weights.at(prefix + "mixer.in_proj.weight"), {}),
       output_(weights.at(prefix + "mixer.out_proj.weight"), {}) {}
 
-Tensor ShortConvolution::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
-}
-
 Tensor ShortConvolution::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    saved.x = x;
-    saved.normed = normalised(context, x, saved.statistics);
+    saved.normed = norm_.forward(context, x, saved.norm);
     saved.projected = projection_.forward(context, saved.normed);
     saved.mixed = short_conv(saved.projected, conv_weight_.value, microbatch.batch);
     const Tensor y = output_.forward(context, saved.mixed);
@@ -32,11 +26,7 @@ Tensor ShortConvolution::forward(const RankContext& context, const MicrobatchCon
 }
 
 Tensor ShortConvolution::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    if (!saved.normed.defined()) {
-        const Range range(*context.device, "recompute");
-        NormStatistics again;
-        saved.normed = normalised(context, saved.x, again);
-    }
+    if (!saved.normed.defined()) saved.normed = norm_.again(context, saved.norm);
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
     Tensor d_mixed =
         output_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.mixed);
@@ -47,8 +37,7 @@ Tensor ShortConvolution::backward(const RankContext& context, const MicrobatchCo
     Tensor d_normed = projection_.backward(context, d_projected, saved.normed);
     d_projected = {};
     saved.normed = {};
-    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
-                              norm_bias_.gradient);
+    Tensor dx = norm_.backward(d_normed, saved.norm);
     d_normed = {};
     add(dy, dx);  // the residual path
     saved = {};

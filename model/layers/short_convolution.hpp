@@ -3,15 +3,14 @@
 // residual addition (transformers 5.23.0, models/lfm2/modeling_lfm2.py, Lfm2ShortConv and Lfm2DecoderLayer).
 
 #include "model/layers/context.hpp"
+#include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
-#include "model/ops/norm.hpp"
 
 namespace mgplan::model {
 
 /// What a forward keeps. Selective recompute of layernorm drops `normed`.
 struct ShortConvolutionSaved {
-    Tensor x;  ///< the residual stream: input of the norm
-    NormStatistics statistics;
+    StreamNormSaved norm;
     Tensor normed;     ///< input of the projection
     Tensor projected;  ///< B, C and x of the rank's channels, side by side
     Tensor mixed;      ///< input of the output projection
@@ -30,12 +29,11 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
-
     const ModelSpec& model_;
     std::int64_t layer_;
     EnumSet<RecomputeModule> recompute_;
-    Weight norm_weight_, norm_bias_, conv_weight_;
+    StreamNorm norm_;
+    Weight conv_weight_;
     ColumnParallelLinear projection_;
     RowParallelLinear output_;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// A norm over the hidden size beside a branch of a layer, which the model may not have.
+// A norm over the hidden size in front of a branch of a layer or behind it, which the model may not have.
 
 #include "model/layers/context.hpp"
 #include "model/ops/norm.hpp"
@@ -20,6 +20,8 @@ public:
         : kind_(model.normalization), weight_(std::move(weight)), bias_(std::move(bias)) {}
 
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, StreamNormSaved& saved) const;
+    /// Once more what a forward returned that had a norm, for a backward whose forward did not keep it.
+    [[nodiscard]] Tensor again(const RankContext& context, const StreamNormSaved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
     [[nodiscard]] Tensor backward(const Tensor& dy, StreamNormSaved& saved) const;
 

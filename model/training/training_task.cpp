@@ -10,6 +10,7 @@
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
 
 namespace mgplan::model {
@@ -67,7 +68,6 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
     const MegatronSwitches& megatron = task.training.megatron;
-    if (megatron.optimizer == OptimizerKind::ademamix) features.emplace_back("the optimizer AdEMAMix (Adam, SGD, Lion and Muon are)");
     if (megatron.offloaded_layers > 0) features.emplace_back("activations that wait in the host's memory");
 }
 
@@ -97,17 +97,6 @@ void add_graph_features(std::vector<std::string>& features, const ModelSpec& mod
             fmt::format("{}: CUDA graphs of layers with full recompute, which runs across them (use --recompute selective or none, or "
                         "--cuda-graphs {})",
                         asked, whole));
-}
-
-/// What Muon is not computed with.
-void add_muon_features(std::vector<std::string>& features, const TrainingTask& task) {
-    if (task.training.megatron.optimizer != OptimizerKind::muon) return;
-    const ModelSpec& model = task.model;
-    if (!model.compositions.empty()) features.emplace_back("Muon on layers that are described by parts (use --optimizer adam)");
-    // A rank holds a part of a kv head's group, whose queries, keys and values are orthogonalised apart.
-    if (model.compositions.empty() && !model.mla && task.layout.sizes.tp > model.kv_heads)
-        features.push_back(fmt::format("Muon with tp = {} above {} kv heads (use a smaller tp, or --optimizer adam)", task.layout.sizes.tp,
-                                       model.kv_heads));
 }
 
 /// What layers whose halves stand beside each other are not computed with.
@@ -166,7 +155,7 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
         features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
     if (quantised(task.training.precision)) features.emplace_back(to_string(task.training.precision));
     add_unsupported_types(task.training, features);
-    add_muon_features(features, task);
+    for (auto& obstacle : own_optimizer_obstacles(model, task.training, layout.sizes.tp)) features.push_back(std::move(obstacle));
     if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");
     for (auto& obstacle : own_sharding_obstacles(model, task.training, !layout.cuda_graphs.empty()))
         features.push_back(std::move(obstacle));

@@ -375,7 +375,7 @@ TEST(RunCommand, TrainsWithTheOptimizerOfThePlan) {
         }
     }
     const PlanFile ademamix("ademamix.json", "--world 1 --optimizer ademamix");
-    expect_refused("run " + ademamix.path(), {"cannot be trained by this version", "AdEMAMix (Adam, SGD, Lion and Muon are)"});
+    expect_refused("run " + ademamix.path(), {"engine mgplan does not train", "AdEMAMix (use adam, sgd, lion or muon)"});
 }
 
 TEST(RunCommand, StopsAtALossThatIsNoNumber) {

@@ -109,7 +109,7 @@ TEST(ShardingOptions, SchedulesThatImplyAnEngineRefuseWhatItLacks) {
                             "simulate --world 16 --model llama3-8b --pp 4 --kind zb-h1 --optimizer ademamix"}) {
         const Said said = say(job);
         EXPECT_EQ(said.code, kBadInput) << job;
-        EXPECT_THAT(said.err, HasSubstr("is a choice of Megatron-LM")) << job;
+        EXPECT_THAT(said.err, HasSubstr("engine mgplan does not train the optimizer AdEMAMix")) << job;
     }
 }
 
@@ -123,7 +123,11 @@ TEST(ShardingOptions, WhatContradictsItselfIsRefused) {
     EXPECT_THAT(refused("--sharding hybrid"), HasSubstr("hybrid:N with N of at least 2"));
     EXPECT_THAT(refused("--sharding full --no-distributed-optimizer"), HasSubstr("drop one of the two"));
     EXPECT_THAT(refused("--sharding full --optimizer muon"), HasSubstr("use --optimizer adam or sgd, or --sharding optimizer"));
-    EXPECT_THAT(refused("--optimizer ademamix --engine mgplan"), HasSubstr("use adam, sgd, lion or muon, or --engine megatron"));
+    EXPECT_THAT(refused("--optimizer ademamix --engine mgplan"),
+                HasSubstr("AdEMAMix (use adam, sgd, lion or muon); or use --engine megatron"));
+    const Said wide = say("simulate --world 16 --model llama3-8b --tp 16 --engine mgplan --optimizer muon");
+    EXPECT_EQ(wide.code, kBadInput);
+    EXPECT_THAT(wide.err, HasSubstr("Muon with tp = 16 above 8 kv heads (use a smaller tp, or --optimizer adam)"));
     EXPECT_THAT(refused("--sharding full --optimizer sgd --engine mgplan"), HasSubstr("with another optimizer than Adam"));
     EXPECT_THAT(refused("--optimizer adamw2"), HasSubstr("--optimizer"));
     EXPECT_THAT(refused("--sharding none --overlap param-gather"), HasSubstr("--sharding none divides none"));

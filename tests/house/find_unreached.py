@@ -23,7 +23,6 @@ EXCEPTIONS = {
     "mgplan::model::Communicator::broadcast": "a verb of the contract that every transport keeps; nothing broadcasts yet",
     "mgplan::model::RankTrainer::parameters": "how tests compare the weights that layouts end with",
     "mgplan::model::Tensor::as": "how tests look into a tensor",
-    "mgplan::model::sum_of_squares": "one tensor's, where steps sum over many: what tests of the kernel call",
     "mgplan::model::has_non_finite": "the kernel is in every device's table; steps find what is not finite in the norm",
     "mgplan::model::reduction_scratch_bytes": "part of has_non_finite()",
     "mgplan::runtime::cpu::limit_vector_units": "how tests hold kernels for wide vector units against those for narrow ones",

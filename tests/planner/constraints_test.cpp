@@ -416,6 +416,15 @@ std::vector<Case> cases() {
              work.training.megatron.fully_sharded.double_buffer = true;
          },
          {"engine mgplan does not train", "--fsdp-double-buffer", "--engine megatron"}},
+        {"own_engine_has_the_optimizer",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::mgplan;
+             work.training.megatron.optimizer = OptimizerKind::ademamix;
+         },
+         {"engine mgplan does not train", "AdEMAMix", "use adam, sgd, lion or muon", "--engine megatron"}},
     };
 }
 

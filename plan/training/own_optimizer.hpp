@@ -1,0 +1,17 @@
+#pragma once
+// Which optimizers mgplan's own engine takes steps with.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/model/model_spec.hpp"
+#include "plan/training/training_spec.hpp"
+
+namespace mgplan {
+
+/// What of the optimizer is not computed with where tensor parallelism is over `tp` ranks, in words, each with a way out; empty where
+/// nothing stands against it.
+[[nodiscard]] std::vector<std::string> own_optimizer_obstacles(const ModelSpec& model, const TrainingSpec& training, std::int64_t tp);
+
+}  // namespace mgplan
