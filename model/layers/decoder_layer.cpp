@@ -118,7 +118,7 @@ Tensor DecoderLayer::forward_to_router(const RankContext& context, const Microba
                                         {"shared_experts_output", std::move(chosen.shared)}};
     });
     const Range range(*context.device, "mlp forward");
-    const Tensor attended = with_attention ? std::move(outputs[0]) : x;
+    const Tensor attended = with_attention ? outputs[0] : x;
     ChosenRows chosen{up_to,
                       std::move(outputs[1]),
                       std::move(outputs[2]),

@@ -106,7 +106,7 @@ Tensor KimiDeltaAttention::to_normed(const RankContext& context, const Microbatc
         gated_norm_backward(d_gated, saved.attended, saved.gates, {0, sizes.values()}, gated_norm_weight_.value, saved.inverse_deviation,
                             sigmoid_norm_options(context, sizes), d_gates, gated_norm_weight_.gradient);
     d_gated = saved.attended = saved.gates = saved.inverse_deviation = {};
-    const Tensor d_normed = gate_down_.backward(context, gate_up_.backward(context, d_gates, saved.gate_latent), saved.normed);
+    Tensor d_normed = gate_down_.backward(context, gate_up_.backward(context, d_gates, saved.gate_latent), saved.normed);
     d_gates = saved.gate_latent = {};
     // The rule and the convolution write all columns of the first between them.
     Tensor d_projected = gradient_of(saved.projected, "gradient of the mixer's projection");
