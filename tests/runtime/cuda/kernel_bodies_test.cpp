@@ -608,14 +608,17 @@ TEST(ReduceRanks, GivesTheBitsOfTheHostsReduction) {
                 inputs.push_back(make(gpu, {37}, dtype, numbers));
                 from.push_back(static_cast<const std::byte*>(inputs.back().data()));
             }
-            const Tensor expected = maker.zeros({37}), first = maker.zeros({37}), second = maker.zeros({37});
-            auto* host = static_cast<std::byte*>(expected.data());
-            reduce_in_order(dtype, reduction, from, std::span(&host, 1), 3, 35);
-            std::vector<std::byte*> to{static_cast<std::byte*>(first.data()), static_cast<std::byte*>(second.data())};
-            operations.reduce(dtype, reduction, from, to, 3, 35);
-            operations.finish();
-            EXPECT_EQ(read(first), read(expected)) << to_string(dtype);
-            EXPECT_EQ(read(second), read(expected)) << to_string(dtype);
+            // From within a pack to within another, all values, whole packs.
+            for (const auto& [begin, end] : {std::pair{3, 35}, {0, 37}, {8, 32}}) {
+                const Tensor expected = maker.zeros({37}), first = maker.zeros({37}), second = maker.zeros({37});
+                auto* host = static_cast<std::byte*>(expected.data());
+                reduce_in_order(dtype, reduction, from, std::span(&host, 1), begin, end);
+                std::vector<std::byte*> to{static_cast<std::byte*>(first.data()), static_cast<std::byte*>(second.data())};
+                operations.reduce(dtype, reduction, from, to, begin, end);
+                operations.finish();
+                EXPECT_EQ(read(first), read(expected)) << to_string(dtype) << " from " << begin;
+                EXPECT_EQ(read(second), read(expected)) << to_string(dtype) << " from " << begin;
+            }
         }
     }
 }

@@ -1,0 +1,157 @@
+// Kernels that read rows in packs of sixteen bytes, run on the host against those of the CPU: widths of whole packs and widths that are
+// none, from aligned memory and from one value further. A pack at an address that a GPU would not take fails here.
+
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "model/ops/activation.hpp"
+#include "model/ops/adam.hpp"
+#include "model/ops/cross_entropy.hpp"
+#include "model/ops/momentum.hpp"
+#include "model/ops/norm.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "tests/model/ops/support.hpp"
+#include "tests/runtime/cuda/emulated_device.hpp"
+
+namespace mgplan::runtime::cuda::row_packs_test {
+namespace {
+
+using namespace model;
+
+/// Where the values lie that an op gets.
+struct Place {
+    std::int64_t rows = 5, width = 64, begin = 0;  ///< `begin` values behind an aligned address
+    [[nodiscard]] std::string name() const { return fmt::format("{} columns, {} values further", width, begin); }
+};
+
+/// Widths around packs (2 to 8 values) and around what a team of lanes takes at once.
+std::vector<Place> places() {
+    std::vector<Place> list;
+    for (const std::int64_t width : {8, 24, 63, 64, 65, 264, 1000, 2056}) {
+        for (const std::int64_t begin : {0, 1}) list.push_back({.width = width, .begin = begin});
+    }
+    return list;
+}
+
+Tensor behind(Maker& maker, std::int64_t begin, const Shape& shape, Dtype dtype) {
+    return maker.random({begin + shape.elements()}, dtype).slice(begin, begin + shape.elements()).view(shape);
+}
+Tensor behind(Maker& maker, std::int64_t begin, const Shape& shape) {
+    return behind(maker, begin, shape, maker.dtype());
+}
+
+class RowPacks : public ::testing::TestWithParam<Dtype> {
+protected:
+    /// results(maker, place): what ops give on a device; equal on both up to the rounding of sums in another order.
+    template <class Results>
+    void expect_alike(const Results& results) const {
+        const double tolerance = GetParam() == Dtype::bf16 ? 0.016 : GetParam() == Dtype::fp32 ? 4e-6 : 1e-12;
+        for (const Place& place : places()) {
+            CpuDevice cpu;
+            EmulatedDevice gpu(emulated_traits(false));
+            Maker on_cpu(cpu, GetParam()), on_gpu(gpu, GetParam());
+            const std::vector<Tensor> expected = results(on_cpu, place), actual = results(on_gpu, place);
+            ASSERT_EQ(actual.size(), expected.size());
+            for (std::size_t i = 0; i < actual.size(); ++i)
+                expect_close(read(actual[i]), read(expected[i]), tolerance, fmt::format("result {}, {}", i, place.name()));
+        }
+    }
+};
+
+TEST_P(RowPacks, OfNorms) {
+    for (const auto kind : {Normalization::rms_norm, Normalization::layer_norm}) {
+        expect_alike([&](Maker& maker, const Place& place) {
+            const auto [rows, width, begin] = place;
+            const bool biased = kind == Normalization::layer_norm;
+            const Tensor x = behind(maker, begin, {rows, width}), dy = behind(maker, begin, {rows, width}),
+                         weight = behind(maker, begin, {width}), bias = biased ? behind(maker, begin, {width}) : Tensor{};
+            const Tensor of_weight = maker.zeros({width}), of_bias = biased ? maker.zeros({width}) : Tensor{};
+            NormStatistics statistics;
+            std::vector<Tensor> results{norm(x, weight, bias, kind, 1e-5, statistics)};
+            results.push_back(norm_backward(dy, x, weight, statistics, kind, of_weight, of_bias));
+            results.push_back(of_weight);
+            if (biased) results.push_back(of_bias);
+            return results;
+        });
+    }
+}
+
+TEST_P(RowPacks, OfCrossEntropies) {
+    for (const std::int64_t padding : {0, 3}) {
+        for (const double soft_cap : {0.0, 2.0}) {
+            expect_alike([&](Maker& maker, const Place& place) {
+                const auto [rows, width, begin] = place;
+                const Tensor logits = behind(maker, begin, {rows, width});
+                // The first and the last valid column, a column of another shard, a row without a target.
+                const auto last = static_cast<double>(width - padding - 1);
+                const Tensor targets = maker.ids({0, last, last + 100, -1, 1}, {rows});
+                const VocabularyShard shard{.first = 0, .valid = width - padding};
+                const Tensor maximum = row_maximum(logits, shard);
+                const SoftmaxSums sums = softmax_sums(logits, targets, maximum, shard);
+                std::vector<Tensor> results{maximum, sums.exponentials, sums.target, token_losses(sums, targets)};
+                cross_entropy_backward(logits, targets, maximum, sums.exponentials, shard, 0.5, soft_cap);
+                results.push_back(logits);
+                return results;
+            });
+        }
+    }
+}
+
+TEST_P(RowPacks, OfActivations) {
+    for (const bool gated : {false, true}) {
+        for (const auto kind : {Activation::silu, Activation::gelu, Activation::squared_relu}) {
+            if (gated && kind == Activation::squared_relu) continue;
+            expect_alike([&](Maker& maker, const Place& place) {
+                const auto [rows, width, begin] = place;
+                const Tensor x = behind(maker, begin, {rows, width * (gated ? 2 : 1)}), dy = behind(maker, begin, {rows, width});
+                const Tensor weights = maker.random({rows}, maker.dtype() == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32);
+                Tensor of_weights;
+                std::vector<Tensor> results{activation(x, kind, gated), activation_backward(dy, x, kind, gated),
+                                            weighted_activation(x, weights, kind, gated)};
+                results.push_back(weighted_activation_backward(dy, x, weights, kind, gated, of_weights));
+                results.push_back(of_weights);
+                return results;
+            });
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(InEachType, RowPacks, ::testing::Values(Dtype::fp64, Dtype::fp32, Dtype::bf16),
+                         [](const auto& type) { return std::string(to_string(type.param)); });
+
+// Optimizer steps are one kernel each: in packs where every array is aligned, else one value at a time, with the same values.
+TEST(OptimizerPacks, AndSingleValuesGiveTheSame) {
+    for (const auto gradients : {Dtype::fp32, Dtype::bf16}) {
+        for (const auto moments : {Dtype::fp32, Dtype::bf16}) {
+            for (const std::int64_t elements : {1, 7, 8, 9, 33, 100}) {
+                for (const std::int64_t begin : {0, 1}) {
+                    EmulatedDevice gpu(emulated_traits(false));
+                    const auto run = [&](Device& device) {
+                        Maker maker(device, Dtype::fp32);
+                        const Tensor main = behind(maker, begin, {elements}, Dtype::fp32),
+                                     first = behind(maker, begin, {elements}, moments),
+                                     second = maker.zeros({begin + elements}, moments).slice(begin, begin + elements),
+                                     gradient = behind(maker, begin, {elements}, gradients),
+                                     momentum = behind(maker, begin, {elements}, Dtype::fp32),
+                                     parameter = behind(maker, begin, {elements}, Dtype::bf16);
+                        adam_step(main, first, second, gradient, {.learning_rate = 0.01, .weight_decay = 0.1, .step = 3}, parameter);
+                        momentum_step(main, momentum, gradient, {.rule = MomentumRule::lion, .learning_rate = 0.01});
+                        return std::vector<std::vector<double>>{read(main), read(first), read(second), read(parameter), read(momentum)};
+                    };
+                    CpuDevice cpu;
+                    const auto expected = run(cpu), actual = run(gpu);
+                    for (std::size_t i = 0; i < expected.size(); ++i)
+                        expect_close(actual[i], expected[i], i == 0 || i == 4 ? 2e-6 : 0.008,
+                                     fmt::format("array {}, {} values, {} further", i, elements, begin));
+                    EXPECT_EQ(gpu.launcher().packed, begin == 0 ? 2 : 0) << elements;
+                }
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::runtime::cuda::row_packs_test
