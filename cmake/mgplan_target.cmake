@@ -4,6 +4,10 @@
 # The global property MGPLAN_ROOMS lists the names. cmake/install.cmake installs those of them that others may link.
 # Rooms that plan and predict are compiled for programs and for Python's module alike.
 set(MGPLAN_PLANNING_ROOMS plan model formats simulator planner reports cli_planning)
+# Rooms that read outside input. Where fuzzers are built these tell them what an input reached; the same libraries serve the tests.
+# (-fsanitize=fuzzer-no-link means these flags, but clang then refuses headers that were precompiled without it.)
+set(MGPLAN_READING_ROOMS plan formats checkpoint data)
+set(MGPLAN_TELL_FUZZERS -fsanitize-coverage=inline-8bit-counters,indirect-calls,trace-cmp,pc-table)
 add_library(mgplan_warnings INTERFACE)
 # -Wno-restrict: GCC 12 warns about its own std::string (bug 105651).
 target_compile_options(mgplan_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
@@ -35,6 +39,9 @@ function(mgplan_room name)
   # Precompiled headers are compiled for programs alone; the builds that take them have no Python module.
   if(name IN_LIST MGPLAN_PLANNING_ROOMS AND NOT MGPLAN_PRECOMPILED_HEADERS STREQUAL all)
     set_target_properties(mgplan_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  endif()
+  if(MGPLAN_FUZZ AND name IN_LIST MGPLAN_READING_ROOMS)
+    target_compile_options(mgplan_${name} PRIVATE ${MGPLAN_TELL_FUZZERS})
   endif()
   if(ROOM_COLD)
     target_compile_options(mgplan_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
