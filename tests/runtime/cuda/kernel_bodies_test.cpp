@@ -3,6 +3,7 @@
 #include <limits>
 #include <memory>
 #include <stdexcept>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -22,6 +23,7 @@
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
 #include "model/ops/scratch.hpp"
+#include "model/ops/short_conv.hpp"
 #include "runtime/comm/reduce.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/gpu/large_ops.hpp"
@@ -113,6 +115,27 @@ TEST(KernelBodiesAtSize, NormsAndBiasesSumTheirColumnsInParts) {
             results.push_back(norm_backward(dy, x, weight, statistics, Normalization::layer_norm, weight_gradient, bias_gradient));
             model::bias_gradient(dy, sums);
             results.insert(results.end(), {weight_gradient, bias_gradient, sums});
+            return results;
+        };
+        const auto expected = run(cpu), actual = run(gpu);
+        for (std::size_t i = 0; i < actual.size(); ++i)
+            expect_close(read(actual[i]), read(expected[i]), 1e-12, fmt::format("{} of {} rows", i, rows));
+    }
+}
+
+// The same of a convolution's taps, also where sequences begin within a part.
+TEST(KernelBodiesAtSize, ShortConvolutionsSumTheirTapsInParts) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    for (const auto& [rows, batch, width] : {std::tuple<std::int64_t, std::int64_t, std::int64_t>{300, 2, 65}, {1101, 3, 16}}) {
+        ASSERT_GT(column_sum_parts(gpu.traits(), rows), 2);
+        const auto run = [rows = rows, batch = batch, width = width](Device& device) {
+            Maker maker(device, Dtype::fp64);
+            const Tensor projected = maker.random({rows, 3 * width}), weight = maker.random({width, 1, 3}),
+                         weight_gradient = maker.random({width, 1, 3});
+            std::vector<Tensor> results{short_conv(projected, weight, batch)};
+            results.push_back(short_conv_backward(maker.random({rows, width}), projected, weight, batch, weight_gradient));
+            results.push_back(weight_gradient);
             return results;
         };
         const auto expected = run(cpu), actual = run(gpu);
