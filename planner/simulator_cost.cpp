@@ -42,7 +42,7 @@ simulator::BoundedChoices choices_of(const SearchSpace& space) {
 }
 
 /// `workload`: the model's.
-LayoutCost cost_by(std::shared_ptr<simulator::CostModel> model, const Workload& workload) {
+LayoutCost cost_by(const std::shared_ptr<simulator::CostModel>& model, const Workload& workload) {
     auto choices = std::make_shared<std::optional<simulator::BoundedChoices>>();
     const auto choices_in = [choices](const SearchSpace& space) -> const simulator::BoundedChoices& {
         if (!*choices) *choices = choices_of(space);

@@ -228,7 +228,7 @@ void read_positions(ConfigParts& parts) {
             fmt::format("{} rows of the table of positions counted that no token uses", parts.type.unused_positions));
     }
     double fraction = config.real_or({"partial_rotary_factor", "rotary_pct", "rope_percent"}, 1, 0, 1);
-    if (config.stated({"rotary_dim"}).size() > 0 && model.head_dim > 0)
+    if (!config.stated({"rotary_dim"}).empty() && model.head_dim > 0)
         fraction = std::min(
             1.0, static_cast<double>(config.integer({"rotary_dim"}, 1, ModelLimits::head_dim)) / static_cast<double>(model.head_dim));
     if (const Json* rope = config.member("rope_parameters");

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "model/device/device.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
 #include "plan/text/errors.hpp"

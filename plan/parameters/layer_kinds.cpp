@@ -46,7 +46,8 @@ ModelSpec model_of_halves(const ModelSpec& model, const LayerHalf* mixer, const 
                 layer.parts.push_back(std::move(part));
         }
     }
-    one.compositions.assign(1, std::move(layer));
+    one.compositions.clear();
+    one.compositions.push_back(std::move(layer));
     one.composition_of_layer.assign(1, 0);
     one.layers = 1;
     one.moe_layers.clear();
