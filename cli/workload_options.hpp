@@ -31,7 +31,7 @@ struct WorkloadOptions {
     std::optional<std::int64_t> global_batch_tokens;
     std::optional<std::int64_t> sequence;
     std::optional<std::int64_t> max_memory;
-    std::optional<std::string> routing_skew;
+    std::optional<std::string> routing_skew, routing, lengths;
     std::optional<std::string> precision;
     std::optional<std::string> software;
     std::optional<std::string> grad_dtype;

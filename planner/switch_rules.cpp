@@ -162,6 +162,19 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      [](W w, L l) {
          return fmt::format("engine mgplan does not train {}; or use --engine megatron", obstacles_of_own_optimizer(w, l).front());
      }},
+    // Documents of a sequence are told apart by fused kernels alone (Transformer Engine, dot_product_attention, qkv_format "thd").
+    {"packed_lengths_need_fused_attention", "documents of several lengths where nothing computes them", Level::switches,
+     [](W w, L l) {
+         return !w.batch.lengths.empty() && (l.engine != Engine::megatron || w.training.attention == AttentionBackend::unfused);
+     },
+     [](W w, L l) {
+         if (l.engine != Engine::megatron)
+             return std::string(
+                 "--lengths packs documents, and mgplan's own engine trains whole sequences; use --engine megatron, or leave --lengths "
+                 "out");
+         return fmt::format("--lengths packs documents, which attention {} does not tell apart; use --attention flash",
+                            to_string(w.training.attention));
+     }},
 });
 
 }  // namespace

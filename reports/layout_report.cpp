@@ -63,8 +63,9 @@ std::string workload_text(const Workload& w) {
     const std::string assumed =
         w.model.assumed_architecture.empty() ? "" : fmt::format(" ({} read as {})", w.model.type, w.model.assumed_architecture);
     const std::string job = fmt::format("{}{} on {} ({}),", w.model.name, assumed, counted(w.world, "GPU"), w.cluster.name);
-    const std::string batch = fmt::format("batch of {} x {}, {}", with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"),
-                                          precision_text(w.training));
+    const std::string batch =
+        fmt::format("batch of {} x {}{}, {}", with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"),
+                    w.batch.lengths.empty() ? "" : " of packed documents", precision_text(w.training));
     constexpr std::size_t kColumns = 80;
     return job + (job.size() + 1 + batch.size() > kColumns ? "\n    " : " ") + batch + "\n";
 }

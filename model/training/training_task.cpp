@@ -169,6 +169,8 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     if (layout.sizes.cp > 1 && layout.cp_comm_type == CpCommType::a2a_p2p) features.emplace_back("hierarchical context parallelism");
     add_graph_features(features, model, layout);
     for (auto& obstacle : split_schedule_obstacles(model, task.training, layout)) features.push_back(std::move(obstacle));
+    if (computes && !task.batch.lengths.empty())
+        features.emplace_back("documents of several lengths in a sequence (make the plan without --lengths)");
     const std::int64_t sequence = task.batch.sequence;
     if (layout.sizes.cp > 1 && sequence % (2 * layout.sizes.cp) != 0)
         features.push_back(fmt::format("a sequence of {} tokens, which 2·cp = {} does not divide", sequence, 2 * layout.sizes.cp));

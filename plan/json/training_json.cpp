@@ -250,7 +250,9 @@ TrainingSpec training_from_json(const Json& json, const std::string& where) {
 }
 
 Json batch_to_json(const BatchSpec& batch) {
-    return Json{{"global_batch", batch.global_batch}, {"sequence", batch.sequence}};
+    Json json{{"global_batch", batch.global_batch}, {"sequence", batch.sequence}};
+    if (!batch.lengths.empty()) json["lengths"] = packed_lengths_to_json(batch.lengths);
+    return json;
 }
 
 BatchSpec batch_from_json(const Json& json, const std::string& where) {
@@ -259,6 +261,13 @@ BatchSpec batch_from_json(const Json& json, const std::string& where) {
     BatchSpec batch;
     batch.global_batch = reader.integer("global_batch", 1, kMostBatchSequences);
     batch.sequence = reader.integer("sequence", 1, kMostTokens);
+    if (const Json* lengths = reader.member("lengths")) {
+        try {
+            batch.lengths = packed_lengths_from_json(*lengths, where + ".lengths");
+        } catch (const ConfigError& error) {
+            problems.absorb(error);
+        }
+    }
     reader.finish();
     problems.throw_if_any();
     return batch;

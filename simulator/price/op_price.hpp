@@ -12,6 +12,9 @@ struct OpRates {
     const KernelTimes* products = nullptr;  ///< of products whose operands are fp8, and of all else
     const KernelTimes* storage = nullptr;   ///< of products that stay in the storage type
     const Calibration* calibration = nullptr;
+    double host_bandwidth = 0;          ///< bytes per second between GPU and host, each way
+    double attention_share = 1;         ///< packed sequences: pairs of their documents over those of whole sequences
+    std::int64_t attention_length = 0;  ///< places of a document, for the rate of attention; 0: not packed
 };
 
 /// Products and attention by their sizes; what adds into a gradient buffer as a weight gradient; grouped products as grouped kernels, of a

@@ -425,6 +425,16 @@ std::vector<Case> cases() {
              work.training.megatron.optimizer = OptimizerKind::ademamix;
          },
          {"engine mgplan does not train", "AdEMAMix", "use adam, sgd, lion or muon", "--engine megatron"}},
+        {"packed_lengths_need_fused_attention",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::megatron;
+             work.batch.lengths = {{128}, {1}};
+             work.training.attention = AttentionBackend::unfused;
+         },
+         {"--lengths packs documents", "attention unfused", "use --attention flash"}},
     };
 }
 
