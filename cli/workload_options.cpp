@@ -373,6 +373,8 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         if (!options.given("cuda-graphs")) resolved.assumed.push_back("no CUDA graphs");
     }
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
+    // What no other engine is predicted with; a Megatron-LM command is about Megatron-LM.
+    if (!values.engine && values.offload && !job.layout) resolved.engine = Engine::mgplan;
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
     if (resolved.engine == Engine::mgplan && quantised(work.training.precision))
         resolved.assumed.emplace_back(

@@ -38,6 +38,7 @@ struct WorkloadOptions {
     bool no_distributed_optimizer = false;
     std::optional<std::string> sharding;
     std::optional<std::string> optimizer;
+    std::optional<std::string> offload;
     std::vector<std::string> overlap;
     std::vector<std::string> no_overlap;
     std::optional<std::string> attention;

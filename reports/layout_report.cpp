@@ -126,6 +126,8 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     memory.add_row(
         {"peak", with_thousands(m.worst.peak_bytes()), fmt::format("{:.2f}", static_cast<double>(m.worst.peak_bytes()) / 1073741824.0)});
     text += "\n" + memory.to_text();
+    if (m.worst.host_bytes > 0)
+        text += fmt::format("\n  on the host: {} of rank {}, by --offload\n", human_bytes(m.worst.host_bytes), m.worst_rank);
     std::string at;
     if (const auto& routing = m.worst.routing) {
         text += fmt::format("\n  routing {}: peak {} at p50, {} at p99, {} at worst (the table: even routing)\n", routing->skew,

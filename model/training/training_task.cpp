@@ -10,6 +10,7 @@
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
 
@@ -158,6 +159,8 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     for (auto& obstacle : own_optimizer_obstacles(model, task.training, layout.sizes.tp)) features.push_back(std::move(obstacle));
     if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");
     for (auto& obstacle : own_sharding_obstacles(model, task.training, !layout.cuda_graphs.empty()))
+        features.push_back(std::move(obstacle));
+    for (auto& obstacle : own_offload_obstacles(model, task.training, !layout.cuda_graphs.empty(), layout.recompute == Recompute::full))
         features.push_back(std::move(obstacle));
     if (!model.compositions.empty())
         add_composed_features(features, model, layout);

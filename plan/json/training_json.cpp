@@ -217,6 +217,7 @@ Json training_to_json(const TrainingSpec& training) {
               {"exp_avg_dtype", to_string(training.exp_avg_dtype)},
               {"exp_avg_sq_dtype", to_string(training.exp_avg_sq_dtype)}};
     if (training.software != kNewestSoftware) json["software"] = to_string(training.software);
+    if (training.offload.active()) json["offload"] = offload_words(training.offload);
     if (training.megatron != MegatronSwitches{}) json["megatron"] = switches_to_json(training.megatron);
     return json;
 }
@@ -243,6 +244,17 @@ TrainingSpec training_from_json(const Json& json, const std::string& where) {
     training.exp_avg_sq_dtype = dtype("exp_avg_sq_dtype");
     if (reader.has("software")) training.software = read_enum(reader, "software", parse_software, software_names(), kNewestSoftware);
     reader.ignore("software");
+    if (reader.has("offload")) {
+        const auto words = reader.texts("offload");
+        const auto offload = parse_offload(words);
+        if (!offload)
+            problems.add(
+                "{}.offload = [{}] is no list of optimizer, optimizer:SHARE with a share above 0 and at most 1, and modules, each "
+                "once; use such a list, or leave it out",
+                where, fmt::join(words, ", "));
+        training.offload = offload.value_or(OffloadSpec{});
+    }
+    reader.ignore("offload");
     if (const Json* switches = reader.member("megatron")) training.megatron = switches_from_json(*switches, where + ".megatron", problems);
     reader.finish();
     problems.throw_if_any();
