@@ -6,8 +6,17 @@
 
 #include "plan/text/text.hpp"
 #include "plan/training/data_sharding.hpp"
+#include "plan/training/offload.hpp"
 
 namespace mgplan::cli {
+
+namespace {
+
+std::vector<std::string> split_list(const std::string& given) {
+    return split(given, ',');
+}
+
+}  // namespace
 
 void declare_state_options(Options& options, WorkloadOptions& values) {
     const auto check = [](const std::string& given, Problems& problems) {
@@ -24,6 +33,17 @@ void declare_state_options(Options& options, WorkloadOptions& values) {
     options.choice("optimizer", values.optimizer, kinds,
                    "whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, "
                    "else adam (AdamW)");
+    const auto check_offload = [](const std::string& given, Problems& problems) {
+        if (!parse_offload(split_list(given)))
+            problems.add(
+                "--offload = '{}' is no list of optimizer, optimizer:SHARE with a share above 0 and at most 1, attn_norm, qkv_linear, "
+                "core_attn, attn_proj, mlp_norm, expert_fc1 and moe_act, each once; use such a list",
+                given.substr(0, 60));
+    };
+    options.checked("offload", values.offload, "LIST", check_offload,
+                    "what waits in the host's memory, by engine mgplan: optimizer (main parameters and moments) or a share of it, "
+                    "optimizer:0.5, and inputs of modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, "
+                    "mlp_norm, expert_fc1, moe_act; without it nothing");
 }
 
 void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {
@@ -32,6 +52,7 @@ void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, 
             if (*values.optimizer == to_string(kind)) training.megatron.optimizer = kind;
         }
     }
+    if (values.offload) training.offload = parse_offload(split_list(*values.offload)).value_or(OffloadSpec{});
     if (!values.sharding) return;
     const DataShardingChoice choice = parse_data_sharding(*values.sharding).value_or(DataShardingChoice{});
     if (values.no_distributed_optimizer && choice.kind != DataSharding::none)

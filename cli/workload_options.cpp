@@ -110,8 +110,16 @@ void refuse_partial_answer(const formats::FlagAccount& flags) {
     problems.throw_if_any();
 }
 
+/** What --lengths names, or the text that was given in its place. Throws ConfigError. */
+PackedLengths load_lengths(const Options& options, const std::string& given) {
+    if (const GivenText* text = options.contents("lengths"))
+        return packed_lengths_from_json(parse_json(text->text, text->name), text->name);
+    const std::string where = fmt::format("--lengths {}", given);
+    return packed_lengths_from_json(parse_json(formats::read_text_file(given, "--lengths"), where), where);
+}
+
 /** Sequence length and global batch: as asked for, else the command's, else the model's or a default, which `assumed` then names. */
-void resolve_batch(const WorkloadOptions& values, ResolvedWorkload& resolved) {
+void resolve_batch(const Options& options, const WorkloadOptions& values, ResolvedWorkload& resolved) {
     Workload& work = resolved.workload;
     const auto& layout = resolved.job.layout;
     work.batch = resolved.job.batch.value_or(BatchSpec{});
@@ -143,6 +151,7 @@ void resolve_batch(const WorkloadOptions& values, ResolvedWorkload& resolved) {
                         counted(work.batch.global_batch * work.batch.sequence, "token"),
                         rest > 0 && work.batch.global_batch > work.world ? "; --global-batch " + even + " lets dp grow" : ""));
     }
+    if (values.lengths) work.batch.lengths = load_lengths(options, *values.lengths);
     const bool asked_longer = values.sequence && work.model.max_positions > 0 && *values.sequence > work.model.max_positions;
     if (asked_longer && work.model.position != PositionEmbedding::learned)
         resolved.assumed.push_back(fmt::format("positions beyond the {} of {}", with_thousands(work.model.max_positions), work.model.name));
@@ -249,6 +258,12 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "how unevenly tokens choose experts; a mixture of experts must fit at p99 of it, and its layers wait for the rank "
                  "whose experts get most tokens: balanced, uniform (both cost no time), zipf, zipf:EXPONENT, worst, or a JSON list of "
                  "counts, one for each expert, or one such list for each mixture layer; without it uniform");
+    options.choice("routing", values.routing, {"natural", "forced"},
+                   "who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's "
+                   "--moe-router-force-load-balancing; without it natural");
+    options.text("lengths", values.lengths, "FILE",
+                 "lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a "
+                 "document, and a step waits for the busiest data-parallel rank; without it a sequence is one document");
     options.group("How it is trained");
     declare_precision(options, values.precision);
     options.text("software", values.software, "RELEASE",
@@ -302,6 +317,7 @@ void note_idle_workload_options(const Options& options, const WorkloadOptions& v
     const std::string no_experts = fmt::format("{} has no experts", model.name);
     options.note_idle(console, "assume", model.assumed_architecture.empty(), "the model's type is known");
     options.note_idle(console, "routing-skew", !model.moe, no_experts);
+    options.note_idle(console, "routing", !model.moe, no_experts);
     const auto names_experts_alone = [](const std::vector<std::string>& names) { return names == std::vector<std::string>{"moe"}; };
     options.note_idle(console, "overlap", !model.moe && names_experts_alone(values.overlap), no_experts);
     options.note_idle(console, "no-overlap", !model.moe && names_experts_alone(values.no_overlap), no_experts);
@@ -347,7 +363,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     work.world = *world;
     for (const auto& assumption : job.assumptions) resolved.assumed.push_back(assumption);
 
-    resolve_batch(values, resolved);
+    resolve_batch(options, values, resolved);
     if (!job.training) {
         if (!values.precision)
             resolved.assumed.push_back(fmt::format("bf16 with {} gradients", to_string(kept_gradient_dtype(work.training))));
@@ -357,6 +373,8 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         if (!options.given("cuda-graphs")) resolved.assumed.push_back("no CUDA graphs");
     }
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
+    // What no other engine is predicted with; a Megatron-LM command is about Megatron-LM.
+    if (!values.engine && values.offload && !job.layout) resolved.engine = Engine::mgplan;
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
     if (resolved.engine == Engine::mgplan && quantised(work.training.precision))
         resolved.assumed.emplace_back(
@@ -367,9 +385,11 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     refuse_precision_of_other_gpus(values, work);
     work.memory_limit = values.max_memory.value_or(work.cluster.memory_bytes);
     if (work.memory_limit > work.cluster.memory_bytes) resolved.warnings.push_back(more_than_the_card(work));
+    if (values.routing == "forced" && values.routing_skew)
+        throw ConfigError("--routing forced draws experts at random, and --routing-skew says how uneven a router is; drop one of the two");
     if (values.routing_skew)
         work.routing = load_routing_skew(options, *values.routing_skew, work.model);
-    else if (work.model.moe)
+    else if (work.model.moe && values.routing != "forced")
         resolved.assumed.push_back(fmt::format("{} routing", to_text(work.routing)));
 
     resolved.warnings.insert(resolved.warnings.end(), job.notes.begin(), job.notes.end());

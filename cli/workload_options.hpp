@@ -31,13 +31,14 @@ struct WorkloadOptions {
     std::optional<std::int64_t> global_batch_tokens;
     std::optional<std::int64_t> sequence;
     std::optional<std::int64_t> max_memory;
-    std::optional<std::string> routing_skew;
+    std::optional<std::string> routing_skew, routing, lengths;
     std::optional<std::string> precision;
     std::optional<std::string> software;
     std::optional<std::string> grad_dtype;
     bool no_distributed_optimizer = false;
     std::optional<std::string> sharding;
     std::optional<std::string> optimizer;
+    std::optional<std::string> offload;
     std::vector<std::string> overlap;
     std::vector<std::string> no_overlap;
     std::optional<std::string> attention;

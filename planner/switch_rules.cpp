@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "plan/layout/layout_switches.hpp"
+#include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
 
@@ -37,6 +38,11 @@ std::vector<std::string> obstacles_of_own_sharding(const Workload& w, const Layo
 
 std::vector<std::string> obstacles_of_own_optimizer(const Workload& w, const Layout& l) {
     return l.engine == Engine::mgplan ? own_optimizer_obstacles(w.model, w.training, l.sizes.tp) : std::vector<std::string>{};
+}
+
+std::vector<std::string> obstacles_of_own_offload(const Workload& w, const Layout& l) {
+    if (l.engine != Engine::mgplan) return {};
+    return own_offload_obstacles(w.model, w.training, !l.cuda_graphs.empty(), l.recompute == Recompute::full);
 }
 
 bool overlaps_moe(const Layout& l) {
@@ -161,6 +167,28 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      [](W w, L l) { return !obstacles_of_own_optimizer(w, l).empty(); },
      [](W w, L l) {
          return fmt::format("engine mgplan does not train {}; or use --engine megatron", obstacles_of_own_optimizer(w, l).front());
+     }},
+    {"own_engine_offloads_what_it_trains", "offloading that mgplan's own engine does not train with", Level::switches,
+     [](W w, L l) { return !obstacles_of_own_offload(w, l).empty(); },
+     [](W w, L l) { return fmt::format("engine mgplan does not train {}", obstacles_of_own_offload(w, l).front()); }},
+    // Documents of a sequence are told apart by fused kernels alone (Transformer Engine, dot_product_attention, qkv_format "thd").
+    {"packed_lengths_need_fused_attention", "documents of several lengths where nothing computes them", Level::switches,
+     [](W w, L l) {
+         return !w.batch.lengths.empty() && (l.engine != Engine::megatron || w.training.attention == AttentionBackend::unfused);
+     },
+     [](W w, L l) {
+         if (l.engine != Engine::megatron)
+             return std::string(
+                 "--lengths packs documents, and mgplan's own engine trains whole sequences; use --engine megatron, or leave --lengths "
+                 "out");
+         return fmt::format("--lengths packs documents, which attention {} does not tell apart; use --attention flash",
+                            to_string(w.training.attention));
+     }},
+    {"offload_needs_engine_mgplan", "--offload with another engine than mgplan", Level::switches,
+     [](W w, L l) { return w.training.offload.active() && l.engine != Engine::mgplan; },
+     [](W w, L l) {
+         return fmt::format("--offload {} is predicted for mgplan's own engine, not for engine {}; use --engine mgplan or leave it out",
+                            fmt::join(offload_words(w.training.offload), ","), to_string(l.engine));
      }},
 });
 

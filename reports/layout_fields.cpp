@@ -40,6 +40,12 @@ Json layout_fields(const Workload& workload, const Layout& layout) {
     json["offload"] = Json::object();
     const bool offloads = layout.engine == Engine::megatron && layout.sizes.pp == 1;  // elsewhere nothing is priced as offloaded
     if (offloads && training.megatron.offloaded_layers > 0) json["offload"]["activation_layers"] = training.megatron.offloaded_layers;
+    if (training.offload.optimizer > 0) json["offload"]["optimizer"] = training.offload.optimizer;
+    if (!training.offload.modules.empty()) {
+        for (const OffloadModule module : kOffloadModules) {
+            if (training.offload.modules.contains(module)) json["offload"]["modules"].push_back(to_string(module));
+        }
+    }
     json["optimizer"] = to_string(training.megatron.optimizer);
     json["optimizer_dtypes"] = Json{{"main_params", to_string(training.main_param_dtype)},
                                     {"exp_avg", to_string(training.exp_avg_dtype)},

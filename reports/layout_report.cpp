@@ -63,8 +63,9 @@ std::string workload_text(const Workload& w) {
     const std::string assumed =
         w.model.assumed_architecture.empty() ? "" : fmt::format(" ({} read as {})", w.model.type, w.model.assumed_architecture);
     const std::string job = fmt::format("{}{} on {} ({}),", w.model.name, assumed, counted(w.world, "GPU"), w.cluster.name);
-    const std::string batch = fmt::format("batch of {} x {}, {}", with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"),
-                                          precision_text(w.training));
+    const std::string batch =
+        fmt::format("batch of {} x {}{}, {}", with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"),
+                    w.batch.lengths.empty() ? "" : " of packed documents", precision_text(w.training));
     constexpr std::size_t kColumns = 80;
     return job + (job.size() + 1 + batch.size() > kColumns ? "\n    " : " ") + batch + "\n";
 }
@@ -125,6 +126,8 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     memory.add_row(
         {"peak", with_thousands(m.worst.peak_bytes()), fmt::format("{:.2f}", static_cast<double>(m.worst.peak_bytes()) / 1073741824.0)});
     text += "\n" + memory.to_text();
+    if (m.worst.host_bytes > 0)
+        text += fmt::format("\n  on the host: {} of rank {}, by --offload\n", human_bytes(m.worst.host_bytes), m.worst_rank);
     std::string at;
     if (const auto& routing = m.worst.routing) {
         text += fmt::format("\n  routing {}: peak {} at p50, {} at p99, {} at worst (the table: even routing)\n", routing->skew,

@@ -85,6 +85,7 @@ Json use_json(const RankUse& use) {
     return Json{{"peak_bytes", use.memory.peak_bytes},
                 {"framework_bytes", use.memory.peak_bytes},
                 {"reserved_bytes", use.memory.reserved_bytes},
+                {"host_bytes", use.memory.host_bytes},
                 {"arena_bytes", use.memory.arena_bytes},
                 {"fallback_bytes", use.memory.fallback_bytes},
                 {"breakdown", bytes_json(use.memory.breakdown)},
@@ -177,6 +178,8 @@ std::string memory_text(const RunValues& values) {
                            signed_bytes(d.high_water[i])});
         }
         table.add_row({"", "reserved", with_thousands(a.reserved_bytes), with_thousands(b.reserved_bytes), signed_bytes(d.reserved_bytes)});
+        if (a.host_bytes > 0 || b.host_bytes > 0)
+            table.add_row({"", "on the host", with_thousands(a.host_bytes), with_thousands(b.host_bytes), signed_bytes(d.host_bytes)});
         if (values.memory == runtime::MemoryMode::pool) continue;
         table.add_row({"", "arena", with_thousands(a.arena_bytes), with_thousands(b.arena_bytes), signed_bytes(d.arena_bytes)});
         table.add_row(
@@ -234,11 +237,9 @@ std::string ops_text(const RunValues& values) {
 }  // namespace
 
 std::vector<std::pair<std::string, std::int64_t>> memory_numbers(const MemoryValues& memory) {
-    std::vector<std::pair<std::string, std::int64_t>> numbers{{"peak_bytes", memory.peak_bytes},
-                                                              {"framework_bytes", memory.peak_bytes},
-                                                              {"reserved_bytes", memory.reserved_bytes},
-                                                              {"arena_bytes", memory.arena_bytes},
-                                                              {"fallback_bytes", memory.fallback_bytes}};
+    std::vector<std::pair<std::string, std::int64_t>> numbers{
+        {"peak_bytes", memory.peak_bytes}, {"framework_bytes", memory.peak_bytes}, {"reserved_bytes", memory.reserved_bytes},
+        {"host_bytes", memory.host_bytes}, {"arena_bytes", memory.arena_bytes},    {"fallback_bytes", memory.fallback_bytes}};
     for (std::size_t i = 0; i < kByteCategories.size(); ++i)
         numbers.emplace_back(fmt::format("breakdown.{}", kByteCategories[i]), memory.breakdown[i]);
     for (std::size_t i = 0; i < kByteCategories.size(); ++i)

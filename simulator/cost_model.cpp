@@ -36,13 +36,19 @@ struct CostKey {
     }
 };
 
-LinksKey links_key(const ParallelSizes& sizes) {
-    if (sizes.order == AxisOrder{}) return {};
-    return {sizes.pp, sizes.world, sizes.order.axes()};
+LinksKey links_key(const Layout& layout, const Workload& workload) {
+    const ParallelSizes& sizes = layout.sizes;
+    LinksKey key;
+    if (!workload.batch.lengths.empty()) key.packed_over = layout.dp();
+    if (sizes.order == AxisOrder{}) return key;
+    key.pp = sizes.pp;
+    key.world = sizes.world;
+    key.order = sizes.order.axes();
+    return key;
 }
 
-CostKey cost_key(const Layout& layout) {
-    return {shard_key(layout), links_key(layout.sizes)};
+CostKey cost_key(const Layout& layout, const Workload& workload) {
+    return {shard_key(layout), links_key(layout, workload)};
 }
 
 }  // namespace
@@ -67,6 +73,7 @@ struct CostModel::State {
     RecordedCosts recorded;
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< of models with experts
+    PackedAttention packed;
 
     /// `others`: prices of a workload that differs in nothing but what switches change, or null.
     State(const Workload& work, const Calibration& rates, std::shared_ptr<ShardLayers> layers_of_shards,
@@ -92,6 +99,7 @@ struct CostModel::State {
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
                   [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get()}) {
+        packed = packed_attention(work.batch);
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }
 
@@ -111,7 +119,7 @@ struct CostModel::State {
     /// By index of a layer's kind, and behind them of a layer of multi-token prediction.
     std::vector<double> orthogonalise_seconds(const Layout& layout) {
         const ParallelSizes& sizes = layout.sizes;
-        auto [entry, fresh] = orthogonalised.try_emplace(cost_key(layout));
+        auto [entry, fresh] = orthogonalised.try_emplace(cost_key(layout, workload));
         if (fresh) {
             for (const std::int64_t layer : kinds.first_layer) {
                 entry->second.push_back(layout.engine == Engine::megatron
@@ -145,18 +153,18 @@ struct CostModel::State {
 
     const LayerCosts& costs(const Layout& layout) {
         if (with_equal_costs != nullptr) return with_equal_costs->costs(layout);
-        auto [entry, fresh] = layers.try_emplace(cost_key(layout));
+        auto [entry, fresh] = layers.try_emplace(cost_key(layout, workload));
         if (fresh) entry->second = costs_now(layout);
         return entry->second;
     }
 
     /// costs() that are not kept: of the many whose least alone counts.
-    LayerCosts costs_now(const Layout& layout) { return recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout.sizes)); }
+    LayerCosts costs_now(const Layout& layout) { return recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout, workload)); }
 
     /// What layers cost at least, whatever a dispatcher, an overlap or the host do: the compute of what is no mixture and the products of
     /// experts on a rank that gets its even share.
     LayerCosts least_compute(const Layout& layout) {
-        LayerCosts costs = recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout.sizes));
+        LayerCosts costs = recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
         take_all_but_compute_off(costs);
         if (!workload.model.moe || workload.model.moe->capacity_factor > 0) return costs;
         add_to_mixtures(costs, expert_products(layout, workload, kernels));
@@ -174,6 +182,8 @@ struct CostModel::State {
         const std::int64_t rows = layout.micro_batch * workload.batch.sequence / sizes.cp;
         shard.tokens_outside = layout.sequence_parallel ? rows / sizes.tp : rows;
         shard.element = bytes_of(workload.training.compute_dtype());
+        shard.packed = packed;
+        shard.attention_share = busiest_share(packed, workload.batch, layout.dp());
         if (routing) shard.busiest_experts = routing->busiest(sizes.ep);
         return shard;
     }
@@ -375,7 +385,7 @@ CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutS
 
 double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices, double enough) {
     if (least_ == nullptr) least_ = std::make_unique<Least>();
-    const CostKey key = cost_key(without_tail(layout));
+    const CostKey key = cost_key(without_tail(layout), state_->workload);
     const auto bounded_by = [&](const Least::Bounded& bounded) {
         // The slowest of all stages takes the mean of them at least: two numbers tell most layouts apart.
         const double mean = seconds_of_mean_stage(layout, bounded.whole);

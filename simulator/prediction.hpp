@@ -79,6 +79,7 @@ struct RankMemory {
     MemoryBreakdown high_water;        ///< each category's own maximum over the iteration
     std::int64_t framework_bytes = 0;  ///< what a framework's tensor allocator would report as its peak
     std::int64_t reserved_bytes = 0;   ///< what that allocator would have taken from the device
+    std::int64_t host_bytes = 0;       ///< most that waits in the host's memory at one time (--offload); no part of the peak
     /// Set for models with experts. MemoryPrediction::worst has at each quantile that of the fullest rank there.
     std::optional<RoutedPeaks> routing;
     /// Not known where CUDA graphs rearrange the passes, and where sums alone are asked for.

@@ -11,6 +11,7 @@
 #include "simulator/collectives/reduce_scatter.hpp"
 #include "simulator/collectives/send_receive.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/memory/model_state.hpp"
 #include "simulator/price/exchange_schedule.hpp"
 #include "simulator/sharded_data.hpp"
 
@@ -231,6 +232,19 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
     return seconds;
 }
 
+namespace {
+
+/// Own engine: state that waits on the host comes to the device and goes back, each slice behind the other's update.
+double offloaded_state_seconds(const StepInputs& in, double elements) {
+    const TrainingSpec& training = in.workload.training;
+    if (in.layout.engine != Engine::mgplan || training.offload.optimizer == 0) return 0;
+    const ModelStateBytes each = model_state_bytes({.parameters = 1, .buffer = 1}, Engine::mgplan, training);
+    const double bytes = static_cast<double>(each.optimizer + each.host) * elements * training.offload.optimizer;
+    return 2 * bytes / in.workload.cluster.host_bandwidth();
+}
+
+}  // namespace
+
 double optimizer_seconds(const StepInputs& in, const ParameterCount& count, const ChunkCensus& stage) {
     const TrainingSpec& training = in.workload.training;
     const auto [dense_ranks, expert_ranks] = optimizer_shards(in);
@@ -250,7 +264,8 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
         for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) orthogonalising += stage.kinds[kind] * in.orthogonalise_seconds[kind];
         orthogonalising += static_cast<double>(stage.mtp) * in.orthogonalise_seconds.back();
     }
-    return in.kernels.memory_bound(traffic) + in.kernels.memory_bound(zeroing) + orthogonalising + in.calibration.optimizer_fixed_seconds;
+    return in.kernels.memory_bound(traffic) + in.kernels.memory_bound(zeroing) + orthogonalising + offloaded_state_seconds(in, elements) +
+           in.calibration.optimizer_fixed_seconds;
 }
 
 double transfer_seconds(const StepInputs& in) {

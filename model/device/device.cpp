@@ -1,6 +1,9 @@
 #include "model/device/device.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <new>
 
 #include <fmt/core.h>
 
@@ -29,6 +32,14 @@ private:
     Device& device_;
     Clock::time_point started_, stopped_;
 };
+
+constexpr std::align_val_t kHostAlignment{64};
+
+/// Where a tensor's values begin that wait on the host; nullptr where they do not.
+std::byte* waiting_on_host(const Tensor& tensor) {
+    const Storage& storage = *tensor.storage();
+    return storage.on_host() ? storage.host_data() + tensor.first_element() * bytes_of(tensor.dtype()) : nullptr;
+}
 
 }  // namespace
 
@@ -68,13 +79,53 @@ const KernelTable& Device::kernels() const {
 void Device::write(const Tensor& tensor, const void* values) {
     if (!computes() || tensor.bytes() == 0) return;
     expect_host_access();
-    do_write(tensor.data(), values, tensor.bytes());
+    if (std::byte* const waiting = waiting_on_host(tensor))
+        std::memcpy(waiting, values, static_cast<std::size_t>(tensor.bytes()));
+    else
+        do_write(tensor.data(), values, tensor.bytes());
 }
 
 void Device::read(const Tensor& tensor, void* values) {
     if (!computes() || tensor.bytes() == 0) return;
     expect_host_access();
-    do_read(values, tensor.data(), tensor.bytes());
+    if (const std::byte* const waiting = waiting_on_host(tensor))
+        std::memcpy(values, waiting, static_cast<std::size_t>(tensor.bytes()));
+    else
+        do_read(values, tensor.data(), tensor.bytes());
+}
+
+std::byte* Device::take_on_host(std::int64_t bytes) {
+    std::byte* const memory = computes() && bytes > 0 ? do_take_on_host(bytes) : nullptr;
+    host_bytes_ += bytes;
+    host_peak_ = std::max(host_peak_, host_bytes_);
+    return memory;
+}
+
+void Device::give_back_on_host(std::byte* memory, std::int64_t bytes) noexcept {
+    host_bytes_ -= bytes;
+    if (memory != nullptr) do_give_back_on_host(memory, bytes);
+}
+
+std::byte* Device::do_take_on_host(std::int64_t bytes) {
+    return static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kHostAlignment));
+}
+
+void Device::do_give_back_on_host(std::byte* memory, std::int64_t /*bytes*/) noexcept {
+    ::operator delete(memory, kHostAlignment);
+}
+
+void Device::copy_to_host(const std::byte* from, std::byte* to, std::int64_t bytes) {
+    report({.name = "copy_to_host", .bytes_read = bytes, .bytes_written = bytes});
+    if (!computes() || bytes == 0) return;
+    expect_host_access();
+    do_read(to, from, bytes);
+}
+
+void Device::copy_from_host(const std::byte* from, std::byte* to, std::int64_t bytes) {
+    report({.name = "copy_from_host", .bytes_read = bytes, .bytes_written = bytes});
+    if (!computes() || bytes == 0) return;
+    expect_host_access();
+    do_write(to, from, bytes);
 }
 
 void Device::expect_host_access() {
@@ -92,6 +143,7 @@ Storage::Storage(Device& device, std::int64_t bytes, MemoryCategory category, st
 
 Storage::~Storage() {
     if (taken_) give_back();
+    if (on_host_) device_.give_back_on_host(host_data_, bytes_);
 }
 
 void Storage::take() {
@@ -106,6 +158,23 @@ void Storage::give_back() noexcept {
     if (bytes_ > 0) device_.allocator().give_back(data_, bytes_, category_);
     data_ = nullptr;
     taken_ = false;
+}
+
+void Storage::to_host() {
+    MGPLAN_ASSERT(taken_ && !on_host_, "what goes to the host is on the device");
+    host_data_ = device_.take_on_host(bytes_);
+    on_host_ = true;
+    device_.copy_to_host(data(), host_data_, bytes_);
+    give_back();
+}
+
+void Storage::from_host() {
+    MGPLAN_ASSERT(on_host_, "what comes from the host waits there");
+    take();
+    device_.copy_from_host(host_data_, data(), bytes_);
+    device_.give_back_on_host(host_data_, bytes_);
+    host_data_ = nullptr;
+    on_host_ = false;
 }
 
 }  // namespace mgplan::model

@@ -116,9 +116,20 @@ public:
     /// Kernels of this device; an assertion on the meta device.
     [[nodiscard]] const KernelTable& kernels() const;
 
-    /// Copies values between host memory and a tensor of this device; nothing happens on the meta device.
+    /// Copies values between host memory and a tensor of this device, also one whose storage waits on the host; nothing happens on the meta
+    /// device.
     void write(const Tensor& tensor, const void* values);
     void read(const Tensor& tensor, void* values);
+
+    /// Memory of the host for a storage that waits there, aligned to 64 bytes; counted, on the meta device without an address. Throws
+    /// std::bad_alloc.
+    [[nodiscard]] std::byte* take_on_host(std::int64_t bytes);
+    void give_back_on_host(std::byte* memory, std::int64_t bytes) noexcept;
+    /// Copies a storage's bytes between the device and such memory; ops "copy_to_host" and "copy_from_host".
+    void copy_to_host(const std::byte* from, std::byte* to, std::int64_t bytes);
+    void copy_from_host(const std::byte* from, std::byte* to, std::int64_t bytes);
+    /// Most bytes that waited on the host at one time.
+    [[nodiscard]] std::int64_t host_peak() const { return host_peak_; }
 
     /// Waits until everything issued so far is done.
     virtual void synchronize() {}
@@ -154,6 +165,9 @@ protected:
     virtual void do_write(void* to, const void* from, std::int64_t bytes) = 0;
     virtual void do_read(void* to, const void* from, std::int64_t bytes) = 0;
     virtual void do_zero(void* memory, std::int64_t bytes) = 0;
+    /// Host memory that copies reach at their full rate; plain memory where nothing else is said. Only where there are values.
+    [[nodiscard]] virtual std::byte* do_take_on_host(std::int64_t bytes);
+    virtual void do_give_back_on_host(std::byte* memory, std::int64_t bytes) noexcept;
 
     /// Another table of the same kernels, one that records their calls say.
     void use_kernels(const KernelTable* kernels) { kernels_ = kernels; }
@@ -168,6 +182,7 @@ private:
     OpListener* listener_ = nullptr;
     GraphRecorder* recorder_ = nullptr;
     std::uint64_t storages_ = 0;
+    std::int64_t host_bytes_ = 0, host_peak_ = 0;
 };
 
 /// Names a stretch of work for whoever listens to the device: a layer's forward, an op of the pipeline schedule.
@@ -203,6 +218,13 @@ public:
     /// Gives it back; nobody may read or write the tensors until the next take().
     void give_back() noexcept;
     [[nodiscard]] bool taken() const { return taken_; }
+    /// Moves the contents of a storage that has memory to the host, and gives that memory back; and the way back, by take(). Nobody may
+    /// read or write the tensors in between, but through Device::read() and write(). Throws std::bad_alloc.
+    void to_host();
+    void from_host();
+    [[nodiscard]] bool on_host() const { return on_host_; }
+    /// The contents there; nullptr on the meta device.
+    [[nodiscard]] std::byte* host_data() const { return host_data_; }
     /// nullptr on the meta device, where there are no bytes, and without memory.
     [[nodiscard]] std::byte* data() const { return device_.computes() ? data_ : nullptr; }
     [[nodiscard]] std::int64_t bytes() const { return bytes_; }
@@ -217,7 +239,9 @@ private:
     MemoryCategory category_;
     std::string_view name_;
     bool taken_ = false;
+    bool on_host_ = false;
     std::byte* data_ = nullptr;
+    std::byte* host_data_ = nullptr;
 };
 
 }  // namespace mgplan::model

@@ -12,6 +12,7 @@
 #include "model/ops/positions.hpp"
 #include "plan/layout/layout.hpp"
 #include "plan/model/model_spec.hpp"
+#include "plan/training/offload.hpp"
 
 namespace mgplan::model {
 
@@ -61,6 +62,7 @@ struct RankContext {
     CpCommType cp_comm_type = CpCommType::p2p;
     Dtype dtype = Dtype::fp32;
     double norm_epsilon = 1e-5;
+    EnumSet<OffloadModule> offloaded{};  ///< modules whose inputs wait on the host between forward and backward
     /// Mixtures: experts are chosen in turn, whatever the router says.
     bool balanced_routing = false;
     /// Where a device that computes writes its routing down, and where the meta device looks it up; without one the meta

@@ -1,5 +1,6 @@
 #include "model/layers/mlp.hpp"
 
+#include "model/layers/offload.hpp"
 #include "model/layers/residual.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/elementwise.hpp"
@@ -55,10 +56,13 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
         saved.after = Tensor();
     }
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, behind_.forward(context, y, saved.behind), residual);
+    Tensor sum = add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, behind_.forward(context, y, saved.behind), residual);
+    inputs_to_host(context, {{OffloadModule::mlp_norm, saved.x}});
+    return sum;
 }
 
 Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MlpSaved& saved) const {
+    inputs_from_host(context, {{OffloadModule::mlp_norm, saved.x}});
     if (!saved.normed.defined()) {
         const Range range(*context.device, "recompute");
         NormStatistics again;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "model/layers/offload.hpp"
 #include "model/layers/residual.hpp"
 #include "model/ops/elementwise.hpp"
 #include "plan/text/errors.hpp"
@@ -16,6 +17,15 @@ Tensor as_rows(const Tensor& values) {
 
 Tensor as_list(const Tensor& rows) {
     return rows.view({rows.elements()});
+}
+
+/// Moves inputs of modules, by one of the functions of model/layers/offload.hpp.
+void move_inputs(const RankContext& context, const MoeSaved& saved, void (*move)(const RankContext&, ModuleInputs)) {
+    using enum OffloadModule;
+    const bool kept = saved.mixture.has_value();
+    move(context, {{mlp_norm, saved.x},
+                   {expert_fc1, kept ? saved.mixture->experts.rows : Tensor()},
+                   {moe_act, kept ? saved.mixture->experts.before : Tensor()}});
 }
 
 }  // namespace
@@ -150,10 +160,13 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
 
 Tensor Moe::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, MoeSaved& saved) const {
     ChosenRows chosen = choose(context, microbatch, x, ChosenUpTo::permuted, saved);
-    return combine(context, microbatch, x, std::move(chosen), saved);
+    Tensor sum = combine(context, microbatch, x, std::move(chosen), saved);
+    move_inputs(context, saved, inputs_to_host);
+    return sum;
 }
 
 Tensor Moe::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MoeSaved& saved) const {
+    move_inputs(context, saved, inputs_from_host);
     if (!saved.mixture) {
         const Range range(*context.device, "recompute");
         // All of it again, its output and traffic included, as a checkpoint around the layer does (moe_layer.py, forward).

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "model/layers/context_parallel.hpp"
+#include "model/layers/offload.hpp"
 #include "model/layers/residual.hpp"
 #include "model/layers/rotary_scaling.hpp"
 #include "model/ops/elementwise.hpp"
@@ -37,6 +38,17 @@ Tensor as_column(const Tensor& x) {
 Tensor projection_input(const SelfAttentionSaved& saved) {
     const Tensor output = joined_heads(saved.core.output);
     return saved.gated.defined() ? saved.gated.view(output.shape()) : output;
+}
+
+/// Moves inputs of modules, by one of the functions of model/layers/offload.hpp.
+void move_inputs(const RankContext& context, const SelfAttentionSaved& saved, void (*move)(const RankContext&, ModuleInputs)) {
+    using enum OffloadModule;
+    move(context, {{attn_norm, saved.x},
+                   {qkv_linear, saved.normed},
+                   {core_attn, saved.q},
+                   {core_attn, saved.k},
+                   {core_attn, saved.v},
+                   {attn_proj, saved.gated.defined() ? saved.gated : saved.core.output}});
 }
 
 }  // namespace
@@ -75,7 +87,9 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     saved.normed = normalised(context, x, saved.statistics);
     const Tensor y = branch(context, microbatch, saved.normed, saved);
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), x);
+    Tensor sum = add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), x);
+    move_inputs(context, saved, inputs_to_host);
+    return sum;
 }
 
 Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
@@ -100,6 +114,7 @@ Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext
 
 Tensor SelfAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                SelfAttentionSaved& saved) const {
+    move_inputs(context, saved, inputs_from_host);
     if (!saved.normed.defined()) {
         const Range range(*context.device, "recompute");
         NormStatistics again;

@@ -1,5 +1,6 @@
 #include "model/optimizer/optimizer.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/core.h>
@@ -24,45 +25,91 @@ Optimizer::Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const Op
         for (FlatBuffer& buffer : chunk->buffers()) {
             const std::int64_t ranks = options_.distributed ? shards_of(buffer).size() : 1;
             const std::int64_t owned = buffer.layout.numel / ranks;
-            // Parameters as wide as the state are their own main copy: 8 bytes of state per fp32 parameter, not 12.
-            const bool copies = buffer.layout.param_dtype != options_.main_dtype;
             FlatState state;
-            if (copies) state.main = device_.zeros({owned}, options_.main_dtype, MemoryCategory::optimizer, "main parameters");
+            state.elements = owned;
+            // Parameters as wide as the state are their own main copy: 8 bytes of state per fp32 parameter, not 12.
+            state.copies = buffer.layout.param_dtype != options_.main_dtype;
             state.matrices = buffer.layout.matrices;
-            const bool one_moment = state.matrices || options_.kind == OptimizerKind::sgd || options_.kind == OptimizerKind::lion;
-            state.exp_avg = device_.zeros({owned}, one_moment ? options_.main_dtype : options_.exp_avg_dtype, MemoryCategory::optimizer,
-                                          one_moment ? "momentum" : "first moments");
-            if (!one_moment)
-                state.exp_avg_sq = device_.zeros({owned}, options_.exp_avg_sq_dtype, MemoryCategory::optimizer, "second moments");
+            state.one_moment = state.matrices || options_.kind == OptimizerKind::sgd || options_.kind == OptimizerKind::lion;
+            state.slices = cut(owned);
+            if (!state.slices.empty()) allocate(state, state.slices.front());
             state.widens_gradients = bytes_of(buffer.layout.grad_dtype) < bytes_of(options_.main_dtype);
             std::int64_t begin = 0;
             for (std::size_t bucket = 0; bucket < buffer.layout.buckets.size(); ++bucket) {
                 own_bucket(buffer, *chunk, bucket, begin, state);
                 begin += (buffer.layout.buckets[bucket].end - buffer.layout.buckets[bucket].start) / ranks;
             }
+            if (!state.slices.empty()) advance(state, state.slices.size());
             states_.push_back(std::move(state));
         }
     }
+}
+
+std::vector<Optimizer::Slice> Optimizer::cut(std::int64_t elements) const {
+    const std::int64_t stays = elements - offloaded_elements(elements, options_.on_host);
+    std::vector<Slice> slices;
+    if (stays > 0) slices.push_back({.begin = 0, .end = stays});
+    for (std::int64_t begin = stays; begin < elements; begin += options_.staged_elements)
+        slices.push_back({.begin = begin, .end = std::min(begin + options_.staged_elements, elements), .waits = true});
+    return slices;
+}
+
+void Optimizer::allocate(const FlatState& state, Slice& slice) const {
+    const Shape shape{slice.end - slice.begin};
+    if (state.copies) slice.main = device_.zeros(shape, options_.main_dtype, MemoryCategory::optimizer, "main parameters");
+    slice.exp_avg = device_.zeros(shape, state.one_moment ? options_.main_dtype : options_.exp_avg_dtype, MemoryCategory::optimizer,
+                                  state.one_moment ? "momentum" : "first moments");
+    if (!state.one_moment) slice.exp_avg_sq = device_.zeros(shape, options_.exp_avg_sq_dtype, MemoryCategory::optimizer, "second moments");
+}
+
+void Optimizer::advance(FlatState& state, std::size_t next) const {
+    for (; state.open < next; ++state.open) {
+        move(state.slices[state.open], &Storage::to_host);
+        if (state.open + 1 < state.slices.size()) allocate(state, state.slices[state.open + 1]);
+    }
+}
+
+void Optimizer::move(const Slice& slice, void (Storage::*where)()) {
+    if (!slice.waits) return;
+    for (const Tensor* tensor : {&slice.main, &slice.exp_avg, &slice.exp_avg_sq}) {
+        if (tensor->defined()) (*tensor->storage().*where)();
+    }
+}
+
+template <class Visit>
+void Optimizer::visit_pieces(Visit visit) const {
+    const Slice* on_device = nullptr;
+    for (const Piece& piece : pieces_) {
+        const Slice& slice = states_[piece.state].slices[piece.slice];
+        if (&slice != on_device) {
+            if (on_device != nullptr) move(*on_device, &Storage::to_host);
+            move(slice, &Storage::from_host);
+            on_device = &slice;
+        }
+        visit(piece);
+    }
+    if (on_device != nullptr) move(*on_device, &Storage::to_host);
 }
 
 Communicator& Optimizer::shards_of(const FlatBuffer& buffer) const {
     return buffer.layout.expert ? *groups_.expert_dp : *groups_.dp_cp;
 }
 
-void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::size_t bucket, std::int64_t state_begin,
-                           const FlatState& state) {
-    const auto add_piece = [&](std::int32_t parameter, std::int64_t in_state, std::int64_t in_buffer, std::int64_t in_parameter,
+void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::size_t bucket, std::int64_t state_begin, FlatState& state) {
+    const auto add_piece = [&](const Parameter& description, std::int64_t in_state, std::int64_t in_buffer, std::int64_t in_parameter,
                                std::int64_t size) {
-        const Parameter& description = chunk.parameters()[static_cast<std::size_t>(parameter)];
+        const Slice& slice = state.slices[state.open];
+        const std::int64_t begin = in_state - slice.begin;
         Piece piece;
         piece.gradient = buffer.own_gradients(in_buffer, in_state, size);
         piece.parameter = buffer.own_parameters(in_buffer, in_state, size);
         piece.divided = buffer.gradient_shard.defined();
-        piece.main = state.main.defined() ? state.main.slice(in_state, in_state + size) : piece.parameter;
-        piece.exp_avg = state.exp_avg.slice(in_state, in_state + size);
-        if (state.exp_avg_sq.defined()) piece.exp_avg_sq = state.exp_avg_sq.slice(in_state, in_state + size);
+        piece.main = state.copies ? slice.main.slice(begin, begin + size) : piece.parameter;
+        piece.exp_avg = slice.exp_avg.slice(begin, begin + size);
+        if (!state.one_moment) piece.exp_avg_sq = slice.exp_avg_sq.slice(begin, begin + size);
         MGPLAN_ASSERT(!state.matrices || size == description.count(), "a matrix belongs to one rank whole");
         piece.state = states_.size();
+        piece.slice = state.open;
         piece.in_state = in_state;
         piece.in_parameter = in_parameter;
         piece.description = &description;
@@ -70,19 +117,30 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
         // Every parameter counts once: replicated ones on the first tp (etp) rank, a tied embedding's copy not at all.
         const Communicator& replicas = description.expert ? *groups_.etp : *groups_.tp;
         piece.counts = !description.embedding_copy && (!replicated_over_tp(description) || replicas.rank() == 0);
-        if (state.main.defined()) copy(piece.parameter, piece.main);
+        if (state.copies) copy(piece.parameter, piece.main);
         pieces_.push_back(std::move(piece));
+    };
+    // A parameter's range is cut where slices are; ranges follow one another.
+    const auto add_range = [&](std::int32_t parameter, std::int64_t in_state, std::int64_t in_buffer, std::int64_t in_parameter,
+                               std::int64_t size) {
+        const Parameter& description = chunk.parameters()[static_cast<std::size_t>(parameter)];
+        for (std::int64_t done = 0; done < size;) {
+            while (in_state + done >= state.slices[state.open].end) advance(state, state.open + 1);
+            const std::int64_t part = std::min(size - done, state.slices[state.open].end - in_state - done);
+            add_piece(description, in_state + done, in_buffer + done, in_parameter + done, part);
+            done += part;
+        }
     };
     if (options_.distributed) {
         for (const ShardRange& range : shard_ranges(buffer.layout, bucket, shards_of(buffer).rank())) {
-            add_piece(range.parameter, state_begin + range.local.start, range.world.start, range.in_param.start, range.world.size());
+            add_range(range.parameter, state_begin + range.local.start, range.world.start, range.in_param.start, range.world.size());
         }
         return;
     }
     const Bucket& whole = buffer.layout.buckets[bucket];
     for (std::int32_t i = whole.first_span; i < whole.end_span; ++i) {
         const BufferSpan& span = buffer.layout.spans[static_cast<std::size_t>(i)];
-        add_piece(span.parameter, state_begin + span.start - whole.start, span.start, 0, span.end - span.start);
+        add_range(span.parameter, state_begin + span.start - whole.start, span.start, 0, span.end - span.start);
     }
 }
 
@@ -94,9 +152,9 @@ std::vector<Optimizer::Owned> Optimizer::owned() const {
 }
 
 void Optimizer::take_over() {
-    for (const Piece& piece : pieces_) {
+    visit_pieces([](const Piece& piece) {
         if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
-    }
+    });
 }
 
 void Optimizer::reduce_replicated_gradients() {
@@ -170,7 +228,7 @@ std::vector<Tensor> Optimizer::main_gradients() const {
     std::vector<Tensor> wide(states_.size());
     for (std::size_t i = 0; i < states_.size(); ++i) {
         if (states_[i].widens_gradients)
-            wide[i] = device_.empty(states_[i].exp_avg.shape(), options_.main_dtype, MemoryCategory::optimizer, "main gradients");
+            wide[i] = device_.empty({states_[i].elements}, options_.main_dtype, MemoryCategory::optimizer, "main gradients");
     }
     for (const Piece& piece : pieces_) {
         if (const Tensor& flat = wide[piece.state]; flat.defined())
@@ -211,11 +269,11 @@ StepResult Optimizer::step(double learning_rate, std::int64_t step_number, bool 
     hyper.step = step_number;
     if (options_.clip_norm > 0 && result.grad_norm > options_.clip_norm)
         hyper.gradient_factor *= options_.clip_norm / (result.grad_norm + 1e-6);
-    for (const Piece& piece : pieces_) {
+    visit_pieces([&](const Piece& piece) {
         const Tensor& flat = wide[piece.state];
         const Tensor gradient = flat.defined() ? flat.slice(piece.in_state, piece.in_state + piece.gradient.elements()) : piece.gradient;
         update(piece, gradient, hyper);
-    }
+    });
     return result;
 }
 

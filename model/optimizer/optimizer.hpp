@@ -7,6 +7,9 @@
 // alone (Megatron-LM core/optimizer/optimizer.py _copy_model_grads_to_main_grads); 16 and 8 + 8/d in fp32, whose
 // parameters are their own main copy. Padding of the buffers counts like parameters. Muon keeps one moment of a matrix, in fp32
 // (fp64), where Adam keeps two; SGD and Lion keep one of everything.
+//
+// A share of main parameters and moments may wait on the host (--offload optimizer). Slice by slice it comes to the device, is updated
+// there and goes back: 24 bytes move for each such element and step with Adam and fp32 state, and losses are those of a state that stays.
 
 #include <memory>
 #include <string>
@@ -19,6 +22,7 @@
 #include "model/optimizer/muon.hpp"
 #include "model/optimizer/shard_ranges.hpp"
 #include "plan/training/megatron_switches.hpp"
+#include "plan/training/offload.hpp"
 
 namespace mgplan::model {
 
@@ -32,6 +36,9 @@ struct OptimizerOptions {
     Dtype main_dtype = Dtype::fp32;        ///< of main parameters; fp64 for fp64 training
     Dtype exp_avg_dtype = Dtype::fp32;     ///< of first moments: main_dtype or bf16
     Dtype exp_avg_sq_dtype = Dtype::fp32;  ///< of second moments
+    /// Share of the state that waits on the host between steps. While a slice of at most so many elements is updated it is on the device.
+    double on_host = 0;
+    std::int64_t staged_elements = kStagedElements;
 };
 
 /// Groups the optimizer speaks to. Groups of one rank are communicators of size 1.
@@ -91,6 +98,7 @@ private:
         Tensor main, exp_avg, exp_avg_sq;  ///< views of the flat state
         Tensor gradient, parameter;        ///< views of the chunk's buffers
         std::size_t state = 0;             ///< index of its flat state
+        std::size_t slice = 0;             ///< and of the slice of it
         std::int64_t in_state = 0;         ///< first element there
         std::int64_t in_parameter = 0;     ///< and in the rank's flattened shard of the parameter
         const Parameter* description = nullptr;
@@ -98,13 +106,32 @@ private:
         bool counts = true;    ///< whether this rank's copy counts in the norm
         bool divided = false;  ///< the rank has no other part of the gradient
     };
+    /// Elements [begin, end) of a flat state; all that stays on the device is one slice.
+    struct Slice {
+        std::int64_t begin = 0, end = 0;
+        bool waits = false;  ///< on the host, between steps
+        Tensor main{}, exp_avg{}, exp_avg_sq{};
+    };
     struct FlatState {
-        Tensor main, exp_avg, exp_avg_sq;
+        std::vector<Slice> slices;
+        std::size_t open = 0;  ///< the slice that pieces are made of, while they are
+        std::int64_t elements = 0;
+        bool copies = false;  ///< main parameters are no parameters themselves
+        bool one_moment = false;
         bool matrices = false;          ///< Muon's
         bool widens_gradients = false;  ///< gradients are narrower than the state: copied for each update
     };
 
-    void own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::size_t bucket, std::int64_t state_begin, const FlatState& state);
+    /// Divides a state, without memory yet.
+    [[nodiscard]] std::vector<Slice> cut(std::int64_t elements) const;
+    void allocate(const FlatState& state, Slice& slice) const;
+    /// Makes the slices up to `next`, each when the one in front has gone to where it waits.
+    void advance(FlatState& state, std::size_t next) const;
+    static void move(const Slice& slice, void (Storage::*where)());
+    void own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::size_t bucket, std::int64_t state_begin, FlatState& state);
+    /// Visits all pieces, those of a slice that waits while it is on the device.
+    template <class Visit>
+    void visit_pieces(Visit visit) const;
     [[nodiscard]] Communicator& shards_of(const FlatBuffer& buffer) const;
     [[nodiscard]] StepResult gradient_norm() const;
     /// Copies narrow gradients to tensors of the state's size; undefined where the buffer's own serve.

@@ -63,6 +63,7 @@ void RankTrainer::set_context() {
     context_.cp_comm_type = task_.layout.cp_comm_type;
     context_.dtype = task_.training.compute_dtype();
     context_.norm_epsilon = task_.model.norm_epsilon;
+    context_.offloaded = task_.training.offload.modules;
 }
 
 void RankTrainer::make_expert_biases() {
@@ -90,6 +91,7 @@ void RankTrainer::make_optimizer() {
     options.exp_avg_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_dtype;
     options.exp_avg_sq_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_sq_dtype;
     options.kind = task_.training.megatron.optimizer;
+    options.on_host = task_.training.offload.optimizer;
     options.muon.qkv_rows = qkv_rows(task_.model);
     optimizer_ = std::make_unique<Optimizer>(device_, buffers,
                                              OptimizerGroups{.dp_cp = &shards_of(false),

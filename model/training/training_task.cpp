@@ -10,6 +10,7 @@
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
 
@@ -159,6 +160,8 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");
     for (auto& obstacle : own_sharding_obstacles(model, task.training, !layout.cuda_graphs.empty()))
         features.push_back(std::move(obstacle));
+    for (auto& obstacle : own_offload_obstacles(model, task.training, !layout.cuda_graphs.empty(), layout.recompute == Recompute::full))
+        features.push_back(std::move(obstacle));
     if (!model.compositions.empty())
         add_composed_features(features, model, layout);
     else if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp))
@@ -169,6 +172,8 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     if (layout.sizes.cp > 1 && layout.cp_comm_type == CpCommType::a2a_p2p) features.emplace_back("hierarchical context parallelism");
     add_graph_features(features, model, layout);
     for (auto& obstacle : split_schedule_obstacles(model, task.training, layout)) features.push_back(std::move(obstacle));
+    if (computes && !task.batch.lengths.empty())
+        features.emplace_back("documents of several lengths in a sequence (make the plan without --lengths)");
     const std::int64_t sequence = task.batch.sequence;
     if (layout.sizes.cp > 1 && sequence % (2 * layout.sizes.cp) != 0)
         features.push_back(fmt::format("a sequence of {} tokens, which 2·cp = {} does not divide", sequence, 2 * layout.sizes.cp));

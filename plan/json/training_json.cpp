@@ -217,6 +217,7 @@ Json training_to_json(const TrainingSpec& training) {
               {"exp_avg_dtype", to_string(training.exp_avg_dtype)},
               {"exp_avg_sq_dtype", to_string(training.exp_avg_sq_dtype)}};
     if (training.software != kNewestSoftware) json["software"] = to_string(training.software);
+    if (training.offload.active()) json["offload"] = offload_words(training.offload);
     if (training.megatron != MegatronSwitches{}) json["megatron"] = switches_to_json(training.megatron);
     return json;
 }
@@ -243,6 +244,17 @@ TrainingSpec training_from_json(const Json& json, const std::string& where) {
     training.exp_avg_sq_dtype = dtype("exp_avg_sq_dtype");
     if (reader.has("software")) training.software = read_enum(reader, "software", parse_software, software_names(), kNewestSoftware);
     reader.ignore("software");
+    if (reader.has("offload")) {
+        const auto words = reader.texts("offload");
+        const auto offload = parse_offload(words);
+        if (!offload)
+            problems.add(
+                "{}.offload = [{}] is no list of optimizer, optimizer:SHARE with a share above 0 and at most 1, and modules, each "
+                "once; use such a list, or leave it out",
+                where, fmt::join(words, ", "));
+        training.offload = offload.value_or(OffloadSpec{});
+    }
+    reader.ignore("offload");
     if (const Json* switches = reader.member("megatron")) training.megatron = switches_from_json(*switches, where + ".megatron", problems);
     reader.finish();
     problems.throw_if_any();
@@ -250,7 +262,9 @@ TrainingSpec training_from_json(const Json& json, const std::string& where) {
 }
 
 Json batch_to_json(const BatchSpec& batch) {
-    return Json{{"global_batch", batch.global_batch}, {"sequence", batch.sequence}};
+    Json json{{"global_batch", batch.global_batch}, {"sequence", batch.sequence}};
+    if (!batch.lengths.empty()) json["lengths"] = packed_lengths_to_json(batch.lengths);
+    return json;
 }
 
 BatchSpec batch_from_json(const Json& json, const std::string& where) {
@@ -259,6 +273,13 @@ BatchSpec batch_from_json(const Json& json, const std::string& where) {
     BatchSpec batch;
     batch.global_batch = reader.integer("global_batch", 1, kMostBatchSequences);
     batch.sequence = reader.integer("sequence", 1, kMostTokens);
+    if (const Json* lengths = reader.member("lengths")) {
+        try {
+            batch.lengths = packed_lengths_from_json(*lengths, where + ".lengths");
+        } catch (const ConfigError& error) {
+            problems.absorb(error);
+        }
+    }
     reader.finish();
     problems.throw_if_any();
     return batch;

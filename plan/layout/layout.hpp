@@ -2,7 +2,6 @@
 // One way to spread a model over a world: parallel sizes, schedule, stage split, recompute. Field names as in CLI.md.
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "plan/layout/rank_groups.hpp"
 #include "plan/layout/stage_split.hpp"
 #include "plan/schedule/pipeline_order.hpp"
+#include "plan/text/enum_set.hpp"
 
 namespace mgplan {
 
@@ -27,25 +27,6 @@ enum class CudaGraphScope : std::uint8_t { attn, mlp, moe, moe_router, moe_prepr
 enum class CpCommType : std::uint8_t { p2p, all_gather, a2a, a2a_p2p };
 /// Whose memory and time are predicted: this project's runtime, or Megatron-LM with Transformer Engine.
 enum class Engine : std::uint8_t { mgplan, megatron };
-
-/// A small set of enumerators.
-template <class Enum>
-class EnumSet {
-public:
-    constexpr EnumSet() = default;
-    constexpr EnumSet(std::initializer_list<Enum> members) {
-        for (auto member : members) add(member);
-    }
-    constexpr void add(Enum member) { bits_ |= bit(member); }
-    [[nodiscard]] constexpr bool contains(Enum member) const { return (bits_ & bit(member)) != 0; }
-    [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
-    constexpr bool operator==(const EnumSet&) const = default;
-    constexpr auto operator<=>(const EnumSet&) const = default;
-
-private:
-    static constexpr std::uint32_t bit(Enum member) { return 1U << static_cast<unsigned>(member); }
-    std::uint32_t bits_ = 0;
-};
 
 /// A layout in the planner's or a plan's hands satisfies every rule of planner/constraints.hpp for its model and world.
 struct Layout {

@@ -9,6 +9,7 @@
 
 #include "plan/training/megatron_switches.hpp"
 #include "plan/training/numeric_types.hpp"
+#include "plan/training/offload.hpp"
 #include "plan/training/software.hpp"
 
 namespace mgplan {
@@ -65,6 +66,7 @@ struct TrainingSpec {
     Dtype exp_avg_dtype = Dtype::fp32;
     Dtype exp_avg_sq_dtype = Dtype::fp32;
     Software software = kNewestSoftware;  ///< release of the libraries whose rates count
+    OffloadSpec offload;                  ///< of engine mgplan
     MegatronSwitches megatron;            ///< read by engine megatron alone, but for the optimizer
 
     bool operator==(const TrainingSpec&) const = default;

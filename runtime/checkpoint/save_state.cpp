@@ -69,7 +69,8 @@ SafetensorsHeader header_of(std::span<const PlannedSlice> slices, int rank, std:
 /// The values where they lie if the host can read them, else a copy in `staged`.
 std::span<const std::byte> host_bytes(const model::Tensor& values, std::vector<std::byte>& staged) {
     const auto size = static_cast<std::size_t>(values.bytes());
-    if (values.device().kind() == model::DeviceKind::cpu) return {static_cast<const std::byte*>(values.data()), size};
+    if (values.device().kind() == model::DeviceKind::cpu && !values.storage()->on_host())
+        return {static_cast<const std::byte*>(values.data()), size};
     staged.resize(size);
     values.device().read(values, staged.data());
     return staged;

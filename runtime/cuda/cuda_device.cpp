@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "plan/text/errors.hpp"
 #include "runtime/cuda/check.hpp"
@@ -43,6 +44,28 @@ public:
 
 BlockSource& card_blocks() {
     static CardBlocks blocks;
+    return blocks;
+}
+
+/// cudaMallocHost: pinned, so that copies need no staging. Copies that read or write it are waited for before it is given back.
+class PinnedBlocks final : public BlockSource {
+public:
+    void* take(std::int64_t bytes) noexcept override {
+        void* block = nullptr;
+        if (cudaMallocHost(&block, static_cast<std::size_t>(bytes)) == cudaSuccess) return block;
+        static_cast<void>(cudaGetLastError());
+        return nullptr;
+    }
+    void give_back(void* block, std::int64_t /*bytes*/) noexcept override { static_cast<void>(cudaFreeHost(block)); }
+    void spoil(void* block, std::int64_t bytes) noexcept override { std::memset(block, 0xff, static_cast<std::size_t>(bytes)); }
+    bool is_spoiled(const void* block, std::int64_t bytes) noexcept override {
+        const auto* const values = static_cast<const unsigned char*>(block);
+        return std::all_of(values, values + bytes, [](unsigned char value) { return value == 0xff; });
+    }
+};
+
+BlockSource& pinned_blocks() {
+    static PinnedBlocks blocks;
     return blocks;
 }
 
@@ -107,7 +130,8 @@ CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits,
       rank_(rank),
       measured_(static_cast<MeasuredAllocator&>(Device::allocator())),
       pool_(script == nullptr ? static_cast<PoolAllocator*>(&measured_) : nullptr),
-      arena_(script == nullptr ? nullptr : static_cast<ArenaAllocator*>(&measured_)) {
+      arena_(script == nullptr ? nullptr : static_cast<ArenaAllocator*>(&measured_)),
+      pinned_(std::make_unique<PoolAllocator>(pinned_blocks())) {
     name_rank_of_this_thread(rank);
     int reads = 0;
     MGPLAN_CUDA(cudaDeviceGetAttribute(&reads, cudaDevAttrPageableMemoryAccess, ordinal_));

@@ -58,6 +58,12 @@ private:
     void do_write(void* to, const void* from, std::int64_t bytes) override { upload(to, from, bytes); }
     void do_read(void* to, const void* from, std::int64_t bytes) override { download(to, from, bytes); }
     void do_zero(void* memory, std::int64_t bytes) override { zero_memory(memory, bytes); }
+    std::byte* do_take_on_host(std::int64_t bytes) override {
+        return pinned_->take(bytes, model::MemoryCategory::workspace, "on the host");
+    }
+    void do_give_back_on_host(std::byte* memory, std::int64_t bytes) noexcept override {
+        pinned_->give_back(memory, bytes, model::MemoryCategory::workspace);
+    }
 
     void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override { copy_on_device(to, from, bytes); }
     void reduce(Dtype dtype, model::Reduction reduction, std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
@@ -70,6 +76,7 @@ private:
     MeasuredAllocator& measured_;
     PoolAllocator* pool_ = nullptr;  ///< one of the two
     ArenaAllocator* arena_ = nullptr;
+    std::unique_ptr<PoolAllocator> pinned_;  ///< memory of the host that copies reach without staging
     cudaStream_t stream_ = nullptr;
     void* uncounted_ = nullptr;
     std::unique_ptr<StagingRing> staging_;

@@ -33,9 +33,14 @@ GraphValues graph_values(const model::GraphTotals& totals) {
     return values;
 }
 
-RankUse rank_use(const model::MemoryUse& memory, std::int64_t reserved_bytes, const model::CollectiveCounter& traffic) {
+RankUse rank_use(const model::MemoryUse& memory, std::int64_t reserved_bytes, std::int64_t host_bytes,
+                 const model::CollectiveCounter& traffic) {
     RankUse use;
-    use.memory = {memory.peak, reserved_bytes, memory.at_peak, memory.high_water, 0, 0};
+    use.memory = {.peak_bytes = memory.peak,
+                  .reserved_bytes = reserved_bytes,
+                  .breakdown = memory.at_peak,
+                  .high_water = memory.high_water,
+                  .host_bytes = host_bytes};
     Totals totals;
     for (const auto& [name, total] : traffic.totals())
         totals[{name.first, std::string(to_string(name.second))}] = {total.operations, total.payload_bytes};
@@ -49,6 +54,7 @@ RankUse difference(const RankUse& measured, const RankUse& predicted) {
     const MemoryValues& b = predicted.memory;
     result.memory.peak_bytes = a.peak_bytes - b.peak_bytes;
     result.memory.reserved_bytes = a.reserved_bytes - b.reserved_bytes;
+    result.memory.host_bytes = a.host_bytes - b.host_bytes;
     result.memory.arena_bytes = a.arena_bytes - b.arena_bytes;
     result.memory.fallback_bytes = a.fallback_bytes - b.fallback_bytes;
     for (std::size_t i = 0; i < kByteCategories.size(); ++i) {

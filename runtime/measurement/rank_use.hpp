@@ -10,7 +10,9 @@
 
 namespace mgplan::runtime {
 
-[[nodiscard]] RankUse rank_use(const model::MemoryUse& memory, std::int64_t reserved_bytes, const model::CollectiveCounter& traffic);
+/// `host_bytes`: the most that waited in the host's memory (Device::host_peak).
+[[nodiscard]] RankUse rank_use(const model::MemoryUse& memory, std::int64_t reserved_bytes, std::int64_t host_bytes,
+                               const model::CollectiveCounter& traffic);
 
 [[nodiscard]] GraphValues graph_values(const model::GraphTotals& totals);
 

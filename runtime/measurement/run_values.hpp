@@ -27,6 +27,7 @@ struct MemoryValues {
     std::int64_t reserved_bytes = 0;  ///< what the pool took from the system for it, or arena_bytes + fallback_bytes
     ByteCounts breakdown{};           ///< at that time
     ByteCounts high_water{};          ///< each category's own maximum
+    std::int64_t host_bytes = 0;      ///< the most that waited in the host's memory at one time, no part of the peak
     std::int64_t arena_bytes = 0;     ///< with an arena: up to the end of its last range in use
     std::int64_t fallback_bytes = 0;  ///< with an arena: of the pool beside it, for sizes that no plan knows
     bool operator==(const MemoryValues&) const = default;

@@ -26,16 +26,20 @@ GraphValues graphs_from_json(const Json& json) {
 Json to_json(const RankUse& use) {
     Json collectives = Json::array();
     for (const auto& each : use.collectives) collectives.push_back({each.group, each.op, each.count, each.payload_bytes});
-    return {{"peak", use.memory.peak_bytes},     {"reserved", use.memory.reserved_bytes},
-            {"breakdown", use.memory.breakdown}, {"high_water", use.memory.high_water},
-            {"arena", use.memory.arena_bytes},   {"fallback", use.memory.fallback_bytes},
-            {"graphs", to_json(use.graphs)},     {"collectives", collectives}};
+    return {{"peak", use.memory.peak_bytes},         {"reserved", use.memory.reserved_bytes}, {"breakdown", use.memory.breakdown},
+            {"high_water", use.memory.high_water},   {"host", use.memory.host_bytes},         {"arena", use.memory.arena_bytes},
+            {"fallback", use.memory.fallback_bytes}, {"graphs", to_json(use.graphs)},         {"collectives", collectives}};
 }
 
 RankUse use_from_json(const Json& json) {
     RankUse use;
-    use.memory = {json.at("peak"),  json.at("reserved"), json.at("breakdown").get<ByteCounts>(), json.at("high_water").get<ByteCounts>(),
-                  json.at("arena"), json.at("fallback")};
+    use.memory = {.peak_bytes = json.at("peak"),
+                  .reserved_bytes = json.at("reserved"),
+                  .breakdown = json.at("breakdown").get<ByteCounts>(),
+                  .high_water = json.at("high_water").get<ByteCounts>(),
+                  .host_bytes = json.at("host"),
+                  .arena_bytes = json.at("arena"),
+                  .fallback_bytes = json.at("fallback")};
     use.graphs = graphs_from_json(json.at("graphs"));
     for (const auto& each : json.at("collectives")) use.collectives.push_back({each.at(0), each.at(1), each.at(2), each.at(3)});
     return use;

@@ -133,7 +133,7 @@ void RankPrediction::save() {
 
 RankUse RankPrediction::use() const {
     const ShapeAllocator& shapes = state_->device.shapes();
-    RankUse use = rank_use(shapes.use(), shapes.arena_bytes() + shapes.pool_bytes(), state_->traffic);
+    RankUse use = rank_use(shapes.use(), shapes.arena_bytes() + shapes.pool_bytes(), state_->device.host_peak(), state_->traffic);
     if (shapes.has_arena()) {
         use.memory.arena_bytes = shapes.arena_bytes();
         use.memory.fallback_bytes = shapes.pool_bytes();
@@ -161,7 +161,9 @@ std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model
     if (mode == MemoryMode::arena) arena = arena_script(task, rank, stands_for, guarded);
     RankPrediction prediction(task, rank, stands_for, nullptr, mode == MemoryMode::arena ? &arena : nullptr);
     prediction.step();
-    return prediction.use().memory.reserved_bytes;
+    // The CPU's tensors lie in the host's memory, too.
+    const MemoryValues memory = prediction.use().memory;
+    return memory.reserved_bytes + (stands_for.kind == model::DeviceKind::cpu ? memory.host_bytes : 0);
 }
 
 void check_one_rank(const TrainingRunOptions& options, const RankDevices& devices, int rank, std::int64_t here) {

@@ -131,7 +131,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
         if (outcome.problem.text.empty() && checkpoints.save()) prediction.save();
         if (outcome.problem.text.empty() && checkpoints.export_weights()) prediction.save();
         device.set_listener(nullptr);
-        outcome.values.measured = rank_use(made.memory(), made.reserved_bytes(), *connection.traffic);
+        outcome.values.measured = rank_use(made.memory(), made.reserved_bytes(), device.host_peak(), *connection.traffic);
         if (arena != nullptr) {
             outcome.values.measured.memory.arena_bytes = arena->touched_bytes();
             outcome.values.measured.memory.fallback_bytes = arena->fallback_bytes();

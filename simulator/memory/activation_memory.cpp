@@ -423,6 +423,27 @@ IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank) {
     return trace;
 }
 
+std::int64_t ActivationMemory::host_bytes(const Layout& layout, int pp_rank) {
+    if (layout.engine != Engine::mgplan || state_->workload.training.offload.modules.empty()) return 0;
+    const std::vector<std::int64_t> of_kind = state_->layers.host_bytes(layout);
+    const SplitChunks& split = state_->chunks(layout);
+    std::vector<std::int64_t> of_chunk;
+    for (const int number : kinds_of(split, layout, pp_rank)) {
+        const ChunkContents& contents = state_->contents[static_cast<std::size_t>(number)];
+        std::int64_t bytes = contents.mtp * of_kind[contents.mtp_layer];
+        for (const std::uint16_t kind : contents.layers) bytes += of_kind[kind];
+        of_chunk.push_back(bytes);
+    }
+    std::int64_t most = 0;
+    for (const LiveState& state : state_->live(layout, pp_rank)) {
+        if (state.op < 0) continue;  // brings some back
+        std::int64_t bytes = of_chunk[static_cast<std::size_t>(state.op - 1)];
+        for (std::size_t c = 0; c < of_chunk.size(); ++c) bytes += state.live[c] * of_chunk[c];
+        most = std::max(most, bytes);
+    }
+    return most;
+}
+
 PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {
     const SplitChunks& split = state_->chunks(layout);
     const ShardProfiles& shard = state_->layers.profiles(layout, 0);

@@ -57,6 +57,8 @@ public:
     /// The same of the stages from `first` on, one for each of `rows`: so many times the rows of the even split that their
     /// experts receive. Never too little.
     void routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first, std::vector<std::int64_t>& by_stage);
+    /// Most bytes of inputs that wait in the host's memory at one time (--offload), of a stage's rank; rows spread evenly over experts.
+    [[nodiscard]] std::int64_t host_bytes(const Layout& layout, int pp_rank);
     /// Pieces of the layout's shard, for callers that take layers apart; without the router, unless the layout's graphs may end behind it.
     [[nodiscard]] PieceBytes pieces(const Layout& layout);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);

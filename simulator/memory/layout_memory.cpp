@@ -230,6 +230,7 @@ struct LayoutMemory::State {
         memory.high_water.context = b.context;
         memory.high_water.fragmentation = b.fragmentation;
         memory.reserved_bytes = allocated + b.fragmentation;
+        memory.host_bytes = framework.state.host + activations.host_bytes(layout, pp_rank);
         return memory;
     }
 

@@ -100,6 +100,12 @@ ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine,
     else
         bytes.optimizer += (owned - matrices) * (widest ? 16 : moment_bytes(like_adam ? OptimizerKind::adam : optimizer, training));
     bytes.optimizer += matrices * (engine == Engine::mgplan ? bytes_of(main) : moment_bytes(OptimizerKind::muon, training));
+    if (const std::int64_t away = offloaded_elements(owned, training.offload.optimizer); away > 0 && engine == Engine::mgplan) {
+        const std::int64_t each = bytes.optimizer / owned;
+        bytes.host = away * each;
+        bytes.optimizer -= bytes.host;
+        bytes.staged = std::min(away, kStagedElements) * each;
+    }
     if (aware) {
         const bool by_fused_adam = fused_adam_holds_main_parameters(training);
         const std::int64_t tensors = std::min(elements.tensors, elements.tensors / elements.shards + 1);
@@ -402,16 +408,13 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
     const bool by_units = layout.engine == Engine::mgplan && workload_.training.megatron.fully_sharded.shards_gradients();
     std::vector<ModelStateBytes> stages(static_cast<std::size_t>(layout.sizes.pp));
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
-        if (by_units) {
-            stages[static_cast<std::size_t>(stage)] = stage_by_units(pieces, layout, stage);
-            stages[static_cast<std::size_t>(stage)].parameters += expert_bias_bytes(layout, stage);
-            continue;
-        }
-        for (int chunk = 0; chunk < layout.vpp; ++chunk)
-            stages[static_cast<std::size_t>(stage)] += chunk_bytes(pieces, layout, stage, chunk);
-        stages[static_cast<std::size_t>(stage)].parameters += expert_bias_bytes(layout, stage);
+        ModelStateBytes& bytes = stages[static_cast<std::size_t>(stage)];
+        if (by_units) bytes = stage_by_units(pieces, layout, stage);
+        for (int chunk = 0; chunk < layout.vpp && !by_units; ++chunk) bytes += chunk_bytes(pieces, layout, stage, chunk);
+        bytes.parameters += expert_bias_bytes(layout, stage);
+        bytes.update += bytes.staged;
         // Matrices are orthogonalised one behind the other.
-        if (layout.engine == Engine::mgplan) stages[static_cast<std::size_t>(stage)].update += stage_workspace(pieces, layout, stage);
+        if (layout.engine == Engine::mgplan && !by_units) bytes.update += stage_workspace(pieces, layout, stage);
     }
     return stages;
 }

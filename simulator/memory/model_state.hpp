@@ -2,6 +2,7 @@
 // Bytes of parameters, gradients and optimizer state that one rank holds all the time, with every hole and padding of the
 // buffers they lie in.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -21,11 +22,15 @@ struct ModelStateBytes {
     std::int64_t gradients = 0;
     std::int64_t optimizer = 0;
     std::int64_t update = 0;  ///< further bytes during the optimizer step alone: fp32 copies of narrower gradients or states
+    std::int64_t host = 0;    ///< optimizer state in the host's memory, no part of `optimizer`
+    std::int64_t staged = 0;  ///< most of it that is on the device at one time during the optimizer step; with all_stages() in `update`
     ModelStateBytes& operator+=(const ModelStateBytes& other) {
         parameters += other.parameters;
         gradients += other.gradients;
         optimizer += other.optimizer;
         update += other.update;
+        host += other.host;
+        staged = std::max(staged, other.staged);
         return *this;
     }
     bool operator==(const ModelStateBytes&) const = default;
@@ -46,7 +51,9 @@ struct BufferElements {
 /// Engine mgplan (model/optimizer/): parameters and gradients as stored; main parameters where they are wider than the
 /// parameters, two moments, and during the update gradients widened to the main parameters' type. Per parameter that makes
 /// 18 without and 6 + 12/d with the distributed optimizer for 16-bit parameters and fp32 gradients, 20 and 4 + 16/d with 16-bit
-/// gradients, 16 and 8 + 8/d in fp32. Of a buffer of Muon's matrices (`matrices` is not 0), and with SGD and Lion, one moment.
+/// gradients, 16 and 8 + 8/d in fp32. Of a buffer of Muon's matrices (`matrices` is not 0), and with SGD and Lion, one moment. With
+/// --offload optimizer the last elements' state is on the host, and slices of it on the device during the update
+/// (plan/training/offload.hpp).
 ///
 /// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory-optimizers.md,
 /// "Precision-aware optimizer", tells it; moments by kind of optimizer (plan/training/megatron_switches.hpp). Muon's matrices are divided

@@ -102,6 +102,7 @@ struct ShardLayers::State {
         sizes.grad_dtype = dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;  // no trace depends on it
         sizes.traits = traits;
         // Both FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
+        if (layout.engine == Engine::mgplan) sizes.offloaded = workload.training.offload.modules;
         sizes.fuses_windows = layout.engine == Engine::megatron;
         return sizes;
     }
@@ -320,6 +321,28 @@ PieceSizes with_kept_steps(PieceSizes sizes) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> ShardLayers::host_bytes(const Layout& layout) {
+    const LayerKinds& kinds = state_->kinds;
+    std::vector<std::int64_t> bytes(kinds.size());
+    const PieceSizes shard = sizes(layout);
+    if (shard.offloaded.empty()) return bytes;
+    const auto sent = [](const PieceTrace& trace, Piece piece) {
+        std::int64_t sum = 0;
+        for (const PieceStep& step : trace.range(piece, false).steps) sum += step.op.name == "copy_to_host" ? step.op.bytes_read : 0;
+        return sum;
+    };
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+        const LayerKindHalves& halves = kinds.kinds[kind];
+        if (halves.mixer != LayerKindHalves::kNone)
+            bytes[kind] += sent(dense_steps(shard, static_cast<std::size_t>(halves.mixer)), Piece::attention);
+        if (halves.mixture)
+            bytes[kind] += sent(mixture_steps(shard, 1), Piece::mixture);
+        else if (halves.feed_forward != LayerKindHalves::kNone)
+            bytes[kind] += sent(dense_steps(shard, static_cast<std::size_t>(halves.feed_forward)), Piece::dense);
+    }
+    return bytes;
+}
 
 PieceTrace ShardLayers::dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts) {
     PieceSizes sizes = with_kept_steps(shard);

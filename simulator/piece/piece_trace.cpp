@@ -161,6 +161,7 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     context.cp_comm_type = exchange_traced(sizes);
     context.dtype = sizes.dtype;
     context.norm_epsilon = model.norm_epsilon;
+    context.offloaded = sizes.offloaded;
     context.routing_log = routing;
     std::optional<model::ExpertBiases> biases;
     if (model.moe && model.moe->expert_bias)

@@ -11,6 +11,7 @@
 #include "plan/layout/layout.hpp"
 #include "plan/model/model_spec.hpp"
 #include "plan/parameters/layer_kinds.hpp"
+#include "plan/training/offload.hpp"
 #include "simulator/piece/piece_step.hpp"
 #include "simulator/piece/shard_key.hpp"
 
@@ -21,10 +22,11 @@ struct PieceSizes : ShardKey {
     std::int64_t sequence = 0;  ///< tokens
     Dtype dtype = Dtype::bf16;  ///< of parameters and activations
     Dtype grad_dtype = Dtype::fp32;
-    model::KernelTraits traits;  ///< whose scratch is counted
-    bool keep_steps = false;     ///< what is done is recorded too, not tensors alone: twice the work
-    bool whole_ring = false;     ///< each rank of a ring has its step; else four stand for more of them
-    bool fuses_windows = false;  ///< sliding windows need no other kernels than the whole sequence: no other scratch
+    model::KernelTraits traits;        ///< whose scratch is counted
+    bool keep_steps = false;           ///< what is done is recorded too, not tensors alone: twice the work
+    bool whole_ring = false;           ///< each rank of a ring has its step; else four stand for more of them
+    EnumSet<OffloadModule> offloaded;  ///< modules whose inputs wait on the host
+    bool fuses_windows = false;        ///< sliding windows need no other kernels than the whole sequence: no other scratch
 
     /// Rows inside a tensor-parallel region, and outside it.
     [[nodiscard]] std::int64_t rows() const { return micro_batch * sequence / cp; }

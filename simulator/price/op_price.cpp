@@ -29,16 +29,18 @@ double walked_flops(const model::AttentionPart& part, double visible) {
     return std::min(all, visible + per_key * kBesideWindow * static_cast<double>(kKeyTile) * share);
 }
 
-double fused_attention(const model::OpRecord& record, const KernelTimes& times) {
+double fused_attention(const model::OpRecord& record, const OpRates& rates) {
+    const KernelTimes& times = *rates.products;
     const model::AttentionPart& part = record.part;
     const bool backward = is_attention_backward(record);
     // Of the backward's five products the forward has two: record.flops counts 3 qk + 2 v of them, the forward qk + v.
     const double width = static_cast<double>(part.qk_dim + part.v_dim);
     const double visible = backward ? record.flops * width / static_cast<double>(3 * part.qk_dim + 2 * part.v_dim) : record.flops;
-    const double walked = walked_flops(part, visible);
+    const double walked = std::min(walked_flops(part, visible), part.causal_half_flops() * rates.attention_share);
     if (walked <= 0) return 0;
     const bool windowed = part.window > 0 && part.window < part.keys;
-    const std::int64_t longest = windowed ? std::min(part.keys, part.window + kKeyTile) : part.keys;
+    std::int64_t longest = windowed ? std::min(part.keys, part.window + kKeyTile) : part.keys;
+    if (rates.attention_length > 0) longest = std::min(longest, rates.attention_length);
     const double seconds =
         backward ? times.attention_backward(2.5 * walked, longest, part.qk_dim) : times.attention_forward(walked, longest, part.qk_dim);
     if (!windowed) return seconds;
@@ -95,6 +97,8 @@ double further_starts(const PieceStep& step, const OpRates& rates) {
 }  // namespace
 
 double op_seconds(const model::OpRecord& record, const OpRates& rates) {
+    if (record.name == "copy_to_host" || record.name == "copy_from_host")
+        return static_cast<double>(record.bytes_read) / rates.host_bandwidth;
     if (const model::ProductSizes& product = record.product; product.m > 0) {
         const KernelTimes& times = product.dtype == Dtype::fp8 ? *rates.products : *rates.storage;
         return product.accumulate ? times.weight_gradient(product.m, product.n, product.k) : times.gemm(product.m, product.n, product.k);
@@ -102,7 +106,7 @@ double op_seconds(const model::OpRecord& record, const OpRates& rates) {
     if (record.grouped.groups > 0)
         return grouped_product(record.grouped, record.name == "matmul_by_group",
                                record.grouped.dtype == Dtype::fp8 ? *rates.products : *rates.storage);
-    if (record.part.queries > 0) return record.part.fused ? fused_attention(record, *rates.products) : separate_attention(record, rates);
+    if (record.part.queries > 0) return record.part.fused ? fused_attention(record, rates) : separate_attention(record, rates);
     const double moved =
         rates.products->memory_bound(static_cast<double>(record.bytes_read + record.bytes_written), traffic_of(record.name));
     return multiplies_in_chunks(record.name) ? std::max(moved, rates.storage->products(record.flops)) : moved;

@@ -12,13 +12,16 @@ struct OpRates {
     const KernelTimes* products = nullptr;  ///< of products whose operands are fp8, and of all else
     const KernelTimes* storage = nullptr;   ///< of products that stay in the storage type
     const Calibration* calibration = nullptr;
+    double host_bandwidth = 0;          ///< bytes per second between GPU and host, each way
+    double attention_share = 1;         ///< packed sequences: pairs of their documents over those of whole sequences
+    std::int64_t attention_length = 0;  ///< places of a document, for the rate of attention; 0: not packed
 };
 
 /// Products and attention by their sizes; what adds into a gradient buffer as a weight gradient; grouped products as grouped kernels, of a
 /// single group as a plain product; all else by the bytes read and written, at the share of the memory bandwidth that such kernels reach
 /// (permutations of rows, the loss over the vocabulary); scans of chunks by those or by their operations at the rate of products, whichever
 /// takes longer. Attention that no library fuses is two batched products and a softmax over all
-/// scores (its backward four products).
+/// scores (its backward four products). Copies to the host and back by its link, on the stream of all else.
 [[nodiscard]] double op_seconds(const model::OpRecord& record, const OpRates& rates);
 
 /// Seconds of a step that is an op: op_seconds(), and what a policy of the engine says beside it. Attention over fp8 copies has its own

@@ -51,7 +51,7 @@ GroupPath one_plane(GroupPath path, const Calibration& calibration) {
 
 /// A rank's share of the model's FLOPs: experts count as if they were alike, though the busiest rank's are priced.
 double even_flops(const PieceStep& step, const Shard& shard) {
-    const double flops = model_flops_of(step);
+    const double flops = model_flops_of(step, shard.packed.share);
     return step.op.grouped.groups > 0 ? flops / shard.busiest_experts : flops;
 }
 
@@ -75,7 +75,8 @@ PieceSteps router_steps(const PieceSteps& steps) {
 struct StepPrices {
     StepPrice seconds, taken;
     explicit StepPrices(const Shard& shard)
-        : seconds([shard, rates = OpRates{shard.kernels, shard.storage_kernels, shard.calibration}](const PieceStep& step) {
+        : seconds([shard, rates = OpRates{shard.kernels, shard.storage_kernels, shard.calibration, shard.workload->cluster.host_bandwidth(),
+                                          shard.attention_share, shard.packed.length}](const PieceStep& step) {
               return step.kind == StepKind::op ? step_seconds(step, rates) : collective_seconds(step, *shard.paths, *shard.calibration);
           }),
           taken([calibration = shard.calibration](const PieceStep& start) { return overlap_cost(start, *calibration); }) {}

@@ -40,13 +40,14 @@ void hide_exchanges(PieceCost& layer, const PieceCost& mixer, const MixtureNodes
 /// from their sizes, and the fields keep their defaults; other orders need all of them.
 struct LinksKey {
     std::int64_t pp = 0, world = 0;
+    std::int64_t packed_over = 0;  ///< of packed sequences: the ranks whose busiest one is priced
     std::array<Axis, 5> order{};
     bool operator==(const LinksKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
-        const auto& [pp_, world_, order_] = *this;
+        const auto& [pp_, world_, packed_over_, order_] = *this;
         FieldHash axes;
         for (const Axis axis : order_) axes.add(axis);
-        return hash_of(pp_, world_, axes.value());
+        return hash_of(pp_, world_, packed_over_, axes.value());
     }
 };
 

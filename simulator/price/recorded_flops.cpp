@@ -5,25 +5,26 @@
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "simulator/piece/piece_trace.hpp"
+#include "simulator/price/packed_attention.hpp"
 
 namespace mgplan::simulator {
 namespace {
 
 /// Of a piece's forward and backward for one sequence; nothing is computed again in the trace.
-double flops_of(const PieceTrace& trace, Piece piece) {
+double flops_of(const PieceTrace& trace, Piece piece, double attention_share = 1) {
     double flops = 0;
     for (const bool backward : {false, true}) {
-        for (const PieceStep& step : trace.range(piece, backward).steps) flops += model_flops_of(step);
+        for (const PieceStep& step : trace.range(piece, backward).steps) flops += model_flops_of(step, attention_share);
     }
     return flops;
 }
 
 }  // namespace
 
-double model_flops_of(const PieceStep& step) {
+double model_flops_of(const PieceStep& step, double attention_share) {
     if (step.kind != StepKind::op || step.router || step.gate) return 0;
     if (step.op.product.m > 0 || step.op.grouped.groups > 0) return step.op.flops;
-    return (step.op.name == "attention_backward" ? 2 : 1) * step.op.part.causal_half_flops();
+    return (step.op.name == "attention_backward" ? 2 : 1) * attention_share * step.op.part.causal_half_flops();
 }
 
 double model_flops_of_state(const LayerPart& mixer, double rows) {
@@ -52,7 +53,7 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
         if (i < kinds.mixers.size()) {
             const double of_state =
                 kinds.mixers[i].carries_state ? 3 * model_flops_of_state(kinds.mixers[i].part, static_cast<double>(batch.sequence)) : 0;
-            mixers.push_back(flops_of(trace, piece_of_mixer(kinds.mixers[i])) + of_state);
+            mixers.push_back(flops_of(trace, piece_of_mixer(kinds.mixers[i]), packed_attention(batch).share) + of_state);
         }
         if (trace.holds(Piece::dense)) feed_forwards.push_back(flops_of(trace, Piece::dense));
         if (i == 0) loss = flops_of(trace, Piece::loss);

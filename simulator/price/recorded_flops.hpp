@@ -9,7 +9,8 @@ namespace mgplan::simulator {
 
 /// 2 FLOPs for each multiply-add of products and attention, whose causal mask halves the pairs whatever else hides some; of attention's
 /// backward the two gradients alone, not the scores that it computes again. Router, gates and kernels bound by memory count nothing.
-[[nodiscard]] double model_flops_of(const PieceStep& step);
+/// `attention_share`: of packed sequences, the pairs of their documents over those of whole sequences.
+[[nodiscard]] double model_flops_of(const PieceStep& step, double attention_share = 1);
 
 /// The same of a mixer's state along the sequence, forward, over so many rows; a backward has twice as many. As Megatron-LM's training.py,
 /// mamba_layer_flops and gdn_layer_flops, count them: 7 for each value of Mamba-2's state and row; of gated delta nets four products with

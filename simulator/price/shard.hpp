@@ -8,6 +8,7 @@
 #include "simulator/compute/kernels.hpp"
 #include "simulator/network/group_path.hpp"
 #include "simulator/piece/shard_key.hpp"
+#include "simulator/price/packed_attention.hpp"
 
 namespace mgplan::simulator {
 
@@ -28,6 +29,8 @@ struct Shard : ShardKey {
     const LayoutPaths* paths = nullptr;
     std::int64_t tokens_outside = 0;  ///< rows outside a tp region: micro_batch · sequence / cp, over tp with sequence parallelism
     std::int64_t element = 2;         ///< bytes of an activation
+    PackedAttention packed{};         ///< of the batch
+    double attention_share = 1;       ///< of the busiest data-parallel rank (busiest_share)
     double busiest_experts = 1;       ///< token copies of the busiest rank of an ep group over the even number (RoutingLoad::busiest)
 
     [[nodiscard]] const ModelSpec& model() const { return workload->model; }

@@ -47,6 +47,7 @@ PieceSizes sizes_of(const TrainingTask& task) {
     if (layout.recompute == Recompute::selective) sizes.modules = layout.recompute_modules;
     sizes.dtype = task.training.compute_dtype();
     sizes.grad_dtype = task.training.grad_dtype;
+    sizes.offloaded = task.training.offload.modules;
     sizes.traits = {model::DeviceKind::cpu};
     return sizes;
 }
@@ -59,8 +60,8 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
          {tests::small_gpt(), tests::small_llama(), small_mixture(), predicting(tests::small_llama(), 1), predicting(small_mixture(), 1),
           predicting(tests::small_llama(), 2), predicting(small_mixture(), 4), model::small::small_mamba2(),
           model::small::small_nemotron_h(), model::small::small_nemotron_h_moe(), model::small::small_qwen3_next()}) {
-        if (!model.compositions.empty() && c.cp > 1) continue;        // refused by name
-        if (model.moe && c.tp > 1 && !c.sequence_parallel) continue;  // mixtures want sequence parallelism
+        if (!model.compositions.empty() && (c.cp > 1 || c.offload.active())) continue;  // refused by name
+        if (model.moe && c.tp > 1 && !c.sequence_parallel) continue;                    // mixtures want sequence parallelism
         if (!model.moe && c.ep > 1) continue;
         TrainingTask task = tests::task_for(model, c, Precision::bf16);
         task.balanced_routing = true;
@@ -117,6 +118,11 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
 
 std::vector<Case> cases() {
     using enum RecomputeModule;
+    const OffloadSpec streams{.modules = {OffloadModule::attn_norm, OffloadModule::mlp_norm}};
+    EnumSet<OffloadModule> attention = streams.modules;
+    for (const auto module : {OffloadModule::qkv_linear, OffloadModule::core_attn, OffloadModule::attn_proj}) attention.add(module);
+    OffloadSpec inputs;
+    for (const OffloadModule module : kOffloadModules) inputs.modules.add(module);
     return {
         {.name = "one"},
         {.name = "micro_batch2", .micro_batch = 2},
@@ -131,6 +137,14 @@ std::vector<Case> cases() {
         {.name = "mlp_norm", .pp = 2, .recompute = Recompute::selective, .modules = {mlp, layernorm}},
         {.name = "moe", .recompute = Recompute::selective, .modules = {moe}},
         {.name = "moe_act_shared", .recompute = Recompute::selective, .modules = {moe_act, shared_experts}},
+        {.name = "streams_on_the_host_pp2_vpp2", .pp = 2, .vpp = 2, .offload = streams},
+        {.name = "inputs_on_the_host", .offload = {.modules = attention}},
+        {.name = "inputs_on_the_host_ep2_recomputed",
+         .dp = 2,
+         .ep = 2,
+         .recompute = Recompute::selective,
+         .modules = {core_attn, layernorm, moe_act},
+         .offload = inputs},
         {.name = "full", .pp = 2, .recompute = Recompute::full},
         {.name = "full2", .recompute = Recompute::full, .recompute_layers = 2},
         {.name = "full3", .recompute = Recompute::full, .recompute_layers = 3},

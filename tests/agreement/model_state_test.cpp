@@ -27,11 +27,17 @@ struct Case {
     Dtype gradients = Dtype::fp32;
     Dtype moments = Dtype::fp32;
     OptimizerKind optimizer = OptimizerKind::adam;
+    double offload = 0;
 };
 
 Case with(OptimizerKind optimizer, Case c) {
     c.name += "_" + std::string(to_string(optimizer));
     c.optimizer = optimizer;
+    return c;
+}
+Case offloaded(double share, Case c) {
+    c.name += "_offloaded";
+    c.offload = share;
     return c;
 }
 Case with_muon(Case c) {
@@ -53,6 +59,7 @@ Workload workload_of(const Case& c) {
     work.training.exp_avg_dtype = work.training.exp_avg_sq_dtype = c.moments;
     work.training.distributed_optimizer = c.distributed;
     work.training.megatron.optimizer = c.optimizer;
+    work.training.offload.optimizer = c.offload;
     return work;
 }
 
@@ -91,6 +98,7 @@ TEST_P(ModelStateOf, IsWhatARankAllocates) {
         EXPECT_EQ(state.parameters, held(device.memory().current, MemoryCategory::parameters)) << "stage " << stage;
         EXPECT_EQ(state.gradients, held(device.memory().current, MemoryCategory::gradients)) << "stage " << stage;
         EXPECT_EQ(state.optimizer, held(device.memory().current, MemoryCategory::optimizer)) << "stage " << stage;
+        EXPECT_EQ(state.host, device.host_peak()) << "stage " << stage;
         if (work.world > 8) continue;  // a step of the small ones
         (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0);
         EXPECT_EQ(state.optimizer + state.update, held(device.memory().high_water, MemoryCategory::optimizer)) << "stage " << stage;
@@ -121,6 +129,11 @@ INSTANTIATE_TEST_SUITE_P(
                     with_muon({"llama405b", "llama3.1-405b", 1008, 8, 1, 9, 7}), with_muon({"mixtral", "mixtral-8x7b", 48, 2, 1, 4, 2, 2}),
                     with_muon({"qwen_moe", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16}), with(OptimizerKind::sgd, {"gpt_dp3", "tiny-gpt", 3}),
                     with(OptimizerKind::lion, {"llama_fp64", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp64}),
+                    offloaded(1, {"gpt_dp3", "tiny-gpt", 3}), offloaded(0.3, {"llama_tp2_cp2", "tiny-llama", 8, 2, 2}),
+                    offloaded(0.5, {"llama8b_not_distributed", "llama3-8b", 4, 2, 1, 1, 1, 1, false}),
+                    offloaded(0.7, {"llama_bf16_gradients", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16}),
+                    offloaded(1, {"mixtral", "mixtral-8x7b", 48, 2, 1, 4, 2, 2}),
+                    offloaded(1, {"llama_fp64", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp64}),
                     with(OptimizerKind::lion, {"llama_bf16", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16})),
     [](const auto& instance) { return instance.param.name; });
 

@@ -26,12 +26,14 @@ struct Case {
     int microbatches = 0;  ///< 0: as the batch says
     Precision precision = Precision::bf16;
     std::optional<SplitSchedule> schedule{};
+    OffloadSpec offload{};
     std::optional<DataSharding> sharding{};  ///< overlapped; on models with an output layer of their own
 };
 
 TrainingTask task_of(const ModelSpec& model, const Case& c) {
     TrainingTask task = small::task(model, c.sizes);
     task.training.precision = c.precision;
+    task.training.offload = c.offload;
     if (c.sharding) {
         set_data_sharding({*c.sharding}, task.training);
         task.training.overlap_param_gather = true;
@@ -125,6 +127,11 @@ std::vector<Case> cases() {
          .recompute_layers = 2,
          .sharding = DataSharding::full},
         {.name = "sharded_gradients_pp2_dp2", .sizes = {.pp = 2, .dp = 2}, .sharding = DataSharding::optimizer_gradients},
+        {.name = "offloaded_pp2_dp2", .sizes = {.pp = 2, .dp = 2}, .offload = {.optimizer = 0.5, .modules = {OffloadModule::mlp_norm}}},
+        {.name = "offloaded_zb_h1_pp4",
+         .sizes = {.pp = 4},
+         .schedule = zb_h1,
+         .offload = {.modules = {OffloadModule::attn_norm, OffloadModule::core_attn}}},
         {.name = "block", .sizes = {.tp = 2}, .recompute = Recompute::full, .method = RecomputeMethod::block, .recompute_layers = 3},
     };
 }

@@ -51,13 +51,14 @@ ModelSpec mixture() {
 }
 
 /// A whole step of the stage's first rank.
-model::MemoryUse run_of(const TrainingTask& task, int stage, const model::KernelTraits& stands_for) {
+model::MemoryUse run_of(const TrainingTask& task, int stage, const model::KernelTraits& stands_for, std::int64_t* host = nullptr) {
     for (int rank = 0; rank < static_cast<int>(task.layout.sizes.world); ++rank) {
         MetaDevice device({.keep_allocations = false, .keep_ops = false, .stands_for = stands_for});
         RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world)));
         if (trainer.schedule().rank != stage) continue;
         device.restart_high_water();
         (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0);
+        if (host != nullptr) *host = device.host_peak();
         return device.memory();
     }
     return {};
@@ -80,6 +81,27 @@ TEST(StageTimelines, AreWhatEachStagesFirstRankHolds) {
                     EXPECT_TRUE(timeline->memory.ops.empty());
                     EXPECT_TRUE(timeline->memory.use == run_of(task, stage, traits));
                 }
+            }
+        }
+    }
+}
+
+TEST(StageTimelines, HostBytesAreWhatWaitsAtItsMost) {
+    const std::vector<small::Sizes> layouts{{.dp = 2}, {.pp = 4}, {.pp = 2, .vpp = 2}, {.tp = 2, .pp = 2, .sequence_parallel = true}};
+    for (const ModelSpec& model : {small::llama(), mixture()}) {
+        for (const auto& sizes : layouts) {
+            TrainingTask task = bf16_task(model, sizes, 8);
+            task.training.offload.modules = {OffloadModule::attn_norm, OffloadModule::core_attn, OffloadModule::mlp_norm};
+            if (model.moe) task.training.offload.modules.add(OffloadModule::moe_act);
+            const Workload work = workload_of(task);
+            ActivationMemory memory(work);
+            for (int stage = 0; stage < sizes.pp; ++stage) {
+                SCOPED_TRACE(testing::Message() << model.name << " pp " << sizes.pp << " vpp " << sizes.vpp << " stage " << stage);
+                std::int64_t host = 0;
+                const model::MemoryUse use = run_of(task, stage, {.kind = model::DeviceKind::cuda}, &host);
+                EXPECT_GT(host, 0);
+                EXPECT_EQ(memory.host_bytes(task.layout, stage), host);
+                EXPECT_GE(use.peak, memory.peak(task.layout, stage).bytes);
             }
         }
     }

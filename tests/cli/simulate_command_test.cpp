@@ -100,6 +100,22 @@ TEST(SimulateCommand, PredictsTheLayoutAsked) {
     EXPECT_GT(json["predicted"]["iteration_seconds"].get<double>(), 0);
 }
 
+TEST(SimulateCommand, SaysWhereAClusterIsNotCalibratedAndDoublesItsInterval) {
+    const std::string job = "simulate --world 8 --model llama3-8b --tp 2 --pp 1 --micro-batch 1 --format json --cluster ";
+    const auto width = [&](const char* cluster, bool calibrated) {
+        const Said said = say(job + cluster);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        const Json answer = Json::parse(said.out);
+        const bool told = answer["assumed"].dump().find("are not calibrated, its intervals doubled") != std::string::npos;
+        EXPECT_EQ(told, !calibrated) << cluster;
+        const Json& interval = answer["predicted"]["interval_seconds"];
+        return (interval[1].get<double>() - interval[0].get<double>()) / answer["predicted"]["iteration_seconds"].get<double>();
+    };
+    const double known = width("dgx-h200", true);
+    for (const char* cluster : {"mi250x", "mi300x", "mi325x", "mi355x"}) EXPECT_GT(width(cluster, false), 1.5 * known) << cluster;
+    EXPECT_THAT(say("plan --world 8 --model llama3-8b --cluster mi300x").out, HasSubstr("are not calibrated, its intervals doubled"));
+}
+
 TEST(SimulateCommand, TakesEveryFormOfSplit) {
     const std::string words = "--world 16 --model llama3-8b --pp 4 ";
     EXPECT_EQ(simulate(words + "--first-stage-layers 7 --last-stage-layers 7")["layout"]["layers_per_chunk"].dump(), "[[7],[9],[9],[7]]");

@@ -425,6 +425,37 @@ std::vector<Case> cases() {
              work.training.megatron.optimizer = OptimizerKind::ademamix;
          },
          {"engine mgplan does not train", "AdEMAMix", "use adam, sgd, lion or muon", "--engine megatron"}},
+        {"own_engine_offloads_what_it_trains",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::mgplan;
+             layout.recompute = Recompute::full;
+             layout.recompute_method = RecomputeMethod::uniform;
+             layout.recompute_num_layers = 1;
+             work.training.offload.modules = {OffloadModule::core_attn};
+         },
+         {"engine mgplan does not train --offload core_attn with full recompute", "use --recompute none or selective"}},
+        {"packed_lengths_need_fused_attention",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::megatron;
+             work.batch.lengths = {{128}, {1}};
+             work.training.attention = AttentionBackend::unfused;
+         },
+         {"--lengths packs documents", "attention unfused", "use --attention flash"}},
+        {"offload_needs_engine_mgplan",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::megatron;
+             work.training.offload.optimizer = 0.5;
+         },
+         {"--offload optimizer:0.5", "not for engine megatron", "use --engine mgplan"}},
     };
 }
 

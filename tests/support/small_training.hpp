@@ -40,6 +40,7 @@ struct Case {
     std::string stages{};  ///< a pipeline layout string; empty: the automatic split
     std::string order{};   ///< of the axes; empty: Megatron-LM's default
     std::optional<SplitSchedule> schedule{};
+    OffloadSpec offload{};
 };
 
 /// Eight sequences a step.
@@ -49,6 +50,7 @@ struct Case {
     task.batch = {8, sequence};
     task.training.precision = precision;
     task.training.distributed_optimizer = c.distributed_optimizer;
+    task.training.offload = c.offload;
     task.balanced_routing = c.balanced_routing;
     task.gradients = c.gradients;
     Layout& layout = task.layout;
@@ -93,6 +95,7 @@ inline void tokens_of(std::int64_t sequence, std::span<std::int32_t> tokens) {
 struct Outcome {
     std::vector<model::StepReport> steps;           ///< of rank 0
     std::vector<model::MemoryUse> memory;           ///< by rank
+    std::vector<std::int64_t> host;                 ///< by rank: most bytes that waited in the host's memory
     std::vector<model::CollectiveCounter> traffic;  ///< by rank, as the transport counted it
     std::vector<model::RoutingLog> routing;         ///< by rank
 };
@@ -103,6 +106,7 @@ template <class Make>
     const int ranks = static_cast<int>(task.layout.sizes.world);
     Outcome outcome;
     outcome.memory.resize(static_cast<std::size_t>(ranks));
+    outcome.host.resize(static_cast<std::size_t>(ranks));
     outcome.routing.resize(static_cast<std::size_t>(ranks));
     runtime::InProcessWorld world(ranks);
     std::mutex mutex;
@@ -116,6 +120,7 @@ template <class Make>
         for (int step = 0; step < steps; ++step) reports.push_back(trainer.step(tokens_of, 1e-2));
         const std::scoped_lock lock(mutex);
         outcome.memory[static_cast<std::size_t>(rank)] = device->memory();
+        outcome.host[static_cast<std::size_t>(rank)] = device->host_peak();
         outcome.routing[static_cast<std::size_t>(rank)] = std::move(routing);
         if (rank == 0) outcome.steps = std::move(reports);
     });
@@ -125,6 +130,7 @@ template <class Make>
 
 struct Prediction {
     model::MemoryUse memory;
+    std::int64_t host = 0;
     model::CollectiveCounter traffic;
 };
 
@@ -139,6 +145,7 @@ struct Prediction {
     device.restart_high_water();
     for (int step = 0; step < steps; ++step) (void)trainer.step(tokens_of, 1e-2);
     prediction.memory = device.memory();
+    prediction.host = device.host_peak();
     return prediction;
 }
 

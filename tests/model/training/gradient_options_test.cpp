@@ -2,9 +2,12 @@
 // a number is not finite.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <mutex>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -164,6 +167,45 @@ TEST(NonFinite, ALossStopsTheRunNamingRankAndStep) {
     }
     EXPECT_NE(messages.at(3).find("its own tokens"), std::string::npos) << messages.at(3);
     EXPECT_NE(messages.at(0).find("another rank's tokens"), std::string::npos) << messages.at(0);
+}
+
+/// To 8 bits, to the nearest and ties to even: the bit behind the last one kept carries up.
+float rounded_by_hand(float value) {
+    auto bits = std::bit_cast<std::uint32_t>(value);
+    bits += 0x7fffU + ((bits >> 16U) & 1U);
+    return std::bit_cast<float>(bits & 0xffff0000U);
+}
+
+TEST(MomentTypes, LossesWithBf16OnesAreThoseOfFp32OnesRoundedByHandBehindEachStep) {
+    constexpr int kManySteps = 12;
+    TrainingTask narrow = small::task(small::llama(), {.dp = 2}), wide = narrow;
+    for (TrainingTask* task : {&narrow, &wide}) task->training.precision = Precision::bf16;
+    narrow.training.exp_avg_dtype = narrow.training.exp_avg_sq_dtype = Dtype::bf16;
+    const auto losses_of = [&](const TrainingTask& task, bool rounds) {
+        runtime::InProcessWorld world(2);
+        std::vector<double> losses;
+        std::mutex mutex;
+        small::on_all_ranks(task, world, [&](int rank, RankTrainer& trainer, runtime::CpuDevice& device) {
+            for (int step = 0; step < kManySteps; ++step) {
+                const StepReport report = trainer.step(small::tokens_of, 1e-2);
+                const std::scoped_lock lock(mutex);
+                if (rank == 0) losses.push_back(report.loss);
+                if (!rounds) continue;
+                for (const StatePiece& piece : trainer.state()) {
+                    if (piece.name.find("/exp_avg") == std::string::npos) continue;
+                    std::vector<float> values(static_cast<std::size_t>(piece.values.elements()));
+                    device.read(piece.values, values.data());
+                    for (float& value : values) value = rounded_by_hand(value);
+                    device.write(piece.values, values.data());
+                }
+            }
+        });
+        return losses;
+    };
+    const auto bf16 = losses_of(narrow, false), by_hand = losses_of(wide, true), fp32 = losses_of(wide, false);
+    EXPECT_EQ(bf16, by_hand);
+    EXPECT_NE(bf16, fp32);
+    EXPECT_LT(bf16.back(), bf16.front());
 }
 
 TEST(NonFinite, ALossMaySkipTheStepAndNothingChanges) {

@@ -90,7 +90,7 @@ Prediction predict(const TrainingTask& task, int rank, RoutingLog* routing) {
 }
 
 void expect_prediction_equals(const TrainingTask& task, int rank, RoutingLog& routing, const MemoryUse& memory,
-                              const CollectiveCounter& traffic) {
+                              const CollectiveCounter& traffic, std::int64_t host) {
     // Balanced counts follow from the sizes alone.
     const Prediction predicted = predict(task, rank, task.balanced_routing ? nullptr : &routing);
     for (int i = 0; i < kMemoryCategories; ++i) {
@@ -100,12 +100,13 @@ void expect_prediction_equals(const TrainingTask& task, int rank, RoutingLog& ro
         EXPECT_EQ(predicted.memory.at_peak[index], memory.at_peak[index]) << "rank " << rank << " at the peak " << to_string(category);
     }
     EXPECT_EQ(predicted.memory.peak, memory.peak) << "rank " << rank;
+    EXPECT_EQ(predicted.host, host) << "rank " << rank << " on the host";
     EXPECT_EQ(predicted.traffic.totals(), traffic.totals()) << "rank " << rank;
 }
 
 void expect_prediction_equals(const TrainingTask& task, Outcome& outcome, int rank) {
     const auto at = static_cast<std::size_t>(rank);
-    expect_prediction_equals(task, rank, outcome.routing[at], outcome.memory[at], outcome.traffic[at]);
+    expect_prediction_equals(task, rank, outcome.routing[at], outcome.memory[at], outcome.traffic[at], outcome.host[at]);
 }
 
 const Outcome& one_rank(const ModelSpec& model, int micro_batch, Precision precision, std::int64_t sequence) {

@@ -35,10 +35,10 @@ using tests::tokens_of;
 /// The same steps of one rank on shapes alone. `routing`: a run's log to take counts from, or nothing.
 [[nodiscard]] Prediction predict(const TrainingTask& task, int rank, RoutingLog* routing);
 
-/// Bytes by category, each at its most and all of them at the peak, and traffic by group: no difference at all. The
+/// Bytes by category, each at its most and all of them at the peak, those on the host, and traffic by group: no difference at all. The
 /// prediction gets the run's own routing counts.
 void expect_prediction_equals(const TrainingTask& task, int rank, RoutingLog& routing, const MemoryUse& memory,
-                              const CollectiveCounter& traffic);
+                              const CollectiveCounter& traffic, std::int64_t host = 0);
 void expect_prediction_equals(const TrainingTask& task, Outcome& outcome, int rank);
 
 /// The run that all layouts are compared with; made once for equal names and sizes. A mixture's auxiliary loss

@@ -194,7 +194,7 @@ TEST_P(PredictionOfARun, IsItsMeasurementByTheTraitsOfItsDeviceAlone) {
             prediction.step(end);
             cpu_prediction.step(end);
         }
-        measured[index] = runtime::rank_use(device.memory(), device.pool().reserved_bytes(), world.traffic(rank));
+        measured[index] = runtime::rank_use(device.memory(), device.pool().reserved_bytes(), device.host_peak(), world.traffic(rank));
         predicted[index] = prediction.use();
         of_the_cpu[index] = cpu_prediction.use();
     });

@@ -221,6 +221,23 @@ TEST(CheckpointRun, GoesOnBetweenShardedAndWholeParameters) {
     }
 }
 
+TEST(CheckpointRun, GoesOnBetweenStateOnTheHostAndOnTheDevice) {
+    const auto offloaded = [](Case layout, double share) {
+        TrainingRunOptions run = run_of(with_dropout(tests::small_llama()), layout);
+        run.task.training.offload.optimizer = share;
+        run.task.optimizer.staged_elements = 700;
+        return run;
+    };
+    const std::vector<TrainingRunOptions> runs{offloaded({.name = "all", .dp = 2}, 1), offloaded({.name = "half", .dp = 2}, 0.5),
+                                               offloaded({.name = "none", .tp = 2}, 0)};
+    const RunValues whole = run_in_process(runs.back());
+    for (const TrainingRunOptions& from : runs) {
+        const TemporaryFolder folder;
+        save_three(from, folder.path());
+        for (const TrainingRunOptions& to : runs) expect_same_losses(go_on(to, folder.path()), whole);
+    }
+}
+
 TEST(CheckpointRun, SavesAsOftenAsAskedAndBehindTheLastStep) {
     const TemporaryFolder folder;
     TrainingRunOptions run = run_of(tests::small_llama(), {.name = "two", .dp = 2});

@@ -1,0 +1,93 @@
+// --offload: what the prediction follows, that plans with it train, and what is refused.
+
+#include <nlohmann/json.hpp>
+
+#include "say.hpp"
+
+namespace mgplan::cli::testing::offload_options_test {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+const std::string kJob = "simulate --world 16 --model llama3-8b --tp 2 --pp 2 --micro-batch 1 --global-batch 64 ";
+
+Json simulated(const std::string& options) {
+    const Said said = say(kJob + "--format json " + options);
+    EXPECT_TRUE(said.code == kDone || said.code == kNothingFits) << said.err;
+    return Json::parse(said.out);
+}
+
+std::int64_t term(const Json& answer, const char* name) {
+    return answer["predicted"]["memory"]["breakdown"][name].get<std::int64_t>();
+}
+
+double seconds(const Json& answer) {
+    return answer["predicted"]["iteration_seconds"].get<double>();
+}
+
+TEST(OffloadOptions, LeaveWhatTheyNameOnTheHost) {
+    const Json plain = simulated("--engine mgplan"), state = simulated("--offload optimizer"), half = simulated("--offload optimizer:0.5"),
+               inputs = simulated("--offload attn_norm,mlp_norm,core_attn");
+    const auto host = [](const Json& answer) { return answer["predicted"]["memory"]["host_bytes"].get<std::int64_t>(); };
+    EXPECT_EQ(host(plain), 0);
+    EXPECT_EQ(host(state), term(plain, "optimizer"));
+    EXPECT_EQ(term(state, "optimizer"), 0);
+    EXPECT_NEAR(static_cast<double>(host(half)), 0.5 * static_cast<double>(host(state)), 1e3);
+    EXPECT_EQ(term(half, "optimizer") + host(half), term(plain, "optimizer"));
+    EXPECT_GT(host(inputs), 0);
+    EXPECT_LT(term(inputs, "activations") + host(inputs) / 2, term(plain, "activations"));
+    EXPECT_EQ(term(inputs, "optimizer"), term(plain, "optimizer"));
+    EXPECT_EQ(state["layout"]["engine"], "mgplan");  // implied
+    EXPECT_EQ(state["layout"]["offload"], (Json{{"optimizer", 1.0}}));
+    EXPECT_EQ(inputs["layout"]["offload"], (Json{{"modules", {"attn_norm", "core_attn", "mlp_norm"}}}));
+
+    // Twice over the host's link: 63 GB/s each way on a DGX H100 (PCIe 5, configs/clusters/dgx-h100.json).
+    EXPECT_GT(seconds(half), seconds(plain));
+    EXPECT_NEAR(seconds(state) - seconds(plain), 2 * (seconds(half) - seconds(plain)), 1e-3 * seconds(plain));
+    EXPECT_GT(seconds(inputs), seconds(plain));
+}
+
+TEST(OffloadOptions, PlansWithThemTrain) {
+    const std::string file = ::testing::TempDir() + "/offload_options_run.json";
+    for (const char* memory : {"pool", "arena"}) {
+        for (const char* job : {"--model tiny-llama --tp 1 --pp 2 --offload optimizer:0.5,attn_norm,core_attn",
+                                "--model tiny-moe --tp 1 --pp 1 --ep 2 --offload optimizer,mlp_norm,moe_act"}) {
+            const Said planned =
+                say(std::string("plan --world 2 --micro-batch 1 --global-batch 8 --seq 32 --save-plan ") + file + " " + job);
+            ASSERT_EQ(planned.code, kDone) << planned.err;
+            const Said said = say("run " + file + " --steps 2 --format json --memory " + memory);
+            ASSERT_EQ(said.code, kDone) << job << said.err;
+            const Json run = Json::parse(said.out);
+            EXPECT_EQ(run["as_predicted"], true) << run["ranks"][0]["difference"];
+            EXPECT_GT(run["ranks"][0]["measured"]["host_bytes"].get<std::int64_t>(), 0);
+            EXPECT_EQ(run["ranks"][0]["difference"]["host_bytes"], 0);
+        }
+    }
+}
+
+TEST(OffloadOptions, AnExportSaysThatNoFlagCarriesThem) {
+    const std::string file = ::testing::TempDir() + "/offload_options_export.json";
+    ASSERT_EQ(say("plan --world 16 --model llama3-8b --offload optimizer --save-plan " + file).code, kDone);
+    const Said exported = say("export " + file + " --to megatron-args");
+    EXPECT_EQ(exported.code, kDone) << exported.err;
+    EXPECT_THAT(exported.err, HasSubstr("no flag says that training.offload.0 is \"optimizer\""));
+}
+
+TEST(OffloadOptions, WhatIsNotBuiltIsRefused) {
+    const auto refused = [](const std::string& options) {
+        const Said said = say(kJob + options);
+        EXPECT_EQ(said.code, kBadInput) << options;
+        return said.err;
+    };
+    EXPECT_THAT(refused("--offload weights"), HasSubstr("--offload = 'weights' is no list of optimizer, optimizer:SHARE"));
+    EXPECT_THAT(refused("--offload optimizer:1.5"), HasSubstr("with a share above 0 and at most 1"));
+    EXPECT_THAT(refused("--offload core_attn,core_attn"), HasSubstr("each once"));
+    EXPECT_THAT(refused("--offload optimizer --engine megatron"), HasSubstr("use --engine mgplan or leave it out"));
+    EXPECT_THAT(refused("--offload core_attn --recompute full"), HasSubstr("use --recompute none or selective"));
+    EXPECT_THAT(refused("--offload moe_act"), HasSubstr("a model without experts (leave out expert_fc1 and moe_act)"));
+    EXPECT_THAT(refused("--offload optimizer --optimizer muon"), HasSubstr("use --optimizer adam, sgd or lion"));
+}
+
+}  // namespace
+}  // namespace mgplan::cli::testing::offload_options_test
