@@ -106,7 +106,7 @@ Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext
     }
     parts = {};
     if (saved.packed.gate.defined()) saved.gated = gate_rows(as_column(joined_heads(saved.core.output)), as_column(saved.packed.gate));
-    const Tensor y = projection_.forward(context, projection_input(saved));
+    Tensor y = projection_.forward(context, projection_input(saved));
     // The projection's input stays; only what the core alone keeps is made again.
     if (recompute_.contains(RecomputeModule::core_attn)) saved.core.log_sum_exp = Tensor();
     return y;
