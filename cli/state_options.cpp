@@ -40,7 +40,7 @@ void declare_state_options(Options& options, WorkloadOptions& values) {
                 "core_attn, attn_proj, mlp_norm, expert_fc1 and moe_act, each once; use such a list",
                 given.substr(0, 60));
     };
-    options.checked("offload", values.offload, "LIST", check_offload,
+    options.checked("offload", values.offload, "WORD[,...]", check_offload,
                     "what waits in the host's memory, by engine mgplan: optimizer (main parameters and moments) or a share of it, "
                     "optimizer:0.5, and inputs of modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, "
                     "mlp_norm, expert_fc1, moe_act; without it nothing");

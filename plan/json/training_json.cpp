@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "plan/model/model_spec.hpp"

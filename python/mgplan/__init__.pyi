@@ -44,12 +44,15 @@ def plan(
     global_batch_tokens: int | str | None = ...,
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
+    routing: Literal["natural", "forced"] | None = ...,
+    lengths: _Path | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
     sharding: str | None = ...,
     optimizer: Literal["adam", "sgd", "lion", "muon", "ademamix"] | None = ...,
+    offload: _Words | None = ...,
     overlap: _Words | None = ...,
     no_overlap: _Words | None = ...,
     attention: Literal["flash", "unfused"] | None = ...,
@@ -110,6 +113,10 @@ def plan(
     global_batch_tokens: tokens per step, 4M is 4,194,304; without it --global-batch counts.
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
+    routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
+        --moe-router-force-load-balancing; without it natural.
+    lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
+        document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
     precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current; without it bf16.
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
@@ -120,6 +127,9 @@ def plan(
         optimizer.
     optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
         adam (AdamW).
+    offload: what waits in the host's memory, by engine mgplan: optimizer (main parameters and moments) or a share of it,
+        optimizer:0.5, and inputs of modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm,
+        expert_fc1, moe_act; without it nothing.
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -185,12 +195,15 @@ def simulate(
     global_batch_tokens: int | str | None = ...,
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
+    routing: Literal["natural", "forced"] | None = ...,
+    lengths: _Path | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
     sharding: str | None = ...,
     optimizer: Literal["adam", "sgd", "lion", "muon", "ademamix"] | None = ...,
+    offload: _Words | None = ...,
     overlap: _Words | None = ...,
     no_overlap: _Words | None = ...,
     attention: Literal["flash", "unfused"] | None = ...,
@@ -247,6 +260,10 @@ def simulate(
     global_batch_tokens: tokens per step, 4M is 4,194,304; without it --global-batch counts.
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
+    routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
+        --moe-router-force-load-balancing; without it natural.
+    lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
+        document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
     precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current; without it bf16.
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
@@ -257,6 +274,9 @@ def simulate(
         optimizer.
     optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
         adam (AdamW).
+    offload: what waits in the host's memory, by engine mgplan: optimizer (main parameters and moments) or a share of it,
+        optimizer:0.5, and inputs of modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm,
+        expert_fc1, moe_act; without it nothing.
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -316,12 +336,15 @@ def check(
     global_batch_tokens: int | str | None = ...,
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
+    routing: Literal["natural", "forced"] | None = ...,
+    lengths: _Path | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
     sharding: str | None = ...,
     optimizer: Literal["adam", "sgd", "lion", "muon", "ademamix"] | None = ...,
+    offload: _Words | None = ...,
     overlap: _Words | None = ...,
     no_overlap: _Words | None = ...,
     attention: Literal["flash", "unfused"] | None = ...,
@@ -353,6 +376,10 @@ def check(
     global_batch_tokens: tokens per step, 4M is 4,194,304; without it --global-batch counts.
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
+    routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
+        --moe-router-force-load-balancing; without it natural.
+    lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
+        document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
     precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current; without it bf16.
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
@@ -363,6 +390,9 @@ def check(
         optimizer.
     optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
         adam (AdamW).
+    offload: what waits in the host's memory, by engine mgplan: optimizer (main parameters and moments) or a share of it,
+        optimizer:0.5, and inputs of modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm,
+        expert_fc1, moe_act; without it nothing.
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.

@@ -28,6 +28,7 @@
 #include "plan/plan.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
+#include "plan/training/packed_lengths.hpp"
 #include "runtime/checkpoint/crc32c.hpp"
 #include "runtime/checkpoint/manifest.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
@@ -118,6 +119,10 @@ void read_routing_skew(std::string_view bytes) {
         return;
     }
     expect_same_again(routing_histogram(parse_json(bytes, "input"), "input"), routing_skew_to_json, routing_skew_from_json);
+}
+
+void read_packed_lengths(std::string_view bytes) {
+    expect_same_again(packed_lengths_from_json(parse_json(bytes, "input"), "input"), packed_lengths_to_json, packed_lengths_from_json);
 }
 
 void read_parameters(std::string_view bytes) {
@@ -219,6 +224,7 @@ constexpr std::array kReaders{
     Reader{"megatron_arguments", read_megatron_arguments},
     Reader{"megatron_log", read_megatron_log},
     Reader{"model", read_model},
+    Reader{"packed_lengths", read_packed_lengths},
     Reader{"parameters", read_parameters},
     Reader{"pipeline_layout", read_pipeline_layout},
     Reader{"plan", read_plan},
