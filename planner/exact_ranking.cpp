@@ -83,16 +83,21 @@ void rank_exactly(SearchResult& found, simulator::CostModel& model, Objective ob
     found.replayed = replayed;
 }
 
-bool fits_when_replayed(const RankedLayout& ranked, std::int64_t limit_bytes, ReplayedMemories& memories) {
+bool fits_when_replayed(const SearchResult& found, const RankedLayout& ranked, ReplayedMemories& memories) {
     // What mgplan's own engine holds is known without a replay.
-    return ranked.layout.engine != Engine::megatron || memories.of(ranked.layout).deciding_bytes() <= limit_bytes;
+    if (ranked.layout.engine != Engine::megatron) return true;
+    // One that does not fit has to be nearer than what was dropped before for its bytes to be of interest.
+    const std::optional<RankedLayout>& nearest = found.too_large_replayed.nearest;
+    if (nearest && memories.exceeds(ranked.layout, std::max(found.limit_bytes, nearest->peak_bytes))) return false;
+    return memories.of(ranked.layout).deciding_bytes() <= found.limit_bytes;
 }
 
 void drop_too_large(SearchResult& found, RankedLayout ranked, ReplayedMemories& memories) {
-    ranked.peak_bytes = memories.of(ranked.layout).deciding_bytes();
     TooLarge& dropped = found.too_large_replayed;
     ++dropped.count;
     --found.feasible;
+    if (dropped.nearest && memories.exceeds(ranked.layout, dropped.nearest->peak_bytes)) return;
+    ranked.peak_bytes = memories.of(ranked.layout).deciding_bytes();
     if (!dropped.nearest || ranked.peak_bytes < dropped.nearest->peak_bytes) dropped.nearest = std::move(ranked);
 }
 
@@ -100,7 +105,7 @@ void keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories,
     std::vector<RankedLayout> kept;
     for (RankedLayout& ranked : found.best) {
         if (enough(kept)) break;
-        if (!fits_when_replayed(ranked, found.limit_bytes, memories)) {
+        if (!fits_when_replayed(found, ranked, memories)) {
             drop_too_large(found, std::move(ranked), memories);
             continue;
         }

@@ -30,7 +30,7 @@ using Enough = std::function<bool(std::span<const RankedLayout> kept)>;
 
 /// Whether a layout that the search found to fit does so with its allocator replayed as well: a search is too fast for replays and assumes
 /// fragmentation.
-[[nodiscard]] bool fits_when_replayed(const RankedLayout& ranked, std::int64_t limit_bytes, ReplayedMemories& memories);
+[[nodiscard]] bool fits_when_replayed(const SearchResult& found, const RankedLayout& ranked, ReplayedMemories& memories);
 /// Counts one that does not in SearchResult::too_large_replayed rather than in `feasible`.
 void drop_too_large(SearchResult& found, RankedLayout ranked, ReplayedMemories& memories);
 

@@ -34,7 +34,7 @@ std::size_t bring_frugal_ones_forward(SearchResult& found) {
 std::size_t put_free_memory_first(SearchResult& found, ReplayedMemories& memories) {
     auto& best = found.best;
     std::size_t dropped = 0;
-    while (dropped < found.replayed && !fits_when_replayed(best[dropped], found.limit_bytes, memories)) {
+    while (dropped < found.replayed && !fits_when_replayed(found, best[dropped], memories)) {
         drop_too_large(found, std::move(best[dropped]), memories);
         ++dropped;
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -134,9 +135,9 @@ struct Known {
 };
 
 /// `narrowed`: the workload with as much memory as plans may take. What is replayed has the whole card: its allocator knows no headroom.
-/// `never_below`: SearchOptions::never_below.
+/// `never_below` and `slowest_known`: those of SearchOptions.
 Ranking rank_within(const Workload& narrowed, const Workload& workload, const SearchSpace& space, const RankingOptions& options,
-                    Known& known, double never_below = 0) {
+                    Known& known, double never_below = 0, double slowest_known = std::numeric_limits<double>::infinity()) {
     const std::size_t wanted = std::max(options.plans, options.ranks);
     const bool by_time = options.objective == Objective::throughput;
     SearchOptions asked;
@@ -145,6 +146,7 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     asked.objective = options.objective;
     asked.bounded = options.bounded && options.schedules.empty();  // schedules are tried for what misses by little, too
     asked.never_below = never_below;
+    asked.slowest_known = slowest_known;
     asked.threads = options.threads;
     asked.pareto = options.pareto;
     asked.pareto_within = by_time ? kNearlyAsFast : 0;
@@ -182,7 +184,8 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     if (by_time) {
         const double slowest = slowest_of_interest(found, ranks, families);
         // Event by event the best may take longer than what was cut off does at least.
-        if (found.cut_at_least < slowest) return rank_within(narrowed, workload, space, options, known, slowest * kJustAbove);
+        if (found.cut_at_least < slowest)
+            return rank_within(narrowed, workload, space, options, known, slowest * kJustAbove, found.slowest_kept);
     }
     if (options.compared) ranking.compared = rank_of(*options.compared, best, dropped, found, memories);
     if (options.predictions) ranking.plans = plans_of(workload, found.best, options.plans, options.one_per_family, model, memories);

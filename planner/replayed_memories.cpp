@@ -17,15 +17,34 @@ Layout without_overlaps(const Layout& layout) {
 
 }  // namespace
 
-const simulator::MemoryPrediction& ReplayedMemories::of(const Layout& asked) {
+ReplayedMemories::Known& ReplayedMemories::known(const Layout& asked) {
     // Overlaps that are switched on take no memory.
     const Layout layout = without_overlaps(asked);
     const std::size_t hash = family_hash(layout);
     const auto [first, last] = known_.equal_range(hash);
     for (auto entry = first; entry != last; ++entry) {
-        if (entry->second.first == layout) return entry->second.second;
+        if (entry->second.layout == layout) return entry->second;
     }
-    return known_.emplace(hash, std::pair(layout, model_.replayed_memory(layout)))->second.second;
+    return known_.emplace(hash, Known{.layout = layout})->second;
+}
+
+const simulator::MemoryPrediction& ReplayedMemories::of(const Layout& layout) {
+    Known& one = known(layout);
+    if (!one.memory) one.memory = model_.replayed_memory(one.layout);
+    return *one.memory;
+}
+
+bool ReplayedMemories::exceeds(const Layout& layout, std::int64_t limit) {
+    Known& one = known(layout);
+    if (!one.memory) {
+        if (one.exceeded >= limit) return true;
+        one.memory = model_.replayed_memory(one.layout, limit);
+        if (!one.memory) {
+            one.exceeded = limit;
+            return true;
+        }
+    }
+    return one.memory->deciding_bytes() > limit;
 }
 
 }  // namespace mgplan::planner

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "planner/legal_tails.hpp"
 #include "planner/run_parallel.hpp"
 #include "planner/scaling.hpp"
+#include "planner/unsplit_bounds.hpp"
 
 namespace mgplan::planner {
 namespace {
@@ -211,14 +213,15 @@ struct Share {
     [[nodiscard]] double to_beat(double slowest) const { return std::max(never_below, near * std::min(slowest, best.slowest())); }
 
     /// Whether layouts that differ from `first` in what comes last alone may come in; those that may not are counted.
-    bool enter(const Layout& first, std::int64_t layouts, const LayoutCost& cost, const SearchSpace& space, std::int64_t limit,
-               double slowest) {
+    bool enter(const Layout& first, std::int64_t layouts, const LayoutCost& cost, UnsplitBounds& unsplit, const SearchSpace& space,
+               std::int64_t limit, double slowest) {
+        const double enough = to_beat(slowest);
+        if (std::isfinite(enough) && cut(layouts, unsplit.of(first, enough), slowest)) return false;
         if (cost.least_bytes(first, space) > limit) {
             bounded += layouts;
             return false;
         }
-        if (!std::isfinite(to_beat(slowest))) return true;
-        return !cut(layouts, cost.least_seconds(first, space, to_beat(slowest)), slowest);
+        return !std::isfinite(enough) || !cut(layouts, cost.least_seconds(first, space, enough), slowest);
     }
 
     /// price() of a layout that is only looked at where it is fast enough.
@@ -287,7 +290,7 @@ std::vector<std::size_t> promising_first(const std::vector<Prefix>& parts) {
 }
 
 /// The part of a space in which most good layouts lie: small micro-batches, no tensor parallelism of experts, no blocks and no graphs
-/// beside the first, recompute of all, nothing, or as many modules as a set has, and every overlap on.
+/// beside the first, recompute of all, nothing, or as many modules as a set has, tp overlap on and the narrowest types.
 SearchSpace likely_space(const SearchSpace& space) {
     SearchSpace few = space;
     if (few.micro_batch.empty()) few.micro_batch = {1, 2};
@@ -298,89 +301,156 @@ SearchSpace likely_space(const SearchSpace& space) {
         if (names_in(modules).size() > names_in(few.recompute_modules).size()) few.recompute_modules = modules;
     }
     few.more_recompute_modules.clear();
-    const auto has = [](const auto& switches, bool LayoutSwitches::*which) { return switches && (*switches).*which; };
-    const bool tp =
-        std::any_of(space.switches.begin(), space.switches.end(), [&](const auto& one) { return has(one, &LayoutSwitches::overlap_tp); });
-    std::erase_if(few.switches, [&](const auto& one) {
-        return has(one, &LayoutSwitches::bf16_gradients) || has(one, &LayoutSwitches::bf16_moments) ||
-               (tp && one != nullptr && !has(one, &LayoutSwitches::overlap_tp));
-    });
-    if (few.switches.empty()) few.switches = space.switches;
+    for (bool LayoutSwitches::*which : {&LayoutSwitches::overlap_tp, &LayoutSwitches::bf16_gradients, &LayoutSwitches::bf16_moments}) {
+        const auto has = [which](const auto& switches) { return switches && (*switches).*which; };
+        if (std::any_of(few.switches.begin(), few.switches.end(), has)) std::erase_if(few.switches, std::not_fn(has));
+    }
     return few;
+}
+
+/// A part of the space and what of it is near a good layout.
+struct Neighbourhood {
+    std::size_t part;
+    SearchSpace space;
+};
+
+/// Of the first of `best`: layouts that agree in all sizes and in the micro-batch.
+std::vector<Neighbourhood> neighbourhoods(const SearchSpace& space, const std::vector<Prefix>& parts,
+                                          const std::vector<RankedLayout>& best) {
+    constexpr std::size_t kMost = 8;
+    std::vector<Neighbourhood> found;
+    for (const RankedLayout& ranked : best) {
+        if (found.size() == kMost) break;
+        const ParallelSizes& sizes = ranked.layout.sizes;
+        const auto part = std::find_if(parts.begin(), parts.end(),
+                                       [&](const Prefix& p) { return p.tp == sizes.tp && p.cp == sizes.cp && p.pp == sizes.pp; });
+        Neighbourhood near{static_cast<std::size_t>(part - parts.begin()), space};
+        near.space.ep = {sizes.ep};
+        near.space.etp = {sizes.etp};
+        near.space.micro_batch = {ranked.layout.micro_batch};
+        const auto same = [&](const Neighbourhood& other) {
+            return other.part == near.part && other.space.ep == near.space.ep && other.space.etp == near.space.etp &&
+                   other.space.micro_batch == near.space.micro_batch;
+        };
+        if (std::none_of(found.begin(), found.end(), same)) found.push_back(std::move(near));
+    }
+    return found;
 }
 
 /// Prices what may come into the best. The parts go in rounds: the best of all rounds before say what a layout has to beat, and those of
 /// its own part, so that the outcome depends on no thread.
-void search_bounded(const Workload& workload, const SearchSpace& space, const std::vector<Prefix>& parts,
-                    const std::vector<LayoutCost>& pricers, std::vector<Share>& shares, const SearchOptions& options) {
-    constexpr std::size_t kFirstRound = 8;
-    const std::vector<std::size_t> order = promising_first(parts);
-    const SearchSpace few = likely_space(space);
-    std::vector<LegalTails> tails(shares.size(), LegalTails(workload, space)), few_tails(shares.size(), LegalTails(workload, few));
-    const auto price_part = [&](bool likely, std::size_t part, Share& share, std::size_t thread, double slowest) {
-        const LayoutCost& cost = pricers[thread];
+class BoundedSearch {
+public:
+    BoundedSearch(const Workload& workload, const SearchSpace& space, const std::vector<Prefix>& parts,
+                  const std::vector<LayoutCost>& pricers, const SearchOptions& options)
+        : workload_(workload),
+          space_(space),
+          parts_(parts),
+          pricers_(pricers),
+          options_(options),
+          order_(promising_first(parts)),
+          tails_(pricers.size(), LegalTails(workload, space)),
+          slowest_(options.slowest_known) {}
+
+    void run(Share& all) {
+        if (!std::isfinite(slowest_)) look_at_likely_ones();
+        constexpr std::size_t kFirstRound = 8;
+        std::vector<Share> found(parts_.size(), Share(options_));
+        BestList<BeforeByObjective> best = none_yet();
+        std::size_t done = 0;
+        for (std::size_t round = kFirstRound; done < parts_.size(); round *= 2) {
+            const std::size_t count = std::min(round, parts_.size() - done);
+            slowest_ = std::min(slowest_, best.slowest());
+            run_parallel(
+                count, pricers_.size(),
+                [&](std::size_t place, std::size_t thread) {
+                    const std::size_t part = order_[done + place];
+                    price(space_, tails_[thread], part, found[part], thread);
+                },
+                [&](std::size_t of_round, std::size_t) {
+                    if (options_.progress) options_.progress(done + of_round, parts_.size());
+                });
+            for (std::size_t place = done; place < done + count; ++place) offer_all(found[order_[place]], best);
+            (void)best.list();  // sorted to the last
+            done += count;
+        }
+        for (Share& share : found) all.absorb(std::move(share));
+    }
+
+private:
+    [[nodiscard]] BestList<BeforeByObjective> none_yet() const { return {options_.keep, BeforeByObjective{options_.objective}}; }
+
+    static void offer_all(Share& share, BestList<BeforeByObjective>& best) {
+        for (const RankedLayout& ranked : share.best.list()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+    }
+
+    /// Prices what of a part lies in `some` of the space. The bounds are those of the whole space in any case.
+    void price(const SearchSpace& some, LegalTails& tails_of_some, std::size_t part, Share& share, std::size_t thread) const {
+        const LayoutCost& cost = pricers_[thread];
         LayoutVisitor visitor;
-        visitor.tails = likely ? &few_tails[thread] : &tails[thread];
-        BranchMemory memory(cost, space, workload.memory_limit);
+        visitor.tails = &tails_of_some;
+        BranchMemory memory(cost, space_, workload_.memory_limit);
+        UnsplitBounds unsplit(cost, space_);
         visitor.visit = [&](const Layout& layout) {
             if (memory.may_fit(layout))
-                share.price_bounded(layout, cost, workload.memory_limit, options, slowest);
+                share.price_bounded(layout, cost, workload_.memory_limit, options_, slowest_);
             else
                 ++share.bounded;
         };
-        // The bounds are those of the whole space in any case.
         visitor.enter = [&](const Layout& first, std::int64_t layouts) {
             memory.begin_branch();
-            return share.enter(first, layouts, cost, space, workload.memory_limit, slowest);
+            return share.enter(first, layouts, cost, unsplit, space_, workload_.memory_limit, slowest_);
         };
         visitor.enter_switched = [&](const Layout& first, std::int64_t layouts) {
-            return !std::isfinite(share.to_beat(slowest)) || !share.cut(layouts, cost.least_seconds_switched(first, space), slowest);
+            const double enough = share.to_beat(slowest_);
+            return !std::isfinite(enough) || !share.cut(layouts, cost.least_seconds_switched(first, space_, enough), slowest_);
         };
-        visit_layouts(workload, likely ? few : space, parts[part], share.counts, visitor);
-    };
-    BestList best(options.keep, BeforeByObjective{options.objective});
-    const auto offer_all = [&best](Share& share) {
-        for (const RankedLayout& ranked : share.best.list()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
-    };
-    double slowest = std::numeric_limits<double>::infinity();
-    {
-        // A few layouts of the space that are likely to be good, for something to beat from the first part on.
+        visit_layouts(workload_, some, parts_[part], share.counts, visitor);
+    }
+
+    /// Of what was found, best first; it says what the rest has to beat.
+    std::vector<RankedLayout> best_of(std::vector<Share>& found) {
+        BestList<BeforeByObjective> best = none_yet();
+        for (Share& share : found) offer_all(share, best);
+        std::vector<RankedLayout> list = best.list();
+        slowest_ = std::min(slowest_, best.slowest());
+        return list;
+    }
+
+    /// A few layouts of the space that are likely to be good, and then all that are like the best of these, for something to beat from the
+    /// first part on.
+    void look_at_likely_ones() {
+        const SearchSpace few = likely_space(space_);
+        std::vector<LegalTails> tails(pricers_.size(), LegalTails(workload_, few));
         std::vector<std::size_t> likely;
-        for (const std::size_t part : order) {
-            if (parts[part].cp == parts[order.front()].cp) likely.push_back(part);
+        for (const std::size_t part : order_) {
+            if (parts_[part].cp == parts_[order_.front()].cp) likely.push_back(part);
         }
-        std::vector<Share> found(likely.size(), Share(options));
+        std::vector<Share> of_few(likely.size(), Share(options_));
         run_parallel(
-            likely.size(), shares.size(),
-            [&](std::size_t place, std::size_t thread) {
-                price_part(true, likely[place], found[place], thread, std::numeric_limits<double>::infinity());
-            },
-            options.progress);
-        for (Share& share : found) offer_all(share);
-        (void)best.list();  // sorted to the last
-        slowest = best.slowest();
-        best = BestList(options.keep, BeforeByObjective{options.objective});
-    }
-    std::vector<Share> found(parts.size(), Share(options));
-    std::size_t done = 0;
-    for (std::size_t round = kFirstRound; done < parts.size(); round *= 2) {
-        const std::size_t count = std::min(round, parts.size() - done);
-        slowest = std::min(slowest, best.slowest());
+            likely.size(), pricers_.size(),
+            [&](std::size_t place, std::size_t thread) { price(few, tails[thread], likely[place], of_few[place], thread); },
+            options_.progress);
+        const std::vector<Neighbourhood> near = neighbourhoods(space_, parts_, best_of(of_few));
+        std::vector<Share> of_near(near.size(), Share(options_));
         run_parallel(
-            count, shares.size(),
+            near.size(), pricers_.size(),
             [&](std::size_t place, std::size_t thread) {
-                const std::size_t part = order[done + place];
-                price_part(false, part, found[part], thread, slowest);
+                price(near[place].space, tails_[thread], near[place].part, of_near[place], thread);
             },
-            [&](std::size_t of_round, std::size_t) {
-                if (options.progress) options.progress(done + of_round, parts.size());
-            });
-        for (std::size_t place = done; place < done + count; ++place) offer_all(found[order[place]]);
-        (void)best.list();
-        done += count;
+            options_.progress);
+        (void)best_of(of_near);
     }
-    for (Share& share : found) shares.front().absorb(std::move(share));
-}
+
+    const Workload& workload_;
+    const SearchSpace& space_;
+    const std::vector<Prefix>& parts_;
+    const std::vector<LayoutCost>& pricers_;
+    const SearchOptions& options_;
+    std::vector<std::size_t> order_;  ///< of the parts
+    std::vector<LegalTails> tails_;   ///< by thread
+    double slowest_;                  ///< seconds that a layout must not exceed by what was found before
+};
 
 }  // namespace
 
@@ -414,7 +484,7 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     const bool bounded = options.bounded && options.objective == Objective::throughput && !options.pareto && !options.families &&
                          !options.compared && pricers.front().least_seconds;
     if (bounded) {
-        search_bounded(workload, space, parts, pricers, shares, options);
+        BoundedSearch(workload, space, parts, pricers, options).run(shares.front());
     } else {
         run_parallel(
             parts.size(), shares.size(),
@@ -443,6 +513,8 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     result.too_large_by_term = std::move(all.too_large);
     result.too_large_uneven = std::move(all.too_large_uneven);
     result.best = all.best.take();
+    if (options.objective == Objective::throughput && options.keep > 0 && result.best.size() == options.keep)
+        result.slowest_kept = result.best.back().iteration_seconds;
     result.contenders = all.contenders.take();
     result.others_at_least = std::min(all.contenders.others(), all.cut_at_least);
     result.nearest = all.nearest.take();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -24,10 +25,12 @@ struct LayoutCost {
     /// the same space.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds = {};
     std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes = {};
+    /// The same seconds for layouts that differ in stage split and vpp too, or some that exceed `enough`.
+    std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds_unsplit = {};
     /// The same bytes for layouts that differ in overlaps and types alone. Layouts are priced without it.
     std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes_of_tail = {};
     /// The same seconds for layouts that agree in switches too.
-    std::function<double(const Layout&, const SearchSpace& space)> least_seconds_switched = {};
+    std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds_switched = {};
     /// A pricer of the same workload for another thread, which shares with this one what both find out; none shares nothing.
     std::function<LayoutCost()> another = {};
 };
@@ -47,7 +50,9 @@ struct SearchOptions {
     /// Layouts that a lower bound keeps out of `best` are not priced and count as SearchResult::bounded: with the objective of throughput,
     /// unless the fitting layouts are collected or counted (pareto, families, compared). What is cut off does not depend on threads.
     bool bounded = false;
-    double never_below = 0;               ///< of bounded: layouts that may take less are priced in any case, seconds
+    double never_below = 0;  ///< of bounded: layouts that may take less are priced in any case, seconds
+    /// Of bounded: SearchResult::slowest_kept of a search before this one, of the same space and with as many kept.
+    double slowest_known = std::numeric_limits<double>::infinity();
     bool pareto = false;                  ///< also collect SearchResult::pareto
     double pareto_within = 0;             ///< the same, for the layouts alone that are slower than the fastest by at most this share
     bool families = false;                ///< also collect SearchResult::families

@@ -98,6 +98,8 @@ struct TooLarge {
 
 struct SearchResult {
     std::vector<RankedLayout> best;  ///< fitting layouts, best first
+    /// By time: of as many of them as were asked for the last one's seconds, as the search has them; infinite where there are fewer.
+    double slowest_kept = std::numeric_limits<double>::infinity();
     /// The fitting layouts of which the least is known of how long they take at least, by that; empty unless asked for.
     std::vector<Contender> contenders;
     double others_at_least = 0;  ///< no fitting layout that is not among the contenders takes less; infinite where there is none

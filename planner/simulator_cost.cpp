@@ -57,14 +57,17 @@ LayoutCost cost_by(const std::shared_ptr<simulator::CostModel>& model, const Wor
     cost.least_seconds = [model, choices_in](const Layout& layout, const SearchSpace& space, double enough) {
         return model->least_seconds(layout, choices_in(space), enough);
     };
+    cost.least_seconds_unsplit = [model, choices_in](const Layout& layout, const SearchSpace& space, double enough) {
+        return model->least_seconds_unsplit(layout, choices_in(space), enough);
+    };
     cost.least_bytes = [model, choices_in](const Layout& layout, const SearchSpace& space) {
         return model->least_bytes(layout, choices_in(space));
     };
     cost.least_bytes_of_tail = [model, choices_in](const Layout& layout, const SearchSpace& space) {
         return model->least_bytes_of_tail(layout, choices_in(space));
     };
-    cost.least_seconds_switched = [model, choices_in](const Layout& layout, const SearchSpace& space) {
-        return model->least_seconds(layout, choices_in(space).graphs);
+    cost.least_seconds_switched = [model, choices_in](const Layout& layout, const SearchSpace& space, double enough) {
+        return model->least_seconds(layout, choices_in(space).graphs, enough);
     };
     cost.another = [model, &workload] { return cost_by(std::make_shared<simulator::CostModel>(workload, *model), workload); };
     return cost;

@@ -16,6 +16,7 @@
 #include "simulator/memory/shard_layers.hpp"
 #include "simulator/muon.hpp"
 #include "simulator/piece/memo_key.hpp"
+#include "simulator/piece/shared_memo.hpp"
 #include "simulator/piece_parameters.hpp"
 #include "simulator/price/recorded_costs.hpp"
 #include "simulator/stage_census.hpp"
@@ -49,6 +50,13 @@ LinksKey links_key(const Layout& layout, const Workload& workload) {
 
 CostKey cost_key(const Layout& layout, const Workload& workload) {
     return {shard_key(layout), links_key(layout, workload)};
+}
+
+/// Of the layout in which nothing is repeated.
+CostKey cost_key_without_tail(const Layout& layout, const Workload& workload) {
+    CostKey key = cost_key(layout, workload);
+    key.shard.modules = {};
+    return key;
 }
 
 }  // namespace
@@ -164,11 +172,19 @@ struct CostModel::State {
     /// What layers cost at least, whatever a dispatcher, an overlap or the host do: the compute of what is no mixture and the products of
     /// experts on a rank that gets its even share.
     LayerCosts least_compute(const Layout& layout) {
-        LayerCosts costs = recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+        LayerCosts costs = costs_without_mixtures(layout);
         take_all_but_compute_off(costs);
-        if (!workload.model.moe || workload.model.moe->capacity_factor > 0) return costs;
-        add_to_mixtures(costs, expert_products(layout, workload, kernels));
+        add_expert_products(layout, costs);
         return costs;
+    }
+
+    LayerCosts costs_without_mixtures(const Layout& layout) {
+        return recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+    }
+
+    void add_expert_products(const Layout& layout, LayerCosts& costs) const {
+        if (!workload.model.moe || workload.model.moe->capacity_factor > 0) return;
+        add_to_mixtures(costs, expert_products(layout, workload, kernels));
     }
 
     Shard shard_of(const Layout& layout) {
@@ -325,15 +341,37 @@ double seconds_of_mean_stage(const Layout& layout, double whole) {
 
 }  // namespace
 
-/// What a bound has found out, by what layers cost for the fastest of the choices.
+namespace {
+
+/// What layers cost, and seconds of the device for a microbatch in all of them.
+struct Bounded {
+    LayerCosts layers;
+    double whole = 0;
+};
+
+/// Whether one of the choices hides exchanges of experts and is the same as `switches` else.
+bool hides_more(const BoundedChoices& choices, const std::shared_ptr<const LayoutSwitches>& switches) {
+    const LayoutSwitches none;
+    const LayoutSwitches& asked = switches ? *switches : none;
+    return std::any_of(choices.switches.begin(), choices.switches.end(), [&](const auto& one) {
+        return one && one->overlap_moe && !asked.overlap_moe && one->dispatcher == asked.dispatcher &&
+               one->overlap_tp == asked.overlap_tp && one->bf16_gradients == asked.bf16_gradients &&
+               one->bf16_moments == asked.bf16_moments;
+    });
+}
+
+}  // namespace
+
+/// What bounds have found out, by what layers cost for the fastest of the choices; for all threads.
+struct CostModel::SharedLeast {
+    SharedMemo<CostKey, Bounded> all;
+    SharedMemo<CostKey, double> compute, without_exchanges;  ///< such seconds, or less
+};
+
+/// The same of one model.
 struct CostModel::Least {
-    /// What layers cost, and seconds of the device for a microbatch in all of them.
-    struct Bounded {
-        LayerCosts layers;
-        double whole = 0;
-    };
-    std::unordered_map<CostKey, Bounded, MemoKeyHash> fine, coarse;
-    std::unordered_map<const LayerCosts*, LayerCosts> launched;  ///< without launches, by the costs with them
+    std::shared_ptr<SharedLeast> shared;
+    std::unordered_map<const LayerCosts*, Bounded> launched;  ///< without launches where graphs may have none, by the costs with them
     /// Of least_bytes_of_tail(), by a layout's switches, which the choices keep alive.
     std::unordered_map<const LayoutSwitches*, std::shared_ptr<const LayoutSwitches>> narrowest;
 };
@@ -342,10 +380,12 @@ CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration
 CostModel::CostModel(const Workload& workload, const Calibration& calibration) {
     auto layers = std::make_shared<ShardLayers>(workload);
     state_ = std::make_unique<State>(workload, calibration, layers, layers, nullptr);
+    least_ = std::make_unique<Least>(Least{std::make_shared<SharedLeast>(), {}, {}});
 }
 CostModel::CostModel(const Workload& workload, const CostModel& other) {
     auto layers = std::make_shared<ShardLayers>(workload, *other.state_->shards);
     state_ = std::make_unique<State>(workload, other.state_->calibration, layers, layers, &other.state_->recorded);
+    least_ = std::make_unique<Least>(Least{other.least_->shared, {}, {}});
 }
 CostModel::~CostModel() = default;
 
@@ -383,59 +423,96 @@ CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutS
     return switched_.emplace_back(std::move(added)).get();
 }
 
-double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices, double enough) {
-    if (least_ == nullptr) least_ = std::make_unique<Least>();
-    const CostKey key = cost_key(without_tail(layout), state_->workload);
-    const auto bounded_by = [&](const Least::Bounded& bounded) {
-        // The slowest of all stages takes the mean of them at least: two numbers tell most layouts apart.
-        const double mean = seconds_of_mean_stage(layout, bounded.whole);
-        if (mean > enough) return mean;
-        Layout plain = without_tail(layout);
-        plain.switches = choices.narrowest;
-        return least_of(step_time(state_of(plain).inputs_of(plain, bounded.layers)));
-    };
-    const auto weigh = [&](Least::Bounded& bounded) {
-        bounded.whole = seconds_of_model(bounded.layers, state_->kinds, state_->workload.model.mtp_layers);
-    };
-    if (std::isfinite(enough)) {
-        auto [entry, fresh] = least_->coarse.try_emplace(key);
-        if (fresh) {
-            Layout plain = without_tail(layout);
-            plain.switches = choices.narrowest;  // whose gradients cost least to add up
-            entry->second.layers = state_of(plain).least_compute(plain);
-            weigh(entry->second);
-        }
-        if (const double coarse = bounded_by(entry->second); coarse > enough) return coarse;
-    }
-    auto [entry, fresh] = least_->fine.try_emplace(key);
-    if (fresh) {
+const LayerCosts& CostModel::least_layers(const Layout& layout, const BoundedChoices& choices, double& whole) {
+    const Bounded& least = least_->shared->all.of(cost_key_without_tail(layout, state_->workload), [&] {
+        Bounded bounded;
         Layout plain = without_tail(layout);
         std::vector<const State*> taken;
         for (const auto& switches : choices.switches) {
+            // A layer whose exchanges are hidden takes no longer than one that shows them, but for launches and passes that run alone.
+            if (choices.graphs && hides_more(choices, switches)) continue;
             plain.switches = switches;
             State& state = state_of(plain).priced_by();
             if (std::find(taken.begin(), taken.end(), &state) != taken.end()) continue;
-            take_least(entry->second.layers, state.costs_now(plain));
+            LayerCosts costs = state.costs_now(plain);
+            take_unpaired_off(costs);
+            take_least(bounded.layers, costs);
             taken.push_back(&state);
         }
-        if (choices.graphs) take_launches_off(entry->second.layers);
-        weigh(entry->second);
-    }
-    return bounded_by(entry->second);
+        if (choices.graphs) take_launches_off(bounded.layers);
+        bounded.whole = whole_model(bounded.layers);
+        return bounded;
+    });
+    whole = least.whole;
+    return least.layers;
 }
 
-double CostModel::least_seconds(const Layout& layout, bool graphs) {
-    if (least_ == nullptr) least_ = std::make_unique<Least>();
+double CostModel::whole_model(const LayerCosts& costs) const {
+    return seconds_of_model(costs, state_->kinds, state_->workload.model.mtp_layers);
+}
+
+double CostModel::least_compute(const Layout& layout, const BoundedChoices& choices) {
+    Layout plain = without_tail(layout);
+    plain.switches = choices.narrowest;  // whose gradients cost least to add up
+    return whole_model(state_of(plain).least_compute(plain));
+}
+
+double CostModel::least_without_exchanges(const Layout& layout, const BoundedChoices& choices) {
+    Layout plain = without_tail(layout);
+    LayerCosts least;
+    std::vector<std::pair<bool, Dtype>> taken;  // what alone of the switches changes what is no mixture
+    for (const auto& switches : choices.switches) {
+        plain.switches = switches;
+        State& state = state_of(plain);
+        const std::pair seen(state.workload.training.overlap_tp, state.workload.training.grad_dtype);
+        if (std::find(taken.begin(), taken.end(), seen) != taken.end()) continue;
+        take_least(least, state.costs_without_mixtures(plain));
+        taken.push_back(seen);
+    }
+    plain.switches = choices.narrowest;
+    state_of(plain).add_expert_products(plain, least);
+    return whole_model(least);
+}
+
+double CostModel::least_seconds_unsplit(const Layout& layout, const BoundedChoices& choices, double enough) {
+    // The slowest of all stages takes the mean of them at least: two numbers tell most layouts apart.
+    if (std::isfinite(enough)) {
+        const CostKey key = cost_key_without_tail(layout, state_->workload);
+        SharedLeast& shared = *least_->shared;
+        double mean = seconds_of_mean_stage(layout, shared.compute.of(key, [&] { return least_compute(layout, choices); }));
+        if (mean > enough) return mean;
+        if (state_->workload.model.moe) {
+            const double whole = shared.without_exchanges.of(key, [&] { return least_without_exchanges(layout, choices); });
+            mean = seconds_of_mean_stage(layout, whole);
+            if (mean > enough) return mean;
+        }
+    }
+    double whole = 0;
+    (void)least_layers(layout, choices, whole);
+    return seconds_of_mean_stage(layout, whole);
+}
+
+double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices, double enough) {
+    if (const double mean = least_seconds_unsplit(layout, choices, enough); mean > enough) return mean;
+    double whole = 0;
+    const LayerCosts& layers = least_layers(layout, choices, whole);
+    Layout plain = without_tail(layout);
+    plain.switches = choices.narrowest;
+    return least_of(step_time(state_of(plain).inputs_of(plain, layers)));
+}
+
+double CostModel::least_seconds(const Layout& layout, bool graphs, double enough) {
     const Layout plain = without_tail(layout);
     State& state = state_of(plain);
     const LayerCosts& costs = state.costs(plain);
-    if (!graphs) return least_of(step_time(state.inputs_of(plain, costs)));
     auto [entry, fresh] = least_->launched.try_emplace(&costs);
     if (fresh) {
-        entry->second = costs;
-        take_launches_off(entry->second);
+        entry->second.layers = costs;
+        if (graphs) take_launches_off(entry->second.layers);
+        entry->second.whole = whole_model(costs);
     }
-    return least_of(step_time(state.inputs_of(plain, entry->second)));
+    if (const double mean = seconds_of_mean_stage(layout, entry->second.whole); mean > enough) return mean;
+    return least_of(step_time(state.inputs_of(plain, entry->second.layers)));
 }
 
 std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& choices) {
@@ -446,7 +523,6 @@ std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& 
 }
 
 std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedChoices& choices) {
-    if (least_ == nullptr) least_ = std::make_unique<Least>();
     const auto [entry, fresh] = least_->narrowest.try_emplace(layout.switches.get());
     if (fresh) {
         // The types of `narrowest` beside the layout's dispatcher; overlaps take no memory.
@@ -469,6 +545,10 @@ MemoryPrediction CostModel::memory(const Layout& layout) {
 
 MemoryPrediction CostModel::replayed_memory(const Layout& layout) {
     return state_of(layout).memory.predict(layout, true);
+}
+
+std::optional<MemoryPrediction> CostModel::replayed_memory(const Layout& layout, std::int64_t limit) {
+    return state_of(layout).memory.predict_replayed(layout, limit);
 }
 
 double CostModel::iteration_seconds(const Layout& layout) {

@@ -52,6 +52,9 @@ public:
     [[nodiscard]] MemoryPrediction memory(const Layout& layout);
     /// predict().memory without the time.
     [[nodiscard]] MemoryPrediction replayed_memory(const Layout& layout);
+    /// The same, or nothing where a stage is found to take more than `limit` bytes: most that do are found out by the first of some
+    /// replays.
+    [[nodiscard]] std::optional<MemoryPrediction> replayed_memory(const Layout& layout, std::int64_t limit);
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
     /// predict().time: the closed form, with its lower bound.
@@ -60,8 +63,12 @@ public:
     /// graphs and switches alone: each piece of a layer takes the least of all choices and repeats nothing. Where the products of experts
     /// and what is no mixture take more than `enough` alone, that is the answer. Always asked with the same choices.
     [[nodiscard]] double least_seconds(const Layout& layout, const BoundedChoices& choices, double enough);
-    /// The same among layouts that have the layout's switches. `graphs`: BoundedChoices::graphs.
-    [[nodiscard]] double least_seconds(const Layout& layout, bool graphs);
+    /// The same for layouts that differ in their stage split and chunks too: the mean of all stages, in compute alone where that exceeds
+    /// `enough`.
+    [[nodiscard]] double least_seconds_unsplit(const Layout& layout, const BoundedChoices& choices, double enough);
+    /// The same among layouts that have the layout's switches, or some seconds that exceed `enough`. `graphs`: BoundedChoices::graphs,
+    /// always the same.
+    [[nodiscard]] double least_seconds(const Layout& layout, bool graphs, double enough);
     /// Bytes of parameters, gradients and optimizer state on the fullest stage of such a layout, or less.
     [[nodiscard]] std::int64_t least_bytes(const Layout& layout, const BoundedChoices& choices);
     /// Bytes that no layout needs less of which differs from this one in overlaps and types alone. The layout's switches are one of the
@@ -102,6 +109,13 @@ private:
     struct State;
     struct Switched;
     struct Least;
+    struct SharedLeast;
+    /// What layers cost at least for any of the choices; `whole`: seconds of the device for a microbatch in all of them.
+    [[nodiscard]] const LayerCosts& least_layers(const Layout& layout, const BoundedChoices& choices, double& whole);
+    [[nodiscard]] double whole_model(const LayerCosts& costs) const;
+    /// No more than these seconds: compute alone, of experts their products; and with what is exposed of what is no mixture.
+    [[nodiscard]] double least_compute(const Layout& layout, const BoundedChoices& choices);
+    [[nodiscard]] double least_without_exchanges(const Layout& layout, const BoundedChoices& choices);
     /// Of the workload with the layout's switches.
     [[nodiscard]] State& state_of(const Layout& layout);
     [[nodiscard]] State& state_of(const std::shared_ptr<const LayoutSwitches>& switches);

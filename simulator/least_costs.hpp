@@ -17,6 +17,9 @@ void take_least(LayerCosts& least, const LayerCosts& other);
 /// Without the host's launches, which graphs leave out.
 void take_launches_off(LayerCosts& costs);
 
+/// Without what is exposed in passes that run alone where others are paired.
+void take_unpaired_off(LayerCosts& costs);
+
 /// Without launches and communication.
 void take_all_but_compute_off(LayerCosts& costs);
 

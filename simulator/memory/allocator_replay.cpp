@@ -18,16 +18,41 @@ struct Event {
     bool take = true;
 };
 
+/// In the order of their times, of equal ones in that of the list.
 std::vector<Event> events_of(std::span<const Allocation> allocations) {
     std::vector<Event> events;
     events.reserve(2 * allocations.size());
-    for (std::size_t i = 0; i < allocations.size(); ++i) {
-        if (allocations[i].bytes <= 0) continue;
-        events.push_back({allocations[i].taken, i, true});
-        if (allocations[i].returned >= 0) events.push_back({allocations[i].returned, i, false});
+    // Lists that were played have a time of its own for each event, from 0 on: these have their places, and the few others are sorted.
+    const std::size_t places = 2 * allocations.size();
+    std::vector<Event> by_time(places, Event{-1, 0, false});
+    bool apart = true;
+    const auto add = [&](const Event& event) {
+        if (event.time < 0 || event.time >= static_cast<std::int64_t>(places)) {
+            apart = apart && event.time >= 0;
+            events.push_back(event);
+            return;
+        }
+        Event& place = by_time[static_cast<std::size_t>(event.time)];
+        apart = apart && place.time < 0;
+        place = event;
+    };
+    const auto add_all = [&](const auto& add_one) {
+        for (std::size_t i = 0; i < allocations.size(); ++i) {
+            if (allocations[i].bytes <= 0) continue;
+            add_one(Event{allocations[i].taken, i, true});
+            if (allocations[i].returned >= 0) add_one(Event{allocations[i].returned, i, false});
+        }
+    };
+    add_all(add);
+    if (!apart) {
+        events.clear();
+        add_all([&](const Event& event) { events.push_back(event); });
     }
     std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.time < b.time; });
-    return events;
+    if (!apart) return events;
+    std::erase_if(by_time, [](const Event& event) { return event.time < 0; });
+    by_time.insert(by_time.end(), events.begin(), events.end());
+    return by_time;
 }
 
 /// Plays a list over and over; what it keeps is taken the first time.
@@ -57,6 +82,25 @@ private:
 /// Where in the trace something happens: a pass, in front of all of them, or behind.
 constexpr std::size_t kBefore = std::numeric_limits<std::size_t>::max() - 1;
 constexpr std::size_t kBehind = kBefore + 1;
+
+/// First in, first out; without the memory that an empty std::deque takes.
+class Queue {
+public:
+    void push(std::size_t one) { all_.push_back(one); }
+    std::size_t pop() {
+        const std::size_t oldest = all_[first_++];
+        if (first_ == all_.size()) {
+            all_.clear();
+            first_ = 0;
+        }
+        return oldest;
+    }
+    [[nodiscard]] bool empty() const { return all_.empty(); }
+
+private:
+    std::vector<std::size_t> all_;
+    std::size_t first_ = 0;
+};
 
 class Player {
 public:
@@ -131,13 +175,10 @@ private:
     }
 
     void take(std::size_t tensor) {
-        open_[tensor].push_back(played_.size());
+        open_[tensor].push(played_.size());
         played_.push_back({trace_.tensors[tensor].bytes, clock_++, -1});
     }
-    void give_back(std::size_t tensor) {
-        played_[open_[tensor].front()].returned = clock_++;
-        open_[tensor].pop_front();
-    }
+    void give_back(std::size_t tensor) { played_[open_[tensor].pop()].returned = clock_++; }
 
     const IterationTrace& trace_;
     const RankSchedule& schedule_;
@@ -146,7 +187,7 @@ private:
     std::vector<std::size_t> taken_in_, returned_in_;
     std::vector<Event> before_, behind_;
     std::vector<std::vector<Event>> by_pass_;
-    std::vector<std::deque<std::size_t>> open_;  ///< by tensor of the trace: places in played_, oldest first
+    std::vector<Queue> open_;  ///< by tensor of the trace: places in played_, oldest first
     std::vector<Allocation> played_;
     std::int64_t clock_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "simulator/memory/caching_allocator.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 #include "plan/text/errors.hpp"
@@ -28,15 +29,49 @@ std::int64_t segment_bytes(std::int64_t bytes) {
 CachingAllocator::CachingAllocator(const CachingAllocatorOptions& options) : options_(options) {}
 CachingAllocator::~CachingAllocator() = default;
 
+std::size_t CachingAllocator::Pool::bin_of(std::int64_t bytes) {
+    const auto size = static_cast<std::uint64_t>(bytes);
+    const auto width = static_cast<std::size_t>(std::bit_width(size));
+    constexpr std::size_t kSmallest = 9;  // no block is smaller than 512 bytes, which have ten bits
+    if (width <= kSmallest) return 0;
+    return std::min(kBins - 1, 2 * (width - kSmallest) + ((size >> (width - 2)) & 1U));
+}
+
+void CachingAllocator::Pool::note(std::size_t bin) {
+    const std::uint64_t bit = std::uint64_t{1} << bin;
+    filled_ = bins_[bin].empty() ? filled_ & ~bit : filled_ | bit;
+}
+
+void CachingAllocator::Pool::insert(const Free& entry) {
+    const std::size_t bin = bin_of(entry.bytes);
+    std::vector<Free>& sorted = bins_[bin];
+    sorted.insert(std::lower_bound(sorted.begin(), sorted.end(), entry), entry);
+    note(bin);
+}
+
+void CachingAllocator::Pool::erase(const Free& entry) {
+    const std::size_t bin = bin_of(entry.bytes);
+    std::vector<Free>& sorted = bins_[bin];
+    sorted.erase(std::lower_bound(sorted.begin(), sorted.end(), entry));
+    note(bin);
+}
+
+CachingAllocator::Block* CachingAllocator::Pool::find(std::int64_t bytes) const {
+    const std::size_t bin = bin_of(bytes);
+    const std::vector<Free>& sorted = bins_[bin];
+    const auto found = std::lower_bound(sorted.begin(), sorted.end(), Free{.bytes = bytes, .segment = -1});
+    if (found != sorted.end()) return found->block;
+    const std::uint64_t larger = bin + 1 < kBins ? filled_ >> (bin + 1) : 0;
+    if (larger == 0) return nullptr;
+    return bins_[bin + 1 + static_cast<std::size_t>(std::countr_zero(larger))].front().block;
+}
+
 void CachingAllocator::insert(Block* block) {
-    Pool& pool = pool_of(*block);
-    const Free entry{block->bytes, block->segment, block->offset, block};
-    pool.insert(std::lower_bound(pool.begin(), pool.end(), entry), entry);
+    pool_of(*block).insert({block->bytes, block->segment, block->offset, block});
 }
 
 void CachingAllocator::erase(Block* block) {
-    Pool& pool = pool_of(*block);
-    pool.erase(std::lower_bound(pool.begin(), pool.end(), Free{block->bytes, block->segment, block->offset, block}));
+    pool_of(*block).erase({block->bytes, block->segment, block->offset, block});
 }
 
 CachingAllocator::Block* CachingAllocator::new_block() {
@@ -47,22 +82,21 @@ CachingAllocator::Block* CachingAllocator::new_block() {
     return block;
 }
 
-CachingAllocator::Block* CachingAllocator::find(Pool& pool, std::int64_t bytes) {
-    const auto found = std::lower_bound(pool.begin(), pool.end(), Free{.bytes = bytes, .segment = -1});
-    if (found == pool.end()) return nullptr;
-    Block* block = found->block;
+CachingAllocator::Block* CachingAllocator::find(Pool& pool, std::int64_t bytes) const {
+    Block* block = pool.find(bytes);
+    if (block == nullptr) return nullptr;
     if (!options_.expandable_segments) {
         // A block too large to be split serves only requests that nearly fill it (get_free_block).
         if (bytes < options_.max_split_bytes && block->bytes >= options_.max_split_bytes) return nullptr;
         if (bytes >= options_.max_split_bytes && block->bytes >= bytes + kLargeBuffer) return nullptr;
     }
-    pool.erase(found);
+    pool.erase({block->bytes, block->segment, block->offset, block});
     return block;
 }
 
 void CachingAllocator::release_free_segments() {
     for (Pool* pool : {&small_, &large_}) {
-        std::erase_if(*pool, [this](const Free& free) {
+        pool->erase_if([this](const Free& free) {
             if (free.block->before != nullptr || free.block->behind != nullptr) return false;
             reserved_ -= free.bytes;
             unused_.push_back(free.block);

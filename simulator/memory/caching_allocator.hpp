@@ -3,7 +3,9 @@
 // allocations. Follows c10/cuda/CUDACachingAllocator.cpp for one stream with default settings (and, on request,
 // expandable segments); written against its constants and rules, none of its code.
 
+#include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -53,13 +55,35 @@ private:
         Block* block = nullptr;
         auto operator<=>(const Free&) const = default;
     };
-    using Pool = std::vector<Free>;  ///< sorted; moving its few free blocks takes less than making nodes of a tree
+    /// Free blocks in bins by size, half a power of two each: moving the few of a sorted bin takes less than making nodes of a tree.
+    class Pool {
+    public:
+        void insert(const Free& entry);
+        void erase(const Free& entry);
+        /// The first block of at least `bytes`, or null.
+        [[nodiscard]] Block* find(std::int64_t bytes) const;
+        template <class Gone>
+        void erase_if(Gone gone) {
+            for (std::size_t bin = 0; bin < kBins; ++bin) {
+                std::erase_if(bins_[bin], gone);
+                note(bin);
+            }
+        }
+
+    private:
+        static constexpr std::size_t kBins = 64;
+        [[nodiscard]] static std::size_t bin_of(std::int64_t bytes);
+        void note(std::size_t bin);
+
+        std::array<std::vector<Free>, kBins> bins_;  ///< each sorted, smaller blocks in earlier ones
+        std::uint64_t filled_ = 0;                   ///< one bit for each bin
+    };
 
     [[nodiscard]] Pool& pool_of(const Block& block) { return block.small ? small_ : large_; }
     void insert(Block* block);
     void erase(Block* block);
     [[nodiscard]] Block* new_block();
-    [[nodiscard]] Block* find(Pool& pool, std::int64_t bytes);
+    [[nodiscard]] Block* find(Pool& pool, std::int64_t bytes) const;
     [[nodiscard]] Block* new_segment(bool small, std::int64_t bytes);
     [[nodiscard]] Block* grow(bool small, std::int64_t bytes);
     void split(Block* block, std::int64_t bytes);

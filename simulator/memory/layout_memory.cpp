@@ -414,8 +414,9 @@ struct LayoutMemory::State {
         return peak_of(layout, front);
     }
 
-    /// The fullest stage where allocators are replayed: of those that are nearly the fullest without. Its fragmentation stays.
-    int fullest_replayed(const Layout& layout) {
+    /// The fullest stage where allocators are replayed: of those that are nearly the fullest without. Its fragmentation stays. Nothing
+    /// where one exceeds `limit`.
+    std::optional<int> fullest_replayed(const Layout& layout, std::int64_t limit) {
         const auto [fullest, most] = fullest_stage(layout);
         std::vector<std::pair<std::int64_t, int>> near;
         for (int rank = 0; rank < static_cast<int>(stages.size()); ++rank) {
@@ -431,6 +432,7 @@ struct LayoutMemory::State {
         for (const auto& [peak, rank] : near) {
             replay_fragmentation(layout, rank);
             const std::int64_t replayed = peak_of(layout, stages[static_cast<std::size_t>(rank)]);
+            if (replayed > limit) return std::nullopt;
             if (replayed <= largest) continue;
             result = rank;
             largest = replayed;
@@ -440,11 +442,17 @@ struct LayoutMemory::State {
         return result;
     }
 
-    MemoryPrediction predict(const Layout& layout, bool replayed) {
+    /// Nothing where an allocator is replayed that exceeds `limit`.
+    std::optional<MemoryPrediction> predict(const Layout& layout, bool replayed, std::int64_t limit) {
         if (layout.schedule) return predict_divided(layout);
         const bool replays = replayed && layout.engine == Engine::megatron && layout.cuda_graphs.empty();
+        const std::optional<int> fullest = replays ? fullest_replayed(layout, limit) : fullest_stage(layout).first;
+        if (!fullest) {
+            fragmentation = kAssumedFragmentation;
+            return std::nullopt;
+        }
         MemoryPrediction prediction;
-        prediction.worst_stage = replays ? fullest_replayed(layout) : fullest_stage(layout).first;
+        prediction.worst_stage = *fullest;
         prediction.worst = stage(layout, prediction.worst_stage);
         prediction.worst.context_terms = overhead.terms(layout, prediction.worst_stage);
         if (routing) prediction.worst.routing = routed_peaks(layout, 0, static_cast<int>(layout.sizes.pp));
@@ -460,7 +468,11 @@ LayoutMemory::LayoutMemory(const Workload& workload, const Calibration& calibrat
 LayoutMemory::~LayoutMemory() = default;
 
 MemoryPrediction LayoutMemory::predict(const Layout& layout, bool replayed) {
-    return state_->predict(layout, replayed);
+    return *state_->predict(layout, replayed, std::numeric_limits<std::int64_t>::max());
+}
+
+std::optional<MemoryPrediction> LayoutMemory::predict_replayed(const Layout& layout, std::int64_t limit) {
+    return state_->predict(layout, true, limit);
 }
 
 LayoutPeaks LayoutMemory::peaks(const Layout& layout, std::int64_t most) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
@@ -47,6 +48,8 @@ public:
     /// The fullest rank with all its terms. `replayed`: the fragmentation of engine megatron without CUDA graphs is that of PyTorch's
     /// allocator, played on the rank's tensors (tens of milliseconds); else, as in peaks(), a thirty-second of them.
     [[nodiscard]] MemoryPrediction predict(const Layout& layout, bool replayed);
+    /// The same with the allocators replayed, or nothing where one is found to exceed `limit`.
+    [[nodiscard]] std::optional<MemoryPrediction> predict_replayed(const Layout& layout, std::int64_t limit);
     /// The peaks alone. Where the model state of a stage alone exceeds `most`, its sum stands for both peaks and no activation is
     /// looked at; where the even peak exceeds it, that one stands for the deciding one too.
     [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());

@@ -1,6 +1,9 @@
 #include "simulator/memory/shard_layers.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -41,6 +44,19 @@ struct MixtureKey {
     }
 };
 
+/// A mixture whose rows do not follow from those of others.
+struct SingleMixtureKey {
+    ShardKey shard;  ///< mixture_alone()
+    std::int64_t rows = 0;
+    std::uint64_t received = 0;  ///< bits of what trace_mixture() takes
+    bool with_steps = false;
+    bool operator==(const SingleMixtureKey&) const = default;
+    [[nodiscard]] std::size_t hash() const {
+        const auto& [shard_, rows_, received_, with_steps_] = *this;
+        return hash_of(shard_, rows_, received_, with_steps_);
+    }
+};
+
 /// All layers of a shard, its mixtures at a node.
 struct ProfilesKey {
     ShardKey shard;
@@ -64,6 +80,7 @@ struct DenseProfiles {
 struct Recordings {
     SharedMemo<DenseTraceKey, PieceTrace> dense;  ///< of one and two sequences
     SharedMemo<MixtureKey, PieceTrace> mixtures;  ///< of two numbers of rows
+    SharedMemo<SingleMixtureKey, PieceTrace> single_mixtures;
 };
 
 }  // namespace
@@ -179,9 +196,15 @@ struct ShardLayers::State {
         };
         // Few copies for each expert: what does not divide weighs.
         const std::int64_t copies = sizes.rows_outside() * workload.model.moe->top_k, experts = workload.model.moe->experts;
-        if (copies % experts != 0 && copies < 64 * experts) return trace_mixture(kinds.mixture_layer, sizes, received);
+        if (copies % experts != 0 && copies < 64 * experts) return single_mixture(sizes, received);
         if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows, sizes.keep_steps)) return *std::move(trace);
-        return trace_mixture(kinds.mixture_layer, sizes, received);
+        return single_mixture(sizes, received);
+    }
+
+    const PieceTrace& single_mixture(const PieceSizes& sizes, double received) {
+        return recordings->single_mixtures.of(
+            {mixture_alone(sizes), sizes.rows(), std::bit_cast<std::uint64_t>(received), sizes.keep_steps},
+            [&] { return trace_mixture(kinds.mixture_layer, sizes, received); });
     }
 
     /// The most rows that a rank's experts can receive, over those of the even split: every token sends as many copies to them as
@@ -361,8 +384,8 @@ PieceTrace ShardLayers::prediction_steps(const PieceSizes& shard) {
 
 PieceTrace ShardLayers::mixture_steps(const PieceSizes& shard, double received) {
     const PieceSizes sizes = with_kept_steps(shard);
-    PieceTrace trace = received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0})
-                                     : trace_mixture(state_->kinds.mixture_layer, sizes, received);
+    PieceTrace trace =
+        received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0}) : state_->single_mixture(sizes, received);
     return state_->under_policies(std::move(trace), sizes, state_->mixture_fields);
 }
 

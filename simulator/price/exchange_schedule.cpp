@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace mgplan::simulator {
@@ -31,15 +32,48 @@ Segment play(PieceSteps::const_iterator from, PieceSteps::const_iterator to, con
     return segment;
 }
 
-/// The steps of a pair of passes with the seconds of each.
+/// The steps of pairs of passes over some layers, in order: their kinds, and which of the seconds of a pair each takes.
 class PairSteps {
 public:
-    void compute(double seconds) { add(StepKind::op, 0, seconds); }
-    void start(int number, double seconds) { add(StepKind::start, number, seconds); }
-    void wait(int number) { add(StepKind::wait, number, 0); }
+    enum Seconds : std::uint8_t {
+        none,
+        forward_outside,
+        forward_first,
+        forward_experts,
+        forward_second,
+        backward_first,
+        backward_experts,
+        backward_second,
+        backward_weights,
+        backward_outside,
+        kinds_of_seconds
+    };
+    using AllSeconds = std::array<double, kinds_of_seconds>;
 
-    [[nodiscard]] double exposed(double taken) const {
-        const StepPrice price = [this](const PieceStep& step) { return seconds_[static_cast<std::size_t>(&step - steps_.data())]; };
+    PairSteps(int layers, bool puts_off) {
+        constexpr int kExchanges = 4;
+        for (int layer = 0; layer < layers; ++layer) {
+            const int combine_back = kExchanges * layer, dispatch = combine_back + 1, dispatch_back = dispatch + 1,
+                      combine = dispatch_back + 1;
+            add(StepKind::start, combine_back, backward_first);
+            if (layer > 0) add(StepKind::wait, combine - kExchanges, none);
+            add(StepKind::op, 0, forward_outside);
+            add(StepKind::start, dispatch, forward_first);
+            add(StepKind::wait, combine_back, none);
+            add(StepKind::op, 0, backward_experts);
+            add(StepKind::start, dispatch_back, backward_second);
+            if (puts_off) add(StepKind::op, 0, backward_weights);
+            add(StepKind::wait, dispatch, none);
+            add(StepKind::op, 0, forward_experts);
+            add(StepKind::start, combine, forward_second);
+            add(StepKind::wait, dispatch_back, none);
+            add(StepKind::op, 0, backward_outside);
+        }
+    }
+
+    /// Of exchanges.
+    [[nodiscard]] double exposed(const AllSeconds& seconds, double taken) const {
+        const StepPrice price = [&](const PieceStep& step) { return seconds[takes_[static_cast<std::size_t>(&step - steps_.data())]]; };
         const PassSeconds pass = replay(steps_, price, [taken](const PieceStep&) { return taken; });
         double sum = 0;
         for (const GroupSeconds& each : pass.exposed) sum += each.ep;
@@ -47,17 +81,17 @@ public:
     }
 
 private:
-    void add(StepKind kind, int number, double seconds) {
+    void add(StepKind kind, int number, Seconds seconds) {
         PieceStep step;
         step.kind = kind;
         step.group = LayerGroup::ep;
         step.number = number;
         steps_.push_back(step);
-        seconds_.push_back(seconds);
+        takes_.push_back(seconds);
     }
 
     PieceSteps steps_;
-    std::vector<double> seconds_;
+    std::vector<Seconds> takes_;
 };
 
 }  // namespace
@@ -101,31 +135,25 @@ ExchangeNodes cut_at_exchanges(const PieceSteps& mixture, const StepPrice& price
 }
 
 double shown_exchanges(const ExchangeNodes& forward, const ExchangeNodes& backward, bool puts_off, double taken) {
+    PairSteps::AllSeconds seconds{};
+    seconds[PairSteps::forward_outside] = forward.outside;
+    seconds[PairSteps::forward_first] = forward.first;
+    seconds[PairSteps::forward_experts] = forward.experts;
+    seconds[PairSteps::forward_second] = forward.second;
+    seconds[PairSteps::backward_first] = backward.first;
+    seconds[PairSteps::backward_experts] = backward.experts + (puts_off ? 0 : backward.expert_weights);
+    seconds[PairSteps::backward_second] = backward.second;
+    seconds[PairSteps::backward_weights] = backward.expert_weights;
+    seconds[PairSteps::backward_outside] = backward.outside + backward.outside_weights;
     // What is exposed grows by as much with each further layer once there are layers on either side.
-    const auto of_layers = [&](int layers) {
-        PairSteps steps;
-        constexpr int kExchanges = 4;
-        for (int layer = 0; layer < layers; ++layer) {
-            const int combine_back = kExchanges * layer, dispatch = combine_back + 1, dispatch_back = dispatch + 1,
-                      combine = dispatch_back + 1;
-            steps.start(combine_back, backward.first);
-            if (layer > 0) steps.wait(combine - kExchanges);
-            steps.compute(forward.outside);
-            steps.start(dispatch, forward.first);
-            steps.wait(combine_back);
-            steps.compute(backward.experts + (puts_off ? 0 : backward.expert_weights));
-            steps.start(dispatch_back, backward.second);
-            if (puts_off) steps.compute(backward.expert_weights);
-            steps.wait(dispatch);
-            steps.compute(forward.experts);
-            steps.start(combine, forward.second);
-            steps.wait(dispatch_back);
-            steps.compute(backward.outside + backward.outside_weights);
-        }
-        return steps.exposed(taken);
-    };
     constexpr int kInside = 3;
-    return of_layers(kInside + 1) - of_layers(kInside);
+    struct Both {
+        PairSteps more, inside;
+        explicit Both(bool off) : more(kInside + 1, off), inside(kInside, off) {}
+    };
+    static const Both at_once(false), put_off(true);  // a search asks for many
+    const Both& steps = puts_off ? put_off : at_once;
+    return steps.more.exposed(seconds, taken) - steps.inside.exposed(seconds, taken);
 }
 
 double unpaired_share(std::int64_t pp, std::int64_t vpp, std::int64_t microbatches, std::int64_t group_size) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,7 +14,9 @@
 #include "plan/layout/layout_switches.hpp"
 #include "planner/legal_tails.hpp"
 #include "planner/ranking.hpp"
+#include "planner/replayed_memories.hpp"
 #include "planner/search_axes.hpp"
+#include "planner/unsplit_bounds.hpp"
 #include "simulator/cost_model.hpp"
 #include "support.hpp"
 
@@ -121,18 +124,24 @@ TEST(BoundedSearch, NoLayoutNeedsLessThanItsBoundOfBytes) {
 
 TEST(BoundedSearch, NoLayoutIsFasterThanItsBoundOfSeconds) {
     std::mt19937 random(78);
-    std::int64_t close = 0, pipelined = 0;
+    std::int64_t close = 0, halfway = 0, pipelined = 0;
     for (int i = 0; i < 8; ++i) {
         const RandomJob job = random_job(random, i % 2 == 0 ? "wide" : nullptr);
         SCOPED_TRACE(job.name);
         const LayoutCost cost = simulator_cost_model()(job.work);
+        UnsplitBounds unsplit(cost, job.space);
         for (const Layout& layout : some_layouts(job, 4999)) {
             const TimeEstimate time = cost.iteration_seconds(layout);
             const double seconds = std::min(time.seconds, time.at_least), hair = 1e-9 * seconds;
             // Cheaper bounds answer where they exceed what is enough.
-            for (const double enough : {0.0, 0.5 * seconds, 0.9 * seconds, std::numeric_limits<double>::infinity()})
+            for (const double enough : {0.0, 0.5 * seconds, 0.9 * seconds, std::numeric_limits<double>::infinity()}) {
                 ASSERT_LE(cost.least_seconds(layout, job.space, enough), seconds + hair) << fingerprint(layout) << ", " << enough;
-            const double switched = cost.least_seconds_switched(layout, job.space);
+                ASSERT_LE(cost.least_seconds_unsplit(layout, job.space, enough), seconds + hair) << fingerprint(layout) << ", " << enough;
+            }
+            ASSERT_LE(unsplit.of(layout, std::numeric_limits<double>::infinity()), seconds + hair) << fingerprint(layout);
+            halfway += cost.least_seconds_unsplit(layout, job.space, 0.5 * seconds) > 0.5 * seconds ? 1 : 0;
+            ASSERT_LE(cost.least_seconds_switched(layout, job.space, 0.5 * seconds), seconds + hair) << fingerprint(layout);
+            const double switched = cost.least_seconds_switched(layout, job.space, std::numeric_limits<double>::infinity());
             ASSERT_LE(switched, seconds + hair) << fingerprint(layout);
             ASSERT_LE(cost.least_seconds(layout, job.space, std::numeric_limits<double>::infinity()), switched + hair)
                 << fingerprint(layout);
@@ -141,7 +150,67 @@ TEST(BoundedSearch, NoLayoutIsFasterThanItsBoundOfSeconds) {
         }
     }
     EXPECT_GT(close, 0);
+    EXPECT_GT(halfway, 0);
     EXPECT_GT(pipelined, 0);
+}
+
+TEST(BoundedSearch, OneBoundHoldsForAllSplitsAndChunks) {
+    std::mt19937 random(82);
+    std::int64_t compared = 0;
+    for (int i = 0; i < 4; ++i) {
+        const RandomJob job = random_job(random, i % 2 == 0 ? "wide" : "recipe");
+        SCOPED_TRACE(job.name);
+        const LayoutCost cost = simulator_cost_model()(job.work);
+        UnsplitBounds unsplit(cost, job.space);
+        CandidateCounts counts;
+        // The first layout of each branch, in the order in which a search meets them, and the last.
+        std::size_t met = 0;
+        std::optional<Layout> one;
+        LayoutVisitor visitor;
+        visitor.visit = [&](const Layout& layout) { one = layout; };
+        visitor.enter = [&](const Layout& first, std::int64_t) {
+            const double bound = unsplit.of(first, std::numeric_limits<double>::infinity());
+            const TimeEstimate time = cost.iteration_seconds(first);
+            const double seconds = std::min(time.seconds, time.at_least);
+            EXPECT_LE(bound, seconds * (1 + 1e-9)) << fingerprint(first);
+            EXPECT_EQ(bound, cost.least_seconds_unsplit(first, job.space, std::numeric_limits<double>::infinity()));
+            ++compared;
+            return met++ % 400 == 0;
+        };
+        for (const Prefix& prefix : prefixes(job.work, job.space, counts)) {
+            visit_layouts(job.work, job.space, prefix, counts, visitor);
+            if (!one) continue;
+            const TimeEstimate time = cost.iteration_seconds(*one);
+            EXPECT_LE(cost.least_seconds_unsplit(*one, job.space, std::numeric_limits<double>::infinity()),
+                      std::min(time.seconds, time.at_least) * (1 + 1e-9))
+                << fingerprint(*one);
+        }
+    }
+    EXPECT_GT(compared, 100);
+}
+
+TEST(BoundedSearch, ReplaysThatEndEarlySayWhatWholeOnesDo) {
+    std::mt19937 random(83);
+    std::int64_t too_large = 0, fitting = 0;
+    for (int i = 0; i < 3; ++i) {
+        const RandomJob job = random_job(random, "optimizer,recompute");
+        SCOPED_TRACE(job.name);
+        if (job.space.engine != Engine::megatron) continue;
+        simulator::CostModel model(job.work);
+        for (const Layout& layout : some_layouts(job, 4999)) {
+            const std::int64_t bytes = model.replayed_memory(layout).deciding_bytes();
+            for (const std::int64_t limit : {bytes / 2, bytes - 1, bytes, 2 * bytes}) {
+                ReplayedMemories memories(model);
+                EXPECT_EQ(memories.exceeds(layout, limit), bytes > limit) << fingerprint(layout) << ", " << limit;
+                EXPECT_EQ(memories.exceeds(layout, limit), bytes > limit) << "asked again";
+                EXPECT_EQ(memories.of(layout).deciding_bytes(), bytes);
+                EXPECT_EQ(memories.exceeds(layout, bytes), false);
+                ++(bytes > limit ? too_large : fitting);
+            }
+        }
+    }
+    EXPECT_GT(too_large, 4);
+    EXPECT_GT(fitting, 4);
 }
 
 TEST(BoundedSearch, TailsThatManyLayoutsShareAreThoseOfEach) {
