@@ -74,8 +74,9 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     saved.x = x;
     saved.normed = normalised(context, x, saved.statistics);
     const Tensor y = branch(context, microbatch, saved.normed, saved);
+    const Tensor path = residual_path(model_, x, saved.normed);
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), x);
+    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), path);
 }
 
 Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
@@ -92,7 +93,7 @@ Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext
     }
     parts = {};
     if (saved.packed.gate.defined()) saved.gated = gate_rows(as_column(joined_heads(saved.core.output)), as_column(saved.packed.gate));
-    const Tensor y = projection_.forward(context, projection_input(saved));
+    Tensor y = projection_.forward(context, projection_input(saved));
     // The projection's input stays; only what the core alone keeps is made again.
     if (recompute_.contains(RecomputeModule::core_attn)) saved.core.log_sum_exp = Tensor();
     return y;
@@ -111,11 +112,12 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
         behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.behind), saved.normed,
         saved);
     saved.normed = {};
+    add_path_to_normed(model_, ResidualPlace::attention, dy, d_normed);
     Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
                                                        norm_weight_.gradient, norm_bias_.gradient)
                                        : d_normed;
     d_normed = {};
-    add(dy, dx);  // the residual path
+    add_path_to_input(model_, dy, dx);
     saved = {};
     return dx;
 }

@@ -181,6 +181,27 @@ void add_kimi_delta_obstacles(Words& obstacles, const ModelSpec& /*fields*/, con
     refuse_context_parallelism(obstacles, "Kimi delta attention", division);
 }
 
+/// Its own factors of the residual path stand where layers look for those of attention.
+bool describe_lightning(const PartSizes& /*sizes*/, ModelSpec& fields) {
+    if (fields.normed_residual) fields.normed_residual->attention = fields.normed_residual->state;
+    return fields.normalization == Normalization::rms_norm;
+}
+
+/// modeling_minimax.py, MiniMaxLightningAttention: blocks v, k, q and the output's gate of the projection, and the norm over all heads,
+/// each divided over tp.
+void add_lightning(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, width = s["heads"] / division.tp * s["head_dim"];
+    list.add_norm(fields, "self_attention.in_proj.layer_norm_weight", "self_attention.in_proj.layer_norm_bias", hidden);
+    list.add_in_blocks("self_attention.in_proj.weight", {width, width, width, width}, {hidden});
+    list.add_sharded_norm(fields, "self_attention.out_norm.weight", "self_attention.out_norm.bias", width);
+    list.add_sharded("self_attention.out_proj.weight", {hidden, width}, 1);
+}
+
+void add_lightning_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "lightning attention", "heads", s["heads"], division.tp);
+    refuse_context_parallelism(obstacles, "lightning attention", division);
+}
+
 bool describe_short_convolution(const PartSizes& s, ModelSpec& /*fields*/) {
     return s["bias"] == 0;
 }
@@ -248,6 +269,7 @@ constexpr std::array kComputedParts{
                  },
                  add_latent_obstacles},
     ComputedPart{"kimi_delta_attention", true, describe_kimi_delta, add_kimi_delta, add_kimi_delta_obstacles},
+    ComputedPart{"lightning_attention", true, describe_lightning, add_lightning, add_lightning_obstacles},
     ComputedPart{"gated_delta_net", true, describe_delta_net, add_delta_net, add_delta_net_obstacles},
     ComputedPart{"short_convolution", true, describe_short_convolution, add_short_convolution, add_short_convolution_obstacles},
     ComputedPart{"mlp", false, describe_mlp,
