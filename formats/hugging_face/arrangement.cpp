@@ -246,6 +246,29 @@ void arrange_ernie(ConfigParts& parts) {
     if (parts.model.mlp_bias) parts.model.beside_layers.push_back({"values", {{"count", parts.model.vocab}}});
 }
 
+void arrange_ernie_moe(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    ConfigReader& config = parts.config;
+    if (model.mlp_bias) config.problem("use_bias = true is not described by any layer of this type here; give false");
+    if (!model.moe) return;
+    const std::int64_t first = config.integer_or({"moe_layer_start_index"}, 1, 0, ModelLimits::layers),
+                       last = config.integer_or({"moe_layer_end_index"}, model.layers - 1, -1, ModelLimits::layers),
+                       every = config.integer_or({"moe_layer_interval"}, 1, 1, ModelLimits::layers);
+    std::int64_t mixtures = 0;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        const bool mixture = (layer + 1) % every == 0 && layer >= first && (layer <= last || last < 0);
+        model.moe_layers[static_cast<std::size_t>(layer)] = mixture;
+        mixtures += mixture ? 1 : 0;
+    }
+    if (mixtures == 0) {
+        model.moe.reset();
+        model.moe_layers.clear();
+        return;
+    }
+    // Softmax scores, to which its biases are added for the choice alone; its class counts them as parameters.
+    model.beside_layers.push_back({"choice_biases", {{"experts", model.moe->experts}, {"mixtures", mixtures}}});
+}
+
 void arrange_smollm3(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     const std::vector<std::int64_t> listed = parts.config.integers("no_rope_layers", 0, 1);

@@ -22,7 +22,8 @@ void arrange_stablelm(ConfigParts& parts);
 void arrange_granite(ConfigParts& parts);  ///< multipliers
 void arrange_minicpm(ConfigParts& parts);
 void arrange_hyperclovax(ConfigParts& parts);
-void arrange_ernie(ConfigParts& parts);    ///< ERNIE 4.5, dense
+void arrange_ernie(ConfigParts& parts);  ///< ERNIE 4.5, dense
+void arrange_ernie_moe(ConfigParts& parts);
 void arrange_smollm3(ConfigParts& parts);  ///< layers without rotary positions
 
 }  // namespace mgplan::formats

@@ -96,7 +96,6 @@ void compose_gemma4(Composer& composer);
 void compose_xglm(Composer& composer);
 
 void compose_sparse_decoder(Composer& composer);
-void compose_ernie_moe(Composer& composer);
 void compose_phimoe(Composer& composer);
 void compose_indexed_latent(Composer& composer);
 void compose_hunyuan_moe(Composer& composer);

@@ -103,6 +103,7 @@ constexpr std::array kWeightNames{
     WeightNames{.type = "deepseek_v3", .layer_behind = true},
     named_as_llama("dots1"),
     named_as_llama("ernie4_5"),
+    WeightNames{.type = "ernie4_5_moe", .router_choice_bias = "moe_statics.e_score_correction_bias", .choice_bias_is_row = true},
     named_as_llama("exaone4"),
     WeightNames{.type = "falcon",
                 .embedding = "transformer.word_embeddings",

@@ -55,6 +55,7 @@ struct WeightNames {
     std::string_view mixture = "mlp.";
     std::string_view router = "gate";
     std::string_view router_choice_bias = "gate.e_score_correction_bias";
+    bool choice_bias_is_row = false;  ///< (1, experts), not (experts)
     ExpertRows expert_rows = ExpertRows::each;
     std::string_view experts = "experts.";
     std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";  ///< of each

@@ -302,7 +302,8 @@ private:
             PublishedParameter entry;
             entry.name = fmt::format("decoder.layers.{}.mlp.router.expert_bias", layer);
             entry.rows = model_.moe->experts;
-            is(entry, fmt::format("{}{}.{}{}", names_.layers, layer, names_.mixture, names_.router_choice_bias));
+            is(entry, fmt::format("{}{}.{}{}", names_.layers, layer, names_.mixture, names_.router_choice_bias),
+               names_.choice_bias_is_row ? std::vector<std::int64_t>{1, entry.rows} : std::vector{entry.rows});
             result_.parameters.push_back(std::move(entry));
         }
     }

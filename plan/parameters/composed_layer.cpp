@@ -392,8 +392,21 @@ ModelSpec with_stated_fields(const ModelSpec& model) {
     return all;
 }
 
+namespace {
+
+/// Biases that are counted and that training has, of a mixture's experts. Of how many mixtures, only the count asks; a piece of the model
+/// may have none.
+bool is_choice_of(const LayerPart& part, const ModelSpec& model) {
+    if (part.kind != "choice_biases") return false;
+    return !model.moe || (model.moe->expert_bias && stated_sizes(part, model.hidden)["experts"] == model.moe->experts);
+}
+
+}  // namespace
+
 bool is_computed(const ModelSpec& model) {
-    if (model.compositions.empty()) return model.beside_layers.empty();
+    if (model.compositions.empty())
+        return std::all_of(model.beside_layers.begin(), model.beside_layers.end(),
+                           [&](const LayerPart& part) { return is_choice_of(part, model); });
     return model.beside_layers.size() == 1 && is_norm_of(model.beside_layers.front(), model, 1) && model.mtp_layers == 0 &&
            std::all_of(model.compositions.begin(), model.compositions.end(),
                        [&](const LayerComposition& kind) { return computed_layer(model, kind).has_value(); });

@@ -84,6 +84,8 @@ MODELS = {
     "granitemoeshared": ("granitemoeshared", dict(BASE, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=16)),
     "smollm3": ("smollm3", dict(HEADS, no_rope_layers=[1, 0])),
     "seed_oss": ("seed_oss", dict(HEADS, attention_bias=True, attention_out_bias=True, residual_dropout=0.0)),
+    "ernie4_5_moe": ("ernie4_5_moe", dict(HEADS, moe_num_experts=4, moe_k=2, moe_intermediate_size=12, moe_num_shared_experts=1,
+                                          moe_layer_start_index=1, num_hidden_layers=3, use_bias=False)),
     "ernie4_5": ("ernie4_5", dict(HEADS, use_bias=False)),
     "helium": ("helium", dict(ALL_HEADS, head_dim=6)),
     "arcee": ("arcee", HEADS),

@@ -312,6 +312,37 @@ TEST(ArrangedTypes, HaveTheNormsAndTheOrderOfTheirClasses) {
     EXPECT_THAT(cohere2.rotary_layers, ElementsAre(true, true, true, false, true)) << "windows alone are rotated";
     EXPECT_THAT(read("exaone4").rotary_layers, ElementsAre(true, true, true, false, true));
     EXPECT_EQ(read("minicpm3").embedding_multiplier, 12);
+    const ModelSpec falcon = read("falcon");
+    EXPECT_EQ(falcon.order, LayerOrder::parallel_shared_norm);
+    EXPECT_EQ(falcon.activation, Activation::gelu_exact);
+    EXPECT_TRUE(read("gptj").output_bias && read("gptj").rotary_interleaved);
+}
+
+TEST(ArrangedTypes, NameWhatTheyLeaveOutAndRefuseWhatTheyDoNotHave) {
+    const auto alibi = ElementsAre("attention scores lowered by distance (ALiBi)");
+    Json falcon = class_counts().at("types").at("falcon").at("config");
+    falcon["alibi"] = true;
+    EXPECT_THAT(model_of(falcon).left_out, alibi);
+    EXPECT_EQ(model_of(falcon).position, PositionEmbedding::none);
+    EXPECT_THAT(model_of(class_counts().at("types").at("mpt").at("config")).left_out, alibi);
+    falcon["parallel_attn"] = false;
+    EXPECT_EQ(model_of(falcon).order, LayerOrder::sequential);
+    falcon["new_decoder_architecture"] = true;
+    EXPECT_THAT(message_of([&] { (void)model_of(falcon); }), HasSubstr("parallel_attn = false with new_decoder_architecture"));
+}
+
+TEST(ArrangedTypes, ErniesMixturesHaveBiasesOfTheirChoiceThatCount) {
+    Json config = class_counts().at("types").at("ernie4_5_moe").at("config");
+    const ModelSpec model = model_of(config);
+    ASSERT_TRUE(model.moe.has_value());
+    EXPECT_TRUE(model.moe->score == RouterScore::softmax && model.moe->expert_bias);
+    EXPECT_FALSE(model.moe_layers.front());
+    EXPECT_FALSE(is_counted_only(model));
+    ModelSpec other = model;
+    other.beside_layers.front().sizes["experts"] += 1;
+    EXPECT_TRUE(is_counted_only(other)) << "biases of other experts";
+    config["use_bias"] = true;
+    EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("use_bias = true is not described"));
 }
 
 }  // namespace

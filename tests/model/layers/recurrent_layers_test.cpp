@@ -110,7 +110,7 @@ void expect_gradients_hold(const ModelSpec& model, EnumSet<RecomputeModule> reco
         DecoderLayer::Saved saved;
         (void)layer.forward(rank.context, rank.microbatch, x, saved, {});
         EXPECT_TRUE(saved.kept());
-        const Tensor dx = layer.backward(rank.context, rank.microbatch, dy, saved, {});
+        Tensor dx = layer.backward(rank.context, rank.microbatch, dy, saved, {});
         EXPECT_FALSE(saved.kept()) << "the backward consumes what the forward kept";
         return dx;
     };
