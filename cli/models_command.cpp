@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "plan/text/text.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/table.hpp"
+#include "simulator/price/recorded_flops.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -129,7 +131,34 @@ std::string biases_text(const ModelSpec& model) {
     if (model.attention_output_bias) biases.emplace_back("attention output");
     if (model.mlp_bias) biases.emplace_back("MLP");
     if (model.moe && model.moe->router_bias) biases.emplace_back("router");
+    if (model.output_bias) biases.emplace_back("output layer");
     return biases.empty() ? "none" : fmt::format("{}", fmt::join(biases, ", "));
+}
+
+/// Where the residual path begins, and the factors of both its terms by kind of half.
+std::string residual_text(const NormedResidual& residual) {
+    const auto factors = [](const PathFactors& one) { return fmt::format("{:g} and {:g}", one.path, one.branch); };
+    return fmt::format("behind the norms; factors of path and branch: attention {}, mixers with a state {}, MLP {}",
+                       factors(residual.attention), factors(residual.state), factors(residual.mlp));
+}
+
+/// Tables that hold a row for each word, place or type: embedding, output layer.
+std::int64_t embedding_parameters(const ModelSpec& model) {
+    const std::int64_t tables = model.tied_embeddings ? 1 : 2,
+                       places = model.position == PositionEmbedding::learned ? model.max_positions : 0;
+    return (tables * model.vocab + places + model.token_types) * model.hidden + (model.output_bias ? model.vocab : 0);
+}
+
+/// Operations that forward and backward of one token take in a sequence of a usual length.
+struct TokenFlops {
+    std::int64_t sequence;
+    double flops;
+};
+TokenFlops flops_of_token(const ModelSpec& model) {
+    constexpr std::int64_t kUsual = 4096;
+    const std::int64_t sequence = model.default_sequence.value_or(std::min(kUsual, model.max_positions));
+    const BatchSpec one{.global_batch = 1, .sequence = sequence};
+    return {sequence, simulator::model_flops(model, one) / static_cast<double>(sequence)};
 }
 
 /// What a person wants to know about one model, one fact a row; `plain`: counts without separators.
@@ -141,9 +170,14 @@ Table facts(const Job& job, bool plain) {
     const std::int64_t mtp = reports::mtp_parameters(model);
     row("parameters", number(total_parameters(model)));
     if (active_parameters(model) != total_parameters(model)) row("used by a token", number(active_parameters(model)));
+    row("in tables of words", number(embedding_parameters(model)));
     if (mtp > 0) {
         row("with multi-token prediction", number(total_parameters(model) + mtp));
         if (model.moe) row("of these used by a token", number(active_parameters(model) + reports::active_mtp_parameters(model)));
+    }
+    if (!is_counted_only(model)) {
+        const TokenFlops token = flops_of_token(model);
+        row("FLOPs a token", fmt::format("{:.4g} G forward and backward, in {}", token.flops / 1e9, counted(token.sequence, "token")));
     }
     if (!model.type.empty())
         row("type",
@@ -166,6 +200,7 @@ Table facts(const Job& job, bool plain) {
         row("mixture layers", layer_pattern_text(model.moe_layers));
     }
     if (described) row("norm", arrangement_text(model));
+    if (model.normed_residual) row("residual path", residual_text(*model.normed_residual));
     if (described) row("biases", biases_text(model));
     row("positions", position_text(model));
     row("vocabulary", fmt::format("{}, {} embedding", with_thousands(model.vocab), model.tied_embeddings ? "tied" : "untied"));
@@ -188,6 +223,12 @@ std::string show(const Job& job, Format format) {
         // Names that start with an underscore are for people: reading passes over them.
         json["_total_parameters"] = total_parameters(job.model);
         json["_active_parameters"] = active_parameters(job.model);
+        json["_embedding_parameters"] = embedding_parameters(job.model);
+        if (!is_counted_only(job.model)) {
+            const TokenFlops token = flops_of_token(job.model);
+            json["_flops_per_token"] = token.flops;
+            json["_flops_sequence"] = token.sequence;
+        }
         json["unused_fields"] = job.unused_fields;
         return json.dump(2) + "\n";
     }

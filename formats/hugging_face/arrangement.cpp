@@ -55,6 +55,12 @@ void rotate_windows_alone(ModelSpec& model) {
     if (std::find(model.rotary_layers.begin(), model.rotary_layers.end(), false) == model.rotary_layers.end()) model.rotary_layers.clear();
 }
 
+/// Attention that subtracts from a score in proportion to the distance, by a slope for each head (ALiBi, arXiv 2108.12409).
+void leave_out_slopes(ModelSpec& model) {
+    model.position = PositionEmbedding::none;
+    model.left_out.emplace_back("attention scores lowered by distance (ALiBi)");
+}
+
 double positive(ConfigParts& parts, Aliases names, double fallback) {
     return parts.config.real_or(names, fallback, 1e-9, ModelLimits::multiplier);
 }
@@ -131,8 +137,70 @@ void arrange_phi(ConfigParts& parts) {
     model.order = LayerOrder::parallel_shared_norm;
     model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
     model.qk_norm = parts.config.boolean_or({"qk_layernorm"}, false);
-    // The output layer has a bias.
-    model.beside_layers.push_back({"values", {{"count", model.vocab}}});
+    model.output_bias = true;
+}
+
+void arrange_falcon(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    ConfigReader& config = parts.config;
+    model.activation = read_activation(config, Activation::gelu_exact, {"activation"});
+    const bool grouped = config.boolean_or({"new_decoder_architecture"}, false);
+    const std::int64_t stated = config.integer_or({"num_kv_heads"}, model.heads, 1, ModelLimits::heads);
+    const bool one_head = config.boolean_or({"multi_query"}, true);
+    model.kv_heads = grouped ? stated : one_head ? 1 : model.heads;
+    const bool beside = config.boolean_or({"parallel_attn"}, true);
+    const bool two_norms = config.integer_or({"num_ln_in_parallel_attn"}, grouped ? 2 : 1, 1, 2) == 2;
+    model.order = !beside ? LayerOrder::sequential : two_norms ? LayerOrder::parallel : LayerOrder::parallel_shared_norm;
+    if (grouped && !beside) config.problem("parallel_attn = false with new_decoder_architecture has no layer here; give true");
+    if (!grouped && beside && two_norms)
+        config.problem("num_ln_in_parallel_attn = 2 without new_decoder_architecture has no layer here; give 1");
+    if (config.boolean_or({"alibi"}, false)) leave_out_slopes(model);
+}
+
+void arrange_mpt(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    ConfigReader& config = parts.config;
+    if (!config.boolean_or({"no_bias"}, true)) config.problem("no_bias = false is not described by any layer here; give true");
+    bool slopes = true;
+    if (const Json* nested = config.member("attn_config"); nested != nullptr && nested->is_object()) {
+        JsonReader reader(*nested, config.where() + ": attn_config", config.problems());
+        if (reader.text_or("attn_type", "multihead_attention") != "multihead_attention" || reader.boolean_or("qk_ln", false))
+            config.problem("attn_config: only multihead_attention without qk_ln is described here; give these");
+        slopes = reader.boolean_or("alibi", true);
+        if (const double bound = reader.real_or("clip_qkv", 0, 0, ModelLimits::multiplier); bound > 0)
+            model.left_out.push_back(fmt::format("queries, keys and values clipped at {:g}", bound));
+    }
+    // modeling_mpt.py: the width is four times the hidden size, whatever expansion_ratio says, and GELU is the one by erf.
+    if (const double ratio = config.real_or({"expansion_ratio"}, 4, 0, 1e3); ratio != 4)
+        model.left_out.emplace_back("an expansion_ratio that transformers does not follow");
+    model.ffn = 4 * model.hidden;
+    model.activation = Activation::gelu_exact;
+    model.norm_bias = false;
+    model.position = PositionEmbedding::none;
+    if (slopes) leave_out_slopes(model);
+}
+
+void arrange_chatglm(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    ConfigReader& config = parts.config;
+    if (config.boolean_or({"multi_query_attention"}, false))
+        model.kv_heads = config.integer({"multi_query_group_num"}, 1, ModelLimits::heads);
+    model.qkv_bias = config.boolean_or({"add_qkv_bias"}, false) || model.mlp_bias;
+    // Half of a head is turned, by a base that rope_ratio stretches.
+    model.rotary_fraction = 0.5;
+    model.rotary_base *= positive(parts, {"rope_ratio"}, 1);
+    for (const auto& [field, usual] :
+         {std::pair{"rmsnorm", true}, {"post_layer_norm", true}, {"apply_residual_connection_post_layernorm", false}}) {
+        if (config.boolean_or({field}, usual) != usual)
+            config.problem("{} = {} is another network than any layer of this type here; give {}", field, !usual, usual);
+    }
+}
+
+void arrange_gptj(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.order = LayerOrder::parallel_shared_norm;
+    model.mlp_bias = true;
+    model.output_bias = true;
 }
 
 void arrange_stablelm(ConfigParts& parts) {
@@ -176,6 +244,29 @@ void arrange_hyperclovax(ConfigParts& parts) {
 void arrange_ernie(ConfigParts& parts) {
     // With biases the output layer has one too.
     if (parts.model.mlp_bias) parts.model.beside_layers.push_back({"values", {{"count", parts.model.vocab}}});
+}
+
+void arrange_ernie_moe(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    ConfigReader& config = parts.config;
+    if (model.mlp_bias) config.problem("use_bias = true is not described by any layer of this type here; give false");
+    if (!model.moe) return;
+    const std::int64_t first = config.integer_or({"moe_layer_start_index"}, 1, 0, ModelLimits::layers),
+                       last = config.integer_or({"moe_layer_end_index"}, model.layers - 1, -1, ModelLimits::layers),
+                       every = config.integer_or({"moe_layer_interval"}, 1, 1, ModelLimits::layers);
+    std::int64_t mixtures = 0;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        const bool mixture = (layer + 1) % every == 0 && layer >= first && (layer <= last || last < 0);
+        model.moe_layers[static_cast<std::size_t>(layer)] = mixture;
+        mixtures += mixture ? 1 : 0;
+    }
+    if (mixtures == 0) {
+        model.moe.reset();
+        model.moe_layers.clear();
+        return;
+    }
+    // Softmax scores, to which its biases are added for the choice alone; its class counts them as parameters.
+    model.beside_layers.push_back({"choice_biases", {{"experts", model.moe->experts}, {"mixtures", mixtures}}});
 }
 
 void arrange_smollm3(ConfigParts& parts) {

@@ -14,11 +14,16 @@ void arrange_norms_behind(ConfigParts& parts);  ///< OLMo 2 and 3, FlexOlmo, EXA
 void arrange_cohere(ConfigParts& parts);        ///< both halves behind one norm
 void arrange_gpt_neox(ConfigParts& parts);      ///< both halves beside each other, a norm for each
 void arrange_phi(ConfigParts& parts);
+void arrange_falcon(ConfigParts& parts);
+void arrange_mpt(ConfigParts& parts);
+void arrange_chatglm(ConfigParts& parts);
+void arrange_gptj(ConfigParts& parts);  ///< GPT-J and CodeGen
 void arrange_stablelm(ConfigParts& parts);
 void arrange_granite(ConfigParts& parts);  ///< multipliers
 void arrange_minicpm(ConfigParts& parts);
 void arrange_hyperclovax(ConfigParts& parts);
-void arrange_ernie(ConfigParts& parts);    ///< ERNIE 4.5, dense
+void arrange_ernie(ConfigParts& parts);  ///< ERNIE 4.5, dense
+void arrange_ernie_moe(ConfigParts& parts);
 void arrange_smollm3(ConfigParts& parts);  ///< layers without rotary positions
 
 }  // namespace mgplan::formats

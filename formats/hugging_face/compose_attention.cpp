@@ -54,44 +54,6 @@ void compose_bloom(Composer& c) {
     add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(4 * c.hidden(), false, true)});
 }
 
-/// Falcon: attention and MLP beside each other, with one norm or, where each kv head has queries of its own, two.
-void compose_falcon(Composer& c) {
-    final_norm_has_bias(c);
-    const bool grouped = c.flag({"new_decoder_architecture"}, false), parallel = c.flag({"parallel_attn"}, true);
-    const std::int64_t heads = c.model().heads;
-    const std::int64_t kv_heads = grouped ? c.number_or({"num_kv_heads"}, heads) : c.flag({"multi_query"}, true) ? 1 : heads;
-    (void)c.number_or({"num_kv_heads"}, heads);
-    std::int64_t norms = grouped ? c.number_or({"num_ln_in_parallel_attn"}, 2) : 1;
-    if (!parallel) norms = 2;
-    const bool biased = c.flag({"bias"}, false);
-    const std::int64_t bias = biased ? 1 : 0;
-    (void)c.flag({"alibi"}, false);
-    add_equal_layers(c, {c.layer_norm(std::clamp<std::int64_t>(norms, 1, 2)),
-                         c.attention({{"kv_heads", kv_heads}, {"qkv_bias", bias}, {"output_bias", bias}}),
-                         c.mlp(c.number_or({"ffn_hidden_size"}, 4 * c.hidden()), false, biased)});
-}
-
-/// No biases at all, not even of norms; positions as slopes.
-void compose_mpt(Composer& c) {
-    if (!c.flag({"no_bias"}, true)) c.config().problem("no_bias = false is not described by any layer here; give true");
-    std::int64_t kv_heads = c.model().heads;
-    if (const auto* nested = c.config().member("attn_config"); nested != nullptr && nested->is_object()) {
-        JsonReader reader(*nested, c.config().where() + ": attn_config", c.config().problems());
-        if (reader.text_or("attn_type", "multihead_attention") != "multihead_attention" || reader.boolean_or("qk_ln", false))
-            c.config().problem("attn_config: only multihead_attention without qk_ln is described here; give these");
-    }
-    const auto ratio = static_cast<double>(c.config().real_or({"expansion_ratio"}, 4, 0, 1e3));
-    if (ratio != 4) c.leave_out("an expansion_ratio that transformers does not follow");
-    add_equal_layers(c, {c.norm(2), c.attention({{"kv_heads", kv_heads}}), c.mlp(4 * c.hidden(), false)});
-}
-
-/// Attention without biases beside an MLP with them, one norm, and an output layer with a bias. CodeGen is alike.
-void compose_gptj(Composer& c) {
-    final_norm_has_bias(c);
-    c.add_beside(c.values(c.model().vocab));
-    add_equal_layers(c, {c.layer_norm(1), c.attention(), c.mlp(c.number_or({"n_inner"}, 4 * c.hidden()), false, true)});
-}
-
 /// GPT-2 but for biases of q, k and v, which it has none of.
 void compose_gpt_neo(Composer& c) {
     final_norm_has_bias(c);
@@ -126,15 +88,6 @@ void compose_dbrx(Composer& c) {
     (void)c.number_or({"num_key_value_heads"}, kv_heads);
     for (std::int64_t layer = 0; layer < c.layers(); ++layer)
         c.add_layer("attention+moe", {c.norm(2), c.attention({{"kv_heads", kv_heads}}), c.experts(experts, top_k, width)});
-}
-
-/// configuration_chatglm.py and modeling_chatglm.py beside its weights.
-void compose_chatglm(Composer& c) {
-    const std::int64_t kv_heads = c.flag({"multi_query_attention"}, false) ? c.number({"multi_query_group_num"}) : c.model().heads;
-    const bool all = c.flag({"add_bias_linear"}, false);
-    const std::int64_t qkv = all || c.flag({"add_qkv_bias"}, false) ? 1 : 0;
-    add_equal_layers(c, {c.norm(2), c.attention({{"kv_heads", kv_heads}, {"qkv_bias", qkv}, {"output_bias", all ? 1 : 0}}),
-                         c.mlp(c.number({"ffn_hidden_size"}), true, all)});
 }
 
 void compose_persimmon(Composer& c) {

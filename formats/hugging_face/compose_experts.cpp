@@ -61,27 +61,6 @@ void compose_sparse_decoder(Composer& c) {
     add_sparse_layers(c, mixer, "attention", c.sparse_layers(first), counts_bias ? experts : 0);
 }
 
-/// ERNIE 4.5: the correction of the router's scores is a parameter; moe_intermediate_size and others may be lists, of which the first
-/// holds for text.
-void compose_ernie_moe(Composer& c) {
-    const std::int64_t biased = c.flag({"use_bias"}, false) ? 1 : 0, experts = c.number({"moe_num_experts"}),
-                       width = c.number({"moe_intermediate_size"});
-    if (biased != 0) c.add_beside(c.values(c.model().vocab));  // of the output layer
-    const LayerPart attention = c.attention({{"qkv_bias", biased}, {"output_bias", biased}});
-    const std::int64_t first = c.number_or({"moe_layer_start_index"}, 1), last = c.number_or({"moe_layer_end_index"}, c.layers() - 1);
-    const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"moe_layer_interval"}, 1)),
-                       shared = c.number_or({"moe_num_shared_experts"}, 0);
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const bool moe = (layer + 1) % every == 0 && layer >= first && layer <= last;
-        Parts feed_forward{c.mlp(c.number({"intermediate_size"}), true, biased != 0)};
-        if (moe) {
-            feed_forward = {c.experts(experts, c.number({"moe_k"}), width), c.values(experts)};
-            if (shared > 0) feed_forward.push_back(c.mlp(shared * width, true, biased != 0));
-        }
-        c.add_layer(moe ? "attention+moe" : "attention+mlp", joined({{c.norm(2), attention}, feed_forward}));
-    }
-}
-
 /// LayerNorm with biases, and an output layer that may have one.
 void compose_phimoe(Composer& c) {
     c.model().normalization = Normalization::layer_norm;

@@ -273,25 +273,6 @@ void compose_olmo_hybrid(Composer& c) {
     }
 }
 
-/// Lightning attention with softmax attention in between (attn_type_list: 0 and 1).
-void compose_minimax(Composer& c) {
-    const LayerPart lightning = Composer::part("lightning_attention", {{"heads", c.model().heads}, {"head_dim", c.model().head_dim}});
-    const LayerPart attention = c.attention();
-    const LayerPart sparse = c.experts(c.number({"num_local_experts"}), c.number({"num_experts_per_tok"}), c.number({"intermediate_size"}));
-    const std::vector<std::string> types = c.mixers_of_layers();
-    const std::vector<std::int64_t> listed = c.config().integers("attn_type_list", 0, 1);
-    if (!listed.empty() && static_cast<std::int64_t>(listed.size()) != c.layers()) {
-        c.config().problem("attn_type_list has {} entries for {} layers; give one entry per layer", listed.size(), c.layers());
-        return;
-    }
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const auto at = static_cast<std::size_t>(layer);
-        const bool full = !types.empty() ? !is_recurrent(types[at]) : !listed.empty() ? listed[at] == 1 : layer % 2 == 0;
-        c.add_layer(full ? "attention+moe" : "lightning_attention+moe", {c.norm(2), full ? attention : lightning, sparse});
-    }
-    c.leave_out("multipliers of the residual stream");
-}
-
 void compose_recurrent_gemma(Composer& c) {
     const std::int64_t width = c.number_or({"lru_width"}, c.hidden());
     const LayerPart recurrent =

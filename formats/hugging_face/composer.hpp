@@ -85,13 +85,9 @@ void read_composed(ConfigParts& parts);
 // stands beside it.
 void compose_apertus(Composer& composer);
 void compose_bloom(Composer& composer);
-void compose_falcon(Composer& composer);
-void compose_mpt(Composer& composer);
-void compose_gptj(Composer& composer);
 void compose_gpt_neo(Composer& composer);
 void compose_norms_without_weights(Composer& composer);
 void compose_dbrx(Composer& composer);
-void compose_chatglm(Composer& composer);
 void compose_persimmon(Composer& composer);
 void compose_bitnet(Composer& composer);
 void compose_diffllama(Composer& composer);
@@ -100,7 +96,6 @@ void compose_gemma4(Composer& composer);
 void compose_xglm(Composer& composer);
 
 void compose_sparse_decoder(Composer& composer);
-void compose_ernie_moe(Composer& composer);
 void compose_phimoe(Composer& composer);
 void compose_indexed_latent(Composer& composer);
 void compose_hunyuan_moe(Composer& composer);

@@ -73,8 +73,9 @@ void read_normalization(ConfigParts& parts) {
         model.normalization = Normalization::rms_norm;
     else if (!norm.empty())
         parts.config.problem("norm = '{}' is not known; use rmsnorm, layernorm or layernorm1p", norm.substr(0, 40));
-    model.norm_epsilon = parts.config.real_or({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"},
-                                              model.norm_epsilon, 0, 1);
+    model.norm_epsilon =
+        parts.config.real_or({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps", "layernorm_epsilon"},
+                             model.norm_epsilon, 0, 1);
     // Rows whose class has the field follow it; the others have what their layers have.
     const bool by_field = parts.config.boolean_or({"qk_norm", "use_qk_norm"}, false) && !parts.type.llama4;
     model.qk_norm_full_width = parts.type.qk_norm_width;

@@ -213,7 +213,8 @@ void read_positions(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     ModelSpec& model = parts.model;
     read_position_kind(parts);
-    const Aliases kPositions{"max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx", "model_max_length"};
+    const Aliases kPositions{"max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx",
+                             "model_max_length",        "max_seq_len", "seq_length"};
     if (config.has(kPositions)) {
         const bool stated = !config.stated(kPositions).empty();
         model.max_positions = config.integer(kPositions, 1, ModelLimits::positions);
@@ -228,7 +229,7 @@ void read_positions(ConfigParts& parts) {
             fmt::format("{} rows of the table of positions counted that no token uses", parts.type.unused_positions));
     }
     double fraction = config.real_or({"partial_rotary_factor", "rotary_pct", "rope_percent"}, 1, 0, 1);
-    if (!config.stated({"rotary_dim"}).empty() && model.head_dim > 0)
+    if (config.has({"rotary_dim"}) && model.head_dim > 0)
         fraction = std::min(
             1.0, static_cast<double>(config.integer({"rotary_dim"}, 1, ModelLimits::head_dim)) / static_cast<double>(model.head_dim));
     if (const Json* rope = config.member("rope_parameters");

@@ -136,7 +136,8 @@ void read_mixture(ConfigParts& parts) {
     if (experts == 0) return;
     MoeSpec moe;
     moe.experts = experts;
-    moe.top_k = config.integer({"num_experts_per_tok", "experts_per_token", "num_selected_experts", "moe_topk"}, 1, ModelLimits::experts);
+    moe.top_k =
+        config.integer({"num_experts_per_tok", "experts_per_token", "num_selected_experts", "moe_topk", "moe_k"}, 1, ModelLimits::experts);
     moe.expert_ffn = config.integer({"moe_intermediate_size", "intermediate_size"}, 1, ModelLimits::ffn);
     // Llama 4 always has one shared expert as wide as the others.
     const std::int64_t shared = config.integer_or({"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"},

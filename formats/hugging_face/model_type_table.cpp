@@ -136,6 +136,15 @@ constexpr std::array kTable{
 "q_lora_rank":1536,"n_routed_experts":64,"n_shared_experts":2,"qk_nope_head_dim":128,"qk_rope_head_dim":64,
 "routed_scaling_factor":1.0,"topk_method":"greedy","norm_topk_prob":false,"v_head_dim":128,
 "moe_intermediate_size":1407,"aux_loss_alpha":0.001,"seq_aux":true})"},
+    // The mixtures of DeepSeek-V2 behind the attention of a llama (modeling_deepseek_ocr2.py).
+    ModelType{
+        .name = "deepseek_ocr2_text",
+        .class_name = "",
+        .moe = true,
+        .defaults = R"({"vocab_size":102400,"hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,
+"hidden_act":"silu","max_position_embeddings":2048,"rms_norm_eps":1e-06,"attention_bias":false,"mlp_bias":false,
+"n_routed_experts":64,"n_shared_experts":2,"routed_scaling_factor":1.0,"topk_method":"greedy","norm_topk_prob":false,
+"moe_intermediate_size":1407})"},
     ModelType{.name = "deepseek_v3",
               .class_name = "DeepseekV3ForCausalLM",
               .moe = true,

@@ -88,12 +88,16 @@ constexpr std::array kSparse{
     ModelType{
         .name = "ernie4_5_moe",
         .class_name = "Ernie4_5_MoeForCausalLM",
+        .biases = BiasRule::all,
+        .moe = true,
+        .expert_bias = true,
+        .rotary_interleaved = true,
         .defaults = R"({"vocab_size":103424,"hidden_size":2560,"intermediate_size":12288,"num_hidden_layers":28,"num_attention_heads":20,
 "num_key_value_heads":4,"hidden_act":"silu","max_position_embeddings":131072,"rms_norm_eps":1e-05,
 "tie_word_embeddings":true,"use_bias":false,"moe_intermediate_size":1536,"moe_k":6,"moe_num_experts":64,
 "moe_num_shared_experts":2,"moe_layer_start_index":1,"moe_layer_interval":1,"output_router_logits":false,
 "router_aux_loss_coef":0.001,"rope_theta":500000.0})",
-        .compose = compose_ernie_moe},
+        .arrange = arrange_ernie_moe},
     ModelType{
         .name = "phimoe",
         .class_name = "PhimoeForCausalLM",

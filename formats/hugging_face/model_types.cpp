@@ -10,9 +10,17 @@
 namespace mgplan::formats {
 namespace {
 
-/// Names of the language models inside multimodal ones that are, but for what they see, a row above.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSameModels{
-    {{"llama4", "llama4_text"}, {"qwen2_vl", "qwen2_vl_text"}, {"qwen2_5_vl", "qwen2_5_vl_text"}, {"kimi_k25_text", "kimi_k2"}}};
+/// Other names of rows: of language models inside multimodal ones, but for what they see, and of models whose code stood beside their
+/// weights before transformers had it.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kSameModels{{{"llama4", "llama4_text"},
+                                                                                    {"qwen2_vl", "qwen2_vl_text"},
+                                                                                    {"qwen2_5_vl", "qwen2_5_vl_text"},
+                                                                                    {"kimi_k25_text", "kimi_k2"},
+                                                                                    {"phi4_multimodal", "phi3"},
+                                                                                    {"MiniMaxText01", "minimax"},
+                                                                                    {"minimax_text_01", "minimax"},
+                                                                                    {"MiniMaxM1", "minimax"},
+                                                                                    {"minimax_m1", "minimax"}}};
 
 constexpr std::array<std::string_view, 42> kOtherKinds{
     "albert",   "bart",          "bert",       "big_bird",   "bigbird_pegasus", "blenderbot", "camembert",     "canine",     "clip",

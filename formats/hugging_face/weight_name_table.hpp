@@ -13,6 +13,7 @@ enum class QkvRows : std::uint8_t {
     separate,  ///< three matrices
     joined,    ///< one matrix: all queries, all keys, all values
     by_head,   ///< one matrix: of each head its query, key and value
+    by_group,  ///< one matrix: of each head of keys its queries, its key and its value
 };
 
 /// How the experts of a layer lie.
@@ -40,6 +41,7 @@ struct WeightNames {
     std::string_view layers = "model.layers.";
     std::string_view input_norm = "input_layernorm";
     std::string_view mlp_norm = "post_attention_layernorm";
+    std::string_view input_norm_beside = {}, mlp_norm_beside = {};  ///< of halves beside each other, each with a norm of its own
     std::string_view attention_post_norm = "post_attention_layernorm";
     std::string_view mlp_post_norm = "post_feedforward_layernorm";
     std::string_view attention = "self_attn.";
@@ -53,6 +55,7 @@ struct WeightNames {
     std::string_view mixture = "mlp.";
     std::string_view router = "gate";
     std::string_view router_choice_bias = "gate.e_score_correction_bias";
+    bool choice_bias_is_row = false;  ///< (1, experts), not (experts)
     ExpertRows expert_rows = ExpertRows::each;
     std::string_view experts = "experts.";
     std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";  ///< of each

@@ -111,6 +111,7 @@ private:
         fields_ = model_;
         if (name == "embedding.word_embeddings.weight") return is(entry, fmt::format("{}.weight", names_.embedding));
         if (name == "output_layer.weight") return is(entry, fmt::format("{}.weight", names_.output));
+        if (name == "output_layer.bias") return is(entry, fmt::format("{}.bias", names_.output));
         if (name == "embedding.position_embeddings.weight") return place_positions(entry);
         if (const auto what = rest_behind(name, "decoder.final_layernorm")) return place_norm(entry, std::string(names_.final_norm), *what);
         const auto in_layers = rest_behind(name, "decoder.layers.");
@@ -146,11 +147,13 @@ private:
 
     bool place_norm_of_layer(PublishedParameter& entry, const std::string& prefix, std::string_view rest) {
         using Place = std::pair<std::string_view, std::string_view>;
-        for (const auto& [own, published] : {Place{"input_layernorm", names_.input_norm},
-                                             {"self_attention.linear_qkv.layer_norm", names_.input_norm},
+        const bool beside = model_.order == LayerOrder::parallel && !names_.input_norm_beside.empty();
+        const std::string_view input = beside ? names_.input_norm_beside : names_.input_norm;
+        for (const auto& [own, published] : {Place{"input_layernorm", input},
+                                             {"self_attention.linear_qkv.layer_norm", input},
                                              {"self_attention.in_proj.layer_norm", names_.input_norm},
                                              {"mixer.in_proj.layer_norm", names_.input_norm},
-                                             {"mlp.linear_fc1.layer_norm", names_.mlp_norm},
+                                             {"mlp.linear_fc1.layer_norm", beside ? names_.mlp_norm_beside : names_.mlp_norm},
                                              {"pre_mlp_layernorm", names_.mlp_norm},
                                              {"post_self_attn_layernorm", names_.attention_post_norm},
                                              {"post_mlp_layernorm", names_.mlp_post_norm}}) {
@@ -194,9 +197,10 @@ private:
                                 : linear(module + std::string(names_.q), gated * heads * width, entry.columns, is_bias);
         const Linear k = joined ? q : linear(module + std::string(names_.k), kv_heads * width, entry.columns, is_bias);
         const Linear v = joined ? q : linear(module + std::string(names_.v), kv_heads * width, entry.columns, is_bias);
-        const bool by_head = names_.qkv_rows == QkvRows::by_head;
+        const bool by_head = names_.qkv_rows == QkvRows::by_head, by_group = names_.qkv_rows == QkvRows::by_group;
         const auto row_of = [&](std::int64_t head, std::int64_t part) {
             if (by_head) return (3 * head + part) * width;
+            if (by_group) return (part == 0 ? head / group * (group + 2) + head % group : head * (group + 2) + group + part - 1) * width;
             const std::int64_t before = !joined ? 0 : part == 0 ? 0 : part == 1 ? heads * width : (heads + kv_heads) * width;
             return before + head * width * (part == 0 ? gated : 1);
         };
@@ -298,7 +302,8 @@ private:
             PublishedParameter entry;
             entry.name = fmt::format("decoder.layers.{}.mlp.router.expert_bias", layer);
             entry.rows = model_.moe->experts;
-            is(entry, fmt::format("{}{}.{}{}", names_.layers, layer, names_.mixture, names_.router_choice_bias));
+            is(entry, fmt::format("{}{}.{}{}", names_.layers, layer, names_.mixture, names_.router_choice_bias),
+               names_.choice_bias_is_row ? std::vector<std::int64_t>{1, entry.rows} : std::vector{entry.rows});
             result_.parameters.push_back(std::move(entry));
         }
     }
@@ -317,6 +322,7 @@ private:
         const auto what = rest_behind(rest, "self_attention.");
         if (!what) return false;
         if (mixer_of(entry.name).kind == "kimi_delta_attention") return place_kimi_delta(entry, module, *what), true;
+        if (mixer_of(entry.name).kind == "lightning_attention") return place_lightning(entry, module, *what), true;
         if (*what == "conv1d.weight") return is(entry, module + "conv1d.weight", {entry.rows, 1, entry.columns}), true;
         if (*what == "out_norm.weight") return is(entry, module + "norm.weight"), true;
         if (*what != "in_proj.weight") return is(entry, module + std::string(*what)), true;
@@ -367,6 +373,18 @@ private:
             if (what == own) return is(entry, module + std::string(published));
         }
         is(entry, module + std::string(what));
+    }
+
+    /// Published rows hold q, k and v of one head behind the other.
+    void place_lightning(PublishedParameter& entry, const std::string& module, std::string_view what) {
+        if (what == "out_norm.weight") return is(entry, module + "norm.weight");
+        if (what != "in_proj.weight") return is(entry, module + std::string(what));
+        const std::int64_t heads = part_size(mixer_of(entry.name), "heads"), width = part_size(mixer_of(entry.name), "head_dim");
+        const Linear all = linear(module + "qkv_proj", 3 * heads * width, entry.columns, false);
+        for (const std::int64_t part : {2, 1, 0}) {
+            for (std::int64_t head = 0; head < heads; ++head) append_rows(entry, all, (3 * head + part) * width, width);
+        }
+        append_rows(entry, linear(module + "output_gate", heads * width, entry.columns, false), 0, heads * width);
     }
 
     [[nodiscard]] const LayerPart& mixer_of(std::string_view name) const {

@@ -149,7 +149,8 @@ void write_mixture(FlagWriter& out, const ModelSpec& model, bool by_pattern) {
     }
     out.flag_if(!moe.normalize_top_k && moe.score == RouterScore::softmax, "moe-router-pre-softmax");
     if (moe.routed_scaling != 1) out.real("moe-router-topk-scaling-factor", moe.routed_scaling);
-    if (moe.expert_bias) {
+    // Megatron-LM has it for sigmoid scores alone (transformer_config.py).
+    if (moe.expert_bias && moe.score == RouterScore::sigmoid) {
         out.flag("moe-router-enable-expert-bias");
         out.real("moe-router-bias-update-rate", moe.expert_bias_update_rate);
     }

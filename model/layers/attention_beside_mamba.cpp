@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "model/layers/residual.hpp"
 #include "model/ops/elementwise.hpp"
 
 namespace mgplan::model {
@@ -10,27 +9,21 @@ namespace mgplan::model {
 AttentionBesideMamba::AttentionBesideMamba(const ModelSpec& model, const LayerPart& part, const WeightTable& weights,
                                            const std::string& prefix, std::int64_t layer, EnumSet<RecomputeModule> recompute)
     : model_(model),
-      layer_(layer),
-      recompute_(recompute),
       // Both branches' norm bears the name that it has in front of attention alone.
-      norm_(model, weights.at(prefix + "self_attention.linear_qkv.layer_norm_weight"),
-            weights.find(prefix + "self_attention.linear_qkv.layer_norm_bias")),
+      ends_(model, weights, prefix + "self_attention.linear_qkv", layer, recompute),
       attention_(model, weights, prefix, layer, recompute),
       state_(model, part, weights, prefix, layer, recompute) {}
 
 Tensor AttentionBesideMamba::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    saved.normed = norm_.forward(context, x, saved.norm);
-    const Tensor y = attention_.branch(context, microbatch, saved.normed, saved.attention);
+    const Tensor y = attention_.branch(context, microbatch, ends_.enter(context, x, saved), saved.attention);
     if (model_.branch_multipliers.attention_output != 1) scale(y, model_.branch_multipliers.attention_output);
     add(state_.branch(context, microbatch, saved.normed, saved.state), y);
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, x);
+    return ends_.leave(context, microbatch, y, x, saved);
 }
 
 Tensor AttentionBesideMamba::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                       Saved& saved) const {
-    if (!saved.normed.defined()) saved.normed = norm_.again(context, saved.norm);
-    Tensor d_sum = residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy);
+    Tensor d_sum = ends_.backward_into(context, microbatch, dy, saved);
     Tensor d_normed = state_.branch_backward(context, microbatch, d_sum, saved.normed, saved.state);
     saved.state = {};
     if (model_.branch_multipliers.attention_output != 1) {
@@ -41,10 +34,7 @@ Tensor AttentionBesideMamba::backward(const RankContext& context, const Microbat
         d_sum = scaled;
     }
     add(attention_.branch_backward(context, microbatch, std::move(d_sum), saved.normed, saved.attention), d_normed);
-    saved.normed = {};
-    Tensor dx = norm_.backward(d_normed, saved.norm);
-    d_normed = {};
-    add(dy, dx);  // the residual path
+    Tensor dx = ends_.backward_out(dy, std::move(d_normed), saved);
     saved = {};
     return dx;
 }

@@ -2,17 +2,15 @@
 // Attention and the mixer of Mamba-2 beside each other as the first half of a layer: one norm, both branches, the sum of what they give,
 // residual addition (Falcon-H1, arXiv 2507.22448 section 2; modeling_falcon_h1.py, FalconH1DecoderLayer).
 
+#include "model/layers/branch_ends.hpp"
 #include "model/layers/context.hpp"
 #include "model/layers/mamba_mixer.hpp"
 #include "model/layers/self_attention.hpp"
-#include "model/layers/stream_norm.hpp"
 
 namespace mgplan::model {
 
 /// What a forward keeps. Selective recompute of layernorm drops `normed`, of core_attn what it drops of the attention.
-struct AttentionBesideMambaSaved {
-    StreamNormSaved norm;
-    Tensor normed;  ///< input of both branches' projections
+struct AttentionBesideMambaSaved : BranchEndsSaved {
     SelfAttentionSaved attention;
     MambaMixerSaved state;
 };
@@ -31,9 +29,7 @@ public:
 
 private:
     const ModelSpec& model_;
-    std::int64_t layer_;
-    EnumSet<RecomputeModule> recompute_;
-    StreamNorm norm_;
+    BranchEnds ends_;
     SelfAttention attention_;
     MambaMixer state_;
 };

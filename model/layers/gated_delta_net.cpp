@@ -1,8 +1,8 @@
 #include "model/layers/gated_delta_net.hpp"
 
-#include "model/layers/residual.hpp"
+#include <utility>
+
 #include "model/ops/causal_conv.hpp"
-#include "model/ops/elementwise.hpp"
 #include "model/ops/gated_norm.hpp"
 #include "plan/model/layer_parts.hpp"
 
@@ -25,15 +25,11 @@ GatedNormOptions head_norm_options(const RankContext& context, const DeltaRuleSi
 
 GatedDeltaNet::GatedDeltaNet(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
                              std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : model_(model),
-      layer_(layer),
-      recompute_(recompute),
-      key_heads_(part_size(part, "key_heads")),
+    : key_heads_(part_size(part, "key_heads")),
       value_heads_(part_size(part, "value_heads")),
       key_dim_(part_size(part, "key_dim")),
       value_dim_(part_size(part, "value_dim")),
-      norm_(model, weights.at(prefix + "self_attention.in_proj.layer_norm_weight"),
-            weights.find(prefix + "self_attention.in_proj.layer_norm_bias")),
+      ends_(model, weights, prefix + "self_attention.in_proj", layer, recompute),
       conv_weight_(weights.at(prefix + "self_attention.conv1d.weight")),
       step_bias_(weights.at(prefix + "self_attention.dt_bias")),
       log_decay_(weights.at(prefix + "self_attention.A_log")),
@@ -62,23 +58,18 @@ DeltaRuleInputs GatedDeltaNet::rule_inputs(const Saved& saved, const DeltaRuleSi
 }
 
 Tensor GatedDeltaNet::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    saved.normed = norm_.forward(context, x, saved.norm);
-    saved.projected = projection_.forward(context, saved.normed);
+    saved.projected = projection_.forward(context, ends_.enter(context, x, saved));
     const DeltaRuleSizes sizes = sizes_of(context, microbatch, saved.projected);
     saved.convolved = causal_conv(saved.projected, mixed_columns(sizes), conv_weight_.value, {}, microbatch.batch);
     saved.attended = delta_rule(rule_inputs(saved, sizes), sizes);
     saved.gated = gated_norm(saved.attended, saved.projected, output_gate_columns(sizes), gated_norm_weight_.value,
                              head_norm_options(context, sizes), saved.inverse_deviation);
-    const Tensor y = output_.forward(context, saved.gated);
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, x);
+    return ends_.leave(context, microbatch, output_.forward(context, saved.gated), x, saved);
 }
 
 Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    if (!saved.normed.defined()) saved.normed = norm_.again(context, saved.norm);
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
-    Tensor d_gated =
-        output_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.gated);
+    Tensor d_gated = output_.backward(context, ends_.backward_into(context, microbatch, dy, saved), saved.gated);
     saved.gated = {};
     const DeltaRuleSizes sizes = sizes_of(context, microbatch, saved.projected);
     // The three ops below write all columns of it between them.
@@ -99,10 +90,7 @@ Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchConte
     saved.projected = {};
     Tensor d_normed = projection_.backward(context, d_projected, saved.normed);
     d_projected = {};
-    saved.normed = {};
-    Tensor dx = norm_.backward(d_normed, saved.norm);
-    d_normed = {};
-    add(dy, dx);  // the residual path
+    Tensor dx = ends_.backward_out(dy, std::move(d_normed), saved);
     saved = {};
     return dx;
 }

@@ -2,17 +2,15 @@
 // A gated delta net as the first half of a layer: norm, projection, causal convolution, delta rule, gated norm of each head, output
 // projection, residual addition (arXiv 2412.06464; Qwen3-Next; Megatron-core ssm/gated_delta_net/).
 
+#include "model/layers/branch_ends.hpp"
 #include "model/layers/context.hpp"
-#include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/delta_rule.hpp"
 
 namespace mgplan::model {
 
 /// What a forward keeps. Selective recompute of layernorm drops `normed`.
-struct GatedDeltaNetSaved {
-    StreamNormSaved norm;
-    Tensor normed;             ///< input of the projection
+struct GatedDeltaNetSaved : BranchEndsSaved {
     Tensor projected;          ///< q, k, v, z of the rank's heads, their raw writing strengths and decays, side by side
     Tensor convolved;          ///< q, k, v behind the convolution
     Tensor attended;           ///< output of the delta rule: (rows, value heads · value_dim)
@@ -37,11 +35,8 @@ private:
     [[nodiscard]] DeltaRuleSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const;
     [[nodiscard]] DeltaRuleInputs rule_inputs(const Saved& saved, const DeltaRuleSizes& sizes) const;
 
-    const ModelSpec& model_;
-    std::int64_t layer_;
-    EnumSet<RecomputeModule> recompute_;
     std::int64_t key_heads_, value_heads_, key_dim_, value_dim_;  ///< of all ranks
-    StreamNorm norm_;
+    BranchEnds ends_;
     Weight conv_weight_, step_bias_, log_decay_, gated_norm_weight_;
     ColumnParallelLinear projection_;
     RowParallelLinear output_;

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "model/layers/residual.hpp"
 #include "model/ops/causal_conv.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gated_norm.hpp"
@@ -24,13 +23,9 @@ Columns key_columns(const DeltaRuleSizes& sizes) {
 
 KimiDeltaAttention::KimiDeltaAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
                                        std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : model_(model),
-      layer_(layer),
-      recompute_(recompute),
-      heads_(part_size(part, "heads")),
+    : heads_(part_size(part, "heads")),
       head_dim_(part_size(part, "head_dim")),
-      norm_(model, weights.at(prefix + "self_attention.in_proj.layer_norm_weight"),
-            weights.find(prefix + "self_attention.in_proj.layer_norm_bias")),
+      ends_(model, weights, prefix + "self_attention.in_proj", layer, recompute),
       conv_weight_(weights.at(prefix + "self_attention.conv1d.weight")),
       step_bias_(weights.at(prefix + "self_attention.dt_bias")),
       log_decay_(weights.at(prefix + "self_attention.A_log")),
@@ -65,32 +60,24 @@ DeltaRuleInputs KimiDeltaAttention::rule_inputs(const Saved& saved, const DeltaR
 }
 
 Tensor KimiDeltaAttention::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    saved.normed = norm_.forward(context, x, saved.norm);
-    saved.projected = projection_.forward(context, saved.normed);
-    saved.decay_latent = decay_down_.forward(saved.normed);
+    const Tensor& normed = ends_.enter(context, x, saved);
+    saved.projected = projection_.forward(context, normed);
+    saved.decay_latent = decay_down_.forward(normed);
     saved.decays = decay_up_.forward(context, saved.decay_latent);
-    saved.gate_latent = gate_down_.forward(saved.normed);
+    saved.gate_latent = gate_down_.forward(normed);
     saved.gates = gate_up_.forward(context, saved.gate_latent);
     const DeltaRuleSizes sizes = sizes_of(context, microbatch, saved.projected);
     saved.convolved = causal_conv(saved.projected, key_columns(sizes), conv_weight_.value, {}, microbatch.batch);
     saved.attended = delta_rule(rule_inputs(saved, sizes), sizes);
     saved.gated = gated_norm(saved.attended, saved.gates, {0, sizes.values()}, gated_norm_weight_.value,
                              sigmoid_norm_options(context, sizes), saved.inverse_deviation);
-    const Tensor y = output_.forward(context, saved.gated);
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, x);
+    return ends_.leave(context, microbatch, output_.forward(context, saved.gated), x, saved);
 }
 
 Tensor KimiDeltaAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    if (!saved.normed.defined()) saved.normed = norm_.again(context, saved.norm);
-    Tensor d_gated =
-        output_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.gated);
+    Tensor d_gated = output_.backward(context, ends_.backward_into(context, microbatch, dy, saved), saved.gated);
     saved.gated = {};
-    Tensor d_normed = to_normed(context, microbatch, std::move(d_gated), saved);
-    saved.normed = {};
-    Tensor dx = norm_.backward(d_normed, saved.norm);
-    d_normed = {};
-    add(dy, dx);  // the residual path
+    Tensor dx = ends_.backward_out(dy, to_normed(context, microbatch, std::move(d_gated), saved), saved);
     saved = {};
     return dx;
 }

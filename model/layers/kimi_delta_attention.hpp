@@ -3,17 +3,15 @@
 // on its own, gated norm of each head, output projection, residual addition (arXiv 2510.26692 section 3; modeling_kimi_linear.py,
 // KimiLinearDeltaAttention). Megatron-core has no such layer.
 
+#include "model/layers/branch_ends.hpp"
 #include "model/layers/context.hpp"
-#include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/delta_rule.hpp"
 
 namespace mgplan::model {
 
 /// What a forward keeps. Selective recompute of layernorm drops `normed`.
-struct KimiDeltaAttentionSaved {
-    StreamNormSaved norm;
-    Tensor normed;                     ///< input of the projections
+struct KimiDeltaAttentionSaved : BranchEndsSaved {
     Tensor projected;                  ///< q, k and v of the rank's heads and their raw writing strengths, side by side
     Tensor decay_latent, gate_latent;  ///< (rows outside the tp region, head_dim), inputs of the projections to decays and gates
     Tensor decays;                     ///< raw, (rows, heads · head_dim)
@@ -43,11 +41,8 @@ private:
     /// Gradient of `normed`; consumes what was saved but for the norm and `normed`.
     [[nodiscard]] Tensor to_normed(const RankContext& context, const MicrobatchContext& microbatch, Tensor d_gated, Saved& saved) const;
 
-    const ModelSpec& model_;
-    std::int64_t layer_;
-    EnumSet<RecomputeModule> recompute_;
     std::int64_t heads_, head_dim_;  ///< of all ranks
-    StreamNorm norm_;
+    BranchEnds ends_;
     Weight conv_weight_, step_bias_, log_decay_, gated_norm_weight_;
     ColumnParallelLinear projection_, decay_up_, gate_up_;
     DuplicatedLinear decay_down_, gate_down_;

@@ -31,6 +31,7 @@ constexpr std::array kMixers{
     HalfKind<TokenMixer>{"short_convolution", [](const HalfRequest& r) -> TokenMixer { return from_part<ShortConvolution>(r); }},
     HalfKind<TokenMixer>{"attention_beside_mamba2", [](const HalfRequest& r) -> TokenMixer { return from_part<AttentionBesideMamba>(r); }},
     HalfKind<TokenMixer>{"latent_attention", [](const HalfRequest& r) -> TokenMixer { return from_fields<SelfAttention>(r); }},
+    HalfKind<TokenMixer>{"lightning_attention", [](const HalfRequest& r) -> TokenMixer { return from_part<LightningAttention>(r); }},
     HalfKind<TokenMixer>{"kimi_delta_attention", [](const HalfRequest& r) -> TokenMixer { return from_part<KimiDeltaAttention>(r); }}};
 
 constexpr std::array kFeedForwards{

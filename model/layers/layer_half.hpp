@@ -10,6 +10,7 @@
 #include "model/layers/context.hpp"
 #include "model/layers/gated_delta_net.hpp"
 #include "model/layers/kimi_delta_attention.hpp"
+#include "model/layers/lightning_attention.hpp"
 #include "model/layers/mamba_mixer.hpp"
 #include "model/layers/mlp.hpp"
 #include "model/layers/moe.hpp"
@@ -19,7 +20,8 @@
 namespace mgplan::model {
 
 /// The first half of a layer. Each has a type Saved, and forward and backward as SelfAttention has them.
-using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention>;
+using TokenMixer =
+    std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention, LightningAttention>;
 
 template <class Mixers>
 struct SavedOf;

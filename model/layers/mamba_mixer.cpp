@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "model/layers/residual.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gated_norm.hpp"
 #include "plan/model/layer_parts.hpp"
@@ -27,13 +26,11 @@ GatedNormOptions gated_norm_options(const RankContext& context, const StateSpace
 MambaMixer::MambaMixer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
                        std::int64_t layer, EnumSet<RecomputeModule> recompute)
     : model_(model),
-      layer_(layer),
-      recompute_(recompute),
       heads_(part_size(part, "heads")),
       head_dim_(part_size(part, "inner") / heads_),
       groups_(part_size(part, "groups")),
       state_(part_size(part, "state")),
-      norm_(model, weights.find(prefix + "mixer.in_proj.layer_norm_weight"), weights.find(prefix + "mixer.in_proj.layer_norm_bias")),
+      ends_(model, weights, prefix + "mixer.in_proj", layer, recompute),
       conv_weight_(weights.at(prefix + "mixer.conv1d_weight")),
       conv_bias_(weights.at(prefix + "mixer.conv1d_bias")),
       step_bias_(weights.at(prefix + "mixer.dt_bias")),
@@ -77,10 +74,8 @@ void MambaMixer::scale_blocks(const Tensor& projected, const StateSpaceSizes& si
 }
 
 Tensor MambaMixer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    saved.normed = norm_.forward(context, x, saved.norm);
-    const Tensor y = branch(context, microbatch, saved.normed, saved);
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, x);
+    const Tensor y = branch(context, microbatch, ends_.enter(context, x, saved), saved);
+    return ends_.leave(context, microbatch, y, x, saved);
 }
 
 Tensor MambaMixer::branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, Saved& saved) const {
@@ -96,13 +91,8 @@ Tensor MambaMixer::branch(const RankContext& context, const MicrobatchContext& m
 }
 
 Tensor MambaMixer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    if (!saved.normed.defined()) saved.normed = norm_.again(context, saved.norm);
-    Tensor d_normed = branch_backward(
-        context, microbatch, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.normed, saved);
-    saved.normed = {};
-    Tensor dx = norm_.backward(d_normed, saved.norm);
-    d_normed = {};
-    add(dy, dx);  // the residual path
+    Tensor dy_of_branch = ends_.backward_into(context, microbatch, dy, saved);
+    Tensor dx = ends_.backward_out(dy, branch_backward(context, microbatch, std::move(dy_of_branch), saved.normed, saved), saved);
     saved = {};
     return dx;
 }

@@ -2,8 +2,8 @@
 // The mixer of Mamba-2 as the first half of a layer: norm, projection, causal convolution, scan, gated norm, output projection, residual
 // addition (arXiv 2405.21060, section 7; Megatron-core ssm/mamba_mixer.py).
 
+#include "model/layers/branch_ends.hpp"
 #include "model/layers/context.hpp"
-#include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/causal_conv.hpp"
 #include "model/ops/state_space.hpp"
@@ -12,9 +12,7 @@ namespace mgplan::model {
 
 /// What a forward keeps. What the convolution gives, steps, decays and states are made again in the backward, as mamba_ssm makes them
 /// (ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn). Selective recompute of layernorm drops `normed`.
-struct MambaMixerSaved {
-    StreamNormSaved norm;
-    Tensor normed;             ///< input of the projection
+struct MambaMixerSaved : BranchEndsSaved {
     Tensor projected;          ///< z, x, B, C of the rank's heads and groups, and their raw steps, side by side
     Tensor scanned;            ///< output of the scan: (rows, heads · head_dim)
     Tensor inverse_deviation;  ///< of the gated norm; undefined without its weight
@@ -47,10 +45,8 @@ private:
     [[nodiscard]] StateSpaceInputs scan_inputs(const Tensor& projected, const StateSpaceSizes& sizes, std::int64_t batch) const;
 
     const ModelSpec& model_;
-    std::int64_t layer_;
-    EnumSet<RecomputeModule> recompute_;
     std::int64_t heads_, head_dim_, groups_, state_;  ///< of all ranks
-    StreamNorm norm_;
+    BranchEnds ends_;
     Weight conv_weight_, conv_bias_, step_bias_, log_decay_, skip_, gated_norm_weight_;
     ColumnParallelLinear projection_;
     RowParallelLinear output_;

@@ -55,8 +55,9 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
         saved.before = Tensor();
         saved.after = Tensor();
     }
+    const Tensor path = residual_path(model_, residual, saved.normed);
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    Tensor sum = add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, behind_.forward(context, y, saved.behind), residual);
+    Tensor sum = add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, behind_.forward(context, y, saved.behind), path);
     inputs_to_host(context, {{OffloadModule::mlp_norm, saved.x}});
     return sum;
 }
@@ -85,11 +86,12 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     Tensor d_normed = first_.backward(context, d_before, saved.normed);
     d_before = {};
     saved.normed = {};
+    add_path_to_normed(model_, ResidualPlace::mlp, dy, d_normed);
     Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
                                                        norm_weight_.gradient, norm_bias_.gradient)
                                        : d_normed;
     d_normed = {};
-    if (model_.order == LayerOrder::sequential) add(dy, dx);  // the residual path
+    if (model_.order == LayerOrder::sequential) add_path_to_input(model_, dy, dx);
     saved = {};
     return dx;
 }

@@ -95,7 +95,7 @@ ChosenRows Moe::choose(const RankContext& context, const MicrobatchContext& micr
     saved.x = x;
     saved.normed = normalise(context, x, saved.statistics);
     ChosenRows chosen = choose_rows(context, microbatch, saved.normed, up_to, saved.mixture.emplace());
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
+    if (recompute_.contains(RecomputeModule::layernorm) && !model_.normed_residual) saved.normed = Tensor();
     return chosen;
 }
 
@@ -104,7 +104,9 @@ Tensor Moe::combine(const RankContext& context, const MicrobatchContext& microba
     if (!saved.mixture) saved.mixture.emplace();  // the rest of it is a graph's
     const Tensor y = mix(context, microbatch, x.shape()[0], std::move(chosen), *saved.mixture);
     if (recompute_.contains(RecomputeModule::moe)) saved.mixture.reset();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, behind_.forward(context, y, saved.behind), x);
+    const Tensor path = residual_path(model_, x, saved.normed);
+    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
+    return add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, behind_.forward(context, y, saved.behind), path);
 }
 
 ChosenGradients Moe::combine_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, ChosenUpTo up_to,
@@ -148,11 +150,12 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
     mixture.router = {};
     mixture.shared = {};
     saved.normed = {};
+    add_path_to_normed(model_, ResidualPlace::mlp, dy, d_normed);
     Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
                                                        norm_weight_.gradient, norm_bias_.gradient)
                                        : d_normed;
     d_normed = {};
-    add(dy, dx);  // the residual path
+    add_path_to_input(model_, dy, dx);
     saved.x = {};
     saved.statistics = {};
     return dx;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/layers/rotary_scaling.hpp"
+#include "model/layers/whole_width_norm.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/rotary.hpp"
 
@@ -23,53 +24,6 @@ Tensor norm_rows(const ModelSpec& model, const Tensor& x) {
     const std::int64_t rows = x.shape()[0], heads = x.shape()[1], width = x.shape()[2];
     return model.qk_norm_full_width ? x.view({rows, heads * width}) : x.view({rows * heads, width});
 }
-
-/// A norm over the heads of all tp ranks at once: each of them gathers the rows' parts and the weights, computes all, and keeps
-/// its own.
-class WholeWidthNorm {
-public:
-    WholeWidthNorm(const RankContext& context, const ModelSpec& model, const Weight& weight, const Weight& bias)
-        : context_(context), model_(model), weight_(weight), bias_(bias) {}
-
-    [[nodiscard]] Tensor forward(const Tensor& part, NormStatistics& statistics) const {
-        // Named, for every rank has to gather in one order.
-        const Tensor x = gather_columns(context_, part), weight = whole(weight_), bias = whole(bias_);
-        return own_columns(context_, norm(x, weight, bias, model_.normalization, context_.norm_epsilon, statistics));
-    }
-
-    [[nodiscard]] Tensor backward(const Tensor& dy, const Tensor& part, const NormStatistics& statistics) const {
-        const Tensor weight_gradient = whole_gradient(weight_), bias_gradient = whole_gradient(bias_);
-        const Tensor all_dy = gather_columns(context_, dy), all_x = gather_columns(context_, part), weight = whole(weight_);
-        const Tensor dx = norm_backward(all_dy, all_x, weight, statistics, model_.normalization, weight_gradient, bias_gradient);
-        add_own(weight_gradient, weight_);
-        add_own(bias_gradient, bias_);
-        return own_columns(context_, dx);
-    }
-
-private:
-    [[nodiscard]] Tensor whole(const Weight& weight) const {
-        if (!weight.defined()) return {};
-        const Tensor& part = weight.value;
-        Tensor all = context_.device->empty({part.elements() * context_.tp->size()}, part.dtype(), MemoryCategory::communication,
-                                            "gathered norm weights");
-        context_.tp->all_gather(part, all);
-        return all;
-    }
-    [[nodiscard]] Tensor whole_gradient(const Weight& weight) const {
-        if (!weight.defined()) return {};
-        return context_.device->zeros({weight.gradient.elements() * context_.tp->size()}, weight.gradient.dtype(),
-                                      MemoryCategory::workspace, "gradient of all norm weights");
-    }
-    void add_own(const Tensor& gradient, const Weight& weight) const {
-        if (!weight.defined()) return;
-        const std::int64_t own = weight.gradient.elements(), first = own * context_.tp->rank();
-        add(gradient.slice(first, first + own), weight.gradient);
-    }
-
-    const RankContext& context_;
-    const ModelSpec& model_;
-    const Weight &weight_, &bias_;
-};
 
 /// Norms with weights of their own for each of the rank's heads. Nothing but their input is kept: statistics are made again.
 class HeadNorms {
@@ -169,9 +123,9 @@ Tensor PackedQkv::normalised(const RankContext& context, const Tensor& heads, co
                              NormStatistics& statistics) const {
     if (model_.qk_norm_per_head) return HeadNorms(context, model_, weight, bias).forward(heads);
     const Tensor rows = norm_rows(model_, heads);
-    const bool divided = model_.qk_norm_full_width && context.tp->size() > 1;
-    const Tensor y = divided ? WholeWidthNorm(context, model_, weight, bias).forward(rows, statistics)
-                             : norm(rows, weight.value, bias.value, model_.normalization, context.norm_epsilon, statistics);
+    const Tensor y = model_.qk_norm_full_width
+                         ? WholeWidthNorm(context, model_.normalization, context.norm_epsilon, weight, bias).forward(rows, statistics)
+                         : norm(rows, weight.value, bias.value, model_.normalization, context.norm_epsilon, statistics);
     return y.view(heads.shape());
 }
 
@@ -179,9 +133,10 @@ Tensor PackedQkv::through_norm(const RankContext& context, const Tensor& dy, con
                                const NormStatistics& statistics) const {
     if (model_.qk_norm_per_head) return HeadNorms(context, model_, weight, bias).backward(dy, heads);
     const Tensor d_rows = norm_rows(model_, dy), rows = norm_rows(model_, heads);
-    const bool divided = model_.qk_norm_full_width && context.tp->size() > 1;
-    const Tensor dx = divided ? WholeWidthNorm(context, model_, weight, bias).backward(d_rows, rows, statistics)
-                              : norm_backward(d_rows, rows, weight.value, statistics, model_.normalization, weight.gradient, bias.gradient);
+    const Tensor dx =
+        model_.qk_norm_full_width
+            ? WholeWidthNorm(context, model_.normalization, context.norm_epsilon, weight, bias).backward(d_rows, rows, statistics)
+            : norm_backward(d_rows, rows, weight.value, statistics, model_.normalization, weight.gradient, bias.gradient);
     return dx.view(heads.shape());
 }
 

@@ -19,27 +19,56 @@ DropoutPlace place_of(const RankContext& context, const MicrobatchContext& micro
     return where;
 }
 
+/// Factors of what a half adds, and of the path that it is added to.
+PathFactors factors_of(const ModelSpec& model, ResidualPlace place) {
+    if (place == ResidualPlace::embedding) return {};
+    if (!model.normed_residual) return {.path = 1, .branch = model.residual_multiplier};
+    const NormedResidual& factors = *model.normed_residual;
+    PathFactors own = place == ResidualPlace::mlp ? factors.mlp : factors.attention;
+    own.branch *= model.residual_multiplier;
+    return own;
+}
+
+Tensor scaled_copy(const Tensor& x, double factor) {
+    Tensor y = x.device().empty(x.shape(), x.dtype(), MemoryCategory::activations, "scaled gradient");
+    copy(x, y);
+    scale(y, factor);
+    return y;
+}
+
 }  // namespace
+
+const Tensor& residual_path(const ModelSpec& model, const Tensor& x, const Tensor& normed) {
+    return model.normed_residual ? normed : x;
+}
 
 Tensor add_residual(const RankContext& context, const MicrobatchContext& microbatch, const ModelSpec& model, std::int64_t layer,
                     ResidualPlace place, const Tensor& x, const Tensor& residual) {
-    if (model.residual_multiplier != 1 && place != ResidualPlace::embedding) scale(x, model.residual_multiplier);
-    return dropout_add(x, residual, place_of(context, microbatch, model, layer, place));
+    const PathFactors factors = factors_of(model, place);
+    // The path is kept elsewhere: only the sum takes its factor.
+    if (factors.branch != factors.path) scale(x, factors.branch / factors.path);
+    Tensor sum = dropout_add(x, residual, place_of(context, microbatch, model, layer, place));
+    if (factors.path != 1) scale(sum, factors.path);
+    return sum;
 }
 
 Tensor residual_backward(const RankContext& context, const MicrobatchContext& microbatch, const ModelSpec& model, std::int64_t layer,
                          ResidualPlace place, const Tensor& dy) {
-    const bool scaled = model.residual_multiplier != 1 && place != ResidualPlace::embedding;
-    if (model.hidden_dropout == 0 && !scaled) return dy;
-    Tensor dx;
-    if (model.hidden_dropout != 0) {
-        dx = dropout_backward(dy, place_of(context, microbatch, model, layer, place));
-    } else {
-        dx = context.device->empty(dy.shape(), dy.dtype(), MemoryCategory::activations, "scaled gradient");
-        copy(dy, dx);
-    }
-    if (scaled) scale(dx, model.residual_multiplier);
+    const double factor = factors_of(model, place).branch;
+    if (model.hidden_dropout == 0) return factor == 1 ? dy : scaled_copy(dy, factor);
+    Tensor dx = dropout_backward(dy, place_of(context, microbatch, model, layer, place));
+    if (factor != 1) scale(dx, factor);
     return dx;
+}
+
+void add_path_to_normed(const ModelSpec& model, ResidualPlace place, const Tensor& dy, const Tensor& d_normed) {
+    if (!model.normed_residual) return;
+    const double factor = factors_of(model, place).path;
+    add(factor == 1 ? dy : scaled_copy(dy, factor), d_normed);
+}
+
+void add_path_to_input(const ModelSpec& model, const Tensor& dy, const Tensor& dx) {
+    if (!model.normed_residual) add(dy, dx);
 }
 
 }  // namespace mgplan::model

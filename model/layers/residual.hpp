@@ -8,11 +8,18 @@ namespace mgplan::model {
 /// Which dropout of the model: each draws from a stream of its own.
 enum class ResidualPlace : std::uint8_t { embedding, attention, mlp };
 
-/// residual + dropout(x). x and residual outside the tp region.
+/// What the residual path of a half carries: its input x, or with ModelSpec::normed_residual what its norm gives.
+[[nodiscard]] const Tensor& residual_path(const ModelSpec& model, const Tensor& x, const Tensor& normed);
+
+/// residual + dropout(x), each with its factor where the model has some. x and residual outside the tp region; x may be overwritten.
 [[nodiscard]] Tensor add_residual(const RankContext& context, const MicrobatchContext& microbatch, const ModelSpec& model,
                                   std::int64_t layer, ResidualPlace place, const Tensor& x, const Tensor& residual);
-/// Gradient of x; dy itself without dropout.
+/// Gradient of x; dy itself without dropout and factors.
 [[nodiscard]] Tensor residual_backward(const RankContext& context, const MicrobatchContext& microbatch, const ModelSpec& model,
                                        std::int64_t layer, ResidualPlace place, const Tensor& dy);
+
+/// The path's part of a half's gradient, added to that of what its norm gives, or of its input: whichever the path carries.
+void add_path_to_normed(const ModelSpec& model, ResidualPlace place, const Tensor& dy, const Tensor& d_normed);
+void add_path_to_input(const ModelSpec& model, const Tensor& dy, const Tensor& dx);
 
 }  // namespace mgplan::model

@@ -86,8 +86,10 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     saved.x = x;
     saved.normed = normalised(context, x, saved.statistics);
     const Tensor y = branch(context, microbatch, saved.normed, saved);
+    const Tensor path = residual_path(model_, x, saved.normed);
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    Tensor sum = add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), x);
+    Tensor sum =
+        add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), path);
     move_inputs(context, saved, inputs_to_host);
     return sum;
 }
@@ -126,11 +128,12 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
         behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.behind), saved.normed,
         saved);
     saved.normed = {};
+    add_path_to_normed(model_, ResidualPlace::attention, dy, d_normed);
     Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
                                                        norm_weight_.gradient, norm_bias_.gradient)
                                        : d_normed;
     d_normed = {};
-    add(dy, dx);  // the residual path
+    add_path_to_input(model_, dy, dx);
     saved = {};
     return dx;
 }

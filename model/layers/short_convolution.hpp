@@ -2,16 +2,14 @@
 // The gated short convolution of LFM2 as the first half of a layer: norm, projection to B, C and x, C · conv(B · x), output projection,
 // residual addition (transformers 5.23.0, models/lfm2/modeling_lfm2.py, Lfm2ShortConv and Lfm2DecoderLayer).
 
+#include "model/layers/branch_ends.hpp"
 #include "model/layers/context.hpp"
-#include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 
 namespace mgplan::model {
 
 /// What a forward keeps. Selective recompute of layernorm drops `normed`.
-struct ShortConvolutionSaved {
-    StreamNormSaved norm;
-    Tensor normed;     ///< input of the projection
+struct ShortConvolutionSaved : BranchEndsSaved {
     Tensor projected;  ///< B, C and x of the rank's channels, side by side
     Tensor mixed;      ///< input of the output projection
 };
@@ -29,10 +27,7 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    const ModelSpec& model_;
-    std::int64_t layer_;
-    EnumSet<RecomputeModule> recompute_;
-    StreamNorm norm_;
+    BranchEnds ends_;
     Weight conv_weight_;
     ColumnParallelLinear projection_;
     RowParallelLinear output_;

@@ -82,7 +82,8 @@ void VocabularyEmbedding::backward(const RankContext& context, const MicrobatchC
     for (const Added& added : added_tables(context, microbatch)) embedding_backward(whole, added.ids, 0, added.table->gradient);
 }
 
-VocabularyLoss::VocabularyLoss(const ModelSpec& model, const Weight& output) : model_(model), output_(output, Weight{}) {}
+VocabularyLoss::VocabularyLoss(const ModelSpec& model, const Weight& output, Weight bias)
+    : model_(model), output_(output, std::move(bias)) {}
 
 VocabularyShard VocabularyLoss::shard(const RankContext& context) const {
     const std::int64_t rows = shard_rows(context, model_), first = rows * context.tp->rank();
@@ -116,7 +117,7 @@ LossHead::LossHead(const ModelSpec& model, const WeightTable& weights, const Wei
     : model_(model),
       norm_weight_(weights.at("decoder.final_layernorm.weight")),
       norm_bias_(weights.find("decoder.final_layernorm.bias")),
-      loss_(model, output) {}
+      loss_(model, output, weights.find("output_layer.bias")) {}
 
 Tensor LossHead::normalise(const RankContext& context, const Tensor& x, LossHeadSaved& saved) const {
     saved.x = x;

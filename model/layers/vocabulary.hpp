@@ -49,7 +49,8 @@ struct VocabularyLossSaved {
 class VocabularyLoss {
 public:
     /// `output`: the output layer's weight, which may be the embedding's.
-    VocabularyLoss(const ModelSpec& model, const Weight& output);
+    /// `bias`: of the output layer; undefined without one.
+    VocabularyLoss(const ModelSpec& model, const Weight& output, Weight bias = {});
 
     /// Losses of each row, (rows) in fp32 (fp64 for fp64), 0 where the target is negative; targets (rows) int32.
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& normed, const Tensor& targets, VocabularyLossSaved& saved) const;

@@ -15,6 +15,11 @@ void expect_scan(const StateSpaceInputs& in, const StateSpaceSizes& sizes) {
                       sizes.chunk > 0 && sizes.heads % sizes.groups == 0,
                   "state_space_scan has heads in equal groups");
     expect_shape(in.mixed, {sizes.rows(), sizes.width()}, "inputs of state_space_scan");
+    if (sizes.fixed.used()) {
+        MGPLAN_ASSERT(!in.projected.defined() && !in.step_bias.defined() && !in.log_decay.defined() && !in.skip.defined(),
+                      "state_space_scan with fixed decays trains neither steps nor decays");
+        return;
+    }
     expect_dtype(in.projected, in.mixed.dtype(), "steps of state_space_scan");
     MGPLAN_ASSERT(in.projected.shape().rank() == 2 && in.projected.shape()[0] == sizes.rows() && in.step_begin >= 0 &&
                       in.step_begin + sizes.heads <= in.projected.shape()[1],
@@ -27,7 +32,27 @@ void expect_scan(const StateSpaceInputs& in, const StateSpaceSizes& sizes) {
 }
 
 std::int64_t bytes_of_steps(const StateSpaceInputs& in, const StateSpaceSizes& sizes) {
-    return in.projected.bytes() / in.projected.shape()[1] * sizes.heads;
+    return in.projected.defined() ? in.projected.bytes() / in.projected.shape()[1] * sizes.heads : 0;
+}
+
+std::int64_t pitch_of_steps(const StateSpaceInputs& in) {
+    return in.projected.defined() ? in.projected.shape()[1] : 0;
+}
+
+void expect_gradients(const StateSpaceInputs& in, const StateSpaceSizes& sizes, const Tensor& d_projected,
+                      const StateSpaceGradients& gradients) {
+    if (sizes.fixed.used()) {
+        MGPLAN_ASSERT(
+            !d_projected.defined() && !gradients.step_bias.defined() && !gradients.log_decay.defined() && !gradients.skip.defined(),
+            "state_space_scan with fixed decays has no gradients of steps and decays");
+        return;
+    }
+    expect_shape(d_projected, in.projected.shape(), "gradient of the projection of state_space_scan");
+    expect_dtype(d_projected, in.mixed.dtype(), "gradient of the projection of state_space_scan");
+    for (const Tensor* tensor : {&gradients.step_bias, &gradients.log_decay, &gradients.skip}) {
+        expect_shape(*tensor, {sizes.heads}, "gradient of a value for each head of state_space_scan");
+        expect_accumulator(*tensor, in.mixed, "gradient of a value for each head of state_space_scan");
+    }
 }
 
 /// What forward and backward take beside their outputs.
@@ -70,9 +95,8 @@ Tensor state_space_scan(const StateSpaceInputs& in, const StateSpaceSizes& sizes
                    total_bytes(in.mixed, in.step_bias, in.log_decay, in.skip) + bytes_of_steps(in, sizes) + scratch.states.bytes(),
                    y.bytes() + total_bytes(scratch.steps, scratch.decays, scratch.states)});
     if (!device.computes()) return y;
-    device.kernels().state_space_scan(
-        device, {in.mixed, in.projected, in.step_bias, in.log_decay, in.skip, y, scratch.steps, scratch.decays, scratch.states, sizes,
-                 in.projected.shape()[1], in.step_begin, scratch.scores});
+    device.kernels().state_space_scan(device, {in.mixed, in.projected, in.step_bias, in.log_decay, in.skip, y, scratch.steps,
+                                               scratch.decays, scratch.states, sizes, pitch_of_steps(in), in.step_begin, scratch.scores});
     return y;
 }
 
@@ -81,12 +105,7 @@ Tensor state_space_scan_backward(const Tensor& dy, const StateSpaceInputs& in, c
     expect_scan(in, sizes);
     expect_shape(dy, {sizes.rows(), sizes.inner()}, "dy of state_space_scan");
     expect_dtype(dy, in.mixed.dtype(), "dy of state_space_scan");
-    expect_shape(d_projected, in.projected.shape(), "gradient of the projection of state_space_scan");
-    expect_dtype(d_projected, in.mixed.dtype(), "gradient of the projection of state_space_scan");
-    for (const Tensor* tensor : {&gradients.step_bias, &gradients.log_decay, &gradients.skip}) {
-        expect_shape(*tensor, {sizes.heads}, "gradient of a value for each head of state_space_scan");
-        expect_accumulator(*tensor, in.mixed, "gradient of a value for each head of state_space_scan");
-    }
+    expect_gradients(in, sizes, d_projected, gradients);
     expect_same_device(in.mixed, dy, d_projected);
     Device& device = in.mixed.device();
     const Dtype kept = statistics_dtype(in.mixed.dtype());
@@ -122,7 +141,7 @@ Tensor state_space_scan_backward(const Tensor& dy, const StateSpaceInputs& in, c
                                                         state_gradients,
                                                         sums,
                                                         sizes,
-                                                        in.projected.shape()[1],
+                                                        pitch_of_steps(in),
                                                         in.step_begin,
                                                         scratch.scores,
                                                         pair_sums});

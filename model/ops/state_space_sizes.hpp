@@ -7,12 +7,23 @@
 
 namespace mgplan::model {
 
+/// Decays of lightning attention (transformers 5.23.0, modeling_minimax.py, MiniMaxLightningAttention.get_slope_rate), which nothing
+/// trains: with steps of 1 a state decays by exp(-factor · exp(-slope · (first_head + h + 1))) at head h of a rank.
+struct FixedDecays {
+    double factor = 0;  ///< above 0; 0: decays and steps are trained
+    double slope = 0;
+    std::int64_t first_head = 0;  ///< heads in front of the rank's first
+
+    [[nodiscard]] constexpr bool used() const { return factor > 0; }
+};
+
 /// Sizes of Mamba-2's scan. A row of its input holds x (heads · head_dim), B and C (groups · state each).
 struct StateSpaceSizes {
     std::int64_t places = 0, batch = 1;
     std::int64_t heads = 0, head_dim = 0, groups = 1, state = 0;
     std::int64_t chunk = 128;  ///< places worked on as matrices (Megatron-core's MambaMixer: 128); values do not depend on it
     double step_low = 0, step_high = std::numeric_limits<double>::infinity();  ///< between which steps are kept
+    FixedDecays fixed{};
 
     [[nodiscard]] constexpr std::int64_t rows() const { return places * batch; }
     [[nodiscard]] constexpr std::int64_t inner() const { return heads * head_dim; }

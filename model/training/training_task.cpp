@@ -54,9 +54,6 @@ void add_mixture_features(std::vector<std::string>& features, const ModelSpec& m
 /// What of the model's layers changes values alone and is not computed.
 void add_values_not_computed(std::vector<std::string>& features, const TrainingTask& task) {
     const ModelSpec& model = task.model;
-    // Megatron-LM has it for sigmoid scores alone (transformer_config.py).
-    if (model.moe && model.moe->expert_bias && model.moe->score == RouterScore::softmax)
-        features.emplace_back("expert bias (balancing without an auxiliary loss) with softmax scores");
     if (model.moe && model.moe->groups > ExpertChoice::most_groups)
         features.push_back(fmt::format("routing limited to groups of experts with more than {} groups", ExpertChoice::most_groups));
     if ((model.position == PositionEmbedding::rope || model.mla) && !model.rotary_scaling.empty()) {

@@ -20,11 +20,12 @@ constexpr std::array<std::pair<std::string_view, LayerOrder>, 3> kOrders{{{"sequ
                                                                           {"parallel_shared_norm", LayerOrder::parallel_shared_norm}}};
 
 /// Fields of ModelSpec by name; the default of each is that of an empty model.
-constexpr std::array<std::pair<std::string_view, bool ModelSpec::*>, 7> kFlags{
+constexpr std::array<std::pair<std::string_view, bool ModelSpec::*>, 8> kFlags{
     {{"rotary_interleaved", &ModelSpec::rotary_interleaved},
      {"pre_norms", &ModelSpec::pre_norms},
      {"post_norms", &ModelSpec::post_norms},
      {"norm_bias", &ModelSpec::norm_bias},
+     {"output_bias", &ModelSpec::output_bias},
      {"qk_norm_per_head", &ModelSpec::qk_norm_per_head},
      {"qk_norm_behind_rotary", &ModelSpec::qk_norm_behind_rotary},
      {"attention_output_gate", &ModelSpec::attention_output_gate}}};
@@ -46,6 +47,8 @@ constexpr std::array<std::pair<std::string_view, double BranchMultipliers::*>, 9
      {"state_step", &BranchMultipliers::state_step},
      {"mlp_gate", &BranchMultipliers::mlp_gate},
      {"mlp_output", &BranchMultipliers::mlp_output}}};
+constexpr std::array<std::pair<std::string_view, PathFactors NormedResidual::*>, 3> kPaths{
+    {{"attention", &NormedResidual::attention}, {"state", &NormedResidual::state}, {"mlp", &NormedResidual::mlp}}};
 constexpr std::array<std::pair<std::string_view, std::vector<bool> ModelSpec::*>, 2> kLists{
     {{"window_layers", &ModelSpec::window_layers}, {"rotary_layers", &ModelSpec::rotary_layers}}};
 
@@ -135,6 +138,14 @@ void composition_to_json(const ModelSpec& model, Json& json) {
         for (const auto& [name, number] : kMultipliers) multipliers[std::string(name)] = model.branch_multipliers.*number;
         json["branch_multipliers"] = std::move(multipliers);
     }
+    if (model.normed_residual) {
+        Json factors = Json::object();
+        for (const auto& [name, path] : kPaths) {
+            const PathFactors& own = (*model.normed_residual).*path;
+            factors[std::string(name)] = Json{{"path", own.path}, {"branch", own.branch}};
+        }
+        json["normed_residual"] = std::move(factors);
+    }
     for (const auto& [name, list] : kLists) {
         if (!(model.*list).empty()) json[std::string(name)] = layer_pattern_text(model.*list);
     }
@@ -164,6 +175,19 @@ void composition_from_json(JsonReader& reader, ModelSpec& model) {
         JsonReader nested(*multipliers, reader.where() + ": branch_multipliers", reader.problems());
         for (const auto& [name, number] : kMultipliers)
             model.branch_multipliers.*number = nested.real_or(name, 1, 0, ModelLimits::multiplier);
+        nested.finish();
+    }
+    if (const Json* factors = reader.member("normed_residual")) {
+        NormedResidual& residual = model.normed_residual.emplace();
+        JsonReader nested(*factors, reader.where() + ": normed_residual", reader.problems());
+        for (const auto& [name, path] : kPaths) {
+            const Json* const own = nested.member(name);
+            if (own == nullptr) continue;
+            JsonReader both(*own, nested.where() + "." + std::string(name), reader.problems());
+            (residual.*path).path = both.real_or("path", 1, 0, ModelLimits::multiplier);
+            (residual.*path).branch = both.real_or("branch", 1, 0, ModelLimits::multiplier);
+            both.finish();
+        }
         nested.finish();
     }
     for (const auto& [name, list] : kLists) {

@@ -36,9 +36,18 @@ std::vector<PartTensor> value_tensors(const PartSizes& s) {
     return {{"values", {s["count"]}}};
 }
 
+/// Biases of the router's scores that move which experts are chosen, and that their class counts among its parameters (ERNIE 4.5): as
+/// many as experts, for each mixture. What moves them is MoeSpec::expert_bias.
+constexpr std::array kChoiceSizes{PartSize{"experts", 1}, PartSize{"mixtures", 1}};
+
+std::vector<PartTensor> choice_tensors(const PartSizes& s) {
+    return {{"choice.bias", {s["experts"]}, s["mixtures"], s["mixtures"]}};
+}
+
 constexpr std::array kPlainKinds{
     PartKind{"norm", "norm", kNormSizes, norm_tensors}, PartKind{"linear", "linear map", kLinearSizes, linear_tensors},
-    PartKind{"table", "embedding table", kTableSizes, table_tensors}, PartKind{"values", "trained values", kValueSizes, value_tensors}};
+    PartKind{"table", "embedding table", kTableSizes, table_tensors}, PartKind{"values", "trained values", kValueSizes, value_tensors},
+    PartKind{"choice_biases", "biases of the experts' choice", kChoiceSizes, choice_tensors}};
 
 }  // namespace
 

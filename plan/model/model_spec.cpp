@@ -170,6 +170,16 @@ void check_arrangement(Problems& problems, const ModelSpec& model, const std::st
     });
     if (branch != BranchMultipliers{} && !has_branches)
         problems.add("{}: branch_multipliers belong to layers of attention beside Mamba-2, which the model has not; remove them", where);
+    if (model.normed_residual) {
+        const NormedResidual& factors = *model.normed_residual;
+        for (const PathFactors& one : {factors.attention, factors.state, factors.mlp}) {
+            check("factor of the residual path", one.path, false);
+            check("factor of additions to the residual path", one.branch, false);
+        }
+        if (!model.pre_norms || model.order != LayerOrder::sequential)
+            problems.add("{}: normed_residual needs norms in front of halves that follow each other; set pre_norms and order, or remove it",
+                         where);
+    }
     check("soft cap of the logits", model.logit_softcap, true);
     check("soft cap of the attention scores", model.attention_softcap, true);
 }
@@ -238,6 +248,8 @@ void validate(const ModelSpec& model, const std::string& where) {
         problems.add("{}: a list of mixture layers without experts; give the number of experts or remove the list", where);
     check_arrangement(problems, model, where);
     check_compositions(problems, model, where);
+    if (model.output_bias && model.mtp_layers > 0)
+        problems.add("{}: output_bias beside multi-token prediction, whose output layer has none; remove one of them", where);
     if (model.qk_norm_full_width && !model.qk_norm) problems.add("{}: a full-width QK-norm needs QK-norm itself; set qk_norm too", where);
     problems.throw_if_any();
     const double parameters = estimated_parameters(model);

@@ -129,6 +129,22 @@ struct BranchMultipliers {
     bool operator==(const BranchMultipliers&) const = default;
 };
 
+/// Factors of both terms of a residual addition: path · what it carries + branch · what a half computes.
+struct PathFactors {
+    double path = 1;
+    double branch = 1;
+    bool operator==(const PathFactors&) const = default;
+};
+
+/// A residual path that carries what the norm in front of a half gives, not what came into it, with factors by kind of half (MiniMax-01,
+/// arXiv 2501.08313 section 2; transformers' modeling_minimax.py, MiniMaxDecoderLayer).
+struct NormedResidual {
+    PathFactors attention{};
+    PathFactors state{};  ///< mixers with a state along the sequence
+    PathFactors mlp{};
+    bool operator==(const NormedResidual&) const = default;
+};
+
 /// One model. Defaults describe a Llama-like layer; every reader of formats/ sets each field it knows.
 struct ModelSpec {
     std::string name;
@@ -171,6 +187,7 @@ struct ModelSpec {
     bool qkv_bias = false;
     bool attention_output_bias = false;
     bool mlp_bias = false;
+    bool output_bias = false;            ///< of the output layer, a value for each row of the vocabulary (Phi, GPT-J)
     bool qk_norm = false;                ///< norms on q and k of head_dim weights each (Qwen3); with MLA on the two latents
     bool qk_norm_full_width = false;     ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
     bool qk_norm_per_head = false;       ///< with qk_norm: head_dim weights for each head (Cohere)
@@ -189,6 +206,7 @@ struct ModelSpec {
     double logit_multiplier = 1;      ///< of the logits (Cohere; Granite: 1 / logits_scaling)
     double attention_multiplier = 0;  ///< of the attention scores; 0: 1 / sqrt(qk head size)
     BranchMultipliers branch_multipliers;
+    std::optional<NormedResidual> normed_residual;
     double attention_softcap = 0;      ///< attention scores become cap · tanh(score / cap) (Gemma 2); 0: they stay
     double logit_softcap = 0;          ///< logits become cap · tanh(logit / cap) (Gemma 2); 0: they stay
     std::int64_t token_types = 0;      ///< token-type embeddings; 0: none

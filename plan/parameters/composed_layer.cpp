@@ -181,6 +181,27 @@ void add_kimi_delta_obstacles(Words& obstacles, const ModelSpec& /*fields*/, con
     refuse_context_parallelism(obstacles, "Kimi delta attention", division);
 }
 
+/// Its own factors of the residual path stand where layers look for those of attention.
+bool describe_lightning(const PartSizes& /*sizes*/, ModelSpec& fields) {
+    if (fields.normed_residual) fields.normed_residual->attention = fields.normed_residual->state;
+    return fields.normalization == Normalization::rms_norm;
+}
+
+/// modeling_minimax.py, MiniMaxLightningAttention: blocks v, k, q and the output's gate of the projection, and the norm over all heads,
+/// each divided over tp.
+void add_lightning(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, width = s["heads"] / division.tp * s["head_dim"];
+    list.add_norm(fields, "self_attention.in_proj.layer_norm_weight", "self_attention.in_proj.layer_norm_bias", hidden);
+    list.add_in_blocks("self_attention.in_proj.weight", {width, width, width, width}, {hidden});
+    list.add_sharded_norm(fields, "self_attention.out_norm.weight", "self_attention.out_norm.bias", width);
+    list.add_sharded("self_attention.out_proj.weight", {hidden, width}, 1);
+}
+
+void add_lightning_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "lightning attention", "heads", s["heads"], division.tp);
+    refuse_context_parallelism(obstacles, "lightning attention", division);
+}
+
 bool describe_short_convolution(const PartSizes& s, ModelSpec& /*fields*/) {
     return s["bias"] == 0;
 }
@@ -248,6 +269,7 @@ constexpr std::array kComputedParts{
                  },
                  add_latent_obstacles},
     ComputedPart{"kimi_delta_attention", true, describe_kimi_delta, add_kimi_delta, add_kimi_delta_obstacles},
+    ComputedPart{"lightning_attention", true, describe_lightning, add_lightning, add_lightning_obstacles},
     ComputedPart{"gated_delta_net", true, describe_delta_net, add_delta_net, add_delta_net_obstacles},
     ComputedPart{"short_convolution", true, describe_short_convolution, add_short_convolution, add_short_convolution_obstacles},
     ComputedPart{"mlp", false, describe_mlp,
@@ -370,8 +392,21 @@ ModelSpec with_stated_fields(const ModelSpec& model) {
     return all;
 }
 
+namespace {
+
+/// Biases that are counted and that training has, of a mixture's experts. Of how many mixtures, only the count asks; a piece of the model
+/// may have none.
+bool is_choice_of(const LayerPart& part, const ModelSpec& model) {
+    if (part.kind != "choice_biases") return false;
+    return !model.moe || (model.moe->expert_bias && stated_sizes(part, model.hidden)["experts"] == model.moe->experts);
+}
+
+}  // namespace
+
 bool is_computed(const ModelSpec& model) {
-    if (model.compositions.empty()) return model.beside_layers.empty();
+    if (model.compositions.empty())
+        return std::all_of(model.beside_layers.begin(), model.beside_layers.end(),
+                           [&](const LayerPart& part) { return is_choice_of(part, model); });
     return model.beside_layers.size() == 1 && is_norm_of(model.beside_layers.front(), model, 1) && model.mtp_layers == 0 &&
            std::all_of(model.compositions.begin(), model.compositions.end(),
                        [&](const LayerComposition& kind) { return computed_layer(model, kind).has_value(); });

@@ -161,8 +161,9 @@ ParameterCount embedding_parameter_count(const ModelSpec& model, std::int64_t tp
 }
 
 ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, bool copy_of_embedding) {
-    ParameterCount count{.dense = norm_count(model, model.hidden)};
-    if (!model.tied_embeddings || copy_of_embedding) count.dense += model.padded_vocab(tp) / tp * model.hidden;
+    const std::int64_t rows = model.padded_vocab(tp) / tp;
+    ParameterCount count{.dense = norm_count(model, model.hidden) + (model.output_bias ? rows : 0)};
+    if (!model.tied_embeddings || copy_of_embedding) count.dense += rows * model.hidden;
     return count;
 }
 
@@ -192,6 +193,7 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
         Parameter& output = list.add_sharded("output_layer.weight", {model.padded_vocab(sizes.tp) / sizes.tp, model.hidden}, 0);
         output.shared_embedding = output.embedding_copy = shared && model.tied_embeddings;
     }
+    if (chunk.loss && model.output_bias) list.add_sharded("output_layer.bias", {model.padded_vocab(sizes.tp) / sizes.tp}, 0);
     return parameters;
 }
 
@@ -247,7 +249,7 @@ PartCount count_compositions(const ModelSpec& model) {
 std::int64_t total_parameters(const ModelSpec& model) {
     std::int64_t rows = model.vocab * (model.tied_embeddings ? 1 : 2) + model.token_types;
     if (model.position == PositionEmbedding::learned) rows += model.max_positions;
-    std::int64_t count = rows * model.hidden + count_parts(model.beside_layers, model.hidden).all;
+    std::int64_t count = rows * model.hidden + (model.output_bias ? model.vocab : 0) + count_parts(model.beside_layers, model.hidden).all;
     // Of composed models the final norm stands among the parts beside the layers.
     if (!model.compositions.empty()) return count + count_compositions(model).all;
     count += norm_count(model, model.hidden);

@@ -38,7 +38,7 @@ std::string whole_name(const ModelSpec& model, const Parameter& parameter, const
 }
 
 bool has_vocabulary_rows(const Parameter& parameter) {
-    return parameter.name.ends_with("word_embeddings.weight") || parameter.name == "output_layer.weight";
+    return parameter.name.ends_with("word_embeddings.weight") || parameter.name.starts_with("output_layer.");
 }
 
 ShardOfWhole shard_of_whole(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place) {

@@ -19,16 +19,25 @@ struct Expected {
 };
 
 // Counted from the fields of each config by the collectors of the published measurements (totals checked there against
-// the published ones); embedding included in the active count, the MTP layer in neither.
+// the published ones), those of types that no collector knew from the tensors that transformers 5.23.0 builds of the config; embedding
+// included in the active count, the MTP layer in neither.
 constexpr Expected kCounts[] = {
-    {"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
+    {"command-r-35b", 34'980'831'232, 34'980'831'232},
     {"deepseek-v2", 235'741'434'880, 21'375'800'320},
+    {"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
     {"deepseek-v3", 671'026'404'352, 37'552'282'624},
+    {"falcon-40b", 41'303'293'952, 41'303'293'952},
+    {"gemma-7b", 8'537'680'896, 8'537'680'896},
+    {"gemma2-27b", 27'227'128'320, 27'227'128'320},
+    {"gemma2-9b", 9'241'705'984, 9'241'705'984},
+    {"gemma3-27b", 27'009'346'304, 27'009'346'304},
+    {"glm-4.5-air", 106'852'245'504, 13'424'123'904},
     {"gpt-oss-120b", 116'829'149'760, 5'711'976'000},
     {"gpt-oss-20b", 20'914'754'880, 4'187'438'400},
     {"gpt3-175b", 174'615'846'912, 174'615'846'912},
     {"grok-1", 315'684'034'560, 83'755'800'576},
     {"kimi-k2", 1'026'408'209'408, 32'861'477'888},
+    {"kimi-linear-48b-a3b", 49'133'074'464, 3'494'852'640},
     {"llama2-13b", 13'015'864'320, 13'015'864'320},
     {"llama2-70b", 68'976'648'192, 68'976'648'192},
     {"llama2-7b", 6'738'415'616, 6'738'415'616},
@@ -41,6 +50,8 @@ constexpr Expected kCounts[] = {
     {"llama3.2-3b", 3'212'749'824, 3'212'749'824},
     {"megatron-gpt-1t", 1'008'038'758'400, 1'008'038'758'400},
     {"megatron-gpt-22b", 22'074'273'792, 22'074'273'792},
+    {"minimax-m2", 228'689'748'992, 11'030'537'216},
+    {"minimax-text-01", 456'089'655'296, 48'403'306'496},
     {"mistral-7b-v0.1", 7'241'732'096, 7'241'732'096},
     {"mistral-large-123b", 122'610'069'504, 122'610'069'504},
     {"mistral-nemo-12b", 12'247'782'400, 12'247'782'400},
@@ -51,11 +62,17 @@ constexpr Expected kCounts[] = {
     {"nemo-gpt3-20b", 20'262'014'976, 20'262'014'976},
     {"nemo-gpt3-40b", 39'096'041'472, 39'096'041'472},
     {"nemo-gpt3-5b", 5'051'228'160, 5'051'228'160},
+    {"nemotron-h-8b", 8'100'852'736, 8'100'852'736},
     {"nemotron3-22b", 21'266'116'608, 21'266'116'608},
     {"nemotron3-8b", 8'540'135'424, 8'540'135'424},
-    {"nemotron-h-8b", 8'100'852'736, 8'100'852'736},
     {"nemotron4-15b", 15'628'775'424, 15'628'775'424},
     {"nemotron4-340b", 341'029'195'776, 341'029'195'776},
+    {"olmo2-7b", 7'298'617'344, 7'298'617'344},
+    {"olmoe-1b-7b", 6'919'161'856, 1'282'017'280},
+    {"phi-2", 2'779'683'840, 2'779'683'840},
+    {"phi-3-mini", 3'821'079'552, 3'821'079'552},
+    {"phi-4", 14'659'507'200, 14'659'507'200},
+    {"pythia-6.9b", 6'857'302'016, 6'857'302'016},
     {"qwen2-57b-a14b", 57'408'558'592, 14'249'170'432},
     {"qwen2.5-0.5b", 494'032'768, 494'032'768},
     {"qwen2.5-1.5b", 1'543'714'304, 1'543'714'304},
@@ -72,6 +89,7 @@ constexpr Expected kCounts[] = {
     {"qwen3-32b", 32'762'123'264, 32'762'123'264},
     {"qwen3-4b", 4'022'468'096, 4'022'468'096},
     {"qwen3-8b", 8'190'735'360, 8'190'735'360},
+    {"qwen3-next-80b-a3b", 79'674'391'296, 3'874'929'408},
     {"sc21-gpt-1.7b", 1'652'230'656, 1'652'230'656},
     {"sc21-gpt-145b", 145'622'261'760, 145'622'261'760},
     {"sc21-gpt-18b", 18'449'756'160, 18'449'756'160},
@@ -80,6 +98,9 @@ constexpr Expected kCounts[] = {
     {"sc21-gpt-39b", 39'096'041'472, 39'096'041'472},
     {"sc21-gpt-7.5b", 7'467'786'240, 7'467'786'240},
     {"sc21-gpt-76b", 76'050'739'200, 76'050'739'200},
+    {"smollm3-3b", 3'075'098'624, 3'075'098'624},
+    {"stablelm-3b", 2'795'443'200, 2'795'443'200},
+    {"starcoder2-3b", 3'030'371'328, 3'030'371'328},
 };
 
 /// Weights that those counts leave out and the architectures have: attention sinks and router biases of gpt-oss, the
@@ -104,6 +125,49 @@ TEST(Presets, AgreeWithPublishedTotals) {
     for (const auto& [name, billions] : published) {
         const auto total = static_cast<double>(total_parameters(load_model(name).model));
         EXPECT_LT(std::abs(total / billions - 1), 1e-3) << name << " " << total;
+    }
+}
+
+/// Parameters that a token uses, as published: billions as printed, and how many of the tables of words (embedding, output layer) the
+/// publisher leaves out of them.
+struct PublishedActive {
+    const char* name;
+    double total, active, unit;  ///< unit of the last digit of `active`
+    int tables_left_out;
+    const char* source;
+};
+
+constexpr PublishedActive kPublishedActive[] = {
+    {"deepseek-v2", 236, 21, 1, 1, "arXiv 2405.04434, abstract"},
+    {"deepseek-v2-lite", 15.7, 2.4, 0.1, 1, "arXiv 2405.04434, appendix B"},
+    {"deepseek-v3", 671, 37, 1, 1, "arXiv 2412.19437, abstract"},
+    {"glm-4.5-air", 106, 12, 1, 2, "arXiv 2508.06471, abstract"},
+    {"gpt-oss-20b", 20.91, 3.61, 0.01, 1, "arXiv 2508.10925, table 1"},
+    {"gpt-oss-120b", 116.83, 5.13, 0.01, 1, "arXiv 2508.10925, table 1"},
+    {"kimi-k2", 1040, 32, 1, 1, "arXiv 2507.20534, table 2 (1.04 T)"},
+    {"minimax-m2", 230, 10, 1, 2, "model card of MiniMaxAI/MiniMax-M2"},
+    {"mixtral-8x7b", 46.7, 12.9, 0.1, 0, "mistral.ai/news/mixtral-of-experts"},
+    {"mixtral-8x22b", 141, 39, 1, 0, "mistral.ai/news/mixtral-8x22b"},
+    {"olmoe-1b-7b", 6.9, 1.3, 0.1, 0, "arXiv 2409.02060, section 2"},
+    {"qwen2-57b-a14b", 57, 14, 1, 0, "arXiv 2407.10671, table 1"},
+    {"qwen3-30b-a3b", 30.5, 3.3, 0.1, 0, "model card of Qwen/Qwen3-30B-A3B"},
+    {"qwen3-235b-a22b", 235, 22, 1, 0, "model card of Qwen/Qwen3-235B-A22B"},
+    // Hybrids.
+    {"kimi-linear-48b-a3b", 48, 3, 1, 1, "arXiv 2510.26692, abstract"},
+    {"minimax-text-01", 456, 45.9, 0.1, 2, "arXiv 2501.08313, abstract"},
+    {"nemotron-h-8b", 8.1, 8.1, 0.1, 0, "model card of nvidia/Nemotron-H-8B-Base-8K"},
+    {"qwen3-next-80b-a3b", 80, 3, 1, 2, "model card of Qwen/Qwen3-Next-80B-A3B-Instruct"},
+};
+
+TEST(Presets, UseAsManyParametersATokenAsPublished) {
+    for (const auto& published : kPublishedActive) {
+        const ModelSpec model = load_model(published.name).model;
+        const double table = static_cast<double>(model.vocab * model.hidden) / 1e9;
+        const double total = static_cast<double>(total_parameters(model)) / 1e9,
+                     active = static_cast<double>(active_parameters(model)) / 1e9;
+        EXPECT_NEAR(total / published.total, 1, 0.03) << published.name << ", " << published.source;
+        EXPECT_NEAR(active - published.tables_left_out * table, published.active, published.unit)
+            << published.name << ", " << published.source;
     }
 }
 
@@ -181,7 +245,7 @@ TEST(Presets, NameParametersAsMegatronDoes) {
 }
 
 TEST(Presets, CarryTheirNameAndSource) {
-    EXPECT_GE(preset_names().size(), 61U);
+    EXPECT_GE(preset_names().size(), 82U);
     for (const auto& name : preset_names()) {
         const Job job = load_model(name);
         EXPECT_EQ(job.model.name, name);

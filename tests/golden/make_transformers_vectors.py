@@ -84,6 +84,8 @@ MODELS = {
     "granitemoeshared": ("granitemoeshared", dict(BASE, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=16)),
     "smollm3": ("smollm3", dict(HEADS, no_rope_layers=[1, 0])),
     "seed_oss": ("seed_oss", dict(HEADS, attention_bias=True, attention_out_bias=True, residual_dropout=0.0)),
+    "ernie4_5_moe": ("ernie4_5_moe", dict(HEADS, moe_num_experts=4, moe_k=2, moe_intermediate_size=12, moe_num_shared_experts=1,
+                                          moe_layer_start_index=1, num_hidden_layers=3, use_bias=False)),
     "ernie4_5": ("ernie4_5", dict(HEADS, use_bias=False)),
     "helium": ("helium", dict(ALL_HEADS, head_dim=6)),
     "arcee": ("arcee", HEADS),
@@ -119,6 +121,13 @@ MODELS = {
     "cohere2": ("cohere2", dict(BASE, logit_scale=0.25, sliding_window=5, layer_types=["sliding_attention", "full_attention"])),
     "gpt_neox": ("gpt_neox", dict(BASE, hidden_size=32, rotary_pct=0.5, hidden_dropout=0.0, classifier_dropout=0.0)),
     "gpt_neox-sequential": ("gpt_neox", dict(BASE, hidden_size=32, use_parallel_residual=False, hidden_dropout=0.0, classifier_dropout=0.0)),
+    "phi": ("phi", dict(BASE, hidden_size=32, partial_rotary_factor=0.5, resid_pdrop=0.0, embd_pdrop=0.0)),
+    "falcon": ("falcon", dict(vocab_size=44, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, multi_query=True, parallel_attn=True,
+                              bias=True, hidden_dropout=0.0, attention_dropout=0.0, bos_token_id=1, eos_token_id=2)),
+    "falcon-grouped": ("falcon", dict(vocab_size=44, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2,
+                                      new_decoder_architecture=True, ffn_hidden_size=40, hidden_dropout=0.0, attention_dropout=0.0,
+                                      bos_token_id=1, eos_token_id=2)),
+    "gptj": ("gptj", dict(GPT, n_embd=32, rotary_dim=4, tie_word_embeddings=False)),
     "cwm": ("cwm", dict(HEADS, sliding_window=5, layer_types=["full_attention", "sliding_attention"])),
     "hyperclovax": ("hyperclovax", dict(BASE, embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.3,
                                         logits_scaling=2.0)),
@@ -149,6 +158,10 @@ MODELS = {
                                         linear_conv_kernel_dim=4, layer_types=["linear_attention", "full_attention", "linear_attention"],
                                         mlp_layer_types=["dense", "sparse", "sparse"], num_local_experts=4, num_experts_per_tok=2,
                                         moe_intermediate_size=12, n_shared_experts=1, routed_scaling_factor=1.5)),
+    "minimax": ("minimax", dict(HEADS, num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"],
+                                num_local_experts=4, num_experts_per_tok=2, intermediate_size=12, block_size=4,
+                                full_attn_alpha_factor=1.4, full_attn_beta_factor=0.8, linear_attn_alpha_factor=1.7,
+                                linear_attn_beta_factor=0.9, mlp_alpha_factor=1.2, mlp_beta_factor=0.7)),
     "lfm2": ("lfm2", dict(BASE, num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, block_multiple_of=4)),
     "lfm2-untied": ("lfm2", dict(BASE, num_hidden_layers=2, full_attn_idxs=[0], conv_L_cache=4, block_auto_adjust_ff_dim=False,
                                  tie_word_embeddings=False)),
@@ -190,6 +203,11 @@ def randomize(model, generator):
             tensor.copy_(values.to(torch.bfloat16))
 
 
+def is_constant(name):
+    """Decays of lightning attention, which follow from layer and head and are in checkpoints all the same."""
+    return name.endswith((".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay"))
+
+
 def published_name(model_type, name):
     """Kimi Linear's save_pretrained() calls dense MLPs "block_sparse_moe", which no published checkpoint does; transformers reads both."""
     if model_type == "kimi_linear" and re.search(r"block_sparse_moe\.(gate|up|down)_proj\.", name):
@@ -225,6 +243,8 @@ def make(name, out):
         of_gradients = saved(gradients, pathlib.Path(folder) / "gradients")
     tensors = {"tokens": tokens.to(torch.int32)}
     for key, value in of_model.items():
+        if is_constant(key):
+            continue
         assert torch.equal(value, value.to(torch.bfloat16).float()), f"{key} is not stored exactly"
         tensors["weight/" + key] = value.to(torch.bfloat16).contiguous()
         if not is_choice_bias(key):

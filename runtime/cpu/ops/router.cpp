@@ -80,9 +80,9 @@ void route(model::Device& /*device*/, const model::RouteArguments& x) {
                     chosen[slot] = static_cast<std::int32_t>((row * x.top_k + slot) % x.expert_count);
             } else {
                 const Sum* const bias = values<Sum>(x.bias);
-                // Softmax scores round away differences that logits still have.
+                // Softmax scores round away differences that logits still have; but it is scores that biases are added to.
                 const auto key = [&](std::int64_t i) {
-                    const Sum own = x.score == RouterScore::softmax ? Sum(logits[i]) : scores[i];
+                    const Sum own = x.score == RouterScore::softmax && bias == nullptr ? Sum(logits[i]) : scores[i];
                     return bias == nullptr ? own : own + bias[i];
                 };
                 choose_experts(x, key, chosen);

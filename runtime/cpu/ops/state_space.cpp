@@ -34,7 +34,17 @@ struct Scan {
     [[nodiscard]] const Element* c(std::int64_t row, std::int64_t group) const { return b(row, group) + sizes.groups * sizes.state; }
     [[nodiscard]] Sum step(std::int64_t row, std::int64_t head) const { return steps[row * sizes.heads + head]; }
     [[nodiscard]] Sum decay(std::int64_t row, std::int64_t head) const { return decays[row * sizes.heads + head]; }
-    [[nodiscard]] Sum rate(std::int64_t head) const { return -std::exp(Sum(log_decay[head])); }
+    [[nodiscard]] Sum rate(std::int64_t head) const {
+        const model::FixedDecays& fixed = sizes.fixed;
+        if (fixed.used())
+            return static_cast<Sum>(-fixed.factor * std::exp(-fixed.slope * static_cast<double>(fixed.first_head + head + 1)));
+        return -std::exp(Sum(log_decay[head]));
+    }
+    [[nodiscard]] Sum skip_of(std::int64_t head) const { return sizes.fixed.used() ? Sum{0} : Sum(skip[head]); }
+    [[nodiscard]] Sum new_step(std::int64_t row, std::int64_t head) const {
+        if (sizes.fixed.used()) return 1;
+        return std::clamp(softplus(raw(row, head)), static_cast<Sum>(sizes.step_low), static_cast<Sum>(sizes.step_high));
+    }
     [[nodiscard]] Sum raw(std::int64_t row, std::int64_t head) const {
         return Sum(raw_steps[row * step_pitch + step_begin + head]) + Sum(step_bias[head]);
     }
@@ -59,8 +69,7 @@ struct Scan {
                 Sum total = 0;
                 for (std::int64_t i = 0; i < chunk.places; ++i) {
                     const std::int64_t at = row(chunk, i) * sizes.heads + head;
-                    steps[at] =
-                        std::clamp(softplus(raw(row(chunk, i), head)), static_cast<Sum>(sizes.step_low), static_cast<Sum>(sizes.step_high));
+                    steps[at] = new_step(row(chunk, i), head);
                     total += steps[at] * rate(head);
                     decays[at] = total;
                 }
@@ -141,11 +150,13 @@ public:
             add_head(chunk, group, head, sums);
             for (std::int64_t i = 0; i < chunk.places; ++i) {
                 const std::int64_t row = scan_.row(chunk, i);
-                const Sum raw = scan_.raw(row, head), free = softplus(raw);
-                const bool limited = free < static_cast<Sum>(s.step_low) || free > static_cast<Sum>(s.step_high);
-                const Sum d_raw = limited ? Sum{0} : d_steps_[static_cast<std::size_t>(i)] * softplus_slope(raw);
-                write_step(row, head, d_raw);
-                sums[head] += d_raw;
+                if (!s.fixed.used()) {
+                    const Sum raw = scan_.raw(row, head), free = softplus(raw);
+                    const bool limited = free < static_cast<Sum>(s.step_low) || free > static_cast<Sum>(s.step_high);
+                    const Sum d_raw = limited ? Sum{0} : d_steps_[static_cast<std::size_t>(i)] * softplus_slope(raw);
+                    write_step(row, head, d_raw);
+                    sums[head] += d_raw;
+                }
                 for (std::int64_t k = 0; k < s.head_dim; ++k)
                     dx[row * s.width() + head * s.head_dim + k] = Element(d_values_[static_cast<std::size_t>(i * s.head_dim + k)]);
             }
@@ -207,7 +218,7 @@ private:
                 read += Sum(dy[k]) * from_state;
                 written += Sum(x[k]) * to_state;
                 skipped += Sum(dy[k]) * Sum(x[k]);
-                d_values_[static_cast<std::size_t>(i * p + k)] += left * step * to_state + Sum(scan_.skip[head]) * Sum(dy[k]);
+                d_values_[static_cast<std::size_t>(i * p + k)] += left * step * to_state + scan_.skip_of(head) * Sum(dy[k]);
             }
             d_decays_[at_i] += reached * read - left * written * step;
             d_decays_.back() += left * written * step;
@@ -252,7 +263,7 @@ void state_space_scan(model::Device& /*device*/, const model::StateSpaceArgument
                     for (std::int64_t k = 0; k < s.head_dim; ++k) {
                         const Sum from_state =
                             sum_over<Sum>(s.state, [&](std::int64_t m) { return state[k * s.state + m] * Sum(reads[m]); });
-                        y[static_cast<std::size_t>(k)] = reached * from_state + Sum(scan.skip[head]) * Sum(scan.x(row, head)[k]);
+                        y[static_cast<std::size_t>(k)] = reached * from_state + scan.skip_of(head) * Sum(scan.x(row, head)[k]);
                     }
                     for (std::int64_t j = 0; j <= i; ++j) {
                         const std::int64_t from = scan.row(chunk, j);
@@ -310,6 +321,7 @@ void state_space_scan_backward(model::Device& /*device*/, const model::StateSpac
             for (std::int64_t group = 0; group < s.groups; ++group) of_chunk.write(chunk, group, values<Element>(x.dx), write_step, sums);
         });
     });
+    if (s.fixed.used()) return;
     std::int64_t part = 0;
     for (const model::Output* gradient : {&x.step_bias_gradient, &x.log_decay_gradient, &x.skip_gradient}) {
         with_types(x.x.dtype, gradient->dtype, [&]<class Element, class Gradient>() {

@@ -53,7 +53,7 @@ struct RouteRow {
             team.each(top_k, [&](std::int64_t slot) { ids[slot] = static_cast<std::int32_t>((row * top_k + slot) % expert_count); });
         } else {
             const auto key = [&](std::int64_t i) {
-                const Sum own = softmax ? Sum(in[i]) : score[i];
+                const Sum own = softmax && bias == nullptr ? Sum(in[i]) : score[i];
                 return bias == nullptr ? own : own + bias[i];
             };
             choose(team, key, groups_taken(team, key), ids);

@@ -37,7 +37,18 @@ struct ScanParts {
     }
     [[nodiscard]] MGPLAN_BOTH Sum step(std::int64_t row, std::int64_t head) const { return steps[row * sizes.heads + head]; }
     [[nodiscard]] MGPLAN_BOTH Sum decay(std::int64_t row, std::int64_t head) const { return decays[row * sizes.heads + head]; }
-    [[nodiscard]] MGPLAN_BOTH Sum rate(std::int64_t head) const { return -exponential(Sum(log_decay[head])); }
+    [[nodiscard]] MGPLAN_BOTH Sum rate(std::int64_t head) const {
+        const model::FixedDecays& fixed = sizes.fixed;
+        if (fixed.used())
+            return static_cast<Sum>(-fixed.factor * exponential(-fixed.slope * static_cast<double>(fixed.first_head + head + 1)));
+        return -exponential(Sum(log_decay[head]));
+    }
+    [[nodiscard]] MGPLAN_BOTH Sum skip_of(std::int64_t head) const { return sizes.fixed.used() ? Sum{0} : Sum(skip[head]); }
+    [[nodiscard]] MGPLAN_BOTH Sum new_step(std::int64_t row, std::int64_t head) const {
+        if (sizes.fixed.used()) return 1;
+        const Sum low = static_cast<Sum>(sizes.step_low), high = static_cast<Sum>(sizes.step_high), free = softplus(raw(row, head));
+        return free < low ? low : free > high ? high : free;
+    }
     [[nodiscard]] MGPLAN_BOTH Sum raw(std::int64_t row, std::int64_t head) const {
         return Sum(raw_steps[row * step_pitch + step_begin + head]) + Sum(step_bias[head]);
     }
@@ -58,11 +69,10 @@ struct ScanSteps {
     MGPLAN_BOTH void operator()(std::int64_t index) const {
         const auto [rest, head] = row_column(index, scan.sizes.heads);
         const auto [chunk, sequence] = row_column(rest, scan.sizes.batch);
-        const Sum low = static_cast<Sum>(scan.sizes.step_low), high = static_cast<Sum>(scan.sizes.step_high);
         Sum total = 0;
         for (std::int64_t place = chunk * scan.sizes.chunk; place < scan.end_of(chunk); ++place) {
             const std::int64_t row = scan.row(place, sequence);
-            const Sum free = softplus(scan.raw(row, head)), step = free < low ? low : free > high ? high : free;
+            const Sum step = scan.new_step(row, head);
             total += step * scan.rate(head);
             scan.steps[row * scan.sizes.heads + head] = step;
             scan.decays[row * scan.sizes.heads + head] = total;
@@ -170,7 +180,7 @@ struct ScanOutput {
         const auto [rest, k] = row_column(index, scan.sizes.head_dim);
         const auto [row, head] = row_column(rest, scan.sizes.heads);
         const auto [place, sequence] = row_column(row, scan.sizes.batch);
-        y[index] = Element(scan_read(scan, place, sequence, head, k) + Compute<Element>(scan.skip[head]) * scan.x(row, head, k));
+        y[index] = Element(scan_read(scan, place, sequence, head, k) + scan.skip_of(head) * scan.x(row, head, k));
     }
 };
 
@@ -236,7 +246,7 @@ struct ScanValueGradients {
         };
         team.each(s.head_dim, [&](std::int64_t k) {
             dx[row * s.width() + head * s.head_dim + k] =
-                Element(scan.step(row, head) * inner(k) + Sum(scan.skip[head]) * scan.slope(row, head, k));
+                Element(scan.step(row, head) * inner(k) + scan.skip_of(head) * scan.slope(row, head, k));
         });
         const Sum read_of = team.reduce(s.head_dim, Sum{0}, Add{}, [&](std::int64_t k) { return scan.x(row, head, k) * inner(k); });
         const Sum reads = team.reduce(s.head_dim, Sum{0}, Add{},
@@ -339,9 +349,11 @@ void state_space_scan_backward(model::Device& device, const model::StateSpaceBac
         launcher.each(s.rows() * s.groups * s.state, ScanMapGradients<Element>{scan, values<Element>(x.dx)});
         // From here on the pair sums hold the sums of rows.
         launcher.teams(s.rows() * s.heads, lanes_for(s.head_dim), ScanValueGradients<Element>{scan, values<Element>(x.dx)});
+        if (s.fixed.used()) return;
         launcher.each(s.chunks() * s.batch * s.heads,
                       ScanStepGradients<Element>{scan, values<Element>(x.d_raw_steps), values<Sum>(x.sums)});
     });
+    if (s.fixed.used()) return;
     std::int64_t begin = 0;
     for (const model::Output* gradient : {&x.step_bias_gradient, &x.log_decay_gradient, &x.skip_gradient}) {
         add_column_sums(launcher, x.x.dtype, x.sums, begin, 3 * s.heads, s.chunks() * s.batch, s.heads, *gradient);

@@ -224,10 +224,43 @@ TEST(ComposedTypes, KimiLinearAttendsInTheLayersThatAreListed) {
     EXPECT_EQ(model_from_json(model_to_json(model), "model"), model);
 }
 
+TEST(ComposedTypes, MiniMaxIsReadByTheFieldsOfBothItsForms) {
+    Json config = class_counts().at("types").at("minimax").at("config");
+    const ModelSpec plain = model_of(config);
+    EXPECT_EQ(plain.normed_residual, NormedResidual{});
+    config["full_attn_alpha_factor"] = 3.5;
+    config["mlp_beta_factor"] = 0.5;
+    EXPECT_EQ(model_of(config).normed_residual, (NormedResidual{.attention = {.path = 3.5}, .mlp = {.branch = 0.5}}));
+    // As MiniMax's own code names them, beside the weights.
+    Json own = class_counts().at("types").at("minimax").at("config");
+    own["model_type"] = "minimax_m1";
+    own.erase("layer_types");
+    own.erase("linear_attn_alpha_factor");
+    own["num_hidden_layers"] = 3;
+    own["attn_type_list"] = {0, 0, 1};
+    own["rotary_dim"] = model_of(own).head_dim / 2;
+    own["postnorm"] = true;
+    own["layernorm_linear_attention_alpha"] = 3.5;
+    const ModelSpec model = model_of(own);
+    EXPECT_THAT(model.composition_of_layer, ElementsAre(0, 0, 1));
+    EXPECT_EQ(model.compositions.at(1).name, "attention+moe");
+    EXPECT_EQ(model.rotary_fraction, 0.5);
+    EXPECT_EQ(model.normed_residual, (NormedResidual{.state = {.path = 3.5}}));
+    EXPECT_EQ(model_from_json(model_to_json(model), "model"), model);
+    own["postnorm"] = false;
+    own["shared_intermediate_size"] = 16;
+    own["hidden_act"] = "gelu";
+    own["attn_type_list"] = {0, 1};
+    const std::string refusal = message_of([&] { (void)model_of(own); });
+    for (const auto* part : {"postnorm = false", "shared_intermediate_size is stated", "hidden_act is another than silu",
+                             "attn_type_list has 2 entries for 3 layers"})
+        EXPECT_THAT(refusal, HasSubstr(part));
+}
+
 TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
     const Json types = class_counts().at("types");
     for (const auto* name : {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2",
-                             "falcon_h1", "kimi_linear"}) {
+                             "falcon_h1", "kimi_linear", "minimax"}) {
         const ModelSpec model = model_of(types.at(name).at("config"));
         EXPECT_FALSE(is_counted_only(model)) << name;
         EXPECT_EQ(message_of([&] { refuse_counted_only(model, "x"); }), "accepted") << name;
@@ -248,7 +281,7 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
         const ModelSpec model = model_of(entry.at("config"));
         if (model.compositions.empty() || is_counted_only(model)) continue;
         EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text",
-                                         "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "falcon_h1", "kimi_linear"));
+                                         "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "falcon_h1", "kimi_linear", "minimax"));
     }
     const ModelSpec nemotron = model_of(nemotron_h("M*-E"));
     EXPECT_EQ(nemotron.position, PositionEmbedding::none);
@@ -279,6 +312,37 @@ TEST(ArrangedTypes, HaveTheNormsAndTheOrderOfTheirClasses) {
     EXPECT_THAT(cohere2.rotary_layers, ElementsAre(true, true, true, false, true)) << "windows alone are rotated";
     EXPECT_THAT(read("exaone4").rotary_layers, ElementsAre(true, true, true, false, true));
     EXPECT_EQ(read("minicpm3").embedding_multiplier, 12);
+    const ModelSpec falcon = read("falcon");
+    EXPECT_EQ(falcon.order, LayerOrder::parallel_shared_norm);
+    EXPECT_EQ(falcon.activation, Activation::gelu_exact);
+    EXPECT_TRUE(read("gptj").output_bias && read("gptj").rotary_interleaved);
+}
+
+TEST(ArrangedTypes, NameWhatTheyLeaveOutAndRefuseWhatTheyDoNotHave) {
+    const auto alibi = ElementsAre("attention scores lowered by distance (ALiBi)");
+    Json falcon = class_counts().at("types").at("falcon").at("config");
+    falcon["alibi"] = true;
+    EXPECT_THAT(model_of(falcon).left_out, alibi);
+    EXPECT_EQ(model_of(falcon).position, PositionEmbedding::none);
+    EXPECT_THAT(model_of(class_counts().at("types").at("mpt").at("config")).left_out, alibi);
+    falcon["parallel_attn"] = false;
+    EXPECT_EQ(model_of(falcon).order, LayerOrder::sequential);
+    falcon["new_decoder_architecture"] = true;
+    EXPECT_THAT(message_of([&] { (void)model_of(falcon); }), HasSubstr("parallel_attn = false with new_decoder_architecture"));
+}
+
+TEST(ArrangedTypes, ErniesMixturesHaveBiasesOfTheirChoiceThatCount) {
+    Json config = class_counts().at("types").at("ernie4_5_moe").at("config");
+    const ModelSpec model = model_of(config);
+    ASSERT_TRUE(model.moe.has_value());
+    EXPECT_TRUE(model.moe->score == RouterScore::softmax && model.moe->expert_bias);
+    EXPECT_FALSE(model.moe_layers.front());
+    EXPECT_FALSE(is_counted_only(model));
+    ModelSpec other = model;
+    other.beside_layers.front().sizes["experts"] += 1;
+    EXPECT_TRUE(is_counted_only(other)) << "biases of other experts";
+    config["use_bias"] = true;
+    EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("use_bias = true is not described"));
 }
 
 }  // namespace

@@ -52,9 +52,10 @@ TEST(ModelTypes, EveryTypeIsReadFromItsClassDefaultsInAMultimodalFile) {
     // internlm, megatron_gpt and grok-1 have no class in transformers whose sizes would stand in the table; three classes leave out
     // a number of experts, or sizes that divide.
     // Others derive sizes from further fields, or have them in lists and nested objects.
-    const std::set<std::string_view> without_sizes{"internlm",    "internlm2", "megatron_gpt", "grok-1",  "deepseek_v2",  "dots1",
-                                                   "glm4_moe",    "mpt",       "dbrx",         "chatglm", "gemma3n_text", "nemotron_h",
-                                                   "olmo_hybrid", "zamba2",    "kimi_linear",  "mellum",  "kolibri1"};
+    const std::set<std::string_view> without_sizes{
+        "internlm",           "internlm2",   "megatron_gpt", "grok-1",      "deepseek_v2",  "dots1",
+        "glm4_moe",           "mpt",         "dbrx",         "chatglm",     "gemma3n_text", "nemotron_h",
+        "deepseek_ocr2_text", "olmo_hybrid", "zamba2",       "kimi_linear", "mellum",       "kolibri1"};
     for (const auto& type : model_types()) {
         const Json file = {{"model_type", "seeing"}, {"text_config", {{"model_type", type.name}}}};
         if (without_sizes.contains(type.name)) continue;

@@ -60,6 +60,24 @@ ModelSpec layer_with_branches() {
 LayerPart kimi_delta_attention() {
     return {"kimi_delta_attention", {{"heads", 2}, {"head_dim", 3}, {"conv", 4}}};
 }
+LayerPart lightning_attention() {
+    return {"lightning_attention", {{"heads", 2}, {"head_dim", 3}}};
+}
+/// A layer whose residual path carries what the norms give: the mixer, and a dense MLP or experts.
+ModelSpec layer_with_normed_residual(const LayerPart& mixer, bool experts) {
+    ModelSpec model = layer_of(mixer);
+    std::vector<LayerPart>& parts = model.compositions.front().parts;
+    parts.front().sizes["copies"] = 2;
+    if (experts) {
+        parts.push_back({"experts", {{"experts", 4}, {"top_k", 2}, {"width", 5}, {"activation", 2}}});
+        model.moe = MoeSpec{.experts = 4, .top_k = 2, .expert_ffn = 5};
+        model.moe_layers = {true};
+    } else {
+        parts.push_back({"mlp", {{"width", 12}, {"activation", 2}}});
+    }
+    model.normed_residual = {.attention = {1.4, 0.8}, .state = {1.7, 0.9}, .mlp = {1.2, 0.7}};
+    return model;
+}
 /// Latent attention without rotary positions.
 ModelSpec layer_of_latent_attention() {
     ModelSpec model =
@@ -92,7 +110,7 @@ void expect_gradients_hold(const ModelSpec& model, EnumSet<RecomputeModule> reco
         DecoderLayer::Saved saved;
         (void)layer.forward(rank.context, rank.microbatch, x, saved, {});
         EXPECT_TRUE(saved.kept());
-        const Tensor dx = layer.backward(rank.context, rank.microbatch, dy, saved, {});
+        Tensor dx = layer.backward(rank.context, rank.microbatch, dy, saved, {});
         EXPECT_FALSE(saved.kept()) << "the backward consumes what the forward kept";
         return dx;
     };
@@ -123,6 +141,21 @@ TEST(RecurrentLayers, GradientsOfAttentionBesideMamba2Hold) {
 TEST(RecurrentLayers, GradientsOfKimiDeltaAttentionHold) {
     expect_gradients_hold(layer_of(kimi_delta_attention()));
     expect_gradients_hold(layer_of(kimi_delta_attention()), {RecomputeModule::layernorm});
+}
+
+TEST(RecurrentLayers, GradientsOfLightningAttentionHold) {
+    expect_gradients_hold(layer_of(lightning_attention()));
+    expect_gradients_hold(layer_of(lightning_attention()), {RecomputeModule::layernorm});
+}
+
+TEST(RecurrentLayers, GradientsOfAPathBehindTheNormsHold) {
+    const LayerPart attention{"attention", {{"heads", 4}, {"kv_heads", 2}, {"head_dim", 4}, {"positions", 2}}};
+    for (const LayerPart& mixer : {lightning_attention(), attention}) {
+        for (const bool experts : {false, true}) {
+            expect_gradients_hold(layer_with_normed_residual(mixer, experts));
+            expect_gradients_hold(layer_with_normed_residual(mixer, experts), {RecomputeModule::layernorm});
+        }
+    }
 }
 
 TEST(RecurrentLayers, GradientsOfLatentAttentionWithoutPositionsHold) {
@@ -162,6 +195,8 @@ TEST(RecurrentLayers, KeepWhatTheDocumentListsOfThem) {
     // Kimi delta attention: q, k, v and the strengths (18 + 2), both latents, decays and gates (6 each), what the convolution gives,
     // output, gated output, a statistic a head.
     EXPECT_EQ(values_kept(layer_of(kimi_delta_attention())), kRows * (kHidden + 1 + 20 + 3 + 3 + 6 + 6 + 18 + 6 + 6 + 2));
+    // Lightning attention: v, k, q and gates (6 each), what the scan gives, what the norm gives, the gated output, a statistic.
+    EXPECT_EQ(values_kept(layer_of(lightning_attention())), kRows * (kHidden + 1 + 24 + 6 + 6 + 6 + 1));
     // Attention beside Mamba-2: q, k, v, log-sum-exp and output, and what Mamba-2 keeps, behind one norm; behind a second one the MLP,
     // which keeps the stream in front of its norm, and 24 and 12 values around its activation.
     EXPECT_EQ(values_kept(layer_with_branches()), kRows * (kHidden + 1 + 32 + 4 + 16 + 40 + 12 + 12 + 2 + 2 * kHidden + 1 + 24 + 12));

@@ -82,7 +82,7 @@ void run_recurrent_ops(Maker& maker, Results& results) {
     keep("delta_rule_backward, A_log", d_log_decay);
 }
 
-/// What Kimi delta attention and Falcon-H1 have beside these.
+/// What Kimi delta attention, lightning attention and Falcon-H1 have beside these.
 void run_channel_ops(Maker& maker, Results& results) {
     const auto keep = [&](std::string name, const Tensor& tensor) { results.emplace_back(std::move(name), tensor); };
     const Dtype kept = statistics_dtype(maker.dtype());
@@ -109,6 +109,19 @@ void run_channel_ops(Maker& maker, Results& results) {
          gated_norm_backward(maker.random({14, 6}), x, projected, {2, 6}, weight, statistics, options, d_gates, d_weight));
     keep("gated_norm_backward by sigmoid, gate", d_gates);
     keep("gated_norm_backward by sigmoid, weight", d_weight);
+
+    const StateSpaceSizes lightning{.places = 7,
+                                    .batch = 2,
+                                    .heads = 2,
+                                    .head_dim = 3,
+                                    .groups = 2,
+                                    .state = 3,
+                                    .chunk = 3,
+                                    .fixed = {.factor = 0.7, .slope = 0.4, .first_head = 2}};
+    const Tensor mixed = maker.random({14, lightning.width()});
+    keep("state_space_scan with fixed decays", state_space_scan({.mixed = mixed}, lightning));
+    keep("state_space_scan_backward with fixed decays",
+         state_space_scan_backward(maker.random({14, lightning.inner()}), {.mixed = mixed}, lightning, {}, {}));
 
     const Tensor part_scaled = maker.random({13, 7});
     scale_columns(part_scaled, 2, 3, 0.75);

@@ -168,6 +168,49 @@ TEST_P(RecurrentOps, ScansKeepStepsWithinTheirLimits) {
     expect_close(limited, recurrence(scan_inputs(exact, sizes), sizes), tolerance(), "values");
 }
 
+/// Lightning attention as attention without softmax: each place sees those up to it, weaker by a head's own factor with every step.
+std::vector<double> decaying_attention(const Tensor& mixed, const StateSpaceSizes& s) {
+    const auto values = read(mixed);
+    std::vector<double> y(at(s.rows() * s.inner()));
+    const std::int64_t keys = s.inner(), queries = 2 * s.inner();
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+        for (std::int64_t h = 0; h < s.heads; ++h) {
+            const double rate = s.fixed.factor * std::exp(-s.fixed.slope * static_cast<double>(s.fixed.first_head + h + 1));
+            for (std::int64_t t = 0; t < s.places; ++t) {
+                for (std::int64_t from = 0; from <= t; ++from) {
+                    const std::int64_t row = (t * s.batch + b) * s.width() + h * s.state;
+                    const std::int64_t other = (from * s.batch + b) * s.width() + h * s.state;
+                    double score = 0;
+                    for (std::int64_t n = 0; n < s.state; ++n) score += values[at(row + queries + n)] * values[at(other + keys + n)];
+                    for (std::int64_t p = 0; p < s.head_dim; ++p)
+                        y[at((t * s.batch + b) * s.inner() + h * s.head_dim + p)] +=
+                            std::exp(-rate * static_cast<double>(t - from)) * score * values[at(other + p)];
+                }
+            }
+        }
+    }
+    return y;
+}
+
+/// The third and fourth head of eight.
+StateSpaceSizes lightning_sizes() {
+    return {.places = 11,
+            .batch = 2,
+            .heads = 2,
+            .head_dim = 3,
+            .groups = 2,
+            .state = 3,
+            .chunk = 4,
+            .fixed = {.factor = 0.7, .slope = 0.4, .first_head = 2}};
+}
+
+TEST_P(RecurrentOps, ScansWithFixedDecaysAreLightningAttention) {
+    const StateSpaceSizes sizes = lightning_sizes();
+    Maker same(device, GetParam()), same_exact(device, Dtype::fp64);
+    const Shape shape{sizes.rows(), sizes.width()};
+    expect_values(state_space_scan({.mixed = same.random(shape)}, sizes), decaying_attention(same_exact.random(shape), sizes), tolerance());
+}
+
 TEST_P(RecurrentOps, DeltaRulesAreTheRecurrences) {
     const DeltaRuleSizes sizes{.places = 9, .batch = 2, .key_heads = 2, .value_heads = 4, .key_dim = 3, .value_dim = 5, .chunk = 4};
     expect_values(delta_rule(rule_inputs(maker, sizes), sizes), recurrence(rule_inputs(exact, sizes), sizes), tolerance());
@@ -277,6 +320,14 @@ TEST_F(RecurrentGradients, OfScansHoldForAllInputs) {
         expect_gradient("A_log", in.log_decay, gradients.log_decay, loss);
         expect_gradient("D", in.skip, gradients.skip, loss);
     }
+}
+
+TEST_F(RecurrentGradients, OfScansWithFixedDecaysHold) {
+    const StateSpaceSizes sizes = lightning_sizes();
+    const StateSpaceInputs in{.mixed = maker.random({sizes.rows(), sizes.width()})};
+    const Tensor dy = maker.random({sizes.rows(), sizes.inner()});
+    const Tensor dx = state_space_scan_backward(dy, in, sizes, {}, {});
+    expect_gradient("v, k and q", in.mixed, dx, [&] { return weigh(state_space_scan(in, sizes), dy); });
 }
 
 TEST_F(RecurrentGradients, OfDeltaRulesHoldForAllInputs) {

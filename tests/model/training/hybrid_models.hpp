@@ -191,4 +191,17 @@ inline ModelSpec small_kimi_linear() {
     return model;
 }
 
+/// Lightning attention and softmax attention before experts, on a residual path that carries what the norms give (MiniMax-01).
+inline ModelSpec small_minimax() {
+    const LayerPart lightning{"lightning_attention", {{"heads", 4}, {"head_dim", 6}}};
+    ModelSpec model = hybrid("small-minimax",
+                             {{"lightning_attention+moe", {part_norm(2), lightning, part_experts(true)}},
+                              {"attention+moe", {part_norm(2), part_attention(false, 2), part_experts(true)}}},
+                             {0, 0, 1, 0});
+    model.normed_residual = {.attention = {1.4, 0.8}, .state = {1.7, 0.9}, .mlp = {1.2, 0.7}};
+    model.moe = MoeSpec{.experts = 8, .top_k = 3, .expert_ffn = 24, .auxiliary_loss = 0.01};
+    set_moe_layers(model);
+    return model;
+}
+
 }  // namespace mgplan::model::small

@@ -1,6 +1,6 @@
-// Layers of Mamba-2, also beside attention, of gated delta nets, Kimi delta attention and short convolutions under every layout that they
-// are computed in: losses and gradient norms of a few steps equal those of one rank, bytes and messages those that the same code predicts
-// on shapes; and their parameters are those that are counted.
+// Layers of Mamba-2, also beside attention, of gated delta nets, Kimi delta attention, lightning attention and short convolutions under
+// every layout that they are computed in: losses and gradient norms of a few steps equal those of one rank, bytes and messages those that
+// the same code predicts on shapes; and their parameters are those that are counted.
 
 #include <string>
 
@@ -55,9 +55,9 @@ std::vector<Case> mixture_cases() {
 }
 
 std::vector<ModelSpec> models() {
-    return {small::small_mamba2(),     small::small_nemotron_h(), small::small_nemotron_h_moe(),
-            small::small_qwen3_next(), small::small_bamba(),      small::small_lfm2(),
-            small::small_lfm2_moe(),   small::small_falcon_h1(),  small::small_kimi_linear()};
+    return {small::small_mamba2(),      small::small_nemotron_h(), small::small_nemotron_h_moe(), small::small_qwen3_next(),
+            small::small_bamba(),       small::small_lfm2(),       small::small_lfm2_moe(),       small::small_falcon_h1(),
+            small::small_kimi_linear(), small::small_minimax()};
 }
 
 std::vector<Run> runs() {
@@ -146,6 +146,12 @@ TEST(HybridParameters, WhatDoesNotDivideOrIsNotComputedIsNamed) {
     EXPECT_THAT(refusal(small::small_falcon_h1(), {.name = "cp2", .cp = 2}), HasSubstr("context parallelism over Mamba-2 (cp = 2)"));
     EXPECT_THAT(refusal(small::small_kimi_linear(), {.name = "cp2", .cp = 2}),
                 HasSubstr("context parallelism over Kimi delta attention (cp = 2)"));
+    EXPECT_THAT(refusal(small::small_minimax(), {.name = "cp2", .cp = 2}),
+                HasSubstr("context parallelism over lightning attention (cp = 2)"));
+    ModelSpec odd_heads = small::small_minimax();
+    odd_heads.compositions.front().parts.at(1).sizes["heads"] = 5;
+    EXPECT_THAT(refusal(odd_heads, {.name = "tp2", .tp = 2, .sequence_parallel = true}),
+                HasSubstr("tp = 2 over 5 heads of lightning attention, which it does not divide"));
     ModelSpec other_latents = small::small_kimi_linear();
     other_latents.mla->v_head_dim = 7;
     EXPECT_TRUE(is_counted_only(other_latents)) << "the part and the fields of latent attention differ";

@@ -381,8 +381,6 @@ TEST(MixtureRefusals, NameWhatIsNotTrained) {
     task = task_for(small_mixture(), {.name = "etp5", .dp = 5, .etp = 5}, Precision::fp32);
     EXPECT_TRUE(refused_with(task, "expert ffn size = 24 divided over etp = 5"));
     task = task_for(small_mixture(), {.name = "one"}, Precision::fp32);
-    task.model.moe->expert_bias = true;
-    EXPECT_TRUE(refused_with(task, "expert bias (balancing without an auxiliary loss) with softmax scores"));
     task.model.moe->dispatcher = TokenDispatcher::deep_ep;
     EXPECT_TRUE(refused_with(task, "DeepEP"));
 }

@@ -62,6 +62,12 @@ TEST(ModelSpec, RefusesContradictionsTogether) {
         EXPECT_THAT(text, HasSubstr(part));
     EXPECT_EQ(refusal(small()), "accepted");
     model = small();
+    model.normed_residual = NormedResidual{.mlp = {.path = 0}};
+    model.order = LayerOrder::parallel;
+    const std::string residual = refusal(model);
+    EXPECT_THAT(residual, HasSubstr("factor of the residual path = 0 is out of range; give a number above 0"));
+    EXPECT_THAT(residual, HasSubstr("normed_residual needs norms in front of halves that follow each other"));
+    model = small();
     model.branch_multipliers.state_step = 0.5;
     EXPECT_THAT(refusal(model), HasSubstr("branch_multipliers belong to layers of attention beside Mamba-2"));
 }
@@ -125,6 +131,19 @@ TEST(ModelSpec, SaysWhichGradientsAreParts) {
     EXPECT_EQ(partial("linear_kv_down_proj.weight"), PartialGradient::sequence_parallel);
     EXPECT_EQ(partial("linear_kv_up_proj.layer_norm_weight"), PartialGradient::sequence_parallel);
     EXPECT_EQ(partial("linear_kv_up_proj.weight"), PartialGradient::never);
+}
+
+// Apart from the others, which contradict them.
+TEST(ModelSpec, ReadsBackTheResidualPathAndTheOutputLayersBias) {
+    ModelSpec model = small();
+    model.normed_residual =
+        NormedResidual{.attention = {.path = 2, .branch = 3}, .state = {.path = 4, .branch = 5}, .mlp = {.path = 6, .branch = 7}};
+    model.output_bias = true;
+    validate(model, "m");
+    EXPECT_EQ(model_from_json(model_to_json(model), "m"), model);
+    EXPECT_EQ(total_parameters(model), total_parameters(small()) + model.vocab);
+    model.mtp_layers = 1;
+    EXPECT_THAT(refusal(model), HasSubstr("output_bias beside multi-token prediction"));
 }
 
 TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {

@@ -1,0 +1,41 @@
+#pragma once
+// What mixers of tokens have in common: the norm in front of their branch, and the residual addition behind it.
+
+#include "model/layers/context.hpp"
+#include "model/layers/stream_norm.hpp"
+
+namespace mgplan::model {
+
+/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+struct BranchEndsSaved {
+    StreamNormSaved norm;
+    Tensor normed;  ///< input of the branch
+};
+
+/// The norm bears the name of the linear layer that it belongs to ("mixer.in_proj").
+class BranchEnds {
+public:
+    /// `layer`: global number from 0, for dropout. `model` outlives it.
+    BranchEnds(const ModelSpec& model, const WeightTable& weights, const std::string& linear, std::int64_t layer,
+               EnumSet<RecomputeModule> recompute);
+
+    /// The branch's input, which is kept.
+    [[nodiscard]] const Tensor& enter(const RankContext& context, const Tensor& x, BranchEndsSaved& saved) const;
+    /// The layer's output: y, which the branch gave, added to the stream.
+    [[nodiscard]] Tensor leave(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& y, const Tensor& x,
+                               BranchEndsSaved& saved) const;
+
+    /// The gradient of y. Makes `normed` again where it was not kept.
+    [[nodiscard]] Tensor backward_into(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
+                                       BranchEndsSaved& saved) const;
+    /// The gradient of x, from that of `normed` and the layer's; adds to the main gradients of the norm. Consumes what was saved.
+    [[nodiscard]] Tensor backward_out(const Tensor& dy, Tensor d_normed, BranchEndsSaved& saved) const;
+
+private:
+    const ModelSpec& model_;
+    std::int64_t layer_;
+    EnumSet<RecomputeModule> recompute_;
+    StreamNorm norm_;
+};
+
+}  // namespace mgplan::model
