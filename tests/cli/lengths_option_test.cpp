@@ -14,7 +14,7 @@ using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
 std::string file_of(const std::string& name, const std::string& text) {
-    const std::string path = ::testing::TempDir() + "/lengths_option_" + name + ".json";
+    std::string path = ::testing::TempDir() + "/lengths_option_" + name + ".json";
     std::ofstream(path) << text;
     return path;
 }

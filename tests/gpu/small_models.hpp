@@ -44,6 +44,7 @@ inline std::vector<Case> cases() {
         {.name = "cp2_heads", .cp = 2, .cp_comm_type = CpCommType::a2a},
         {.name = "tp2_pp2_dp2", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
         {.name = "tp2_cp2_pp2", .tp = 2, .cp = 2, .pp = 2, .sequence_parallel = true},
+        {.name = "on_the_host", .dp = 2, .offload = {.optimizer = 0.5, .modules = {OffloadModule::attn_norm, OffloadModule::core_attn}}},
     };
 }
 
@@ -57,6 +58,7 @@ inline void expect_as_predicted(const model::TrainingTask& task, const model::Ke
             EXPECT_EQ(predicted.memory.high_water[index], outcome.memory[rank].high_water[index])
                 << "rank " << rank << " " << to_string(static_cast<model::MemoryCategory>(i));
         }
+        EXPECT_EQ(predicted.host, outcome.host[rank]) << "rank " << rank << " on the host";
         EXPECT_EQ(predicted.traffic.totals(), outcome.traffic[rank].totals()) << "rank " << rank;
     }
 }

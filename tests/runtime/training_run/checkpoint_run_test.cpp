@@ -192,7 +192,7 @@ TEST(CheckpointRun, GoesOnUnderEveryOtherLayoutOfAMixture) {
 }
 
 TEST(CheckpointRun, GoesOnBetweenShardedAndWholeParameters) {
-    const auto sharded = [](Case layout, DataShardingChoice sharding, const ModelSpec& model) {
+    const auto sharded = [](const Case& layout, DataShardingChoice sharding, const ModelSpec& model) {
         TrainingRunOptions run = run_of(model, layout);
         set_data_sharding(sharding, run.task.training);
         run.task.layout.sizes.optimizer_instances = run.task.training.distributed_optimizer_instances;
@@ -222,7 +222,7 @@ TEST(CheckpointRun, GoesOnBetweenShardedAndWholeParameters) {
 }
 
 TEST(CheckpointRun, GoesOnBetweenStateOnTheHostAndOnTheDevice) {
-    const auto offloaded = [](Case layout, double share) {
+    const auto offloaded = [](const Case& layout, double share) {
         TrainingRunOptions run = run_of(with_dropout(tests::small_llama()), layout);
         run.task.training.offload.optimizer = share;
         run.task.optimizer.staged_elements = 700;
