@@ -58,10 +58,10 @@ RandomJob random_job(std::mt19937& random, const char* search = nullptr) {
 TEST(BoundedSearch, ShowsWhatAnExhaustiveOneDoes) {
     std::mt19937 random(20261124);
     std::int64_t cut = 0;
-    constexpr int kJobs = 20;
+    constexpr int kJobs = 14;
     for (int i = 0; i < kJobs; ++i) {
         // The last ones search everything, graphs among it.
-        const RandomJob job = random_job(random, i < 16 ? nullptr : "wide");
+        const RandomJob job = random_job(random, i < 11 ? nullptr : "wide");
         SCOPED_TRACE(job.name);
         RankingOptions options;
         options.predictions = false;
