@@ -243,7 +243,8 @@ TEST(PlanCommand, PinsAndRestrictsEverySize) {
     const Json interleaved = plan(std::string(kSmall) + " --vpp 2 --top 200");
     EXPECT_THAT(distinct(interleaved, "vpp"), ElementsAre(2));
     EXPECT_THAT(distinct(interleaved, "pp"), Not(Contains(1)));
-    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --micro-batch 1,4 --pp 2 --recompute none --top 200"), "micro_batch"), ElementsAre(1, 4));
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --micro-batch 1,4 --pp 2 --recompute none --top 200"), "micro_batch"),
+                ElementsAre(1, 4));
     const Json experts = plan("--world 16 --model mixtral-8x7b --ep 4 --etp 2 --top 200");
     EXPECT_THAT(distinct(experts, "ep"), ElementsAre(4));
     EXPECT_THAT(distinct(experts, "etp"), ElementsAre(2));

@@ -212,24 +212,15 @@ void read_indexed_dataset(std::string_view bytes) {
 }
 
 constexpr std::array kReaders{
-    Reader{"bridge_config", read_bridge_config},
-    Reader{"checkpoint_manifest", read_checkpoint_manifest},
-    Reader{"checkpoint_slice", read_checkpoint_slice},
-    Reader{"cluster", read_cluster},
-    Reader{"cluster_changes", read_cluster_changes},
-    Reader{"hugging_face", read_hugging_face},
-    Reader{"indexed_dataset", read_indexed_dataset},
-    Reader{"launch_record", read_launch_record},
-    Reader{"launch_script", read_launch_script},
-    Reader{"megatron_arguments", read_megatron_arguments},
-    Reader{"megatron_log", read_megatron_log},
-    Reader{"model", read_model},
-    Reader{"packed_lengths", read_packed_lengths},
-    Reader{"parameters", read_parameters},
-    Reader{"pipeline_layout", read_pipeline_layout},
-    Reader{"plan", read_plan},
-    Reader{"routing_skew", read_routing_skew},
-    Reader{"safetensors", read_safetensors},
+    Reader{"bridge_config", read_bridge_config},       Reader{"checkpoint_manifest", read_checkpoint_manifest},
+    Reader{"checkpoint_slice", read_checkpoint_slice}, Reader{"cluster", read_cluster},
+    Reader{"cluster_changes", read_cluster_changes},   Reader{"hugging_face", read_hugging_face},
+    Reader{"indexed_dataset", read_indexed_dataset},   Reader{"launch_record", read_launch_record},
+    Reader{"launch_script", read_launch_script},       Reader{"megatron_arguments", read_megatron_arguments},
+    Reader{"megatron_log", read_megatron_log},         Reader{"model", read_model},
+    Reader{"packed_lengths", read_packed_lengths},     Reader{"parameters", read_parameters},
+    Reader{"pipeline_layout", read_pipeline_layout},   Reader{"plan", read_plan},
+    Reader{"routing_skew", read_routing_skew},         Reader{"safetensors", read_safetensors},
 };
 
 }  // namespace
