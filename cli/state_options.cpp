@@ -34,7 +34,7 @@ void declare_state_options(Options& options, WorkloadOptions& values) {
                    "whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, "
                    "else adam (AdamW)");
     const auto check_offload = [](const std::string& given, Problems& problems) {
-        if (!parse_offload(split_list(given)))
+        if (given.empty() || !parse_offload(split_list(given)))
             problems.add(
                 "--offload = '{}' is no list of optimizer, optimizer:SHARE with a share above 0 and at most 1, attn_norm, qkv_linear, "
                 "core_attn, attn_proj, mlp_norm, expert_fc1 and moe_act, each once; use such a list",

@@ -260,7 +260,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "counts, one for each expert, or one such list for each mixture layer; without it uniform");
     options.choice("routing", values.routing, {"natural", "forced"},
                    "who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's "
-                   "--moe-router-force-load-balancing; without it natural");
+                   "--moe-router-force-load-balancing (of the prediction: an export says nothing of it); without it natural");
     options.text("lengths", values.lengths, "FILE",
                  "lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a "
                  "document, and a step waits for the busiest data-parallel rank; without it a sequence is one document");

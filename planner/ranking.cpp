@@ -144,7 +144,9 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     asked.keep = std::max(wanted, kRankedExactly);
     asked.keep_contenders = kContenders;
     asked.objective = options.objective;
-    asked.bounded = options.bounded && options.schedules.empty();  // schedules are tried for what misses by little, too
+    // Schedules are tried for what misses by little, too. Where inputs of modules wait on the host, a layout that repeats less copies more:
+    // no bound holds for all of a branch.
+    asked.bounded = options.bounded && options.schedules.empty() && workload.training.offload.modules.empty();
     asked.never_below = never_below;
     asked.slowest_known = slowest_known;
     asked.threads = options.threads;
@@ -212,6 +214,7 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
         RankingOptions all = options;
         all.bounded = false;
         ranking = rank(workload, all);
+        ranking.search.headroom_missed = options.headroom_bytes > 0 && !ranking.search.best.empty();
     }
     return ranking;
 }

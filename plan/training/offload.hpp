@@ -38,7 +38,7 @@ struct OffloadSpec {
 /// The words that parse_offload() takes for this.
 [[nodiscard]] std::vector<std::string> offload_words(const OffloadSpec& offload);
 
-/// Of a rank's `owned` elements of a buffer, those whose optimizer state waits on the host: the last ones.
+/// Of a rank's `owned` elements of a buffer, those whose optimizer state waits on the host: the last ones, behind a multiple of 64.
 [[nodiscard]] std::int64_t offloaded_elements(std::int64_t owned, double share);
 
 /// Elements whose optimizer state is on the device at one time on its way from the host and back: 64 MiB of fp32 for each kind.

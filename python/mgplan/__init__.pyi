@@ -114,7 +114,7 @@ def plan(
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
     routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
-        --moe-router-force-load-balancing; without it natural.
+        --moe-router-force-load-balancing (of the prediction: an export says nothing of it); without it natural.
     lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
         document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
     precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
@@ -261,7 +261,7 @@ def simulate(
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
     routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
-        --moe-router-force-load-balancing; without it natural.
+        --moe-router-force-load-balancing (of the prediction: an export says nothing of it); without it natural.
     lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
         document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
     precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
@@ -377,7 +377,7 @@ def check(
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
     routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
-        --moe-router-force-load-balancing; without it natural.
+        --moe-router-force-load-balancing (of the prediction: an export says nothing of it); without it natural.
     lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
         document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
     precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is

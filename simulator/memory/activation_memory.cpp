@@ -423,17 +423,38 @@ IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank) {
     return trace;
 }
 
-std::int64_t ActivationMemory::host_bytes(const Layout& layout, int pp_rank) {
-    if (layout.engine != Engine::mgplan || state_->workload.training.offload.modules.empty()) return 0;
+std::vector<std::int64_t> ActivationMemory::host_bytes_of_chunks(const Layout& layout, int pp_rank) {
+    std::vector<std::int64_t> of_chunk;
+    if (layout.engine != Engine::mgplan || state_->workload.training.offload.modules.empty()) return of_chunk;
     const std::vector<std::int64_t> of_kind = state_->layers.host_bytes(layout);
     const SplitChunks& split = state_->chunks(layout);
-    std::vector<std::int64_t> of_chunk;
     for (const int number : kinds_of(split, layout, pp_rank)) {
         const ChunkContents& contents = state_->contents[static_cast<std::size_t>(number)];
         std::int64_t bytes = contents.mtp * of_kind[contents.mtp_layer];
         for (const std::uint16_t kind : contents.layers) bytes += of_kind[kind];
         of_chunk.push_back(bytes);
     }
+    return of_chunk;
+}
+
+std::int64_t ActivationMemory::host_bytes(const Layout& layout, int pp_rank, const RankSchedule& schedule) {
+    const std::vector<std::int64_t> of_chunk = host_bytes_of_chunks(layout, pp_rank);
+    if (of_chunk.empty()) return 0;
+    std::int64_t now = 0, most = 0;
+    for (const PipelineOp& op : schedule.ops) {
+        const std::int64_t bytes = of_chunk[static_cast<std::size_t>(op.chunk)];
+        if (op.pass == Pass::forward)
+            now += bytes;
+        else if (op.pass != Pass::weight_gradient)
+            now -= bytes;
+        most = std::max(most, now);
+    }
+    return most;
+}
+
+std::int64_t ActivationMemory::host_bytes(const Layout& layout, int pp_rank) {
+    const std::vector<std::int64_t> of_chunk = host_bytes_of_chunks(layout, pp_rank);
+    if (of_chunk.empty()) return 0;
     std::int64_t most = 0;
     for (const LiveState& state : state_->live(layout, pp_rank)) {
         if (state.op < 0) continue;  // brings some back

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/layout/layout.hpp"
+#include "plan/schedule/schedule.hpp"
 #include "plan/workload.hpp"
 #include "simulator/memory/allocator_replay.hpp"
 #include "simulator/memory/chunk_profile.hpp"
@@ -59,6 +60,8 @@ public:
     void routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first, std::vector<std::int64_t>& by_stage);
     /// Most bytes of inputs that wait in the host's memory at one time (--offload), of a stage's rank; rows spread evenly over experts.
     [[nodiscard]] std::int64_t host_bytes(const Layout& layout, int pp_rank);
+    /// The same under a schedule with divided backwards: inputs come back with the input gradient.
+    [[nodiscard]] std::int64_t host_bytes(const Layout& layout, int pp_rank, const RankSchedule& schedule);
     /// Pieces of the layout's shard, for callers that take layers apart; without the router, unless the layout's graphs may end behind it.
     [[nodiscard]] PieceBytes pieces(const Layout& layout);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
@@ -68,6 +71,9 @@ public:
     [[nodiscard]] IterationTrace tensors(const Layout& layout, int pp_rank);
 
 private:
+    /// Of a microbatch in each of a rank's chunks; empty where nothing waits on the host.
+    [[nodiscard]] std::vector<std::int64_t> host_bytes_of_chunks(const Layout& layout, int pp_rank);
+
     struct State;
     std::unique_ptr<State> state_;
 };

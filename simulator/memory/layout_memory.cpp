@@ -169,6 +169,7 @@ struct LayoutMemory::State {
         RankMemory memory;
         memory.breakdown.context = memory.high_water.context = overhead.bytes(layout, pp_rank);
         memory.context_terms = overhead.terms(layout, pp_rank);
+        memory.host_bytes = model_states.of(layout, pp_rank).host + activations.host_bytes(layout, pp_rank, timeline->schedule);
         return exact_memory(memory, timeline->memory);
     }
 

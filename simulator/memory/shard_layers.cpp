@@ -118,8 +118,8 @@ struct ShardLayers::State {
         sizes.dtype = dtype == Dtype::fp16 ? Dtype::bf16 : dtype;
         sizes.grad_dtype = dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;  // no trace depends on it
         sizes.traits = traits;
-        // Both FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
         if (layout.engine == Engine::mgplan) sizes.offloaded = workload.training.offload.modules;
+        // Both FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
         sizes.fuses_windows = layout.engine == Engine::megatron;
         return sizes;
     }

@@ -22,7 +22,8 @@ PackedAttention packed_attention(const BatchSpec& batch) {
     PackedAttention attention;
     if (batch.lengths.empty()) return attention;
     const auto places = static_cast<double>(batch.sequence);
-    double count = 0, first = 0, second = 0, third = 0, fourth = 0;  // sums of powers of l / s
+    const double most = *std::max_element(batch.lengths.counts.begin(), batch.lengths.counts.end());  // counts of any size are shares
+    double count = 0, first = 0, second = 0, third = 0, fourth = 0;                                   // sums of powers of l / s
     const auto add = [&](double documents, std::int64_t tokens) {
         const double part = static_cast<double>(tokens) / places;
         count += documents;
@@ -33,8 +34,9 @@ PackedAttention packed_attention(const BatchSpec& batch) {
     };
     for (std::size_t i = 0; i < batch.lengths.tokens.size(); ++i) {
         const std::int64_t whole = batch.lengths.tokens[i] / batch.sequence, rest = batch.lengths.tokens[i] % batch.sequence;
-        add(batch.lengths.counts[i] * static_cast<double>(whole), batch.sequence);
-        if (rest > 0) add(batch.lengths.counts[i], rest);
+        const double documents = batch.lengths.counts[i] / most;
+        add(documents * static_cast<double>(whole), batch.sequence);
+        if (rest > 0) add(documents, rest);
     }
     attention.share = second / first;
     attention.length = std::max<std::int64_t>(1, std::llround(attention.share * places));

@@ -66,6 +66,20 @@ TEST(OffloadOptions, PlansWithThemTrain) {
     }
 }
 
+TEST(OffloadOptions, WhatWaitsOnTheHostIsPredictedUnderEverySchedule) {
+    const std::string file = ::testing::TempDir() + "/offload_options_schedule.json";
+    for (const char* schedule : {"", " --schedule zb-h1", " --vpp 2 --schedule zb-v"}) {
+        const Said planned = say(std::string("plan --world 2 --model tiny-llama --tp 1 --pp 2 --micro-batch 1 --global-batch 8 --seq 32 "
+                                             "--offload optimizer,core_attn,attn_norm --save-plan ") +
+                                 file + schedule);
+        ASSERT_EQ(planned.code, kDone) << planned.err;
+        const Json predicted = Json::parse(say("simulate " + file + " --format json").out)["predicted"]["memory"];
+        const Json run = Json::parse(say("run " + file + " --steps 1 --format json").out);
+        const auto rank = predicted["worst_rank"].get<std::size_t>();
+        EXPECT_EQ(predicted["host_bytes"], run["ranks"][rank]["measured"]["host_bytes"]) << schedule;
+    }
+}
+
 TEST(OffloadOptions, AnExportSaysThatNoFlagCarriesThem) {
     const std::string file = ::testing::TempDir() + "/offload_options_export.json";
     ASSERT_EQ(say("plan --world 16 --model llama3-8b --offload optimizer --save-plan " + file).code, kDone);
@@ -83,6 +97,7 @@ TEST(OffloadOptions, WhatIsNotBuiltIsRefused) {
     EXPECT_THAT(refused("--offload weights"), HasSubstr("--offload = 'weights' is no list of optimizer, optimizer:SHARE"));
     EXPECT_THAT(refused("--offload optimizer:1.5"), HasSubstr("with a share above 0 and at most 1"));
     EXPECT_THAT(refused("--offload core_attn,core_attn"), HasSubstr("each once"));
+    EXPECT_THAT(refused("--offload="), HasSubstr("--offload = '' is no list"));
     EXPECT_THAT(refused("--offload optimizer --engine megatron"), HasSubstr("use --engine mgplan or leave it out"));
     EXPECT_THAT(refused("--offload core_attn --recompute full"), HasSubstr("use --recompute none or selective"));
     EXPECT_THAT(refused("--offload moe_act"), HasSubstr("a model without experts (leave out expert_fc1 and moe_act)"));

@@ -46,6 +46,8 @@ RandomJob random_job(std::mt19937& random, const char* search = nullptr) {
         job.work.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
     }
     job.space.engine = random() % 4 == 0 ? Engine::mgplan : Engine::megatron;
+    if (job.space.engine == Engine::mgplan && random() % 2 == 0) job.work.training.offload.optimizer = 0.5;
+    if (job.space.engine == Engine::megatron && random() % 4 == 0) job.work.batch.lengths = {.tokens = {512, 3000}, .counts = {900, 35}};
     job.space.micro_batch = random() % 2 == 0 ? std::vector<std::int64_t>{1, 2} : std::vector<std::int64_t>{1, 4};
     job.space.cp = {1, 2};
     job.space.cp_comm_types = {CpCommType::p2p};
@@ -86,6 +88,21 @@ TEST(BoundedSearch, ShowsWhatAnExhaustiveOneDoes) {
         cut += b.bounded;
     }
     EXPECT_GT(cut, 0);
+}
+
+// What repeats nothing copies most to the host, so bounds by what repeats nothing do not hold.
+TEST(BoundedSearch, PricesEverythingWhereInputsOfModulesWaitOnTheHost) {
+    RandomJob job{workload_of("qwen3-30b-a3b", 16, "dgx-h100", 32, 4096), {}, {}};
+    job.space.engine = Engine::mgplan;
+    job.space.micro_batch = {1};
+    job.space.cp = {1};
+    Problems problems;
+    widen(job.space, read_search_axes("recompute", problems), job.work);
+    RankingOptions options;
+    options.bounded = true;
+    EXPECT_GT(rank_layouts(job.work, job.space, options).search.bounded, 0);
+    job.work.training.offload.modules.add(OffloadModule::moe_act);
+    EXPECT_EQ(rank_layouts(job.work, job.space, options).search.bounded, 0);
 }
 
 /// Layouts of a job that are far apart, with and without graphs, and with every choice of switches.
@@ -192,7 +209,7 @@ TEST(BoundedSearch, OneBoundHoldsForAllSplitsAndChunks) {
 TEST(BoundedSearch, ReplaysThatEndEarlySayWhatWholeOnesDo) {
     std::mt19937 random(83);
     std::int64_t too_large = 0, fitting = 0;
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 5; ++i) {
         const RandomJob job = random_job(random, "optimizer,recompute");
         SCOPED_TRACE(job.name);
         if (job.space.engine != Engine::megatron) continue;

@@ -43,6 +43,15 @@ TEST(PackedAttention, IsAllOfASequenceThatIsOneDocument) {
     EXPECT_DOUBLE_EQ(packed_attention({8, 4096, {{2048, 4096}, {2, 1}}}).share, 0.75);  // half of the tokens in each
 }
 
+TEST(PackedAttention, TakesCountsAsShares) {
+    const PackedAttention few = packed_attention({64, 4096, {.tokens = {512, 3000}, .counts = {1e-320, 1e-320}}});
+    const PackedAttention many = packed_attention({64, 4096, {.tokens = {512, 3000}, .counts = {1e15, 1e15}}});
+    EXPECT_EQ(few.share, many.share);
+    EXPECT_GT(few.share, 0);
+    EXPECT_EQ(few.length, many.length);
+    EXPECT_EQ(few.deviation, many.deviation);
+}
+
 TEST(PackedAttention, HasTheMeanAndTheBusiestRankOfDrawnDocuments) {
     const BatchSpec batch{512, 32768, {{200, 1000, 5000, 16000}, {60, 30, 8, 2}}};
     constexpr std::int64_t kRanks = 16;
