@@ -190,7 +190,7 @@ build_mgplan() {
         require_packages "$root/build/release/packages.log" "${packages[@]}" || status=$?
         if ((status == 0)); then
             if [[ $target == mgplan_without_training && ! -e $program ]]; then
-                say "first build: what plans and predicts, one to three minutes (later starts take none)"
+                say "first build: what plans and predicts, two to four minutes (later starts take none)"
             elif [[ ! -e $program ]]; then
                 say "building what trains and measures, one to four minutes (later starts take none)"
             fi
