@@ -314,7 +314,7 @@ struct Neighbourhood {
     SearchSpace space;
 };
 
-/// Of the first of `best`: layouts that agree in all sizes and in the micro-batch.
+/// Where to look next: layouts that agree with one of the first of `best` in all sizes and in the micro-batch.
 std::vector<Neighbourhood> neighbourhoods(const SearchSpace& space, const std::vector<Prefix>& parts,
                                           const std::vector<RankedLayout>& best) {
     constexpr std::size_t kMost = 8;
@@ -408,7 +408,7 @@ private:
         visit_layouts(workload_, some, parts_[part], share.counts, visitor);
     }
 
-    /// Of what was found, best first; it says what the rest has to beat.
+    /// The layouts found, best first; the slowest of them says what the rest has to beat.
     std::vector<RankedLayout> best_of(std::vector<Share>& found) {
         BestList<BeforeByObjective> best = none_yet();
         for (Share& share : found) offer_all(share, best);

@@ -51,7 +51,7 @@ struct SearchOptions {
     /// unless the fitting layouts are collected or counted (pareto, families, compared). What is cut off does not depend on threads.
     bool bounded = false;
     double never_below = 0;  ///< of bounded: layouts that may take less are priced in any case, seconds
-    /// Of bounded: SearchResult::slowest_kept of a search before this one, of the same space and with as many kept.
+    /// For bounded: SearchResult::slowest_kept of an earlier search of the same space that kept as many.
     double slowest_known = std::numeric_limits<double>::infinity();
     bool pareto = false;                  ///< also collect SearchResult::pareto
     double pareto_within = 0;             ///< the same, for the layouts alone that are slower than the fastest by at most this share

@@ -9,7 +9,8 @@
 
 namespace mgplan::planner {
 
-/// Of layouts with equal sizes, micro-batch, sequence parallelism and exchange. A search meets them again for each split and its chunks.
+/// Lower bounds of seconds that hold for all layouts with equal sizes, micro-batch, sequence parallelism and exchange: found once, while a
+/// search asks again for each split and its chunks.
 class UnsplitBounds {
 public:
     /// Both must outlive it.

@@ -52,7 +52,7 @@ CostKey cost_key(const Layout& layout, const Workload& workload) {
     return {shard_key(layout), links_key(layout, workload)};
 }
 
-/// Of the layout in which nothing is repeated.
+/// The key of the same layout without recompute.
 CostKey cost_key_without_tail(const Layout& layout, const Workload& workload) {
     CostKey key = cost_key(layout, workload);
     key.shard.modules = {};

@@ -6,7 +6,7 @@
 
 namespace mgplan {
 
-/// Of an enum whose values are below 32.
+/// A set of members of an enum whose values are below 32.
 template <class Enum>
 class EnumSet {
 public:

@@ -71,7 +71,7 @@ public:
     [[nodiscard]] IterationTrace tensors(const Layout& layout, int pp_rank);
 
 private:
-    /// Of a microbatch in each of a rank's chunks; empty where nothing waits on the host.
+    /// Bytes of one microbatch that wait on the host, for each of a rank's chunks; empty where nothing does.
     [[nodiscard]] std::vector<std::int64_t> host_bytes_of_chunks(const Layout& layout, int pp_rank);
 
     struct State;

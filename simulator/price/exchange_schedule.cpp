@@ -71,7 +71,7 @@ public:
         }
     }
 
-    /// Of exchanges.
+    /// Seconds of exchanges that nothing hides, where each takes `taken` seconds.
     [[nodiscard]] double exposed(const AllSeconds& seconds, double taken) const {
         const StepPrice price = [&](const PieceStep& step) { return seconds[takes_[static_cast<std::size_t>(&step - steps_.data())]]; };
         const PassSeconds pass = replay(steps_, price, [taken](const PieceStep&) { return taken; });

@@ -6,7 +6,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Of the standard normal distribution, by bisection.
+/// The value that a standard normal variable stays below with this probability, by bisection.
 double inverse_normal(double probability) {
     double low = -10, high = 10;
     for (int i = 0; i < 60; ++i) {
