@@ -21,8 +21,12 @@ mgplan_precompiled_headers(mgplan_precompiled
   HEADERS <algorithm> <array> <cmath> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <numeric> <optional> <set> <span> <sstream>
     <string> <string_view> <utility> <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
-# mgplan_compile_in_batches(TARGET FILES): at most so many source files in one translation unit.
-function(mgplan_compile_in_batches target files)
+# mgplan_compile_in_batches(TARGET FILES): the target's source files in translation units of equal size, of at most so many files.
+function(mgplan_compile_in_batches target most)
+  get_target_property(sources ${target} SOURCES)
+  list(LENGTH sources count)
+  math(EXPR batches "(${count} + ${most} - 1) / ${most}")
+  math(EXPR files "(${count} + ${batches} - 1) / ${batches}")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${MGPLAN_UNITY_BUILD} UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE ${files})
 endfunction()
 
@@ -35,7 +39,7 @@ function(mgplan_room name)
   target_include_directories(mgplan_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/mgplan>)
   target_link_libraries(mgplan_${name} PUBLIC ${ROOM_DEPENDS} PRIVATE $<BUILD_INTERFACE:mgplan_warnings> ${ROOM_PRIVATE_DEPENDS})
   mgplan_reuse_precompiled(mgplan_${name} mgplan_precompiled)
-  mgplan_compile_in_batches(mgplan_${name} 20)
+  mgplan_compile_in_batches(mgplan_${name} 60)
   # Precompiled headers are compiled for programs alone; the builds that take them have no Python module.
   if(name IN_LIST MGPLAN_PLANNING_ROOMS AND NOT MGPLAN_PRECOMPILED_HEADERS STREQUAL all)
     set_target_properties(mgplan_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
@@ -44,7 +48,7 @@ function(mgplan_room name)
     target_compile_options(mgplan_${name} PRIVATE ${MGPLAN_TELL_FUZZERS})
   endif()
   if(ROOM_COLD)
-    target_compile_options(mgplan_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+    target_compile_options(mgplan_${name} PRIVATE $<$<CONFIG:Release>:-Og>)
   endif()
   set_property(GLOBAL APPEND PROPERTY MGPLAN_ROOMS ${name})
 endfunction()

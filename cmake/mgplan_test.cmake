@@ -25,7 +25,7 @@ target_compile_definitions(mgplan_test_data PRIVATE MGPLAN_TEST_DATA="${PROJECT_
 function(mgplan_test name)
   cmake_parse_arguments(TEST "OPTIMIZED;LONG" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${TEST_SOURCES})
-  mgplan_compile_in_batches(${name} 12)
+  mgplan_compile_in_batches(${name} 60)
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main rapidcheck fmt::fmt mgplan_test_data mgplan_warnings)
   if(TEST_OPTIMIZED)
     target_compile_options(${name} PRIVATE $<$<CONFIG:None>:-O2>) # what sanitizers' builds do without

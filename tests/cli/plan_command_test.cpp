@@ -237,15 +237,15 @@ TEST(PlanCommand, PrintsAsManyPlansAsAsked) {
 }
 
 TEST(PlanCommand, PinsAndRestrictsEverySize) {
-    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --tp 1,2 --top 200"), "tp"), IsSubsetOf({1, 2}));
-    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --pp 4 --top 200"), "pp"), ElementsAre(4));
-    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --cp 2 --top 200"), "cp"), ElementsAre(2));
-    const Json interleaved = plan(std::string(kSmall) + " --vpp 2 --top 200");
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --tp 1,2 --top 25"), "tp"), IsSubsetOf({1, 2}));
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --pp 4 --top 25"), "pp"), ElementsAre(4));
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --cp 2 --top 25"), "cp"), ElementsAre(2));
+    const Json interleaved = plan(std::string(kSmall) + " --vpp 2 --top 25");
     EXPECT_THAT(distinct(interleaved, "vpp"), ElementsAre(2));
     EXPECT_THAT(distinct(interleaved, "pp"), Not(Contains(1)));
-    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --micro-batch 1,4 --pp 2 --recompute none --top 200"), "micro_batch"),
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --micro-batch 1,4 --pp 2 --recompute none --top 25"), "micro_batch"),
                 ElementsAre(1, 4));
-    const Json experts = plan("--world 16 --model mixtral-8x7b --ep 4 --etp 2 --top 200");
+    const Json experts = plan("--world 16 --model mixtral-8x7b --ep 4 --etp 2 --top 25");
     EXPECT_THAT(distinct(experts, "ep"), ElementsAre(4));
     EXPECT_THAT(distinct(experts, "etp"), ElementsAre(2));
     for (const auto& entry : experts["plans"]) {
@@ -302,8 +302,8 @@ TEST(PlanCommand, RepeatedListMembersChangeNothing) {
 }
 
 TEST(PlanCommand, InterleavesTwoRanksOnlyWithOverlappedP2p) {
-    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --pp 2 --tp 2 --cp 1 --top 1000"), "vpp"), Contains(2));
-    const Json without = plan(std::string(kSmall) + " --pp 2 --tp 2 --cp 1 --no-overlap p2p --top 1000");
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --pp 2 --tp 2 --cp 1 --micro-batch 1 --recompute none --top 100"), "vpp"), Contains(2));
+    const Json without = plan(std::string(kSmall) + " --pp 2 --tp 2 --cp 1 --no-overlap p2p --micro-batch 1 --recompute none --top 100");
     EXPECT_THAT(distinct(without, "vpp"), ElementsAre(1));
     EXPECT_GT(rejected(without, "interleaving_two_ranks_needs_p2p_overlap"), 0);
 }

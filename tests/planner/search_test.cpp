@@ -20,6 +20,7 @@
 #include "planner/simulator_cost.hpp"
 #include "runtime/sanitizers.hpp"
 #include "support.hpp"
+#include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::planner::testing::search_test {
 namespace {
@@ -157,7 +158,6 @@ std::vector<Pair> pairs() {
         {"deepseek-v2-lite", 8},
         // The other objective.
         {"llama3-8b", 16, "dgx-h100", 0, 0, Objective::memory},
-#ifndef MGPLAN_ADDRESS_SANITIZER  // these take half of the time there, with the code of those above
         {"mixtral-8x7b", 24},
         {"mixtral-8x7b", 64},
         {"mixtral-8x22b", 96},
@@ -166,11 +166,10 @@ std::vector<Pair> pairs() {
         {"moonlight-16b-a3b", 16},
         {"deepseek-v3", 96, "dgx-b300", 192},  // layers that nothing divides
         {"mixtral-8x7b", 32, "dgx-h100", 0, 0, Objective::memory},
-#endif
     };
 }
 
-INSTANTIATE_TEST_SUITE_P(Search, BruteForcePairs, ::testing::ValuesIn(pairs()));
+INSTANTIATE_TEST_SUITE_P(Search, BruteForcePairs, ::testing::ValuesIn(tests::sanitized_share(pairs(), 3)));
 
 TEST(Search, FindsNothingWhereMemoryIsShortAndNamesTheNearest) {
     const Workload work = workload_of("llama3-70b", 8, "dgx-a100-40g");

@@ -14,6 +14,7 @@
 #include "plan/text/errors.hpp"
 #include "tests/model/training/hybrid_models.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::parity_hybrid_test {
 namespace {
@@ -74,7 +75,7 @@ std::vector<Run> runs() {
         list.push_back({small::small_nemotron_h(), {.name = "tp2_sp_pp2", .tp = 2, .pp = 2, .sequence_parallel = true}, precision});
         list.push_back({small::small_bamba(), {.name = "tp2_sp_dp2", .tp = 2, .dp = 2, .sequence_parallel = true}, precision});
     }
-    return list;
+    return tests::sanitized_share(list, 3);
 }
 
 class HybridParity : public testing::TestWithParam<Run> {};

@@ -10,6 +10,7 @@
 #include "model/meta/meta_device.hpp"
 #include "plan/text/errors.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::parity_moe_test {
 namespace {
@@ -125,7 +126,8 @@ std::string name_of(const testing::TestParamInfo<std::tuple<bool, Case>>& test) 
     return std::string(std::get<0>(test.param) ? "Sigmoid_" : "Softmax_") + std::get<1>(test.param).name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, MixtureParity, testing::Combine(testing::Bool(), testing::ValuesIn(cases())), name_of);
+INSTANTIATE_TEST_SUITE_P(Layouts, MixtureParity, testing::Combine(testing::Bool(), testing::ValuesIn(tests::sanitized_share(cases(), 3))),
+                         name_of);
 
 /// Of sizes with which no choice hangs on fp32's rounding; NoChoiceOfExpertsIsNearATie looks.
 ModelSpec steady_mixture(bool sigmoid) {
@@ -266,9 +268,11 @@ TEST_P(ModelParity, LossesAndGradientNormsEqualThoseOfOneRank) {
     expect_predictions_equal(task, outcome);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, ModelParity, testing::Combine(testing::Bool(), testing::ValuesIn(model_cases())), [](const auto& test) {
-    return std::string(std::get<0>(test.param) ? "DeepSeekV3_" : "GptOss_") + std::get<1>(test.param).name;
-});
+INSTANTIATE_TEST_SUITE_P(Layouts, ModelParity,
+                         testing::Combine(testing::Bool(), testing::ValuesIn(tests::sanitized_share(model_cases(), 2))),
+                         [](const auto& test) {
+                             return std::string(std::get<0>(test.param) ? "DeepSeekV3_" : "GptOss_") + std::get<1>(test.param).name;
+                         });
 
 TEST(ModelParity, EveryFeatureChangesTheTraining) {
     const auto last = [](ModelSpec model, const std::string& name) {
@@ -305,7 +309,8 @@ TEST_P(BalancedMixture, IsPredictedFromSizesAlone) {
     expect_predictions_equal(task, outcome);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, BalancedMixture, testing::ValuesIn(cases()), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Layouts, BalancedMixture, testing::ValuesIn(tests::sanitized_share(cases(), 3)),
+                         [](const auto& test) { return test.param.name; });
 
 /// A case whose ranks route whole microbatches, as one rank does: what is dropped then does not depend on the layout.
 class CapacityParity : public testing::TestWithParam<std::tuple<bool, Case>> {};

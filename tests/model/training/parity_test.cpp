@@ -13,9 +13,9 @@
 #include "plan/text/errors.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
-#include "runtime/sanitizers.hpp"
 #include "tests/model/training/arranged_models.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::parity_test {
 namespace {
@@ -275,11 +275,8 @@ std::vector<Run> runs() {
     add({"Gpt", small_gpt()}, cases());
     add({"Llama", small_llama()}, cases());
     add({"Mla", small_deepseek()}, latent_cases());
-    add({"Llama", small_llama()}, some_cases(), Precision::fp32);
-#ifndef MGPLAN_ADDRESS_SANITIZER  // the same accesses as in fp64
-    add({"Gpt", small_gpt()}, cases(), Precision::fp32);
-    add({"Mla", small_deepseek()}, latent_cases(), Precision::fp32);
-#endif
+    for (const Family& family : {Family{"Gpt", small_gpt()}, Family{"Llama", small_llama()}, Family{"Mla", small_deepseek()}})
+        add(family, some_cases(), Precision::fp32);
     add({"Mla", small_deepseek()}, some_cases(), Precision::bf16);
     add({"MlaLite", small_deepseek_lite()}, latent_cases());
     add({"Mqa", small_mqa()}, some_cases());
@@ -306,7 +303,7 @@ std::vector<Run> runs() {
     add({"neox_divided", untied(small::small_neox())}, divided);
     add({"olmo2_divided", untied(small::small_olmo2())}, divided);
     add({"granite_divided", untied(small::small_granite())}, divided);
-    return list;
+    return tests::sanitized_share(list, 3);
 }
 
 class Parity : public testing::TestWithParam<Run> {};
