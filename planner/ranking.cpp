@@ -56,7 +56,7 @@ BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, con
 /// `before`: how many were dropped by then.
 ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best, std::size_t before, const SearchResult& found,
                      ReplayedMemories& memories) {
-    if (memories.of(layout).deciding_bytes() > found.limit_bytes) return {};
+    if (memories.of(layout).deciding_bytes() > found.limit_bytes || !memories.host_fits(layout)) return {};
     const std::size_t replayed = found.replayed - std::min(before, found.replayed);
     const auto is_it = [&](const RankedLayout& each) { return each.layout == layout; };
     if (const auto kept = std::find_if(found.best.begin(), found.best.end(), is_it); kept != found.best.end()) {

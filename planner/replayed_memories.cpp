@@ -47,4 +47,9 @@ bool ReplayedMemories::exceeds(const Layout& layout, std::int64_t limit) {
     return one.memory->deciding_bytes() > limit;
 }
 
+bool ReplayedMemories::host_fits(const Layout& layout) {
+    const Workload& workload = model_.workload();
+    return workload.cluster.host_memory_bytes == 0 || !workload.training.offload.active() || of(layout).host_fits();
+}
+
 }  // namespace mgplan::planner
