@@ -145,8 +145,10 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     asked.keep_contenders = kContenders;
     asked.objective = options.objective;
     // Schedules are tried for what misses by little, too. Where inputs of modules wait on the host, a layout that repeats less copies more:
-    // no bound holds for all of a branch.
-    asked.bounded = options.bounded && options.schedules.empty() && workload.training.offload.modules.empty();
+    // no bound holds for all of a branch. Where Megatron-LM's host updates parameters, narrower gradients need more optimizer state.
+    const OffloadSpec& offload = workload.training.offload;
+    const bool host_updates = space.engine == Engine::megatron && offload.optimizer > 0;
+    asked.bounded = options.bounded && options.schedules.empty() && offload.modules.empty() && !host_updates;
     asked.never_below = never_below;
     asked.slowest_known = slowest_known;
     asked.threads = options.threads;
