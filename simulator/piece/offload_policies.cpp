@@ -109,9 +109,9 @@ void leave_mixture(LayerEditor& layer, const PolicyContext& context) {
         const std::int64_t rows = product->bytes / bytes_of(context.sizes.dtype) / width * context.model.hidden;
         const EditedTensor* input = nullptr;  // the latest in front of the activation
         for (const EditedTensor& tensor : leaving.kept()) {
-            const bool in_fp8 = tensor.name == std::string_view("input in fp8");
-            const bool is_rows = !keeps_expert_rows(context) && in_fp8 ? true : tensor.bytes == rows * bytes_of(context.sizes.dtype);
-            if (!is_rows || tensor.returned < product->returned || tensor.taken > product->taken + LayerEditor::kRoom) continue;
+            const bool copied = !keeps_expert_rows(context) && tensor.name == std::string_view("input in fp8");
+            if (&tensor == product || !(copied || tensor.bytes == rows * bytes_of(context.sizes.dtype))) continue;
+            if (tensor.taken > product->taken + LayerEditor::kRoom) continue;
             if (input == nullptr || tensor.taken > input->taken) input = &tensor;
         }
         if (input != nullptr) leaving.leave(EditedTensor(*input));
