@@ -336,7 +336,7 @@ void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
                 "--offload optimizer needs the distributed optimizer with engine megatron; leave --no-distributed-optimizer "
                 "and --sharding none out, or use --engine mgplan");
         training.megatron.precision_aware_optimizer = true;
-        resolved.assumed.emplace_back("the host's update of the optimizer takes no time beside its copies: nobody's figures are known");
+        resolved.assumed.insert(resolved.assumed.begin(), "the host's own update of parameters takes no time");  // seen first
     }
     if (resolved.engine == Engine::mgplan && quantised(training.precision))
         resolved.assumed.emplace_back(

@@ -49,7 +49,8 @@ bool ReplayedMemories::exceeds(const Layout& layout, std::int64_t limit) {
 
 bool ReplayedMemories::host_fits(const Layout& layout) {
     const Workload& workload = model_.workload();
-    return workload.cluster.host_memory_bytes == 0 || !workload.training.offload.active() || of(layout).host_fits();
+    return workload.cluster.host_memory_bytes == 0 || !workload.training.offload.active() ||
+           model_.memory(layout).host_fits();  // needs no replay
 }
 
 }  // namespace mgplan::planner

@@ -92,12 +92,12 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     std::string text;
     text += fmt::format("  layout      tp {} cp {} ep {} etp {} dp {} edp {} pp {} vpp {}  order {}\n", l.sizes.tp, l.sizes.cp, l.sizes.ep,
                         l.sizes.etp, l.dp(), l.edp(), l.sizes.pp, l.vpp, l.sizes.order.text());
-    text += fmt::format("  schedule    {}{} of {}, sequence parallel {}, recompute {}\n",
+    text += fmt::format("  schedule    {}{} of {}\n              sequence parallel {}, recompute {}\n",
                         l.schedule ? fmt::format("{}, ", to_string(*l.schedule)) : "", counted(l.num_microbatches, "microbatch", "es"),
                         counted(l.micro_batch, "sequence"), l.sequence_parallel ? "on" : "off", to_string(l.recompute));
     text += fmt::format("  layers      {}\n", layers_text(*l.split));
     if (const auto& string = l.split->request().pipeline_layout) text += fmt::format("  stages      {}\n", *string);
-    text += fmt::format("  iteration   {} ({} to {}), {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
+    text += fmt::format("  iteration   {} ({} to {})\n              {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
                         human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high),
                         t.tokens_per_second_per_gpu, t.model_tflops_per_gpu, 100 * t.mfu, 100 * t.hfu);
     Table time({{"time", Align::left}, {"seconds"}, {"share"}});
