@@ -157,6 +157,10 @@ TEST(OffloadOptions, OfMgplansOwnEngineAreExportedWhereMegatronLMHasThem) {
 
 TEST(OffloadOptions, HaveToFitTheHostsMemory) {
     EXPECT_EQ(say(kJob + "--offload optimizer --cluster dgx-h100,host_memory_gib=100").code, kDone);
+    const Json memory = simulated("--offload optimizer --cluster dgx-h100,host_memory_gib=100")["predicted"]["memory"];
+    EXPECT_EQ(memory["host_limit_bytes"], std::int64_t{100} << 30);
+    EXPECT_NEAR(memory["node_host_bytes"].get<double>() / memory["host_bytes"].get<double>(), 8, 0.1);  // ranks of one stage
+    EXPECT_EQ(simulated("--offload optimizer --cluster gb200-nvl72")["predicted"]["memory"]["host_limit_bytes"], nullptr);
     const Said said = say(kJob + "--offload optimizer --cluster dgx-h100,host_memory_gib=10");
     EXPECT_EQ(said.code, kNothingFits);
     EXPECT_THAT(said.out, HasSubstr("fits_in_host_memory: a node's ranks leave"));

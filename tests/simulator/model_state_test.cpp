@@ -317,7 +317,8 @@ TEST(Fp8Weights, StoredInTheBufferAreItsFirstCopy) {
     // Of two bytes one remains, and its transpose. Two buffers in the place of one may pad their buckets a little more.
     EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 90)), static_cast<double>(-4 * weights), 1e6);
     EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 100)), static_cast<double>(kLinear), 1e6);
-    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::mxfp8, 100)), static_cast<double>(-2 * kLinear / 32), 1e6);
+    const std::int64_t scales = 2 * kLinear / 32;
+    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::mxfp8, 100)), -static_cast<double>(scales), 1e6);
 }
 
 TEST(Fp8Weights, PadScalesAsTransformerEngineDoes) {
