@@ -40,6 +40,16 @@ void keep_first_of_families(std::vector<planner::RankedLayout>& best) {
     best = std::move(kept);
 }
 
+/// The flags of a layout; `etp_follows`: a command that leaves etp out has no flag for it as long as it is tp.
+formats::MegatronJob job_of(const Workload& workload, const Layout& layout, bool etp_follows) {
+    formats::MegatronJob job = formats::megatron_job(plan_of(workload, layout));
+    if (!etp_follows || layout.sizes.etp != layout.sizes.tp) return job;
+    for (auto& part : job.parts) {
+        std::erase_if(part.flags, [](const formats::MegatronFlag& flag) { return flag.name == "--expert-tensor-parallel-size"; });
+    }
+    return job;
+}
+
 /// The best layouts of the same model, batch and training on the same GPUs, each with what has to be changed for it.
 void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simulator::CostModel& model, std::size_t most,
                      int threads, const Console& console) {
@@ -68,8 +78,9 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
         reports::BetterLayout better{{ranked.layout, model.predict_exactly(ranked.layout)}, {}};
         if (asked_fits && reports::gain(check, better).value_or(0) < kWorthSaying) continue;
         if (check.asked) {
-            better.changes = reports::flag_changes(formats::megatron_job(plan_of(check.workload, check.asked->layout)),
-                                                   formats::megatron_job(plan_of(check.workload, ranked.layout)));
+            const bool etp_follows = !resolved.job.layout->etp;
+            better.changes = reports::flag_changes(job_of(check.workload, check.asked->layout, etp_follows),
+                                                   job_of(check.workload, ranked.layout, etp_follows));
         }
         check.better.push_back(std::move(better));
     }
@@ -90,6 +101,19 @@ int gate_exit_code(reports::GateVerdict verdict) {
             break;
     }
     return kCannotSay;
+}
+
+/// Nothing where a gate cannot say for want of a fact, which it has said then.
+std::optional<ResolvedWorkload> resolve_or_say(const Options& options, const WorkloadOptions& values, Console& console, bool gate) {
+    try {
+        return resolve_workload(options, values);
+    } catch (const MissingFactError& error) {
+        if (!gate) throw;
+        const std::size_t others = error.problems().size() - 1;
+        options.write(
+            console, fmt::format("cannot say: {}{}\n", error.problems().front(), others == 0 ? "" : fmt::format(" (and {} more)", others)));
+        return std::nullopt;
+    }
 }
 
 std::string report_text(const reports::MegatronCheck& check, Format format, bool gate) {
@@ -146,7 +170,9 @@ int run_check(const std::vector<std::string>& args, Console& console) {
             "plan "
             "judges a --model)");
 
-    const ResolvedWorkload resolved = resolve_workload(options, workload_options);
+    const std::optional<ResolvedWorkload> found = resolve_or_say(options, workload_options, console, gate);
+    if (!found) return kCannotSay;
+    const ResolvedWorkload& resolved = *found;
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     note_idle_workload_options(options, workload_options, resolved.workload.model, console);
     reports::MegatronCheck check;

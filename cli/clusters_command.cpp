@@ -55,8 +55,8 @@ std::string list_clusters(Format format) {
     if (format == Format::csv) return table.to_csv();
     return table.to_text() +
            "\nNVLink figures are per GPU and direction; mgplan clusters show NAME prints each figure's source.\n"
-           "Change single figures with --cluster NAME,key=value; the keys are gpus_per_node, memory_gib,\n"
-           "node_network_gbits_per_second, nvlink_domain and nvlink_gbytes_per_second.\n";
+           "Change single figures with --cluster NAME,key=value; the keys are gpus_per_node, host_memory_gib,\n"
+           "memory_gib, node_network_gbits_per_second, nvlink_domain and nvlink_gbytes_per_second.\n";
 }
 
 /// One row per figure; with `short_sources` a source equal to the one above is not written out again.
@@ -73,6 +73,9 @@ Table figures(const ClusterSpec& cluster, bool short_sources) {
     for (const auto& [precision, rate] : cluster.peak_flops)
         row(fmt::format("{} peak", to_string(precision)), number(rate / 1e12), "TFLOP/s", "peak_flops");
     row("memory bandwidth", number(cluster.memory_bandwidth / 1e9), "GB/s", "memory_bandwidth");
+    if (cluster.host_memory_bytes > 0)
+        row("host memory of a node", fmt::format("{:.0f}", static_cast<double>(cluster.host_memory_bytes) / 1073741824.0), "GiB",
+            "host_memory_bytes");
     row("GPUs per node", std::to_string(cluster.gpus_per_node), "", "gpus_per_node");
     row("NVLink domain", std::to_string(cluster.nvlink_domain), "GPUs", "nvlink_domain");
     const auto link = [&](const std::string& name, const std::string& field, const LinkSpec& spec) {

@@ -94,12 +94,13 @@ std::string manual_page(const std::vector<CommandDescription>& commands, std::st
     text += "\n.SH COMMANDS\n";
     for (const auto& command : commands) text += command_text(command);
     text += ".SH EXIT STATUS\n";
-    text += entries({{"0", "done"},
-                     {"2", "bad usage or input; each problem is one message that names field, value, rule and way out"},
-                     {"3", "no layout fits"},
-                     {"4", "the run failed"},
-                     {"5", "a prediction missed its tolerance"},
-                     {"6", "check --gate cannot say: a flag that decides it is not computed"}});
+    text +=
+        entries({{"0", "done"},
+                 {"2", "bad usage or input; each problem is one message that names field, value, rule and way out"},
+                 {"3", "no layout fits"},
+                 {"4", "the run failed"},
+                 {"5", "a prediction missed its tolerance"},
+                 {"6", "check --gate cannot say: a flag that decides it is not computed, or a fact such as the vocabulary is missing"}});
     text += ".SH ENVIRONMENT\n";
     text += entries({{"MGPLAN_CUDA_MODULE", "file of the CUDA module, where it lies neither beside the program nor in ../lib of it"},
                      {"MGPLAN_SECRET",

@@ -296,6 +296,22 @@ void add_axes(const Options& options, const PlanOptions& values, const ResolvedW
     if (!dispatchers.empty()) planner::choose_dispatchers(space, dispatchers, workload);
 }
 
+/// Axes that an order leaves out have one rank each (plan/layout/rank_groups.hpp), which its reader may not expect.
+void note_short_orders(const planner::SearchSpace& space, bool has_experts, const Console& console) {
+    constexpr std::array<std::pair<Axis, std::string_view>, 5> kAxes{
+        {{Axis::tp, "tp"}, {Axis::cp, "cp"}, {Axis::ep, "ep"}, {Axis::dp, "dp"}, {Axis::pp, "pp"}}};
+    for (const AxisOrder& order : space.orders) {
+        std::vector<std::string_view> left_out;
+        for (const auto& [axis, name] : kAxes) {
+            const auto end = order.axes().begin() + static_cast<std::ptrdiff_t>(order.named());
+            if (std::find(order.axes().begin(), end, axis) == end && (axis != Axis::ep || has_experts)) left_out.push_back(name);
+        }
+        if (!left_out.empty())
+            console.err << fmt::format("mgplan: --order {} leaves {} out: layouts with more than one rank along {} are not searched\n",
+                                       order.text(), fmt::join(left_out, ", "), left_out.size() == 1 ? "it" : "them");
+    }
+}
+
 /// Says which options change nothing, here because of what the others leave to search.
 void note_idle_options(const Options& options, const WorkloadOptions& workload, const PlanOptions& values, const ModelSpec& model,
                        Console& console) {
@@ -306,6 +322,7 @@ void note_idle_options(const Options& options, const WorkloadOptions& workload, 
         return std::find(space.recompute.begin(), space.recompute.end(), kind) != space.recompute.end();
     };
     const std::string no_experts = fmt::format("{} has no experts", model.name);
+    note_short_orders(space, model.moe.has_value(), console);
     options.note_idle(console, "ep", !model.moe && !only_one(space.ep), no_experts);
     options.note_idle(console, "etp", !model.moe && !only_one(space.etp), no_experts);
     options.note_idle(console, "recompute-modules", !recomputes(Recompute::selective), "--recompute leaves selective out");

@@ -41,9 +41,9 @@ void declare_state_options(Options& options, WorkloadOptions& values) {
                 given.substr(0, 60));
     };
     options.checked("offload", values.offload, "WORD[,...]", check_offload,
-                    "what waits in the host's memory, by engine mgplan: optimizer (main parameters and moments) or a share of it, "
+                    "what waits in the host's memory: optimizer (main parameters and moments) or a share of it, "
                     "optimizer:0.5, and inputs of modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, "
-                    "mlp_norm, expert_fc1, moe_act; without it nothing");
+                    "mlp_norm, expert_fc1, moe_act; without it what a command says, else nothing");
 }
 
 void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {

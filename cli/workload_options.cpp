@@ -245,8 +245,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                     "tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand");
     options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
                  "a preset (mgplan clusters) with changed figures (gpus_per_node, nvlink_domain, nvlink_gbytes_per_second, "
-                 "node_network_gbits_per_second, "
-                 "memory_gib), or a file");
+                 "node_network_gbits_per_second, memory_gib, host_memory_gib), or a file");
     options.integer("global-batch", values.global_batch, 1, std::int64_t{1} << 31,
                     "sequences per step; without it 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more");
     options.count("global-batch-tokens", values.global_batch_tokens, 1, std::int64_t{1} << 58,
@@ -260,7 +259,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "counts, one for each expert, or one such list for each mixture layer; without it uniform");
     options.choice("routing", values.routing, {"natural", "forced"},
                    "who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's "
-                   "--moe-router-force-load-balancing (of the prediction: an export says nothing of it); without it natural");
+                   "--moe-router-force-load-balancing; without it natural, or as a command says");
     options.text("lengths", values.lengths, "FILE",
                  "lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a "
                  "document, and a step waits for the busiest data-parallel rank; without it a sequence is one document");
@@ -323,6 +322,29 @@ void note_idle_workload_options(const Options& options, const WorkloadOptions& v
     options.note_idle(console, "no-overlap", !model.moe && names_experts_alone(values.no_overlap), no_experts);
 }
 
+namespace {
+
+/// Which engine is predicted, and what follows from that for the training.
+void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
+    TrainingSpec& training = resolved.workload.training;
+    if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
+    if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
+    if (resolved.engine == Engine::megatron && training.offload.optimizer > 0) {
+        // What Megatron-LM asks for beside it (arguments.py, validate_args).
+        if (values.offload && !training.distributed_optimizer)
+            throw ConfigError(
+                "--offload optimizer needs the distributed optimizer with engine megatron; leave --no-distributed-optimizer "
+                "and --sharding none out, or use --engine mgplan");
+        training.megatron.precision_aware_optimizer = true;
+        resolved.assumed.insert(resolved.assumed.begin(), "the host's own update of parameters takes no time");  // seen first
+    }
+    if (resolved.engine == Engine::mgplan && quantised(training.precision))
+        resolved.assumed.emplace_back(
+            "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");
+}
+
+}  // namespace
+
 ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values) {
     Problems problems;
     if (!values.world && !values.trace) problems.add("--world is missing; give the number of GPUs, as in --world 16");
@@ -372,24 +394,20 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         if (!values.attention) resolved.assumed.push_back("flash attention");
         if (!options.given("cuda-graphs")) resolved.assumed.push_back("no CUDA graphs");
     }
-    if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
-    // What no other engine is predicted with; a Megatron-LM command is about Megatron-LM.
-    if (!values.engine && values.offload && !job.layout) resolved.engine = Engine::mgplan;
-    if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
-    if (resolved.engine == Engine::mgplan && quantised(work.training.precision))
-        resolved.assumed.emplace_back(
-            "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");
+    settle_engine(values, resolved);
     if (const auto assumption = simulator::assumed_efficiencies(work.cluster))
         resolved.assumed.insert(resolved.assumed.begin(), *assumption);  // seen first
     if (const auto assumption = simulator::assumed_module_bytes(work.cluster)) resolved.assumed.push_back(*assumption);
     refuse_precision_of_other_gpus(values, work);
     work.memory_limit = values.max_memory.value_or(work.cluster.memory_bytes);
     if (work.memory_limit > work.cluster.memory_bytes) resolved.warnings.push_back(more_than_the_card(work));
+    if (values.routing && work.model.moe) work.training.megatron.forced_routing = values.routing == "forced";
+    const bool forced = work.training.megatron.forced_routing;
     if (values.routing == "forced" && values.routing_skew)
         throw ConfigError("--routing forced draws experts at random, and --routing-skew says how uneven a router is; drop one of the two");
     if (values.routing_skew)
         work.routing = load_routing_skew(options, *values.routing_skew, work.model);
-    else if (work.model.moe && values.routing != "forced")
+    else if (work.model.moe && !forced)
         resolved.assumed.push_back(fmt::format("{} routing", to_text(work.routing)));
 
     resolved.warnings.insert(resolved.warnings.end(), job.notes.begin(), job.notes.end());

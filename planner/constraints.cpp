@@ -209,13 +209,15 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W w, L l) {
          return fmt::format("cp = {}: 2·cp does not divide the sequence of {} tokens; use a cp of {} or another --seq", l.sizes.cp,
                             w.batch.sequence, w.batch.sequence % 2 == 0 ? usable_divisors(w.batch.sequence / 2, w.world) : "1");
-     }},
+     },
+     true},
     {"cp_needs_flash_attention", "cp needs flash attention", Level::context,
      [](W w, L l) { return l.sizes.cp > 1 && w.training.attention == AttentionBackend::unfused; },
      [](W, L l) {
          return fmt::format("cp = {} needs flash attention, but the attention backend is unfused; use cp 1 or --attention flash",
                             l.sizes.cp);
-     }},
+     },
+     true},
     // ---- pipeline ----
     {"tp_cp_pp_divide_world", "tp·cp·pp does not divide the world", Level::pipeline,
      [](W, L l) { return l.sizes.world % (l.sizes.tp * l.sizes.cp * l.sizes.pp) != 0; },
@@ -228,7 +230,8 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W w, L l) {
          return fmt::format("pp = {} has more stages than the model's {} layers; use a pp of at most {}", l.sizes.pp, w.model.layers,
                             w.model.layers);
-     }},
+     },
+     true},
     // Megatron-LM arguments.py, validate_args: PyTorch's FSDP2 shards whole layers and knows neither stages nor experts' ranks.
     {"fsdp2_without_pipeline", "PyTorch FSDP2 with a pipeline", Level::pipeline,
      [](W w, L l) { return l.sizes.pp > 1 && uses_fsdp2(w, l); },
@@ -252,7 +255,8 @@ constexpr auto kRules = std::to_array<Rule>({
      }},
     {"ep_divides_experts", "ep does not divide the experts", Level::expert,
      [](W w, L l) { return w.model.moe && w.model.moe->experts % l.sizes.ep != 0; },
-     [](W w, L l) { return does_not_divide("ep", l.sizes.ep, "experts", w.model.moe->experts, w.world); }},
+     [](W w, L l) { return does_not_divide("ep", l.sizes.ep, "experts", w.model.moe->experts, w.world); },
+     true},
     {"etp_divides_expert_ffn", "etp does not divide the experts' width", Level::expert,
      [](W w, L l) { return w.model.moe && w.model.moe->expert_ffn % l.sizes.etp != 0; },
      [](W w, L l) { return does_not_divide("etp", l.sizes.etp, "experts' width", w.model.moe->expert_ffn, w.world); }},
@@ -400,9 +404,22 @@ std::vector<std::string> broken_messages(const Workload& workload, const Layout&
 }
 
 std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout) {
+    for (int i = 0; i < kLevels; ++i) {
+        const auto level = static_cast<Level>(i);
+        std::vector<std::string> messages = broken_messages(workload, layout, level);
+        if (messages.empty()) continue;
+        const std::vector<std::string> others = broken_alone_behind(workload, layout, level);
+        messages.insert(messages.end(), others.begin(), others.end());
+        return messages;
+    }
+    return {};
+}
+
+std::vector<std::string> broken_alone_behind(const Workload& workload, const Layout& layout, Level level) {
     std::vector<std::string> messages;
-    for (int level = 0; level < kLevels && messages.empty(); ++level)
-        messages = broken_messages(workload, layout, static_cast<Level>(level));
+    for (const Rule& rule : rules()) {
+        if (rule.alone && rule.level > level && rule.broken(workload, layout)) messages.push_back(rule.message(workload, layout));
+    }
     return messages;
 }
 

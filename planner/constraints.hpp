@@ -35,6 +35,7 @@ struct Rule {
     bool (*broken)(const Workload& workload, const Layout& layout);
     /// Field, value, rule and way out in one sentence.
     std::string (*message)(const Workload& workload, const Layout& layout);
+    bool alone = false;  ///< asks for nothing that earlier levels hold
 };
 
 /// All rules, by level.
@@ -43,8 +44,11 @@ struct Rule {
 /// The first rule of a level that the layout breaks, or nullptr. Rules of earlier levels must hold.
 [[nodiscard]] const Rule* first_broken(const Workload& workload, const Layout& layout, Level level);
 
-/// Messages of all rules that the layout breaks; rules of later levels are asked only while the earlier ones hold.
+/// Messages of all rules that the layout breaks; rules of later levels are asked only while the earlier ones hold, but for those that
+/// stand alone.
 [[nodiscard]] std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout);
+/// What rules of levels behind `level` say that stand alone.
+[[nodiscard]] std::vector<std::string> broken_alone_behind(const Workload& workload, const Layout& layout, Level level);
 /// What the rules of one level say.
 [[nodiscard]] std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout, Level level);
 

@@ -84,6 +84,7 @@ void rank_exactly(SearchResult& found, simulator::CostModel& model, Objective ob
 }
 
 bool fits_when_replayed(const SearchResult& found, const RankedLayout& ranked, ReplayedMemories& memories) {
+    if (!memories.host_fits(ranked.layout)) return false;
     // What mgplan's own engine holds is known without a replay.
     if (ranked.layout.engine != Engine::megatron) return true;
     // One that does not fit has to be nearer than what was dropped before for its bytes to be of interest.

@@ -82,7 +82,11 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
     // Sizes first: a split cannot be made for a pipeline that does not exist.
     for (const Level level : {Level::tensor, Level::context, Level::pipeline, Level::expert}) {
         auto messages = broken_messages(workload, layout, level);
-        if (!messages.empty()) throw ConfigError(std::move(messages));
+        if (!messages.empty()) {
+            const auto others = broken_alone_behind(workload, layout, level);
+            messages.insert(messages.end(), others.begin(), others.end());
+            throw ConfigError(std::move(messages));
+        }
         // Known to divide the world by now, so that their product stays small.
         if (level == Level::context && !model.moe) layout.sizes.etp = etp_without_experts(layout.sizes);
     }

@@ -56,7 +56,7 @@ BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, con
 /// `before`: how many were dropped by then.
 ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best, std::size_t before, const SearchResult& found,
                      ReplayedMemories& memories) {
-    if (memories.of(layout).deciding_bytes() > found.limit_bytes) return {};
+    if (memories.of(layout).deciding_bytes() > found.limit_bytes || !memories.host_fits(layout)) return {};
     const std::size_t replayed = found.replayed - std::min(before, found.replayed);
     const auto is_it = [&](const RankedLayout& each) { return each.layout == layout; };
     if (const auto kept = std::find_if(found.best.begin(), found.best.end(), is_it); kept != found.best.end()) {
@@ -145,8 +145,10 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     asked.keep_contenders = kContenders;
     asked.objective = options.objective;
     // Schedules are tried for what misses by little, too. Where inputs of modules wait on the host, a layout that repeats less copies more:
-    // no bound holds for all of a branch.
-    asked.bounded = options.bounded && options.schedules.empty() && workload.training.offload.modules.empty();
+    // no bound holds for all of a branch. Where Megatron-LM's host updates parameters, narrower gradients need more optimizer state.
+    const OffloadSpec& offload = workload.training.offload;
+    const bool host_updates = space.engine == Engine::megatron && offload.optimizer > 0;
+    asked.bounded = options.bounded && options.schedules.empty() && offload.modules.empty() && !host_updates;
     asked.never_below = never_below;
     asked.slowest_known = slowest_known;
     asked.threads = options.threads;

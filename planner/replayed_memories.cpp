@@ -47,4 +47,10 @@ bool ReplayedMemories::exceeds(const Layout& layout, std::int64_t limit) {
     return one.memory->deciding_bytes() > limit;
 }
 
+bool ReplayedMemories::host_fits(const Layout& layout) {
+    const Workload& workload = model_.workload();
+    return workload.cluster.host_memory_bytes == 0 || !workload.training.offload.active() ||
+           model_.memory(layout).host_fits();  // needs no replay
+}
+
 }  // namespace mgplan::planner

@@ -21,6 +21,9 @@ public:
     /// Whether its deciding bytes exceed `limit`, which often needs no more than one of the stages that of() replays.
     [[nodiscard]] bool exceeds(const Layout& layout, std::int64_t limit);
 
+    /// Whether what waits on the host fits its memory (simulator::MemoryPrediction::host_fits).
+    [[nodiscard]] bool host_fits(const Layout& layout);
+
 private:
     struct Known {
         Layout layout;

@@ -62,7 +62,7 @@ std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::Co
             const Layout& one = tried.back();
             try {
                 const simulator::MemoryPrediction memory = model.replayed_memory(one);
-                if (memory.deciding_bytes() > workload.memory_limit) continue;  // headroom and all
+                if (memory.deciding_bytes() > workload.memory_limit || !memory.host_fits()) continue;  // headroom and all
                 const double seconds = model.exact_seconds(one);
                 gain.seconds = std::min(gain.seconds.value_or(seconds), seconds);
                 ++gain.fit;

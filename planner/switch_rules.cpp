@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "plan/layout/layout_switches.hpp"
+#include "plan/layout/megatron_offload.hpp"
 #include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
@@ -43,6 +44,20 @@ std::vector<std::string> obstacles_of_own_optimizer(const Workload& w, const Lay
 std::vector<std::string> obstacles_of_own_offload(const Workload& w, const Layout& l) {
     if (l.engine != Engine::mgplan) return {};
     return own_offload_obstacles(w.model, w.training, !l.cuda_graphs.empty(), l.recompute == Recompute::full);
+}
+
+std::vector<std::string> obstacles_of_megatron_offload(const Workload& w, const Layout& l) {
+    if (l.engine != Engine::megatron) return {};
+    return megatron_offload_obstacles(w.training, beside_offload(l));
+}
+
+std::optional<std::string> unpredicted_offload(const Workload& w, const Layout& l) {
+    if (l.engine != Engine::megatron) return std::nullopt;
+    const UnpredictedOffload missing = unpredicted_megatron_offload(w.model, w.training, beside_offload(l));
+    for (const auto* list : {&missing.optimizer, &missing.modules}) {
+        if (!list->empty()) return list->front();
+    }
+    return std::nullopt;
 }
 
 bool overlaps_moe(const Layout& l) {
@@ -184,12 +199,12 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
          return fmt::format("--lengths packs documents, which attention {} does not tell apart; use --attention flash",
                             to_string(w.training.attention));
      }},
-    {"offload_needs_engine_mgplan", "--offload with another engine than mgplan", Level::switches,
-     [](W w, L l) { return w.training.offload.active() && l.engine != Engine::mgplan; },
-     [](W w, L l) {
-         return fmt::format("--offload {} is predicted for mgplan's own engine, not for engine {}; use --engine mgplan or leave it out",
-                            fmt::join(offload_words(w.training.offload), ","), to_string(l.engine));
-     }},
+    {"megatron_offloads_what_it_can", "offloading that Megatron-LM refuses", Level::switches,
+     [](W w, L l) { return !obstacles_of_megatron_offload(w, l).empty(); },
+     [](W w, L l) { return fmt::format("{}", fmt::join(obstacles_of_megatron_offload(w, l), "; ")); }},
+    {"megatron_offload_is_predicted", "offloading that is not predicted for engine megatron", Level::switches,
+     [](W w, L l) { return unpredicted_offload(w, l).has_value(); },
+     [](W w, L l) { return fmt::format("engine megatron: not predicted are {}", unpredicted_offload(w, l).value_or("")); }},
 });
 
 }  // namespace

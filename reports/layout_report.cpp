@@ -92,12 +92,12 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     std::string text;
     text += fmt::format("  layout      tp {} cp {} ep {} etp {} dp {} edp {} pp {} vpp {}  order {}\n", l.sizes.tp, l.sizes.cp, l.sizes.ep,
                         l.sizes.etp, l.dp(), l.edp(), l.sizes.pp, l.vpp, l.sizes.order.text());
-    text += fmt::format("  schedule    {}{} of {}, sequence parallel {}, recompute {}\n",
+    text += fmt::format("  schedule    {}{} of {}\n              sequence parallel {}, recompute {}\n",
                         l.schedule ? fmt::format("{}, ", to_string(*l.schedule)) : "", counted(l.num_microbatches, "microbatch", "es"),
                         counted(l.micro_batch, "sequence"), l.sequence_parallel ? "on" : "off", to_string(l.recompute));
     text += fmt::format("  layers      {}\n", layers_text(*l.split));
     if (const auto& string = l.split->request().pipeline_layout) text += fmt::format("  stages      {}\n", *string);
-    text += fmt::format("  iteration   {} ({} to {}), {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
+    text += fmt::format("  iteration   {} ({} to {})\n              {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
                         human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high),
                         t.tokens_per_second_per_gpu, t.model_tflops_per_gpu, 100 * t.mfu, 100 * t.hfu);
     Table time({{"time", Align::left}, {"seconds"}, {"share"}});
@@ -126,8 +126,9 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     memory.add_row(
         {"peak", with_thousands(m.worst.peak_bytes()), fmt::format("{:.2f}", static_cast<double>(m.worst.peak_bytes()) / 1073741824.0)});
     text += "\n" + memory.to_text();
-    if (m.worst.host_bytes > 0)
-        text += fmt::format("\n  on the host: {} of rank {}, by --offload\n", human_bytes(m.worst.host_bytes), m.worst_rank);
+    if (m.worst.host_bytes > 0) text += fmt::format("\n  on the host: {} of rank {}\n", human_bytes(m.worst.host_bytes), m.worst_rank);
+    if (m.node_host_bytes > 0 && m.host_limit_bytes > 0)
+        text += fmt::format("  of a node's ranks: {} of its {}\n", human_bytes(m.node_host_bytes), human_bytes(m.host_limit_bytes));
     std::string at;
     if (const auto& routing = m.worst.routing) {
         text += fmt::format("\n  routing {}: peak {} at p50, {} at p99, {} at worst (the table: even routing)\n", routing->skew,
@@ -141,6 +142,10 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
 }
 
 std::string missing_text(const simulator::MemoryPrediction& memory) {
+    if (!memory.host_fits())
+        return fmt::format(
+            "fits_in_host_memory: a node's ranks leave {} in the host's memory, which is {}; offload less, or use more nodes",
+            human_bytes(memory.node_host_bytes), human_bytes(memory.host_limit_bytes));
     const MemoryTerm most = largest_term(memory.worst.breakdown);
     return fmt::format("{} over the limit of {} on rank {} (stage {}), of which most is {}, {}",
                        human_bytes(memory.deciding_bytes() - memory.limit_bytes), human_bytes(memory.limit_bytes), memory.worst_rank,

@@ -52,7 +52,7 @@ std::string better_text(const MegatronCheck& check, const BetterLayout& better) 
     const auto faster = gain(check, better);
     std::string text = fmt::format("{}: {}", faster ? fmt::format("{:+.1f}% tokens/s", *faster * 100) : std::string("possible"),
                                    summary(better.plan.layout));
-    text += fmt::format("\n    {}; {}\n", speed_text(better.plan.prediction.time), fit_text(better.plan.prediction.memory));
+    text += fmt::format("\n    {}\n    {}\n", speed_text(better.plan.prediction.time), fit_text(better.plan.prediction.memory));
     for (const auto& change : better.changes) text += fmt::format("    {}\n", change);
     return text;
 }
@@ -134,8 +134,8 @@ std::string megatron_check_text(const MegatronCheck& check) {
             text += fmt::format("memory: {}\n", fit_text(prediction.memory));
         else
             text += fmt::format("memory: cannot say, {}; without it {}\n", why_fit_is_open(check.flags), fit_text(prediction.memory));
-        text += fmt::format("speed:  {} (between {} and {})", speed_text(prediction.time), human_seconds(prediction.time.interval_low),
-                            human_seconds(prediction.time.interval_high));
+        text += fmt::format("speed:  {}\n        between {} and {}", speed_text(prediction.time),
+                            human_seconds(prediction.time.interval_low), human_seconds(prediction.time.interval_high));
         const std::string loss = largest_loss(prediction.time);
         text += loss.empty() ? "\n" : fmt::format("; costs most beside useful compute: {}\n", loss);
     } else {

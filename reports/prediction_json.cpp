@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -61,6 +62,11 @@ Json reserved_memory_to_json(const simulator::ReservedMemory& memory) {
 
 Json prediction_to_json(const simulator::Prediction& p) {
     const auto& t = p.time;
+    Json memory = rank_memory_to_json(p.memory.worst, p.memory.worst_rank, p.memory.limit_bytes);
+    if (p.memory.node_host_bytes > 0) {
+        memory["node_host_bytes"] = p.memory.node_host_bytes;
+        memory["host_limit_bytes"] = p.memory.host_limit_bytes > 0 ? Json(p.memory.host_limit_bytes) : Json(nullptr);
+    }
     return Json{{"iteration_seconds", t.iteration_seconds},
                 {"interval_seconds", Json::array({t.interval_low, t.interval_high})},
                 {"tokens_per_second_per_gpu", t.tokens_per_second_per_gpu},
@@ -77,7 +83,7 @@ Json prediction_to_json(const simulator::Prediction& p) {
                 {"optimizer_seconds", t.optimizer_seconds},
                 {"fixed_seconds", t.fixed_seconds()},
                 {"slowest_stage", t.slowest_stage},
-                {"memory", rank_memory_to_json(p.memory.worst, p.memory.worst_rank, p.memory.limit_bytes)}};
+                {"memory", std::move(memory)}};
 }
 
 }  // namespace mgplan::reports

@@ -227,6 +227,8 @@ struct CostModel::State {
         StepInputs inputs{workload, layout, calibration, kernels, layers_of_shard, split, paths(layout.sizes), flops, {}, &pieces};
         if (workload.training.megatron.optimizer == OptimizerKind::muon) inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
         if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
+        if (layout.engine == Engine::megatron && !workload.training.offload.modules.empty())
+            inputs.offloaded_by_kind = memory.offloaded_by_kind(layout);
         inputs.stage_parameters.reserve(static_cast<std::size_t>(layout.sizes.pp));
         for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
             const int like = split.alike[static_cast<std::size_t>(rank)];
@@ -533,6 +535,10 @@ std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedC
     }
     // Asked for as the layout is: its switches do not say what it keeps.
     return state_of(entry->second).memory.least_bytes(layout);
+}
+
+const Workload& CostModel::workload() const {
+    return state_->workload;
 }
 
 LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {

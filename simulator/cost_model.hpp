@@ -46,6 +46,7 @@ public:
     CostModel(const CostModel&) = delete;
     CostModel& operator=(const CostModel&) = delete;
 
+    [[nodiscard]] const Workload& workload() const;
     /// Both peaks without the time (LayoutMemory::peaks).
     [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
     /// As the search judges: predict().memory without the time, and fragmentation assumed where predict() replays it.

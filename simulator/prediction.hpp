@@ -101,8 +101,11 @@ struct MemoryPrediction {
     std::int64_t worst_rank = 0;
     int worst_stage = 0;
     std::int64_t limit_bytes = 0;
+    std::int64_t node_host_bytes = 0;   ///< what the ranks of a node leave in its memory, of the node where that is most
+    std::int64_t host_limit_bytes = 0;  ///< a node's memory; 0: not known
     [[nodiscard]] std::int64_t deciding_bytes() const { return worst.deciding_bytes(); }
-    [[nodiscard]] bool fits() const { return deciding_bytes() <= limit_bytes; }
+    [[nodiscard]] bool host_fits() const { return host_limit_bytes == 0 || node_host_bytes <= host_limit_bytes; }
+    [[nodiscard]] bool fits() const { return deciding_bytes() <= limit_bytes && host_fits(); }
 };
 
 /// Seconds of communication that no computation hides, by the group that causes it: tp, cp and ep on the slowest stage,

@@ -26,6 +26,8 @@ struct StepInputs {
     std::vector<ParameterCount> stage_parameters;  ///< per pipeline rank
     const PieceParameters* pieces = nullptr;       ///< of the layout's shard; asked for where parameters are sharded
     double offloaded_bytes = 0;                    ///< of a microbatch, to the host in its forward and back in its backward
+    /// The same of a layer, by index of its kind; empty where no module's inputs wait on the host beside the passes.
+    std::vector<std::int64_t> offloaded_by_kind{};
     /// Muon's work on all matrices of a layer by index of its kind, behind them of one of multi-token prediction; empty with others.
     std::vector<double> orthogonalise_seconds{};
 };

@@ -41,6 +41,12 @@ public:
         problems_.add("{}: {}", where_, fmt::format(format, std::forward<Args>(args)...));
     }
 
+    /// The command does not hold a fact that somebody has to give.
+    template <class... Args>
+    void missing_fact(fmt::format_string<Args...> format, Args&&... args) {
+        problems_.add_missing_fact("{}: {}", where_, fmt::format(format, std::forward<Args>(args)...));
+    }
+
     /// The value of a flag, "" (and a problem) when it stands there without one; nothing when it is absent.
     std::optional<std::string> text(std::string_view flag) {
         const auto* const given = values_of(flag);

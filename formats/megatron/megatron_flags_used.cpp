@@ -76,7 +76,11 @@ constexpr std::array kUsedFlags{
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "data-parallel-sharding-strategy outer-dp-sharding-strategy suggested-communication-unit-size "
               "megatron-fsdp-main-params-dtype megatron-fsdp-main-grads-dtype megatron-fsdp-grad-comm-dtype megatron-fsdp-version "
-              "cpu-offloading-num-layers turbo-deepep-num-cu ckpt-format"},
+              "cpu-offloading-num-layers turbo-deepep-num-cu ckpt-format optimizer-offload-fraction min-offloaded-tensor-size "
+              "activation-offload-fraction delta-offload-bytes-across-pp-ranks"},
+    FlagGroup{FlagArity::none, FlagEffect::used, "",
+              "optimizer-cpu-offload overlap-cpu-optimizer-d2h-h2d fine-grained-activation-offloading cpu-offloading"},
+    FlagGroup{FlagArity::many, FlagEffect::used, "", "offload-modules"},
 };
 
 }  // namespace

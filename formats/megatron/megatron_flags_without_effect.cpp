@@ -15,6 +15,11 @@ constexpr std::array kFlagsWithoutEffect{
               "original-max-position-embeddings beta-fast beta-slow mtp-loss-scaling-factor rotary-seq-len-interpolation-factor "
               "moe-router-score-function moe-router-bias-update-rate moe-router-topk-scaling-factor init-method-std",
               Decides::nothing, true},
+    // Read for export: the prediction has random draws without it.
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-router-force-load-balancing", Decides::nothing, true},
+    // The hybrid optimizer takes PyTorch's on the host whatever it says (core/optimizer/__init__.py, d98e8a64); what the host keeps pinned
+    // is no memory of the device.
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "use-torch-optimizer-for-cpu-offload cpu-offloading-retain-pinned-cpu-buffers"},
     FlagGroup{FlagArity::none, FlagEffect::without, "",
               "moe-router-pre-softmax squared-relu openai-gelu onnx-safe use-rope-scaling no-check-for-nan-in-loss-and-grad "
               "log-params-norm log-num-zeros-in-grad",
@@ -75,7 +80,7 @@ constexpr std::array kFlagsWithoutEffect{
               "use-mcore-models use-legacy-models no-persist-layer-norm apply-layernorm-1p rotary-interleaved "
               "apply-residual-connection-post-layernorm bert-no-binary-head calculate-per-token-loss ddp-average-in-collective "
               "init-method-xavier-uniform check-for-nan-in-loss-and-grad check-for-spiky-loss check-for-large-grads "
-              "moe-router-force-load-balancing moe-router-padding-for-fp8 moe-per-layer-logging "
+              "moe-router-padding-for-fp8 moe-per-layer-logging "
               "moe-router-fusion moe-apply-probs-on-input moe-layer-recompute-off test-mode manual-gc te-rng-tracker "
               "inference-rng-tracker enable-experimental export-default-te-spec export-te-mcore-model no-weight-decay-cond "
               "align-param-gather no-align-param-gather no-barrier-with-level-1-timing "

@@ -315,6 +315,30 @@ void write_fully_sharded(FlagWriter& out, const FullyShardedSpec& spec) {
         out.word("megatron-fsdp-grad-comm-dtype", fsdp_dtype(spec.communicated_grads));
 }
 
+/// A plan of mgplan's own engine may offload what Megatron-LM does not (plan/layout/megatron_offload.hpp): no flag says that.
+bool exports_host_optimizer(const TrainingSpec& training) {
+    return training.offload.optimizer > 0 && training.megatron.optimizer == OptimizerKind::adam && training.distributed_optimizer &&
+           !training.megatron.fully_sharded.active();
+}
+
+void write_offloading(FlagWriter& out, const TrainingSpec& training) {
+    const OffloadSpec& offload = training.offload;
+    if (exports_host_optimizer(training)) {
+        out.flag("optimizer-cpu-offload");
+        if (offload.optimizer < 1) out.real("optimizer-offload-fraction", offload.optimizer);
+        out.flag_if(training.megatron.overlap_host_update, "overlap-cpu-optimizer-d2h-h2d");
+    }
+    std::vector<std::string> modules;
+    for (const OffloadModule module : kOffloadModules) {
+        const bool alone = module == OffloadModule::attn_proj && !offload.modules.contains(OffloadModule::core_attn);
+        if (offload.modules.contains(module) && !alone) modules.emplace_back(to_string(module));
+    }
+    if (modules.empty()) return;
+    out.flag("fine-grained-activation-offloading");
+    out.flag("offload-modules", modules);
+    if (training.megatron.least_offloaded != kLeastOffloaded) out.integer("min-offloaded-tensor-size", training.megatron.least_offloaded);
+}
+
 void write_optimizer(FlagWriter& out, const TrainingSpec& training) {
     if (training.megatron.optimizer != OptimizerKind::adam) out.word("optimizer", to_string(training.megatron.optimizer));
     if (training.megatron.fully_sharded.active()) write_fully_sharded(out, training.megatron.fully_sharded);
@@ -323,7 +347,7 @@ void write_optimizer(FlagWriter& out, const TrainingSpec& training) {
         out.integer("num-distributed-optimizer-instances", training.distributed_optimizer_instances);
     const bool narrow =
         training.main_param_dtype != Dtype::fp32 || training.exp_avg_dtype != Dtype::fp32 || training.exp_avg_sq_dtype != Dtype::fp32;
-    if (!training.megatron.precision_aware_optimizer && !narrow) return;
+    if (!training.megatron.precision_aware_optimizer && !narrow && !exports_host_optimizer(training)) return;
     out.flag("use-precision-aware-optimizer");
     out.word("main-params-dtype", to_string(training.main_param_dtype));
     out.word("exp-avg-dtype", to_string(training.exp_avg_dtype));
@@ -383,6 +407,7 @@ void write_switches(FlagWriter& out, const MegatronSwitches& switches, const Mod
     out.flag_if(switches.pad_buckets, "ddp-pad-buckets-for-high-nccl-busbw");
     out.flag_if(switches.reuse_grad_buffer, "reuse-grad-buf-for-mxfp8-param-ag");
     if (switches.offloaded_layers > 0) out.integer("cpu-offloading-num-layers", switches.offloaded_layers);
+    out.flag_if(switches.forced_routing && model.moe, "moe-router-force-load-balancing");
 }
 
 MegatronFlags training_flags(const Plan& plan) {
@@ -398,6 +423,7 @@ MegatronFlags training_flags(const Plan& plan) {
     out.word("attention-backend", attention_word(training));
     out.flag_if(training.fused_cross_entropy, "cross-entropy-loss-fusion");
     write_switches(out, training.megatron, plan.model);
+    write_offloading(out, training);
     return out.take();
 }
 
@@ -420,9 +446,14 @@ std::vector<std::pair<std::string, std::string>> megatron_environment(const Plan
     // arguments.py, validate_args: asserted for tp, and for cp before Blackwell, so that kernels run in the order in which they are
     // issued; two batches overlapped want several queues instead (it warns otherwise).
     const ParallelSizes& sizes = plan.layout.sizes;
-    if (plan.training.overlap_moe) return {{"CUDA_DEVICE_MAX_CONNECTIONS", "32"}};
-    if (sizes.tp > 1 || (sizes.cp > 1 && plan.cluster.compute_capability < 100)) return {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}};
-    return {};
+    std::vector<std::pair<std::string, std::string>> environment;
+    if (plan.training.overlap_moe)
+        environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+    else if (sizes.tp > 1 || (sizes.cp > 1 && plan.cluster.compute_capability < 100))
+        environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "1");
+    // Asserted for Transformer Engine from 2.10 on, whose other way would offload weights as well.
+    if (!plan.training.offload.modules.empty()) environment.emplace_back("NVTE_CPU_OFFLOAD_V1", "1");
+    return environment;
 }
 
 MegatronJob megatron_job(const Plan& plan) {

@@ -267,7 +267,7 @@ void read_vocabulary(FlagReader& flags, Job& job, const MegatronSurroundings& su
     } else if (const auto size = tokenizers_size(flags, job, surroundings.folder)) {
         model.vocab = std::clamp<std::int64_t>(*size, 1, ModelLimits::vocab);
     } else {
-        flags.problem(
+        flags.missing_fact(
             "--vocab-size is missing; Megatron-LM reads it from the tokenizer, which is neither known nor at hand, so give its size, as "
             "--vocab-size N beside --megatron-args FILE too (GPT-2: 50257, Llama 3: 128256)");
         model.vocab = 1;

@@ -1,4 +1,5 @@
 #include "formats/megatron/flag_reader.hpp"
+#include "plan/layout/megatron_offload.hpp"
 
 namespace mgplan::formats {
 namespace {
@@ -196,6 +197,77 @@ void read_fully_sharded(FlagReader& flags, const ModelSpec& model, TrainingSpec&
     if (spec.shards_parameters()) training.overlap_param_gather = true;
 }
 
+/// --optimizer-cpu-offload and its settings.
+void read_host_optimizer(FlagReader& flags, TrainingSpec& training) {
+    constexpr std::string_view kSwitch = "--optimizer-cpu-offload", kShare = "--optimizer-offload-fraction",
+                               kOverlap = "--overlap-cpu-optimizer-d2h-h2d";
+    const double share = flags.real_or(kShare, 1, 0, 1);
+    if (!flags.has(kSwitch)) {
+        for (const std::string_view flag : {kShare, kOverlap}) flags.idle(flag);
+        return;
+    }
+    training.offload.optimizer = share;
+    training.megatron.overlap_host_update = flags.has(kOverlap);
+    if (!training.megatron.precision_aware_optimizer) flags.problem("{} needs --use-precision-aware-optimizer; add it", kSwitch);
+}
+
+/// --fine-grained-activation-offloading and its settings.
+void read_offloaded_modules(FlagReader& flags, TrainingSpec& training) {
+    constexpr std::string_view kSwitch = "--fine-grained-activation-offloading", kModules = "--offload-modules",
+                               kFraction = "--activation-offload-fraction", kDelta = "--delta-offload-bytes-across-pp-ranks",
+                               kLeast = "--min-offloaded-tensor-size";
+    const std::int64_t bytes = std::int64_t{1} << 50;
+    training.megatron.least_offloaded = flags.integer_or(kLeast, kLeastOffloaded, 0, bytes);
+    const double fraction = flags.real_or(kFraction, 1, 0, 1);
+    const std::int64_t delta = flags.integer_or(kDelta, 0, 0, bytes);
+    const std::vector<std::string> words = flags.texts(kModules);
+    if (!flags.has(kSwitch)) {
+        training.megatron.least_offloaded = kLeastOffloaded;
+        for (const std::string_view flag : {kModules, kFraction, kDelta, kLeast}) flags.idle(flag);
+        return;
+    }
+    if (words.empty()) flags.problem("{} needs --offload-modules; name some, such as core_attn", kSwitch);
+    std::vector<std::string> names;
+    for (const OffloadModule module : kOffloadModules) names.emplace_back(to_string(module));
+    for (const std::string& word : words) {
+        if (const auto module = parse_offload_module(word))
+            training.offload.modules.add(*module);
+        else if (word == "fused_group_mlp" || word == "gdp_qkv")
+            flags.not_computed(kModules, fmt::format("offloading {} to the host", word), Decides::fit);
+        else
+            flags.problem("{} = '{}' is no module that is offloaded; use {}", kModules, FlagReader::shown(word), any_of_text(names));
+    }
+    if (fraction < 1) flags.not_computed(kFraction, "a part of the offloaded groups stays on the device", Decides::fit);
+    if (delta > 0) flags.not_computed(kDelta, "later stages offload less", Decides::fit);
+}
+
+/// What waits in the host's memory. Rules: plan/layout/megatron_offload.hpp.
+void read_offloading(FlagReader& flags, const Job& job, TrainingSpec& training) {
+    read_host_optimizer(flags, training);
+    read_offloaded_modules(flags, training);
+    if (flags.has("--cpu-offloading")) {
+        if (flags.has("--recompute-granularity"))
+            flags.problem("--cpu-offloading and --recompute-granularity exclude each other; keep one");
+        if (job.layout && job.layout->pp > 1) flags.problem("--cpu-offloading works without a pipeline only; use a pipeline size of 1");
+    }
+    BesideOffload beside;
+    if (job.layout) {
+        beside.full_recompute = job.layout->recompute == Recompute::full;
+        if (job.layout->recompute == Recompute::selective) beside.recomputed = job.layout->recompute_modules;
+        beside.graphs = job.layout->cuda_graphs;
+    }
+    for (const std::string& obstacle : megatron_offload_obstacles(training, beside)) flags.problem("{}", obstacle);
+    const UnpredictedOffload missing = unpredicted_megatron_offload(job.model, training, beside);
+    if (!missing.optimizer.empty()) {
+        flags.not_computed("--optimizer-cpu-offload", missing.optimizer.front(), Decides::fit);
+        training.offload.optimizer = 0;
+    }
+    if (!missing.modules.empty()) {
+        flags.not_computed("--fine-grained-activation-offloading", missing.modules.front(), Decides::fit);
+        training.offload.modules = {};
+    }
+}
+
 }  // namespace
 
 void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
@@ -216,6 +288,8 @@ void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
     read_optimizer(flags, training);
     read_fully_sharded(flags, job.model, training);
     read_legacy_experts(flags, job.model, training);
+    read_offloading(flags, job, training);
+    training.megatron.forced_routing = flags.has("--moe-router-force-load-balancing");
     const bool muon = training.megatron.optimizer == OptimizerKind::muon, sharded = training.megatron.fully_sharded.active();
     if (training.overlap_param_gather && !training.distributed_optimizer && !sharded && !muon)
         flags.problem("--overlap-param-gather needs --use-distributed-optimizer; add it");

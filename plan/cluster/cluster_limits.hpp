@@ -16,6 +16,7 @@ struct Real {
 };
 
 inline constexpr Count kMemoryBytes{std::int64_t{1} << 20, std::int64_t{1} << 50};
+inline constexpr Count kHostMemoryBytes{0, std::int64_t{1} << 50};
 inline constexpr Count kGpusPerNode{1, 1024};
 inline constexpr Count kNvlinkDomain{1, 65536};
 inline constexpr Count kNicsPerNode{1, 1024};

@@ -40,6 +40,7 @@ void validate(const ClusterSpec& cluster, const std::string& where) {
     Problems problems;
     if (cluster.name.empty()) problems.add("{}: name is empty; give the cluster a name", where);
     check_count(problems, where, "memory_bytes", cluster.memory_bytes, kMemoryBytes);
+    check_count(problems, where, "host_memory_bytes", cluster.host_memory_bytes, kHostMemoryBytes);
     if (cluster.peak_flops.empty())
         problems.add("{}: peak_flops is empty; give the dense rate of at least one precision, such as \"bf16\": 989.4e12", where);
     for (const auto& [precision, rate] : cluster.peak_flops) {

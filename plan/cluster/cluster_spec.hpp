@@ -26,7 +26,8 @@ struct ClusterSpec {
     std::int64_t memory_bytes = 0;           ///< usable device memory (what the driver reports as total)
     std::map<Precision, double> peak_flops;  ///< dense matrix rate per precision
     double memory_bandwidth = 0;
-    double gpu_watts = 0;  ///< power limit of a GPU; 0: not known
+    std::int64_t host_memory_bytes = 0;  ///< of a node, for all its ranks together; 0: not known
+    double gpu_watts = 0;                ///< power limit of a GPU; 0: not known
     int gpus_per_node = 8;
     int nvlink_domain = 8;  ///< GPUs that reach each other through NVLink (72 for an NVL72 rack; 1: none)
     LinkSpec nvlink;        ///< per GPU

@@ -78,7 +78,7 @@ constexpr const char* kNvlinkKey = "nvlink_gbytes_per_second";
 constexpr const char* kNodeNetworkKey = "node_network_gbits_per_second";
 
 std::vector<std::string> override_keys() {
-    return {"gpus_per_node", "memory_gib", kNodeNetworkKey, "nvlink_domain", kNvlinkKey};
+    return {"gpus_per_node", "host_memory_gib", "memory_gib", kNodeNetworkKey, "nvlink_domain", kNvlinkKey};
 }
 
 /// The key that a word of --cluster means. Two keys had names that left open whether they count bits or bytes; plans that are saved hold
@@ -109,6 +109,12 @@ void apply_overrides(ClusterSpec& cluster, const std::map<std::string, std::stri
         if (const auto gib = read_real(problems, "memory_gib", given.at("memory_gib"), 0.01, 1048576)) {
             cluster.memory_bytes = std::llround(*gib * kGib);
             note("memory_bytes", "memory_gib");
+        }
+    }
+    if (given.contains("host_memory_gib")) {
+        if (const auto gib = read_real(problems, "host_memory_gib", given.at("host_memory_gib"), 0.01, 1048576)) {
+            cluster.host_memory_bytes = std::llround(*gib * kGib);
+            note("host_memory_bytes", "host_memory_gib");
         }
     }
     double node_network = cluster.network.bandwidth * cluster.gpus_per_node;
@@ -230,6 +236,7 @@ Json cluster_to_json(const ClusterSpec& cluster) {
               {"nvls", cluster.nvls},
               {"compute_capability", cluster.compute_capability},
               {"sources", Json(cluster.sources)}};
+    if (cluster.host_memory_bytes > 0) json["host_memory_bytes"] = cluster.host_memory_bytes;
     if (cluster.gpu_watts > 0) json["gpu_watts"] = cluster.gpu_watts;
     if (cluster.host.bandwidth > 0) json["host"] = link_to_json(cluster.host);
     if (cluster.calibration) json["calibration"] = calibration_to_json(*cluster.calibration);
@@ -253,6 +260,7 @@ ClusterSpec cluster_from_json(const Json& json, const std::string& where) {
     if (reader.has("host")) cluster.host = link_from_json(reader, "host");
     reader.ignore("host");
     cluster.nics_per_node = static_cast<int>(reader.integer("nics_per_node", limits::kNicsPerNode.low, limits::kNicsPerNode.high));
+    cluster.host_memory_bytes = reader.integer_or("host_memory_bytes", 0, limits::kHostMemoryBytes.low, limits::kHostMemoryBytes.high);
     cluster.gpu_watts = reader.real_or("gpu_watts", 0, limits::kWatts.low, limits::kWatts.high);
     cluster.nvls = reader.boolean_or("nvls", false);
     cluster.compute_capability =

@@ -149,6 +149,8 @@ constexpr std::array kSwitches{
     Switch{"permute_in_hybrid_ep", &MegatronSwitches::permute_in_hybrid_ep},
     Switch{"op_fuser", &MegatronSwitches::op_fuser},
     Switch{"fp8_attention", &MegatronSwitches::fp8_attention},
+    Switch{"forced_routing", &MegatronSwitches::forced_routing},
+    Switch{"overlap_host_update", &MegatronSwitches::overlap_host_update},
     Switch{"reuse_grad_buffer", &MegatronSwitches::reuse_grad_buffer},
     Switch{"fp8_output_projection", &MegatronSwitches::fp8_output_projection},
 };
@@ -169,6 +171,7 @@ Json switches_to_json(const MegatronSwitches& switches) {
     if (switches.dispatcher_sms != 0) json["dispatcher_sms"] = switches.dispatcher_sms;
     if (switches.activation_clamp != 0) json["activation_clamp"] = switches.activation_clamp;
     if (switches.offloaded_layers != 0) json["offloaded_layers"] = switches.offloaded_layers;
+    if (switches.least_offloaded != defaults.least_offloaded) json["least_offloaded"] = switches.least_offloaded;
     if (switches.optimizer != defaults.optimizer) json["optimizer"] = to_string(switches.optimizer);
     if (switches.fully_sharded != defaults.fully_sharded) json["fully_sharded"] = fully_sharded_to_json(switches.fully_sharded);
     return json;
@@ -191,6 +194,7 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     switches.dispatcher_sms = reader.integer_or("dispatcher_sms", 0, 0, 1024);
     switches.activation_clamp = reader.real_or("activation_clamp", 0, 0, 1e6);
     switches.offloaded_layers = reader.integer_or("offloaded_layers", 0, 0, ModelLimits::layers);
+    switches.least_offloaded = reader.integer_or("least_offloaded", kLeastOffloaded, 0, std::int64_t{1} << 50);
     if (reader.has("optimizer")) switches.optimizer = read_enum(reader, "optimizer", parse_optimizer, kOptimizerNames, switches.optimizer);
     reader.ignore("optimizer");
     if (const Json* spec = reader.member("fully_sharded"))

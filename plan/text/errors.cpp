@@ -17,10 +17,13 @@ ConfigError::ConfigError(std::vector<std::string> problems) : std::runtime_error
 
 void Problems::absorb(const ConfigError& error, std::string_view prefix) {
     for (const auto& problem : error.problems()) found_.push_back(fmt::format("{}{}", prefix, problem));
+    if (dynamic_cast<const MissingFactError*>(&error) != nullptr) missing_facts_ += error.problems().size();
 }
 
 void Problems::throw_if_any() const {
-    if (!found_.empty()) throw ConfigError(found_);
+    if (found_.empty()) return;
+    if (missing_facts_ == found_.size()) throw MissingFactError(found_);
+    throw ConfigError(found_);
 }
 
 void assertion_failed(const char* condition, const char* file, int line, std::string_view message) {

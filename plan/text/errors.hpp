@@ -1,6 +1,7 @@
 #pragma once
 // Errors that leave the library. Library code neither prints nor exits; run_mgplan() in cli/command.cpp turns these into exit codes.
 
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -24,6 +25,12 @@ private:
     std::vector<std::string> problems_;
 };
 
+/// Input that is right as far as it goes and lacks facts that somebody has to give: all of its problems are of that kind.
+class MissingFactError : public ConfigError {
+public:
+    using ConfigError::ConfigError;
+};
+
 /// A command that could not finish its work (a file that cannot be written, a rank that died): exit code 4.
 class RunError : public std::runtime_error {
 public:
@@ -37,15 +44,22 @@ public:
     void add(fmt::format_string<Args...> format, Args&&... args) {
         found_.push_back(fmt::format(format, std::forward<Args>(args)...));
     }
+    /// The same for a fact that the input does not hold.
+    template <class... Args>
+    void add_missing_fact(fmt::format_string<Args...> format, Args&&... args) {
+        add(format, std::forward<Args>(args)...);
+        ++missing_facts_;
+    }
     /// Takes over the problems of an error thrown by a part.
     void absorb(const ConfigError& error, std::string_view prefix = "");
     [[nodiscard]] bool empty() const { return found_.empty(); }
     [[nodiscard]] const std::vector<std::string>& list() const { return found_; }
-    /// Throws ConfigError with all problems if there is any.
+    /// Throws ConfigError with all problems if there is any; MissingFactError where each of them is a missing fact.
     void throw_if_any() const;
 
 private:
     std::vector<std::string> found_;
+    std::size_t missing_facts_ = 0;  ///< of those found
 };
 
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line, std::string_view message);

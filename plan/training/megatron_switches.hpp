@@ -61,6 +61,9 @@ inline constexpr std::array kOptimizerKinds{OptimizerKind::adam, OptimizerKind::
     return 2;
 }
 
+/// Elements of a tensor that waits on the host, at least (megatron/core/transformer/transformer_config.py, min_offloaded_tensor_size).
+inline constexpr std::int64_t kLeastOffloaded = std::int64_t{1} << 20;
+
 /// Defaults are Megatron-LM's (megatron/training/arguments.py).
 struct MegatronSwitches {
     bool transformer_engine = true;            ///< --transformer-impl transformer_engine, else local
@@ -104,6 +107,10 @@ struct MegatronSwitches {
     bool pad_buckets = false;      ///< --ddp-pad-buckets-for-high-nccl-busbw
     OptimizerKind optimizer = OptimizerKind::adam;
     std::int64_t offloaded_layers = 0;  ///< --cpu-offloading-num-layers: the first layers, whose activations wait in the host's memory
+    /// --overlap-cpu-optimizer-d2h-h2d: parameters that the host updates travel and are updated one beside the other
+    bool overlap_host_update = false;
+    std::int64_t least_offloaded = kLeastOffloaded;  ///< --min-offloaded-tensor-size: what has fewer elements stays on the device
+    bool forced_routing = false;     ///< --moe-router-force-load-balancing: experts are drawn at random in the router's place
     bool reuse_grad_buffer = false;  ///< --reuse-grad-buf-for-mxfp8-param-ag: mxfp8 parameters are gathered in bf16 and quantised behind it
     FullyShardedSpec fully_sharded{};
 

@@ -114,7 +114,7 @@ def plan(
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
     routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
-        --moe-router-force-load-balancing (of the prediction: an export says nothing of it); without it natural.
+        --moe-router-force-load-balancing; without it natural, or as a command says.
     lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
         document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
     precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
@@ -127,9 +127,9 @@ def plan(
         optimizer.
     optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
         adam (AdamW).
-    offload: what waits in the host's memory, by engine mgplan: optimizer (main parameters and moments) or a share of it,
-        optimizer:0.5, and inputs of modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm,
-        expert_fc1, moe_act; without it nothing.
+    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5, and inputs of
+        modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it
+        what a command says, else nothing.
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -261,7 +261,7 @@ def simulate(
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
     routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
-        --moe-router-force-load-balancing (of the prediction: an export says nothing of it); without it natural.
+        --moe-router-force-load-balancing; without it natural, or as a command says.
     lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
         document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
     precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
@@ -274,9 +274,9 @@ def simulate(
         optimizer.
     optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
         adam (AdamW).
-    offload: what waits in the host's memory, by engine mgplan: optimizer (main parameters and moments) or a share of it,
-        optimizer:0.5, and inputs of modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm,
-        expert_fc1, moe_act; without it nothing.
+    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5, and inputs of
+        modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it
+        what a command says, else nothing.
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -377,7 +377,7 @@ def check(
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
     routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
-        --moe-router-force-load-balancing (of the prediction: an export says nothing of it); without it natural.
+        --moe-router-force-load-balancing; without it natural, or as a command says.
     lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
         document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
     precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
@@ -390,9 +390,9 @@ def check(
         optimizer.
     optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
         adam (AdamW).
-    offload: what waits in the host's memory, by engine mgplan: optimizer (main parameters and moments) or a share of it,
-        optimizer:0.5, and inputs of modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm,
-        expert_fc1, moe_act; without it nothing.
+    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5, and inputs of
+        modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it
+        what a command says, else nothing.
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.

@@ -248,6 +248,12 @@ struct ActivationMemory::State {
             rank.loss |= held.loss;
             for (const std::uint16_t kind : held.layers) rank.kinds |= std::uint64_t{1} << kind;
         }
+        if (!workload.training.offload.modules.empty()) {
+            const std::vector<std::int64_t>& on_host = layers.host_bytes(layout);
+            for (std::size_t kind = 0; kind < on_host.size(); ++kind) {
+                if ((rank.kinds >> kind & 1) != 0) rank.offloaded_layer = std::max(rank.offloaded_layer, on_host[kind]);
+            }
+        }
         auto [linears_of, fresh] = linears.try_emplace({sizes.tp, sizes.etp, static_cast<std::int64_t>(rank.kinds)});
         if (fresh) linears_of->second = linear_elements(workload.model, layers.kinds(), sizes.tp, sizes.etp, rank.kinds);
         rank.linear_elements = linears_of->second;
@@ -423,10 +429,14 @@ IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank) {
     return trace;
 }
 
+const std::vector<std::int64_t>& ActivationMemory::offloaded_by_kind(const Layout& layout) {
+    return state_->layers.host_bytes(layout);
+}
+
 std::vector<std::int64_t> ActivationMemory::host_bytes_of_chunks(const Layout& layout, int pp_rank) {
     std::vector<std::int64_t> of_chunk;
-    if (layout.engine != Engine::mgplan || state_->workload.training.offload.modules.empty()) return of_chunk;
-    const std::vector<std::int64_t> of_kind = state_->layers.host_bytes(layout);
+    if (state_->workload.training.offload.modules.empty()) return of_chunk;
+    const std::vector<std::int64_t>& of_kind = state_->layers.host_bytes(layout);
     const SplitChunks& split = state_->chunks(layout);
     for (const int number : kinds_of(split, layout, pp_rank)) {
         const ChunkContents& contents = state_->contents[static_cast<std::size_t>(number)];

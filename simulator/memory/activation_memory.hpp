@@ -62,6 +62,8 @@ public:
     [[nodiscard]] std::int64_t host_bytes(const Layout& layout, int pp_rank);
     /// The same under a schedule with divided backwards: inputs come back with the input gradient.
     [[nodiscard]] std::int64_t host_bytes(const Layout& layout, int pp_rank, const RankSchedule& schedule);
+    /// Bytes of inputs that a forward of a layer leaves there, by index of its kind.
+    [[nodiscard]] const std::vector<std::int64_t>& offloaded_by_kind(const Layout& layout);
     /// Pieces of the layout's shard, for callers that take layers apart; without the router, unless the layout's graphs may end behind it.
     [[nodiscard]] PieceBytes pieces(const Layout& layout);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);

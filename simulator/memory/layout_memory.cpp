@@ -173,16 +173,31 @@ struct LayoutMemory::State {
         return exact_memory(memory, timeline->memory);
     }
 
+    /// What the ranks of a stage leave in the host's memory, by stage, into `prediction`: of the node whose ranks leave most.
+    void sum_over_nodes(const Layout& layout, const std::vector<std::int64_t>& of_stage, MemoryPrediction& prediction) const {
+        prediction.host_limit_bytes = workload.cluster.host_memory_bytes;
+        const std::int64_t node = workload.cluster.gpus_per_node, world = layout.sizes.world;
+        for (std::int64_t first = 0; first < world; first += node) {
+            std::int64_t sum = 0;
+            for (std::int64_t rank = first; rank < std::min(world, first + node); ++rank)
+                sum += of_stage[static_cast<std::size_t>(stage_of_rank(layout.sizes, rank))];
+            prediction.node_host_bytes = std::max(prediction.node_host_bytes, sum);
+        }
+    }
+
     MemoryPrediction predict_divided(const Layout& layout) {
         MemoryPrediction prediction;
+        std::vector<std::int64_t> on_host;
         for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
             RankMemory memory = divided_stage(layout, rank);
+            on_host.push_back(memory.host_bytes);
             if (rank > 0 && memory.peak_bytes() <= prediction.worst.peak_bytes()) continue;
             prediction.worst = std::move(memory);
             prediction.worst_stage = rank;
         }
         prediction.worst_rank = first_rank_of_stage(layout.sizes, prediction.worst_stage);
         prediction.limit_bytes = workload.memory_limit;
+        if (workload.training.offload.active()) sum_over_nodes(layout, on_host, prediction);
         return prediction;
     }
 
@@ -459,6 +474,12 @@ struct LayoutMemory::State {
         if (routing) prediction.worst.routing = routed_peaks(layout, 0, static_cast<int>(layout.sizes.pp));
         prediction.worst_rank = first_rank_of_stage(layout.sizes, prediction.worst_stage);
         prediction.limit_bytes = workload.memory_limit;
+        if (workload.training.offload.active()) {
+            std::vector<std::int64_t> on_host;
+            for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank)
+                on_host.push_back(model_states.of(layout, rank).host + activations.host_bytes(layout, rank));
+            sum_over_nodes(layout, on_host, prediction);
+        }
         fragmentation = kAssumedFragmentation;
         return prediction;
     }
@@ -504,6 +525,10 @@ ReservedMemory LayoutMemory::replay_megatron(const Layout& layout, int pp_rank) 
 
 std::int64_t LayoutMemory::offloaded_bytes(const Layout& layout) {
     return state_->kept_by_first_layers(layout, state_->offloaded_layers(layout));
+}
+
+const std::vector<std::int64_t>& LayoutMemory::offloaded_by_kind(const Layout& layout) {
+    return state_->activations.offloaded_by_kind(layout);
 }
 
 GraphTerms LayoutMemory::graphs(const Layout& layout, int pp_rank) {

@@ -66,6 +66,8 @@ public:
     [[nodiscard]] ReservedMemory replay_megatron(const Layout& layout, int pp_rank);
     /// Activations of a microbatch that wait in the host's memory (MegatronSwitches::offloaded_layers), bytes.
     [[nodiscard]] std::int64_t offloaded_bytes(const Layout& layout);
+    /// What modules of a layer leave in the host's memory, by index of its kind (OffloadSpec::modules), bytes.
+    [[nodiscard]] const std::vector<std::int64_t>& offloaded_by_kind(const Layout& layout);
     /// What CUDA graphs add to the ranks of a pipeline stage.
     [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
 

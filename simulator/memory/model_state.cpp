@@ -67,6 +67,22 @@ std::int64_t moment_bytes(OptimizerKind optimizer, const TrainingSpec& training)
     return bytes_of(training.exp_avg_dtype) + (moments - 1) * bytes_of(training.exp_avg_sq_dtype);
 }
 
+/// Engine megatron with a share of the parameters updated on the host (hybrid_optimizer.py, HybridDeviceOptimizer with
+/// param_update_in_fp32). There a parameter has an fp32 copy, a gradient and two moments; of the others the device keeps all in fp32,
+/// whatever types the precision-aware optimizer was asked for, and gradients too where they are narrower. Parameters come back in fp32
+/// and become 16 bits on the device, gradients leave it in fp32.
+void divide_between_devices(ModelStateBytes& bytes, std::int64_t owned, std::int64_t largest, bool mixed, const TrainingSpec& training) {
+    const std::int64_t away = offloaded_elements(owned, training.offload.optimizer);
+    const bool widened = bytes_of(training.grad_dtype) < bytes_of(Dtype::fp32);
+    constexpr std::int64_t kMoments = 2 * 4, kCopy = 4;
+    bytes.optimizer = (owned - away) * (kMoments + (mixed ? kCopy : 0) + (widened ? kCopy : 0));
+    bytes.host = away * (kMoments + 2 * kCopy);
+    const std::int64_t travels = std::min(largest > 0 ? largest : owned, away);
+    // On one stream a copy's place is taken by the next one.
+    const bool both_ways = mixed && widened && training.megatron.overlap_host_update;
+    bytes.staged = mixed || widened ? travels * kCopy * (both_ways ? 2 : 1) : 0;
+}
+
 /// Of a buffer that holds Muon's matrices alone, or none.
 ModelStateBytes matrices_apart_bytes(const model::BufferLayout& buffer, const TrainingSpec& training) {
     BufferElements elements{buffer.numel, buffer.numel, buffer.param_dtype == Dtype::fp8, buffer.sharded ? buffer.dp : 1,
@@ -93,6 +109,10 @@ ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine,
     const auto [owned, matrices] = owned_of(elements, engine, muon);
     bytes.parameters = elements.buffer * (elements.fp8 ? 1 : bytes_of(compute));
     bytes.gradients = elements.buffer * bytes_of(gradient);
+    if (engine == Engine::megatron && training.offload.optimizer > 0) {
+        divide_between_devices(bytes, owned, std::min(elements.largest, owned), mixed, training);
+        return bytes;
+    }
     if (mixed) bytes.optimizer += owned * (aware && keeps_remainders(elements, training) ? 2 : bytes_of(main));
     const bool like_adam = muon || engine == Engine::mgplan;
     if (single)
@@ -246,6 +266,23 @@ const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layo
     return pieces.ends.back();
 }
 
+std::array<std::int64_t, ModelStates::kBuffers> ModelStates::largest_in_buffers(const Pieces& pieces, const Ends& ends,
+                                                                                const std::vector<std::int64_t>& layers) {
+    std::array<std::int64_t, kBuffers> largest{};
+    const auto look_at = [&](const std::vector<model::BufferParameter>& list) {
+        for (const model::BufferParameter& parameter : list) {
+            std::int64_t& most = largest[buffer_index(parameter.expert, parameter.dtype == Dtype::fp8)];
+            most = std::max(most, parameter.numel);
+        }
+    };
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) {
+        if (layers[kind] > 0) look_at(pieces.layers[kind].list);
+    }
+    look_at(ends.before);
+    look_at(ends.behind);
+    return largest;
+}
+
 ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk_number) const {
     const TrainingSpec& training = workload_.training;
     const StageChunk& chunk = layout.split->chunk(pp_rank, chunk_number);
@@ -286,10 +323,17 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     }
     Matrices matrices = ends.matrices;
     for (std::size_t kind = 0; kind < layers.size(); ++kind) matrices += pieces.layers[kind].matrices.times(layers[kind]);
+    std::array<std::int64_t, kBuffers> largest{};
+    if (layout.engine == Engine::megatron && training.offload.optimizer > 0) largest = largest_in_buffers(pieces, ends, layers);
     for (std::size_t b = 0; b < kBuffers && !options.matrices_apart; ++b) {
         const std::int64_t shards = options.distributed_optimizer ? groups[b] : 1;
         const std::int64_t tensors = sums[b].count + (b == 0 ? std::ssize(ends.alone) : 0);
-        BufferElements elements{sums[b].numel, numel[b], b % 2 == 1, shards, tensors};
+        BufferElements elements{.parameters = sums[b].numel,
+                                .buffer = numel[b],
+                                .fp8 = b % 2 == 1,
+                                .shards = shards,
+                                .tensors = tensors,
+                                .largest = largest[b]};
         // Those in fp8 are matrices all; the others lie where what else there is lies.
         const std::size_t kind = b / 2;
         const std::int64_t quantised = sums[buffer_index(kind == 1, true)].numel;

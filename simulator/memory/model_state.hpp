@@ -43,6 +43,7 @@ struct BufferElements {
     bool fp8 = false;
     std::int64_t shards = 1;                        ///< ranks that the optimizer state of the buffer is divided over
     std::int64_t tensors = 0;                       ///< parameters in it
+    std::int64_t largest = 0;                       ///< elements of the largest of them; 0: not asked for
     std::int64_t matrices = 0, largest_matrix = 0;  ///< elements of what Muon orthogonalises, all of it and the largest
 };
 
@@ -57,8 +58,9 @@ struct BufferElements {
 ///
 /// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory-optimizers.md,
 /// "Precision-aware optimizer", tells it; moments by kind of optimizer (plan/training/megatron_switches.hpp). Muon's matrices are divided
-/// whole, so that a rank has its share of them or the largest (core/optimizer/layer_wise_optimizer.py). Copies of fp8 weights are not in
-/// here.
+/// whole, so that a rank has its share of them or the largest (core/optimizer/layer_wise_optimizer.py). Where the host updates a share
+/// (core/optimizer/cpu_offloading/hybrid_optimizer.py): docs/memory-optimizers.md, "The optimizer on the host". Copies of fp8 weights are
+/// not in here.
 [[nodiscard]] ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training);
 
 /// The model state of any rank of any layout of one workload; every sum that layouts share is computed once. Not
@@ -121,6 +123,9 @@ private:
     [[nodiscard]] Pieces& pieces_of(const Layout& layout);
     [[nodiscard]] const Ends& ends_of(Pieces& pieces, const Layout& layout, const StageChunk& chunk) const;
     [[nodiscard]] ModelStateBytes chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk) const;
+    /// Elements of the largest parameter of each buffer of a chunk with so many layers of each kind.
+    [[nodiscard]] static std::array<std::int64_t, kBuffers> largest_in_buffers(const Pieces& pieces, const Ends& ends,
+                                                                               const std::vector<std::int64_t>& layers);
     /// The same where more than the optimizer's state is sharded.
     [[nodiscard]] ModelStateBytes sharded_chunk_bytes(const Pieces& pieces, const Ends& ends, const Layout& layout,
                                                       const std::vector<std::int64_t>& layers) const;

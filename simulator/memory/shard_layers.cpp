@@ -97,6 +97,7 @@ struct ShardLayers::State {
     std::unordered_map<MixtureKey, PassDeltas, MemoKeyHash> mixture_deltas;
     std::unordered_map<MixtureKey, KeptAndTaken, MemoKeyHash> routers;
     std::unordered_map<ProfilesKey, ShardProfiles, MemoKeyHash> shards;
+    std::unordered_map<ShardKey, std::vector<std::int64_t>, MemoKeyHash> on_host;  ///< host_bytes()
 
     State(const Workload& work, std::shared_ptr<Recordings> recorded)
         : workload(work),
@@ -118,7 +119,7 @@ struct ShardLayers::State {
         sizes.dtype = dtype == Dtype::fp16 ? Dtype::bf16 : dtype;
         sizes.grad_dtype = dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;  // no trace depends on it
         sizes.traits = traits;
-        if (layout.engine == Engine::mgplan) sizes.offloaded = workload.training.offload.modules;
+        sizes.offloaded = workload.training.offload.modules;
         // Both FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
         sizes.fuses_windows = layout.engine == Engine::megatron;
         return sizes;
@@ -345,13 +346,16 @@ PieceSizes with_kept_steps(PieceSizes sizes) {
 
 }  // namespace
 
-std::vector<std::int64_t> ShardLayers::host_bytes(const Layout& layout) {
-    const LayerKinds& kinds = state_->kinds;
-    std::vector<std::int64_t> bytes(kinds.size());
+const std::vector<std::int64_t>& ShardLayers::host_bytes(const Layout& layout) {
     const PieceSizes shard = sizes(layout);
+    auto [entry, fresh] = state_->on_host.try_emplace(shard);
+    std::vector<std::int64_t>& bytes = entry->second;
+    if (!fresh) return bytes;
+    const LayerKinds& kinds = state_->kinds;
+    bytes.resize(kinds.size());
     if (shard.offloaded.empty()) return bytes;
     const auto sent = [](const PieceTrace& trace, Piece piece) {
-        std::int64_t sum = 0;
+        std::int64_t sum = trace.range(piece, false).to_host;
         for (const PieceStep& step : trace.range(piece, false).steps) sum += step.op.name == "copy_to_host" ? step.op.bytes_read : 0;
         return sum;
     };

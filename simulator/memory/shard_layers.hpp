@@ -47,7 +47,8 @@ public:
     /// The reference lasts as long as this object.
     [[nodiscard]] const ShardProfiles& profiles(const Layout& layout, int node);
     /// Bytes of inputs that a forward through a layer leaves in the host's memory, by index of its kind.
-    [[nodiscard]] std::vector<std::int64_t> host_bytes(const Layout& layout);
+    /// The reference lasts as long as this object.
+    [[nodiscard]] const std::vector<std::int64_t>& host_bytes(const Layout& layout);
     /// What chunks of the shard are weighed by, as if made of profiles(): quickly, into `steps`. `recomputed`: predictions are.
     void steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps);
     /// router_part() of the layout's shard, for a model with mixtures and rows spread evenly.

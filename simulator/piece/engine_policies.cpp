@@ -5,6 +5,7 @@
 #include "plan/text/errors.hpp"
 #include "simulator/piece/fp8_policies.hpp"
 #include "simulator/piece/layer_editor.hpp"
+#include "simulator/piece/offload_policies.hpp"
 #include "simulator/piece/recurrent_policies.hpp"
 #include "simulator/piece/time_policies.hpp"
 
@@ -332,6 +333,9 @@ constexpr EnginePolicy kPolicies[] = {
      take_output_weight_gradient},
     {"the gather buffer is made once", in(Piece::loss), "output layer", "gathered rows", "storage type",
      "megatron/core/utils.py, GlobalMemoryBuffer", gathers_rows, drop_gathered_rows},
+    {"inputs of modules wait on the host", in(Piece::attention) | in(Piece::mixture), "modules of --offload-modules",
+     "what they keep for their backwards", "as kept", "megatron/core/pipeline_parallel/fine_grained_activation_offload.py", host::offloads,
+     host::leave_inputs},
     // What changes steps alone; those of tp behind all that removes steps between a product and its collective, fp8 last.
     {"the loss passes over the logits in fp32", in(Piece::loss), "cross-entropy", "kernels", kNoBytes,
      "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", always, timed::lose_in_fp32},

@@ -49,6 +49,7 @@ struct RankContext {
     std::uint64_t kinds = 0;               ///< of its decoder layers, a bit for each index (LayerKinds::without_window)
     std::int64_t stream = 0;               ///< bytes of the residual stream between stages
     std::int64_t linear_elements = 0;      ///< linear_elements() of its decoder layers
+    std::int64_t offloaded_layer = 0;      ///< most bytes that one of its decoder layers leaves on the host
 };
 
 /// Elements of one weight of each shape among the linear layers of a rank that holds these kinds of layers, a bit for each index.

@@ -6,6 +6,7 @@
 
 #include "plan/text/errors.hpp"
 #include "simulator/piece/fp8_operands.hpp"
+#include "simulator/piece/offload_policies.hpp"
 
 namespace mgplan::simulator::fp8 {
 namespace {
@@ -240,7 +241,9 @@ void keep_expert_inputs(LayerEditor& layer, const PolicyContext& context) {
         MGPLAN_ASSERT(output != nullptr, "the experts' output");
         const std::int64_t second = output->taken;
         const Product last = product_after(all, second);
-        if (EditedTensor* dispatched = layer.alive(at, rows * hidden * element(context)))
+        // Before the product is taken, which may be as large.
+        EditedTensor* const dispatched = host::keeps_expert_rows(context) ? nullptr : layer.alive(at - 1, rows * hidden * element(context));
+        if (dispatched != nullptr)
             quantise_input(layer, *dispatched, expert_operand(context, rows, hidden), product_after(all, at), last.end + 1);
         // Recomputed activations are kept as they are (experts.py, set_save_original_input).
         if (recomputes(context, RecomputeModule::moe_act)) continue;

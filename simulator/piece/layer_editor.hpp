@@ -27,6 +27,7 @@ public:
           piece_(forward.piece),
           forward_{forward.begin, forward.end},
           backward_{backward.begin, backward.end},
+          to_host_(forward.to_host),
           forward_steps_(forward.steps),
           backward_steps_(backward.steps) {}
 
@@ -36,6 +37,8 @@ public:
     static void spread(PieceTrace& trace);
 
     [[nodiscard]] Piece piece() const { return piece_; }
+    /// PieceRange::to_host of the forward.
+    [[nodiscard]] std::int64_t& to_host() { return to_host_; }
     [[nodiscard]] TraceRange forward() const { return forward_; }
     [[nodiscard]] TraceRange backward() const { return backward_; }
     /// The `which`-th tensor of that name taken in a range, from 0; nullptr where there are fewer.
@@ -56,6 +59,7 @@ private:
     PieceTrace& trace_;
     Piece piece_;
     TraceRange forward_, backward_;
+    std::int64_t& to_host_;
     PieceSteps &forward_steps_, &backward_steps_;
 };
 

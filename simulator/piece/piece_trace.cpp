@@ -161,7 +161,7 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     context.cp_comm_type = exchange_traced(sizes);
     context.dtype = sizes.dtype;
     context.norm_epsilon = model.norm_epsilon;
-    context.offloaded = sizes.offloaded;
+    if (sizes.engine == Engine::mgplan) context.offloaded = sizes.offloaded;  // what Megatron-LM leaves there a policy says
     context.routing_log = routing;
     std::optional<model::ExpertBiases> biases;
     if (model.moe && model.moe->expert_bias)

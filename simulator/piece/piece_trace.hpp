@@ -65,7 +65,8 @@ struct PieceRange {
     bool backward = false;
     std::int64_t layer = 0;  ///< of the traced model; of multi-token prediction its depth
     std::int64_t begin = 0, end = 0;
-    PieceSteps steps;  ///< what was done meanwhile, in order; of mtp_front without its embedding
+    PieceSteps steps;          ///< what was done meanwhile, in order; of mtp_front without its embedding
+    std::int64_t to_host = 0;  ///< bytes that a forward of engine megatron leaves on the host, beside its steps
     [[nodiscard]] bool contains(std::int64_t when) const { return when >= begin && when < end; }
 };
 

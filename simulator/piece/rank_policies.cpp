@@ -53,6 +53,11 @@ std::int64_t posted_receives(const RankContext& rank) {
     return rank.layout.vpp > 1 && rank.layer.training.overlap_p2p ? 2 * rank.stream : 0;
 }
 
+/// The last layer's inputs stay where its backward is next, and while a backward runs the next layer's come back.
+std::int64_t inputs_on_their_way(const RankContext& rank) {
+    return rank.offloaded_layer;
+}
+
 constexpr RankPolicy kRankPolicies[] = {
     {"an empty weight gradient of each shape", "linear layers of Transformer Engine", "weight gradient", "storage type",
      "transformer_engine/pytorch/module/base.py, get_dummy_wgrad", MemoryCategory::activations, dummy_weight_gradients},
@@ -69,6 +74,9 @@ constexpr RankPolicy kRankPolicies[] = {
     {"receives are posted ahead", "interleaved schedule with overlapped communication", "next input and next output gradient",
      "storage type", "megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving",
      MemoryCategory::communication, posted_receives},
+    {"inputs of one layer are on their way", "modules of --offload-modules", "what a layer leaves on the host", "as kept",
+     "megatron/core/pipeline_parallel/fine_grained_activation_offload.py, post_warmup_callback and bulk_reload",
+     MemoryCategory::activations, inputs_on_their_way},
 };
 
 }  // namespace

@@ -78,6 +78,20 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     EXPECT_THAT(open.out, AllOf(StartsWith("cannot say: "), HasSubstr("--enable-mhc-connections")));
     for (const auto& said : {runs, illegal, large, open}) EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 1) << said.out;
 
+    // Without a vocabulary there is nothing to judge, and nothing wrong either.
+    const TempFile nameless("gated_nameless.args",
+                            "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512 "
+                            "--max-position-embeddings 512 --micro-batch-size 1 --global-batch-size 64 --bf16");
+    const Said unknown = say("check --gate --world 16 --megatron-args " + nameless.path());
+    EXPECT_EQ(unknown.code, kCannotSay) << unknown.err;
+    EXPECT_THAT(unknown.out, StartsWith("cannot say: "));
+    EXPECT_THAT(unknown.out, HasSubstr("--vocab-size is missing"));
+    EXPECT_EQ(say("check --world 16 --megatron-args " + nameless.path()).code, kBadInput);
+    const TempFile worse("gated_worse.args",
+                         "--num-layers 4 --hidden-size 250 --num-attention-heads 4 --seq-length 512 "
+                         "--max-position-embeddings 512 --micro-batch-size 0 --global-batch-size 64 --bf16");
+    EXPECT_EQ(say("check --gate --world 16 --megatron-args " + worse.path()).code, kBadInput);  // wrong whatever the vocabulary is
+
     const Said json = gate("--tensor-model-parallel-size 8 --enable-mhc-connections", 16, " --format json");
     EXPECT_EQ(json.code, kCannotSay);
     EXPECT_TRUE(Json::parse(json.out)["fits"].is_null());
@@ -159,6 +173,19 @@ TEST(CheckCommand, ListsTheFlagsThatItKnows) {
     const std::string csv = say("check --list-flags --format csv").out;
     EXPECT_EQ(std::count(csv.begin(), csv.end(), '\r'), static_cast<std::ptrdiff_t>(flags.size()) + 1);
     EXPECT_THAT(say("check --list-flags").out, HasSubstr("\n--hidden-size "));
+}
+
+TEST(CheckCommand, ChangesNoFlagThatTheCommandDoesNotHave) {
+    const TempFile file("etp_left_out.args",
+                        command("--num-experts 8 --moe-router-topk 2 --moe-grouped-gemm --tensor-model-parallel-size 8 "
+                                "--sequence-parallel --expert-model-parallel-size 1 --moe-token-dispatcher-type alltoall"));
+    const Json json = Json::parse(say("check --megatron-args " + file.path() + " --world 32 --format json").out);
+    ASSERT_FALSE(json["better"].empty());
+    for (const Json& better : json["better"]) {
+        const auto changes = better["changes"].get<std::vector<std::string>>();
+        EXPECT_THAT(changes, Contains(HasSubstr("--tensor-model-parallel-size 8 -> ")));
+        EXPECT_THAT(changes, Not(Contains(HasSubstr("--expert-tensor-parallel-size 8 ->"))));  // it follows tp
+    }
 }
 
 TEST(CheckCommand, FindsNothingBetterThanTheBest) {

@@ -8,6 +8,7 @@ namespace mgplan::cli::testing::offload_options_test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
 const std::string kJob = "simulate --world 16 --model llama3-8b --tp 2 --pp 2 --micro-batch 1 --global-batch 64 ";
@@ -27,8 +28,9 @@ double seconds(const Json& answer) {
 }
 
 TEST(OffloadOptions, LeaveWhatTheyNameOnTheHost) {
-    const Json plain = simulated("--engine mgplan"), state = simulated("--offload optimizer"), half = simulated("--offload optimizer:0.5"),
-               inputs = simulated("--offload attn_norm,mlp_norm,core_attn");
+    const Json plain = simulated("--engine mgplan"), state = simulated("--engine mgplan --offload optimizer"),
+               half = simulated("--engine mgplan --offload optimizer:0.5"),
+               inputs = simulated("--engine mgplan --offload attn_norm,mlp_norm,core_attn");
     const auto host = [](const Json& answer) { return answer["predicted"]["memory"]["host_bytes"].get<std::int64_t>(); };
     EXPECT_EQ(host(plain), 0);
     EXPECT_EQ(host(state), term(plain, "optimizer"));
@@ -38,7 +40,6 @@ TEST(OffloadOptions, LeaveWhatTheyNameOnTheHost) {
     EXPECT_GT(host(inputs), 0);
     EXPECT_LT(term(inputs, "activations") + host(inputs) / 2, term(plain, "activations"));
     EXPECT_EQ(term(inputs, "optimizer"), term(plain, "optimizer"));
-    EXPECT_EQ(state["layout"]["engine"], "mgplan");  // implied
     EXPECT_EQ(state["layout"]["offload"], (Json{{"optimizer", 1.0}}));
     EXPECT_EQ(inputs["layout"]["offload"], (Json{{"modules", {"attn_norm", "core_attn", "mlp_norm"}}}));
 
@@ -53,8 +54,8 @@ TEST(OffloadOptions, PlansWithThemTrain) {
     for (const char* memory : {"pool", "arena"}) {
         for (const char* job : {"--model tiny-llama --tp 1 --pp 2 --offload optimizer:0.5,attn_norm,core_attn",
                                 "--model tiny-moe --tp 1 --pp 1 --ep 2 --offload optimizer,mlp_norm,moe_act"}) {
-            const Said planned =
-                say(std::string("plan --world 2 --micro-batch 1 --global-batch 8 --seq 32 --save-plan ") + file + " " + job);
+            const Said planned = say(std::string("plan --engine mgplan --world 2 --micro-batch 1 --global-batch 8 --seq 32 --save-plan ") +
+                                     file + " " + job);
             ASSERT_EQ(planned.code, kDone) << planned.err;
             const Said said = say("run " + file + " --steps 2 --format json --memory " + memory);
             ASSERT_EQ(said.code, kDone) << job << said.err;
@@ -69,9 +70,10 @@ TEST(OffloadOptions, PlansWithThemTrain) {
 TEST(OffloadOptions, WhatWaitsOnTheHostIsPredictedUnderEverySchedule) {
     const std::string file = ::testing::TempDir() + "/offload_options_schedule.json";
     for (const char* schedule : {"", " --schedule zb-h1", " --vpp 2 --schedule zb-v"}) {
-        const Said planned = say(std::string("plan --world 2 --model tiny-llama --tp 1 --pp 2 --micro-batch 1 --global-batch 8 --seq 32 "
-                                             "--offload optimizer,core_attn,attn_norm --save-plan ") +
-                                 file + schedule);
+        const Said planned =
+            say(std::string("plan --engine mgplan --world 2 --model tiny-llama --tp 1 --pp 2 --micro-batch 1 --global-batch 8 --seq 32 "
+                            "--offload optimizer,core_attn,attn_norm --save-plan ") +
+                file + schedule);
         ASSERT_EQ(planned.code, kDone) << planned.err;
         const Json predicted = Json::parse(say("simulate " + file + " --format json").out)["predicted"]["memory"];
         const Json run = Json::parse(say("run " + file + " --steps 1 --format json").out);
@@ -80,12 +82,93 @@ TEST(OffloadOptions, WhatWaitsOnTheHostIsPredictedUnderEverySchedule) {
     }
 }
 
-TEST(OffloadOptions, AnExportSaysThatNoFlagCarriesThem) {
+TEST(OffloadOptions, AreMegatronLMsWithoutAnEngine) {
+    const Json plain = simulated("--engine megatron"), state = simulated("--offload optimizer"),
+               half = simulated("--offload optimizer:0.5"), inputs = simulated("--offload qkv_linear,core_attn,attn_proj");
+    const auto host = [](const Json& answer) { return answer["predicted"]["memory"]["host_bytes"].get<std::int64_t>(); };
+    EXPECT_EQ(state["layout"]["engine"], "megatron");
+    // fp32 parameter and two moments of every element; there its gradient as well.
+    EXPECT_EQ(host(state), term(plain, "optimizer") / 12 * 16);
+    EXPECT_EQ(host(plain), 0);
+    EXPECT_NEAR(static_cast<double>(host(half)), 0.5 * static_cast<double>(host(state)), 1e4);
+    EXPECT_NEAR(static_cast<double>(term(half, "optimizer")), 0.5 * static_cast<double>(term(plain, "optimizer")), 1e4);
+    EXPECT_LT(term(state, "optimizer"), term(half, "optimizer"));
+    EXPECT_GT(seconds(state), seconds(half));
+    EXPECT_THAT(state["assumed"].dump(), HasSubstr("the host's own update of parameters takes no time"));
+
+    EXPECT_GT(host(inputs), 0);
+    EXPECT_LT(term(inputs, "activations"), term(plain, "activations"));
+    EXPECT_EQ(inputs["layout"]["offload"], (Json{{"modules", {"qkv_linear", "core_attn", "attn_proj"}}}));
+}
+
+/// A functional test of Megatron-LM at d98e8a64 (tests/functional_tests/test_cases/moe), whose golden values hold the peak of
+/// allocated_bytes.all on the last rank.
+const std::string kGolden =
+    "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --expert-model-parallel-size 4 --expert-tensor-parallel-size 1 "
+    "--use-distributed-optimizer --attention-backend unfused --sequence-parallel --disable-bias-linear --micro-batch-size 1 "
+    "--global-batch-size 8 --recompute-granularity selective --recompute-modules layernorm mla_up_proj mlp moe_act --seq-length 4096 "
+    "--vocab-size 51200 --num-layers 15 --moe-layer-freq ([0]*3+[1]*12) --hidden-size 1024 --ffn-hidden-size 4096 "
+    "--num-attention-heads 32 --kv-channels 128 --max-position-embeddings 4096 --position-embedding-type rope "
+    "--make-vocab-size-divisible-by 3232 --normalization RMSNorm --swiglu --untie-embeddings-and-output-weights "
+    "--multi-latent-attention --attention-dropout 0 --hidden-dropout 0 --qk-layernorm --num-experts 32 --moe-ffn-hidden-size 1024 "
+    "--moe-shared-expert-intermediate-size 1024 --moe-router-load-balancing-type seq_aux_loss --moe-router-topk 4 "
+    "--moe-token-dispatcher-type alltoall --moe-grouped-gemm --moe-router-score-function sigmoid --moe-router-enable-expert-bias "
+    "--moe-router-dtype fp32 --moe-permute-fusion --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 "
+    "--v-head-dim 128 --bf16 --no-check-for-nan-in-loss-and-grad --log-num-zeros-in-grad --log-params-norm "
+    "--fine-grained-activation-offloading "
+    "--offload-modules expert_fc1 moe_act attn_norm mlp_norm qkv_linear core_attn attn_proj ";
+
+TEST(OffloadOptions, OfModulesAreNearWhatMegatronLMMeasured) {
+    const auto last_rank = [](const std::string& more, const std::string& cluster) {
+        const TempFile file("offload_golden.args", kGolden + more);
+        const Said said = say("simulate --megatron-args " + file.path() + " --world 8 --per-rank --format json --cluster " + cluster);
+        return Json::parse(said.out)["ranks"][7]["memory"]["framework_bytes"].get<double>();
+    };
+    const std::string split = "--pipeline-model-parallel-layout Et*3|(tt|)*6L ",
+                      predicting = "--pipeline-model-parallel-layout Et*3|(tt|)*6mL --mtp-num-layers 1 --overlap-moe-expert-parallel-comm ";
+    EXPECT_NEAR(last_rank(split, "gb200-nvl72") / 7'109'204'992, 1, 0.05);
+    EXPECT_NEAR(last_rank(split, "dgx-h100") / 7'156'871'168, 1, 0.05);
+    EXPECT_NEAR(last_rank(predicting, "gb200-nvl72") / 8'285'769'216, 1, 0.07);
+    EXPECT_NEAR(last_rank(predicting, "dgx-h100") / 8'320'577'024, 1, 0.07);
+}
+
+TEST(OffloadOptions, TravelWithAnExport) {
     const std::string file = ::testing::TempDir() + "/offload_options_export.json";
-    ASSERT_EQ(say("plan --world 16 --model llama3-8b --offload optimizer --save-plan " + file).code, kDone);
+    ASSERT_EQ(
+        say("plan --world 16 --model mixtral-8x7b --routing forced --offload optimizer:0.25,core_attn,expert_fc1 --save-plan " + file).code,
+        kDone);
     const Said exported = say("export " + file + " --to megatron-args");
     EXPECT_EQ(exported.code, kDone) << exported.err;
-    EXPECT_THAT(exported.err, HasSubstr("no flag says that training.offload.0 is \"optimizer\""));
+    for (const char* flags : {"--optimizer-cpu-offload", "--optimizer-offload-fraction 0.25", "--use-precision-aware-optimizer",
+                              "--fine-grained-activation-offloading", "--offload-modules core_attn expert_fc1",
+                              "--moe-router-force-load-balancing", "NVTE_CPU_OFFLOAD_V1=1"})
+        EXPECT_THAT(exported.out, HasSubstr(flags));
+    EXPECT_THAT(exported.err, Not(HasSubstr("no flag says")));  // it is read back as the plan has it
+}
+
+TEST(OffloadOptions, OfMgplansOwnEngineAreExportedWhereMegatronLMHasThem) {
+    const std::string file = ::testing::TempDir() + "/offload_options_own_export.json";
+    ASSERT_EQ(say("plan --engine mgplan --world 16 --model llama3-8b --offload optimizer,attn_proj --save-plan " + file).code, kDone);
+    const Said exported = say("export " + file + " --to megatron-args");
+    EXPECT_THAT(exported.out, HasSubstr("--optimizer-cpu-offload"));
+    EXPECT_THAT(exported.out, Not(HasSubstr("attn_proj")));  // not without core_attn
+    EXPECT_THAT(exported.err, HasSubstr("attn_proj"));
+}
+
+TEST(OffloadOptions, HaveToFitTheHostsMemory) {
+    EXPECT_EQ(say(kJob + "--offload optimizer --cluster dgx-h100,host_memory_gib=100").code, kDone);
+    const Json memory = simulated("--offload optimizer --cluster dgx-h100,host_memory_gib=100")["predicted"]["memory"];
+    EXPECT_EQ(memory["host_limit_bytes"], std::int64_t{100} << 30);
+    EXPECT_NEAR(memory["node_host_bytes"].get<double>() / memory["host_bytes"].get<double>(), 8, 0.1);  // ranks of one stage
+    EXPECT_EQ(simulated("--offload optimizer --cluster gb200-nvl72")["predicted"]["memory"]["host_limit_bytes"], nullptr);
+    const Said said = say(kJob + "--offload optimizer --cluster dgx-h100,host_memory_gib=10");
+    EXPECT_EQ(said.code, kNothingFits);
+    EXPECT_THAT(said.out, HasSubstr("fits_in_host_memory: a node's ranks leave"));
+    EXPECT_THAT(said.out, HasSubstr("in the host's memory, which is 10.0 GiB"));
+    EXPECT_EQ(say("plan --world 16 --model llama3-8b --tp 2 --pp 2 --vpp 1 --micro-batch 1 --recompute none --offload optimizer --cluster "
+                  "dgx-h100,host_memory_gib=1")
+                  .code,
+              kNothingFits);
 }
 
 TEST(OffloadOptions, WhatIsNotBuiltIsRefused) {
@@ -98,10 +181,14 @@ TEST(OffloadOptions, WhatIsNotBuiltIsRefused) {
     EXPECT_THAT(refused("--offload optimizer:1.5"), HasSubstr("with a share above 0 and at most 1"));
     EXPECT_THAT(refused("--offload core_attn,core_attn"), HasSubstr("each once"));
     EXPECT_THAT(refused("--offload="), HasSubstr("--offload = '' is no list"));
-    EXPECT_THAT(refused("--offload optimizer --engine megatron"), HasSubstr("use --engine mgplan or leave it out"));
-    EXPECT_THAT(refused("--offload core_attn --recompute full"), HasSubstr("use --recompute none or selective"));
-    EXPECT_THAT(refused("--offload moe_act"), HasSubstr("a model without experts (leave out expert_fc1 and moe_act)"));
-    EXPECT_THAT(refused("--offload optimizer --optimizer muon"), HasSubstr("use --optimizer adam, sgd or lion"));
+    for (const char* engine : {"--engine mgplan ", ""})
+        EXPECT_THAT(refused(engine + std::string("--offload core_attn --recompute full")), HasSubstr("use --recompute none or selective"));
+    EXPECT_THAT(refused("--offload moe_act --engine mgplan"), HasSubstr("a model without experts (leave out expert_fc1 and moe_act)"));
+    EXPECT_THAT(refused("--offload optimizer --optimizer muon --engine mgplan"), HasSubstr("use --optimizer adam, sgd or lion"));
+    EXPECT_THAT(refused("--offload optimizer --optimizer muon"), HasSubstr("use --optimizer adam, or keep it on the device"));
+    EXPECT_THAT(refused("--offload attn_proj"), HasSubstr("add core_attn, or leave attn_proj out"));
+    EXPECT_THAT(refused("--offload optimizer --no-distributed-optimizer"), HasSubstr("needs the distributed optimizer"));
+    EXPECT_THAT(refused("--offload optimizer --sharding full"), HasSubstr("use --sharding optimizer"));
 }
 
 }  // namespace

@@ -271,6 +271,13 @@ TEST(PlanCommand, RestrictsHowALayoutComputes) {
     EXPECT_THAT(each<std::string>(plan(std::string(kSmall) + " --engine megatron --top 5"), "engine"), Each("megatron"));
 }
 
+TEST(PlanCommand, SaysWhichAxesAShortOrderPins) {
+    const Said said = say("--world 16 --model llama3-8b --order tp-dp --top 1");
+    EXPECT_EQ(said.code, kDone) << said.err;
+    EXPECT_THAT(said.err, HasSubstr("--order tp-dp leaves cp, pp out: layouts with more than one rank along them are not searched"));
+    EXPECT_THAT(say("--world 16 --model llama3-8b --order tp-cp-dp-pp --top 1").err, Not(HasSubstr("leaves")));
+}
+
 TEST(PlanCommand, TakesLayoutStrings) {
     const auto splits = [](const std::string& text, const std::string& pp) {
         const Said said =

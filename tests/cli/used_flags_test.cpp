@@ -38,6 +38,9 @@ const std::string kFp8 = kDense + "--fp8-format hybrid ";
 const std::string kFsdp2 = kDense + "--no-gradient-accumulation-fusion --untie-embeddings-and-output-weights ";
 const std::string kFsdp = kDense + "--use-megatron-fsdp ";
 const std::string kFsdpOfAll = kFsdp + "--data-parallel-sharding-strategy optim_grads_params ";
+const std::string kAware = kSharded + "--use-precision-aware-optimizer ";
+const std::string kOnHost = kAware + "--optimizer-cpu-offload ";
+const std::string kModulesOnHost = kDense + "--fine-grained-activation-offloading --offload-modules core_attn ";
 const std::string kMxfp8 = kDense + "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather --use-distributed-optimizer ";
 
 std::string without(const std::string& words) {
@@ -237,6 +240,15 @@ std::vector<UsedFlag> used_flags() {
         {"--ckpt-format", kFsdp, "torch_dist"},
         {"--reuse-grad-buf-for-mxfp8-param-ag", kMxfp8, "", "dgx-b200"},
         {"--cpu-offloading-num-layers", kDense, "6"},
+        {"--cpu-offloading", kPipeline, ""},
+        {"--optimizer-cpu-offload", kAware, ""},
+        {"--optimizer-offload-fraction", kOnHost, "0.5"},
+        {"--overlap-cpu-optimizer-d2h-h2d", kOnHost, ""},
+        {"--fine-grained-activation-offloading", kDense + "--offload-modules core_attn ", ""},
+        {"--offload-modules", kModulesOnHost, "core_attn attn_proj"},
+        {"--min-offloaded-tensor-size", kModulesOnHost, "100000000"},
+        {"--activation-offload-fraction", kModulesOnHost, "0.5"},              // said to be not computed
+        {"--delta-offload-bytes-across-pp-ranks", kModulesOnHost, "1000000"},  // the same
         {"--use-turbo-deepep", kMixture, ""},
         {"--turbo-deepep-num-cu", kMixture + "--use-turbo-deepep --overlap-moe-expert-parallel-comm ", "64"},
     };

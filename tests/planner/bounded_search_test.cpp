@@ -108,6 +108,10 @@ TEST(BoundedSearch, PricesEverythingWhereInputsOfModulesWaitOnTheHost) {
     EXPECT_GT(rank_layouts(job.work, job.space, options).search.bounded, 0);
     job.work.training.offload.modules.add(OffloadModule::moe_act);
     EXPECT_EQ(rank_layouts(job.work, job.space, options).search.bounded, 0);
+    job.work.training.offload = {.optimizer = 0.5};
+    EXPECT_GT(rank_layouts(job.work, job.space, options).search.bounded, 0);
+    job.space.engine = Engine::megatron;
+    EXPECT_EQ(rank_layouts(job.work, job.space, options).search.bounded, 0);
 }
 
 /// Layouts of a job that are far apart, with and without graphs, and with every choice of switches.

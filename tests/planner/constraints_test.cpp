@@ -22,6 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using ::testing::SizeIs;
 
 /// Names of the rules that a layout breaks at the first level that it breaks: what follows is of no meaning then.
@@ -447,15 +448,28 @@ std::vector<Case> cases() {
              work.training.attention = AttentionBackend::unfused;
          },
          {"--lengths packs documents", "attention unfused", "use --attention flash"}},
-        {"offload_needs_engine_mgplan",
+        {"megatron_offloads_what_it_can",
          "llama3-8b",
          8,
          plain,
          [](Workload& work, Layout& layout) {
              layout.engine = Engine::megatron;
              work.training.offload.optimizer = 0.5;
+             work.training.megatron.optimizer = OptimizerKind::lion;
          },
-         {"--offload optimizer:0.5", "not for engine megatron", "use --engine mgplan"}},
+         {"the optimizer on the host (--optimizer-cpu-offload) is Adam", "here it is lion", "use --optimizer adam"}},
+        {"megatron_offload_is_predicted",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::megatron;
+             layout.recompute = Recompute::full;
+             layout.recompute_method = RecomputeMethod::uniform;
+             layout.recompute_num_layers = 1;
+             work.training.offload.modules = {OffloadModule::core_attn};
+         },
+         {"not predicted are inputs of modules on the host", "under full recompute", "use --recompute none or selective"}},
     };
 }
 
@@ -512,6 +526,21 @@ TEST(Constraints, AreReportedTogetherLevelByLevel) {
     } catch (const ConfigError& error) {
         // 14 heads, a domain of 8; 2 kv heads are replicated and the width 4864 divides.
         EXPECT_THAT(error.problems(), SizeIs(2));
+    }
+}
+
+TEST(Constraints, OfLaterLevelsAreToldAlongWhereTheyStandAlone) {
+    const Workload work = workload_of("mixtral-8x7b", 16);
+    LayoutRequest request;
+    request.tp = 3;
+    request.cp = 3;
+    request.ep = 5;
+    try {
+        (void)make_layout(request, work);
+        FAIL();
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.problems(), IsSupersetOf({HasSubstr("tp = 3 does not divide attention heads"), HasSubstr("cp = 3: 2·cp"),
+                                                    HasSubstr("ep = 5 does not divide experts = 8")}));
     }
 }
 

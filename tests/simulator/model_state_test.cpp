@@ -240,6 +240,42 @@ TEST(PrecisionAwareOptimizer, HoldsScalesOfNarrowStateForEachParameter) {
     EXPECT_EQ(many - few, 100 * 512 * (4 + 1));  // fp8: scale, maximum and inverse of the quantizer, and the optimizer's own
 }
 
+/// Megatron-LM's HybridDeviceOptimizer (core/optimizer/cpu_offloading/hybrid_optimizer.py, d98e8a64): on the host an fp32 parameter, its
+/// gradient and two moments; on the device the same but for gradients that are fp32 already.
+TEST(HostOptimizer, DividesWhatARankOwnsBetweenHostAndDevice) {
+    TrainingSpec training;
+    training.offload.optimizer = 0.5;
+    const BufferElements elements{.parameters = kElements, .buffer = kElements, .shards = 4, .tensors = 10, .largest = 100'000};
+    const ModelStateBytes bytes = model_state_bytes(elements, Engine::megatron, training);
+    constexpr std::int64_t kOwned = kElements / 4, kHalf = kOwned / 2;
+    EXPECT_EQ(bytes.parameters, kElements * 2);
+    EXPECT_EQ(bytes.gradients, kElements * 4);
+    EXPECT_EQ(bytes.optimizer, kHalf * (4 + 4 + 4));
+    EXPECT_EQ(bytes.host, kHalf * (4 + 4 + 4 + 4));
+    EXPECT_EQ(bytes.staged, 100'000 * 4);  // an fp32 parameter on its way into 16 bits
+    EXPECT_EQ(bytes.update, 0);
+
+    training.exp_avg_dtype = training.exp_avg_sq_dtype = Dtype::bf16;  // which the hybrid optimizer does not have
+    EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training), bytes);
+
+    training.offload.optimizer = 1;
+    const ModelStateBytes all = model_state_bytes(elements, Engine::megatron, training);
+    EXPECT_EQ(all.optimizer, 0);
+    EXPECT_EQ(all.host, kOwned * 16);
+}
+
+TEST(HostOptimizer, WidensNarrowGradientsOnTheDevice) {
+    TrainingSpec training;
+    training.grad_dtype = Dtype::bf16;
+    training.offload.optimizer = 0.5;
+    const BufferElements elements{.parameters = kElements, .buffer = kElements, .tensors = 10, .largest = 100'000};
+    const ModelStateBytes bytes = model_state_bytes(elements, Engine::megatron, training);
+    EXPECT_EQ(bytes.optimizer, kElements / 2 * (4 + 4 + 4 + 4));
+    EXPECT_EQ(bytes.staged, 100'000 * 4);
+    training.megatron.overlap_host_update = true;  // one copy of each stream
+    EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).staged, 2 * 100'000 * 4);
+}
+
 Workload fp8_workload(Fp8Recipe recipe, int compute_capability, bool parameters) {
     Workload work;
     work.model = formats::load_model("llama3-8b").model;
@@ -281,7 +317,8 @@ TEST(Fp8Weights, StoredInTheBufferAreItsFirstCopy) {
     // Of two bytes one remains, and its transpose. Two buffers in the place of one may pad their buckets a little more.
     EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 90)), static_cast<double>(-4 * weights), 1e6);
     EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 100)), static_cast<double>(kLinear), 1e6);
-    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::mxfp8, 100)), static_cast<double>(-2 * kLinear / 32), 1e6);
+    const std::int64_t scales = 2 * kLinear / 32;
+    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::mxfp8, 100)), -static_cast<double>(scales), 1e6);
 }
 
 TEST(Fp8Weights, PadScalesAsTransformerEngineDoes) {

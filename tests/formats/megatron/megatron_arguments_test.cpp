@@ -392,6 +392,47 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     EXPECT_THAT(refusal(kSmall + "--global-batch-size 64 --rampup-batch-size 128 16 1000"), HasSubstr("begin with at most that"));
 }
 
+TEST(MegatronArguments, LeavesTheOptimizerOnTheHost) {
+    const std::string aware = kSmall + "--bf16 --use-distributed-optimizer --use-precision-aware-optimizer ";
+    const TrainingSpec all = *read(aware + "--optimizer-cpu-offload").training;
+    EXPECT_EQ(all.offload.optimizer, 1);  // Megatron-LM's own default
+    EXPECT_FALSE(all.megatron.overlap_host_update);
+    const TrainingSpec half =
+        *read(aware + "--optimizer-cpu-offload --optimizer-offload-fraction 0.5 --overlap-cpu-optimizer-d2h-h2d").training;
+    EXPECT_EQ(half.offload.optimizer, 0.5);
+    EXPECT_TRUE(half.megatron.overlap_host_update);
+    EXPECT_THAT(read(aware + "--optimizer-offload-fraction 0.5").flags.without_effect, Contains("--optimizer-offload-fraction"));
+
+    EXPECT_THAT(refusal(kSmall + "--optimizer-cpu-offload"), HasSubstr("needs --use-precision-aware-optimizer"));
+    EXPECT_THAT(refusal(aware + "--optimizer-cpu-offload --optimizer-offload-fraction 2"), HasSubstr("is no number from 0 to 1"));
+    EXPECT_THAT(refusal(aware + "--optimizer-cpu-offload --fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather"),
+                HasSubstr("under delayed scaling alone"));
+    const Job fsdp = read(aware + "--optimizer-cpu-offload --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads");
+    EXPECT_EQ(fsdp.training->offload.optimizer, 0);
+    ASSERT_EQ(fsdp.flags.not_computed.size(), 1U);
+    EXPECT_EQ(fsdp.flags.not_computed[0].flag, "--optimizer-cpu-offload");
+}
+
+TEST(MegatronArguments, LeavesInputsOfModulesOnTheHost) {
+    const std::string fine = kSmall + "--bf16 --fine-grained-activation-offloading ";
+    const TrainingSpec training = *read(fine + "--offload-modules core_attn attn_proj --min-offloaded-tensor-size 4096").training;
+    EXPECT_EQ(training.offload.modules, (EnumSet<OffloadModule>{OffloadModule::core_attn, OffloadModule::attn_proj}));
+    EXPECT_EQ(training.megatron.least_offloaded, 4096);
+    EXPECT_TRUE(read(kSmall + "--offload-modules core_attn").training->offload.modules.empty());  // nothing asks for it
+
+    EXPECT_THAT(refusal(fine), HasSubstr("needs --offload-modules"));
+    EXPECT_THAT(refusal(fine + "--offload-modules mlp"),
+                HasSubstr("--offload-modules = 'mlp' is no module that is offloaded; use attn_norm"));
+    EXPECT_THAT(refusal(fine + "--offload-modules attn_proj"), HasSubstr("add core_attn"));
+    EXPECT_THAT(refusal(fine + "--offload-modules core_attn --cpu-offloading-num-layers 2"), HasSubstr("exclude each other"));
+    EXPECT_THAT(refusal(fine + "--offload-modules core_attn --transformer-impl local"), HasSubstr("need Transformer Engine"));
+    const Job recomputed = read(fine +
+                                "--offload-modules core_attn --recompute-granularity full --recompute-method uniform "
+                                "--recompute-num-layers 1");
+    EXPECT_TRUE(recomputed.training->offload.modules.empty());
+    EXPECT_EQ(recomputed.flags.not_computed.size(), 1U);
+}
+
 TEST(MegatronArguments, OffloadsFewerLayersThanThereAre) {
     EXPECT_EQ(read(kSmall + "--cpu-offloading-num-layers 2").training->megatron.offloaded_layers, 2);
     EXPECT_THAT(refusal(kSmall + "--cpu-offloading-num-layers 4"), HasSubstr("at most 3 of the 4 layers"));

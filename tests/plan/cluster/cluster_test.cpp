@@ -187,11 +187,23 @@ TEST(ClusterOverrides, ChangeMemoryAndNvlink) {
     EXPECT_EQ(cluster.network, load_cluster("dgx-h100").network);
 }
 
+TEST(ClusterOverrides, GiveAHostsMemoryThatAPresetMayLeaveOut) {
+    EXPECT_EQ(load_cluster("dgx-h100").host_memory_bytes, 2'000'000'000'000);
+    EXPECT_EQ(load_cluster("gb200-nvl72").host_memory_bytes, 0);  // no source that leaves the GPUs' own memory out
+    EXPECT_EQ(load_cluster("gb200-nvl72,host_memory_gib=960").host_memory_bytes, std::int64_t{960} << 30);
+    for (const auto& name : cluster_preset_names()) {
+        const ClusterSpec cluster = load_cluster(name);
+        EXPECT_EQ(cluster.host_memory_bytes > 0, cluster.sources.contains("host_memory_bytes")) << name;
+        EXPECT_EQ(cluster_from_json(cluster_to_json(cluster), name), cluster);
+    }
+}
+
 TEST(ClusterOverrides, BadOnesAreReportedTogetherWithAWayOut) {
     const std::string problems =
         problems_of("dgx-h10,memory=40,gpus_per_node=0,nvlink_gbytes_per_second=nan,nvlink_domain,memory_gib=1,memory_gib=2");
     EXPECT_THAT(problems, HasSubstr("unknown preset 'dgx-h10'; did you mean dgx-h100"));
-    EXPECT_THAT(problems, HasSubstr("unknown key 'memory'; did you mean memory_gib? the keys are gpus_per_node, memory_gib"));
+    EXPECT_THAT(problems,
+                HasSubstr("unknown key 'memory'; did you mean memory_gib? the keys are gpus_per_node, host_memory_gib, memory_gib"));
     EXPECT_THAT(problems, HasSubstr("gpus_per_node = 0 is out of range; use a whole number from 1 to 1024"));
     EXPECT_THAT(problems, HasSubstr("nvlink_gbytes_per_second = 'nan' is not a number"));
     EXPECT_THAT(problems, HasSubstr("nvlink_domain needs a value"));
