@@ -364,6 +364,7 @@ void choose_what_to_rank(const Options& options, const PlanOptions& values, cons
     // The explained plan is held against the one behind it.
     ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
     ranking.bounded = values.search.has_value() && !values.exhaustive;
+    ranking.every_time = values.exhaustive;
     ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     ranking.balance_stages = values.balance_stages;
     ranking.schedules = divided;

@@ -110,15 +110,24 @@ LegalTails::LegalTails(const Workload& workload, const SearchSpace& space)
       module_sets_(each_once({space.recompute_modules}, space.more_recompute_modules)),
       graph_sets_(each_once({space.cuda_graphs}, space.more_cuda_graphs)) {}
 
+const LegalTails::Tails& LegalTails::tails_of(const Key& key, const Layout& layout, std::int64_t blocks) {
+    Known::Entry* entry = nullptr;
+    {
+        const std::scoped_lock lock(known_->mutex);
+        entry = &known_->entries.try_emplace(key).first->second;
+    }
+    std::call_once(entry->once, [&] { Search{*this, layout, blocks, entry->tails}.run(); });
+    return entry->tails;
+}
+
 const std::vector<LayoutTail>& LegalTails::of(const Layout& layout, std::int64_t blocks, CandidateCounts& counts) {
     const ParallelSizes& sizes = layout.sizes;
     const Key key{sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 1 : 0, layout.vpp > 1 ? 1 : 0, layout.sequence_parallel ? 1 : 0, blocks};
-    if (last_ == nullptr || last_->first != key) {
-        auto [entry, fresh] = known_.try_emplace(key);
-        if (fresh) Search{*this, layout, blocks, entry->second}.run();
-        last_ = &*entry;
+    if (last_ == nullptr || last_key_ != key) {
+        last_ = &tails_of(key, layout, blocks);
+        last_key_ = key;
     }
-    const Tails& tails = last_->second;
+    const Tails& tails = *last_;
     for (const Rejected& one : tails.rejected) {
         counts.reject(one.rule->name, one.count, [&] {
             Layout example = layout;

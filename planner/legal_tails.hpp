@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "plan/layout/layout.hpp"
@@ -55,14 +55,26 @@ private:
         std::vector<Rejected> rejected;
     };
     struct Search;
+    /// What copies know together.
+    struct Known {
+        struct Entry {
+            std::once_flag once;
+            Tails tails;
+        };
+        std::mutex mutex;
+        std::map<Key, Entry> entries;
+    };
+
+    [[nodiscard]] const Tails& tails_of(const Key& key, const Layout& layout, std::int64_t blocks);
 
     const Workload& workload_;
     const SearchSpace& space_;
     std::vector<Recompute> recomputes_;
     std::vector<EnumSet<RecomputeModule>> module_sets_;
     std::vector<EnumSet<CudaGraphScope>> graph_sets_;
-    std::map<Key, Tails> known_;
-    const std::pair<const Key, Tails>* last_ = nullptr;  ///< of known_: neighbours often share it
+    std::shared_ptr<Known> known_ = std::make_shared<Known>();
+    Key last_key_{};
+    const Tails* last_ = nullptr;  ///< of known_: neighbours often share it
 };
 
 }  // namespace mgplan::planner

@@ -88,6 +88,14 @@ double slowest_of_interest(const SearchResult& found, std::size_t ranks, std::si
 /// Bounds and times are sums in different orders.
 constexpr double kJustAbove = 1 + 1e-9;
 
+/// Seconds of what counts as nearly as fast as the fastest of the first of `best`, event by event.
+double nearly_the_fastest(const std::vector<RankedLayout>& best, simulator::CostModel& model) {
+    constexpr std::size_t kFirst = 8;
+    double fastest = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < std::min(kFirst, best.size()); ++i) fastest = std::min(fastest, model.exact_seconds(best[i].layout));
+    return best.empty() ? 0 : (1 + kNearlyAsFast) * fastest * kJustAbove;
+}
+
 /// How many families a growing list holds.
 class FamilyCount {
 public:
@@ -148,7 +156,10 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     // no bound holds for all of a branch. Where Megatron-LM's host updates parameters, narrower gradients need more optimizer state.
     const OffloadSpec& offload = workload.training.offload;
     const bool host_updates = space.engine == Engine::megatron && offload.optimizer > 0;
-    asked.bounded = options.bounded && options.schedules.empty() && offload.modules.empty() && !host_updates;
+    const bool bounds_hold = options.schedules.empty() && offload.modules.empty() && !host_updates;
+    asked.bounded = options.bounded && bounds_hold;
+    asked.times_bounded = !options.every_time && bounds_hold;
+    asked.of_interest = [&](const std::vector<RankedLayout>& best) { return nearly_the_fastest(best, known.model); };
     asked.never_below = never_below;
     asked.slowest_known = slowest_known;
     asked.threads = options.threads;

@@ -26,6 +26,7 @@ struct RankingOptions {
     Objective objective = Objective::throughput;
     /// Layouts that a lower bound keeps from coming into the list are not priced (SearchOptions::bounded). The plans are the same.
     bool bounded = false;
+    bool every_time = false;      ///< without `bounded`: also layouts whose time cannot be of interest are asked for it
     bool balance_stages = false;  ///< also tries balanced stages for the best layouts with a pipeline
     /// Schedules with divided backwards that are tried for the best layouts and the nearest misses (split_schedules.hpp).
     std::vector<SplitSchedule> schedules = {};

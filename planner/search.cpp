@@ -224,11 +224,23 @@ struct Share {
         return !std::isfinite(enough) || !cut(layouts, cost.least_seconds(first, space, enough), slowest);
     }
 
+    /// Whether a layout takes so long, by the bound of all splits, that its time is of no interest. Times are cheap beside a search that
+    /// runs again, and closer looks find some longer than bounds: what is far from the slowest alone is left out.
+    bool takes_too_long(const Layout& layout, UnsplitBounds& unsplit) {
+        constexpr double kFarFromSlowest = 1.25;
+        const double enough = std::max(never_below, kFarFromSlowest * best.slowest());
+        if (!std::isfinite(enough)) return false;
+        const double at_least = unsplit.of(layout, enough);
+        if (at_least <= enough) return false;
+        cut_at_least = std::min(cut_at_least, at_least);
+        return true;
+    }
+
     /// price() of a layout that is only looked at where it is fast enough.
     void price_bounded(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options, double slowest) {
         const TimeEstimate time = cost.iteration_seconds(layout);
         if (cut(1, std::min(time.seconds, time.at_least), slowest)) return;
-        price(layout, cost, limit, options, nullptr, &time);
+        price(layout, cost, limit, options, {.time = &time});
     }
 
     /// Most layouts are told apart by one figure, without a copy.
@@ -243,8 +255,14 @@ struct Share {
         ++before_compared;
     }
 
-    void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options, const RankedLayout* compared,
-               const TimeEstimate* known = nullptr) {
+    /// What helps to price layouts; each may be missing.
+    struct Beside {
+        const TimeEstimate* time = nullptr;  ///< the layout's own
+        UnsplitBounds* unsplit = nullptr;
+        const RankedLayout* compared = nullptr;
+    };
+
+    void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options, const Beside& beside) {
         const MemoryNeed need = cost.memory(layout, limit);
         const bool fits = need.bytes <= limit;
         if (!fits) {
@@ -263,15 +281,19 @@ struct Share {
             }
             if (options.prune) return;
         }
-        const TimeEstimate time = known != nullptr ? *known : cost.iteration_seconds(layout);
         ++evaluated;
+        if (fits && beside.unsplit != nullptr && takes_too_long(layout, *beside.unsplit)) {
+            ++feasible;
+            return;
+        }
+        const TimeEstimate time = beside.time != nullptr ? *beside.time : cost.iteration_seconds(layout);
         if (!fits) return;
         ++feasible;
         best.offer(layout, time.seconds, need.bytes);
         contenders.offer(layout, time, need.bytes);
         if (options.pareto || options.pareto_within > 0) pareto.offer(layout, time.seconds, need.bytes);
         if (options.families) families.offer(layout, time.seconds, need.bytes);
-        if (compared != nullptr) hold_against(*compared, layout, time.seconds, need.bytes, options.objective);
+        if (beside.compared != nullptr) hold_against(*beside.compared, layout, time.seconds, need.bytes, options.objective);
     }
 };
 
@@ -353,7 +375,15 @@ public:
           slowest_(options.slowest_known) {}
 
     void run(Share& all) {
-        if (!std::isfinite(slowest_)) look_at_likely_ones();
+        double interest = 0;  // over the seconds of the fastest
+        double fastest = std::numeric_limits<double>::infinity();
+        if (!std::isfinite(slowest_)) {
+            const std::vector<RankedLayout> likely = look_at_likely_ones();
+            if (!likely.empty() && options_.of_interest) {
+                fastest = likely.front().iteration_seconds;
+                interest = options_.of_interest(likely) / fastest;
+            }
+        }
         constexpr std::size_t kFirstRound = 8;
         std::vector<Share> found(parts_.size(), Share(options_));
         BestList<BeforeByObjective> best = none_yet();
@@ -361,6 +391,11 @@ public:
         for (std::size_t round = kFirstRound; done < parts_.size(); round *= 2) {
             const std::size_t count = std::min(round, parts_.size() - done);
             slowest_ = std::min(slowest_, best.slowest());
+            if (!best.list().empty()) fastest = std::min(fastest, best.list().front().iteration_seconds);
+            if (interest > 0) {
+                for (std::size_t place = done; place < done + count; ++place)
+                    found[order_[place]].never_below = std::max(options_.never_below, interest * fastest);
+            }
             run_parallel(
                 count, pricers_.size(),
                 [&](std::size_t place, std::size_t thread) {
@@ -418,8 +453,8 @@ private:
     }
 
     /// A few layouts of the space that are likely to be good, and then all that are like the best of these, for something to beat from the
-    /// first part on.
-    void look_at_likely_ones() {
+    /// first part on: the best of them.
+    std::vector<RankedLayout> look_at_likely_ones() {
         const SearchSpace few = likely_space(space_);
         std::vector<LegalTails> tails(pricers_.size(), LegalTails(workload_, few));
         std::vector<std::size_t> likely;
@@ -439,7 +474,7 @@ private:
                 price(near[place].space, tails_[thread], near[place].part, of_near[place], thread);
             },
             options_.progress);
-        (void)best_of(of_near);
+        return best_of(of_near);
     }
 
     const Workload& workload_;
@@ -481,19 +516,21 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
                                 cost.memory(*options.compared, std::numeric_limits<std::int64_t>::max()).bytes};
     }
     const auto evaluation = Clock::now();
-    const bool bounded = options.bounded && options.objective == Objective::throughput && !options.pareto && !options.families &&
-                         !options.compared && pricers.front().least_seconds;
-    if (bounded) {
+    const bool boundable = options.objective == Objective::throughput && !options.pareto && !options.families && !options.compared;
+    if (boundable && options.bounded && pricers.front().least_seconds) {
         BoundedSearch(workload, space, parts, pricers, options).run(shares.front());
     } else {
+        const bool times_bounded = boundable && options.times_bounded && options.prune && pricers.front().least_seconds_unsplit;
+        const std::vector<std::size_t> order = promising_first(parts);
         run_parallel(
             parts.size(), shares.size(),
-            [&](std::size_t part, std::size_t thread) {
+            [&](std::size_t place, std::size_t thread) {
                 const LayoutCost& cost = pricers[thread];
                 Share& share = shares[thread];
-                visit_layouts(workload, space, parts[part], share.counts, [&](const Layout& layout) {
-                    share.price(layout, cost, workload.memory_limit, options, compared ? &*compared : nullptr);
-                });
+                UnsplitBounds unsplit(cost, space);
+                const Share::Beside beside{.unsplit = times_bounded ? &unsplit : nullptr, .compared = compared ? &*compared : nullptr};
+                visit_layouts(workload, space, parts[order[place]], share.counts,
+                              [&](const Layout& layout) { share.price(layout, cost, workload.memory_limit, options, beside); });
             },
             options.progress);
     }

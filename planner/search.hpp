@@ -50,7 +50,13 @@ struct SearchOptions {
     /// Layouts that a lower bound keeps out of `best` are not priced and count as SearchResult::bounded: with the objective of throughput,
     /// unless the fitting layouts are collected or counted (pareto, families, compared). What is cut off does not depend on threads.
     bool bounded = false;
-    double never_below = 0;  ///< of bounded: layouts that may take less are priced in any case, seconds
+    /// Without `bounded`: layouts that fit and whose time a lower bound keeps out of `best` are not asked for it, on the same conditions.
+    /// They count as any other.
+    bool times_bounded = false;
+    double never_below = 0;  ///< of both: layouts that may take less are priced in any case, seconds
+    /// Of bounded: from the best of a small part of the space, what may be of interest by a closer look, as SearchResult::cut_at_least is
+    /// to be told, seconds. Layouts that take less, or the same multiple of the fastest found later on, are priced in any case.
+    std::function<double(const std::vector<RankedLayout>& best)> of_interest = {};
     /// For bounded: SearchResult::slowest_kept of an earlier search of the same space that kept as many.
     double slowest_known = std::numeric_limits<double>::infinity();
     bool pareto = false;                  ///< also collect SearchResult::pareto

@@ -28,9 +28,9 @@ struct CandidateCounts {
     std::map<std::string, Rejections, std::less<>> rejected;  ///< by Rule::name
 
     [[nodiscard]] std::int64_t candidates() const;
-    std::size_t part = 0;  ///< of the space, being enumerated; never shrinks
+    std::size_t part = 0;  ///< of the space, being enumerated
 
-    /// Counts one more; `message` is asked for once per rule.
+    /// Counts one more; `message` is asked for once per rule, and again in parts that come before.
     template <class Message>
     void reject(std::string_view rule, Message message) {
         reject(rule, 1, message);
@@ -40,6 +40,10 @@ struct CandidateCounts {
     void reject(std::string_view rule, std::int64_t count, Message message) {
         auto entry = rejected.find(rule);
         if (entry == rejected.end()) entry = rejected.emplace(std::string(rule), Rejections{0, message(), part}).first;
+        if (part < entry->second.part) {
+            entry->second.example = message();
+            entry->second.part = part;
+        }
         entry->second.count += count;
     }
     /// Adds another thread's counts.
@@ -116,10 +120,10 @@ struct SearchResult {
     std::int64_t before_compared = 0;   ///< fitting layouts that rank before SearchOptions::compared, as the search prices both
     std::vector<RankedLayout> nearest;  ///< layouts that do not fit, smallest peak first; time 0
     CandidateCounts counts;
-    std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed
+    std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed, or a bound of the time that keeps them out of `best`
     std::int64_t feasible = 0;
     std::int64_t bounded = 0;  ///< legal layouts that a bound cut off: not looked at, since they cannot come into `best`
-    double cut_at_least = std::numeric_limits<double>::infinity();  ///< none of these takes less
+    double cut_at_least = std::numeric_limits<double>::infinity();  ///< no layout whose time was only bounded takes less
     std::int64_t too_large = 0;                                     ///< legal layouts that do not fit
     std::array<TooLarge, kFillingTerms> too_large_by_term;  ///< of these, by FillingTerm, those that do not with even routing either
     TooLarge too_large_uneven;                              ///< the others: they would fit if routing were even

@@ -385,7 +385,7 @@ CostModel::CostModel(const Workload& workload, const Calibration& calibration) {
     least_ = std::make_unique<Least>(Least{std::make_shared<SharedLeast>(), {}, {}});
 }
 CostModel::CostModel(const Workload& workload, const CostModel& other) {
-    auto layers = std::make_shared<ShardLayers>(workload, *other.state_->shards);
+    auto layers = std::make_shared<ShardLayers>(workload, *other.state_->shards, ShardLayers::Workloads::equal);
     state_ = std::make_unique<State>(workload, other.state_->calibration, layers, layers, &other.state_->recorded);
     least_ = std::make_unique<Least>(Least{other.least_->shared, {}, {}});
 }
@@ -411,7 +411,7 @@ CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutS
     for (const auto& one : switched_) {
         if (layers == nullptr && added->has_layers_of(one->workload)) layers = one->state->shards;
     }
-    if (layers == nullptr) layers = std::make_shared<ShardLayers>(added->workload, *state_->shards);
+    if (layers == nullptr) layers = std::make_shared<ShardLayers>(added->workload, *state_->shards, ShardLayers::Workloads::switched);
     std::shared_ptr<ShardLayers> kept = added->keeps_as(state_->workload) ? state_->kept : nullptr;
     for (const auto& one : switched_) {
         if (kept == nullptr && added->keeps_as(one->workload)) kept = one->state->kept;

@@ -42,6 +42,8 @@ struct SplitChunks {
     std::shared_ptr<const StageSplit> split;  ///< keeps the memo's key alive
     std::vector<int> kind;                    ///< number of its contents; index = pp_rank · vpp + chunk
     std::vector<int> distinct;                ///< the numbers among them, each once
+    /// By pp_rank: the first rank between the ends with the same chunks, whose microbatches are alive for longer; of ends themselves.
+    std::vector<int> like;
 };
 
 /// The instants of a stage at which it can be the fullest, whatever its chunks weigh.
@@ -158,7 +160,17 @@ struct ActivationMemory::State {
             if (std::find(chunks.distinct.begin(), chunks.distinct.end(), number) == chunks.distinct.end())
                 chunks.distinct.push_back(number);
         }
+        for (int rank = 0; rank < layout.split->pp(); ++rank) chunks.like.push_back(rank_like(chunks, rank, *layout.split));
         return chunks;
+    }
+
+    static int rank_like(const SplitChunks& chunks, int rank, const StageSplit& split) {
+        const auto of = [&](int one) { return chunks.kind.begin() + static_cast<std::ptrdiff_t>(one) * split.vpp(); };
+        for (int other = 1; other < rank && rank + 1 < split.pp(); ++other) {
+            if (chunks.like[static_cast<std::size_t>(other)] == other && std::equal(of(other), of(other) + split.vpp(), of(rank)))
+                return other;
+        }
+        return rank;
     }
 
     static FullRecompute full_recompute(const Layout& layout) {
@@ -181,6 +193,11 @@ struct ActivationMemory::State {
     void begin(const Layout& layout, const SplitChunks& split, int stages) {
         weighed.fill(false);
         weigh_held(layout, split, stages);
+    }
+
+    /// A stage whose rank holds the same beside its layers: this one, or one in front of it.
+    [[nodiscard]] static int holds_like(const Layout& layout, const SplitChunks& split, int stage) {
+        return layout.engine == Engine::megatron ? split.like[static_cast<std::size_t>(stage)] : stage;
     }
 
     /// Of the split's distinct chunks.
@@ -207,6 +224,10 @@ struct ActivationMemory::State {
         if (layout.engine == Engine::megatron) {
             const PieceSizes sizes = layers.sizes(layout);
             for (int rank = 0; rank < stages; ++rank) {
+                if (const int like = holds_like(layout, split, rank); like < rank) {
+                    held_totals.push_back(held_totals[static_cast<std::size_t>(like)]);
+                    continue;
+                }
                 const RankContext context = megatron_rank(layout, split, rank, sizes);
                 std::int64_t total = 0;
                 for (const RankPolicy& policy : megatron_rank_policies()) total += policy.bytes(context);
@@ -308,8 +329,8 @@ struct ActivationMemory::State {
         return entry->second;
     }
 
-    /// Of the first stages.
-    void peaks_of_first(const Layout& layout, int stages, std::vector<std::int64_t>& by_stage) {
+    /// Of the first stages. `all`: otherwise a stage that is no fuller than one in front of it has that one's peak.
+    void peaks_of_first(const Layout& layout, int stages, bool all, std::vector<std::int64_t>& by_stage) {
         const SplitChunks& split = chunks(layout);
         begin(layout, split, stages);
         const auto& of_chunk = weights_at(layout, split, 0);
@@ -320,8 +341,11 @@ struct ActivationMemory::State {
         };
         const auto& instants_of_stage = instants_of(layout, split);
         by_stage.clear();
-        for (std::size_t stage = 0; stage < static_cast<std::size_t>(stages); ++stage)
-            by_stage.push_back(fullest(instants_of_stage[stage], kept_bytes, kept_of, peak_of) + held_totals[stage]);
+        for (std::size_t stage = 0; stage < static_cast<std::size_t>(stages); ++stage) {
+            const auto like = static_cast<std::size_t>(all ? static_cast<int>(stage) : holds_like(layout, split, static_cast<int>(stage)));
+            by_stage.push_back(like < stage ? by_stage[like]
+                                            : fullest(instants_of_stage[stage], kept_bytes, kept_of, peak_of) + held_totals[stage]);
+        }
     }
 
     const std::vector<LiveState>& live(const Layout& layout, int pp_rank) {
@@ -351,12 +375,12 @@ std::span<const int> kinds_of(const SplitChunks& split, const Layout& layout, in
 
 }  // namespace
 
-void ActivationMemory::peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage) {
-    state_->peaks_of_first(layout, static_cast<int>(layout.sizes.pp), by_stage);
+void ActivationMemory::peak_bytes(const Layout& layout, Stages which, std::vector<std::int64_t>& by_stage) {
+    state_->peaks_of_first(layout, static_cast<int>(layout.sizes.pp), which == Stages::all, by_stage);
 }
 
 std::int64_t ActivationMemory::front_peak_bytes(const Layout& layout) {
-    state_->peaks_of_first(layout, 1, state_->of_front);
+    state_->peaks_of_first(layout, 1, true, state_->of_front);
     return state_->of_front.front();
 }
 
@@ -371,7 +395,6 @@ PieceBytes ActivationMemory::pieces(const Layout& layout) {
 void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first,
                                          std::vector<std::int64_t>& by_stage) {
     const SplitChunks& split = state_->chunks(layout);
-    state_->begin(layout, split, static_cast<int>(layout.sizes.pp));
     const auto& stages = state_->instants_of(layout, split);
     std::array<double, ShardLayers::kNodes> nodes{};
     std::array<const std::vector<ChunkWeight>*, ShardLayers::kNodes> weights{};

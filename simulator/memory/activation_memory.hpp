@@ -51,12 +51,15 @@ public:
     ActivationMemory& operator=(const ActivationMemory&) = delete;
 
     [[nodiscard]] const LayerKinds& kinds() const;
+    /// All of them, or those that may be the fullest: of engine megatron's stages between the ends with the same chunks the first, for the
+    /// microbatches of the others are alive no longer. The others have its peak.
+    enum class Stages : std::uint8_t { all, fullest };
     /// peak().bytes of every pipeline stage, quickly: the list is overwritten.
-    void peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage);
+    void peak_bytes(const Layout& layout, Stages which, std::vector<std::int64_t>& by_stage);
     /// The first stage's, without the others.
     [[nodiscard]] std::int64_t front_peak_bytes(const Layout& layout);
     /// The same of the stages from `first` on, one for each of `rows`: so many times the rows of the even split that their
-    /// experts receive. Never too little.
+    /// experts receive. Never too little. peak_bytes() of the same layout has been asked for last.
     void routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first, std::vector<std::int64_t>& by_stage);
     /// Most bytes of inputs that wait in the host's memory at one time (--offload), of a stage's rank; rows spread evenly over experts.
     [[nodiscard]] std::int64_t host_bytes(const Layout& layout, int pp_rank);

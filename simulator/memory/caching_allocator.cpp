@@ -26,6 +26,11 @@ std::int64_t segment_bytes(std::int64_t bytes) {
 
 }  // namespace
 
+CachingAllocator::Free::Free(Block* free) : bytes(free->bytes), block(free) {
+    constexpr int kOffsetBits = 40;  // of multiples of kMinBlock: half a pebibyte
+    place = static_cast<std::uint64_t>(free->segment) << kOffsetBits | static_cast<std::uint64_t>(free->offset / kMinBlock);
+}
+
 CachingAllocator::CachingAllocator(const CachingAllocatorOptions& options) : options_(options) {}
 CachingAllocator::~CachingAllocator() = default;
 
@@ -56,22 +61,30 @@ void CachingAllocator::Pool::erase(const Free& entry) {
     note(bin);
 }
 
-CachingAllocator::Block* CachingAllocator::Pool::find(std::int64_t bytes) const {
-    const std::size_t bin = bin_of(bytes);
-    const std::vector<Free>& sorted = bins_[bin];
-    const auto found = std::lower_bound(sorted.begin(), sorted.end(), Free{.bytes = bytes, .segment = -1});
-    if (found != sorted.end()) return found->block;
-    const std::uint64_t larger = bin + 1 < kBins ? filled_ >> (bin + 1) : 0;
-    if (larger == 0) return nullptr;
-    return bins_[bin + 1 + static_cast<std::size_t>(std::countr_zero(larger))].front().block;
+template <class Suits>
+CachingAllocator::Block* CachingAllocator::Pool::take(std::int64_t bytes, Suits suits) {
+    std::size_t bin = bin_of(bytes);
+    auto found = std::lower_bound(bins_[bin].begin(), bins_[bin].end(), bytes,
+                                  [](const Free& entry, std::int64_t asked) { return entry.bytes < asked; });
+    if (found == bins_[bin].end()) {
+        const std::uint64_t larger = bin + 1 < kBins ? filled_ >> (bin + 1) : 0;
+        if (larger == 0) return nullptr;
+        bin += 1 + static_cast<std::size_t>(std::countr_zero(larger));
+        found = bins_[bin].begin();
+    }
+    Block* block = found->block;
+    if (!suits(*block)) return nullptr;
+    bins_[bin].erase(found);
+    note(bin);
+    return block;
 }
 
 void CachingAllocator::insert(Block* block) {
-    pool_of(*block).insert({block->bytes, block->segment, block->offset, block});
+    pool_of(*block).insert(Free(block));
 }
 
 void CachingAllocator::erase(Block* block) {
-    pool_of(*block).erase({block->bytes, block->segment, block->offset, block});
+    pool_of(*block).erase(Free(block));
 }
 
 CachingAllocator::Block* CachingAllocator::new_block() {
@@ -82,16 +95,13 @@ CachingAllocator::Block* CachingAllocator::new_block() {
     return block;
 }
 
-CachingAllocator::Block* CachingAllocator::find(Pool& pool, std::int64_t bytes) const {
-    Block* block = pool.find(bytes);
-    if (block == nullptr) return nullptr;
-    if (!options_.expandable_segments) {
+CachingAllocator::Block* CachingAllocator::take(Pool& pool, std::int64_t bytes) const {
+    return pool.take(bytes, [&](const Block& block) {
+        if (options_.expandable_segments) return true;
         // A block too large to be split serves only requests that nearly fill it (get_free_block).
-        if (bytes < options_.max_split_bytes && block->bytes >= options_.max_split_bytes) return nullptr;
-        if (bytes >= options_.max_split_bytes && block->bytes >= bytes + kLargeBuffer) return nullptr;
-    }
-    pool.erase({block->bytes, block->segment, block->offset, block});
-    return block;
+        if (bytes < options_.max_split_bytes && block.bytes >= options_.max_split_bytes) return false;
+        return bytes < options_.max_split_bytes || block.bytes < bytes + kLargeBuffer;
+    });
 }
 
 void CachingAllocator::release_free_segments() {
@@ -166,7 +176,7 @@ std::int64_t CachingAllocator::allocate(std::int64_t bytes) {
     const std::int64_t rounded = round_up(bytes, kMinBlock);
     const bool small = rounded <= kSmallSize;
     Pool& pool = small ? small_ : large_;
-    Block* block = find(pool, rounded);
+    Block* block = take(pool, rounded);
     if (block == nullptr) block = options_.expandable_segments ? grow(small, rounded) : new_segment(small, rounded);
     split(block, rounded);
     block->used = true;

@@ -4,7 +4,6 @@
 // expandable segments); written against its constants and rules, none of its code.
 
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -49,19 +48,22 @@ private:
         Block* before = nullptr;  ///< neighbours in the segment
         Block* behind = nullptr;
     };
-    /// A free block: smallest first, then lowest segment and place, as the allocator's own comparator orders them.
+    /// A free block: smallest first, then lowest segment and place in it, as the allocator's own comparator orders them.
     struct Free {
-        std::int64_t bytes = 0, segment = 0, offset = 0;
+        std::int64_t bytes = 0;
+        std::uint64_t place = 0;  ///< segment and offset as one number: replays compare these most of their time
         Block* block = nullptr;
-        auto operator<=>(const Free&) const = default;
+        explicit Free(Block* free);
+        bool operator<(const Free& other) const { return bytes != other.bytes ? bytes < other.bytes : place < other.place; }
     };
     /// Free blocks in bins by size, half a power of two each: moving the few of a sorted bin takes less than making nodes of a tree.
     class Pool {
     public:
         void insert(const Free& entry);
         void erase(const Free& entry);
-        /// The first block of at least `bytes`, or null.
-        [[nodiscard]] Block* find(std::int64_t bytes) const;
+        /// Takes out the first block of at least `bytes` that suits, and no other; null where that one does not, or there is none.
+        template <class Suits>
+        [[nodiscard]] Block* take(std::int64_t bytes, Suits suits);
         template <class Gone>
         void erase_if(Gone gone) {
             for (std::size_t bin = 0; bin < kBins; ++bin) {
@@ -83,7 +85,7 @@ private:
     void insert(Block* block);
     void erase(Block* block);
     [[nodiscard]] Block* new_block();
-    [[nodiscard]] Block* find(Pool& pool, std::int64_t bytes) const;
+    [[nodiscard]] Block* take(Pool& pool, std::int64_t bytes) const;
     [[nodiscard]] Block* new_segment(bool small, std::int64_t bytes);
     [[nodiscard]] Block* grow(bool small, std::int64_t bytes);
     void split(Block* block, std::int64_t bytes);

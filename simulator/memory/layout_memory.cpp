@@ -342,10 +342,10 @@ struct LayoutMemory::State {
         return most;
     }
 
-    /// What every stage's framework holds, into `stages`.
-    void weigh_stages(const Layout& layout) {
-        activations.peak_bytes(layout, passes);
+    /// What every stage's framework holds, into `stages`; with Stages::fullest that of some is what another one's, which is fuller, is.
+    void weigh_stages(const Layout& layout, ActivationMemory::Stages which = ActivationMemory::Stages::all) {
         const bool graphed_now = !layout.cuda_graphs.empty();
+        activations.peak_bytes(layout, graphed_now ? ActivationMemory::Stages::all : which, passes);
         if (!graphed_now && stages_are_graphed) stages.clear();
         stages_are_graphed = graphed_now;
         stages.resize(passes.size());
@@ -370,8 +370,8 @@ struct LayoutMemory::State {
     }
 
     /// The fullest stage where tokens are spread evenly, and its peak.
-    std::pair<int, std::int64_t> fullest_stage(const Layout& layout) {
-        weigh_stages(layout);
+    std::pair<int, std::int64_t> fullest_stage(const Layout& layout, ActivationMemory::Stages which = ActivationMemory::Stages::all) {
+        weigh_stages(layout, which);
         std::pair<int, std::int64_t> fullest{0, -1};
         for (int rank = 0; rank < static_cast<int>(stages.size()); ++rank) {
             const std::int64_t peak = peak_of(layout, stages[static_cast<std::size_t>(rank)]);
@@ -405,7 +405,7 @@ struct LayoutMemory::State {
             take(state);
         }
         if (peaks.even > 0) return peaks;
-        const auto [stage, even] = fullest_stage(layout);
+        const auto [stage, even] = fullest_stage(layout, ActivationMemory::Stages::fullest);
         const FrameworkBytes& fullest = stages[static_cast<std::size_t>(stage)];
         take(fullest.state);
         peaks.activations = fullest.peaks_in_update() ? fullest.graph.resident : fullest.passes + fullest.moved();

@@ -447,12 +447,31 @@ std::int64_t ModelStates::stage_workspace(Pieces& pieces, const Layout& layout, 
     return most;
 }
 
+bool ModelStates::holds_alike(const StageSplit& split, int stage, int other) const {
+    for (int c = 0; c < split.vpp(); ++c) {
+        const StageChunk &a = split.chunk(stage, c), &b = split.chunk(other, c);
+        if (a.embedding != b.embedding || a.loss != b.loss || a.mtp != b.mtp || a.decoders != b.decoders) return false;
+        const auto layers_of = [&](const StageChunk& chunk) { return kinds_.of_layer.begin() + chunk.first_decoder; };
+        if (!std::equal(layers_of(a), layers_of(a) + a.decoders, layers_of(b))) return false;
+    }
+    return true;
+}
+
 std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
     Pieces& pieces = pieces_of(layout);
     const bool by_units = layout.engine == Engine::mgplan && workload_.training.megatron.fully_sharded.shards_gradients();
     std::vector<ModelStateBytes> stages(static_cast<std::size_t>(layout.sizes.pp));
+    std::vector<int> different;  // the first stages of what they hold
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
         ModelStateBytes& bytes = stages[static_cast<std::size_t>(stage)];
+        // The first stage alone cuts its buffers into buckets.
+        const auto like = std::find_if(different.begin(), different.end(),
+                                       [&](int other) { return other > 0 && holds_alike(*layout.split, other, stage); });
+        if (like != different.end()) {
+            bytes = stages[static_cast<std::size_t>(*like)];
+            continue;
+        }
+        different.push_back(stage);
         if (by_units) bytes = stage_by_units(pieces, layout, stage);
         for (int chunk = 0; chunk < layout.vpp && !by_units; ++chunk) bytes += chunk_bytes(pieces, layout, stage, chunk);
         bytes.parameters += expert_bias_bytes(layout, stage);

@@ -143,6 +143,8 @@ private:
     [[nodiscard]] std::vector<model::BufferParameter> in_module_order(const Pieces& pieces, const Ends& ends,
                                                                       const StageChunk& chunk) const;
     [[nodiscard]] std::vector<ModelStateBytes> all_stages(const Layout& layout);
+    /// Whether the chunks of two stages hold equal layers and ends, one by one.
+    [[nodiscard]] bool holds_alike(const StageSplit& split, int stage, int other) const;
     /// Copies in fp8 of the linear layers' weights among these; nothing where products are not in fp8.
     [[nodiscard]] Fp8WeightBytes fp8_of(const std::vector<Parameter>& parameters) const;
     [[nodiscard]] model::BufferParameter in_buffer(const Parameter& parameter) const;

@@ -83,6 +83,12 @@ struct Recordings {
     SharedMemo<SingleMixtureKey, PieceTrace> single_mixtures;
 };
 
+/// What was made of recordings under the policies of one workload.
+struct SharedProfiles {
+    SharedMemo<ShardKey, DenseProfiles> dense;
+    SharedMemo<MixtureKey, PassDeltas> mixtures;
+};
+
 }  // namespace
 
 struct ShardLayers::State {
@@ -92,18 +98,21 @@ struct ShardLayers::State {
     ModelSpec mixture_fields;
     model::KernelTraits traits;
     std::shared_ptr<Recordings> recordings;
-    std::unordered_map<ShardKey, DenseProfiles, MemoKeyHash> dense_pieces;
+    std::shared_ptr<SharedProfiles> shared;
+    // Of these what this thread has asked for: it looks there most of the time.
+    std::unordered_map<ShardKey, const DenseProfiles*, MemoKeyHash> dense_pieces;
+    std::unordered_map<MixtureKey, const PassDeltas*, MemoKeyHash> mixture_deltas;
     std::unordered_map<MixtureKey, PieceProfiles, MemoKeyHash> mixtures;
-    std::unordered_map<MixtureKey, PassDeltas, MemoKeyHash> mixture_deltas;
     std::unordered_map<MixtureKey, KeptAndTaken, MemoKeyHash> routers;
     std::unordered_map<ProfilesKey, ShardProfiles, MemoKeyHash> shards;
     std::unordered_map<ShardKey, std::vector<std::int64_t>, MemoKeyHash> on_host;  ///< host_bytes()
 
-    State(const Workload& work, std::shared_ptr<Recordings> recorded)
+    State(const Workload& work, std::shared_ptr<Recordings> recorded, std::shared_ptr<SharedProfiles> profiled)
         : workload(work),
           kinds(layer_kinds(work.model)),
           mixture_fields(fields_of_layer(kinds.mixture_layer)),
-          recordings(std::move(recorded)) {
+          recordings(std::move(recorded)),
+          shared(std::move(profiled)) {
         for (const ModelSpec& layer : kinds.plain_layers) plain_fields.push_back(fields_of_layer(layer));
         traits.kind = model::DeviceKind::cuda;
         traits.architecture = work.cluster.compute_capability;
@@ -223,12 +232,16 @@ struct ShardLayers::State {
     }
 
     const DenseProfiles& dense_profiles(const PieceSizes& sizes) {
-        auto [entry, fresh] = dense_pieces.try_emplace(without_experts(sizes));
-        if (!fresh) return entry->second;
+        const auto entry = dense_pieces.try_emplace(without_experts(sizes)).first;
+        if (entry->second == nullptr) entry->second = &shared->dense.of(entry->first, [&] { return dense_profiles_now(sizes); });
+        return *entry->second;
+    }
+
+    DenseProfiles dense_profiles_now(const PieceSizes& sizes) {
         const auto trace = [&](Traced what, std::size_t plain_layer = 0) {
             return under_policies(dense_trace(sizes, what, plain_layer), sizes, plain_fields[plain_layer], mixer_of(plain_layer));
         };
-        DenseProfiles& profiles = entry->second;
+        DenseProfiles profiles;
         for (std::size_t layer = 0; layer < plain_fields.size(); ++layer)
             profiles.pieces.push_back(piece_profiles(trace(Traced::dense, layer)));
         if (workload.model.mtp_layers > 0) {
@@ -267,10 +280,13 @@ struct ShardLayers::State {
         steps = dense.steps[recomputed ? 1 : 0];
         if (!workload.model.moe) return;
         const MixtureKey key = mixture_key(layout, sizes, node);
-        auto [entry, fresh] = mixture_deltas.try_emplace(key);
-        if (fresh) entry->second = deltas_of(mixture_profiles(layout, sizes, node, key)[static_cast<std::size_t>(Piece::mixture)]);
+        const auto entry = mixture_deltas.try_emplace(key).first;
+        if (entry->second == nullptr) {
+            entry->second = &shared->mixtures.of(
+                key, [&] { return deltas_of(mixture_profiles(layout, sizes, node, key)[static_cast<std::size_t>(Piece::mixture)]); });
+        }
         for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-            if (kinds.kinds[kind].mixture) steps.set_mixture(kind, dense.mixers[kind], entry->second);
+            if (kinds.kinds[kind].mixture) steps.set_mixture(kind, dense.mixers[kind], *entry->second);
         }
     }
 
@@ -312,9 +328,11 @@ struct ShardLayers::State {
     }
 };
 
-ShardLayers::ShardLayers(const Workload& workload) : state_(std::make_unique<State>(workload, std::make_shared<Recordings>())) {}
-ShardLayers::ShardLayers(const Workload& workload, const ShardLayers& others)
-    : state_(std::make_unique<State>(workload, others.state_->recordings)) {}
+ShardLayers::ShardLayers(const Workload& workload)
+    : state_(std::make_unique<State>(workload, std::make_shared<Recordings>(), std::make_shared<SharedProfiles>())) {}
+ShardLayers::ShardLayers(const Workload& workload, const ShardLayers& others, Workloads which)
+    : state_(std::make_unique<State>(workload, others.state_->recordings,
+                                     which == Workloads::equal ? others.state_->shared : std::make_shared<SharedProfiles>())) {}
 ShardLayers::~ShardLayers() = default;
 
 const LayerKinds& ShardLayers::kinds() const {

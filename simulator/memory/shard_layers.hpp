@@ -29,9 +29,10 @@ struct ShardTraces {
 class ShardLayers {
 public:
     explicit ShardLayers(const Workload& workload);
-    /// With the recordings of `others`, of a workload that differs in nothing but what LayoutSwitches change: no recording sees these.
-    /// Another thread may have the others.
-    ShardLayers(const Workload& workload, const ShardLayers& others);
+    /// With the recordings of `others`, of a workload that differs in nothing but what LayoutSwitches change: no recording sees these. Of
+    /// an equal workload with their profiles too. Another thread may have the others.
+    enum class Workloads : std::uint8_t { switched, equal };
+    ShardLayers(const Workload& workload, const ShardLayers& others, Workloads which);
     ~ShardLayers();
     ShardLayers(const ShardLayers&) = delete;
     ShardLayers& operator=(const ShardLayers&) = delete;

@@ -30,7 +30,7 @@ EditedTensor& must(EditedTensor* tensor, std::string_view name) {
 /// The libraries' scratch for products is held for good and counted beside the trace.
 void drop_product_workspaces(LayerEditor& layer, const PolicyContext& /*context*/) {
     for (const TraceRange where : {layer.forward(), layer.backward()}) {
-        while (EditedTensor* workspace = layer.find(where, "matmul workspace")) LayerEditor::drop(*workspace);
+        layer.drop_all(where, "matmul workspace");
     }
 }
 
@@ -131,8 +131,8 @@ void keep_scores(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t kept_until = recomputed ? sums.returned : life.end;
     LayerEditor::drop(sums);
     for (const TraceRange where : {attention, backward}) {
-        while (EditedTensor* workspace = layer.find(where, "attention workspace")) LayerEditor::drop(*workspace);
-        while (EditedTensor* again = layer.find(where, "attention log-sum-exp")) LayerEditor::drop(*again);
+        layer.drop_all(where, "attention workspace");
+        layer.drop_all(where, "attention log-sum-exp");
     }
     const auto keep = [&](std::int64_t taken, std::int64_t returned) {
         layer.add("attention scores", MemoryCategory::activations, scores * element, taken, returned);
@@ -254,7 +254,7 @@ bool gathers_or_reduces(const PolicyContext& context) {
 /// The buffer for gathered rows is made once and kept; it is counted beside the trace.
 void drop_gathered_rows(LayerEditor& head, const PolicyContext& /*context*/) {
     for (const TraceRange where : {head.forward(), head.backward()}) {
-        while (EditedTensor* rows = head.find(where, "gathered rows")) LayerEditor::drop(*rows);
+        head.drop_all(where, "gathered rows");
     }
 }
 

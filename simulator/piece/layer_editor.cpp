@@ -16,9 +16,15 @@ void LayerEditor::spread(PieceTrace& trace) {
 
 LayerEditor::Tensor* LayerEditor::find(TraceRange where, std::string_view name, int which) {
     for (Tensor& tensor : trace_.tensors) {
-        if (tensor.name == name && tensor.bytes > 0 && where.contains(tensor.taken) && which-- == 0) return &tensor;
+        if (tensor.bytes > 0 && where.contains(tensor.taken) && tensor.name == name && which-- == 0) return &tensor;
     }
     return nullptr;
+}
+
+void LayerEditor::drop_all(TraceRange where, std::string_view name) {
+    for (Tensor& tensor : trace_.tensors) {
+        if (where.contains(tensor.taken) && tensor.name == name) drop(tensor);
+    }
 }
 
 LayerEditor::Tensor* LayerEditor::alive(std::int64_t when, std::int64_t bytes, std::string_view name) {

@@ -54,6 +54,8 @@ public:
     [[nodiscard]] PieceSteps& backward_steps() { return backward_steps_; }
     /// The tensor was never there.
     static void drop(Tensor& tensor) { tensor.bytes = 0; }
+    /// The same of all tensors of that name taken in a range.
+    void drop_all(TraceRange where, std::string_view name);
 
 private:
     PieceTrace& trace_;

@@ -2,32 +2,37 @@
 // A memo that several threads fill.
 
 #include <mutex>
+#include <optional>
 #include <unordered_map>
-#include <utility>
 
 #include "simulator/piece/memo_key.hpp"
 
 namespace mgplan::simulator {
 
-/// Values by key, each made by whoever asks first; who asks meanwhile may make it once more, and one of the two is kept. Values follow from
-/// their keys, so that it makes no difference which. References last as long as the memo.
+/// Values by key, each made by whoever asks first; who asks meanwhile waits for it. Making one must not ask for the same. References last
+/// as long as the memo.
 template <class Key, class Value>
 class SharedMemo {
 public:
     template <class Make>
     const Value& of(const Key& key, const Make& make) {
+        Entry* entry = nullptr;
         {
             const std::scoped_lock lock(mutex_);
-            if (const auto found = values_.find(key); found != values_.end()) return found->second;
+            entry = &entries_.try_emplace(key).first->second;
         }
-        Value made = make();
-        const std::scoped_lock lock(mutex_);
-        return values_.try_emplace(key, std::move(made)).first->second;
+        std::call_once(entry->once, [&] { entry->value.emplace(make()); });
+        return *entry->value;
     }
 
 private:
+    struct Entry {
+        std::once_flag once;
+        std::optional<Value> value;
+    };
+
     std::mutex mutex_;
-    std::unordered_map<Key, Value, MemoKeyHash> values_;
+    std::unordered_map<Key, Entry, MemoKeyHash> entries_;
 };
 
 }  // namespace mgplan::simulator

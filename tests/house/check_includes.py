@@ -26,7 +26,7 @@ ROOMS = {
     "jobs": (("plan", "runtime"), ("fmt/", "nlohmann/", "sys/", "fcntl.h", "unistd.h", "poll.h")),
     "cli": (
         ("plan", "formats", "model", "planner", "simulator", "runtime", "reports", "jobs"),
-        ("fmt/", "nlohmann/", "boost/", "sys/", "fcntl.h", "unistd.h"),
+        ("fmt/", "nlohmann/", "boost/", "sys/", "fcntl.h", "malloc.h", "unistd.h"),
     ),
     "python": (("plan", "cli"), ("fmt/", "nanobind/", "unistd.h")),
 }

@@ -73,6 +73,7 @@ TEST(BoundedSearch, ShowsWhatAnExhaustiveOneDoes) {
         RankingOptions options;
         options.predictions = false;
         options.threads = 1;
+        options.every_time = true;
         const Ranking all = rank_layouts(job.work, job.space, options);
         options.bounded = true;
         options.threads = 2;
@@ -93,6 +94,51 @@ TEST(BoundedSearch, ShowsWhatAnExhaustiveOneDoes) {
         cut += b.bounded;
     }
     EXPECT_GT(cut, 0);
+}
+
+TEST(BoundedSearch, TimesThatAreOnlyBoundedChangeNothingThatIsFound) {
+    std::mt19937 random(84);
+    std::int64_t asked = 0, evaluated = 0;
+    for (const char* model : {"llama3-8b", "mixtral-8x7b", "deepseek-v2-lite"}) {
+        RandomJob job = random_job(random, "vpp");
+        job.work = workload_of(model, 128, "dgx-h100", 256, 4096);
+        job.name = fmt::format("{}, engine {}", model, to_string(job.space.engine));
+        job.space.cp.clear();
+        job.space.micro_batch.clear();
+        SCOPED_TRACE(job.name);
+        RankingOptions options;
+        options.predictions = false;
+        options.plans = 3;
+        options.threads = 1;
+        options.every_time = true;
+        const SearchResult a = rank_layouts(job.work, job.space, options).search;
+        options.every_time = false;
+        options.cost_model = [&](const Workload& workload) {
+            LayoutCost cost = simulator_cost_model()(workload);
+            cost.another = nullptr;
+            cost.iteration_seconds = [&asked, price = cost.iteration_seconds](const Layout& layout) {
+                ++asked;
+                return price(layout);
+            };
+            return cost;
+        };
+        const SearchResult b = rank_layouts(job.work, job.space, options).search;
+        ASSERT_EQ(b.best.size(), a.best.size());
+        for (std::size_t place = 0; place < a.best.size(); ++place) {
+            ASSERT_EQ(fingerprint(b.best[place].layout), fingerprint(a.best[place].layout)) << "place " << place + 1;
+            ASSERT_EQ(b.best[place].iteration_seconds, a.best[place].iteration_seconds) << "place " << place + 1;
+        }
+        EXPECT_EQ(b.replayed, a.replayed);
+        EXPECT_EQ(b.fastest_seconds, a.fastest_seconds);
+        EXPECT_EQ(b.fastest_is_proven, a.fastest_is_proven);
+        EXPECT_EQ(b.evaluated, a.evaluated);
+        EXPECT_EQ(b.feasible, a.feasible);
+        EXPECT_EQ(b.too_large, a.too_large);
+        EXPECT_EQ(b.bounded, 0);
+        for (const auto& [rule, found] : a.counts.rejected) EXPECT_EQ(b.counts.rejected.at(rule).example, found.example) << rule;
+        evaluated += b.evaluated;
+    }
+    EXPECT_LT(asked, evaluated / 2) << evaluated;
 }
 
 // What repeats nothing copies most to the host, so bounds by what repeats nothing do not hold.
