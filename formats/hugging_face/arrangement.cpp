@@ -132,6 +132,23 @@ void arrange_gpt_neox(ConfigParts& parts) {
     model.kv_heads = model.heads;  // its class has no other
 }
 
+void arrange_gpt_neox_japanese(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.ffn = std::min(model.hidden * parts.config.integer_or({"intermediate_multiple_size"}, 4, 1, 1024), ModelLimits::ffn);
+    model.kv_heads = model.heads;  // its class has no other
+    // The last layer's attention alone has a bias of its output.
+    model.beside_layers.push_back({"values", {{"count", model.hidden}}});
+}
+
+void arrange_ctrl(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.ffn = parts.config.integer_or({"dff"}, 4 * model.hidden, 1, ModelLimits::ffn);
+    model.output_bias = true;
+    model.embedding_multiplier = std::sqrt(static_cast<double>(model.hidden));
+    model.position = PositionEmbedding::none;
+    model.left_out.emplace_back("sines of the position added to the embeddings");
+}
+
 void arrange_phi(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     model.order = LayerOrder::parallel_shared_norm;

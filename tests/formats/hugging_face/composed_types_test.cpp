@@ -257,6 +257,74 @@ TEST(ComposedTypes, MiniMaxIsReadByTheFieldsOfBothItsForms) {
         EXPECT_THAT(refusal, HasSubstr(part));
 }
 
+TEST(ComposedTypes, LongCatHasTwoAttentionsInEachOfItsLayers) {
+    Json config = class_counts().at("types").at("longcat_flash").at("config");
+    config["num_layers"] = 2;
+    const ModelSpec two = model_of(config);
+    EXPECT_EQ(two.layers, 2);
+    EXPECT_EQ(total_parameters(two), 54'427'973'632);
+    // Of 512 experts with two matrices each and 256 that give back their input, a token uses twelve; the first matrices of those 256,
+    // which transformers' class holds, nobody uses.
+    const std::int64_t expert = 3LL * 6144 * 2048, idle = 2LL * 6144 * 2048;
+    EXPECT_EQ(total_parameters(two) - active_parameters(two), 2 * ((512 - 12) * expert + 256 * idle));
+    config.erase("num_layers");
+    config["num_hidden_layers"] = 4;
+    EXPECT_EQ(model_of(config).layers, 2) << "its class counts attentions under this name";
+    config["num_layers"] = 4;
+    EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("num_hidden_layers = 4 is not twice num_layers = 4"));
+    config["num_layers"] = 2;
+    config["qk_head_dim"] = 100;
+    EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("qk_head_dim = 100 is not the sum"));
+}
+
+TEST(ComposedTypes, DeepSeekV4CompressesKeysAsItsRatiosSay) {
+    Json config = class_counts().at("types").at("deepseek_v4").at("config");
+    config.erase("layer_types");
+    config.erase("mlp_layer_types");
+    const ModelSpec usual = model_of(config);
+    EXPECT_EQ(total_parameters(usual), 33'977'396'947) << "its class gives the same lists";
+    // Numbers as the published files have them, with one for the layer of multi-token prediction.
+    config["compress_ratios"] = {128, 128, 128, 4, 128, 0};
+    EXPECT_EQ(total_parameters(model_of(config)), total_parameters(usual));
+    config["compress_ratios"] = {0, 128, 128, 4, 128, 0};
+    // Two maps to keys of 512, places of 128 tokens, a norm.
+    EXPECT_EQ(total_parameters(usual) - total_parameters(model_of(config)), 2LL * 512 * 4096 + 128 * 512 + 512);
+    EXPECT_EQ(model_of(config).compositions.front().name, "sliding_attention+moe by words");
+    config["compress_ratios"] = {0, 128, 128, 8, 128};
+    EXPECT_THAT(message_of([&] { (void)model_of(config); }),
+                HasSubstr("compress_ratios holds 8; the layers of this type have 0, 4 or 128"));
+    config["compress_ratios"] = {0, 128};
+    EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("compress_ratios has 2 entries for 5 layers"));
+    config["compress_ratios"] = {0, 0, 0, 0, 0};
+    config["o_groups"] = 7;
+    EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("o_groups = 7 does not divide 64 heads of 512"));
+}
+
+TEST(ComposedTypes, DogesExpertsAreRowsOfTwoTables) {
+    Json config = class_counts().at("types").at("doge").at("config");
+    const std::int64_t dense = total_parameters(model_of(config));
+    config["is_moe"] = true;
+    config["num_experts"] = 50;
+    config["num_experts_per_tok"] = 8;
+    const ModelSpec model = model_of(config);
+    EXPECT_EQ(total_parameters(model) - dense, 5 * (2 * 50 * 1024 + 2 * 7 * 1024)) << "seven keys a side: the root of 50";
+    EXPECT_EQ(total_parameters(model) - active_parameters(model), 5 * 2 * 42 * 1024);
+}
+
+TEST(ComposedTypes, MiniMaxM3IsReadByTheListsOfBothItsForms) {
+    Json config = class_counts().at("types").at("minimax_m3_vl").at("config").at("text_config");
+    const std::int64_t plain = total_parameters(model_of(config));
+    config.erase("layer_types");
+    config.erase("mlp_layer_types");
+    config["sparse_attention_config"] = {
+        {"sparse_num_index_heads", 2}, {"sparse_index_dim", 32}, {"sparse_attention_freq", {0, 1, 1, 1, 0}}};
+    EXPECT_EQ(total_parameters(model_of(config)) - plain, 3 * (3 * 32 * 6144 + 2 * 32));
+    config["moe_layer_freq"] = {0, 1, 1, 1, 1};
+    EXPECT_EQ(model_of(config).compositions.front().name, "attention+mlp");
+    config["moe_layer_freq"] = {0, 1};
+    EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("moe_layer_freq has 2 entries for 5 layers"));
+}
+
 TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
     const Json types = class_counts().at("types");
     for (const auto* name : {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2",

@@ -230,5 +230,14 @@ TEST(ModelTypes, AMultimodalClassDecidesWhetherEmbeddingsAreTied) {
     EXPECT_FALSE(tied("seeing", nullptr, nullptr));
 }
 
+TEST(ModelTypes, AFileOfTwoLanguageModelsIsNeither) {
+    const Json thinker = {{"model_type", "qwen2_5_omni_thinker"},
+                          {"text_config", sizes("qwen2_5_omni_text", {{"tie_word_embeddings", true}})}};
+    EXPECT_THAT(refusal({{"model_type", "qwen2_5_omni"}, {"thinker_config", thinker}}),
+                HasSubstr("model_type 'qwen2_5_omni' holds two language models, a thinker and a talker"));
+    EXPECT_TRUE(read(thinker).model.qkv_bias);
+    EXPECT_FALSE(read(thinker).model.tied_embeddings) << "as the class of the thinker has it, whatever that of its text part says";
+}
+
 }  // namespace
 }  // namespace mgplan::formats::model_types_test
