@@ -15,6 +15,10 @@ void arrange_cohere(ConfigParts& parts);        ///< both halves behind one norm
 void arrange_gpt_neox(ConfigParts& parts);      ///< both halves beside each other, a norm for each
 void arrange_gpt_neox_japanese(ConfigParts& parts);
 void arrange_ctrl(ConfigParts& parts);
+void arrange_biogpt(ConfigParts& parts);
+void arrange_baichuan(ConfigParts& parts);
+void arrange_bailing(ConfigParts& parts);  ///< Ling and Ring
+void arrange_molmo2(ConfigParts& parts);
 void arrange_phi(ConfigParts& parts);
 void arrange_falcon(ConfigParts& parts);
 void arrange_mpt(ConfigParts& parts);

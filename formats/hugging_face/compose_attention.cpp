@@ -140,6 +140,31 @@ void compose_doge(Composer& c) {
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer(mixture ? "attention+mlp and moe" : "attention+mlp", parts);
 }
 
+/// GPT-1: norms behind attention and MLP, none behind the last layer.
+void compose_openai_gpt(Composer& c) {
+    final_norm_has_bias(c);
+    c.without_final_norm();
+    c.model().position = PositionEmbedding::learned;
+    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(4 * c.hidden(), false, true)});
+}
+
+/// Llama 3.2 Vision: some layers attend to the picture alone, with norms of each head and a trained gate in front of both additions; eight
+/// rows of words beside the vocabulary.
+void compose_mllama(Composer& c) {
+    std::vector<std::int64_t> listed = c.config().integers("cross_attention_layers", 0, ModelLimits::layers);
+    if (c.config().member("cross_attention_layers") == nullptr) listed = {3, 8, 13, 18, 23, 28, 33, 38};  // of its class
+    const std::set<std::int64_t> crossing(listed.begin(), listed.end());
+    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}));
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        if (crossing.contains(layer))
+            c.add_layer("attention to pictures+mlp", {c.norm(2), c.attention({{"qk_norm", 1}}), mlp, c.values(2)});
+        else
+            c.add_layer("attention+mlp", {c.norm(2), c.attention(), mlp});
+    }
+    constexpr std::int64_t kMoreWords = 8;
+    c.add_beside(Composer::part("table", {{"rows", kMoreWords}, {"width", c.hidden()}}));
+}
+
 /// A llama, but for a scale of the MLP's input that the delay of its transcription decides, through 32 values.
 void compose_voxtral_realtime(Composer& c) {
     constexpr std::int64_t kDelayWidth = 32;  // modeling_voxtral_realtime.py, VoxtralRealtimeTextAdaRmsNorm

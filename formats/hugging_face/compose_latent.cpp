@@ -1,5 +1,5 @@
 // Mixtures behind latent or compressed attention that no field of ModelSpec describes: LongCat-Flash, DeepSeek-V4, MiniMax M3, the
-// language model of Unlimited-OCR.
+// language model of Unlimited-OCR, A.X K1, HY V4, Cohere 2 with experts.
 
 #include <algorithm>
 
@@ -195,6 +195,57 @@ void compose_unlimited_ocr(Composer& c) {
         c.add_layer(std::string(full ? "attention" : "window and prompt attention") + (sparse[at] ? "+moe" : "+mlp"),
                     joined({{c.norm(2), attention}, sparse[at] ? mixture : Parts{dense}}));
     }
+}
+
+/// DeepSeek-V3, but for a norm of what each mixture gives.
+void compose_axk1(Composer& c) {
+    const LayerPart attention = c.latent_attention(), dense = c.mlp(c.number({"intermediate_size"}));
+    const std::int64_t width = c.number({"moe_intermediate_size"});
+    const Parts mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
+                        c.mlp(width * c.number({"n_shared_experts"})), c.norm()};
+    const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"moe_layer_freq"}, 1));
+    const bool listed = c.config().member("mlp_layer_types") != nullptr;
+    const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool moe = sparse[static_cast<std::size_t>(layer)] && (listed || layer % every == 0);
+        c.add_layer(moe ? "latent_attention+moe" : "latent_attention+mlp", joined({{c.norm(2), attention}, moe ? mixture : Parts{dense}}));
+    }
+}
+
+/// Several residual streams, latent attention with a gate of its output and a trained logit for each head, whose keys an indexer chooses in
+/// layers of their own (indexer_types; else in the first and every fourth behind it).
+void compose_hy_v4(Composer& c) {
+    const std::int64_t streams = c.number({"hc_mult"}), width = c.number({"moe_intermediate_size"});
+    const LayerPart attention = c.latent_attention();
+    const Parts mixer{c.norm(2), attention, c.linear(c.hidden(), c.model().heads * part_size(attention, "v_head_dim")),
+                      c.values(c.model().heads), hyper_connection(streams, 2 * streams, 2, 2)};
+    const Parts mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
+                        c.mlp(width * c.number({"n_shared_experts"}))};
+    const LayerPart dense = c.mlp(c.number({"intermediate_size"}));
+    const std::vector<std::string> indexers = c.words_of_layers("indexer_types");
+    (void)c.words_of_layers("layer_types");
+    (void)c.number_or({"index_topk"}, 0);
+    const std::vector<bool> sparse = c.sparse_layers(1);
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        const bool chooses = indexers.empty() ? layer == 0 || (layer - 1) % 4 == 0 : indexers[at] != "shared";
+        c.add_layer(std::string(chooses ? "indexed latent_attention" : "latent_attention") + (sparse[at] ? "+moe" : "+mlp"),
+                    joined({mixer, chooses ? Parts{c.indexer()} : Parts{}, sparse[at] ? mixture : Parts{dense}}));
+    }
+    c.add_beside(hyper_connection(streams, streams, 1, 1));
+}
+
+/// Cohere 2 with experts: both halves behind one norm without a bias.
+void compose_cohere2_moe(Composer& c) {
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, width = c.number({"intermediate_size"});
+    const std::int64_t shared = c.number_or({"num_shared_experts"}, 0), dense = c.number_or({"prefix_dense_intermediate_size"}, width);
+    const Parts mixer{c.norm(), c.attention({{"qkv_bias", biased}, {"output_bias", biased}})};
+    Parts mixture{c.experts(c.number({"num_experts"}), c.number({"num_experts_per_tok"}), width)};
+    if (shared > 0) mixture.push_back(c.mlp(shared * width));
+    (void)c.words_of_layers("layer_types");
+    c.model().logit_multiplier = c.config().real_or({"logit_scale"}, 0.0625, 1e-9, ModelLimits::multiplier);  // of its class
+    for (const bool sparse : c.sparse_layers(c.number_or({"first_k_dense_replace"}, 0)))
+        c.add_layer(sparse ? "attention beside moe" : "attention beside mlp", joined({mixer, sparse ? mixture : Parts{c.mlp(dense)}}));
 }
 
 }  // namespace mgplan::formats

@@ -68,6 +68,30 @@ void compose_lfm2(Composer& c) {
     }
 }
 
+/// LFM 3 (modeling_lfm3.py): norms behind both halves as well, and a gate of each head's output, where their fields say so; layer_types, or
+/// of each four layers one that sees all and, but for the first, one with a window.
+void compose_lfm3(Composer& c) {
+    const bool biased = c.flag({"attention_bias"}, false), gated = c.flag({"use_attention_gate"}, true);
+    const LayerPart norms = c.norm(c.flag({"use_sandwich_norm"}, true) ? 4 : 2), mlp = c.mlp(c.number({"intermediate_size"}));
+    const LayerPart conv =
+        Composer::part("short_convolution", {{"conv", c.number({"conv_L_cache"})}, {"bias", c.flag({"conv_bias"}, false) ? 1 : 0}});
+    Parts attention{norms, c.attention({{"qk_norm", 1}, {"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}})};
+    if (gated) attention.push_back(c.linear(c.hidden(), c.model().heads));
+    std::vector<std::string> types = c.words_of_layers("layer_types");
+    const bool listed = !types.empty() || !c.config().problems().empty();
+    for (std::int64_t layer = 0; !listed && layer < c.layers(); ++layer)
+        types.emplace_back(layer % 4 == 2 ? "full_attention" : layer % 4 == 0 && layer > 0 ? "sliding_attention" : "conv");
+    for (const std::string& type : types) {
+        if (type == "conv")
+            c.add_layer("short_convolution+mlp", {norms, conv, mlp});
+        else if (type == "full_attention" || type == "sliding_attention")
+            c.add_layer(type == "full_attention" ? "attention+mlp" : "window attention+mlp", joined({attention, {mlp}}));
+        else
+            c.config().problem("layer_types holds '{}', which no layer of this type is; write full_attention, sliding_attention or conv",
+                               type.substr(0, 20));
+    }
+}
+
 /// tie_embedding stands before tie_word_embeddings (__post_init__ of both classes).
 void arrange_lfm2(ConfigParts& parts) {
     parts.model.tied_embeddings = parts.config.boolean_or({"tie_embedding"}, parts.model.tied_embeddings);

@@ -97,6 +97,8 @@ void compose_gemma3n(Composer& composer);
 void compose_gemma4(Composer& composer);
 void compose_xglm(Composer& composer);
 void compose_doge(Composer& composer);
+void compose_openai_gpt(Composer& composer);
+void compose_mllama(Composer& composer);
 void compose_voxtral_realtime(Composer& composer);
 
 void compose_sparse_decoder(Composer& composer);
@@ -109,6 +111,9 @@ void compose_longcat_flash(Composer& composer);
 void compose_deepseek_v4(Composer& composer);
 void compose_minimax_m3(Composer& composer);
 void compose_unlimited_ocr(Composer& composer);
+void compose_axk1(Composer& composer);
+void compose_hy_v4(Composer& composer);
+void compose_cohere2_moe(Composer& composer);
 
 void compose_mamba(Composer& composer);
 void compose_mamba2(Composer& composer);
@@ -122,6 +127,7 @@ void compose_delta_hybrid(Composer& composer);
 void compose_olmo_hybrid(Composer& composer);
 void compose_kimi_linear(Composer& composer);
 void compose_lfm2(Composer& composer);
+void compose_lfm3(Composer& composer);
 void arrange_lfm2(ConfigParts& parts);
 void compose_minimax(Composer& composer);
 void compose_recurrent_gemma(Composer& composer);

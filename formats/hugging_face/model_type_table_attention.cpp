@@ -100,6 +100,17 @@ constexpr std::array kAttention{
 "hidden_act":"silu","max_position_embeddings":2048,"rms_norm_eps":1e-06,"attention_bias":false,"mlp_bias":false,
 "keep_window_size":2048,"is_moe":false,"num_experts":16384,"num_experts_per_tok":64})",
               .compose = compose_doge},
+    ModelType{.name = "openai-gpt",
+              .class_name = "OpenAIGPTLMHeadModel",
+              .defaults = R"({"vocab_size":40478,"n_positions":512,"n_embd":768,"n_layer":12,"n_head":12,"layer_norm_epsilon":1e-05,
+"tie_word_embeddings":true})",
+              .compose = compose_openai_gpt},
+    ModelType{.name = "mllama_text_model",
+              .class_name = "MllamaForCausalLM",
+              .defaults = R"({"vocab_size":128256,"hidden_size":4096,"hidden_act":"silu","num_hidden_layers":40,"num_attention_heads":32,
+"num_key_value_heads":8,"intermediate_size":14336,"rms_norm_eps":1e-05,"max_position_embeddings":131072,
+"rope_theta":500000.0})",
+              .compose = compose_mllama},
     // Sizes as configuration_voxtral_realtime.py gives them to the text part.
     ModelType{
         .name = "voxtral_realtime_text",

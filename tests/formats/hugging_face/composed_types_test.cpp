@@ -325,6 +325,35 @@ TEST(ComposedTypes, MiniMaxM3IsReadByTheListsOfBothItsForms) {
     EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("moe_layer_freq has 2 entries for 5 layers"));
 }
 
+TEST(ComposedTypes, LlamaVisionAttendsToPicturesInLayersOfTheirOwn) {
+    Json config = {{"model_type", "mllama_text_model"}, {"num_hidden_layers", 5},   {"hidden_size", 4096}, {"intermediate_size", 14336},
+                   {"num_attention_heads", 32},         {"num_key_value_heads", 8}, {"vocab_size", 128256}};
+    const ModelSpec usual = model_of(config);
+    EXPECT_THAT(usual.composition_of_layer, ElementsAre(0, 0, 0, 1, 0)) << "of its class: 3, 8, 13, ...";
+    EXPECT_EQ(total_parameters(usual), 2'141'270'274) << "by transformers";
+    config["cross_attention_layers"] = Json::array();
+    EXPECT_EQ(total_parameters(usual) - total_parameters(model_of(config)), 2 * 128 + 2);
+}
+
+TEST(ComposedTypes, Lfm3HasWindowsBetweenItsConvolutions) {
+    Json config = class_counts().at("types").at("lfm3").at("config");
+    const std::int64_t usual = total_parameters(model_of(config));
+    config.erase("layer_types");
+    EXPECT_EQ(total_parameters(model_of(config)), usual);
+    EXPECT_EQ(model_of(config).compositions.size(), 3U);
+    config["layer_types"] = {"conv", "conv", "conv", "conv", "foo"};
+    EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("layer_types holds 'foo', which no layer of this type is"));
+}
+
+TEST(ComposedTypes, HyV4ChoosesKeysInEveryFourthLayer) {
+    Json config = class_counts().at("types").at("hy_v4").at("config");
+    const std::int64_t usual = total_parameters(model_of(config));
+    config.erase("indexer_types");
+    EXPECT_EQ(total_parameters(model_of(config)), usual);
+    config["indexer_types"] = {"full", "shared", "shared", "shared", "shared"};
+    EXPECT_LT(total_parameters(model_of(config)), usual);
+}
+
 TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
     const Json types = class_counts().at("types");
     for (const auto* name : {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2",
