@@ -151,7 +151,8 @@ void arrange_ctrl(ConfigParts& parts) {
 
 void arrange_biogpt(ConfigParts& parts) {
     ModelSpec& model = parts.model;
-    if (parts.config.boolean_or({"scale_embedding"}, true)) model.embedding_multiplier = std::sqrt(static_cast<double>(model.hidden));
+    // Layers here would multiply the positions too.
+    if (parts.config.boolean_or({"scale_embedding"}, true)) model.left_out.emplace_back("words multiplied in front of the positions");
     model.hidden_dropout = parts.config.real_or({"hidden_dropout_prob"}, 0, 0, 1);
     model.attention_dropout = parts.config.real_or({"attention_probs_dropout_prob"}, 0, 0, 1);
 }

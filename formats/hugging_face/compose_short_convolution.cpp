@@ -16,7 +16,8 @@ std::int64_t adjusted_width(Composer& c) {
     if (!c.flag({"block_auto_adjust_ff_dim"}, true)) return stated;
     constexpr double kMostTimes = 1e3;
     const double times = c.config().real_or({"block_ffn_dim_multiplier"}, 1, 0, kMostTimes);
-    const auto width = static_cast<std::int64_t>(std::trunc(times * static_cast<double>(2 * stated / 3)));
+    const std::int64_t two_thirds = 2 * stated / 3;
+    const auto width = static_cast<std::int64_t>(std::trunc(times * static_cast<double>(two_thirds)));
     const std::int64_t unit = std::max<std::int64_t>(1, c.number_or({"block_multiple_of"}, 256));
     return (width + unit - 1) / unit * unit;
 }

@@ -247,7 +247,8 @@ constexpr std::array kArranged{
 "num_attention_heads":32,"n_shared_experts":1,"n_routed_experts":128,"routed_scaling_factor":1.0,"kv_lora_rank":256,
 "q_lora_rank":1024,"qk_rope_head_dim":64,"v_head_dim":128,"qk_nope_head_dim":64,"n_group":1,"topk_group":1,
 "num_experts_per_tok":4,"first_k_dense_replace":0,"norm_topk_prob":true,"hidden_act":"silu",
-"max_position_embeddings":1048576,"rms_norm_eps":1e-06})"},
+"max_position_embeddings":1048576,"rms_norm_eps":1e-06})",
+              .left_out = "attention scores scaled by position"},
     ModelType{
         .name = "glm4v_moe_text",
         .class_name = "",

@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 42> kOtherKinds{
     "t5",       "umt5",          "vit",        "whisper",    "xlm-roberta",     "xlm"};
 
 /// Text parts that transformers makes where a file names none: CONFIG_MAPPING[…] in the configuration of the larger model.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 19> kTextTypes{{{"llama4", "llama4_text"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 27> kTextTypes{{{"llama4", "llama4_text"},
                                                                                     {"qwen2_vl", "qwen2_vl_text"},
                                                                                     {"qwen2_5_vl", "qwen2_5_vl_text"},
                                                                                     {"qwen3_vl", "qwen3_vl_text"},
@@ -45,6 +45,14 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 19> kTextTyp
                                                                                     {"idefics2", "mistral"},
                                                                                     {"qwen2_audio", "qwen2"},
                                                                                     {"minimax_m3_vl", "minimax_m3_vl_text"},
+                                                                                    {"cosmos3_edge", "cosmos3_edge_text"},
+                                                                                    {"glm4v_moe", "glm4v_moe_text"},
+                                                                                    {"glm_ocr", "glm_ocr_text"},
+                                                                                    {"granite4_vision", "granite4_vision_text"},
+                                                                                    {"hunyuan_vl", "hunyuan_vl_text"},
+                                                                                    {"mllama", "mllama_text_model"},
+                                                                                    {"molmo2", "molmo2_text"},
+                                                                                    {"qwen3_omni_moe_thinker", "qwen3_omni_moe_text"},
                                                                                     {"qwen2_5_omni_thinker", "qwen2_5_omni_text"},
                                                                                     {"unlimited_ocr", "unlimited_ocr_text"},
                                                                                     {"voxtral_realtime", "voxtral_realtime_text"},

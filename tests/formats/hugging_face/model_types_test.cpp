@@ -280,6 +280,19 @@ TEST(ModelTypes, ReadTypesWhoseCodeIsOnTheHubAlone) {
     EXPECT_EQ(read(mimo).model.mtp_layers, 1);
 }
 
+TEST(ModelTypes, NameWhatTheirClassesDoWithoutAField) {
+    const Json latent = {{"kv_lora_rank", 16}, {"q_lora_rank", 16}, {"num_local_experts", 4}, {"n_routed_experts", 4}};
+    const Json scaled = {{"rope_type", "yarn"}, {"factor", 2.0}, {"llama_4_scaling_beta", 0.1}};
+    Json mistral = sizes("mistral4", latent);
+    EXPECT_THAT(read(mistral).model.left_out, testing::ElementsAre("attention scores scaled by position"));
+    mistral["rope_parameters"] = scaled;
+    EXPECT_THAT(read(mistral).model.left_out, testing::ElementsAre("attention scores scaled by position"));
+    EXPECT_THAT(read(sizes("biogpt")).model.left_out, testing::ElementsAre("words multiplied in front of the positions"));
+    EXPECT_TRUE(read(sizes("biogpt", {{"scale_embedding", false}})).model.left_out.empty());
+    EXPECT_EQ(read(sizes("biogpt")).model.max_positions, 1026) << "two rows that no token uses";
+    EXPECT_EQ(read({{"model_type", "mllama"}, {"text_config", {{"vocab_size", 128256}}}}).model.type, "mllama_text_model");
+}
+
 TEST(ModelTypes, HeadsAreRoundedDownWhereTheirClassRounds) {
     const Json heads = {{"num_attention_heads", 6}, {"head_dim", nullptr}};
     EXPECT_EQ(read(sizes("glm4v_moe_text", heads)).model.head_dim, 10);
