@@ -83,7 +83,7 @@ constexpr std::array<Changing, 34> kChanging{{{"use_parallel_residual", "false"}
                                               {"zero_expert_num", "0"}}};
 
 bool is_neutral(const Json& value, std::string_view neutral) {
-    if (value.is_null() || value == false || value == "") return true;
+    if (value.is_null() || value == false || (value.is_string() && value.get_ref<const std::string&>().empty())) return true;
     const Json none = Json::parse(neutral);
     return value.is_number() && none.is_number() ? value.get<double>() == none.get<double>() : value == none;
 }
