@@ -132,6 +132,75 @@ void arrange_gpt_neox(ConfigParts& parts) {
     model.kv_heads = model.heads;  // its class has no other
 }
 
+void arrange_gpt_neox_japanese(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.ffn = std::min(model.hidden * parts.config.integer_or({"intermediate_multiple_size"}, 4, 1, 1024), ModelLimits::ffn);
+    model.kv_heads = model.heads;  // its class has no other
+    // The last layer's attention alone has a bias of its output.
+    model.beside_layers.push_back({"values", {{"count", model.hidden}}});
+}
+
+void arrange_ctrl(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.ffn = parts.config.integer_or({"dff"}, 4 * model.hidden, 1, ModelLimits::ffn);
+    model.output_bias = true;
+    model.embedding_multiplier = std::sqrt(static_cast<double>(model.hidden));
+    model.position = PositionEmbedding::none;
+    model.left_out.emplace_back("sines of the position added to the embeddings");
+}
+
+void arrange_biogpt(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    // Layers here would multiply the positions too.
+    if (parts.config.boolean_or({"scale_embedding"}, true)) model.left_out.emplace_back("words multiplied in front of the positions");
+    model.hidden_dropout = parts.config.real_or({"hidden_dropout_prob"}, 0, 0, 1);
+    model.attention_dropout = parts.config.real_or({"attention_probs_dropout_prob"}, 0, 0, 1);
+}
+
+void arrange_baichuan(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.kv_heads = model.heads;  // one matrix for queries, keys and values
+    // The 7B models turn, the 13B models have slopes, and no field says which: serving engines tell them by the width as well
+    // (vLLM, models/baichuan.py).
+    constexpr std::int64_t kWidthThatTurns = 4096;
+    if (model.hidden != kWidthThatTurns) leave_out_slopes(model);
+    // Baichuan 2, known by its vocabulary (the same file).
+    constexpr std::int64_t kVocabularyOfTheSecond = 125'696;
+    if (model.vocab == kVocabularyOfTheSecond) model.left_out.emplace_back("rows of the output layer scaled to length 1 (NormHead)");
+}
+
+void arrange_bailing(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    ConfigReader& config = parts.config;
+    if (config.boolean_or({"use_bias"}, false))
+        config.problem("use_bias = true is not described by any layer of model_type '{}' here; give false", parts.type.name);
+    if (config.boolean_or({"multi_gate"}, false)) config.problem("multi_gate = true has routers that no layer here has; give false");
+    if (config.boolean_or({"norm_head"}, false)) model.left_out.emplace_back("rows of the output layer scaled to length 1 (norm_head)");
+    if (!model.moe) return;
+    MoeSpec& moe = *model.moe;
+    const std::int64_t shared = config.integer_or({"num_shared_experts"}, 0, 0, ModelLimits::experts);
+    const std::int64_t width = config.integer_or({"moe_shared_expert_intermediate_size"}, moe.expert_ffn, 0, ModelLimits::ffn);
+    moe.shared_ffn = std::min(shared * width, ModelLimits::ffn);
+    moe.expert_bias = config.boolean_or({"moe_router_enable_expert_bias"}, moe.expert_bias);
+    const std::string score = config.text_or({"score_function"}, moe.score == RouterScore::sigmoid ? "sigmoid" : "softmax");
+    if (score != "sigmoid" && score != "softmax")
+        config.problem("score_function = '{}' is not known; use softmax or sigmoid", score.substr(0, 40));
+    moe.score = score == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
+}
+
+void arrange_molmo2(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.qk_norm_full_width = parts.config.text_or({"qk_norm_type"}, "qwen3") == "olmo";
+    if (parts.config.boolean_or({"norm_after"}, false)) {
+        model.pre_norms = false;
+        model.post_norms = true;
+    }
+    // Words of the pictures' parts, which no output row stands for.
+    const std::int64_t more = parts.config.integer_or({"additional_vocab_size"}, 0, 0, ModelLimits::vocab);
+    if (more > 0) model.beside_layers.push_back({"table", {{"rows", more}, {"width", model.hidden}}});
+    (void)parts.config.integers("rope_scaling_layers", 0, ModelLimits::layers);
+}
+
 void arrange_phi(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     model.order = LayerOrder::parallel_shared_norm;

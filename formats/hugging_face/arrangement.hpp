@@ -13,6 +13,12 @@ void arrange_hunyuan(ConfigParts& parts);       ///< norms in front and behind
 void arrange_norms_behind(ConfigParts& parts);  ///< OLMo 2 and 3, FlexOlmo, EXAONE 4: norms behind alone
 void arrange_cohere(ConfigParts& parts);        ///< both halves behind one norm
 void arrange_gpt_neox(ConfigParts& parts);      ///< both halves beside each other, a norm for each
+void arrange_gpt_neox_japanese(ConfigParts& parts);
+void arrange_ctrl(ConfigParts& parts);
+void arrange_biogpt(ConfigParts& parts);
+void arrange_baichuan(ConfigParts& parts);
+void arrange_bailing(ConfigParts& parts);  ///< Ling and Ring
+void arrange_molmo2(ConfigParts& parts);
 void arrange_phi(ConfigParts& parts);
 void arrange_falcon(ConfigParts& parts);
 void arrange_mpt(ConfigParts& parts);

@@ -117,6 +117,61 @@ void compose_xglm(Composer& c) {
     add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(c.number({"ffn_dim"}), false, true)});
 }
 
+/// A mask that follows from the values, trained factors of both residual paths, and, with is_moe, experts of one row each beside the MLP.
+void compose_doge(Composer& c) {
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, groups = c.model().kv_heads;
+    Parts parts{c.norm(2),
+                c.attention({{"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}}),
+                c.linear(groups * c.model().head_dim, groups, biased != 0),
+                c.values(groups),  // the mask
+                c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false)),
+                c.values(2 * c.hidden())};
+    (void)c.number_or({"keep_window_size"}, 0);
+    const std::int64_t experts = c.number_or({"num_experts"}, 1), top_k = c.number_or({"num_experts_per_tok"}, 1);
+    const bool mixture = c.flag({"is_moe"}, false);
+    if (mixture) {
+        // Each expert is the pair of two of sqrt(experts) keys, which the router scores.
+        const auto keys = static_cast<std::int64_t>(std::floor(std::sqrt(static_cast<double>(experts))));
+        LayerPart rows = c.experts(experts, top_k, 1, false);
+        rows.sizes["router"] = 0;
+        parts.push_back(std::move(rows));
+        parts.push_back(c.linear(c.hidden(), 2 * keys));
+    }
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer(mixture ? "attention+mlp and moe" : "attention+mlp", parts);
+}
+
+/// GPT-1: norms behind attention and MLP, none behind the last layer.
+void compose_openai_gpt(Composer& c) {
+    final_norm_has_bias(c);
+    c.without_final_norm();
+    c.model().position = PositionEmbedding::learned;
+    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(4 * c.hidden(), false, true)});
+}
+
+/// Llama 3.2 Vision: some layers attend to the picture alone, with norms of each head and a trained gate in front of both additions; eight
+/// rows of words beside the vocabulary.
+void compose_mllama(Composer& c) {
+    std::vector<std::int64_t> listed = c.config().integers("cross_attention_layers", 0, ModelLimits::layers);
+    if (c.config().member("cross_attention_layers") == nullptr) listed = {3, 8, 13, 18, 23, 28, 33, 38};  // of its class
+    const std::set<std::int64_t> crossing(listed.begin(), listed.end());
+    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}));
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        if (crossing.contains(layer))
+            c.add_layer("attention to pictures+mlp", {c.norm(2), c.attention({{"qk_norm", 1}}), mlp, c.values(2)});
+        else
+            c.add_layer("attention+mlp", {c.norm(2), c.attention(), mlp});
+    }
+    constexpr std::int64_t kMoreWords = 8;
+    c.add_beside(Composer::part("table", {{"rows", kMoreWords}, {"width", c.hidden()}}));
+}
+
+/// A llama, but for a scale of the MLP's input that the delay of its transcription decides, through 32 values.
+void compose_voxtral_realtime(Composer& c) {
+    constexpr std::int64_t kDelayWidth = 32;  // modeling_voxtral_realtime.py, VoxtralRealtimeTextAdaRmsNorm
+    add_equal_layers(c, {c.norm(2), c.attention(), c.linear(c.hidden(), kDelayWidth), c.linear(kDelayWidth, c.hidden()),
+                         c.mlp(c.number({"intermediate_size"}))});
+}
+
 /// Several streams (AltUp), a low-rank bypass (Laurel), inputs of each layer from a table of their own, keys and values of the last
 /// layers taken over from earlier ones.
 void compose_gemma3n(Composer& c) {

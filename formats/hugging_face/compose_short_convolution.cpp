@@ -16,7 +16,8 @@ std::int64_t adjusted_width(Composer& c) {
     if (!c.flag({"block_auto_adjust_ff_dim"}, true)) return stated;
     constexpr double kMostTimes = 1e3;
     const double times = c.config().real_or({"block_ffn_dim_multiplier"}, 1, 0, kMostTimes);
-    const auto width = static_cast<std::int64_t>(std::trunc(times * static_cast<double>(2 * stated / 3)));
+    const std::int64_t two_thirds = 2 * stated / 3;
+    const auto width = static_cast<std::int64_t>(std::trunc(times * static_cast<double>(two_thirds)));
     const std::int64_t unit = std::max<std::int64_t>(1, c.number_or({"block_multiple_of"}, 256));
     return (width + unit - 1) / unit * unit;
 }
@@ -65,6 +66,30 @@ void compose_lfm2(Composer& c) {
         const bool full = attends[static_cast<std::size_t>(layer)], mixture = layer >= first_sparse;
         c.add_layer(std::string(full ? "attention" : "short_convolution") + (mixture ? "+moe" : "+mlp"),
                     {c.norm(2), full ? attention : conv, mixture ? sparse : dense});
+    }
+}
+
+/// LFM 3 (modeling_lfm3.py): norms behind both halves as well, and a gate of each head's output, where their fields say so; layer_types, or
+/// of each four layers one that sees all and, but for the first, one with a window.
+void compose_lfm3(Composer& c) {
+    const bool biased = c.flag({"attention_bias"}, false), gated = c.flag({"use_attention_gate"}, true);
+    const LayerPart norms = c.norm(c.flag({"use_sandwich_norm"}, true) ? 4 : 2), mlp = c.mlp(c.number({"intermediate_size"}));
+    const LayerPart conv =
+        Composer::part("short_convolution", {{"conv", c.number({"conv_L_cache"})}, {"bias", c.flag({"conv_bias"}, false) ? 1 : 0}});
+    Parts attention{norms, c.attention({{"qk_norm", 1}, {"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}})};
+    if (gated) attention.push_back(c.linear(c.hidden(), c.model().heads));
+    std::vector<std::string> types = c.words_of_layers("layer_types");
+    const bool listed = !types.empty() || !c.config().problems().empty();
+    for (std::int64_t layer = 0; !listed && layer < c.layers(); ++layer)
+        types.emplace_back(layer % 4 == 2 ? "full_attention" : layer % 4 == 0 && layer > 0 ? "sliding_attention" : "conv");
+    for (const std::string& type : types) {
+        if (type == "conv")
+            c.add_layer("short_convolution+mlp", {norms, conv, mlp});
+        else if (type == "full_attention" || type == "sliding_attention")
+            c.add_layer(type == "full_attention" ? "attention+mlp" : "window attention+mlp", joined({attention, {mlp}}));
+        else
+            c.config().problem("layer_types holds '{}', which no layer of this type is; write full_attention, sliding_attention or conv",
+                               type.substr(0, 20));
     }
 }
 

@@ -65,6 +65,8 @@ public:
     /// The norm behind the last layer, which is a part beside them here: with a bias for LayerNorm.
     void add_final_norm();
     void without_final_norm() { has_final_norm_ = false; }  ///< it has no weight
+    /// A sentence for the list of what was assumed.
+    void assume(std::string what) { parts_.assumptions.push_back(std::move(what)); }
     void leave_out(std::string what) { parts_.model.left_out.push_back(std::move(what)); }
 
 private:
@@ -94,12 +96,24 @@ void compose_diffllama(Composer& composer);
 void compose_gemma3n(Composer& composer);
 void compose_gemma4(Composer& composer);
 void compose_xglm(Composer& composer);
+void compose_doge(Composer& composer);
+void compose_openai_gpt(Composer& composer);
+void compose_mllama(Composer& composer);
+void compose_voxtral_realtime(Composer& composer);
 
 void compose_sparse_decoder(Composer& composer);
 void compose_phimoe(Composer& composer);
 void compose_indexed_latent(Composer& composer);
 void compose_hunyuan_moe(Composer& composer);
 void compose_mimo_flash(Composer& composer);
+
+void compose_longcat_flash(Composer& composer);
+void compose_deepseek_v4(Composer& composer);
+void compose_minimax_m3(Composer& composer);
+void compose_unlimited_ocr(Composer& composer);
+void compose_axk1(Composer& composer);
+void compose_hy_v4(Composer& composer);
+void compose_cohere2_moe(Composer& composer);
 
 void compose_mamba(Composer& composer);
 void compose_mamba2(Composer& composer);
@@ -113,6 +127,7 @@ void compose_delta_hybrid(Composer& composer);
 void compose_olmo_hybrid(Composer& composer);
 void compose_kimi_linear(Composer& composer);
 void compose_lfm2(Composer& composer);
+void compose_lfm3(Composer& composer);
 void arrange_lfm2(ConfigParts& parts);
 void compose_minimax(Composer& composer);
 void compose_recurrent_gemma(Composer& composer);

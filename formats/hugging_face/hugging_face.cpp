@@ -82,12 +82,30 @@ void read_normalization(ConfigParts& parts) {
     model.qk_norm = parts.type.qk_norm || parts.type.qk_norm_width || by_field;
 }
 
+/// LongCat-Flash's: num_layers, of two attentions each, which its class counts again as num_hidden_layers.
+std::int64_t read_double_layers(ConfigReader& config) {
+    const bool stated = !config.stated({"num_layers"}).empty(), attentions_stated = !config.stated({"num_hidden_layers"}).empty();
+    const std::int64_t attentions = config.integer_or({"num_hidden_layers"}, 2, 1, ModelLimits::layers);
+    if (attentions_stated && !stated) {
+        if (attentions % 2 != 0)
+            config.problem("num_hidden_layers = {} is odd, and each layer of this type has two attentions", attentions);
+        return std::max<std::int64_t>(1, attentions / 2);
+    }
+    const std::int64_t layers = config.size({"num_layers"}, ModelLimits::layers);
+    if (attentions_stated && attentions != 2 * layers)
+        config.problem("num_hidden_layers = {} is not twice num_layers = {}; give one of them", attentions, layers);
+    return layers;
+}
+
 void read_sizes(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     ModelSpec& model = parts.model;
     const Aliases kLayers{"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
     // Nemotron-H's follow from its list of layers.
-    if (parts.type.name != "nemotron_h" || !config.stated(kLayers).empty()) model.layers = config.size(kLayers, ModelLimits::layers);
+    if (parts.type.name == "longcat_flash")
+        model.layers = read_double_layers(config);
+    else if (parts.type.name != "nemotron_h" || !config.stated(kLayers).empty())
+        model.layers = config.size(kLayers, ModelLimits::layers);
     model.hidden = config.size({"hidden_size", "n_embd", "d_model"}, ModelLimits::hidden);
     model.vocab = config.size({"vocab_size", "padded_vocab_size"}, ModelLimits::vocab);
     model.mtp_layers = config.integer_or({"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers"}, 0, 0, ModelLimits::mtp_layers);
@@ -204,6 +222,17 @@ const Json* text_part(const Json& json, std::string& place) {
     return nullptr;
 }
 
+/// Qwen's Omni models hold two language models, a thinker and a talker, and neither is the model.
+void refuse_two_language_models(const Json& json, const std::string& place, const std::string& where) {
+    if (place != "thinker_config") return;
+    const auto stated = json.find("model_type");
+    const std::string name = stated != json.end() && stated->is_string() ? stated->get<std::string>() : "";
+    throw ConfigError(
+        fmt::format("{}: model_type '{}' holds two language models, a thinker and a talker, which are trained apart; give what stands in "
+                    "its thinker_config as a file of its own",
+                    where, printable(name)));
+}
+
 /// Whether the larger model shares embeddings and output layer, where its own field or class decides: transformers ties by the
 /// outer field, which some classes take over from the text part.
 std::optional<bool> outer_tie(const Json& json, const Json& text, const std::string& outer_type) {
@@ -215,6 +244,7 @@ std::optional<bool> outer_tie(const Json& json, const Json& text, const std::str
     const auto outer = flag(json), inner = flag(text);
     if (outer && !*outer && inner && *inner && ties_as_its_text_part(outer_type)) return true;
     if (outer) return outer;
+    if (outer_type == "qwen2_5_omni_thinker" || outer_type == "qwen3_omni_moe_thinker") return false;  // of their classes
     if (!inner && ties_by_default(outer_type)) return true;
     return std::nullopt;
 }
@@ -312,6 +342,7 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
 
 Job read_text_part(const Json& json, const Json& part, const std::string& place, const std::string& name, const std::string& where,
                    const std::string& assume) {
+    refuse_two_language_models(json, place, where);
     Json text = part;
     // Some keep what is the language model's alone beside it.
     for (const auto* field : {"vocab_size", "max_position_embeddings"}) {

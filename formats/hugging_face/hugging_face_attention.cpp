@@ -133,7 +133,7 @@ void read_heads(ConfigParts& parts) {
         return;
     }
     // A missing or absurd size is a problem of its own.
-    if (config.has({"hidden_size", "n_embd"}) && model.hidden > 1 && model.hidden % model.heads != 0)
+    if (config.has({"hidden_size", "n_embd"}) && model.hidden > 1 && model.hidden % model.heads != 0 && !parts.type.head_size_rounds)
         config.problem("attention heads = {} do not divide hidden size = {}; give head_dim, or use {}", model.heads, model.hidden,
                        divisors_text(model.hidden, model.hidden));
     model.head_dim = std::max<std::int64_t>(1, model.hidden / model.heads);

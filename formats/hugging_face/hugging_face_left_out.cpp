@@ -17,6 +17,8 @@ void leave_out(ConfigParts& parts, std::string what) {
     parts.model.left_out.push_back(std::move(what));
 }
 
+constexpr std::string_view kScaledByPosition = "attention scores scaled by position";
+
 /// Layers without rotary positions (no_rope_layers: 0; or every no_rope_layer_interval-th).
 void leave_out_positions(ConfigParts& parts) {
     std::int64_t without = 0;
@@ -35,7 +37,7 @@ void leave_out_llama4(ConfigParts& parts) {
     if (parts.config.boolean_or({"use_qk_norm"}, true)) leave_out(parts, "norms of queries and keys without weights");
     const std::int64_t chunk = parts.config.integer_or({"attention_chunk_size"}, 0, 0, ModelLimits::positions);
     if (chunk > 0) leave_out(parts, fmt::format("attention in chunks of {}", counted(chunk, "token")));
-    if (parts.config.boolean_or({"attn_temperature_tuning"}, true)) leave_out(parts, "attention scores scaled by position");
+    if (parts.config.boolean_or({"attn_temperature_tuning"}, true)) leave_out(parts, std::string(kScaledByPosition));
     leave_out(parts, "router weights multiplied with the experts' input");
 }
 
@@ -81,7 +83,7 @@ constexpr std::array<Changing, 34> kChanging{{{"use_parallel_residual", "false"}
                                               {"zero_expert_num", "0"}}};
 
 bool is_neutral(const Json& value, std::string_view neutral) {
-    if (value.is_null() || value == false || value == "") return true;
+    if (value.is_null() || value == false || (value.is_string() && value.get_ref<const std::string&>().empty())) return true;
     const Json none = Json::parse(neutral);
     return value.is_number() && none.is_number() ? value.get<double>() == none.get<double>() : value == none;
 }
@@ -95,8 +97,8 @@ void read_left_out(ConfigParts& parts) {
     // Ministral 3 scales queries of later positions (modeling_ministral3.py, get_llama_4_attn_scale).
     for (const auto* field : {"rope_parameters", "rope_scaling"}) {
         const Json* rope = parts.config.member(field);
-        if (rope != nullptr && rope->is_object() && rope->contains("llama_4_scaling_beta"))
-            leave_out(parts, "attention scores scaled by position");
+        const bool scaled = rope != nullptr && rope->is_object() && rope->contains("llama_4_scaling_beta");
+        if (scaled && parts.type.left_out != kScaledByPosition) leave_out(parts, std::string(kScaledByPosition));
     }
 }
 

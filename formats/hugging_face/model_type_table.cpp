@@ -197,6 +197,7 @@ constexpr std::array kTable{
         .moe = true,
         .sigmoid_router = true,
         .expert_bias = true,
+        .head_size_rounds = true,
         .defaults = R"({"vocab_size":151552,"hidden_size":4096,"intermediate_size":10944,"num_hidden_layers":46,"num_attention_heads":96,
 "num_key_value_heads":8,"hidden_act":"silu","max_position_embeddings":131072,"rms_norm_eps":1e-05,
 "moe_intermediate_size":1408,"num_experts_per_tok":8,"n_shared_experts":1,"n_routed_experts":128,

@@ -152,6 +152,13 @@ constexpr std::array kHybrids{
         .compose = compose_lfm2,
         .arrange = arrange_lfm2},
     ModelType{
+        .name = "lfm3",
+        .class_name = "Lfm3ForCausalLM",
+        .defaults = R"({"vocab_size":128000,"hidden_size":2048,"intermediate_size":7680,"num_hidden_layers":24,"num_attention_heads":16,
+"num_key_value_heads":4,"head_dim":128,"max_position_embeddings":128000,"norm_eps":1e-05,"tie_word_embeddings":true,
+"conv_bias":false,"conv_L_cache":7,"use_sandwich_norm":true,"use_attention_gate":true,"attention_bias":false})",
+        .compose = compose_lfm3},
+    ModelType{
         .name = "minimax",
         .class_name = "MiniMaxForCausalLM",
         .defaults = R"({"vocab_size":32000,"hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,

@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 42> kOtherKinds{
     "t5",       "umt5",          "vit",        "whisper",    "xlm-roberta",     "xlm"};
 
 /// Text parts that transformers makes where a file names none: CONFIG_MAPPING[…] in the configuration of the larger model.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kTextTypes{{{"llama4", "llama4_text"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 27> kTextTypes{{{"llama4", "llama4_text"},
                                                                                     {"qwen2_vl", "qwen2_vl_text"},
                                                                                     {"qwen2_5_vl", "qwen2_5_vl_text"},
                                                                                     {"qwen3_vl", "qwen3_vl_text"},
@@ -44,17 +44,29 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kTextTyp
                                                                                     {"internvl", "qwen2"},
                                                                                     {"idefics2", "mistral"},
                                                                                     {"qwen2_audio", "qwen2"},
+                                                                                    {"minimax_m3_vl", "minimax_m3_vl_text"},
+                                                                                    {"cosmos3_edge", "cosmos3_edge_text"},
+                                                                                    {"glm4v_moe", "glm4v_moe_text"},
+                                                                                    {"glm_ocr", "glm_ocr_text"},
+                                                                                    {"granite4_vision", "granite4_vision_text"},
+                                                                                    {"hunyuan_vl", "hunyuan_vl_text"},
+                                                                                    {"mllama", "mllama_text_model"},
+                                                                                    {"molmo2", "molmo2_text"},
+                                                                                    {"qwen3_omni_moe_thinker", "qwen3_omni_moe_text"},
+                                                                                    {"qwen2_5_omni_thinker", "qwen2_5_omni_text"},
+                                                                                    {"unlimited_ocr", "unlimited_ocr_text"},
+                                                                                    {"voxtral_realtime", "voxtral_realtime_text"},
                                                                                     {"paligemma", "gemma"}}};
 
 /// tie_word_embeddings of the multimodal class is true.
-constexpr std::array<std::string_view, 17> kTied{
+constexpr std::array<std::string_view, 18> kTied{
     "aya_vision", "cohere2_vision", "deepseek_vl",    "deepseek_vl_hybrid", "gemma3", "gemma3n",  "gemma4",
     "glmasr",     "got_ocr2",       "granite_speech", "internvl",           "janus",  "kimi_k25", "hyperclovax_vision_v2",
-    "mistral3",   "ovis2",          "paligemma"};
+    "mistral3",   "ovis2",          "paligemma",      "voxtral_realtime"};
 
 /// Its class takes the value of the text part over where its own is false.
-constexpr std::array<std::string_view, 8> kTiedAsText{"fast_vlm", "llava",      "llava_next_video", "llava_onevision",
-                                                      "qwen2_vl", "qwen2_5_vl", "shieldgemma2",     "video_llama_3"};
+constexpr std::array<std::string_view, 9> kTiedAsText{"fast_vlm",   "llava",    "llava_next_video", "llava_onevision", "minimax_m3_vl",
+                                                      "qwen2_5_vl", "qwen2_vl", "shieldgemma2",     "video_llama_3"};
 
 template <class Names>
 bool holds(const Names& names, std::string_view name) {
@@ -81,8 +93,8 @@ ModelType llama_with_all_fields() {
 std::span<const ModelType> model_types() {
     static const std::vector<ModelType> kAll = [] {
         std::vector<ModelType> all;
-        for (const auto types :
-             {plain_model_types(), arranged_model_types(), attention_model_types(), sparse_model_types(), hybrid_model_types()})
+        for (const auto types : {plain_model_types(), arranged_model_types(), hub_model_types(), attention_model_types(),
+                                 sparse_model_types(), latent_model_types(), hybrid_model_types()})
             all.insert(all.end(), types.begin(), types.end());
         return all;
     }();

@@ -57,6 +57,7 @@ struct ModelType {
     bool llama4 = false;               ///< fields and layers of its own
     bool never_tied = false;           ///< embeddings and output layer are two tables, whatever a file states
     bool rotary_interleaved = false;   ///< rotary positions turn neighbours, unless rope_interleave says no
+    bool head_size_rounds = false;     ///< without head_dim a head has hidden / heads values, rounded down (its own defaults do not divide)
     bool multi_query = false;          ///< one head for keys and values with multi_query
     std::string_view defaults = "{}";  ///< JSON: fields and their class defaults
     /// Puts the layers together where the fields of ModelSpec do not describe them (formats/hugging_face/composer.hpp); nullptr: they do.

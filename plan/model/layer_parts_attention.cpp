@@ -79,8 +79,44 @@ std::vector<PartTensor> indexer_tensors(const PartSizes& s) {
             {"indexer.weights.weight", {heads, s.hidden()}}};
 }
 
+/// Attention of DeepSeek-V4 (modeling_deepseek_v4.py): queries through a latent, one head whose keys are its values, an output projection
+/// that is block-diagonal over `groups` of heads, one trained logit a head. rate: tokens that one compressed key stands for, 0 where the
+/// layer sees its window alone; overlaps: compressed keys come from two windows; index_heads: of what chooses compressed keys, 0 none.
+constexpr std::array kCompressedSizes{PartSize{"heads", 1},       PartSize{"head_dim", 1},       PartSize{"q_lora_rank", 1},
+                                      PartSize{"groups", 1},      PartSize{"group_rank", 1},     PartSize{"rate", 0, 0},
+                                      PartSize{"overlaps", 0, 0}, PartSize{"index_heads", 0, 0}, PartSize{"index_dim", 0, 0}};
+
+/// A window of tokens becomes one key, of `width` values: what each weighs and where in the window it stands decide.
+void add_compressor(std::vector<PartTensor>& tensors, std::int64_t width, std::int64_t windows, const PartSizes& s) {
+    const std::int64_t wide = windows * width;
+    tensors.push_back({"compressor.kv.weight", {wide, s.hidden()}});
+    tensors.push_back({"compressor.gate.weight", {wide, s.hidden()}});
+    tensors.push_back({"compressor.places", {s["rate"], wide}});
+    tensors.push_back({"compressor.norm.weight", {width}});
+}
+
+std::vector<PartTensor> compressed_tensors(const PartSizes& s) {
+    const std::int64_t hidden = s.hidden(), heads = s["heads"], width = s["head_dim"], rank = s["q_lora_rank"], groups = s["groups"];
+    std::vector<PartTensor> tensors{{"q_down.weight", {rank, hidden}},
+                                    {"q_norm.weight", {rank}},
+                                    {"q_up.weight", {heads * width, rank}},
+                                    {"kv.weight", {width, hidden}},
+                                    {"kv_norm.weight", {width}},
+                                    {"output_down.weight", {groups * s["group_rank"], heads * width / groups}},
+                                    {"output_up.weight", {hidden, groups * s["group_rank"]}},
+                                    {"sinks", {heads}}};
+    if (s["rate"] > 0) add_compressor(tensors, width, s["overlaps"] != 0 ? 2 : 1, s);
+    if (s["index_heads"] > 0) {
+        add_compressor(tensors, s["index_dim"], 2, s);
+        tensors.push_back({"indexer.q.weight", {s["index_heads"] * s["index_dim"], rank}});
+        tensors.push_back({"indexer.weights.weight", {s["index_heads"], hidden}});
+    }
+    return tensors;
+}
+
 constexpr std::array kAttentionKinds{PartKind{"attention", "attention", kAttentionSizes, attention_tensors},
                                      PartKind{"latent_attention", "latent attention", kLatentSizes, latent_tensors},
+                                     PartKind{"compressed_attention", "compressed attention", kCompressedSizes, compressed_tensors},
                                      PartKind{"indexer", "the indexer of sparse attention", kIndexerSizes, indexer_tensors}};
 
 }  // namespace

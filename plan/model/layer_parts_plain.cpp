@@ -44,10 +44,23 @@ std::vector<PartTensor> choice_tensors(const PartSizes& s) {
     return {{"choice.bias", {s["experts"]}, s["mixtures"], s["mixtures"]}};
 }
 
-constexpr std::array kPlainKinds{
-    PartKind{"norm", "norm", kNormSizes, norm_tensors}, PartKind{"linear", "linear map", kLinearSizes, linear_tensors},
-    PartKind{"table", "embedding table", kTableSizes, table_tensors}, PartKind{"values", "trained values", kValueSizes, value_tensors},
-    PartKind{"choice_biases", "biases of the experts' choice", kChoiceSizes, choice_tensors}};
+/// What mixes `streams` residual streams into the input of one half and its output back into them (hyper-connections, arXiv 2409.19606;
+/// modeling_deepseek_v4.py): a map from all streams to `maps` weights, their biases and `scales` factors.
+constexpr std::array kHyperSizes{PartSize{"streams", 1}, PartSize{"maps", 1}, PartSize{"scales", 1}, PartSize{"copies", 1, 1}};
+
+std::vector<PartTensor> hyper_tensors(const PartSizes& s) {
+    const std::int64_t copies = s["copies"];
+    return {{"hyper.weight", {s["maps"], s["streams"] * s.hidden()}, copies, copies},
+            {"hyper.bias", {s["maps"]}, copies, copies},
+            {"hyper.scale", {s["scales"]}, copies, copies}};
+}
+
+constexpr std::array kPlainKinds{PartKind{"norm", "norm", kNormSizes, norm_tensors},
+                                 PartKind{"linear", "linear map", kLinearSizes, linear_tensors},
+                                 PartKind{"table", "embedding table", kTableSizes, table_tensors},
+                                 PartKind{"values", "trained values", kValueSizes, value_tensors},
+                                 PartKind{"choice_biases", "biases of the experts' choice", kChoiceSizes, choice_tensors},
+                                 PartKind{"hyper_connection", "hyper-connections of residual streams", kHyperSizes, hyper_tensors}};
 
 }  // namespace
 

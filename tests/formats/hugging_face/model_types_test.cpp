@@ -53,9 +53,10 @@ TEST(ModelTypes, EveryTypeIsReadFromItsClassDefaultsInAMultimodalFile) {
     // a number of experts, or sizes that divide.
     // Others derive sizes from further fields, or have them in lists and nested objects.
     const std::set<std::string_view> without_sizes{
-        "internlm",           "internlm2",   "megatron_gpt", "grok-1",      "deepseek_v2",  "dots1",
-        "glm4_moe",           "mpt",         "dbrx",         "chatglm",     "gemma3n_text", "nemotron_h",
-        "deepseek_ocr2_text", "olmo_hybrid", "zamba2",       "kimi_linear", "mellum",       "kolibri1"};
+        "internlm", "internlm2",   "megatron_gpt", "grok-1",         "deepseek_v2",        "dots1",
+        "glm4_moe", "mpt",         "dbrx",         "chatglm",        "gemma3n_text",       "nemotron_h",
+        "mimo",     "baichuan",    "bailing_moe",  "bailing_moe_v2", "deepseek_ocr2_text", "olmo_hybrid",
+        "zamba2",   "kimi_linear", "mellum",       "kolibri1"};
     for (const auto& type : model_types()) {
         const Json file = {{"model_type", "seeing"}, {"text_config", {{"model_type", type.name}}}};
         if (without_sizes.contains(type.name)) continue;
@@ -228,6 +229,83 @@ TEST(ModelTypes, AMultimodalClassDecidesWhetherEmbeddingsAreTied) {
     EXPECT_TRUE(tied("internvl", nullptr, nullptr)) << "of its class";
     EXPECT_FALSE(tied("kimi_k25", nullptr, false)) << "its checkpoint has a head of its own";
     EXPECT_FALSE(tied("seeing", nullptr, nullptr));
+}
+
+TEST(ModelTypes, ReadTypesWhoseCodeIsOnTheHubAlone) {
+    // inclusionAI/Ling-lite's total as its weights' index states it; a bias of q, k and v is a value for each of their 24 · 128 rows.
+    Json ling = {{"model_type", "bailing_moe"}, {"hidden_size", 2048},       {"intermediate_size", 5632}, {"moe_intermediate_size", 1408},
+                 {"num_hidden_layers", 28},     {"num_attention_heads", 16}, {"num_key_value_heads", 4},  {"head_dim", 128},
+                 {"num_experts", 64},           {"num_experts_per_tok", 6},  {"num_shared_experts", 2},   {"first_k_dense_replace", 0},
+                 {"norm_topk_prob", true},      {"use_bias", false},         {"use_qkv_bias", false},     {"vocab_size", 126464}};
+    EXPECT_EQ(total_parameters(read(ling).model), 16'801'974'272);
+    EXPECT_EQ(read(ling).model.moe->score, RouterScore::softmax);
+    ling["use_qkv_bias"] = true;
+    EXPECT_EQ(total_parameters(read(ling).model), 16'801'974'272 + 28 * 24 * 128);
+    ling["use_bias"] = true;
+    EXPECT_THAT(refusal(ling), HasSubstr("use_bias = true is not described by any layer of model_type 'bailing_moe'"));
+    ling.erase("use_bias");
+    EXPECT_THAT(refusal(ling), HasSubstr("use_bias = true")) << "of its class";
+    const Json second = sizes("bailing_moe_v2", {{"num_experts", 8},
+                                                 {"num_experts_per_tok", 2},
+                                                 {"moe_intermediate_size", 32},
+                                                 {"num_shared_experts", 2},
+                                                 {"moe_shared_expert_intermediate_size", 48},
+                                                 {"use_qk_norm", true},
+                                                 {"moe_router_enable_expert_bias", false}});
+    const ModelSpec ring = read(second).model;
+    EXPECT_EQ(ring.moe->shared_ffn, 96);
+    EXPECT_EQ(ring.moe->score, RouterScore::sigmoid);
+    EXPECT_FALSE(ring.moe->expert_bias);
+    EXPECT_TRUE(ring.qk_norm);
+    EXPECT_THAT(refusal(sizes("bailing_moe_v2", {{"multi_gate", true}})), HasSubstr("multi_gate = true"));
+
+    // baichuan-inc/Baichuan2-7B-Base's total; its 13B models, which are wider, have slopes.
+    Json baichuan = {{"model_type", "baichuan"},  {"hidden_size", 4096},  {"intermediate_size", 11008},  {"num_hidden_layers", 32},
+                     {"num_attention_heads", 32}, {"vocab_size", 125696}, {"tie_word_embeddings", false}};
+    EXPECT_EQ(total_parameters(read(baichuan).model), 7'505'973'248);
+    EXPECT_THAT(read(baichuan).model.left_out, testing::ElementsAre(HasSubstr("NormHead")));
+    baichuan["vocab_size"] = 64000;
+    EXPECT_TRUE(read(baichuan).model.left_out.empty());
+    baichuan["hidden_size"] = 5120;
+    EXPECT_THAT(read(baichuan).model.left_out, testing::ElementsAre(HasSubstr("ALiBi")));
+
+    // XiaomiMiMo/MiMo-7B-Base: layers as Qwen2's, a layer of multi-token prediction with five norms and a map from two hidden states.
+    const Json mimo = {{"model_type", "mimo"},        {"hidden_size", 4096},       {"intermediate_size", 11008},
+                       {"num_hidden_layers", 36},     {"num_attention_heads", 32}, {"num_key_value_heads", 8},
+                       {"vocab_size", 151680},        {"head_dim", 128},           {"num_nextn_predict_layers", 1},
+                       {"tie_word_embeddings", false}};
+    const std::int64_t attention = 2LL * 4096 * 4096 + 2 * 1024 * 4096 + 4096 + 2 * 1024, mlp = 3LL * 4096 * 11008;
+    const std::int64_t layers = 2LL * 151680 * 4096 + 4096 + 36 * (attention + mlp + 2 * 4096);
+    EXPECT_EQ(total_parameters(read(mimo).model), layers);
+    EXPECT_EQ(read(mimo).model.mtp_layers, 1);
+}
+
+TEST(ModelTypes, NameWhatTheirClassesDoWithoutAField) {
+    const Json latent = {{"kv_lora_rank", 16}, {"q_lora_rank", 16}, {"num_local_experts", 4}, {"n_routed_experts", 4}};
+    const Json scaled = {{"rope_type", "yarn"}, {"factor", 2.0}, {"llama_4_scaling_beta", 0.1}};
+    Json mistral = sizes("mistral4", latent);
+    EXPECT_THAT(read(mistral).model.left_out, testing::ElementsAre("attention scores scaled by position"));
+    mistral["rope_parameters"] = scaled;
+    EXPECT_THAT(read(mistral).model.left_out, testing::ElementsAre("attention scores scaled by position"));
+    EXPECT_THAT(read(sizes("biogpt")).model.left_out, testing::ElementsAre("words multiplied in front of the positions"));
+    EXPECT_TRUE(read(sizes("biogpt", {{"scale_embedding", false}})).model.left_out.empty());
+    EXPECT_EQ(read(sizes("biogpt")).model.max_positions, 1026) << "two rows that no token uses";
+    EXPECT_EQ(read({{"model_type", "mllama"}, {"text_config", {{"vocab_size", 128256}}}}).model.type, "mllama_text_model");
+}
+
+TEST(ModelTypes, HeadsAreRoundedDownWhereTheirClassRounds) {
+    const Json heads = {{"num_attention_heads", 6}, {"head_dim", nullptr}};
+    EXPECT_EQ(read(sizes("glm4v_moe_text", heads)).model.head_dim, 10);
+    EXPECT_THAT(refusal(sizes("llama", heads)), HasSubstr("attention heads = 6 do not divide hidden size = 64"));
+}
+
+TEST(ModelTypes, AFileOfTwoLanguageModelsIsNeither) {
+    const Json thinker = {{"model_type", "qwen2_5_omni_thinker"},
+                          {"text_config", sizes("qwen2_5_omni_text", {{"tie_word_embeddings", true}})}};
+    EXPECT_THAT(refusal({{"model_type", "qwen2_5_omni"}, {"thinker_config", thinker}}),
+                HasSubstr("model_type 'qwen2_5_omni' holds two language models, a thinker and a talker"));
+    EXPECT_TRUE(read(thinker).model.qkv_bias);
+    EXPECT_FALSE(read(thinker).model.tied_embeddings) << "as the class of the thinker has it, whatever that of its text part says";
 }
 
 }  // namespace
