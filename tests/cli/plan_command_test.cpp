@@ -309,7 +309,8 @@ TEST(PlanCommand, RepeatedListMembersChangeNothing) {
 }
 
 TEST(PlanCommand, InterleavesTwoRanksOnlyWithOverlappedP2p) {
-    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --pp 2 --tp 2 --cp 1 --micro-batch 1 --recompute none --top 100"), "vpp"), Contains(2));
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --pp 2 --tp 2 --cp 1 --micro-batch 1 --recompute none --top 100"), "vpp"),
+                Contains(2));
     const Json without = plan(std::string(kSmall) + " --pp 2 --tp 2 --cp 1 --no-overlap p2p --micro-batch 1 --recompute none --top 100");
     EXPECT_THAT(distinct(without, "vpp"), ElementsAre(1));
     EXPECT_GT(rejected(without, "interleaving_two_ranks_needs_p2p_overlap"), 0);
