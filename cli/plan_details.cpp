@@ -59,7 +59,9 @@ void add_too_large(reports::PlanReport& report) {
     const planner::TooLarge& replayed = report.search.too_large_replayed;
     const auto closely = [&](const Layout& layout) { return model.replayed_memory(layout); };
     const auto add_nearest = [&](const Layout& layout, simulator::MemoryPrediction memory) {
-        report.nearest.push_back({layout, std::move(memory), planner::remedies(judged, layout, planner::simulator_cost_model())});
+        std::vector<planner::Remedy> remedies;  // of a host that is too small they know nothing
+        if (memory.host_fits()) remedies = planner::remedies(judged, layout, planner::simulator_cost_model());
+        report.nearest.push_back({layout, std::move(memory), std::move(remedies)});
     };
     if (report.plans.empty()) {
         if (replayed.count > 0) add_nearest(replayed.nearest->layout, closely(replayed.nearest->layout));

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
@@ -25,7 +27,11 @@ Json miss_to_json(const Workload& workload, const Layout& layout, const simulato
     Json json{{"layout", layout_fields(workload, layout)}};
     json["peak_bytes"] = memory.deciding_bytes();
     if (memory.worst.routing) json["even_peak_bytes"] = memory.worst.peak_bytes();
-    json["missing_bytes"] = memory.deciding_bytes() - memory.limit_bytes;
+    json["missing_bytes"] = std::max<std::int64_t>(0, memory.deciding_bytes() - memory.limit_bytes);
+    if (!memory.host_fits()) {
+        json["node_host_bytes"] = memory.node_host_bytes;
+        json["host_limit_bytes"] = memory.host_limit_bytes;
+    }
     json["rank"] = memory.worst_rank;
     json["stage"] = memory.worst_stage;
     const Json all = rank_memory_to_json(memory.worst, memory.worst_rank, memory.limit_bytes);

@@ -338,7 +338,9 @@ std::string too_large_text(const PlanReport& report) {
     Table table({{"too large"}, {"most is"}, {"missing at least"}, {"on rank"}, {"with the layout", Align::left}});
     for (const auto& kind : report.too_large) {
         const auto& m = kind.memory;
-        table.add_row({with_thousands(kind.count), std::string(most_of(kind)), human_bytes(m.deciding_bytes() - m.limit_bytes),
+        const std::int64_t missing = m.deciding_bytes() - m.limit_bytes;
+        table.add_row({with_thousands(kind.count), std::string(most_of(kind)),
+                       missing > 0 ? human_bytes(missing) : human_bytes(m.node_host_bytes - m.host_limit_bytes) + " of the host's",
                        fmt::format("{} (stage {})", m.worst_rank, m.worst_stage), summary(kind.nearest)});
     }
     return "\n" + table.to_text();
@@ -348,6 +350,10 @@ std::string nearest_text(const PlanReport& report) {
     std::string text = "No layout fits. Nearest misses:\n";
     for (const auto& miss : report.nearest) {
         const auto& m = miss.memory;
+        if (m.deciding_bytes() <= m.limit_bytes) {  // the host is too small
+            text += fmt::format("\n  {}\n    {}\n", summary(miss.layout), missing_text(m));
+            continue;
+        }
         text += fmt::format("\n  {}\n    needs {}{}, {} more than the limit of {}, on rank {} (stage {}):\n", summary(miss.layout),
                             human_bytes(m.deciding_bytes()), m.worst.routing ? " at p99 of the routing skew" : "",
                             human_bytes(m.deciding_bytes() - m.limit_bytes), human_bytes(m.limit_bytes), m.worst_rank, m.worst_stage);
