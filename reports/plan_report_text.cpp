@@ -350,7 +350,7 @@ std::string nearest_text(const PlanReport& report) {
     std::string text = "No layout fits. Nearest misses:\n";
     for (const auto& miss : report.nearest) {
         const auto& m = miss.memory;
-        if (m.deciding_bytes() <= m.limit_bytes) {  // the host is too small
+        if (!m.host_fits()) {
             text += fmt::format("\n  {}\n    {}\n", summary(miss.layout), missing_text(m));
             continue;
         }
