@@ -28,64 +28,83 @@ private:
     std::vector<Allocation> list_;
 };
 
-/// Elements of every parameter, or of the part of it that the first data-parallel rank owns, chunk by chunk.
-std::vector<std::int64_t> owned_parameters(const Workload& workload, const Layout& layout, int pp_rank) {
-    std::vector<std::int64_t> owned;
-    const auto chunks = stage_parameters(workload.model, layout, pp_rank);
-    for (int c = 0; c < layout.vpp; ++c) {
-        const auto list = model::buffer_parameters(chunks[static_cast<std::size_t>(c)], workload.training.compute_dtype());
-        const auto options = model::buffer_options(layout, workload.training, pp_rank, c);
-        for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers) {
-            if (!buffer.sharded) {
-                for (const model::BufferSpan& span : buffer.spans) owned.push_back(span.end - span.start);
-                continue;
-            }
-            for (std::size_t bucket = 0; bucket < buffer.buckets.size(); ++bucket) {
-                for (const model::ShardRange& range : model::shard_ranges(buffer, bucket, 0)) owned.push_back(range.local.size());
-            }
+/// What a rank of Megatron-LM's stage holds, chunk by chunk.
+class StageTensors {
+public:
+    StageTensors(const Workload& workload, const Layout& layout, int pp_rank)
+        : training_(workload.training), chunks_(stage_parameters(workload.model, layout, pp_rank)) {
+        for (std::size_t c = 0; c < chunks_.size(); ++c) {
+            const auto options = model::buffer_options(layout, training_, pp_rank, static_cast<int>(c));
+            buffers_.push_back(model::lay_out_buffers(model::buffer_parameters(chunks_[c], training_.compute_dtype()), options).buffers);
+        }
+        for (const auto& chunk : buffers_) {
+            for (const model::BufferLayout& buffer : chunk) add_owned(buffer);
         }
     }
-    return owned;
-}
+
+    /// Elements of every parameter, or of the part of it that the first data-parallel rank owns.
+    [[nodiscard]] const std::vector<std::int64_t>& owned() const { return owned_; }
+
+    [[nodiscard]] std::vector<Allocation> setup() const {
+        const std::int64_t element = bytes_of(training_.compute_dtype());
+        AllocationList allocations;
+        std::vector<std::vector<std::size_t>> alone(chunks_.size());
+        for (std::size_t c = 0; c < chunks_.size(); ++c) {
+            for (const Parameter& parameter : chunks_[c]) alone[c].push_back(allocations.take(parameter.count() * element));
+        }
+        for (std::size_t c = 0; c < chunks_.size(); ++c) {
+            for (const model::BufferLayout& buffer : buffers_[c]) {
+                if (buffer.sharded) (void)allocations.take(buffer.numel * element);
+                (void)allocations.take(buffer.numel * bytes_of(buffer.grad_dtype));
+                if (!buffer.sharded) continue;
+                for (const model::BufferSpan& span : buffer.spans)
+                    allocations.give_back(alone[c][static_cast<std::size_t>(span.parameter)]);
+            }
+        }
+        if (training_.compute_dtype() != Dtype::fp32) {
+            for (const std::int64_t numel : owned_) {
+                const std::size_t copy = allocations.take(numel * element);
+                (void)allocations.take(numel * bytes_of(training_.main_param_dtype));
+                allocations.give_back(copy);
+            }
+        }
+        return allocations.finish();
+    }
+
+    [[nodiscard]] std::vector<Allocation> moments(std::int64_t from) const {
+        AllocationList allocations(from);
+        for (const std::int64_t numel : owned_) {
+            (void)allocations.take(numel * bytes_of(training_.exp_avg_dtype));
+            (void)allocations.take(numel * bytes_of(training_.exp_avg_sq_dtype));
+        }
+        return allocations.finish();
+    }
+
+private:
+    void add_owned(const model::BufferLayout& buffer) {
+        if (!buffer.sharded) {
+            for (const model::BufferSpan& span : buffer.spans) owned_.push_back(span.end - span.start);
+            return;
+        }
+        for (std::size_t bucket = 0; bucket < buffer.buckets.size(); ++bucket) {
+            for (const model::ShardRange& range : model::shard_ranges(buffer, bucket, 0)) owned_.push_back(range.local.size());
+        }
+    }
+
+    const TrainingSpec& training_;
+    std::vector<std::vector<Parameter>> chunks_;
+    std::vector<std::vector<model::BufferLayout>> buffers_;  ///< by chunk
+    std::vector<std::int64_t> owned_;
+};
 
 }  // namespace
 
 std::vector<Allocation> megatron_setup(const Workload& workload, const Layout& layout, int pp_rank) {
-    const TrainingSpec& training = workload.training;
-    const std::int64_t element = bytes_of(training.compute_dtype());
-    AllocationList allocations;
-    const auto chunks = stage_parameters(workload.model, layout, pp_rank);
-    std::vector<std::vector<std::size_t>> alone(chunks.size());
-    for (std::size_t c = 0; c < chunks.size(); ++c) {
-        for (const Parameter& parameter : chunks[c]) alone[c].push_back(allocations.take(parameter.count() * element));
-    }
-    for (std::size_t c = 0; c < chunks.size(); ++c) {
-        const auto options = model::buffer_options(layout, training, pp_rank, static_cast<int>(c));
-        const auto list = model::buffer_parameters(chunks[c], training.compute_dtype());
-        for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers) {
-            if (buffer.sharded) (void)allocations.take(buffer.numel * element);
-            (void)allocations.take(buffer.numel * bytes_of(buffer.grad_dtype));
-            if (!buffer.sharded) continue;
-            for (const model::BufferSpan& span : buffer.spans) allocations.give_back(alone[c][static_cast<std::size_t>(span.parameter)]);
-        }
-    }
-    if (training.compute_dtype() != Dtype::fp32) {
-        for (const std::int64_t numel : owned_parameters(workload, layout, pp_rank)) {
-            const std::size_t copy = allocations.take(numel * element);
-            (void)allocations.take(numel * bytes_of(training.main_param_dtype));
-            allocations.give_back(copy);
-        }
-    }
-    return allocations.finish();
+    return StageTensors(workload, layout, pp_rank).setup();
 }
 
 std::vector<Allocation> megatron_moments(const Workload& workload, const Layout& layout, int pp_rank, std::int64_t from) {
-    AllocationList allocations(from);
-    for (const std::int64_t numel : owned_parameters(workload, layout, pp_rank)) {
-        (void)allocations.take(numel * bytes_of(workload.training.exp_avg_dtype));
-        (void)allocations.take(numel * bytes_of(workload.training.exp_avg_sq_dtype));
-    }
-    return allocations.finish();
+    return StageTensors(workload, layout, pp_rank).moments(from);
 }
 
 ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace,
@@ -101,9 +120,10 @@ ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, i
     std::vector<Allocation> iteration = play_allocations(trace, Schedule(request).rank(pp_rank));
     constexpr std::int64_t kBehind = std::numeric_limits<std::int64_t>::max() / 4;
     std::int64_t owned = 0;
-    const std::vector<std::int64_t> parameters = owned_parameters(workload, layout, pp_rank);
+    const StageTensors tensors(workload, layout, pp_rank);
+    const std::vector<std::int64_t>& parameters = tensors.owned();
     for (const std::int64_t numel : parameters) owned += numel;
-    const std::vector<Allocation> moments = megatron_moments(workload, layout, pp_rank, 2 * kBehind);
+    const std::vector<Allocation> moments = tensors.moments(2 * kBehind);
     if (update > 0) {
         for (std::size_t i = 0; i < parameters.size(); ++i) {
             const double share = static_cast<double>(parameters[i]) / static_cast<double>(std::max<std::int64_t>(owned, 1));
@@ -112,7 +132,7 @@ ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, i
         }
     }
     iteration.insert(iteration.end(), moments.begin(), moments.end());
-    return replay_allocator(megatron_setup(workload, layout, pp_rank), iteration, kIterations, {.limit_bytes = limit});
+    return replay_allocator(tensors.setup(), iteration, kIterations, {.limit_bytes = limit});
 }
 
 }  // namespace mgplan::simulator
