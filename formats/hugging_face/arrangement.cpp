@@ -5,8 +5,6 @@
 
 #include <fmt/core.h>
 
-#include "formats/hugging_face/composer.hpp"
-
 namespace mgplan::formats {
 namespace {
 
@@ -275,15 +273,8 @@ void arrange_gptj(ConfigParts& parts) {
 void arrange_stablelm(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     if (parts.config.boolean_or({"use_parallel_residual"}, false)) model.order = LayerOrder::parallel_shared_norm;
-    if (!parts.config.boolean_or({"qk_layernorm"}, false)) return;
     // Norms of each head, without a bias, which those of the residual stream have.
-    Composer composer(parts);
-    const LayerPart norms = composer.layer_norm(model.order == LayerOrder::sequential ? 2 : 1);
-    const LayerPart attention =
-        composer.attention({{"qk_norm", 2}, {"qkv_bias", model.qkv_bias ? 1 : 0}, {"output_bias", model.attention_output_bias ? 1 : 0}});
-    for (std::int64_t layer = 0; layer < model.layers; ++layer)
-        composer.add_layer("attention+mlp", {norms, attention, composer.mlp(model.ffn)});
-    composer.add_final_norm();
+    model.qk_norm = model.qk_norm_per_head = parts.config.boolean_or({"qk_layernorm"}, false);
 }
 
 void arrange_granite(ConfigParts& parts) {

@@ -245,7 +245,7 @@ constexpr std::array kWeightNames{
     named_as_llama("seed_oss"),
     named_as_llama("smollm3"),
     named_as_llama("solar_open"),
-    named_as_llama("stablelm"),
+    WeightNames{.type = "stablelm", .q_norm = "q_layernorm", .k_norm = "k_layernorm", .head_norms_apart = true},
     WeightNames{.type = "starcoder2", .up = "c_fc", .down = "c_proj"},
     WeightNames{.type = "vaultgemma", .mlp_norm = "pre_feedforward_layernorm", .norms_around_0 = true},
     named_as_llama("youtu"),

@@ -183,6 +183,11 @@ private:
         const std::int64_t width = fields_.head_dim;
         const bool per_head = fields_.qk_norm_per_head;
         if (names_.norms_around_0) entry.added = 1;
+        if (per_head && names_.head_norms_apart) {
+            for (std::int64_t head = 0; head < heads; ++head)
+                append_head(entry, {tensor(fmt::format("{}.norms.{}.weight", module, head), {width}), 1, 1}, 0, width, rotated_width());
+            return;
+        }
         const Linear from{tensor(module + ".weight", per_head ? std::vector{heads, width} : std::vector{entry.rows}), 1, 1};
         for (std::int64_t head = 0; head < entry.rows / width; ++head) append_head(entry, from, head * width, width, rotated_width());
     }

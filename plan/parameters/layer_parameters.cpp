@@ -83,7 +83,11 @@ void add_attention(ParameterList& list, const ModelSpec& model, std::int64_t tp)
     list.add_sharded("self_attention.linear_qkv.weight", {qkv_width, hidden}, 0);
     if (model.qkv_bias) list.add_sharded("self_attention.linear_qkv.bias", {qkv_width}, 0);
     if (!model.qk_norm) return;
-    if (model.qk_norm_full_width || model.qk_norm_per_head) {
+    if (model.qk_norm_per_head) {
+        // Without biases, whatever the norms of the residual stream have (modeling_stablelm.py, modeling_cohere.py).
+        list.add_sharded("self_attention.q_layernorm.weight", {heads * model.head_dim}, 0);
+        list.add_sharded("self_attention.k_layernorm.weight", {model.kv_heads * model.head_dim / tp}, 0);
+    } else if (model.qk_norm_full_width) {
         list.add_sharded_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", heads * model.head_dim);
         list.add_sharded_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias",
                               model.kv_heads * model.head_dim / tp);

@@ -46,8 +46,11 @@ std::int64_t attention_count(const ModelSpec& model, std::int64_t tp) {
     count += hidden * qkv_width;
     if (model.qkv_bias) count += qkv_width;
     if (model.qk_norm) {
-        const bool wide = model.qk_norm_full_width || model.qk_norm_per_head;
-        count += norm_count(model, wide ? (model.heads + model.kv_heads) * model.head_dim / tp : 2 * model.head_dim);
+        const std::int64_t all_heads = (model.heads + model.kv_heads) * model.head_dim / tp;
+        if (model.qk_norm_per_head)
+            count += all_heads;  // they have no biases
+        else
+            count += norm_count(model, model.qk_norm_full_width ? all_heads : 2 * model.head_dim);
     }
     return count;
 }

@@ -102,6 +102,8 @@ MODELS = {
     "stablelm": ("stablelm", dict(BASE, hidden_size=32, use_qkv_bias=True, partial_rotary_factor=0.5, hidden_dropout=0.0)),
     "stablelm-parallel": ("stablelm", dict(BASE, hidden_size=32, use_parallel_residual=True, partial_rotary_factor=0.5,
                                                hidden_dropout=0.0)),
+    "stablelm-qk_norm": ("stablelm", dict(BASE, hidden_size=32, use_parallel_residual=True, qk_layernorm=True, partial_rotary_factor=0.5,
+                                          hidden_dropout=0.0)),
     "starcoder2": ("starcoder2", dict(BASE, sliding_window=5, residual_dropout=0.0, embedding_dropout=0.0)),
     "gpt2": ("gpt2", GPT),
     "gpt_bigcode": ("gpt_bigcode", GPT),

@@ -164,6 +164,9 @@ TEST(ModelTypes, NameWhatOfTheNetworkTheyLeaveOut) {
     EXPECT_EQ(gemma2.attention_softcap, 50);
     EXPECT_THAT(features_not_computed(gemma2), testing::IsEmpty());
     EXPECT_EQ(read(sizes("hyperclovax", {{"logits_scaling", 4.0}})).model.logit_multiplier, 4) << "its class multiplies";
+    const ModelSpec stablelm = read(sizes("stablelm", {{"qk_layernorm", true}})).model;
+    EXPECT_TRUE(stablelm.qk_norm_per_head && stablelm.norm_bias) << "norms of heads have no biases, those of the stream have";
+    EXPECT_THAT(features_not_computed(stablelm), testing::IsEmpty());
 }
 
 TEST(ModelTypes, RefuseFieldsThatChangeTheNetwork) {
