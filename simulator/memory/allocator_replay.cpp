@@ -1,6 +1,7 @@
 #include "simulator/memory/allocator_replay.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <deque>
 #include <iterator>
@@ -61,19 +62,47 @@ public:
     explicit Tape(std::span<const Allocation> allocations)
         : allocations_(allocations), events_(events_of(allocations)), live_(allocations.size(), -1) {}
 
-    void play(CachingAllocator& allocator) {
+    /// False, and stopped there, where the allocator reserves `enough` or more.
+    bool play(CachingAllocator& allocator, std::int64_t enough) {
         for (const Event& event : events_) {
             std::int64_t& number = live_[event.allocation];
             if (event.take) {
-                if (number < 0) number = allocator.allocate(allocations_[event.allocation].bytes);
+                if (number >= 0) continue;
+                number = allocator.allocate(allocations_[event.allocation].bytes);
+                if (allocator.reserved_bytes() >= enough) return false;
             } else if (number >= 0) {
                 allocator.free(number);
                 number = -1;
             }
         }
+        return true;
+    }
+
+    /// Bytes of what it keeps, which it takes at its first playing and has at each later one from the start.
+    [[nodiscard]] std::int64_t kept_at_most(const CachingAllocator& allocator) const {
+        std::int64_t kept = 0;
+        for (const Allocation& each : allocations_) {
+            if (each.bytes > 0 && lasts(each)) kept += allocator.largest_block(each.bytes);
+        }
+        return kept;
+    }
+
+    /// What it gives back, at the instant with most of it.
+    [[nodiscard]] std::int64_t passing_at_most(const CachingAllocator& allocator) const {
+        std::int64_t now = 0, most = 0;
+        for (const Event& event : events_) {
+            const Allocation& each = allocations_[event.allocation];
+            if (lasts(each)) continue;
+            now += (event.take ? 1 : -1) * allocator.largest_block(each.bytes);
+            most = std::max(most, now);
+        }
+        return most;
     }
 
 private:
+    /// It is there when the tape ends.
+    [[nodiscard]] static bool lasts(const Allocation& one) { return one.returned < one.taken; }
+
     std::span<const Allocation> allocations_;
     std::vector<Event> events_;
     std::vector<std::int64_t> live_;
@@ -196,13 +225,26 @@ private:
 
 ReservedMemory replay_allocator(std::span<const Allocation> setup, std::span<const Allocation> iteration, int iterations,
                                 const CachingAllocatorOptions& options) {
+    return *replay_allocator_within(std::numeric_limits<double>::infinity(), setup, iteration, iterations, options);
+}
+
+std::optional<ReservedMemory> replay_allocator_within(double most_fragmentation, std::span<const Allocation> setup,
+                                                      std::span<const Allocation> iteration, int iterations,
+                                                      const CachingAllocatorOptions& options) {
     MGPLAN_ASSERT(iterations >= 1, "at least one iteration is played");
     CachingAllocator allocator(options);
-    Tape(setup).play(allocator);
-    Tape tape(iteration);
+    Tape before(setup), tape(iteration);
+    // What is reserved at most never shrinks, so that its share of what can be allocated at most is enough.
+    std::int64_t enough = std::numeric_limits<std::int64_t>::max();
+    if (std::isfinite(most_fragmentation)) {
+        const std::int64_t most = before.kept_at_most(allocator) + std::max(before.passing_at_most(allocator),
+                                                                            tape.kept_at_most(allocator) + tape.passing_at_most(allocator));
+        enough = static_cast<std::int64_t>(std::ceil(static_cast<double>(most) * (1 + most_fragmentation))) + 1;
+    }
+    if (!before.play(allocator, enough)) return std::nullopt;
     ReservedMemory memory;
     for (int i = 0; i < iterations; ++i) {
-        tape.play(allocator);
+        if (!tape.play(allocator, enough)) return std::nullopt;
         const std::int64_t reserved = allocator.peak_reserved_bytes();
         if (i == 0) memory.first = reserved;
         const bool steady = i > 0 && reserved == memory.steady;

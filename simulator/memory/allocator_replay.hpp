@@ -3,6 +3,7 @@
 // rank, played on its rules (caching_allocator.hpp). What it reserves beyond the largest sum of tensors is fragmentation.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,11 @@ struct Allocation {
 /// without bytes are left out.
 [[nodiscard]] ReservedMemory replay_allocator(std::span<const Allocation> setup, std::span<const Allocation> iteration, int iterations,
                                               const CachingAllocatorOptions& options = {});
+
+/// The same, or nothing, told as soon as it is certain, where fragmentation is more than this share of what is allocated at most.
+[[nodiscard]] std::optional<ReservedMemory> replay_allocator_within(double most_fragmentation, std::span<const Allocation> setup,
+                                                                    std::span<const Allocation> iteration, int iterations,
+                                                                    const CachingAllocatorOptions& options = {});
 
 /// A forward (+k) or backward (-k) of chunk k-1 in a trace: what was taken or returned at times [begin, end).
 struct TracedPass {

@@ -34,6 +34,12 @@ CachingAllocator::Free::Free(Block* free) : bytes(free->bytes), block(free) {
 CachingAllocator::CachingAllocator(const CachingAllocatorOptions& options) : options_(options) {}
 CachingAllocator::~CachingAllocator() = default;
 
+std::int64_t CachingAllocator::largest_block(std::int64_t bytes) const {
+    const std::int64_t rounded = round_up(bytes, kMinBlock);
+    if (rounded <= kSmallSize || options_.expandable_segments) return rounded;
+    return rounded + (rounded < options_.max_split_bytes ? kSmallSize : kLargeBuffer);
+}
+
 std::size_t CachingAllocator::Pool::bin_of(std::int64_t bytes) {
     const auto size = static_cast<std::uint64_t>(bytes);
     const auto width = static_cast<std::size_t>(std::bit_width(size));

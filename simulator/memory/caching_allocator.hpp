@@ -32,6 +32,9 @@ public:
     std::int64_t allocate(std::int64_t bytes);
     void free(std::int64_t allocation);
 
+    /// The largest block that an allocation of `bytes` may be given: what is left over in front of the next one stays with it.
+    [[nodiscard]] std::int64_t largest_block(std::int64_t bytes) const;
+
     /// Sum of what is allocated, each rounded up to 512 bytes: what memory_allocated() reports.
     [[nodiscard]] std::int64_t allocated_bytes() const { return allocated_; }
     [[nodiscard]] std::int64_t peak_allocated_bytes() const { return peak_allocated_; }

@@ -32,6 +32,7 @@ constexpr std::string_view kUpdateCopies = "fp32 copies of gradients or moments"
 /// What a search takes for what a caching allocator holds and no tensor fills, of the tensors' bytes: an assumption where its
 /// replay is too slow.
 constexpr double kAssumedFragmentation = 1.0 / 32;
+constexpr double kAnyFragmentation = std::numeric_limits<double>::infinity();
 
 /// Stages that may turn out the fullest once their allocators are replayed: so near to the fullest by the assumption, and so many.
 constexpr double kNearlyFullest = 0.95;
@@ -280,18 +281,30 @@ struct LayoutMemory::State {
         fragmentation = kAssumedFragmentation;
         // The blocks of graphs' private pools are not in the traces.
         if (layout.engine != Engine::megatron || !layout.cuda_graphs.empty()) return;
-        const ReservedMemory memory = replay(layout, pp_rank);
-        if (memory.allocated > 0) fragmentation = static_cast<double>(memory.fragmentation()) / static_cast<double>(memory.allocated);
+        take_fragmentation(*replay(layout, pp_rank, kAnyFragmentation));
     }
 
-    ReservedMemory replay(const Layout& layout, int pp_rank) {
+    void take_fragmentation(const ReservedMemory& memory) {
+        fragmentation = memory.allocated > 0 ? static_cast<double>(memory.fragmentation()) / static_cast<double>(memory.allocated)
+                                             : kAssumedFragmentation;
+    }
+
+    std::optional<ReservedMemory> replay(const Layout& layout, int pp_rank, double most_fragmentation) {
         IterationTrace trace = activations.tensors(layout, pp_rank);
         // The libraries' scratch is made in front of everything else that the iteration takes.
         std::int64_t first = 0;
         for (const Allocation& tensor : trace.tensors) first = std::min(first, tensor.taken);
         trace.tensors.push_back({lasting_workspace(layout), first - 1, -1});
         return simulator::replay_megatron(workload, layout, pp_rank, trace, model_states.of(layout, pp_rank).update,
-                                          workload.memory_limit - overhead.bytes(layout, pp_rank) + spared_by_offloading(layout));
+                                          workload.memory_limit - overhead.bytes(layout, pp_rank) + spared_by_offloading(layout),
+                                          most_fragmentation);
+    }
+
+    /// With more fragmentation than this a stage takes more than `limit`.
+    [[nodiscard]] static double fragmentation_within(const FrameworkBytes& framework, std::int64_t limit) {
+        constexpr std::int64_t kRounding = 1;  // of fragmentation_bytes()
+        const auto left = static_cast<double>(limit - framework.graph.objects - framework.outside + kRounding);
+        return left / static_cast<double>(std::max<std::int64_t>(framework.total(), 1)) - 1;
     }
 
     // Routing
@@ -446,8 +459,12 @@ struct LayoutMemory::State {
         std::int64_t largest = -1;
         double of_result = kAssumedFragmentation;
         for (const auto& [peak, rank] : near) {
-            replay_fragmentation(layout, rank);
-            const std::int64_t replayed = peak_of(layout, stages[static_cast<std::size_t>(rank)]);
+            const FrameworkBytes& framework = stages[static_cast<std::size_t>(rank)];
+            const bool limited = limit < std::numeric_limits<std::int64_t>::max();
+            const auto memory = replay(layout, rank, limited ? fragmentation_within(framework, limit) : kAnyFragmentation);
+            if (!memory) return std::nullopt;
+            take_fragmentation(*memory);
+            const std::int64_t replayed = peak_of(layout, framework);
             if (replayed > limit) return std::nullopt;
             if (replayed <= largest) continue;
             result = rank;
@@ -520,7 +537,7 @@ RankProbe LayoutMemory::megatron_ops(const Layout& layout, int pp_rank) {
 }
 
 ReservedMemory LayoutMemory::replay_megatron(const Layout& layout, int pp_rank) {
-    return state_->replay(layout, pp_rank);
+    return *state_->replay(layout, pp_rank, kAnyFragmentation);
 }
 
 std::int64_t LayoutMemory::offloaded_bytes(const Layout& layout) {

@@ -107,8 +107,8 @@ std::vector<Allocation> megatron_moments(const Workload& workload, const Layout&
     return StageTensors(workload, layout, pp_rank).moments(from);
 }
 
-ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace,
-                               std::int64_t update, std::int64_t limit) {
+std::optional<ReservedMemory> replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace,
+                                              std::int64_t update, std::int64_t limit, double most_fragmentation) {
     ScheduleRequest request;
     request.pp = static_cast<int>(layout.sizes.pp);
     request.vpp = layout.vpp;
@@ -132,7 +132,7 @@ ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, i
         }
     }
     iteration.insert(iteration.end(), moments.begin(), moments.end());
-    return replay_allocator(tensors.setup(), iteration, kIterations, {.limit_bytes = limit});
+    return replay_allocator_within(most_fragmentation, tensors.setup(), iteration, kIterations, {.limit_bytes = limit});
 }
 
 }  // namespace mgplan::simulator

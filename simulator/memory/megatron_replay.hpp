@@ -1,6 +1,7 @@
 #pragma once
 // What a rank of Megatron-LM allocates before and during an iteration, and what PyTorch's allocator reserves for it.
 
+#include <optional>
 #include <vector>
 
 #include "plan/layout/layout.hpp"
@@ -20,8 +21,10 @@ namespace mgplan::simulator {
 
 /// PyTorch's allocator behind three iterations of engine megatron on the rank of a stage, whose passes take and return what
 /// `trace` says; `update` bytes of further copies live during the optimizer's step, one for each parameter. Microbatches that
-/// only repeat the schedule's steady state are left out. `limit`: bytes of the device that segments may take.
-[[nodiscard]] ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace,
-                                             std::int64_t update = 0, std::int64_t limit = INT64_MAX);
+/// only repeat the schedule's steady state are left out. `limit`: bytes of the device that segments may take. Nothing where fragmentation
+/// is more than `most_fragmentation` of what is allocated at most (replay_allocator_within).
+[[nodiscard]] std::optional<ReservedMemory> replay_megatron(const Workload& workload, const Layout& layout, int pp_rank,
+                                                            const IterationTrace& trace, std::int64_t update, std::int64_t limit,
+                                                            double most_fragmentation);
 
 }  // namespace mgplan::simulator

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 
 namespace mgplan::simulator::allocator_replay_test {
 namespace {
@@ -44,6 +45,44 @@ TEST(AllocatorReplay, FindsOtherHolesInTheSecondIteration) {
 TEST(AllocatorReplay, LeavesOutWhatHasNoBytes) {
     const std::vector<Allocation> iteration{{0, 0, 1}, {512, 2, 3}};
     EXPECT_EQ(replay_allocator({}, iteration, 1).steady, 2 * kMi);
+}
+
+/// Tensors of all sizes, some of which stay.
+std::vector<Allocation> made_up(std::mt19937& random, int count, int staying) {
+    std::vector<Allocation> list;
+    const auto draw = [&](std::int64_t most) { return std::uniform_int_distribution<std::int64_t>(0, most)(random); };
+    for (int i = 0; i < count; ++i) {
+        const std::int64_t taken = draw(1000);
+        const std::int64_t bytes = draw(std::int64_t{1} << (10 + draw(18)));
+        list.push_back({bytes, taken, i < staying ? -1 : taken + 1 + draw(100)});
+    }
+    return list;
+}
+
+TEST(AllocatorReplay, StopsOnlyWhereMoreIsCertain) {
+    constexpr CachingAllocatorOptions kKinds[] = {
+        {}, {.expandable_segments = true}, {.max_split_bytes = 20 * kMi}, {.limit_bytes = 300 * kMi}};
+    int stopped = 0;
+    for (unsigned seed = 0; seed < 200; ++seed) {
+        std::mt19937 random(seed);
+        const auto setup = made_up(random, 20, 10), iteration = made_up(random, 200, 10);
+        const CachingAllocatorOptions& options = kKinds[seed % 4];
+        const ReservedMemory whole = replay_allocator(setup, iteration, 3, options);
+        const double share = static_cast<double>(whole.fragmentation()) / static_cast<double>(whole.allocated);
+        for (const double most : {-0.5, 0.0, 0.5 * share, 0.9 * share, share, 1.1 * share}) {
+            const auto within = replay_allocator_within(most, setup, iteration, 3, options);
+            if (!within) {
+                ++stopped;
+                EXPECT_GT(share, most) << seed;
+                continue;
+            }
+            EXPECT_EQ(within->first, whole.first);
+            EXPECT_EQ(within->steady, whole.steady);
+            EXPECT_EQ(within->allocated, whole.allocated);
+        }
+        EXPECT_FALSE(replay_allocator_within(-0.5, setup, iteration, 3, options)) << seed;
+    }
+    EXPECT_GT(stopped, 300);
 }
 
 RankSchedule schedule_of(const std::vector<std::int16_t>& order) {
