@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -31,20 +30,15 @@ def test_the_wheel_is_small_and_tagged():
     assert inside == [], "the wheel holds more than the package"
 
 
-def test_it_is_imported_fast():
-    def milliseconds(script):
-        """Of processor time, so that a busy machine is no slower."""
-        def once():
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([PYTHON, "-c", script], check=True)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            return 1000 * (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-
-        return min(once() for _ in range(5))
-
-    assert milliseconds("import mgplan") - milliseconds("pass") <= 50
-    heavy = "import sys, mgplan; print([name for name in ('pandas', 'numpy', 'transformers', 'torch') if name in sys.modules])"
-    assert subprocess.run([PYTHON, "-c", heavy], capture_output=True, text=True, check=True).stdout == "[]\n"
+def test_its_import_loads_little():
+    """What takes the time of an import, which bench_plan.py measures: the module's own and a few light ones of the standard library."""
+    script = "import sys; before = set(sys.modules); import mgplan; print(*sorted(set(sys.modules) - before))"
+    said = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=True).stdout
+    loaded = {name.split(".")[0] for name in said.split()}
+    assert loaded - set(sys.stdlib_module_names) == {"mgplan"}
+    slow = {"asyncio", "dataclasses", "inspect", "logging", "pathlib", "socket", "subprocess", "tempfile", "unittest", "urllib"}
+    assert not loaded & slow
+    assert len(loaded) <= 40
 
 
 def test_other_threads_run_during_a_search():
