@@ -5,6 +5,7 @@ again with each release of the software. data/recipes.jsonl holds them; README.m
 """
 
 import collections
+import itertools
 import json
 import statistics
 import subprocess
@@ -95,6 +96,49 @@ def regrets(runs):
     return lines
 
 
+LAYOUT = ("tensor-model-parallel-size", "context-parallel-size", "expert-model-parallel-size", "expert-tensor-parallel-size",
+          "pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage", "micro-batch-size",
+          "recompute-granularity", "recompute-modules", "recompute-num-layers")
+TOLD_APART = 0.05  # more than equal arguments differ from release to release
+
+
+def ordered_pairs(runs):
+    """(all, right, wrong, names of the wrong) by kind: of one job every two argument lists whose times differ by more than 5 %, and which of
+    them ran longer. A list that was measured with several releases counts once, by its medians. "layout": they differ in it."""
+    jobs = collections.defaultdict(lambda: collections.defaultdict(list))
+    for run in runs:
+        if run.error is not None:
+            record, arguments = run.record, run.record["arguments"]
+            job = (record["model"], record["gpu"], record["world"], arguments["global-batch-size"], arguments["seq-length"])
+            jobs[job][json.dumps(arguments, sort_keys=True)].append(run)
+    counts = collections.Counter()
+    wrong = []
+    for job, lists in jobs.items():
+        for pair in itertools.combinations(lists.values(), 2):
+            one, other = (statistics.median(run.record["seconds"] for run in each) for each in pair)
+            if max(one, other) <= (1 + TOLD_APART) * min(one, other):
+                continue
+            predicted, predicted_other = (statistics.median(run.seconds for run in each) for each in pair)
+            first, second = (each[0].record["arguments"] for each in pair)
+            what = "layouts" if any(first.get(name) != second.get(name) for name in LAYOUT) else "switches or precision alone"
+            right = (one > other) == (predicted > predicted_other) and predicted != predicted_other
+            counts[pair[0][0].kind, what, right] += 1
+            if not right:
+                wrong.append(" against ".join(each[0].record["id"] for each in pair))
+    return counts, wrong
+
+
+def order_of_pairs(runs):
+    counts, wrong = ordered_pairs(runs)
+    lines = ["Which of two argument lists of one job (model, GPUs, batch, sequence) takes longer: every two whose measured times differ by more than",
+             f"{100 * TOLD_APART:.0f} %. A list that was measured with several releases counts once, by its median.", "",
+             "| pairs that differ in | n | ordered as measured |", "|---|---:|---:|"]
+    for kind, what in sorted({key[:2] for key in counts}):
+        right, false = counts[kind, what, True], counts[kind, what, False]
+        lines.append(f"| {what}, {kind} | {right + false} | {right} |")
+    return lines + ([] if not wrong else ["", "The others:", "", *(f"- {pair}" for pair in wrong)])
+
+
 def section(runs):
     whole = [run for run in runs if run.whole]
     return ["## Today's recipes", "",
@@ -105,4 +149,4 @@ def section(runs):
             *table(runs, lambda run: run.record["gpu"], "all runs by GPU"), "",
             *table(runs, lambda run: run.record["precision"], "by precision"), "",
             *table(runs, lambda run: run.record["release"], "by release"), "",
-            *regrets(runs), ""]
+            *regrets(runs), "", *order_of_pairs(runs), ""]
