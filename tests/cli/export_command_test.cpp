@@ -119,6 +119,9 @@ TrainingSpec some_training(std::mt19937& random, bool moe) {
         }
         case 1:
             switches.optimizer = coin() ? OptimizerKind::muon : OptimizerKind::sgd;
+            // The precision-aware optimizer is Adam's.
+            switches.precision_aware_optimizer = false;
+            training.main_param_dtype = training.exp_avg_dtype = training.exp_avg_sq_dtype = Dtype::fp32;
             break;
         default:
             break;

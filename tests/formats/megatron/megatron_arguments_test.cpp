@@ -413,6 +413,21 @@ TEST(MegatronArguments, LeavesTheOptimizerOnTheHost) {
     EXPECT_EQ(fsdp.flags.not_computed[0].flag, "--optimizer-cpu-offload");
 }
 
+// core/optimizer/optimizer_config.py, __post_init__, and arguments.py, at d98e8a64.
+TEST(MegatronArguments, HasNarrowOptimizerStateWithThePrecisionAwareOptimizerAlone) {
+    const std::string bf16 = kSmall + "--bf16 --use-distributed-optimizer ", aware = bf16 + "--use-precision-aware-optimizer ";
+    const TrainingSpec training = *read(aware + "--exp-avg-dtype fp8 --exp-avg-sq-dtype fp16 --main-params-dtype fp16").training;
+    EXPECT_EQ(training.exp_avg_dtype, Dtype::fp8);
+    EXPECT_EQ(training.exp_avg_sq_dtype, Dtype::fp16);
+    EXPECT_EQ(training.main_param_dtype, Dtype::fp16);
+    for (const std::string narrow :
+         {"--exp-avg-dtype fp8", "--exp-avg-sq-dtype bf16", "--main-params-dtype fp16", "--main-grads-dtype bf16"})
+        EXPECT_THAT(refusal(bf16 + narrow), HasSubstr(narrow + " needs --use-precision-aware-optimizer; add it"));
+    EXPECT_THAT(refusal(aware + "--main-params-dtype bf16"), HasSubstr("--main-params-dtype"));
+    EXPECT_THAT(refusal(aware + "--main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32"), HasSubstr("leave one of them out"));
+    EXPECT_THAT(refusal(aware + "--optimizer muon"), HasSubstr("is Adam's, and here it is muon"));
+}
+
 TEST(MegatronArguments, LeavesInputsOfModulesOnTheHost) {
     const std::string fine = kSmall + "--bf16 --fine-grained-activation-offloading ";
     const TrainingSpec training = *read(fine + "--offload-modules core_attn attn_proj --min-offloaded-tensor-size 4096").training;
