@@ -226,6 +226,36 @@ void read_host_optimizer(FlagReader& flags, TrainingSpec& training) {
     if (!training.megatron.precision_aware_optimizer) flags.problem("{} needs --use-precision-aware-optimizer; add it", kSwitch);
 }
 
+/// --chunked-optimizer-state-offload and its settings, of Megatron-LM's branch dev (at d48bd6be), and the name that it had before, which
+/// takes Adam alone (optimizer_config.py, __post_init__).
+void read_waiting_states(FlagReader& flags, TrainingSpec& training) {
+    constexpr std::string_view kShare = "--optimizer-state-offload-fraction", kChunk = "--optimizer-state-offload-chunk-size-mb";
+    const bool former = flags.has("--offload-optimizer-states");
+    const bool chunked = flags.has("--chunked-optimizer-state-offload");
+    const double share = flags.real_or(kShare, 1, 0, 1);
+    const std::int64_t chunk = flags.integer_or(kChunk, 0, 0, kMostOffloadChunk);
+    if (!former && !chunked) {
+        for (const std::string_view flag : {kShare, kChunk}) flags.idle(flag);
+    }
+    if ((!former && !chunked) || share == 0) {
+        for (const std::string_view flag : {"--async-save", "--no-save-optim", "--no-load-optim"}) flags.idle(flag);
+        return;
+    }
+    training.offload.states = share;
+    training.megatron.offload_chunk_mib = chunk;
+    if (former && training.megatron.optimizer == OptimizerKind::muon)
+        flags.problem("--offload-optimizer-states is for Adam; use --chunked-optimizer-state-offload");
+    const std::string_view asked = former ? "--offload-optimizer-states" : "--chunked-optimizer-state-offload";
+    const std::string format = flags.text("--ckpt-format").value_or("torch_dist");
+    const bool saves = !flags.has("--no-save-optim"), loads = !flags.has("--no-load-optim");
+    if (format != "torch_dist" && (saves || loads))
+        flags.problem(
+            "{} needs --ckpt-format torch_dist where optimizer state is saved or loaded, not {}; or add --no-save-optim and "
+            "--no-load-optim",
+            asked, FlagReader::shown(format));
+    if (saves && flags.has("--async-save")) flags.problem("{} does not go with --async-save; leave one out, or add --no-save-optim", asked);
+}
+
 /// --fine-grained-activation-offloading and its settings.
 void read_offloaded_modules(FlagReader& flags, TrainingSpec& training) {
     constexpr std::string_view kSwitch = "--fine-grained-activation-offloading", kModules = "--offload-modules",
@@ -259,6 +289,7 @@ void read_offloaded_modules(FlagReader& flags, TrainingSpec& training) {
 /// What waits in the host's memory. Rules: plan/layout/megatron_offload.hpp.
 void read_offloading(FlagReader& flags, const Job& job, TrainingSpec& training) {
     read_host_optimizer(flags, training);
+    read_waiting_states(flags, training);
     read_offloaded_modules(flags, training);
     if (flags.has("--cpu-offloading")) {
         if (flags.has("--recompute-granularity"))

@@ -27,7 +27,7 @@ namespace mgplan::simulator {
 namespace {
 
 /// What the optimizer's update works on.
-constexpr std::string_view kUpdateCopies = "fp32 copies of gradients or moments";
+constexpr std::string_view kUpdateCopies = "fp32 copies of gradients or moments", kStateIsBack = "optimizer state back from the host";
 
 /// What a search takes for what a caching allocator holds and no tensor fills, of the tensors' bytes: an assumption where its
 /// replay is too slow.
@@ -221,6 +221,9 @@ struct LayoutMemory::State {
         return prediction;
     }
 
+    /// What the update alone needs most of.
+    [[nodiscard]] std::string_view of_update() const { return workload.training.offload.states > 0 ? kStateIsBack : kUpdateCopies; }
+
     RankMemory stage(const Layout& layout, int pp_rank) {
         PassesPeak peak = activations.peak(layout, pp_rank);
         if (const std::int64_t spared = spared_by_offloading(layout); spared > 0) {
@@ -256,7 +259,7 @@ struct LayoutMemory::State {
             b.workspace = framework.lasting_workspace;
         }
         if (layout.cuda_graphs.empty())
-            memory.peak_at = framework.peaks_in_update() ? PeakInstant{0, kUpdateCopies} : PeakInstant{peak.op, peak.tensor};
+            memory.peak_at = framework.peaks_in_update() ? PeakInstant{0, of_update()} : PeakInstant{peak.op, peak.tensor};
         const std::int64_t allocated = b.total();
         memory.framework_bytes = allocated - hidden_by_graphs(graph, b);
         b.context = overhead.bytes(layout, pp_rank);
@@ -283,7 +286,7 @@ struct LayoutMemory::State {
             probe.before = then(probe.before, change_of(tensor.category, tensor.bytes, tensor.tensor));
             probe.after = then(probe.after, change_of(tensor.category, -tensor.bytes));
         }
-        probe.after = then(probe.after, change_of(model::MemoryCategory::optimizer, state.update, kUpdateCopies));
+        probe.after = then(probe.after, change_of(model::MemoryCategory::optimizer, state.update, of_update()));
         probe.after = then(probe.after, change_of(model::MemoryCategory::optimizer, -state.update));
         for (const PassProfile& chunk : passes_of_rank.chunks) {
             probe.forward.push_back(chunk.forward);
