@@ -54,7 +54,8 @@ private:
         request.vpp = layout_.vpp;
         Layout probe = layout_;
         probe.split = std::make_shared<const StageSplit>(std::move(request), SplitKind::layout_string, std::move(all));
-        return model_.peaks(probe, workload_.memory_limit).deciding <= workload_.memory_limit;
+        const simulator::LayoutPeaks peaks = model_.peaks(probe, workload_.memory_limit);
+        return peaks.deciding <= workload_.memory_limit && peaks.host_missing == 0;
     }
 
     simulator::CostModel& model_;
@@ -99,7 +100,10 @@ BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workl
 
     Layout candidate = layout;
     candidate.split = std::make_shared<const StageSplit>(std::move(balanced->split));
-    const auto fits = [&](const Layout& asked) { return model.peaks(asked, workload.memory_limit).deciding <= workload.memory_limit; };
+    const auto fits = [&](const Layout& asked) {
+        const simulator::LayoutPeaks peaks = model.peaks(asked, workload.memory_limit);
+        return peaks.deciding <= workload.memory_limit && peaks.host_missing == 0;
+    };
     if (!fits(candidate)) return stay("the balanced split does not fit in memory");
     const double seconds = model.exact_seconds(candidate);
     result.fitted_before = fits(layout);

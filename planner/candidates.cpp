@@ -209,13 +209,14 @@ private:
 }  // namespace
 
 std::string_view to_string(FillingTerm term) {
-    constexpr std::array<std::string_view, kFillingTerms> kNames{"parameters", "gradients", "optimizer", "activations", "other"};
+    constexpr std::array<std::string_view, kFillingTerms> kNames{"parameters", "gradients", "optimizer", "activations", "other", "host"};
     return kNames[static_cast<std::size_t>(term)];
 }
 
 std::string_view reason_of(std::string_view rule) {
     if (rule == kFits) return "does not fit in memory";
     if (rule == kFitsAtP99) return "fits with even routing, not at p99 of the routing skew";
+    if (rule == kFitsInHost) return "what waits on the host does not fit its memory";
     if (rule == kFitsReplayed) return "fits with fragmentation assumed, not with the allocator replayed";
     if (rule == kLayoutSuits) return "the pipeline layout does not suit";
     const auto found = std::find_if(rules().begin(), rules().end(), [&](const Rule& known) { return known.name == rule; });

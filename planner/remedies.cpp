@@ -22,9 +22,9 @@ public:
     [[nodiscard]] std::optional<Remedy> attempt(const LayoutRequest& request, std::string change) const {
         try {
             Layout layout = make_layout(request, workload_);
-            const std::int64_t peak = cost_.memory(layout, workload_.memory_limit).bytes;
-            if (peak > workload_.memory_limit) return std::nullopt;
-            return Remedy{std::move(change), peak, std::move(layout), workload_.batch.global_batch};
+            const MemoryNeed need = cost_.memory(layout, workload_.memory_limit);
+            if (need.bytes > workload_.memory_limit || need.host_missing > 0) return std::nullopt;
+            return Remedy{std::move(change), need.bytes, std::move(layout), workload_.batch.global_batch};
         } catch (const ConfigError&) {
             return std::nullopt;
         }

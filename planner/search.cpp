@@ -264,18 +264,20 @@ struct Share {
 
     void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options, const Beside& beside) {
         const MemoryNeed need = cost.memory(layout, limit);
-        const bool fits = need.bytes <= limit;
+        const bool by_host = need.bytes <= limit && need.host_missing > 0;
+        const bool fits = need.bytes <= limit && !by_host;
         if (!fits) {
-            const bool uneven = need.even <= limit;
-            TooLarge& alike = uneven ? too_large_uneven : too_large[static_cast<std::size_t>(need.largest)];
+            const bool uneven = !by_host && need.even <= limit;
+            TooLarge& alike = uneven ? too_large_uneven : too_large[static_cast<std::size_t>(by_host ? FillingTerm::host : need.largest)];
             ++alike.count;
             // Where the even peak is too much, it was not asked for exactly: how much too much interests the lists alone, and
             // so only a layout that may still come into one is asked for again. What it counts as stays as it was: that must
             // not depend on what a thread has seen before.
             const std::int64_t farthest =
                 std::max(nearest.largest_peak(), alike.nearest ? alike.nearest->peak_bytes : std::numeric_limits<std::int64_t>::max());
-            if (need.bytes <= farthest) {
-                const std::int64_t peak = uneven ? need.bytes : cost.memory(layout, farthest).bytes;
+            const std::int64_t known = by_host ? limit + need.host_missing : need.bytes;
+            if (known <= farthest) {
+                const std::int64_t peak = uneven || by_host ? known : cost.memory(layout, farthest).bytes;
                 nearest.offer(layout, 0, peak);
                 keep_nearer(alike, layout, peak);
             }

@@ -80,8 +80,8 @@ struct Contender {
 };
 
 /// What fills a rank, as far as a layout can change it.
-enum class FillingTerm : std::uint8_t { parameters, gradients, optimizer, activations, other };
-inline constexpr std::size_t kFillingTerms = 5;
+enum class FillingTerm : std::uint8_t { parameters, gradients, optimizer, activations, other, host };
+inline constexpr std::size_t kFillingTerms = 6;
 [[nodiscard]] std::string_view to_string(FillingTerm term);
 
 /// What a layout asks of its fullest rank.
@@ -89,6 +89,7 @@ struct MemoryNeed {
     std::int64_t bytes = 0;  ///< what has to fit: of mixtures of experts at p99 of the routing skew
     std::int64_t even = 0;   ///< where tokens are spread evenly over experts: never more
     FillingTerm largest = FillingTerm::other;
+    std::int64_t host_missing = 0;  ///< bytes that a node's memory lacks for what waits there
     // A cost model may know no more than a sum.
     MemoryNeed(std::int64_t sum = 0) : bytes(sum), even(sum) {}
 };
@@ -97,7 +98,9 @@ struct MemoryNeed {
 /// state alone exceed the limit, that is the largest of these three: nothing else was looked at.
 struct TooLarge {
     std::int64_t count = 0;
-    std::optional<RankedLayout> nearest;  ///< the one that misses by the fewest bytes; time 0
+    /// The one that misses by the fewest bytes; time 0. Where it is the host's memory that it misses, its peak is the limit and those
+    /// bytes.
+    std::optional<RankedLayout> nearest;
 };
 
 struct SearchResult {
@@ -143,6 +146,7 @@ inline constexpr std::string_view kLayoutSuits = "pipeline_layout_suits";
 /// The same for layouts that do not fit, and for those that would with even routing; counted in SearchResult::too_large.
 inline constexpr std::string_view kFits = "fits_in_memory";
 inline constexpr std::string_view kFitsAtP99 = "fits_in_memory_at_p99";
+inline constexpr std::string_view kFitsInHost = "fits_in_host_memory";
 /// The same for SearchResult::too_large_replayed.
 inline constexpr std::string_view kFitsReplayed = "fits_in_memory_when_replayed";
 

@@ -26,6 +26,7 @@ MemoryNeed need_of(const simulator::LayoutPeaks& peaks) {
     look(FillingTerm::optimizer, peaks.optimizer);
     look(FillingTerm::activations, peaks.activations);
     look(FillingTerm::other, peaks.even - peaks.parameters - peaks.gradients - peaks.optimizer - peaks.activations);
+    need.host_missing = peaks.host_missing;
     return need;
 }
 

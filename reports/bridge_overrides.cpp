@@ -41,11 +41,14 @@ constexpr std::array kValues{
     OverriddenField{"dataset.seq_length", "--seq-length", "null"},
     OverriddenField{"train.micro_batch_size", "--micro-batch-size", "1"},
     OverriddenField{"train.global_batch_size", "--global-batch-size", "null"},
+    OverriddenField{"model.cpu_offloading_num_layers", "--cpu-offloading-num-layers", "0"},
+    OverriddenField{"optimizer.optimizer_offload_fraction", "--optimizer-offload-fraction", "1.0"},
 };
 
 constexpr std::array kLists{
     OverriddenField{"model.recompute_modules", "--recompute-modules", "null"},
     OverriddenField{"model.cuda_graph_modules", "--cuda-graph-scope", "full"},
+    OverriddenField{"model.offload_modules", "--offload-modules", "[]"},
 };
 
 constexpr std::array kSwitches{
@@ -60,6 +63,21 @@ constexpr std::array kSwitches{
     OverriddenField{"optimizer.use_distributed_optimizer", "--use-distributed-optimizer", "false"},
     OverriddenField{"optimizer.overlap_param_gather", "--overlap-param-gather", "false"},
     OverriddenField{"dist.use_tp_pp_dp_mapping", "--use-tp-pp-dp-mapping", "false"},
+    OverriddenField{"model.cpu_offloading", "--cpu-offloading-num-layers", "false"},
+    OverriddenField{"model.fine_grained_activation_offloading", "--fine-grained-activation-offloading", "false"},
+    OverriddenField{"optimizer.optimizer_cpu_offload", "--optimizer-cpu-offload", "false"},
+    OverriddenField{"optimizer.overlap_cpu_optimizer_d2h_h2d", "--overlap-cpu-optimizer-d2h-h2d", "false"},
+};
+
+/// Written where they are set, and else not: Megatron-LM has some in its branch dev alone, and Hydra refuses a field that is not there.
+/// `otherwise`: the value of a switch that is on.
+constexpr std::array kWhereSet{
+    OverriddenField{"model.min_offloaded_tensor_size", "--min-offloaded-tensor-size", ""},
+    OverriddenField{"optimizer.use_precision_aware_optimizer", "--optimizer-cpu-offload", "true"},
+    OverriddenField{"optimizer.offload_optimizer_states", "--offload-optimizer-states", "true"},
+    OverriddenField{"optimizer.chunked_optimizer_state_offload", "--chunked-optimizer-state-offload", "true"},
+    OverriddenField{"optimizer.optimizer_state_offload_fraction", "--optimizer-state-offload-fraction", ""},
+    OverriddenField{"optimizer.optimizer_state_offload_chunk_size_mb", "--optimizer-state-offload-chunk-size-mb", ""},
 };
 
 const formats::MegatronFlag* find_in(const formats::MegatronJob& job, std::string_view name) {
@@ -93,6 +111,10 @@ std::vector<std::string> bridge_overrides(const formats::MegatronJob& job) {
         set(one.field, flag != nullptr ? fmt::format("[{}]", fmt::join(flag->values, ",")) : std::string(one.otherwise));
     }
     for (const OverriddenField& one : kSwitches) set(one.field, find_in(job, one.flag) != nullptr ? "true" : one.otherwise);
+    for (const OverriddenField& one : kWhereSet) {
+        const formats::MegatronFlag* flag = find_in(job, one.flag);
+        if (flag != nullptr) set(one.field, flag->values.empty() ? std::string(one.otherwise) : hydra_value(flag->values.front()));
+    }
     const bool waits = find_in(job, "--no-overlap-p2p-communication") != nullptr;
     set("model.overlap_p2p_comm", waits ? "false" : "true");
     set("model.batch_p2p_comm", waits ? "true" : "false");
@@ -105,6 +127,10 @@ std::string bridge_overrides_text(const formats::MegatronJob& job) {
         "# Megatron-Bridge: {}, {}\n# Overrides for a recipe of this model; model, precision and optimizer stay the recipe's.\n"
         "MEGATRON_BRIDGE_OVERRIDES=(\n",
         job.model, job.layout);
+    for (const auto& [name, value] : job.environment) {
+        // Bridge sets CUDA's own itself.
+        if (!name.starts_with("CUDA_")) text = fmt::format("# In the environment: {}={}\n", name, value) + text;
+    }
     for (const std::string& one : bridge_overrides(job)) text += fmt::format("    {}\n", shell_word(one));
     return text + ")\n";
 }

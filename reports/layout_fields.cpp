@@ -41,6 +41,7 @@ Json layout_fields(const Workload& workload, const Layout& layout) {
     const bool offloads = layout.engine == Engine::megatron && layout.sizes.pp == 1;  // elsewhere nothing is priced as offloaded
     if (offloads && training.megatron.offloaded_layers > 0) json["offload"]["activation_layers"] = training.megatron.offloaded_layers;
     if (training.offload.optimizer > 0) json["offload"]["optimizer"] = training.offload.optimizer;
+    if (training.offload.states > 0) json["offload"]["optimizer_states"] = training.offload.states;
     if (!training.offload.modules.empty()) {
         for (const OffloadModule module : kOffloadModules) {
             if (training.offload.modules.contains(module)) json["offload"]["modules"].push_back(to_string(module));

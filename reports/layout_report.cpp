@@ -66,8 +66,7 @@ std::string workload_text(const Workload& w) {
     const std::string batch =
         fmt::format("batch of {} x {}{}, {}", with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"),
                     w.batch.lengths.empty() ? "" : " of packed documents", precision_text(w.training));
-    constexpr std::size_t kColumns = 80;
-    return job + (job.size() + 1 + batch.size() > kColumns ? "\n    " : " ") + batch + "\n";
+    return job + (job.size() + 1 + batch.size() > kTerminalColumns ? "\n    " : " ") + batch + "\n";
 }
 
 std::string assumed_text(const std::vector<std::string>& assumed) {
@@ -76,7 +75,7 @@ std::string assumed_text(const std::vector<std::string>& assumed) {
     std::size_t width = text.size();
     for (std::size_t i = 0; i < assumed.size(); ++i) {
         const std::string item = assumed[i] + (i + 1 < assumed.size() ? "," : "");
-        if (width + 1 + item.size() > 98) {
+        if (width + 1 + item.size() > kTerminalColumns) {
             text += "\n        ";
             width = 8;
         }
@@ -131,13 +130,15 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
         text += fmt::format("  of a node's ranks: {} of its {}\n", human_bytes(m.node_host_bytes), human_bytes(m.host_limit_bytes));
     std::string at;
     if (const auto& routing = m.worst.routing) {
-        text += fmt::format("\n  routing {}: peak {} at p50, {} at p99, {} at worst (the table: even routing)\n", routing->skew,
-                            human_bytes(routing->p50), human_bytes(routing->p99), human_bytes(routing->worst));
+        text +=
+            "\n" + in_lines(fmt::format("  routing {}: peak {} at p50, {} at p99, {} at worst (the table: even routing)\n", routing->skew,
+                                        human_bytes(routing->p50), human_bytes(routing->p99), human_bytes(routing->worst)),
+                            4);
         at = " at p99";
     }
     text += m.fits() ? fmt::format("\n  fits{}: {} of {} stay free\n", at, human_bytes(m.limit_bytes - m.deciding_bytes()),
                                    human_bytes(m.limit_bytes))
-                     : fmt::format("\n  does not fit{}: {}\n", at, missing_text(m));
+                     : "\n" + in_lines(fmt::format("  does not fit{}: {}\n", at, missing_text(m)), 4);
     return text;
 }
 

@@ -13,7 +13,7 @@ namespace mgplan::reports {
 /// "llama3-8b on 16 GPUs (dgx-h100), batch of …": one line.
 [[nodiscard]] std::string workload_text(const Workload& workload);
 
-/// "assumed: …" wrapped at 98 columns; empty where nothing was assumed.
+/// "assumed: …" wrapped at kTerminalColumns; empty where nothing was assumed.
 [[nodiscard]] std::string assumed_text(const std::vector<std::string>& assumed);
 
 /// One layout in full: sizes, time by cause, memory by category. Used by --explain and by simulate.

@@ -7,6 +7,7 @@
 
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
+#include "reports/table.hpp"
 
 namespace mgplan::reports {
 namespace {
@@ -149,10 +150,10 @@ std::string memory_timeline_text(const MemoryCurve& curve, const TextDrawing& dr
     }
     const std::int64_t limit_row = shows_limit ? row_of(height(curve.limit_bytes), parts) : -1;
 
-    std::string text = fmt::format("\nmemory of rank {} (stage {}) over one iteration: {} forwards and backwards", curve.stage.first_rank,
+    std::string text = fmt::format("memory of rank {} (stage {}) over one iteration: {} forwards and backwards", curve.stage.first_rank,
                                    curve.stage.stage, with_thousands(std::ssize(curve.timeline.schedule.ops)));
     if (!drawn.every_op) text += ", the fullest of neighbours";
-    text += "\n";
+    text = "\n" + in_lines(text, 0) + "\n";
     for (std::int64_t row = rows - 1; row >= 0; --row) {
         std::string label;
         if (row == limit_row)
@@ -186,8 +187,8 @@ std::string memory_timeline_text(const MemoryCurve& curve, const TextDrawing& dr
     text += fmt::format("{:>{}}\n", glyph.mark, kScale + peak * width + width / 2 + 1);
     text += fmt::format("{:>16}  {}\n", "peak " + human_bytes(curve.stage.memory.peak_bytes()),
                         curve.stage.peak_op ? curve.stage.peak_op->text() : step_text(curve.timeline, steps[peak]));
-    text += fmt::format("{:>16}  {} comes and goes  {} held all the time (parameters, gradients, optimizer, context)\n", "", glyph.full,
-                        glyph.held);
+    text += fmt::format("{:>16}  {} comes and goes\n{:>16}  {} held all the time: parameters, gradients, optimizer, context\n", "",
+                        glyph.full, "", glyph.held);
     if (!shows_limit) text += fmt::format("{:>16}  limit {}, far above\n", "", human_bytes(curve.limit_bytes));
     return text;
 }

@@ -47,7 +47,7 @@ struct CurveSteps {
 [[nodiscard]] std::string step_text(const simulator::StageTimeline& timeline, const CurveStep& step);
 
 struct TextDrawing {
-    std::size_t columns = 72;  ///< of the curve; the scale at its left takes 18 more
+    std::size_t columns = 62;  ///< of the curve; the scale at its left takes 18 more
     std::size_t rows = 12;
     bool unicode = true;  ///< else ASCII alone
 };

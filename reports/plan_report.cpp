@@ -18,8 +18,10 @@ std::optional<double> PlanReport::seconds_before(const PlannedLayout& plan) cons
 std::vector<std::pair<std::string_view, std::int64_t>> PlanReport::too_large_rules() const {
     std::vector<std::pair<std::string_view, std::int64_t>> rules;
     const std::int64_t uneven = search.too_large_uneven.count;
-    if (search.too_large > uneven) rules.emplace_back(planner::kFits, search.too_large - uneven);
+    const std::int64_t by_host = search.too_large_by_term[static_cast<std::size_t>(planner::FillingTerm::host)].count;
+    if (search.too_large > uneven + by_host) rules.emplace_back(planner::kFits, search.too_large - uneven - by_host);
     if (uneven > 0) rules.emplace_back(planner::kFitsAtP99, uneven);
+    if (by_host > 0) rules.emplace_back(planner::kFitsInHost, by_host);
     if (search.too_large_replayed.count > 0) rules.emplace_back(planner::kFitsReplayed, search.too_large_replayed.count);
     return rules;
 }

@@ -35,7 +35,10 @@ struct TooLargeLayouts {
     Layout nearest;
     simulator::MemoryPrediction memory;  ///< of the nearest
     bool replayed = false;               ///< … if their allocator left no more holes than a search assumes
-    [[nodiscard]] std::string_view rule() const { return replayed ? planner::kFitsReplayed : term ? planner::kFits : planner::kFitsAtP99; }
+    [[nodiscard]] std::string_view rule() const {
+        if (term == planner::FillingTerm::host) return planner::kFitsInHost;
+        return replayed ? planner::kFitsReplayed : term ? planner::kFits : planner::kFitsAtP99;
+    }
 };
 
 /// How much a table tells: a first look of at most 24 lines of 80 columns for five plans, or all of it.

@@ -236,7 +236,9 @@ std::string rejections_section(const PlanReport& report) {
     if (report.too_large.empty()) return html;
     rows.clear();
     for (const auto& kind : report.too_large)
-        rows.push_back({with_thousands(kind.count), fmt::format("most of it is {}", most_of(kind)),
+        rows.push_back({with_thousands(kind.count),
+                        kind.rule() == planner::kFitsInHost ? std::string(planner::reason_of(kind.rule()))
+                                                            : fmt::format("most of it is {}", most_of(kind)),
                         fmt::format("nearest: {}, {}", summary(kind.nearest), missing_text(kind.memory))});
     return html + "<h2>What fills the layouts that do not fit</h2>\n" + counted_table("too-large", "layouts", rows);
 }

@@ -147,9 +147,9 @@ std::string stage_memory_text(const std::vector<StageMemory>& stages, std::int64
                                unit.text(stage.estimated_peak), stage.peak_op ? stage.peak_op->text() : "not known"});
         peaks.add_row(std::move(row));
     }
-    std::string text =
-        fmt::format("\nmemory of each stage's ranks at the peak ({})\n", unit.name) + categories.to_text() + "\n" + peaks.to_text();
-    text += all_exact ? "Exact: every tensor of the step, op by op.\n" + estimate_text(stages) + "\n"
+    std::string text = fmt::format("\nmemory of each stage's ranks at the peak ({})\n", unit.name) + categories.to_text(kTerminalColumns) +
+                       "\n" + peaks.to_text(kTerminalColumns);
+    text += all_exact ? "Exact: every tensor of the step, op by op.\n" + in_lines(estimate_text(stages), 0) + "\n"
                       : "Estimated: the layers' tensors, put together over the schedule.\n";
     return text;
 }

@@ -130,6 +130,28 @@ void Table::add_row(std::vector<std::string> cells) {
     rows_.push_back(std::move(cells));
 }
 
+std::string in_lines(std::string_view text, std::size_t indent) {
+    std::string out;
+    std::size_t width = 0;
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find_first_of(" \n", begin), text.size());
+        const std::string_view word = text.substr(begin, end - begin);
+        if (width > indent && width + display_width(word) > kTerminalColumns) {
+            out.erase(out.find_last_not_of(' ') + 1);
+            out += "\n" + std::string(indent, ' ');
+            width = indent;
+        }
+        out += word;
+        width += display_width(word);
+        if (end < text.size()) {
+            out += text[end];
+            width = text[end] == '\n' ? 0 : width + 1;
+        }
+        begin = end + 1;
+    }
+    return out;
+}
+
 std::string Table::to_text(std::size_t max_width, Style style) const {
     std::vector<std::size_t> widths;
     for (std::size_t i = 0; i < columns_.size(); ++i) {

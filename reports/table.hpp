@@ -19,6 +19,13 @@ enum class Style { plain, bold };
 /// The text with a backslash before each mark that means something to Markdown or HTML.
 [[nodiscard]] std::string markdown_text(std::string_view text);
 
+/// Columns of a terminal that nobody widened, which tables of few words and all sentences keep to.
+inline constexpr std::size_t kTerminalColumns = 80;
+
+/// Sentences in lines of at most kTerminalColumns, broken at blanks where a word behind one fits a line; lines that were broken go on
+/// behind `indent` blanks. Newlines stay.
+[[nodiscard]] std::string in_lines(std::string_view text, std::size_t indent);
+
 /// Rows of text under a header. Numbers belong into right-aligned columns, names into left-aligned ones.
 class Table {
 public:

@@ -131,7 +131,7 @@ std::string ahead_text(const PlanComparison& comparison) {
     if (in_order && other < mine && more > 0)
         text += fmt::format("Both are within 1 % of the fastest; {} stands before {} since it leaves {} more free.\n", plan.called(),
                             against.called(), human_bytes(more));
-    return text;
+    return in_lines(text, 0);
 }
 
 std::string comparison_text(const PlanComparison& comparison) {
@@ -193,30 +193,56 @@ std::vector<std::string> stage_use_csv_row(const simulator::StageUse& use) {
     return row;
 }
 
-std::string stage_use_text(const std::vector<simulator::StageUse>& stages) {
-    double longest = 0;
-    for (const auto& use : stages) longest = std::max(longest, use.total());
-    const TimeUnit unit = unit_for_seconds(longest);
+namespace {
+
+/// What is the same for all stages.
+bool is_alike(std::string_view heading) {
+    return heading == "dp" || heading == "pp" || heading == "fixed";
+}
+
+/// `narrow`: what is the same for all stages stands below, not in columns.
+std::string stage_use_table(const std::vector<simulator::StageUse>& stages, const TimeUnit& unit, bool narrow) {
     std::vector<std::size_t> shown;
+    std::string alike;
     for (std::size_t i = 0; i < kTimeTerms; ++i) {
-        if (std::any_of(stages.begin(), stages.end(), [&](const auto& use) { return unit.text(time_terms(use)[i].seconds) != "0.000"; }))
+        const auto text_of = [&](const simulator::StageUse& use) { return unit.text(time_terms(use)[i].seconds); };
+        if (std::all_of(stages.begin(), stages.end(), [&](const auto& use) { return text_of(use) == "0.000"; })) continue;
+        const std::string_view heading = time_terms(simulator::StageUse{})[i].heading;
+        if (narrow && is_alike(heading))
+            alike += fmt::format("{} {}, ", heading, text_of(stages.front()));
+        else
             shown.push_back(i);
     }
     std::vector<Table::Column> columns{{"stage"}};
     for (const auto i : shown) columns.push_back({std::string(time_terms(simulator::StageUse{})[i].heading)});
-    columns.insert(columns.end(), {{"all"}, {"used"}});
+    if (!narrow) columns.push_back({"all"});
+    columns.push_back({"used"});
     Table table(columns);
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
         const auto terms = time_terms(stages[stage]);
         std::vector<std::string> row{std::to_string(stage)};
         for (const auto i : shown) row.push_back(unit.text(terms[i].seconds));
-        row.push_back(unit.text(stages[stage].total()));
+        if (!narrow) row.push_back(unit.text(stages[stage].total()));
         row.push_back(fmt::format("{:.1f}%", 100 * stages[stage].utilisation));
         table.add_row(std::move(row));
     }
-    return fmt::format("\ntime of each stage's ranks in an iteration ({})\n", unit.name) + table.to_text() +
-           "used: computing, recompute and waiting for launches included. tp to pp: communication that nothing hides;\n"
-           "of dp and pp what the iteration would be shorter without, the same for all stages.\n";
+    std::string text = table.to_text(kTerminalColumns);
+    if (narrow) text += fmt::format("the same for all stages: {}all {}\n", alike, unit.text(stages.front().total()));
+    return text;
+}
+
+}  // namespace
+
+std::string stage_use_text(const std::vector<simulator::StageUse>& stages) {
+    double longest = 0;
+    for (const auto& use : stages) longest = std::max(longest, use.total());
+    const TimeUnit unit = unit_for_seconds(longest);
+    std::string table = stage_use_table(stages, unit, false);
+    if (display_width(table.substr(0, table.find('\n'))) > kTerminalColumns) table = stage_use_table(stages, unit, true);
+    return fmt::format("\ntime of each stage's ranks in an iteration ({})\n", unit.name) + table +
+           "used: computing, recompute and waiting for launches included. tp to pp:\n"
+           "communication that nothing hides; of dp and pp what the iteration would be\n"
+           "shorter without, the same for all stages.\n";
 }
 
 }  // namespace mgplan::reports

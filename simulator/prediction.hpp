@@ -1,6 +1,7 @@
 #pragma once
 // What a layout will cost: the values that `plan` and `simulate` print (CLI.md "predicted").
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -104,7 +105,10 @@ struct MemoryPrediction {
     std::int64_t node_host_bytes = 0;   ///< what the ranks of a node leave in its memory, of the node where that is most
     std::int64_t host_limit_bytes = 0;  ///< a node's memory; 0: not known
     [[nodiscard]] std::int64_t deciding_bytes() const { return worst.deciding_bytes(); }
-    [[nodiscard]] bool host_fits() const { return host_limit_bytes == 0 || node_host_bytes <= host_limit_bytes; }
+    [[nodiscard]] std::int64_t host_missing() const {
+        return host_limit_bytes == 0 ? 0 : std::max<std::int64_t>(0, node_host_bytes - host_limit_bytes);
+    }
+    [[nodiscard]] bool host_fits() const { return host_missing() == 0; }
     [[nodiscard]] bool fits() const { return deciding_bytes() <= limit_bytes && host_fits(); }
 };
 

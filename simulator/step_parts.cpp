@@ -237,24 +237,43 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
 
 namespace {
 
+/// Seconds in which optimizer state that waited on the host comes back, or leaves for it. `elements`: of a rank's shards.
+double one_way_seconds(const StepInputs& in, double elements) {
+    const OffloadSpec& offload = in.workload.training.offload;
+    BufferElements one{.parameters = 1, .buffer = 1};
+    // Nearly all that Muon updates are matrices.
+    if (in.workload.training.megatron.optimizer == OptimizerKind::muon) one.matrices = one.largest_matrix = 1;
+    const ModelStateBytes each = model_state_bytes(one, in.layout.engine, in.workload.training);
+    return static_cast<double>(each.optimizer + each.host) * elements * offload.waiting() / in.workload.cluster.host_bandwidth();
+}
+
+/// Megatron-LM's --offload-optimizer-states: state leaves beside the next iteration's passes and comes back from the begin of
+/// finalize_model_grads on (branch dev, training.py, train_step), which reduces what no backward has hidden: of overlapped buckets the
+/// last.
+double returning_state_seconds(const StepInputs& in, const ParameterCount& count, double elements, double passes) {
+    const double one_way = one_way_seconds(in, elements);
+    const DataParallelSeconds work = data_parallel_seconds(in, count);
+    const double finalising = in.workload.training.overlap_grad_reduce ? work.reduce / work.buckets : work.reduce;
+    return std::max(0.0, one_way - passes) + std::max(0.0, one_way - finalising);
+}
+
 /// Own engine: state that waits on the host comes to the device and goes back, each slice behind the other's update. Megatron-LM: fp32
 /// gradients leave and fp32 parameters come back, beside each other under --overlap-cpu-optimizer-d2h-h2d. What the host's update itself
 /// takes is nobody's published figure, and not in here.
-double offloaded_state_seconds(const StepInputs& in, double elements) {
+double offloaded_state_seconds(const StepInputs& in, const ParameterCount& count, double elements, double passes) {
     const TrainingSpec& training = in.workload.training;
-    if (training.offload.optimizer == 0) return 0;
+    if (training.offload.waiting() == 0) return 0;
+    if (in.layout.engine == Engine::megatron && training.offload.states > 0) return returning_state_seconds(in, count, elements, passes);
     if (in.layout.engine == Engine::megatron) {
         const double one_way = 4 * elements * training.offload.optimizer / in.workload.cluster.host_bandwidth();
         return training.megatron.overlap_host_update ? one_way : 2 * one_way;
     }
-    const ModelStateBytes each = model_state_bytes({.parameters = 1, .buffer = 1}, Engine::mgplan, training);
-    const double bytes = static_cast<double>(each.optimizer + each.host) * elements * training.offload.optimizer;
-    return 2 * bytes / in.workload.cluster.host_bandwidth();
+    return 2 * one_way_seconds(in, elements);
 }
 
 }  // namespace
 
-double optimizer_seconds(const StepInputs& in, const ParameterCount& count, const ChunkCensus& stage) {
+double optimizer_seconds(const StepInputs& in, const ParameterCount& count, const ChunkCensus& stage, double passes) {
     const TrainingSpec& training = in.workload.training;
     const auto [dense_ranks, expert_ranks] = optimizer_shards(in);
     const double elements = static_cast<double>(count.dense) / dense_ranks + static_cast<double>(count.expert) / expert_ranks;
@@ -276,8 +295,8 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
         for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) orthogonalising += stage.kinds[kind] * in.orthogonalise_seconds[kind];
         orthogonalising += static_cast<double>(stage.mtp) * in.orthogonalise_seconds.back();
     }
-    return in.kernels.memory_bound(traffic) + in.kernels.memory_bound(zeroing) + orthogonalising + offloaded_state_seconds(in, elements) +
-           in.calibration.optimizer_fixed_seconds;
+    return in.kernels.memory_bound(traffic) + in.kernels.memory_bound(zeroing) + orthogonalising +
+           offloaded_state_seconds(in, count, elements, passes) + in.calibration.optimizer_fixed_seconds;
 }
 
 double transfer_seconds(const StepInputs& in) {

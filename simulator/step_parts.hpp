@@ -62,8 +62,8 @@ struct DataParallelSeconds {
 };
 [[nodiscard]] DataParallelSeconds data_parallel_seconds(const StepInputs& inputs, const ParameterCount& count);
 
-/// `stage`: what the rank holds, for Muon.
-[[nodiscard]] double optimizer_seconds(const StepInputs& inputs, const ParameterCount& count, const ChunkCensus& stage);
+/// `stage`: what the rank holds, for Muon. `passes`: seconds of all its forwards and backwards, beside which optimizer state may leave.
+[[nodiscard]] double optimizer_seconds(const StepInputs& inputs, const ParameterCount& count, const ChunkCensus& stage, double passes);
 /// One transfer between neighbouring stages; 0 without a pipeline.
 [[nodiscard]] double transfer_seconds(const StepInputs& inputs);
 /// All-reduce of the gradient of a table that the first and the last stage share; 0 where they do not.

@@ -225,7 +225,7 @@ TimePrediction step_time(const StepInputs& in) {
         const double first = chunks ? chunks->of(rank, 0) : stage.total();
         const double ends = chunks ? std::max(first, chunks->of(rank, layout.vpp - 1)) : first;
         const DataParallelSeconds work = data_parallel_seconds(in, count);
-        const double update = optimizer_seconds(in, count, in.split.stages[static_cast<std::size_t>(rank)]);
+        const double update = optimizer_seconds(in, count, in.split.stages[static_cast<std::size_t>(rank)], m * stage.total());
         // With recompute in blocks a chunk repeats fewer layers than ChunkSums has; a layer alone has nothing that hides its gather.
         const bool known = (layout.recompute != Recompute::full || layout.recompute_method != RecomputeMethod::block) &&
                            !in.workload.training.megatron.fully_sharded.active();

@@ -58,6 +58,7 @@ constexpr std::array kDependent{
                     "model.fine_grained_activation_offloading"},
     DependentFields{"cpu_offloading_", "model.cpu_offloading"},
     DependentFields{"optimizer_offload_ overlap_cpu_optimizer_ use_torch_optimizer_for_ pin_cpu_", "optimizer.optimizer_cpu_offload"},
+    DependentFields{"optimizer_state_offload_", "optimizer.chunked_optimizer_state_offload optimizer.offload_optimizer_states"},
     DependentFields{"data_parallel_sharding_ outer_dp_ suggested_communication_ keep_fp8_transpose_ fsdp_ megatron_fsdp_ ckpt_format "
                     "disable_symmetric_",
                     "ddp.use_megatron_fsdp dist.use_megatron_fsdp dist.use_torch_fsdp2"},

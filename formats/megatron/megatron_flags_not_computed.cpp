@@ -50,7 +50,6 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "settings of weight shards (GTP)",
               "gtp-expert-remat-nccl-ub gtp-remat-nccl-ub gtp-remat-reduce-scatter-with-fp32-accumulation", Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "mHC residual connections", "enable-mhc-connections", Decides::fit_and_legal},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "optimizer state on the host", "offload-optimizer-states"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "when activations go to the host", "fine-grained-offloading-max-inflight-offloads",
               Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "when activations go to the host", "delay-offload-until-cuda-graph",

@@ -77,9 +77,12 @@ constexpr std::array kUsedFlags{
               "data-parallel-sharding-strategy outer-dp-sharding-strategy suggested-communication-unit-size "
               "megatron-fsdp-main-params-dtype megatron-fsdp-main-grads-dtype megatron-fsdp-grad-comm-dtype megatron-fsdp-version "
               "cpu-offloading-num-layers turbo-deepep-num-cu ckpt-format optimizer-offload-fraction min-offloaded-tensor-size "
-              "activation-offload-fraction delta-offload-bytes-across-pp-ranks"},
+              "optimizer-state-offload-fraction optimizer-state-offload-chunk-size-mb activation-offload-fraction "
+              "delta-offload-bytes-across-pp-ranks"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
-              "optimizer-cpu-offload overlap-cpu-optimizer-d2h-h2d fine-grained-activation-offloading cpu-offloading"},
+              "optimizer-cpu-offload offload-optimizer-states chunked-optimizer-state-offload async-save no-save-optim no-load-optim "
+              "overlap-cpu-optimizer-d2h-h2d "
+              "fine-grained-activation-offloading cpu-offloading"},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "offload-modules"},
 };
 

@@ -69,9 +69,9 @@ constexpr std::array kFlagsWithoutEffect{
               "data-path train-data-path valid-data-path test-data-path hierarchical-context-parallel-sizes iterations-to-skip "
               "profile-ranks mrope-section no-rope-freq mtp-layer-pattern"},
     FlagGroup{FlagArity::none, FlagEffect::without, "",
-              "async-save use-persistent-ckpt-worker auto-detect-ckpt-format ckpt-assume-constant-structure ckpt-fully-parallel-load "
+              "use-persistent-ckpt-worker auto-detect-ckpt-format ckpt-assume-constant-structure ckpt-fully-parallel-load "
               "ckpt-fully-parallel-save no-ckpt-fully-parallel-save dist-ckpt-optim-fully-reshardable dist-ckpt-save-pre-mcore-014 "
-              "use-dist-ckpt exit-on-missing-checkpoint no-load-optim no-load-rng no-save-optim no-save-rng no-load-strict finetune "
+              "use-dist-ckpt exit-on-missing-checkpoint no-load-rng no-save-rng no-load-strict finetune "
               "perform-initialization no-initialization use-checkpoint-args use-mp-args-from-checkpoint-args "
               "use-checkpoint-opt_param-scheduler use-checkpoint-opt-param-scheduler override-opt_param-scheduler "
               "override-opt-param-scheduler replication verify-integrity mock-data legacy-tokenizer no-mmap-bin-files "

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "formats/megatron/megatron_hybrid_flags.hpp"
+#include "plan/layout/megatron_offload.hpp"
 #include "plan/model/layer_pattern.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/text/errors.hpp"
@@ -321,6 +322,22 @@ bool exports_host_optimizer(const TrainingSpec& training) {
            !training.megatron.fully_sharded.active();
 }
 
+/// Likewise of state that waits between updates.
+bool states_may_wait(const TrainingSpec& training) {
+    TrainingSpec alone = training;
+    alone.offload.modules = {};
+    return megatron_offload_obstacles(alone, {}).empty();
+}
+
+/// The name that every version of it knows, where that says all.
+void write_waiting_states(FlagWriter& out, const TrainingSpec& training) {
+    const std::int64_t chunk = training.megatron.offload_chunk_mib;
+    const bool plain = training.offload.states == 1 && chunk == 0 && training.megatron.optimizer == OptimizerKind::adam;
+    out.flag(plain ? "offload-optimizer-states" : "chunked-optimizer-state-offload");
+    if (training.offload.states < 1) out.real("optimizer-state-offload-fraction", training.offload.states);
+    if (chunk > 0) out.integer("optimizer-state-offload-chunk-size-mb", chunk);
+}
+
 void write_offloading(FlagWriter& out, const TrainingSpec& training) {
     const OffloadSpec& offload = training.offload;
     if (exports_host_optimizer(training)) {
@@ -328,6 +345,7 @@ void write_offloading(FlagWriter& out, const TrainingSpec& training) {
         if (offload.optimizer < 1) out.real("optimizer-offload-fraction", offload.optimizer);
         out.flag_if(training.megatron.overlap_host_update, "overlap-cpu-optimizer-d2h-h2d");
     }
+    if (offload.states > 0 && states_may_wait(training)) write_waiting_states(out, training);
     std::vector<std::string> modules;
     for (const OffloadModule module : kOffloadModules) {
         const bool alone = module == OffloadModule::attn_proj && !offload.modules.contains(OffloadModule::core_attn);

@@ -9,10 +9,12 @@ void read_precision(FlagReader& flags, TrainingSpec& training) {
     if (bf16 && fp16) flags.problem("--bf16 and --fp16 exclude each other; keep one");
     training.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
     const Choices<Dtype> dtypes{{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"fp8", Dtype::fp8}};
-    const Dtype main_grads = flags.choice<Dtype>("--main-grads-dtype", Dtype::fp32, dtypes);
-    training.main_param_dtype = flags.choice<Dtype>("--main-params-dtype", Dtype::fp32, dtypes);
+    const Dtype main_grads = flags.choice<Dtype>("--main-grads-dtype", Dtype::fp32, {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}});
+    training.main_param_dtype = flags.choice<Dtype>("--main-params-dtype", Dtype::fp32, {{"fp32", Dtype::fp32}, {"fp16", Dtype::fp16}});
     training.exp_avg_dtype = flags.choice<Dtype>("--exp-avg-dtype", Dtype::fp32, dtypes);
     training.exp_avg_sq_dtype = flags.choice<Dtype>("--exp-avg-sq-dtype", Dtype::fp32, dtypes);
+    if (bf16 && flags.has("--accumulate-allreduce-grads-in-fp32") && main_grads != Dtype::fp32)
+        flags.problem("--main-grads-dtype bf16 does not go with --accumulate-allreduce-grads-in-fp32; leave one of them out");
     // bf16 accumulates gradients in fp32 unless told otherwise; fp16 only when told to.
     bool in_fp32 = flags.has("--accumulate-allreduce-grads-in-fp32") || training.precision == Precision::fp32;
     if (bf16) in_fp32 = flags.has("--grad-reduce-in-bf16") ? false : in_fp32 || main_grads == Dtype::fp32;
@@ -31,6 +33,15 @@ void read_precision(FlagReader& flags, TrainingSpec& training) {
     training.fp8_parameters = (training.precision == Precision::fp8 && flags.has("--fp8-param-gather")) ||
                               (training.precision == Precision::nvfp4 && flags.has("--fp4-param-gather"));
     training.megatron.precision_aware_optimizer = flags.has("--use-precision-aware-optimizer");
+    // core/optimizer/optimizer_config.py, __post_init__
+    const std::pair<std::string_view, Dtype> states[]{{"--main-grads-dtype", main_grads},
+                                                      {"--main-params-dtype", training.main_param_dtype},
+                                                      {"--exp-avg-dtype", training.exp_avg_dtype},
+                                                      {"--exp-avg-sq-dtype", training.exp_avg_sq_dtype}};
+    for (const auto& [flag, dtype] : states) {
+        if (dtype != Dtype::fp32 && !training.megatron.precision_aware_optimizer)
+            flags.problem("{} {} needs --use-precision-aware-optimizer; add it, or leave {} out", flag, to_string(dtype), flag);
+    }
     training.megatron.fp8_recipe = flags.choice<Fp8Recipe>("--fp8-recipe", Fp8Recipe::delayed,
                                                            {{"delayed", Fp8Recipe::delayed},
                                                             {"tensorwise", Fp8Recipe::tensorwise},
@@ -131,6 +142,10 @@ void read_optimizer(FlagReader& flags, TrainingSpec& training) {
         kind = OptimizerKind::muon;
         training.distributed_optimizer = true;
     }
+    // core/optimizer/optimizer_config.py, __post_init__; of AdEMAMix's own fork nothing is known
+    if ((kind == OptimizerKind::sgd || kind == OptimizerKind::lion || kind == OptimizerKind::muon) &&
+        training.megatron.precision_aware_optimizer)
+        flags.problem("--use-precision-aware-optimizer is Adam's, and here it is {}; leave one of them out", name);
     if (kind == OptimizerKind::adam)
         flags.not_computed("--optimizer", fmt::format("optimizer {}, predicted as Adam", FlagReader::shown(name)), Decides::fit);
 }
@@ -211,6 +226,36 @@ void read_host_optimizer(FlagReader& flags, TrainingSpec& training) {
     if (!training.megatron.precision_aware_optimizer) flags.problem("{} needs --use-precision-aware-optimizer; add it", kSwitch);
 }
 
+/// --chunked-optimizer-state-offload and its settings, of Megatron-LM's branch dev (at d48bd6be), and the name that it had before, which
+/// takes Adam alone (optimizer_config.py, __post_init__).
+void read_waiting_states(FlagReader& flags, TrainingSpec& training) {
+    constexpr std::string_view kShare = "--optimizer-state-offload-fraction", kChunk = "--optimizer-state-offload-chunk-size-mb";
+    const bool former = flags.has("--offload-optimizer-states");
+    const bool chunked = flags.has("--chunked-optimizer-state-offload");
+    const double share = flags.real_or(kShare, 1, 0, 1);
+    const std::int64_t chunk = flags.integer_or(kChunk, 0, 0, kMostOffloadChunk);
+    if (!former && !chunked) {
+        for (const std::string_view flag : {kShare, kChunk}) flags.idle(flag);
+    }
+    if ((!former && !chunked) || share == 0) {
+        for (const std::string_view flag : {"--async-save", "--no-save-optim", "--no-load-optim"}) flags.idle(flag);
+        return;
+    }
+    training.offload.states = share;
+    training.megatron.offload_chunk_mib = chunk;
+    if (former && training.megatron.optimizer == OptimizerKind::muon)
+        flags.problem("--offload-optimizer-states is for Adam; use --chunked-optimizer-state-offload");
+    const std::string_view asked = former ? "--offload-optimizer-states" : "--chunked-optimizer-state-offload";
+    const std::string format = flags.text("--ckpt-format").value_or("torch_dist");
+    const bool saves = !flags.has("--no-save-optim"), loads = !flags.has("--no-load-optim");
+    if (format != "torch_dist" && (saves || loads))
+        flags.problem(
+            "{} needs --ckpt-format torch_dist where optimizer state is saved or loaded, not {}; or add --no-save-optim and "
+            "--no-load-optim",
+            asked, FlagReader::shown(format));
+    if (saves && flags.has("--async-save")) flags.problem("{} does not go with --async-save; leave one out, or add --no-save-optim", asked);
+}
+
 /// --fine-grained-activation-offloading and its settings.
 void read_offloaded_modules(FlagReader& flags, TrainingSpec& training) {
     constexpr std::string_view kSwitch = "--fine-grained-activation-offloading", kModules = "--offload-modules",
@@ -244,6 +289,7 @@ void read_offloaded_modules(FlagReader& flags, TrainingSpec& training) {
 /// What waits in the host's memory. Rules: plan/layout/megatron_offload.hpp.
 void read_offloading(FlagReader& flags, const Job& job, TrainingSpec& training) {
     read_host_optimizer(flags, training);
+    read_waiting_states(flags, training);
     read_offloaded_modules(flags, training);
     if (flags.has("--cpu-offloading")) {
         if (flags.has("--recompute-granularity"))

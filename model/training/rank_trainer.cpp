@@ -91,7 +91,9 @@ void RankTrainer::make_optimizer() {
     options.exp_avg_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_dtype;
     options.exp_avg_sq_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_sq_dtype;
     options.kind = task_.training.megatron.optimizer;
-    options.on_host = task_.training.offload.optimizer;
+    const OffloadSpec& offload = task_.training.offload;
+    options.on_host = offload.waiting();
+    if (offload.states > 0) options.staged_elements = staged_elements(offload);
     options.muon.qkv_rows = qkv_rows(task_.model);
     optimizer_ = std::make_unique<Optimizer>(device_, buffers,
                                              OptimizerGroups{.dp_cp = &shards_of(false),

@@ -171,6 +171,7 @@ Json switches_to_json(const MegatronSwitches& switches) {
     if (switches.dispatcher_sms != 0) json["dispatcher_sms"] = switches.dispatcher_sms;
     if (switches.activation_clamp != 0) json["activation_clamp"] = switches.activation_clamp;
     if (switches.offloaded_layers != 0) json["offloaded_layers"] = switches.offloaded_layers;
+    if (switches.offload_chunk_mib != 0) json["offload_chunk_mib"] = switches.offload_chunk_mib;
     if (switches.least_offloaded != defaults.least_offloaded) json["least_offloaded"] = switches.least_offloaded;
     if (switches.optimizer != defaults.optimizer) json["optimizer"] = to_string(switches.optimizer);
     if (switches.fully_sharded != defaults.fully_sharded) json["fully_sharded"] = fully_sharded_to_json(switches.fully_sharded);
@@ -194,6 +195,7 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     switches.dispatcher_sms = reader.integer_or("dispatcher_sms", 0, 0, 1024);
     switches.activation_clamp = reader.real_or("activation_clamp", 0, 0, 1e6);
     switches.offloaded_layers = reader.integer_or("offloaded_layers", 0, 0, ModelLimits::layers);
+    switches.offload_chunk_mib = reader.integer_or("offload_chunk_mib", 0, 0, kMostOffloadChunk);
     switches.least_offloaded = reader.integer_or("least_offloaded", kLeastOffloaded, 0, std::int64_t{1} << 50);
     if (reader.has("optimizer")) switches.optimizer = read_enum(reader, "optimizer", parse_optimizer, kOptimizerNames, switches.optimizer);
     reader.ignore("optimizer");
@@ -254,8 +256,8 @@ TrainingSpec training_from_json(const Json& json, const std::string& where) {
         const auto offload = parse_offload(words);
         if (!offload)
             problems.add(
-                "{}.offload = [{}] is no list of optimizer, optimizer:SHARE with a share above 0 and at most 1, and modules, each "
-                "once; use such a list, or leave it out",
+                "{}.offload = [{}] is no list of optimizer, optimizer:SHARE with a share above 0 and at most 1, or instead "
+                "optimizer_states or optimizer_states:SHARE, and modules, each once; use such a list, or leave it out",
                 where, fmt::join(words, ", "));
         training.offload = offload.value_or(OffloadSpec{});
     }

@@ -10,6 +10,7 @@ namespace mgplan {
 namespace {
 
 constexpr std::string_view kOptimizer = "the optimizer on the host (--optimizer-cpu-offload)";
+constexpr std::string_view kWaitingStates = "optimizer state on the host between updates (--chunked-optimizer-state-offload)";
 constexpr std::string_view kModules = "inputs of modules on the host (--fine-grained-activation-offloading)";
 
 bool holds_any(EnumSet<OffloadModule> modules, std::initializer_list<OffloadModule> some) {
@@ -35,6 +36,35 @@ bool graphs_hold(EnumSet<OffloadModule> modules, EnumSet<CudaGraphScope> graphs)
     return holds_any(graphs, {CudaGraphScope::mlp, CudaGraphScope::moe_router}) && modules.contains(mlp_norm);
 }
 
+/// Rules of optimizer state that waits on the host: core/optimizer/optimizer_config.py, __post_init__; training/arguments.py,
+/// validate_args; core/optimizer/layer_wise_optimizer.py. Of branch dev at d48bd6be, where it is since 6b157e00 and by its present name
+/// and with its settings since 9050d4c5; neither d98e8a64 nor a release up to 0.19 has it.
+std::vector<std::string> obstacles_of_states(const TrainingSpec& training, EnumSet<CudaGraphScope> graphs) {
+    std::vector<std::string> obstacles;
+    const MegatronSwitches& megatron = training.megatron;
+    const auto refuse = [&](bool here, std::string_view what) {
+        if (here) obstacles.push_back(fmt::format("{} {}", kWaitingStates, what));
+    };
+    refuse(training.offload.optimizer > 0, "excludes the optimizer on the host (--optimizer-cpu-offload); keep one");
+    const bool muon = megatron.optimizer == OptimizerKind::muon;
+    refuse(megatron.optimizer != OptimizerKind::adam && !muon,
+           fmt::format("is Adam's or Muon's, and here it is {}; use --optimizer adam or muon, or keep it on the device",
+                       to_string(megatron.optimizer)));
+    refuse(muon && training.compute_dtype() != Dtype::bf16,
+           fmt::format("needs bf16 with Muon, not {}; use --precision bf16 or --optimizer adam", to_string(training.compute_dtype())));
+    refuse(megatron.fully_sharded.active(), "does not go with FSDP; use --sharding optimizer");
+    refuse(!training.distributed_optimizer && !megatron.fully_sharded.active(),
+           "needs the distributed optimizer; add --use-distributed-optimizer (--sharding optimizer)");
+    refuse(graphs.contains(CudaGraphScope::full_iteration),
+           "does not go with a CUDA graph of the whole iteration; use other graphs or none");
+    if (!megatron.precision_aware_optimizer) return obstacles;
+    refuse(training.main_param_dtype != Dtype::fp32, "needs main parameters in fp32; leave --main-params-dtype out");
+    const auto narrow = [](Dtype dtype) { return dtype != Dtype::fp32 && dtype != Dtype::bf16; };
+    refuse(narrow(training.exp_avg_dtype) || narrow(training.exp_avg_sq_dtype),
+           "takes moments in fp32 and bf16; use one of them for --exp-avg-dtype and --exp-avg-sq-dtype");
+    return obstacles;
+}
+
 }  // namespace
 
 BesideOffload beside_offload(const Layout& layout) {
@@ -49,6 +79,7 @@ std::vector<std::string> megatron_offload_obstacles(const TrainingSpec& training
     const auto refuse = [&](bool here, std::string what) {
         if (here) obstacles.push_back(std::move(what));
     };
+    if (offload.states > 0) obstacles = obstacles_of_states(training, beside.graphs);
     if (offload.optimizer > 0) {
         // The hybrid optimizer goes by the path of the precision-aware one, which is Adam. It is sharded too, and trainers on top of
         // Megatron-LM see to that themselves.

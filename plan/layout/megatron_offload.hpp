@@ -1,7 +1,8 @@
 #pragma once
-// What Megatron-LM can leave in the host's memory: the optimizer (--optimizer-cpu-offload) and what modules keep for their backwards
-// (--fine-grained-activation-offloading). Sources, at d98e8a64: megatron/training/arguments.py, validate_args;
-// megatron/core/transformer/transformer_config.py, __post_init__; megatron/core/optimizer/optimizer_config.py and __init__.py.
+// What Megatron-LM can leave in the host's memory: the optimizer (--optimizer-cpu-offload), its state between updates
+// (--offload-optimizer-states of its branch dev) and what modules keep for their backwards (--fine-grained-activation-offloading). Sources,
+// at d98e8a64: megatron/training/arguments.py, validate_args; megatron/core/transformer/transformer_config.py, __post_init__;
+// megatron/core/optimizer/optimizer_config.py and __init__.py.
 
 #include <string>
 #include <vector>

@@ -64,6 +64,9 @@ inline constexpr std::array kOptimizerKinds{OptimizerKind::adam, OptimizerKind::
 /// Elements of a tensor that waits on the host, at least (megatron/core/transformer/transformer_config.py, min_offloaded_tensor_size).
 inline constexpr std::int64_t kLeastOffloaded = std::int64_t{1} << 20;
 
+/// MiB of moments that may come back from the host at once, at most: a limit of this code, 1 TiB.
+inline constexpr std::int64_t kMostOffloadChunk = std::int64_t{1} << 20;
+
 /// Defaults are Megatron-LM's (megatron/training/arguments.py).
 struct MegatronSwitches {
     bool transformer_engine = true;            ///< --transformer-impl transformer_engine, else local
@@ -109,6 +112,7 @@ struct MegatronSwitches {
     std::int64_t offloaded_layers = 0;  ///< --cpu-offloading-num-layers: the first layers, whose activations wait in the host's memory
     /// --overlap-cpu-optimizer-d2h-h2d: parameters that the host updates travel and are updated one beside the other
     bool overlap_host_update = false;
+    std::int64_t offload_chunk_mib = 0;              ///< --optimizer-state-offload-chunk-size-mb: moments that come back at once; 0: all
     std::int64_t least_offloaded = kLeastOffloaded;  ///< --min-offloaded-tensor-size: what has fewer elements stays on the device
     bool forced_routing = false;     ///< --moe-router-force-load-balancing: experts are drawn at random in the router's place
     bool reuse_grad_buffer = false;  ///< --reuse-grad-buf-for-mxfp8-param-ag: mxfp8 parameters are gathered in bf16 and quantised behind it

@@ -21,8 +21,29 @@ std::optional<OffloadModule> parse_offload_module(std::string_view text) {
     return std::nullopt;
 }
 
+namespace {
+
+constexpr std::string_view kOptimizerWord = "optimizer", kStatesWord = "optimizer_states";
+
+/// The share that "NAME" or "NAME:SHARE" gives; nothing for any other word.
+std::optional<double> share_of(std::string_view word, std::string_view name) {
+    if (word == name) return 1;
+    if (word.size() <= name.size() || !word.starts_with(name) || word[name.size()] != ':') return std::nullopt;
+    double share = 0;
+    const char* const end = word.data() + word.size();
+    const auto [rest, error] = std::from_chars(word.data() + name.size() + 1, end, share);
+    if (error != std::errc{} || rest != end || !(share > 0 && share <= 1)) return std::nullopt;
+    return share;
+}
+
+void add_share(std::vector<std::string>& words, std::string_view name, double share) {
+    if (share == 1) words.emplace_back(name);
+    if (share > 0 && share < 1) words.push_back(fmt::format("{}:{}", name, share));
+}
+
+}  // namespace
+
 std::optional<OffloadSpec> parse_offload(const std::vector<std::string>& words) {
-    constexpr std::string_view kOptimizer = "optimizer", kShare = "optimizer:";
     OffloadSpec offload;
     for (const std::string& word : words) {
         if (const auto module = parse_offload_module(word)) {
@@ -30,23 +51,21 @@ std::optional<OffloadSpec> parse_offload(const std::vector<std::string>& words) 
             offload.modules.add(*module);
             continue;
         }
-        if (offload.optimizer > 0) return std::nullopt;
-        if (word == kOptimizer) {
-            offload.optimizer = 1;
-            continue;
-        }
-        if (!word.starts_with(kShare)) return std::nullopt;
-        const char* const end = word.data() + word.size();
-        const auto [rest, error] = std::from_chars(word.data() + kShare.size(), end, offload.optimizer);
-        if (error != std::errc{} || rest != end || !(offload.optimizer > 0 && offload.optimizer <= 1)) return std::nullopt;
+        if (offload.waiting() > 0) return std::nullopt;
+        if (const auto updated_there = share_of(word, kOptimizerWord))
+            offload.optimizer = *updated_there;
+        else if (const auto kept_there = share_of(word, kStatesWord))
+            offload.states = *kept_there;
+        else
+            return std::nullopt;
     }
     return offload;
 }
 
 std::vector<std::string> offload_words(const OffloadSpec& offload) {
     std::vector<std::string> words;
-    if (offload.optimizer == 1) words.emplace_back("optimizer");
-    if (offload.optimizer > 0 && offload.optimizer < 1) words.push_back(fmt::format("optimizer:{}", offload.optimizer));
+    add_share(words, kOptimizerWord, offload.optimizer);
+    add_share(words, kStatesWord, offload.states);
     for (const OffloadModule module : kOffloadModules) {
         if (offload.modules.contains(module)) words.emplace_back(to_string(module));
     }
@@ -58,6 +77,11 @@ std::int64_t offloaded_elements(std::int64_t owned, double share) {
     constexpr std::int64_t kPacks = 64;  // what stays ends where kernels can go on in packs
     const std::int64_t stays = owned - static_cast<std::int64_t>(std::floor(share * static_cast<double>(owned)));
     return std::max<std::int64_t>(0, owned - (stays + kPacks - 1) / kPacks * kPacks);
+}
+
+std::int64_t staged_elements(const OffloadSpec& offload) {
+    constexpr std::int64_t kWholeShard = std::int64_t{1} << 60;  // more than any has
+    return offload.states > 0 ? kWholeShard : kStagedElements;
 }
 
 }  // namespace mgplan

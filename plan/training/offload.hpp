@@ -1,6 +1,7 @@
 #pragma once
 // What of a training waits in the host's memory, in the words of --offload and of layout.offload.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -27,13 +28,17 @@ inline constexpr std::array kOffloadModules{OffloadModule::attn_norm, OffloadMod
 /// A plain value; by default nothing waits there.
 struct OffloadSpec {
     double optimizer = 0;              ///< share of main parameters and moments, in [0, 1]
+    double states = 0;                 ///< the same share of what waits there between two updates, and is back whole for each; not both
     EnumSet<OffloadModule> modules{};  ///< whose inputs wait there between forward and backward
 
-    [[nodiscard]] bool active() const { return optimizer > 0 || !modules.empty(); }
+    [[nodiscard]] bool active() const { return optimizer > 0 || states > 0 || !modules.empty(); }
+    /// Of main parameters and moments that the device updates, those that are on the host while passes run: of engine mgplan both.
+    [[nodiscard]] double waiting() const { return std::max(optimizer, states); }
     bool operator==(const OffloadSpec&) const = default;
 };
 
-/// "optimizer", "optimizer:0.5" (a share above 0, at most 1) or a module's name, each at most once; nothing for any other list.
+/// "optimizer", "optimizer:0.5" (a share above 0, at most 1), instead of it "optimizer_states" or "optimizer_states:0.5", or a module's
+/// name, each at most once; nothing for any other list.
 [[nodiscard]] std::optional<OffloadSpec> parse_offload(const std::vector<std::string>& words);
 /// The words that parse_offload() takes for this.
 [[nodiscard]] std::vector<std::string> offload_words(const OffloadSpec& offload);
@@ -43,5 +48,7 @@ struct OffloadSpec {
 
 /// Elements whose optimizer state is on the device at one time on its way from the host and back: 64 MiB of fp32 for each kind.
 inline constexpr std::int64_t kStagedElements = std::int64_t{1} << 24;
+/// The same of this offloading: with `states` all of a shard.
+[[nodiscard]] std::int64_t staged_elements(const OffloadSpec& offload);
 
 }  // namespace mgplan

@@ -17,8 +17,8 @@ std::vector<std::string> own_offload_obstacles(const ModelSpec& model, const Tra
     };
     refuse(cuda_graphs, "CUDA graphs, which hold no copies to the host (use --cuda-graphs none)");
     // A matrix is orthogonalised whole, whatever slices its state travels in.
-    refuse(offload.optimizer > 0 && training.megatron.optimizer == OptimizerKind::muon,
-           "Muon (leave out optimizer, or use --optimizer adam, sgd or lion)");
+    refuse(offload.waiting() > 0 && training.megatron.optimizer == OptimizerKind::muon,
+           "Muon (leave the optimizer on the device, or use --optimizer adam, sgd or lion)");
     if (offload.modules.empty()) return obstacles;
     refuse(full_recompute, "full recompute, which keeps no input of a module (use --recompute none or selective)");
     refuse(!model.compositions.empty(), "layers that are described by parts (use --offload optimizer alone)");

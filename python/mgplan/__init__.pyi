@@ -127,9 +127,9 @@ def plan(
         optimizer.
     optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
         adam (AdamW).
-    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5, and inputs of
-        modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it
-        what a command says, else nothing.
+    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5; or
+        optimizer_states, the same between two updates alone, or a share of it; and inputs of modules between forward and backward:
+        attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it what a command says, else nothing.
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -274,9 +274,9 @@ def simulate(
         optimizer.
     optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
         adam (AdamW).
-    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5, and inputs of
-        modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it
-        what a command says, else nothing.
+    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5; or
+        optimizer_states, the same between two updates alone, or a share of it; and inputs of modules between forward and backward:
+        attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it what a command says, else nothing.
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
@@ -390,9 +390,9 @@ def check(
         optimizer.
     optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
         adam (AdamW).
-    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5, and inputs of
-        modules between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it
-        what a command says, else nothing.
+    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5; or
+        optimizer_states, the same between two updates alone, or a share of it; and inputs of modules between forward and backward:
+        attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it what a command says, else nothing.
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.

@@ -27,7 +27,7 @@ namespace mgplan::simulator {
 namespace {
 
 /// What the optimizer's update works on.
-constexpr std::string_view kUpdateCopies = "fp32 copies of gradients or moments";
+constexpr std::string_view kUpdateCopies = "fp32 copies of gradients or moments", kStateIsBack = "optimizer state back from the host";
 
 /// What a search takes for what a caching allocator holds and no tensor fills, of the tensors' bytes: an assumption where its
 /// replay is too slow.
@@ -178,12 +178,32 @@ struct LayoutMemory::State {
     void sum_over_nodes(const Layout& layout, const std::vector<std::int64_t>& of_stage, MemoryPrediction& prediction) const {
         prediction.host_limit_bytes = workload.cluster.host_memory_bytes;
         const std::int64_t node = workload.cluster.gpus_per_node, world = layout.sizes.world;
+        if (layout.sizes.pp == 1 || first_rank_of_stage(layout.sizes, 1) % node == 0) {  // each node lies in one stage
+            prediction.node_host_bytes = std::min(node, world) * *std::max_element(of_stage.begin(), of_stage.end());
+            return;
+        }
         for (std::int64_t first = 0; first < world; first += node) {
             std::int64_t sum = 0;
             for (std::int64_t rank = first; rank < std::min(world, first + node); ++rank)
                 sum += of_stage[static_cast<std::size_t>(stage_of_rank(layout.sizes, rank))];
             prediction.node_host_bytes = std::max(prediction.node_host_bytes, sum);
         }
+    }
+
+    /// By stage.
+    std::vector<std::int64_t> on_host(const Layout& layout) {
+        std::vector<std::int64_t> bytes;
+        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank)
+            bytes.push_back(model_states.of(layout, rank).host + activations.host_bytes(layout, rank));
+        return bytes;
+    }
+
+    /// LayoutPeaks::host_missing.
+    std::int64_t host_missing(const Layout& layout) {
+        if (workload.cluster.host_memory_bytes == 0 || !workload.training.offload.active()) return 0;
+        MemoryPrediction prediction;
+        sum_over_nodes(layout, on_host(layout), prediction);
+        return prediction.host_missing();
     }
 
     MemoryPrediction predict_divided(const Layout& layout) {
@@ -201,6 +221,9 @@ struct LayoutMemory::State {
         if (workload.training.offload.active()) sum_over_nodes(layout, on_host, prediction);
         return prediction;
     }
+
+    /// What the update alone needs most of.
+    [[nodiscard]] std::string_view of_update() const { return workload.training.offload.states > 0 ? kStateIsBack : kUpdateCopies; }
 
     RankMemory stage(const Layout& layout, int pp_rank) {
         PassesPeak peak = activations.peak(layout, pp_rank);
@@ -237,7 +260,7 @@ struct LayoutMemory::State {
             b.workspace = framework.lasting_workspace;
         }
         if (layout.cuda_graphs.empty())
-            memory.peak_at = framework.peaks_in_update() ? PeakInstant{0, kUpdateCopies} : PeakInstant{peak.op, peak.tensor};
+            memory.peak_at = framework.peaks_in_update() ? PeakInstant{0, of_update()} : PeakInstant{peak.op, peak.tensor};
         const std::int64_t allocated = b.total();
         memory.framework_bytes = allocated - hidden_by_graphs(graph, b);
         b.context = overhead.bytes(layout, pp_rank);
@@ -264,7 +287,7 @@ struct LayoutMemory::State {
             probe.before = then(probe.before, change_of(tensor.category, tensor.bytes, tensor.tensor));
             probe.after = then(probe.after, change_of(tensor.category, -tensor.bytes));
         }
-        probe.after = then(probe.after, change_of(model::MemoryCategory::optimizer, state.update, kUpdateCopies));
+        probe.after = then(probe.after, change_of(model::MemoryCategory::optimizer, state.update, of_update()));
         probe.after = then(probe.after, change_of(model::MemoryCategory::optimizer, -state.update));
         for (const PassProfile& chunk : passes_of_rank.chunks) {
             probe.forward.push_back(chunk.forward);
@@ -403,6 +426,7 @@ struct LayoutMemory::State {
             peaks.optimizer = of_fullest.optimizer;
             peaks.activations = of_fullest.activations + of_fullest.communication + of_fullest.workspace;
             peaks.even = peaks.deciding = memory.deciding_bytes();
+            peaks.host_missing = memory.host_missing();
             return peaks;
         }
         const auto take = [&](const ModelStateBytes& state) {
@@ -423,7 +447,9 @@ struct LayoutMemory::State {
         take(fullest.state);
         peaks.activations = fullest.peaks_in_update() ? fullest.graph.resident : fullest.passes + fullest.moved();
         peaks.even = peaks.deciding = even;
-        if (!routing || even > most) return peaks;
+        if (even > most) return peaks;
+        peaks.host_missing = host_missing(layout);
+        if (!routing) return peaks;
         peaks.deciding = std::max(even, routed_peak(layout, RoutingQuantile::p99, 0, static_cast<int>(stages.size())));
         return peaks;
     }
@@ -492,10 +518,7 @@ struct LayoutMemory::State {
         prediction.worst_rank = first_rank_of_stage(layout.sizes, prediction.worst_stage);
         prediction.limit_bytes = workload.memory_limit;
         if (workload.training.offload.active()) {
-            std::vector<std::int64_t> on_host;
-            for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank)
-                on_host.push_back(model_states.of(layout, rank).host + activations.host_bytes(layout, rank));
-            sum_over_nodes(layout, on_host, prediction);
+            sum_over_nodes(layout, on_host(layout), prediction);
         }
         fragmentation = kAssumedFragmentation;
         return prediction;

@@ -25,6 +25,9 @@ struct LayoutPeaks {
     std::int64_t deciding = 0;  ///< what has to fit: predict(layout, false).deciding_bytes(); never less
     /// Bytes of the fullest stage when tokens are spread evenly. The rest of `even` lies outside the framework or in its libraries.
     std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0;
+    /// Bytes that a node's memory lacks for what its ranks leave there; 0 where `even` exceeds what was asked for, and nothing was looked
+    /// at.
+    std::int64_t host_missing = 0;
 };
 
 class ShardLayers;

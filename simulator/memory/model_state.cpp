@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/rounding.hpp"
+#include "simulator/memory/offloaded_state.hpp"
 #include "simulator/memory/sharded_state.hpp"
 #include "simulator/memory/unit_state.hpp"
 #include "simulator/muon_record.hpp"
@@ -47,11 +49,6 @@ void apply_megatron_switches(model::BufferOptions& options, const TrainingSpec& 
     options.bucket_size = model::resolve_bucket_size(size, number, parameters, options.dp, training.overlap_grad_reduce);
 }
 
-/// Elements of main parameters and moments that a rank keeps of a buffer.
-struct OwnedElements {
-    std::int64_t all = 0, matrices = 0;  ///< Muon's matrices are part of all
-};
-
 OwnedElements owned_of(const BufferElements& elements, Engine engine, bool muon) {
     if (!muon || elements.matrices == 0) return {elements.buffer / elements.shards, 0};
     // In a buffer of their own, whose shards are padded to the fullest.
@@ -59,28 +56,6 @@ OwnedElements owned_of(const BufferElements& elements, Engine engine, bool muon)
     const std::int64_t matrices =
         elements.shards == 1 ? elements.matrices : std::max(divide_up(elements.matrices, elements.shards), elements.largest_matrix);
     return {(elements.buffer - elements.matrices) / elements.shards + matrices, matrices};
-}
-
-/// Bytes that an optimizer keeps of an element beside the main parameter.
-std::int64_t moment_bytes(OptimizerKind optimizer, const TrainingSpec& training) {
-    const int moments = kept_moments(optimizer);
-    return bytes_of(training.exp_avg_dtype) + (moments - 1) * bytes_of(training.exp_avg_sq_dtype);
-}
-
-/// Engine megatron with a share of the parameters updated on the host (hybrid_optimizer.py, HybridDeviceOptimizer with
-/// param_update_in_fp32). There a parameter has an fp32 copy, a gradient and two moments; of the others the device keeps all in fp32,
-/// whatever types the precision-aware optimizer was asked for, and gradients too where they are narrower. Parameters come back in fp32
-/// and become 16 bits on the device, gradients leave it in fp32.
-void divide_between_devices(ModelStateBytes& bytes, std::int64_t owned, std::int64_t largest, bool mixed, const TrainingSpec& training) {
-    const std::int64_t away = offloaded_elements(owned, training.offload.optimizer);
-    const bool widened = bytes_of(training.grad_dtype) < bytes_of(Dtype::fp32);
-    constexpr std::int64_t kMoments = 2 * 4, kCopy = 4;
-    bytes.optimizer = (owned - away) * (kMoments + (mixed ? kCopy : 0) + (widened ? kCopy : 0));
-    bytes.host = away * (kMoments + 2 * kCopy);
-    const std::int64_t travels = std::min(largest > 0 ? largest : owned, away);
-    // On one stream a copy's place is taken by the next one.
-    const bool both_ways = mixed && widened && training.megatron.overlap_host_update;
-    bytes.staged = mixed || widened ? travels * kCopy * (both_ways ? 2 : 1) : 0;
 }
 
 /// Of a buffer that holds Muon's matrices alone, or none.
@@ -113,25 +88,29 @@ ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine,
         divide_between_devices(bytes, owned, std::min(elements.largest, owned), mixed, training);
         return bytes;
     }
-    if (mixed) bytes.optimizer += owned * (aware && keeps_remainders(elements, training) ? 2 : bytes_of(main));
+    const std::int64_t kept_main = !mixed ? 0 : aware && keeps_remainders(elements, training) ? 2 : bytes_of(main);
+    bytes.optimizer += owned * kept_main;
     const bool like_adam = muon || engine == Engine::mgplan;
     if (single)
         bytes.optimizer += owned * bytes_of(main);
     else
         bytes.optimizer += (owned - matrices) * (widest ? 16 : moment_bytes(like_adam ? OptimizerKind::adam : optimizer, training));
     bytes.optimizer += matrices * (engine == Engine::mgplan ? bytes_of(main) : moment_bytes(OptimizerKind::muon, training));
-    if (const std::int64_t away = offloaded_elements(owned, training.offload.optimizer); away > 0 && engine == Engine::mgplan) {
+    std::int64_t updated_at_once = owned;
+    if (engine == Engine::megatron && training.offload.states > 0) {
+        updated_at_once = keep_between_updates(bytes, elements, {owned, matrices}, kept_main, training);
+    } else if (const std::int64_t away = offloaded_elements(owned, training.offload.waiting()); away > 0) {
         const std::int64_t each = bytes.optimizer / owned;
         bytes.host = away * each;
         bytes.optimizer -= bytes.host;
-        bytes.staged = std::min(away, kStagedElements) * each;
+        bytes.staged = std::min(away, staged_elements(training.offload)) * each;
     }
     if (aware) {
         const bool by_fused_adam = fused_adam_holds_main_parameters(training);
         const std::int64_t tensors = std::min(elements.tensors, elements.tensors / elements.shards + 1);
         for (const Dtype state : {training.exp_avg_dtype, training.exp_avg_sq_dtype, by_fused_adam ? main : Dtype::fp32}) {
             if (state == Dtype::fp32) continue;
-            bytes.update += owned * 4;
+            bytes.update += updated_at_once * 4;
             bytes.optimizer += tensors * kSmallestBlock * (state == Dtype::fp8 ? 4 : 1);
         }
         if (by_fused_adam) return bytes;
@@ -303,7 +282,8 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
 
     model::BufferOptions options = model::buffer_options(layout, training, pp_rank, chunk_number);
     if (layout.engine == Engine::megatron) apply_megatron_switches(options, training, parameters);
-    std::array<std::int64_t, kBuffers> numel{};
+    std::array<std::int64_t, kBuffers> numel{}, largest_shard{};  // of a bucket, in which a rank's piece of a parameter lies
+    largest_shard.fill(std::numeric_limits<std::int64_t>::max());
     const std::int64_t groups[] = {options.dp, options.dp, options.edp, options.edp};
     ModelStateBytes bytes;
     if (options.matrices_apart) {
@@ -313,8 +293,13 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
         }
     } else if (options.distributed_optimizer && model::effective_bucket_size(options)) {
         const std::vector<model::BufferParameter> list = in_module_order(pieces, ends, chunk);
-        for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers)
-            numel[buffer_index(buffer.expert, buffer.param_dtype == Dtype::fp8)] = buffer.numel;
+        for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers) {
+            const std::size_t b = buffer_index(buffer.expert, buffer.param_dtype == Dtype::fp8);
+            numel[b] = buffer.numel;
+            largest_shard[b] = 0;
+            for (const model::Bucket& bucket : buffer.buckets)
+                largest_shard[b] = std::max(largest_shard[b], (bucket.end - bucket.start) / buffer.dp);
+        }
     } else {
         for (std::size_t b = 0; b < kBuffers; ++b) {
             const std::span<const std::int64_t> alone = b == 0 ? std::span(ends.alone) : std::span<const std::int64_t>();
@@ -324,7 +309,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     Matrices matrices = ends.matrices;
     for (std::size_t kind = 0; kind < layers.size(); ++kind) matrices += pieces.layers[kind].matrices.times(layers[kind]);
     std::array<std::int64_t, kBuffers> largest{};
-    if (layout.engine == Engine::megatron && training.offload.optimizer > 0) largest = largest_in_buffers(pieces, ends, layers);
+    if (layout.engine == Engine::megatron && training.offload.waiting() > 0) largest = largest_in_buffers(pieces, ends, layers);
     for (std::size_t b = 0; b < kBuffers && !options.matrices_apart; ++b) {
         const std::int64_t shards = options.distributed_optimizer ? groups[b] : 1;
         const std::int64_t tensors = sums[b].count + (b == 0 ? std::ssize(ends.alone) : 0);
@@ -333,7 +318,8 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
                                 .fp8 = b % 2 == 1,
                                 .shards = shards,
                                 .tensors = tensors,
-                                .largest = largest[b]};
+                                .largest = std::min(largest[b], largest_shard[b]),
+                                .expert = b >= 2};
         // Those in fp8 are matrices all; the others lie where what else there is lies.
         const std::size_t kind = b / 2;
         const std::int64_t quantised = sums[buffer_index(kind == 1, true)].numel;
@@ -475,7 +461,7 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
         if (by_units) bytes = stage_by_units(pieces, layout, stage);
         for (int chunk = 0; chunk < layout.vpp && !by_units; ++chunk) bytes += chunk_bytes(pieces, layout, stage, chunk);
         bytes.parameters += expert_bias_bytes(layout, stage);
-        bytes.update += bytes.staged;
+        bytes.update += bytes.staged + most_moving(bytes, workload_.training);
         // Matrices are orthogonalised one behind the other.
         if (layout.engine == Engine::mgplan && !by_units) bytes.update += stage_workspace(pieces, layout, stage);
     }

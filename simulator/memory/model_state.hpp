@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -24,6 +25,9 @@ struct ModelStateBytes {
     std::int64_t update = 0;  ///< further bytes during the optimizer step alone: fp32 copies of narrower gradients or states
     std::int64_t host = 0;    ///< optimizer state in the host's memory, no part of `optimizer`
     std::int64_t staged = 0;  ///< most of it that is on the device at one time during the optimizer step; with all_stages() in `update`
+    /// Of `host`, moments that come back in chunks, and those of the largest parameter, by the turns of their optimizers: of dense
+    /// parameters and of experts, or of Muon's matrices and of all else; with all_stages() in `update`.
+    std::array<std::int64_t, 2> moving{}, largest_moving{};
     ModelStateBytes& operator+=(const ModelStateBytes& other) {
         parameters += other.parameters;
         gradients += other.gradients;
@@ -31,6 +35,10 @@ struct ModelStateBytes {
         update += other.update;
         host += other.host;
         staged = std::max(staged, other.staged);
+        for (std::size_t turn = 0; turn < moving.size(); ++turn) {
+            moving[turn] += other.moving[turn];
+            largest_moving[turn] = std::max(largest_moving[turn], other.largest_moving[turn]);
+        }
         return *this;
     }
     bool operator==(const ModelStateBytes&) const = default;
@@ -45,6 +53,7 @@ struct BufferElements {
     std::int64_t tensors = 0;                       ///< parameters in it
     std::int64_t largest = 0;                       ///< elements of the largest of them; 0: not asked for
     std::int64_t matrices = 0, largest_matrix = 0;  ///< elements of what Muon orthogonalises, all of it and the largest
+    bool expert = false;
 };
 
 /// Bytes of one buffer and of the optimizer state of this rank's shard of it.
@@ -53,13 +62,14 @@ struct BufferElements {
 /// parameters, two moments, and during the update gradients widened to the main parameters' type. Per parameter that makes
 /// 18 without and 6 + 12/d with the distributed optimizer for 16-bit parameters and fp32 gradients, 20 and 4 + 16/d with 16-bit
 /// gradients, 16 and 8 + 8/d in fp32. Of a buffer of Muon's matrices (`matrices` is not 0), and with SGD and Lion, one moment. With
-/// --offload optimizer the last elements' state is on the host, and slices of it on the device during the update
-/// (plan/training/offload.hpp).
+/// --offload optimizer and optimizer_states the last elements' state is on the host, and slices of it, or all, on the device during the
+/// update (plan/training/offload.hpp).
 ///
 /// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory-optimizers.md,
 /// "Precision-aware optimizer", tells it; moments by kind of optimizer (plan/training/megatron_switches.hpp). Muon's matrices are divided
 /// whole, so that a rank has its share of them or the largest (core/optimizer/layer_wise_optimizer.py). Where the host updates a share
-/// (core/optimizer/cpu_offloading/hybrid_optimizer.py): docs/memory-optimizers.md, "The optimizer on the host". Copies of fp8 weights are
+/// (core/optimizer/cpu_offloading/hybrid_optimizer.py): docs/memory-optimizers.md, "The optimizer on the host" and
+/// "Its state between two updates". Copies of fp8 weights are
 /// not in here.
 [[nodiscard]] ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training);
 

@@ -20,6 +20,7 @@ StageTime slowed(StageTime time, double factor) {
 std::vector<StageTime> stage_times(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
                                    const std::vector<double>& slowdown, StepTimeline& step, double& recompute_flops) {
     const auto ranks = static_cast<std::size_t>(program.pp), chunks = static_cast<std::size_t>(program.chunks);
+    const double m = static_cast<double>(in.layout.num_microbatches);
     std::vector<StageTime> stages(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
         ParameterCount parameters;
@@ -42,7 +43,7 @@ std::vector<StageTime> stage_times(const StepInputs& in, const PipelineProgram& 
             step.time.slowest_stage = static_cast<int>(r);
         ChunkCensus held;
         for (std::size_t c = 0; c < chunks; ++c) held += census[r * chunks + c];
-        step.optimizer.push_back(optimizer_seconds(in, parameters, held) * (slowdown.empty() ? 1.0 : slowdown[r]));
+        step.optimizer.push_back(optimizer_seconds(in, parameters, held, m * stages[r].total()) * (slowdown.empty() ? 1.0 : slowdown[r]));
         step.gather.push_back(gather);
     }
     return stages;

@@ -27,7 +27,7 @@ struct Case {
     Dtype gradients = Dtype::fp32;
     Dtype moments = Dtype::fp32;
     OptimizerKind optimizer = OptimizerKind::adam;
-    double offload = 0;
+    OffloadSpec offload{};
 };
 
 Case with(OptimizerKind optimizer, Case c) {
@@ -37,7 +37,12 @@ Case with(OptimizerKind optimizer, Case c) {
 }
 Case offloaded(double share, Case c) {
     c.name += "_offloaded";
-    c.offload = share;
+    c.offload.optimizer = share;
+    return c;
+}
+Case waiting(double share, Case c) {
+    c.name += "_waiting";
+    c.offload.states = share;
     return c;
 }
 Case with_muon(Case c) {
@@ -59,7 +64,7 @@ Workload workload_of(const Case& c) {
     work.training.exp_avg_dtype = work.training.exp_avg_sq_dtype = c.moments;
     work.training.distributed_optimizer = c.distributed;
     work.training.megatron.optimizer = c.optimizer;
-    work.training.offload.optimizer = c.offload;
+    work.training.offload = c.offload;
     return work;
 }
 
@@ -134,6 +139,8 @@ INSTANTIATE_TEST_SUITE_P(
                     offloaded(0.7, {"llama_bf16_gradients", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16}),
                     offloaded(1, {"mixtral", "mixtral-8x7b", 48, 2, 1, 4, 2, 2}),
                     offloaded(1, {"llama_fp64", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp64}),
+                    waiting(1, {"gpt_dp3", "tiny-gpt", 3}), waiting(0.3, {"llama_tp2_cp2", "tiny-llama", 8, 2, 2}),
+                    waiting(1, {"mixtral", "mixtral-8x7b", 48, 2, 1, 4, 2, 2}),
                     with(OptimizerKind::lion, {"llama_bf16", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16})),
     [](const auto& instance) { return instance.param.name; });
 

@@ -29,6 +29,7 @@ namespace mgplan::cli::testing::export_command_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -119,6 +120,9 @@ TrainingSpec some_training(std::mt19937& random, bool moe) {
         }
         case 1:
             switches.optimizer = coin() ? OptimizerKind::muon : OptimizerKind::sgd;
+            // The precision-aware optimizer is Adam's.
+            switches.precision_aware_optimizer = false;
+            training.main_param_dtype = training.exp_avg_dtype = training.exp_avg_sq_dtype = Dtype::fp32;
             break;
         default:
             break;
@@ -212,6 +216,36 @@ TEST(BridgeOverrides, GiveARecipeThePlansLayout) {
         EXPECT_EQ(read.split->pipeline_layout, layout.split->request().pipeline_layout);
     }
     EXPECT_TRUE(layout_string) << "its bars and stars need quotes";
+}
+
+TEST(BridgeOverrides, GiveARecipeThePlansOffloading) {
+    const std::string recipe =
+        "  num_layers: 32\n  hidden_size: 4096\n  num_attention_heads: 32\n  vocab_size: 128256\n  bf16: true\n  add_bias_linear: false\n";
+    Workload work = workload_of("llama3-8b", 16);
+    planner::SearchSpace space;
+    space.engine = Engine::megatron;
+    space.recompute = {Recompute::none};
+    const OffloadSpec none, host{.optimizer = 0.25, .modules = {OffloadModule::core_attn, OffloadModule::attn_proj}}, states{.states = 1},
+        some{.states = 0.5};
+    for (const OffloadSpec& offload : {none, host, states, some}) {
+        work.training.offload = offload;
+        work.training.megatron.precision_aware_optimizer = offload.optimizer > 0;
+        work.training.megatron.overlap_host_update = offload.optimizer > 0;
+        work.training.megatron.offload_chunk_mib = offload == some ? 64 : 0;
+        const Plan plan{work.model, work.cluster, work.batch, work.training, some_layouts(work, space, 1).front(), work.routing};
+        const formats::MegatronJob job = formats::megatron_job(plan);
+        const auto overrides = reports::bridge_overrides(job);
+        const TrainingSpec read = *formats::read_bridge_config(overridden(overrides, recipe), "run_config.yaml").training;
+        EXPECT_EQ(read.offload, offload);
+        EXPECT_EQ(read.megatron.overlap_host_update, work.training.megatron.overlap_host_update);
+        EXPECT_EQ(read.megatron.offload_chunk_mib, work.training.megatron.offload_chunk_mib);
+        // What is off is said, but for fields that only branch dev has.
+        const bool waits = offload.states > 0;
+        EXPECT_THAT(overrides,
+                    Contains(offload == host ? "optimizer.optimizer_cpu_offload=true" : "optimizer.optimizer_cpu_offload=false"));
+        EXPECT_EQ(fmt::format("{}", fmt::join(overrides, " ")).find("optimizer_state") != std::string::npos, waits);
+        EXPECT_EQ(reports::bridge_overrides_text(job).starts_with("# In the environment: NVTE_CPU_OFFLOAD_V1=1\n"), offload == host);
+    }
 }
 
 TEST(MegatronRoundTrip, NamesWhatNoFlagCarries) {

@@ -198,7 +198,7 @@ TEST(PlanCommand, PutsFreeMemoryFirstAmongWhatIsNearlyAsFast) {
     // However many are asked for.
     EXPECT_EQ(plan(words + "1")["plans"][0], report["plans"][0]);
     EXPECT_THAT(say(words + "2").out, HasSubstr("within 1 % of the fastest ("));
-    EXPECT_THAT(say("--world 64 --model llama3.1-70b --explain 1").out, HasSubstr("stands before plan 2 since it leaves "));
+    EXPECT_THAT(in_one_line(say("--world 64 --model llama3.1-70b --explain 1").out), HasSubstr("stands before plan 2 since it leaves "));
 }
 
 TEST(PlanCommand, KeepsWhatACommandSaysAndTheSearchDoesNotChoose) {
@@ -526,9 +526,9 @@ TEST(PlanCommand, SaysWhatRejectedLayoutsLackWhereForWhichTerm) {
         EXPECT_EQ(memory["worst_rank"], miss["rank"]);
         const Said table = say(pinned);
         EXPECT_EQ(table.code, kNothingFits);
-        EXPECT_THAT(table.out, ContainsRegex("does not fit: [0-9.]+ [GM]iB over the limit of 79.2 GiB on rank [0-9]+ "
-                                             "\\(stage [0-9]+\\), of which most is " +
-                                             term + ", [0-9.]+ GiB"));
+        EXPECT_THAT(in_one_line(table.out), ContainsRegex("does not fit: [0-9.]+ [GM]iB over the limit of 79.2 GiB on rank [0-9]+ "
+                                                          "\\(stage [0-9]+\\), of which most is " +
+                                                          term + ", [0-9.]+ GiB"));
     }
     EXPECT_EQ(terms.size(), kinds.size());
     EXPECT_EQ(layouts, rejected(report, "fits_in_memory"));

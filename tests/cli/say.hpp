@@ -36,6 +36,18 @@ inline Said say(const std::string& words) {
     return say(split(words, ' '));
 }
 
+/// Sentences that were broken into lines, as they were before.
+inline std::string in_one_line(const std::string& text) {
+    std::string line;
+    for (const char c : text) {
+        if (c == '\n')
+            line += ' ';
+        else if (c != ' ' || line.empty() || line.back() != ' ')
+            line += c;
+    }
+    return line;
+}
+
 /// A path of this test run alone, for a file that is removed at the end.
 class TempFile {
 public:

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "reports/table.hpp"
 #include "say.hpp"
 
 namespace mgplan::cli::testing::simulate_command_test {
@@ -335,6 +336,18 @@ TEST(SimulateCommand, AddsItsTimesUpToTheIteration) {
     EXPECT_NEAR(sum, p["iteration_seconds"].get<double>(), 1e-9);
     EXPECT_GT(p["fixed_seconds"].get<double>(), 0);
     EXPECT_THAT(say("simulate --world 16 --model tiny-llama --tp 2 --pp 2").out, HasSubstr("data, scheduler, logging"));
+}
+
+TEST(SimulateCommand, KeepsToTheColumnsOfATerminal) {
+    for (const char* words :
+         {"simulate --world 16 --model llama3-8b --tp 2 --pp 2 --offload optimizer_states:0.5,core_attn --per-rank",
+          "simulate --world 1024 --model deepseek-v3 --tp 2 --pp 16 --ep 8 --cp 2 --recompute full --per-rank",
+          "simulate --world 16 --model mixtral-8x7b --tp 2 --pp 2 --offload optimizer_states --per-rank",
+          "plan --world 16 --model mixtral-8x7b --tp 1,2 --micro-batch 1 --offload optimizer,expert_fc1,moe_act --explain 1"}) {
+        const Said said = say(words);
+        EXPECT_THAT(said.out, HasSubstr("over one iteration")) << said.err;
+        for (const auto& line : split(said.out, '\n')) EXPECT_LE(reports::display_width(line), 80U) << line;
+    }
 }
 
 TEST(SimulateCommand, DrawsTheFullestRankInText) {

@@ -40,6 +40,9 @@ const std::string kFsdp = kDense + "--use-megatron-fsdp ";
 const std::string kFsdpOfAll = kFsdp + "--data-parallel-sharding-strategy optim_grads_params ";
 const std::string kAware = kSharded + "--use-precision-aware-optimizer ";
 const std::string kOnHost = kAware + "--optimizer-cpu-offload ";
+const std::string kWaiting = kSharded + "--chunked-optimizer-state-offload ";
+const std::string kWaitingMost =  // at its most in the update
+    kWaiting + "--hidden-size 4096 --num-attention-heads 32 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 ";
 const std::string kModulesOnHost = kDense + "--fine-grained-activation-offloading --offload-modules core_attn ";
 const std::string kMxfp8 = kDense + "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather --use-distributed-optimizer ";
 
@@ -244,6 +247,13 @@ std::vector<UsedFlag> used_flags() {
         {"--optimizer-cpu-offload", kAware, ""},
         {"--optimizer-offload-fraction", kOnHost, "0.5"},
         {"--overlap-cpu-optimizer-d2h-h2d", kOnHost, ""},
+        {"--offload-optimizer-states", kSharded, ""},
+        {"--chunked-optimizer-state-offload", kSharded, ""},
+        {"--optimizer-state-offload-fraction", kWaiting, "0.5"},
+        {"--optimizer-state-offload-chunk-size-mb", kWaitingMost, "1"},
+        {"--async-save", kWaiting, ""},
+        {"--no-save-optim", kWaiting + "--async-save ", ""},
+        {"--no-load-optim", kWaiting + "--ckpt-format torch --no-save-optim ", ""},
         {"--fine-grained-activation-offloading", kDense + "--offload-modules core_attn ", ""},
         {"--offload-modules", kModulesOnHost, "core_attn attn_proj"},
         {"--min-offloaded-tensor-size", kModulesOnHost, "100000000"},

@@ -48,13 +48,15 @@ RandomJob random_job(std::mt19937& random, const char* search = nullptr) {
     }
     job.space.engine = random() % 4 == 0 ? Engine::mgplan : Engine::megatron;
     if (job.space.engine == Engine::mgplan && random() % 2 == 0) job.work.training.offload.optimizer = 0.5;
+    if (!job.work.training.offload.active() && random() % 3 == 0) job.work.training.offload.states = random() % 2 == 0 ? 1 : 0.5;
     if (job.space.engine == Engine::megatron && random() % 4 == 0) job.work.batch.lengths = {.tokens = {512, 3000}, .counts = {900, 35}};
     job.space.micro_batch = random() % 2 == 0 ? std::vector<std::int64_t>{1, 2} : std::vector<std::int64_t>{1, 4};
     job.space.cp = {1, 2};
     job.space.cp_comm_types = {CpCommType::p2p};
     Problems problems;
     widen(job.space, read_search_axes(asked, problems), job.work);
-    job.name = fmt::format("{} on {} x {}, batch {}, {}, engine {}", model, world, cluster, batch, asked, to_string(job.space.engine));
+    job.name = fmt::format("{} on {} x {}, batch {}, {}, engine {}, offload {}", model, world, cluster, batch, asked,
+                           to_string(job.space.engine), fmt::join(offload_words(job.work.training.offload), ","));
     return job;
 }
 

@@ -32,7 +32,8 @@ TEST(MemoryTimelineText, DrawsHeldAndPassingBytesUnderTheLimit) {
               "                  0                  9\n"
               "                         ^\n"
               "    peak 1.2 KiB  backward of chunk 0, microbatch 0: scratch\n"
-              "                  # comes and goes  : held all the time (parameters, gradients, optimizer, context)\n");
+              "                  # comes and goes\n"
+              "                  : held all the time: parameters, gradients, optimizer, context\n");
 }
 
 TEST(MemoryTimelineText, DrawsPartsOfCellsWhereTheTerminalCan) {
@@ -119,7 +120,7 @@ TEST(StageMemoryText, ShowsEveryCategoryThatIsThereAndTheOpAtThePeak) {
     EXPECT_THAT(text, HasSubstr("memory of each stage's ranks at the peak (KiB)"));
     EXPECT_THAT(text, HasSubstr("stage  param  optim  activ  work  context  peak"));
     EXPECT_THAT(text, HasSubstr("    2   0.59   0.39   0.20  0.05     0.03  1.25"));
-    EXPECT_THAT(text, HasSubstr("    2    16  1.25       1.22      1.22   2.00      1.17  backward of chunk 0, microbatch 0: scratch"));
+    EXPECT_THAT(text, HasSubstr("    2    16  1.25       1.22      1.22   2.00      1.17  backward of chunk 0,\n"));
     EXPECT_THAT(text, HasSubstr("not known"));
     EXPECT_THAT(text, Not(HasSubstr("Exact")));
     EXPECT_THAT(stage_memory_text({small.stage}, 2048), HasSubstr("Exact"));
@@ -132,7 +133,7 @@ TEST(StageMemoryText, ShowsWhatRoutingAdds) {
     const std::string text = stage_memory_text({small.stage}, 2048);
     EXPECT_THAT(text, HasSubstr("stage  rank  peak   p99  framework"));
     EXPECT_THAT(text, HasSubstr("    2    16  1.25  1.75  "));
-    EXPECT_THAT(text, HasSubstr("estimate: what the search judges by, at p99 of the routing skew. peak: with even routing."));
+    EXPECT_THAT(text, HasSubstr("estimate: what the search judges by, at p99 of the routing skew. peak: with even\nrouting."));
     // The quantiles lie as far above an exact peak as they did above the estimate.
     simulator::RankMemory estimate = small.stage.memory;
     estimate.breakdown.activations += 700;

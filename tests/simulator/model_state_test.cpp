@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <iterator>
 #include <utility>
 
 #include "formats/model_source.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "planner/constraints.hpp"
+#include "simulator/memory/offloaded_state.hpp"
 
 namespace mgplan::simulator::model_state_test {
 namespace {
@@ -274,6 +277,72 @@ TEST(HostOptimizer, WidensNarrowGradientsOnTheDevice) {
     EXPECT_EQ(bytes.staged, 100'000 * 4);
     training.megatron.overlap_host_update = true;  // one copy of each stream
     EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).staged, 2 * 100'000 * 4);
+}
+
+/// Branch dev of Megatron-LM at d48bd6be, core/optimizer/cpu_offloading/chunked_optimizer_state_offload.py: what is selected has its main
+/// parameter and its moments on the host, and all of it back during the update, or of moments two chunks of whole parameters.
+TEST(WaitingState, IsOnTheHostBetweenUpdates) {
+    TrainingSpec training;
+    const BufferElements elements{.parameters = kElements, .buffer = kElements, .shards = 4, .tensors = 10, .largest = 100'000};
+    constexpr std::int64_t kOwned = kElements / 4, kHalf = kOwned / 2;
+    const ModelStateBytes plain = model_state_bytes(elements, Engine::megatron, training);
+    training.offload.states = 0.5;
+    ModelStateBytes bytes = model_state_bytes(elements, Engine::megatron, training);
+    EXPECT_EQ(bytes.parameters, plain.parameters);
+    EXPECT_EQ(bytes.gradients, plain.gradients);
+    EXPECT_EQ(bytes.optimizer, kHalf * 12);
+    EXPECT_EQ(bytes.host, kHalf * 12);
+    EXPECT_EQ(bytes.update, kHalf * 12);
+    EXPECT_EQ(bytes.moving[0], 0);
+
+    training.megatron.offload_chunk_mib = 1;
+    bytes = model_state_bytes(elements, Engine::megatron, training);
+    EXPECT_EQ(bytes.host, kHalf * 12);
+    EXPECT_EQ(bytes.update, kHalf * 4);
+    EXPECT_EQ(bytes.moving[0], kHalf * 8);
+    EXPECT_EQ(bytes.largest_moving[0], 100'000 * 8);
+
+    // bf16 moments: the update works on fp32 copies of what stays, then of a chunk, here all that waits.
+    training.megatron.precision_aware_optimizer = true;
+    training.exp_avg_dtype = training.exp_avg_sq_dtype = Dtype::bf16;
+    bytes = model_state_bytes(elements, Engine::megatron, training);
+    EXPECT_EQ(bytes.host, kHalf * (2 + 2 + 2));  // of main parameters what bf16 ones lack
+    EXPECT_EQ(bytes.update, kHalf * 2 + kHalf * (4 + 4));
+}
+
+TEST(WaitingState, OfMuonIsAMomentOfAMatrixAndTwoOfAllElse) {
+    TrainingSpec training;
+    training.megatron.optimizer = OptimizerKind::muon;
+    training.offload.states = 1;
+    BufferElements elements{.parameters = kElements, .buffer = kElements, .shards = 4, .tensors = 10, .largest = 100'000};
+    elements.matrices = kElements / 2;
+    elements.largest_matrix = 50'000;
+    constexpr std::int64_t kMatrices = kElements / 8, kOthers = kElements / 8;
+    ModelStateBytes bytes = model_state_bytes(elements, Engine::megatron, training);
+    EXPECT_EQ(bytes.optimizer, 0);
+    EXPECT_EQ(bytes.host, kMatrices * (4 + 4) + kOthers * (4 + 8));
+    EXPECT_EQ(bytes.update, bytes.host);
+    training.megatron.offload_chunk_mib = 1;
+    bytes = model_state_bytes(elements, Engine::megatron, training);
+    EXPECT_EQ(bytes.update, (kMatrices + kOthers) * 4);
+    EXPECT_EQ(bytes.moving, (std::array<std::int64_t, 2>{kMatrices * 4, kOthers * 8}));
+    EXPECT_EQ(bytes.largest_moving, (std::array<std::int64_t, 2>{50'000 * 4, 100'000 * 8}));
+}
+
+TEST(WaitingState, ComesBackInTwoChunksOfOneOptimizerAndOneOfTheOther) {
+    TrainingSpec training;
+    training.offload.states = 1;
+    training.megatron.offload_chunk_mib = 1;
+    constexpr std::int64_t kMiB = 1 << 20;
+    ModelStateBytes bytes;
+    bytes.moving = {100 * kMiB, 50 * kMiB};
+    EXPECT_EQ(most_moving(bytes, training), 3 * kMiB);
+    bytes.largest_moving = {4 * kMiB, 0};  // a parameter is not cut
+    EXPECT_EQ(most_moving(bytes, training), 9 * kMiB);
+    bytes.largest_moving = {0, 30 * kMiB};
+    EXPECT_EQ(most_moving(bytes, training), 50 * kMiB);  // experts alone, all they have
+    bytes.moving = {kMiB / 2, 0};
+    EXPECT_EQ(most_moving(bytes, training), kMiB / 2);
 }
 
 Workload fp8_workload(Fp8Recipe recipe, int compute_capability, bool parameters) {

@@ -187,6 +187,17 @@ TEST(BridgeConfig, ReadsTheNewerFormOfModels) {
     expect_same(read_bridge_config(yaml, "run_config.yaml"), kDenseFlags);
 }
 
+TEST(BridgeConfig, ReadsStateThatWaitsOnTheHost) {
+    const std::string off =
+        with(with(kDense, "optimizer", "chunked_optimizer_state_offload: false"), "optimizer", "optimizer_state_offload_fraction: 0.5");
+    expect_same(read_bridge_config(off, "run_config.yaml"), kDenseFlags);
+    const std::string on =
+        with(changed(off, "state_offload: false", "state_offload: true"), "optimizer", "optimizer_state_offload_chunk_size_mb: 64");
+    expect_same(read_bridge_config(on, "run_config.yaml"), kDenseFlags +
+                                                               "--chunked-optimizer-state-offload --optimizer-state-offload-fraction 0.5 "
+                                                               "--optimizer-state-offload-chunk-size-mb 64");
+}
+
 TEST(BridgeConfig, ReadsMixturesAndLayouts) {
     std::string yaml = changed(kDense, "num_moe_experts: null", "num_moe_experts: 64");
     for (const std::string line :

@@ -413,6 +413,57 @@ TEST(MegatronArguments, LeavesTheOptimizerOnTheHost) {
     EXPECT_EQ(fsdp.flags.not_computed[0].flag, "--optimizer-cpu-offload");
 }
 
+// Rules of branch dev of Megatron-LM at d48bd6be: core/optimizer/optimizer_config.py, __post_init__; training/arguments.py, validate_args.
+TEST(MegatronArguments, LeavesOptimizerStateOnTheHostBetweenUpdates) {
+    const std::string sharded = kSmall + "--bf16 --use-distributed-optimizer ", chunked = sharded + "--chunked-optimizer-state-offload ",
+                      aware = chunked + "--use-precision-aware-optimizer ", muon = chunked + "--optimizer muon ";
+    for (const std::string& whole : {chunked, sharded + "--offload-optimizer-states"}) {
+        const TrainingSpec training = *read(whole).training;
+        EXPECT_EQ(training.offload, OffloadSpec{.states = 1});
+        EXPECT_EQ(training.megatron.offload_chunk_mib, 0);
+    }
+    const TrainingSpec part = *read(chunked + "--optimizer-state-offload-fraction 0.5 --optimizer-state-offload-chunk-size-mb 64").training;
+    EXPECT_EQ(part.offload, OffloadSpec{.states = 0.5});
+    EXPECT_EQ(part.megatron.offload_chunk_mib, 64);
+    EXPECT_EQ(read(muon).training->offload, OffloadSpec{.states = 1});
+    EXPECT_EQ(read(aware + "--exp-avg-dtype bf16").training->offload, OffloadSpec{.states = 1});
+    // Without a share it asks for nothing, and its rules do not hold.
+    EXPECT_EQ(read(kSmall + "--chunked-optimizer-state-offload --optimizer-state-offload-fraction 0 --async-save").training->offload,
+              OffloadSpec{});
+    EXPECT_THAT(read(sharded + "--optimizer-state-offload-fraction 0.5 --async-save --no-load-optim").flags.without_effect,
+                testing::IsSupersetOf({"--optimizer-state-offload-fraction", "--async-save", "--no-load-optim"}));
+
+    EXPECT_THAT(refusal(kSmall + "--bf16 --offload-optimizer-states"), HasSubstr("add --use-distributed-optimizer"));
+    EXPECT_THAT(refusal(sharded + "--offload-optimizer-states --optimizer muon"), HasSubstr("use --chunked-optimizer-state-offload"));
+    EXPECT_THAT(refusal(chunked + "--optimizer sgd"), HasSubstr("Adam's or Muon's, and here it is sgd; use --optimizer adam or muon"));
+    EXPECT_THAT(refusal(kSmall + "--use-distributed-optimizer --chunked-optimizer-state-offload --optimizer muon"),
+                HasSubstr("needs bf16 with Muon, not fp32"));
+    EXPECT_THAT(refusal(aware + "--optimizer-cpu-offload"), HasSubstr("excludes the optimizer on the host"));
+    EXPECT_THAT(refusal(aware + "--exp-avg-sq-dtype fp8"), HasSubstr("takes moments in fp32 and bf16"));
+    EXPECT_THAT(refusal(aware + "--main-params-dtype fp16"), HasSubstr("needs main parameters in fp32"));
+    EXPECT_THAT(refusal(chunked + "--ckpt-format torch --no-load-optim"), HasSubstr("needs --ckpt-format torch_dist"));
+    EXPECT_EQ(read(chunked + "--ckpt-format torch --no-load-optim --no-save-optim").training->offload, OffloadSpec{.states = 1});
+    EXPECT_THAT(refusal(chunked + "--async-save"), HasSubstr("does not go with --async-save; leave one out, or add --no-save-optim"));
+    EXPECT_THAT(refusal(chunked + "--optimizer-state-offload-fraction 1.5"), HasSubstr("is no number from 0 to 1"));
+    EXPECT_THAT(refusal(chunked + "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --no-save-optim --no-load-optim"),
+                HasSubstr("does not go with FSDP"));
+}
+
+// core/optimizer/optimizer_config.py, __post_init__, and arguments.py, at d98e8a64.
+TEST(MegatronArguments, HasNarrowOptimizerStateWithThePrecisionAwareOptimizerAlone) {
+    const std::string bf16 = kSmall + "--bf16 --use-distributed-optimizer ", aware = bf16 + "--use-precision-aware-optimizer ";
+    const TrainingSpec training = *read(aware + "--exp-avg-dtype fp8 --exp-avg-sq-dtype fp16 --main-params-dtype fp16").training;
+    EXPECT_EQ(training.exp_avg_dtype, Dtype::fp8);
+    EXPECT_EQ(training.exp_avg_sq_dtype, Dtype::fp16);
+    EXPECT_EQ(training.main_param_dtype, Dtype::fp16);
+    for (const std::string narrow :
+         {"--exp-avg-dtype fp8", "--exp-avg-sq-dtype bf16", "--main-params-dtype fp16", "--main-grads-dtype bf16"})
+        EXPECT_THAT(refusal(bf16 + narrow), HasSubstr(narrow + " needs --use-precision-aware-optimizer; add it"));
+    EXPECT_THAT(refusal(aware + "--main-params-dtype bf16"), HasSubstr("--main-params-dtype"));
+    EXPECT_THAT(refusal(aware + "--main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32"), HasSubstr("leave one of them out"));
+    EXPECT_THAT(refusal(aware + "--optimizer muon"), HasSubstr("is Adam's, and here it is muon"));
+}
+
 TEST(MegatronArguments, LeavesInputsOfModulesOnTheHost) {
     const std::string fine = kSmall + "--bf16 --fine-grained-activation-offloading ";
     const TrainingSpec training = *read(fine + "--offload-modules core_attn attn_proj --min-offloaded-tensor-size 4096").training;

@@ -66,6 +66,7 @@ TEST_P(Offload, TrainsTheModelOfOneRankWithTheBytesPredicted) {
 std::vector<Offloaded> cases() {
     constexpr OffloadSpec kAll{.optimizer = 1};
     constexpr OffloadSpec kHalf{.optimizer = 0.5};
+    constexpr OffloadSpec kStates{.states = 1}, kSomeStates{.states = 0.75};
     const auto inputs = [](EnumSet<OffloadModule> modules) { return OffloadSpec{.modules = modules}; };
     const OffloadSpec attention = inputs({attn_norm, qkv_linear, core_attn, attn_proj});
     const OffloadSpec every = inputs({attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act});
@@ -78,6 +79,9 @@ std::vector<Offloaded> cases() {
         {.layout = {.name = "optimizer_of_lion_dp2", .dp = 2}, .offload = kHalf, .staged = 500, .optimizer = OptimizerKind::lion},
         {.layout = {.name = "optimizer_sharding_full_dp2", .dp = 2}, .offload = kHalf, .staged = 500, .sharding = {DataSharding::full}},
         {.layout = {.name = "optimizer_of_experts_ep2_dp2", .dp = 2, .ep = 2}, .offload = kHalf, .network = Network::mixture},
+        {.layout = {.name = "states_dp2", .dp = 2}, .offload = kStates},
+        {.layout = {.name = "some_states_not_sharded_pp2_dp2", .pp = 2, .dp = 2, .distributed_optimizer = false}, .offload = kSomeStates},
+        {.layout = {.name = "states_of_experts_ep2_dp2", .dp = 2, .ep = 2}, .offload = kSomeStates, .network = Network::mixture},
         {.layout = {.name = "norm_of_attention"}, .offload = inputs({attn_norm})},
         {.layout = {.name = "projection_of_queries"}, .offload = inputs({qkv_linear})},
         {.layout = {.name = "core_attention_cp2", .cp = 2}, .offload = inputs({core_attn})},
@@ -130,6 +134,11 @@ TEST(OffloadBytes, AreTheShareThatWaits) {
     EXPECT_EQ(none.host, bytes);
     EXPECT_EQ(none.memory.high_water[optimizer], 12 * 100);
     const std::int64_t owned = bytes / 12, stays = (owned - owned / 2 + 63) / 64 * 64;  // ends where packs can go on
+    // Between updates alone: all that waits comes back at once.
+    const Prediction states = held({.states = 0.5}, 100);
+    EXPECT_EQ(states.host, half.host);
+    EXPECT_EQ(states.memory.current[optimizer], half.memory.current[optimizer]);
+    EXPECT_EQ(states.memory.high_water[optimizer], bytes);
     EXPECT_EQ(half.host, 12 * (owned - stays));
     EXPECT_EQ(half.memory.current[optimizer], bytes - half.host);
     EXPECT_EQ(half.memory.high_water[optimizer], bytes - half.host + 12 * 100);
