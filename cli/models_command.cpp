@@ -87,6 +87,8 @@ std::string_view name_of(Activation activation) {
             return "GELU by erf";
         case Activation::clamped_swish:
             return "clamped swish";
+        case Activation::xielu:
+            return "xIELU";
     }
     return "";
 }
@@ -111,14 +113,18 @@ std::string attention_text(const ModelSpec& model) {
             window += fmt::format(" (of {} layers)", std::count(model.window_layers.begin(), model.window_layers.end(), true));
         if (model.full_attention_every > 0) window += fmt::format(" (none in one layer of {})", model.full_attention_every);
     }
-    return fmt::format("{} heads of {}, {} for keys and values{}{}", model.heads, model.head_dim, model.kv_heads, window,
+    const std::string clip = model.qkv_clip > 0 ? fmt::format(", clipped at {:g}", model.qkv_clip) : "";
+    return fmt::format("{} heads of {}, {} for keys and values{}{}{}", model.heads, model.head_dim, model.kv_heads, clip, window,
                        model.attention_sinks ? ", sinks" : "");
 }
 
 /// Where the norms of a layer stand, and how its halves follow each other, where that is not as in a llama.
 std::string arrangement_text(const ModelSpec& model) {
     std::string text = model.normalization == Normalization::layer_norm ? "LayerNorm" : "RMSNorm";
-    if (model.normalization == Normalization::layer_norm && !model.norm_bias) text += " without bias";
+    if (!model.norm_weight)
+        text += " without weight and bias";
+    else if (model.normalization == Normalization::layer_norm && !model.norm_bias)
+        text += " without bias";
     if (model.post_norms) text += model.pre_norms ? ", in front of attention and MLP and behind" : ", behind attention and MLP";
     if (model.order == LayerOrder::parallel) text += ", attention and MLP beside each other";
     if (model.order == LayerOrder::parallel_shared_norm) text += ", attention and MLP beside each other behind one norm";

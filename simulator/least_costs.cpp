@@ -64,7 +64,7 @@ PassPair expert_products(const Layout& layout, const Workload& workload, const K
     const ParallelSizes& sizes = layout.sizes;
     const std::int64_t rows = layout.micro_batch * workload.batch.sequence / sizes.cp / (layout.sequence_parallel ? sizes.tp : 1);
     const std::int64_t of_expert = rows * sizes.ep * sizes.etp * moe.top_k / moe.experts, experts = moe.experts / sizes.ep;
-    const std::int64_t width = moe.expert_ffn / sizes.etp, hidden = workload.model.hidden;
+    const std::int64_t width = moe.expert_ffn / sizes.etp, hidden = workload.model.routed_width();
     const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
         const double apart = static_cast<double>(experts) * kernels.gemm(m, n, k);
         return std::min(apart, kernels.grouped_gemm(m, n, k, experts));

@@ -263,6 +263,23 @@ void arrange_chatglm(ConfigParts& parts) {
     }
 }
 
+void arrange_olmo(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.norm_weight = model.norm_bias = false;
+    model.norm_epsilon = 1e-5;  // modeling_olmo.py, OlmoLayerNorm: no field of the config
+    model.qkv_clip = parts.config.real_or({"clip_qkv"}, 0, 0, ModelLimits::multiplier);
+}
+
+void arrange_apertus(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.mlp_bias = false;  // its class has none
+    if (!parts.config.stated({"rope_parameters", "rope_scaling"}).empty()) return;
+    // What the class has without a field (configuration_apertus.py).
+    model.rotary_scaling = "llama3";
+    model.rotary_scaling_values.factor = 8;
+    model.rotary_scaling_values.original_positions = 8192;
+}
+
 void arrange_gptj(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     model.order = LayerOrder::parallel_shared_norm;

@@ -31,21 +31,7 @@ void final_norm_has_bias(Composer& c) {
     c.model().normalization = Normalization::layer_norm;
 }
 
-std::string text_of(Composer& c, std::string_view field) {
-    const auto* stated = c.config().member(field);
-    return stated != nullptr && stated->is_string() ? stated->get<std::string>() : "";
-}
-
 }  // namespace
-
-/// An MLP without a gate, whose activation (xIELU) has two trained values.
-void compose_apertus(Composer& c) {
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}), false, c.flag({"mlp_bias"}, false));
-    Parts parts{c.norm(2), c.attention({{"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}}), mlp};
-    if (text_of(c, "hidden_act").empty() || text_of(c, "hidden_act") == "xielu") parts.push_back(c.values(2));
-    add_equal_layers(c, parts);
-}
 
 /// A norm behind the embeddings, biases everywhere, positions as slopes.
 void compose_bloom(Composer& c) {
@@ -62,14 +48,11 @@ void compose_gpt_neo(Composer& c) {
         c, {c.layer_norm(2), c.attention({{"output_bias", 1}}), c.mlp(c.number_or({"intermediate_size"}, 4 * c.hidden()), false, true)});
 }
 
-/// OLMo 1 and nanochat: norms without weights, the final one included.
-void compose_norms_without_weights(Composer& c) {
+/// Norms without weights, the final one included.
+void compose_nanochat(Composer& c) {
     c.without_final_norm();
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    const bool gated = c.model().type != "nanochat";
-    add_equal_layers(c, {c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.mlp(c.number({"intermediate_size"}), gated)});
-    const double bound = c.config().real_or({"clip_qkv"}, 0, 0, ModelLimits::multiplier);
-    if (bound > 0) c.leave_out(fmt::format("queries, keys and values clipped at {:g}", bound));
+    add_equal_layers(c, {c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.mlp(c.number({"intermediate_size"}), false)});
     c.leave_out("norms without weights");
 }
 

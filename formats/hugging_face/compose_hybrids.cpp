@@ -145,6 +145,7 @@ void compose_nemotron_h(Composer& c) {
         Parts parts{experts, c.mlp(shared, false, biased)};
         if (!c.model().moe) c.describe_mixture(experts, shared, false);
         if (latent > 0) {
+            if (c.model().moe) c.model().moe->latent = latent;
             parts.push_back(c.linear(c.hidden(), latent));
             parts.push_back(c.linear(latent, c.hidden()));
         }
@@ -263,13 +264,25 @@ void compose_delta_hybrid(Composer& c) {
 
 /// Delta nets with projections of their own, norms in front of them; attention with norms behind it and over all heads of q and k.
 void compose_olmo_hybrid(Composer& c) {
+    const auto* const rope = c.config().member("rope_parameters");
+    const bool turns = rope != nullptr && rope->is_object() && rope->contains("rope_theta") && !rope->at("rope_theta").is_null();
+    if (!turns) c.model().position = PositionEmbedding::none;
     PartSizesGiven sizes = attention_biases(c);
     sizes["qk_norm"] = 3;
-    const LayerPart attention = c.attention(sizes), delta = gated_delta_of(c), mlp = c.mlp(c.number({"intermediate_size"}));
+    sizes["positions"] = turns ? 2 : 1;
+    c.set_activation({"hidden_act"}, Activation::silu);
+    c.model().state_norm_epsilon = 1e-5;  // modeling_olmo_hybrid.py, OlmoHybridGatedDeltaNet: no field of the config
+    LayerPart delta = gated_delta_of(c), behind = c.norm(2);
+    if (c.flag({"linear_allow_neg_eigval"}, true)) delta.sizes["strength"] = 2;
+    behind.sizes["behind"] = 1;
+    const LayerPart attention = c.attention(sizes), mlp = c.activated(c.mlp(c.number({"intermediate_size"})));
     const std::vector<std::string> types = c.mixers_of_layers();
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = types.empty() ? layer % 4 == 3 : !is_recurrent(types[static_cast<std::size_t>(layer)]);
-        c.add_layer(full ? "attention+mlp" : "gated_delta_net+mlp", {c.norm(2), full ? attention : delta, mlp});
+        if (full)
+            c.add_layer("attention+mlp", {behind, attention, mlp});
+        else
+            c.add_layer("gated_delta_net+mlp", {c.norm(2), delta, mlp});
     }
 }
 

@@ -85,10 +85,9 @@ void read_composed(ConfigParts& parts);
 
 // Rules, by what is unlike a llama. Source of each: modeling_*.py and configuration_*.py of the type in transformers 5.23.0, or what
 // stands beside it.
-void compose_apertus(Composer& composer);
 void compose_bloom(Composer& composer);
 void compose_gpt_neo(Composer& composer);
-void compose_norms_without_weights(Composer& composer);
+void compose_nanochat(Composer& composer);
 void compose_dbrx(Composer& composer);
 void compose_persimmon(Composer& composer);
 void compose_bitnet(Composer& composer);

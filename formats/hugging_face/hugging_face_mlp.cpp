@@ -16,6 +16,7 @@ Activation read_activation(ConfigReader& config, Activation fallback, Aliases fi
     if (name == "relu" || name == "reglu") return Activation::relu;
     if (name == "relu2" || name == "relu_squared" || name == "squared_relu" || name == "squared-relu") return Activation::squared_relu;
     if (name == "gelu" || name == "gelu_python") return Activation::gelu_exact;
+    if (name == "xielu") return Activation::xielu;
     if (name.find("gelu") != std::string::npos || name == "geglu") return Activation::gelu;
     config.problem("{} = '{}' is not known; use silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2", config.stated(fields),
                    name.substr(0, 40));

@@ -12,10 +12,12 @@ constexpr std::array kAttention{
     ModelType{
         .name = "apertus",
         .class_name = "ApertusForCausalLM",
+        .gated = false,
+        .qk_norm = true,
         .defaults = R"({"vocab_size":131072,"hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,
 "hidden_act":"xielu","max_position_embeddings":65536,"rms_norm_eps":1e-05,"attention_bias":false,
 "rope_theta":12000000.0})",
-        .compose = compose_apertus},
+        .arrange = arrange_apertus},
     ModelType{.name = "bloom",
               .class_name = "BloomForCausalLM",
               .defaults =
@@ -153,15 +155,16 @@ constexpr std::array kAttention{
     ModelType{
         .name = "olmo",
         .class_name = "OlmoForCausalLM",
+        .layer_norm = true,
         .defaults = R"({"vocab_size":50304,"hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,
 "hidden_act":"silu","max_position_embeddings":2048,"attention_bias":false})",
-        .compose = compose_norms_without_weights},
+        .arrange = arrange_olmo},
     ModelType{.name = "nanochat",
               .class_name = "NanoChatForCausalLM",
               .defaults = R"({"vocab_size":50304,"hidden_size":768,"intermediate_size":8192,"num_hidden_layers":12,"num_attention_heads":6,
 "max_position_embeddings":2048,"hidden_act":"relu2","rms_norm_eps":1e-06,"final_logit_softcapping":15.0,
 "attention_bias":false})",
-              .compose = compose_norms_without_weights},
+              .compose = compose_nanochat},
 };
 
 }  // namespace

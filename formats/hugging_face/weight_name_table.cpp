@@ -89,6 +89,10 @@ constexpr WeightNames named_as_lfm2(std::string_view type) {
 }
 
 constexpr std::array kWeightNames{
+    WeightNames{.type = "apertus",
+                .input_norm = "attention_layernorm",
+                .mlp_norm = "feedforward_layernorm",
+                .unused_endings = ".act_fn.beta .act_fn.eps"},
     named_as_llama("arcee"),
     WeightNames{.type = "aria_text",
                 .router = "router",
@@ -212,8 +216,15 @@ constexpr std::array kWeightNames{
                 .shared = "mixer.shared_experts.",
                 .mixer = "mixer.",
                 .unused_beginning = "mtp."},
+    named_as_llama("olmo"),
     named_as_llama("olmo2"),
     named_as_llama("olmo3"),
+    WeightNames{.type = "olmo_hybrid",
+                .input_norm = "attention_layer_norm",
+                .mlp_norm = "feedforward_layer_norm",
+                .mixer = "linear_attn.",
+                .delta_rows = DeltaRows::apart,
+                .unused_beginning = "mtp"},
     named_as_llama("olmoe"),
     WeightNames{.type = "opt",
                 .embedding = "model.decoder.embed_tokens",

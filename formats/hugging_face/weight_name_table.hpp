@@ -28,6 +28,7 @@ enum class ExpertRows : std::uint8_t {
 enum class DeltaRows : std::uint8_t {
     by_part,  ///< q, k and v; z; b; a
     by_head,  ///< of each key head q, k, v, z; b, a
+    apart,    ///< each of q, k, v, z, b and a, and a convolution for each of q, k and v (OLMo hybrid)
 };
 
 /// Defaults are a llama's. Names without a dot at the end are modules with .weight and .bias.

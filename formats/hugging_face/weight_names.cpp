@@ -44,6 +44,7 @@ public:
             result_.parameters.push_back(std::move(entry));
         }
         if (model_.moe && model_.moe->expert_bias) add_expert_biases();
+        if (model_.activation == Activation::xielu) add_xielu_constants();
         result_.unused_endings = {".rotary_emb.inv_freq"};
         if (model_.tied_embeddings) result_.unused_endings.push_back(fmt::format("{}.weight", names_.output));
         for (std::string_view rest = names_.unused_endings; !rest.empty();) {
@@ -258,6 +259,7 @@ private:
             return place_gate_and_up(entry, module, *what == ".bias", names_.gate_and_up, names_.gate, names_.up), true;
         if (const auto what = rest_behind(rest, "mlp.linear_fc2"))
             return is_linear(entry, module + std::string(names_.down), *what == ".bias"), true;
+        if (const auto what = rest_behind(rest, "mlp.activation_func.")) return is(entry, fmt::format("{}act_fn.{}", module, *what)), true;
         if (rest == "mlp.shared_experts.linear_fc1.weight")
             return place_gate_and_up(entry, shared, false, names_.shared_gate_and_up, "gate_proj", "up_proj"), true;
         if (rest == "mlp.shared_experts.linear_fc2.weight") return is(entry, shared + std::string(names_.shared_down) + ".weight"), true;
@@ -270,6 +272,9 @@ private:
         const std::string module = prefix + std::string(names_.mixture);
         if (const auto what = rest_behind(rest, "mlp.router."))
             return is(entry, fmt::format("{}{}.{}", module, names_.router, *what)), true;
+        for (const std::string_view map : {"fc1_latent_proj.weight", "fc2_latent_proj.weight"}) {
+            if (rest_behind(rest, "mlp.") == map) return is(entry, module + std::string(map)), true;
+        }
         for (const bool first : {true, false}) {
             const auto numbered = rest_behind(rest, first ? "mlp.experts.linear_fc1." : "mlp.experts.linear_fc2.");
             if (!numbered) continue;
@@ -301,6 +306,15 @@ private:
         for (const std::int64_t part : {0, 1}) append(entry, {all, begin + part * row_step, 2 * row_step, column_step, 0, rows / 2});
     }
 
+    /// transformers keeps them as buffers, and leaves them undefined where a checkpoint does not hold them (activations.py,
+    /// XIELUActivation).
+    void add_xielu_constants() {
+        for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
+            for (const auto& [name, value] : {std::pair{"beta", 0.5}, {"eps", -1e-6}})
+                result_.constants.push_back({fmt::format("{}{}.{}act_fn.{}", names_.layers, layer, names_.mlp, name), value});
+        }
+    }
+
     void add_expert_biases() {
         for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
             if (!model_.is_moe_layer(layer)) continue;
@@ -328,6 +342,7 @@ private:
         if (!what) return false;
         if (mixer_of(entry.name).kind == "kimi_delta_attention") return place_kimi_delta(entry, module, *what), true;
         if (mixer_of(entry.name).kind == "lightning_attention") return place_lightning(entry, module, *what), true;
+        if (names_.delta_rows == DeltaRows::apart) return place_delta_apart(entry, module, *what), true;
         if (*what == "conv1d.weight") return is(entry, module + "conv1d.weight", {entry.rows, 1, entry.columns}), true;
         if (*what == "out_norm.weight") return is(entry, module + "norm.weight"), true;
         if (*what != "in_proj.weight") return is(entry, module + std::string(*what)), true;
@@ -353,6 +368,25 @@ private:
             for (std::int64_t head = 0; head < key_heads; ++head) append_rows(entry, narrow, head * 2 * each + first, each);
         }
         return true;
+    }
+
+    /// Projections and convolutions of OLMo hybrid, which its class joins.
+    void place_delta_apart(PublishedParameter& entry, const std::string& module, std::string_view what) {
+        if (what == "out_norm.weight") return is(entry, module + "o_norm.weight");
+        if (what == "out_proj.weight") return is(entry, module + "o_proj.weight");
+        const LayerPart& part = mixer_of(entry.name);
+        const std::int64_t heads = part_size(part, "value_heads"), keys = part_size(part, "key_heads") * part_size(part, "key_dim");
+        const std::int64_t values = heads * part_size(part, "value_dim");
+        using Rows = std::pair<std::string_view, std::int64_t>;
+        if (what == "conv1d.weight") {
+            for (const auto& [name, rows] : {Rows{"q_conv1d.weight", keys}, Rows{"k_conv1d.weight", keys}, Rows{"v_conv1d.weight", values}})
+                append(entry, {tensor(module + std::string(name), {rows, 1, entry.columns}), 0, entry.columns, 1, 0, rows});
+            return;
+        }
+        if (what != "in_proj.weight") return is(entry, module + std::string(what));
+        for (const auto& [name, rows] : {Rows{"q_proj", keys}, Rows{"k_proj", keys}, Rows{"v_proj", values}, Rows{"g_proj", values},
+                                         Rows{"b_proj", heads}, Rows{"a_proj", heads}})
+            append_rows(entry, linear(module + std::string(name), rows, entry.columns, false), 0, rows);
     }
 
     void place_kimi_delta(PublishedParameter& entry, const std::string& module, std::string_view what) {

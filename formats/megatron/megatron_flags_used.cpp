@@ -52,7 +52,7 @@ constexpr std::array kUsedFlags{
               "activation-func-clamp-value fp4-format moe-deepep-num-sms moe-hybridep-num-sms moe-flex-dispatcher-num-sms "
               "fp8-format fp8-recipe main-params-dtype main-grads-dtype exp-avg-dtype exp-avg-sq-dtype optimizer"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
-              "num-experts moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size moe-layer-freq "
+              "num-experts moe-router-topk moe-ffn-hidden-size moe-latent-size moe-shared-expert-intermediate-size moe-layer-freq "
               "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-expert-capacity-factor moe-router-num-groups "
               "moe-router-group-topk moe-router-dtype moe-router-load-balancing-type moe-aux-loss-coeff "},
     FlagGroup{FlagArity::none, FlagEffect::used, "",

@@ -117,12 +117,17 @@ std::vector<LayerPart> expert_parts(const ModelSpec& model) {
                                   {{"experts", moe.experts},
                                    {"top_k", moe.top_k},
                                    {"width", moe.expert_ffn},
+                                   {"in", moe.latent},
                                    {"gated", model.gated_mlp ? 1 : 0},
                                    {"bias", model.mlp_bias ? 1 : 0},
                                    {"router_bias", moe.router_bias ? 1 : 0},
                                    {"activation", activation_size(model)}}}};
     if (moe.shared_ffn > 0) parts.push_back(mlp_part(model, moe.shared_ffn, false));
     if (moe.shared_gate) parts.push_back({"linear", {{"in", model.hidden}, {"out", 1}}});
+    if (moe.latent > 0) {
+        parts.push_back({"linear", {{"in", model.hidden}, {"out", moe.latent}}});
+        parts.push_back({"linear", {{"in", moe.latent}, {"out", model.hidden}}});
+    }
     return parts;
 }
 

@@ -61,6 +61,9 @@ void refuse_other_mixers(const Plan& plan, const LayerKinds& kinds) {
         const std::string& kind = mixer.part.kind;
         if (kind != "attention" && kind != "mamba2" && kind != "gated_delta_net")
             refuse_layers(plan, fmt::format("layers of {}", find_part_kind(kind)->words));
+        if (mixer.normed_behind) refuse_layers(plan, "layers whose norms stand behind their halves");
+        if (kind == "gated_delta_net" && part_size(mixer.part, "strength") != 1)
+            refuse_layers(plan, "gated delta nets that write up to twice as strongly");
     }
 }
 

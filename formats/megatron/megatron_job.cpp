@@ -132,6 +132,7 @@ void write_mixture(FlagWriter& out, const ModelSpec& model, bool by_pattern) {
     out.integer("num-experts", moe.experts);
     out.integer("moe-router-topk", moe.top_k);
     out.integer("moe-ffn-hidden-size", moe.expert_ffn);
+    if (moe.latent > 0) out.integer("moe-latent-size", moe.latent);
     if (moe.shared_ffn > 0) {
         out.integer("moe-shared-expert-intermediate-size", moe.shared_ffn);
         out.flag_if(moe.shared_gate, "moe-shared-expert-gate");

@@ -195,6 +195,7 @@ void read_moe(FlagReader& flags, ModelSpec& model, MegatronSwitches& switches) {
     moe.experts = experts;
     moe.top_k = flags.integer_or("--moe-router-topk", 2, 1, ModelLimits::experts);
     moe.expert_ffn = flags.integer_or("--moe-ffn-hidden-size", model.ffn, 1, ModelLimits::ffn);
+    moe.latent = flags.integer_or("--moe-latent-size", 0, 0, ModelLimits::hidden);
     moe.shared_ffn = flags.integer_or("--moe-shared-expert-intermediate-size", 0, 0, ModelLimits::ffn);
     moe.shared_gate = flags.has("--moe-shared-expert-gate") && moe.shared_ffn > 0;
     moe.expert_bias = flags.has("--moe-router-enable-expert-bias");

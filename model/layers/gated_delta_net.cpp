@@ -17,11 +17,11 @@ Columns output_gate_columns(const DeltaRuleSizes& sizes) {
     return {sizes.width(), sizes.values()};
 }
 
-GatedNormOptions head_norm_options(const RankContext& context, const DeltaRuleSizes& sizes) {
-    return {.group = sizes.value_dim, .gate_first = false, .epsilon = context.norm_epsilon};
-}
-
 }  // namespace
+
+GatedNormOptions GatedDeltaNet::norm_options(const RankContext& context) const {
+    return {.group = value_dim_, .gate_first = false, .epsilon = norm_epsilon_ > 0 ? norm_epsilon_ : context.norm_epsilon};
+}
 
 GatedDeltaNet::GatedDeltaNet(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
                              std::int64_t layer, EnumSet<RecomputeModule> recompute)
@@ -29,6 +29,8 @@ GatedDeltaNet::GatedDeltaNet(const ModelSpec& model, const LayerPart& part, cons
       value_heads_(part_size(part, "value_heads")),
       key_dim_(part_size(part, "key_dim")),
       value_dim_(part_size(part, "value_dim")),
+      strength_(part_size(part, "strength")),
+      norm_epsilon_(model.state_norm_epsilon),
       ends_(model, weights, prefix + "self_attention.in_proj", layer, recompute),
       conv_weight_(weights.at(prefix + "self_attention.conv1d.weight")),
       step_bias_(weights.at(prefix + "self_attention.dt_bias")),
@@ -44,7 +46,8 @@ DeltaRuleSizes GatedDeltaNet::sizes_of(const RankContext& context, const Microba
             .key_heads = key_heads_ / tp,
             .value_heads = value_heads_ / tp,
             .key_dim = key_dim_,
-            .value_dim = value_dim_};
+            .value_dim = value_dim_,
+            .strength = strength_};
 }
 
 DeltaRuleInputs GatedDeltaNet::rule_inputs(const Saved& saved, const DeltaRuleSizes& sizes) const {
@@ -62,8 +65,8 @@ Tensor GatedDeltaNet::forward(const RankContext& context, const MicrobatchContex
     const DeltaRuleSizes sizes = sizes_of(context, microbatch, saved.projected);
     saved.convolved = causal_conv(saved.projected, mixed_columns(sizes), conv_weight_.value, {}, microbatch.batch);
     saved.attended = delta_rule(rule_inputs(saved, sizes), sizes);
-    saved.gated = gated_norm(saved.attended, saved.projected, output_gate_columns(sizes), gated_norm_weight_.value,
-                             head_norm_options(context, sizes), saved.inverse_deviation);
+    saved.gated = gated_norm(saved.attended, saved.projected, output_gate_columns(sizes), gated_norm_weight_.value, norm_options(context),
+                             saved.inverse_deviation);
     return ends_.leave(context, microbatch, output_.forward(context, saved.gated), x, saved);
 }
 
@@ -75,9 +78,8 @@ Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchConte
     // The three ops below write all columns of it between them.
     Tensor d_projected = context.device->empty(saved.projected.shape(), saved.projected.dtype(), MemoryCategory::activations,
                                                "gradient of the delta net's projection");
-    Tensor d_attended =
-        gated_norm_backward(d_gated, saved.attended, saved.projected, output_gate_columns(sizes), gated_norm_weight_.value,
-                            saved.inverse_deviation, head_norm_options(context, sizes), d_projected, gated_norm_weight_.gradient);
+    Tensor d_attended = gated_norm_backward(d_gated, saved.attended, saved.projected, output_gate_columns(sizes), gated_norm_weight_.value,
+                                            saved.inverse_deviation, norm_options(context), d_projected, gated_norm_weight_.gradient);
     d_gated = {};
     saved.attended = saved.inverse_deviation = {};
     Tensor d_convolved =

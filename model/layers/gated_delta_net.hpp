@@ -6,6 +6,7 @@
 #include "model/layers/context.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/delta_rule.hpp"
+#include "model/ops/gated_norm.hpp"
 
 namespace mgplan::model {
 
@@ -33,9 +34,12 @@ public:
 private:
     /// Sizes on this rank, for the rows of its projection.
     [[nodiscard]] DeltaRuleSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const;
+    [[nodiscard]] GatedNormOptions norm_options(const RankContext& context) const;  ///< of the norm of each head
     [[nodiscard]] DeltaRuleInputs rule_inputs(const Saved& saved, const DeltaRuleSizes& sizes) const;
 
     std::int64_t key_heads_, value_heads_, key_dim_, value_dim_;  ///< of all ranks
+    std::int64_t strength_;
+    double norm_epsilon_;  ///< 0: the context's
     BranchEnds ends_;
     Weight conv_weight_, step_bias_, log_decay_, gated_norm_weight_;
     ColumnParallelLinear projection_;

@@ -46,6 +46,8 @@ double recurrent_value(const Parameter& parameter, std::uint64_t key, std::uint6
         }
         case InitialValues::by_taps:
             return parameter.initial_bound * (2 * even - 1);
+        case InitialValues::constant:
+            return parameter.initial_bound;
         case InitialValues::by_name:
         case InitialValues::ones:
             break;

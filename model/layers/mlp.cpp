@@ -4,6 +4,7 @@
 #include "model/layers/residual.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/elementwise.hpp"
+#include "model/ops/xielu.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -23,6 +24,8 @@ Mlp::Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& 
       recompute_(recompute),
       norm_weight_(weights.find(norm_of_mlp(model, prefix, "weight"))),
       norm_bias_(weights.find(norm_of_mlp(model, prefix, "bias"))),
+      alpha_positive_(weights.find(prefix + "mlp.activation_func.alpha_p")),
+      alpha_negative_(weights.find(prefix + "mlp.activation_func.alpha_n")),
       first_(weights.at(prefix + "mlp.linear_fc1.weight"), weights.find(prefix + "mlp.linear_fc1.bias")),
       second_(weights.at(prefix + "mlp.linear_fc2.weight"), weights.find(prefix + "mlp.linear_fc2.bias")),
       behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")) {}
@@ -33,14 +36,15 @@ void Mlp::scale_gate(const RankContext& context, const Tensor& before) const {
 }
 
 Tensor Mlp::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    if (!norm_weight_.defined()) return x;
+    if (!model_.pre_norms) return x;
     return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
 }
 
 void Mlp::activate(const RankContext& context, MlpSaved& saved) const {
     saved.before = first_.forward(context, saved.normed);
     scale_gate(context, saved.before);
-    saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
+    saved.after = alpha_positive_.defined() ? xielu(saved.before, alpha_positive_.value, alpha_negative_.value)
+                                            : activation(saved.before, model_.activation, model_.gated_mlp);
     // In front of the second product, whose gradients are then those of the scaled one.
     if (model_.branch_multipliers.mlp_output != 1) scale(saved.after, model_.branch_multipliers.mlp_output);
 }
@@ -79,7 +83,9 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
         saved.after);
     saved.after = {};
     if (model_.branch_multipliers.mlp_output != 1) scale(d_after, model_.branch_multipliers.mlp_output);
-    Tensor d_before = activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
+    Tensor d_before = alpha_positive_.defined() ? xielu_backward(d_after, saved.before, alpha_positive_.value, alpha_negative_.value,
+                                                                 alpha_positive_.gradient, alpha_negative_.gradient)
+                                                : activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
     scale_gate(context, d_before);
     d_after = {};
     saved.before = {};
@@ -87,9 +93,9 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     d_before = {};
     saved.normed = {};
     add_path_to_normed(model_, ResidualPlace::mlp, dy, d_normed);
-    Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
-                                                       norm_weight_.gradient, norm_bias_.gradient)
-                                       : d_normed;
+    Tensor dx = model_.pre_norms ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
+                                                 norm_weight_.gradient, norm_bias_.gradient)
+                                 : d_normed;
     d_normed = {};
     if (model_.order == LayerOrder::sequential) add_path_to_input(model_, dy, dx);
     saved = {};

@@ -40,6 +40,7 @@ private:
     std::int64_t layer_;
     EnumSet<RecomputeModule> recompute_;
     Weight norm_weight_, norm_bias_;
+    Weight alpha_positive_, alpha_negative_;  ///< of xIELU
     ColumnParallelLinear first_;
     RowParallelLinear second_;
     StreamNorm behind_;

@@ -38,6 +38,8 @@ Moe::Moe(const ModelSpec& model, const WeightTable& weights, const std::string& 
       norm_weight_(weights.find(prefix + "pre_mlp_layernorm.weight")),
       norm_bias_(weights.find(prefix + "pre_mlp_layernorm.bias")),
       router_(model, weights, prefix + "mlp.router.", layer),
+      to_latent_(weights.find(prefix + "mlp.fc1_latent_proj.weight")),
+      from_latent_(weights.find(prefix + "mlp.fc2_latent_proj.weight")),
       dispatcher_(model, layer),
       experts_(model, weights, prefix + "mlp.experts.", recompute),
       behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")) {
@@ -45,7 +47,7 @@ Moe::Moe(const ModelSpec& model, const WeightTable& weights, const std::string& 
 }
 
 Tensor Moe::normalise(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    if (!norm_weight_.defined()) return x;
+    if (!model_.pre_norms) return x;
     return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
 }
 
@@ -56,7 +58,7 @@ ChosenRows Moe::choose_rows(const RankContext& context, const MicrobatchContext&
     if (shared_) chosen.shared = shared_->forward(context, normed, saved.shared);
     router_.forward(context, microbatch, normed, saved.router);
     chosen.up_to = ChosenUpTo::router;
-    chosen.hidden = normed;
+    chosen.hidden = model_.moe->latent > 0 ? to_latent_.forward(normed) : normed;
     chosen.probabilities = saved.router.routing.probabilities;
     chosen.choices = saved.router.kept;
     if (up_to == ChosenUpTo::permuted) permute(context, microbatch, chosen);
@@ -86,6 +88,11 @@ Tensor Moe::mix(const RankContext& context, const MicrobatchContext& microbatch,
     Tensor outputs = experts_.forward(context, routed, row_weights, saved.plan.per_expert, saved.experts);
     outputs = dispatcher_.from_experts(context, saved.plan, std::move(outputs));
     Tensor y = unpermute_rows(outputs, saved.permutation, rows, model_.moe->top_k);
+    if (model_.moe->latent > 0) {
+        outputs = {};
+        saved.combined = y;
+        y = from_latent_.forward(y);
+    }
     if (shared_) add(chosen.shared, y);
     return y;
 }
@@ -115,10 +122,11 @@ ChosenGradients Moe::combine_backward(const RankContext& context, const Microbat
     const std::int64_t top_k = model_.moe->top_k, rows = dy.shape()[0];
     ChosenGradients gradients;
     Tensor d_y = behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.behind);
+    if (shared_) gradients.shared = d_y;
+    if (model_.moe->latent > 0) d_y = from_latent_.backward(context, d_y, std::exchange(mixture.combined, {}));
     ExpertGradients of_experts =
         experts_.backward(context, dispatcher_.to_experts(context, mixture.plan, permute_rows(d_y, mixture.permutation, top_k)),
                           mixture.plan.per_expert, mixture.experts);
-    if (shared_) gradients.shared = d_y;
     d_y = Tensor();
     gradients.hidden = dispatcher_.from_experts(context, mixture.plan, std::move(of_experts.rows));
     gradients.probabilities = as_list(dispatcher_.from_experts(context, mixture.plan, as_rows(std::exchange(of_experts.row_weights, {}))));
@@ -143,6 +151,7 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
         d_normed = unpermute_rows(d_normed, mixture.permutation, rows, top_k);
         gradients.probabilities = unpermute_probabilities(gradients.probabilities, mixture.permutation, rows, top_k);
     }
+    if (model_.moe->latent > 0) d_normed = to_latent_.backward(context, d_normed, saved.normed);
     if (model_.moe->routed_scaling != 1) scale(gradients.probabilities, model_.moe->routed_scaling);
     add(router_.backward(context, microbatch, gradients.probabilities, saved.normed, mixture.router), d_normed);
     if (shared_) add(shared_->backward(context, gradients.shared, saved.normed, mixture.shared), d_normed);
@@ -151,9 +160,9 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
     mixture.shared = {};
     saved.normed = {};
     add_path_to_normed(model_, ResidualPlace::mlp, dy, d_normed);
-    Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
-                                                       norm_weight_.gradient, norm_bias_.gradient)
-                                       : d_normed;
+    Tensor dx = model_.pre_norms ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
+                                                 norm_weight_.gradient, norm_bias_.gradient)
+                                 : d_normed;
     d_normed = {};
     add_path_to_input(model_, dy, dx);
     saved.x = {};

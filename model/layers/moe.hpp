@@ -10,6 +10,7 @@
 #include "model/layers/router.hpp"
 #include "model/layers/shared_experts.hpp"
 #include "model/layers/stream_norm.hpp"
+#include "model/layers/tensor_parallel.hpp"
 #include "model/layers/token_dispatcher.hpp"
 #include "model/ops/norm.hpp"
 
@@ -25,6 +26,7 @@ struct MoeSaved {
         Permutation permutation;
         DispatchPlan plan;
         ExpertsSaved experts;
+        Tensor combined;  ///< what the experts gave each row (rows, latent); undefined without a latent
     };
 
     Tensor x;
@@ -43,7 +45,7 @@ enum class ChosenUpTo : std::uint8_t {
 /// What choose() hands to combine(): under CUDA graphs the boundary tensors.
 struct ChosenRows {
     ChosenUpTo up_to = ChosenUpTo::permuted;
-    Tensor hidden;         ///< the norm's output (rows, hidden); permuted: the copies (copies, hidden)
+    Tensor hidden;         ///< the norm's output (rows, hidden), with a latent its map (rows, latent); permuted: copies of that
     Tensor probabilities;  ///< (rows, top_k); permuted: (copies)
     Tensor choices;        ///< (rows, top_k) int32, negative where dropped; permuted: undefined
     Tensor source;         ///< permuted: the permutation, (copies) int32
@@ -98,6 +100,7 @@ private:
     EnumSet<RecomputeModule> recompute_;
     Weight norm_weight_, norm_bias_;
     Router router_;
+    DuplicatedLinear to_latent_, from_latent_;  ///< without a latent neither is called
     AllToAllDispatcher dispatcher_;
     Experts experts_;
     std::optional<SharedExperts> shared_;

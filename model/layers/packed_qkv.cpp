@@ -144,6 +144,10 @@ QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext&
                             PackedQkvSaved& saved) const {
     const std::int64_t tp = context.tp->size(), heads = model_.heads / tp, head_dim = model_.head_dim;
     const Tensor packed = projection_.forward(context, normed);
+    if (model_.qkv_clip > 0) {
+        clip(packed, model_.qkv_clip);
+        saved.clipped = packed;
+    }
     QkvParts parts;
     if (shares_groups(model_, context)) {
         const SharedGroup group(model_, *context.tp);
@@ -200,7 +204,7 @@ Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& 
     if (!shares_groups(model_, context)) {
         const Tensor d_packed = join_qkv({gradients.q, gradients.k, gradients.v});
         gradients = {};
-        return projection_.backward(context, d_packed, normed);
+        return through_projection(context, d_packed, normed, saved);
     }
     // The other ranks' queries of the group have no gradient here; theirs come with the sum.
     const SharedGroup group(model_, *context.tp);
@@ -211,6 +215,12 @@ Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& 
                 group.place * heads * head_dim);
     const Tensor d_packed = scatter_group(context, group, join_qkv({dq, gradients.k, gradients.v}));
     gradients = {};
+    return through_projection(context, d_packed, normed, saved);
+}
+
+Tensor PackedQkv::through_projection(const RankContext& context, const Tensor& d_packed, const Tensor& normed,
+                                     const PackedQkvSaved& saved) const {
+    if (saved.clipped.defined()) clip_gradient(d_packed, saved.clipped, model_.qkv_clip);
     return projection_.backward(context, d_packed, normed);
 }
 

@@ -10,8 +10,9 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps, all of it with QK-norm or a gate of the output alone.
+/// What a forward keeps, all of it with QK-norm, a gate of the output or clipped projections alone.
 struct PackedQkvSaved {
+    Tensor clipped;                       ///< the packed projection, of which the backward asks where bounds were reached
     Tensor gate;                          ///< logits of the output's gate (rows, heads · head_dim); read by who applies it
     Tensor q_before_norm, k_before_norm;  ///< (rows, heads, head_dim)
     NormStatistics q_statistics, k_statistics;
@@ -40,6 +41,9 @@ private:
     /// Norm of q or k (rows, heads, head_dim), and its backward.
     [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& heads, const Weight& weight, const Weight& bias,
                                     NormStatistics& statistics) const;
+    /// From the gradient of the packed projection to that of `normed`.
+    [[nodiscard]] Tensor through_projection(const RankContext& context, const Tensor& d_packed, const Tensor& normed,
+                                            const PackedQkvSaved& saved) const;
     [[nodiscard]] Tensor through_norm(const RankContext& context, const Tensor& dy, const Tensor& heads, const Weight& weight,
                                       const Weight& bias, const NormStatistics& statistics) const;
 

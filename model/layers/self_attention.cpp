@@ -77,7 +77,7 @@ CoreAttention SelfAttention::core_of(const MicrobatchContext& microbatch) const 
 }
 
 Tensor SelfAttention::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    if (!norm_weight_.defined()) return x;
+    if (!model_.pre_norms) return x;
     return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
 }
 
@@ -129,9 +129,9 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
         saved);
     saved.normed = {};
     add_path_to_normed(model_, ResidualPlace::attention, dy, d_normed);
-    Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
-                                                       norm_weight_.gradient, norm_bias_.gradient)
-                                       : d_normed;
+    Tensor dx = model_.pre_norms ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
+                                                 norm_weight_.gradient, norm_bias_.gradient)
+                                 : d_normed;
     d_normed = {};
     add_path_to_input(model_, dy, dx);
     saved = {};

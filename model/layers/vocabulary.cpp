@@ -115,7 +115,7 @@ Tensor VocabularyLoss::backward(const RankContext& context, const Tensor& normed
 
 LossHead::LossHead(const ModelSpec& model, const WeightTable& weights, const Weight& output)
     : model_(model),
-      norm_weight_(weights.at("decoder.final_layernorm.weight")),
+      norm_weight_(weights.find("decoder.final_layernorm.weight")),
       norm_bias_(weights.find("decoder.final_layernorm.bias")),
       loss_(model, output, weights.find("output_layer.bias")) {}
 

@@ -27,6 +27,7 @@ double operations(const Tensor& y, bool gated, bool weighted) {
 }
 
 Tensor forward(const Tensor& x, const Tensor& row_weights, Activation kind, bool gated) {
+    MGPLAN_ASSERT(kind != Activation::xielu, "xIELU is an op of its own");
     const Shape shape = output_shape(x, gated);
     expect_same_device(x, row_weights);
     Device& device = x.device();

@@ -50,6 +50,24 @@ void soft_cap(const Tensor& x, double cap) {
     if (device.computes() && x.elements() > 0) device.kernels().soft_cap(device, {x, x.elements(), cap});
 }
 
+void clip(const Tensor& x, double bound) {
+    expect_float(x, "x of clip");
+    MGPLAN_ASSERT(bound > 0, "values are clipped above 0");
+    Device& device = x.device();
+    device.report({"clip", static_cast<double>(x.elements()), x.bytes(), x.bytes()});
+    if (device.computes() && x.elements() > 0) device.kernels().clip(device, {x, {}, x.elements(), bound});
+}
+
+void clip_gradient(const Tensor& gradient, const Tensor& clipped, double bound) {
+    expect_float(clipped, "what was clipped");
+    expect_elements(gradient, clipped.elements(), "gradient of what was clipped");
+    expect_dtype(gradient, clipped.dtype(), "gradient of what was clipped");
+    expect_same_device(gradient, clipped);
+    Device& device = gradient.device();
+    device.report({"clip_gradient", static_cast<double>(gradient.elements()), total_bytes(gradient, clipped), gradient.bytes()});
+    if (device.computes() && gradient.elements() > 0) device.kernels().clip(device, {gradient, clipped, gradient.elements(), bound});
+}
+
 void fill(const Tensor& x, double value) {
     expect_float(x, "x of fill");
     Device& device = x.device();

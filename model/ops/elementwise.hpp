@@ -14,6 +14,9 @@ void add(const Tensor& x, const Tensor& into);    ///< into += x; into may be fp
 void scale(const Tensor& x, double factor);       ///< in place
 void scale_columns(const Tensor& x, std::int64_t begin, std::int64_t width, double factor);  ///< those of every row of (rows, n), in place
 void soft_cap(const Tensor& x, double cap);                                                  ///< in place: cap · tanh(x / cap)
+void clip(const Tensor& x, double bound);                                                    ///< in place, to ± bound
+/// In place: the gradient of what was clipped to `clipped` is 0 where a bound was reached. Both of one dtype.
+void clip_gradient(const Tensor& gradient, const Tensor& clipped, double bound);
 void fill(const Tensor& x, double value);
 
 /// Sum of squares of all elements in fp64, in an order that depends on their number alone: fully deterministic. 0 on the

@@ -34,6 +34,7 @@ struct MatmulArguments {
     Output workspace{};  ///< of a library, matmul_workspace_bytes()
 };
 
+/// weight is absent, and the bias with it, where the norm multiplies with nothing.
 struct NormArguments {
     Input x, weight, bias;
     Output y, mean, inverse_deviation;
@@ -42,7 +43,7 @@ struct NormArguments {
     double epsilon;
 };
 
-/// column_sums: scratch (parts, 2, width) in the statistics' type.
+/// column_sums: scratch (parts, 2, width) in the statistics' type, absent without a weight.
 struct NormBackwardArguments {
     Input dy, x, weight, mean, inverse_deviation;
     Output dx, weight_gradient, bias_gradient, column_sums;
@@ -66,6 +67,21 @@ struct ActivationBackwardArguments {
     std::int64_t rows, width;
     Activation kind;
     bool gated;
+};
+
+/// positive, negative: one value each.
+struct XieluArguments {
+    Input x, positive, negative;
+    Output y;
+    std::int64_t elements;
+};
+
+/// sums: scratch (parts, 2) in the statistics' type.
+struct XieluBackwardArguments {
+    Input dy, x, positive, negative;
+    Output dx, d_positive, d_negative, sums;
+    std::int64_t rows, width;
+    std::int64_t parts = 1;
 };
 
 /// row_weights: absent where rows are not weighted.
@@ -96,6 +112,14 @@ struct ScalarArguments {
     Output x;
     std::int64_t elements;
     double value;
+};
+
+/// x becomes x within ± bound; with `clipped`, the result of that, x is its gradient, which is 0 where a bound was reached.
+struct ClipArguments {
+    Output x;
+    Input clipped;
+    std::int64_t elements;
+    double bound;
 };
 
 /// Columns [begin, begin + width) of rows of `pitch` values.
@@ -375,6 +399,8 @@ struct KernelTable {
     void (*norm_backward)(Device&, const NormBackwardArguments&);
     void (*activation)(Device&, const ActivationArguments&);
     void (*activation_backward)(Device&, const ActivationBackwardArguments&);
+    void (*xielu)(Device&, const XieluArguments&);
+    void (*xielu_backward)(Device&, const XieluBackwardArguments&);
     void (*gate_rows)(Device&, const GateRowsArguments&);
     void (*gate_rows_backward)(Device&, const GateRowsBackwardArguments&);
     void (*add_bias)(Device&, const AddBiasArguments&);
@@ -383,6 +409,7 @@ struct KernelTable {
     void (*add)(Device&, const ElementwiseArguments&);
     void (*scale)(Device&, const ScalarArguments&);
     void (*soft_cap)(Device&, const ScalarArguments&);
+    void (*clip)(Device&, const ClipArguments&);
     void (*fill)(Device&, const ScalarArguments&);
     void (*sums_of_squares)(Device&, const SumsOfSquaresArguments&);
     bool (*has_non_finite)(Device&, const ReductionArguments&);

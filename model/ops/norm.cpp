@@ -5,16 +5,24 @@
 #include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
+namespace {
+
+void expect_weight(const Tensor& weight, const Tensor& x) {
+    if (!weight.defined()) return;
+    expect_shape(weight, {x.shape()[-1]}, "weight of norm");
+    expect_dtype(weight, x.dtype(), "weight of norm");
+}
+
+}  // namespace
 
 Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Normalization kind, double epsilon, NormStatistics& statistics) {
     const bool centred = kind == Normalization::layer_norm;
     expect_float(x, "x of norm");
     MGPLAN_ASSERT(x.shape().rank() >= 1 && x.shape()[-1] > 0, "norm has values to take the mean of");
     const std::int64_t rows = x.shape().rows(), width = x.shape()[-1];
-    expect_shape(weight, {width}, "weight of norm");
-    expect_dtype(weight, x.dtype(), "weight of norm");
+    expect_weight(weight, x);
     if (bias.defined()) {
-        MGPLAN_ASSERT(centred, "RMSNorm has no bias");
+        MGPLAN_ASSERT(centred && weight.defined(), "a bias stands beside a weight, and RMSNorm has none");
         expect_shape(bias, {width}, "bias of norm");
         expect_dtype(bias, x.dtype(), "bias of norm");
     }
@@ -42,18 +50,19 @@ Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, co
     const Dtype kept = statistics_dtype(x.dtype());
     expect_shape(dy, x.shape(), "dy of norm_backward");
     expect_dtype(dy, x.dtype(), "dy of norm_backward");
-    expect_shape(weight, {width}, "weight of norm_backward");
-    expect_dtype(weight, x.dtype(), "weight of norm_backward");
+    expect_weight(weight, x);
     expect_shape(statistics.inverse_deviation, {rows}, "inverse deviation of norm_backward");
     expect_dtype(statistics.inverse_deviation, kept, "inverse deviation of norm_backward");
     if (centred) {
         expect_shape(statistics.mean, {rows}, "mean of norm_backward");
         expect_dtype(statistics.mean, kept, "mean of norm_backward");
     }
-    expect_shape(weight_gradient, {width}, "weight gradient of norm_backward");
-    expect_accumulator(weight_gradient, x, "weight gradient of norm_backward");
+    if (weight.defined()) {
+        expect_shape(weight_gradient, {width}, "weight gradient of norm_backward");
+        expect_accumulator(weight_gradient, x, "weight gradient of norm_backward");
+    }
     if (bias_gradient.defined()) {
-        MGPLAN_ASSERT(centred, "RMSNorm has no bias");
+        MGPLAN_ASSERT(centred && weight.defined(), "a bias stands beside a weight, and RMSNorm has none");
         expect_shape(bias_gradient, {width}, "bias gradient of norm_backward");
         expect_accumulator(bias_gradient, x, "bias gradient of norm_backward");
     }
@@ -62,7 +71,8 @@ Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, co
     Device& device = x.device();
     Tensor dx = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "norm input gradient");
     const std::int64_t parts = column_sum_parts(device.traits(), rows);
-    const Tensor column_sums = device.empty({parts, 2, width}, kept, MemoryCategory::workspace, "norm column sums");
+    const Tensor column_sums =
+        weight.defined() ? device.empty({parts, 2, width}, kept, MemoryCategory::workspace, "norm column sums") : Tensor();
     device.report({centred ? "layer_norm_backward" : "rms_norm_backward", (centred ? 14.0 : 11.0) * static_cast<double>(x.elements()),
                    total_bytes(dy, x, weight, statistics.mean, statistics.inverse_deviation, weight_gradient, bias_gradient),
                    total_bytes(dx, weight_gradient, bias_gradient)});

@@ -12,11 +12,12 @@ struct NormStatistics {
     Tensor inverse_deviation;
 };
 
-/// y = (x - mean) · inverse_deviation · weight + bias; RMSNorm without mean and bias. bias may be undefined.
+/// y = (x - mean) · inverse_deviation · weight + bias; RMSNorm without mean and bias. bias may be undefined, and with it the weight, which
+/// is then 1.
 [[nodiscard]] Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Normalization kind, double epsilon,
                           NormStatistics& statistics);
 
-/// Returns dx; adds to weight_gradient and (where defined) bias_gradient, which may be fp32.
+/// Returns dx; adds to weight_gradient and bias_gradient (where defined), which may be fp32.
 [[nodiscard]] Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const NormStatistics& statistics,
                                    Normalization kind, const Tensor& weight_gradient, const Tensor& bias_gradient);
 

@@ -89,6 +89,9 @@ void add_graph_features(std::vector<std::string>& features, const ModelSpec& mod
     if (model.moe && model.normed_residual && (scopes.contains(Scope::moe_router) || scopes.contains(Scope::moe_preprocess)))
         features.push_back(fmt::format("{}: CUDA graphs that end within a layer whose residual path begins behind the norm ({})", asked,
                                        "use --cuda-graphs attn or none"));
+    if (model.moe && model.moe->latent > 0 && (scopes.contains(Scope::moe_router) || scopes.contains(Scope::moe_preprocess)))
+        features.push_back(fmt::format("{}: CUDA graphs that end within a mixture whose rows are mapped to a smaller width ({})", asked,
+                                       "use --cuda-graphs attn or none"));
     if (scopes.contains(Scope::full_iteration)) return;
     const std::string_view whole = !model.moe || padded ? "full_iteration or none" : "none";
     if (model.mtp_layers > 0)

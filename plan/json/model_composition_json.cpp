@@ -20,23 +20,26 @@ constexpr std::array<std::pair<std::string_view, LayerOrder>, 3> kOrders{{{"sequ
                                                                           {"parallel_shared_norm", LayerOrder::parallel_shared_norm}}};
 
 /// Fields of ModelSpec by name; the default of each is that of an empty model.
-constexpr std::array<std::pair<std::string_view, bool ModelSpec::*>, 8> kFlags{
+constexpr std::array<std::pair<std::string_view, bool ModelSpec::*>, 9> kFlags{
     {{"rotary_interleaved", &ModelSpec::rotary_interleaved},
      {"pre_norms", &ModelSpec::pre_norms},
      {"post_norms", &ModelSpec::post_norms},
      {"norm_bias", &ModelSpec::norm_bias},
+     {"norm_weight", &ModelSpec::norm_weight},
      {"output_bias", &ModelSpec::output_bias},
      {"qk_norm_per_head", &ModelSpec::qk_norm_per_head},
      {"qk_norm_behind_rotary", &ModelSpec::qk_norm_behind_rotary},
      {"attention_output_gate", &ModelSpec::attention_output_gate}}};
-constexpr std::array<std::pair<std::string_view, double ModelSpec::*>, 7> kNumbers{
+constexpr std::array<std::pair<std::string_view, double ModelSpec::*>, 9> kNumbers{
     {{"window_rotary_base", &ModelSpec::window_rotary_base},
      {"embedding_multiplier", &ModelSpec::embedding_multiplier},
      {"residual_multiplier", &ModelSpec::residual_multiplier},
      {"logit_multiplier", &ModelSpec::logit_multiplier},
      {"attention_multiplier", &ModelSpec::attention_multiplier},
      {"attention_softcap", &ModelSpec::attention_softcap},
-     {"logit_softcap", &ModelSpec::logit_softcap}}};
+     {"logit_softcap", &ModelSpec::logit_softcap},
+     {"qkv_clip", &ModelSpec::qkv_clip},
+     {"state_norm_epsilon", &ModelSpec::state_norm_epsilon}}};
 constexpr std::array<std::pair<std::string_view, double BranchMultipliers::*>, 9> kMultipliers{
     {{"attention_output", &BranchMultipliers::attention_output},
      {"state_output", &BranchMultipliers::state_output},

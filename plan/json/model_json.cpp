@@ -21,12 +21,13 @@ using Json = nlohmann::ordered_json;
 template <class Enum, std::size_t size>
 using Names = std::array<std::pair<std::string_view, Enum>, size>;
 
-constexpr Names<Activation, 6> kActivations{{{"gelu", Activation::gelu},
+constexpr Names<Activation, 7> kActivations{{{"gelu", Activation::gelu},
                                              {"silu", Activation::silu},
                                              {"relu", Activation::relu},
                                              {"squared_relu", Activation::squared_relu},
                                              {"gelu_exact", Activation::gelu_exact},
-                                             {"clamped_swish", Activation::clamped_swish}}};
+                                             {"clamped_swish", Activation::clamped_swish},
+                                             {"xielu", Activation::xielu}}};
 constexpr Names<Normalization, 2> kNormalizations{{{"layer_norm", Normalization::layer_norm}, {"rms_norm", Normalization::rms_norm}}};
 constexpr Names<PositionEmbedding, 3> kPositions{
     {{"none", PositionEmbedding::none}, {"learned", PositionEmbedding::learned}, {"rope", PositionEmbedding::rope}}};
@@ -128,6 +129,7 @@ Json moe_to_json(const MoeSpec& moe, const std::vector<bool>& layers) {
               {"groups", moe.groups},
               {"group_top_k", moe.group_top_k},
               {"expert_bias_update_rate", moe.expert_bias_update_rate}};
+    if (moe.latent != 0) json["latent"] = moe.latent;
     if (moe.sequence_auxiliary_loss != 0) json["sequence_auxiliary_loss"] = moe.sequence_auxiliary_loss;
     if (moe.routed_scaling != 1) json["routed_scaling"] = moe.routed_scaling;
     if (!moe.normalize_top_k) json["normalize_top_k"] = false;
@@ -142,6 +144,7 @@ MoeSpec moe_from_json(const Json& json, const std::string& where, std::int64_t m
     moe.experts = reader.integer("experts", 1, ModelLimits::experts);
     moe.top_k = reader.integer("top_k", 1, ModelLimits::experts);
     moe.expert_ffn = reader.integer("expert_ffn", 1, ModelLimits::ffn);
+    moe.latent = reader.integer_or("latent", 0, 0, ModelLimits::hidden);
     moe.shared_ffn = reader.integer_or("shared_ffn", 0, 0, ModelLimits::ffn);
     if (reader.has("layers")) {
         try {

@@ -7,7 +7,9 @@
 namespace mgplan {
 namespace {
 
-constexpr std::array kNormSizes{PartSize{"width", 1}, PartSize{"weight", 0, 1}, PartSize{"bias", 0, 0}, PartSize{"copies", 1, 1}};
+/// behind: 1 where the norms stand behind the halves of their layer, in front of the addition to the residual stream.
+constexpr std::array kNormSizes{PartSize{"width", 1}, PartSize{"weight", 0, 1}, PartSize{"bias", 0, 0}, PartSize{"copies", 1, 1},
+                                PartSize{"behind", 0, 0}};
 
 std::vector<PartTensor> norm_tensors(const PartSizes& s) {
     std::vector<PartTensor> tensors;

@@ -75,9 +75,10 @@ std::vector<PartTensor> beside_tensors(const PartSizes& s) {
 }
 
 /// Gated delta net (arXiv 2412.06464; modeling_qwen3_next.py): q, k, v and the output's gate, the decay and the step of each value head,
-/// one convolution over q, k and v, a gated norm of each head.
-constexpr std::array kDeltaSizes{PartSize{"key_heads", 1}, PartSize{"key_dim", 1}, PartSize{"value_heads", 1}, PartSize{"value_dim", 1},
-                                 PartSize{"conv", 1}};
+/// one convolution over q, k and v, a gated norm of each head. strength: the most that a step writes, 2 where the state's eigenvalues may
+/// be negative (OLMo hybrid).
+constexpr std::array kDeltaSizes{PartSize{"key_heads", 1}, PartSize{"key_dim", 1}, PartSize{"value_heads", 1},
+                                 PartSize{"value_dim", 1}, PartSize{"conv", 1},    PartSize{"strength", 1, 1}};
 
 std::vector<PartTensor> delta_tensors(const PartSizes& s) {
     const std::int64_t hidden = s.hidden(), keys = s["key_heads"] * s["key_dim"], heads = s["value_heads"], values = heads * s["value_dim"];

@@ -80,6 +80,7 @@ void check_moe(Problems& problems, const ModelSpec& model, const std::string& wh
     check_range(problems, where, "experts", moe.experts, 1, ModelLimits::experts);
     check_range(problems, where, "experts per token", moe.top_k, 1, ModelLimits::experts);
     check_range(problems, where, "expert ffn size", moe.expert_ffn, 1, ModelLimits::ffn);
+    check_range(problems, where, "width of the experts' rows", moe.latent, 0, ModelLimits::hidden);
     check_range(problems, where, "shared expert ffn size", moe.shared_ffn, 0, ModelLimits::ffn);
     check_range(problems, where, "expert groups", moe.groups, 0, ModelLimits::experts);
     check_range(problems, where, "expert groups per token", moe.group_top_k, 0, ModelLimits::experts);
@@ -131,6 +132,19 @@ void check_layer_list(Problems& problems, const std::vector<bool>& list, std::st
         problems.add("{}: the list of {} has {} entries for {} layers; give one entry per layer", where, what, list.size(), model.layers);
 }
 
+void check_activation_and_norms(Problems& problems, const ModelSpec& model, const std::string& where) {
+    if (model.activation == Activation::xielu && (model.gated_mlp || model.moe))
+        problems.add("{}: xielu has trained values, which gated MLPs and experts here have not; set gated_mlp = false, without experts",
+                     where);
+    if (model.norm_weight) return;
+    if (model.normalization != Normalization::layer_norm || model.post_norms || model.qk_norm || model.mla || model.mtp_layers > 0 ||
+        !model.compositions.empty())
+        problems.add(
+            "{}: norm_weight = false is known of LayerNorm in front of attention and MLP, without QK-norm, latent attention, multi-token "
+            "prediction and layer_kinds; remove these or norm_weight",
+            where);
+}
+
 /// How the halves of a layer are put together, and multipliers.
 void check_arrangement(Problems& problems, const ModelSpec& model, const std::string& where) {
     check_layer_list(problems, model.window_layers, "layers with a window", model, where);
@@ -180,6 +194,11 @@ void check_arrangement(Problems& problems, const ModelSpec& model, const std::st
             problems.add("{}: normed_residual needs norms in front of halves that follow each other; set pre_norms and order, or remove it",
                          where);
     }
+    check_activation_and_norms(problems, model, where);
+    check("epsilon of the norm of what gated delta nets give", model.state_norm_epsilon, true);
+    check("bound of queries, keys and values", model.qkv_clip, true);
+    if (model.qkv_clip > 0 && model.mla)
+        problems.add("{}: qkv_clip belongs to attention with one projection to queries, keys and values; remove it or mla", where);
     check("soft cap of the logits", model.logit_softcap, true);
     check("soft cap of the attention scores", model.attention_softcap, true);
 }
@@ -213,7 +232,9 @@ double estimated_parameters(const ModelSpec& model) {
     const double latent = model.mla ? real(model.mla->q_lora_rank + model.mla->kv_lora_rank) : 0;
     const double attention = 4 * (hidden + latent) * (real(model.heads) * head_width + latent + 1);
     double mlp = real(model.ffn);
-    if (model.moe) mlp = std::max(mlp, real(model.moe->experts) * (real(model.moe->expert_ffn) + 1) + real(model.moe->shared_ffn));
+    if (model.moe)
+        mlp = std::max(
+            mlp, real(model.moe->experts) * (real(model.moe->expert_ffn) + 1) + real(model.moe->shared_ffn) + real(model.moe->latent));
     double layer = attention + 3 * (hidden + 2) * mlp + 16 * hidden;
     for (const LayerComposition& kind : model.compositions) layer = std::max(layer, estimate_parts(kind.parts, model.hidden));
     return estimate_parts(model.beside_layers, model.hidden) + 2 * hidden * real(model.vocab + model.max_positions + model.token_types) +

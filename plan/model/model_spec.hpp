@@ -10,8 +10,9 @@
 namespace mgplan {
 
 /// gelu is the form by tanh (Megatron-LM's fused GELU, gelu_new), gelu_exact the one by erf. clamped_swish gates alone: x · sigmoid(1.702
-/// x) of x up to 7, times 1 + the value within ±7 (gpt-oss, modeling_gpt_oss.py).
-enum class Activation : std::uint8_t { gelu, silu, relu, squared_relu, gelu_exact, clamped_swish };
+/// x) of x up to 7, times 1 + the value within ±7 (gpt-oss, modeling_gpt_oss.py). xielu has two trained values a layer and no gate
+/// (Apertus; model/ops/xielu.hpp).
+enum class Activation : std::uint8_t { gelu, silu, relu, squared_relu, gelu_exact, clamped_swish, xielu };
 enum class Normalization : std::uint8_t { layer_norm, rms_norm };
 enum class PositionEmbedding : std::uint8_t { none, learned, rope };
 enum class RouterScore : std::uint8_t { softmax, sigmoid };
@@ -63,6 +64,9 @@ struct MoeSpec {
     std::int64_t experts = 0;
     std::int64_t top_k = 0;
     std::int64_t expert_ffn = 0;
+    /// Width of what the routed experts take and give, between two maps from and to the hidden size (Nemotron 3; Megatron-LM's
+    /// --moe-latent-size); 0: the hidden size, without maps.
+    std::int64_t latent = 0;
     std::int64_t shared_ffn = 0;  ///< width of all shared experts together; 0: none
     bool shared_gate = false;     ///< a learned gate (h -> 1) on the shared expert (Qwen2-MoE)
     bool expert_bias = false;     ///< aux-loss-free balancing: a non-trained bias of `experts` values (DeepSeek-V3)
@@ -181,8 +185,10 @@ struct ModelSpec {
     bool pre_norms = true;    ///< norms in front of attention and MLP
     bool post_norms = false;  ///< norms of what both give, in front of its addition to the residual stream (Gemma 2, OLMo 2)
     bool norm_bias = true;    ///< of LayerNorm: a bias beside the weight
+    bool norm_weight = true;  ///< of LayerNorm: without one it has no bias either (OLMo 1)
     double norm_epsilon = 1e-5;
-    double init_deviation = 0.02;  ///< standard deviation of the weights at the start (initializer_range, --init-method-std)
+    double state_norm_epsilon = 0;  ///< of the norm of what gated delta nets give (OLMo hybrid); 0: the model's
+    double init_deviation = 0.02;   ///< standard deviation of the weights at the start (initializer_range, --init-method-std)
     bool tied_embeddings = false;
     bool qkv_bias = false;
     bool attention_output_bias = false;
@@ -192,6 +198,7 @@ struct ModelSpec {
     bool qk_norm_full_width = false;     ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
     bool qk_norm_per_head = false;       ///< with qk_norm: head_dim weights for each head (Cohere)
     bool qk_norm_behind_rotary = false;  ///< q and k are turned before their norms (Hunyuan)
+    double qkv_clip = 0;                 ///< queries, keys and values are clipped at ± this (OLMo 1); 0: they stay
     bool attention_sinks = false;        ///< one trained logit per head (gpt-oss)
     /// Attention's output is multiplied by the sigmoid of a gate as wide as the queries, which the packed projection gives beside
     /// them (Qwen3-Next; Megatron-LM's --attention-output-gate).
@@ -247,6 +254,8 @@ struct ModelSpec {
     [[nodiscard]] std::int64_t qk_head_dim() const;
     /// Value width of one head in elements.
     [[nodiscard]] std::int64_t v_head_dim() const;
+    /// Width of the rows that travel to experts and back.
+    [[nodiscard]] std::int64_t routed_width() const { return moe && moe->latent > 0 ? moe->latent : hidden; }
 };
 
 /// Checks ranges and relations (every size positive and bounded, kv heads divide heads, top_k <= experts …) and throws

@@ -28,7 +28,7 @@ bool describe_attention(const PartSizes& s, ModelSpec& fields) {
     for (const auto* unknown : {"v_head_dim", "in", "out", "qk_norm_bias", "v_norm", "sinks", "shares_kv", "key_is_value"}) {
         if (s[unknown] != 0) return false;
     }
-    if (s["output_gate"] > 1 || s["qk_norm"] > 1 || s["positions"] < 1 || s["positions"] > 2) return false;
+    if (s["output_gate"] > 1 || s["qk_norm"] == 2 || s["qk_norm"] > 3 || s["positions"] < 1 || s["positions"] > 2) return false;
     if (s["positions"] == 1) fields.position = PositionEmbedding::none;
     fields.heads = s["heads"];
     fields.kv_heads = s["kv_heads"];
@@ -36,7 +36,8 @@ bool describe_attention(const PartSizes& s, ModelSpec& fields) {
     fields.qkv_bias = s["qkv_bias"] != 0;
     fields.attention_output_bias = s["output_bias"] != 0;
     fields.attention_output_gate = s["output_gate"] == 1;
-    fields.qk_norm = s["qk_norm"] == 1;
+    fields.qk_norm = s["qk_norm"] != 0;
+    fields.qk_norm_full_width = s["qk_norm"] == 3;
     return fields.heads % fields.kv_heads == 0;
 }
 
@@ -59,6 +60,8 @@ void add_latent_obstacles(Words& obstacles, const ModelSpec& fields, const PartS
 void add_attention_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& /*sizes*/, const ParallelSizes& division) {
     if (fields.heads % division.tp != 0 || !packed_heads_divide(fields, division.tp))
         obstacles.push_back(fmt::format("tp = {} over {} heads with {} kv heads", division.tp, fields.heads, fields.kv_heads));
+    else if (fields.qk_norm_full_width && division.tp > fields.kv_heads)
+        obstacles.push_back(fmt::format("QK-norm over the whole width with tp = {} above {} kv heads", division.tp, fields.kv_heads));
     else if (fields.attention_output_gate && division.tp > fields.kv_heads)
         obstacles.push_back(fmt::format("a gate of attention's output with tp = {} above {} kv heads", division.tp, fields.kv_heads));
 }
@@ -225,7 +228,7 @@ void add_short_convolution_obstacles(Words& obstacles, const ModelSpec& fields, 
 /// False where the part does not say it.
 bool describe_activation(const PartSizes& s, ModelSpec& fields) {
     const std::int64_t stated = s["activation"];
-    if (stated < 1 || stated > 1 + static_cast<std::int64_t>(Activation::clamped_swish)) return false;
+    if (stated < 1 || stated > 1 + static_cast<std::int64_t>(Activation::xielu)) return false;
     fields.activation = static_cast<Activation>(stated - 1);
     return true;
 }
@@ -246,7 +249,7 @@ void add_mlp_obstacles(Words& obstacles, const ModelSpec& fields, const PartSize
 
 /// A mixture is described by the part and, where the part has no word for it (scores, balancing), by MoeSpec; both must agree.
 bool describe_experts(const PartSizes& s, ModelSpec& fields) {
-    if (!fields.moe || s["in"] != 0 || s["router"] != 1 || !describe_activation(s, fields)) return false;
+    if (!fields.moe || s["in"] != fields.moe->latent || s["router"] != 1 || !describe_activation(s, fields)) return false;
     if (s["zero_experts"] != 0 || s["idle_first"] != 0) return false;
     const MoeSpec& moe = *fields.moe;
     fields.gated_mlp = s["gated"] != 0;
@@ -295,7 +298,7 @@ PartSizes stated_sizes(const LayerPart& part, std::int64_t hidden) {
     return {part, find_part_kind(part.kind)->sizes, hidden};
 }
 
-/// Norms in front of `halves` halves of a layer: of the model's kind, over the hidden size.
+/// Norms of `halves` halves of a layer, in front of them or behind: of the model's kind, over the hidden size.
 bool is_norm_of(const LayerPart& part, const ModelSpec& model, std::int64_t halves) {
     if (part.kind != "norm") return false;
     const PartSizes sizes = stated_sizes(part, model.hidden);
@@ -303,7 +306,7 @@ bool is_norm_of(const LayerPart& part, const ModelSpec& model, std::int64_t halv
     return sizes["width"] == model.hidden && sizes["weight"] == 1 && (sizes["bias"] != 0) == biased && sizes["copies"] == halves;
 }
 
-/// What may follow the experts: the shared experts as an MLP, and a gate on them.
+/// What may follow the experts: the shared experts as an MLP, a gate on them, maps to the experts' width and back.
 bool shares_as_described(const std::vector<LayerPart>& parts, std::size_t next, const ModelSpec& fields) {
     const MoeSpec& moe = *fields.moe;
     if (moe.shared_ffn > 0) {
@@ -316,6 +319,14 @@ bool shares_as_described(const std::vector<LayerPart>& parts, std::size_t next, 
         if (next == parts.size() || parts[next].kind != "linear") return false;
         const PartSizes gate = stated_sizes(parts[next++], fields.hidden);
         if (gate["in"] != fields.hidden || gate["out"] != 1 || gate["bias"] != 0 || gate["copies"] != 1) return false;
+    }
+    // Maps to the experts' width and back.
+    for (const bool there : {true, false}) {
+        if (moe.latent == 0) break;
+        if (next == parts.size() || parts[next].kind != "linear") return false;
+        const PartSizes map = stated_sizes(parts[next++], fields.hidden);
+        const std::int64_t in = there ? fields.hidden : moe.latent, out = there ? moe.latent : fields.hidden;
+        if (map["in"] != in || map["out"] != out || map["bias"] != 0 || map["copies"] != 1) return false;
     }
     return next == parts.size();
 }
@@ -351,6 +362,11 @@ std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerC
     if (mixture ? !shares_as_described(parts, next, layer.fields) : next != parts.size()) return std::nullopt;
     const std::int64_t halves = (layer.mixer ? 1 : 0) + (layer.feed_forward ? 1 : 0);
     if (halves == 0 || !is_norm_of(parts.front(), model, halves)) return std::nullopt;
+    if (stated_sizes(parts.front(), model.hidden)["behind"] != 0) {
+        if (layer.mixer && carries_state(*layer.mixer)) return std::nullopt;
+        layer.fields.pre_norms = false;
+        layer.fields.post_norms = true;
+    }
     return layer;
 }
 
@@ -382,6 +398,7 @@ ModelSpec with_stated_fields(const ModelSpec& model) {
             all.attention_output_bias = stated.attention_output_bias;
             all.attention_output_gate = stated.attention_output_gate;
             all.qk_norm = stated.qk_norm;
+            all.qk_norm_full_width = stated.qk_norm_full_width;
         }
         if (!layer->feed_forward) continue;
         if (layer->feed_forward->kind == "mlp") all.ffn = stated.ffn;
@@ -415,7 +432,12 @@ bool is_computed(const ModelSpec& model) {
 
 void add_composed_layer(ParameterList& list, const ComposedLayer& layer, const ParallelSizes& sizes) {
     for (const auto& half : {layer.mixer, layer.feed_forward}) {
-        if (half) find_computed(*half)->add_parameters(list, layer.fields, stated_sizes(*half, layer.fields.hidden), sizes);
+        if (!half) continue;
+        const ComputedPart* const computed = find_computed(*half);
+        computed->add_parameters(list, layer.fields, stated_sizes(*half, layer.fields.hidden), sizes);
+        if (!layer.fields.post_norms) continue;
+        const std::string name = computed->mixes_tokens ? "post_self_attn_layernorm." : "post_mlp_layernorm.";
+        list.add_norm(layer.fields, name + "weight", name + "bias", layer.fields.hidden);
     }
 }
 

@@ -13,7 +13,7 @@
 
 namespace mgplan {
 
-/// A layer of one or two halves, each behind a norm of its own: a mixer of tokens, a feed-forward.
+/// A layer of one or two halves, each behind a norm of its own or in front of it: a mixer of tokens, a feed-forward.
 struct ComposedLayer {
     /// The model with the fields that the parts state, in place of its compositions: for layers that are described by fields.
     ModelSpec fields;

@@ -17,7 +17,9 @@ constexpr std::size_t kMostKinds = ModelLimits::layer_kinds;
 
 /// Index of a half, which is added where it is new.
 int index_of_half(std::vector<LayerHalf>& halves, LayerHalf half) {
-    const auto found = std::find_if(halves.begin(), halves.end(), [&](const LayerHalf& known) { return known.part == half.part; });
+    const auto found = std::find_if(halves.begin(), halves.end(), [&](const LayerHalf& known) {
+        return known.part == half.part && known.normed_behind == half.normed_behind;
+    });
     const auto index = found - halves.begin();
     if (found == halves.end()) halves.push_back(std::move(half));
     return static_cast<int>(index);
@@ -32,6 +34,11 @@ std::vector<LayerPart> behind_part(const LayerComposition& composition, const st
 
 /// A layer of one or both of these halves, behind norms like those of the model.
 ModelSpec model_of_halves(const ModelSpec& model, const LayerHalf* mixer, const LayerHalf* feed_forward) {
+    if (mixer != nullptr && feed_forward != nullptr && mixer->normed_behind != feed_forward->normed_behind)
+        throw ConfigError(
+            fmt::format("{}: layers with norms in front of their halves and behind them follow each other in an order that has no price; "
+                        "plan a model whose first such layers bring a mixer and a feed-forward each",
+                        model.name));
     ModelSpec one = model;
     LayerComposition layer;
     const LayerHalf* const any = mixer != nullptr ? mixer : feed_forward;
@@ -69,9 +76,10 @@ LayerKindHalves halves_of_parts(const ModelSpec& model, LayerKinds& kinds, std::
     MGPLAN_ASSERT(layer.has_value(), "layers here compute this kind of layer: " + model.compositions[composition].name);
     LayerKindHalves kind;
     kind.mixture = layer->feed_forward && layer->feed_forward->kind == "experts";
-    if (layer->mixer) kind.mixer = index_of_half(kinds.mixers, {*layer->mixer, composition, carries_state(*layer->mixer), false});
+    const bool behind = layer->fields.post_norms;
+    if (layer->mixer) kind.mixer = index_of_half(kinds.mixers, {*layer->mixer, composition, carries_state(*layer->mixer), false, behind});
     if (layer->feed_forward)
-        kind.feed_forward = index_of_half(kinds.feed_forwards, {*layer->feed_forward, composition, false, kind.mixture});
+        kind.feed_forward = index_of_half(kinds.feed_forwards, {*layer->feed_forward, composition, false, kind.mixture, behind});
     return kind;
 }
 

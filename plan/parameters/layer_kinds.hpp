@@ -15,6 +15,7 @@ struct LayerHalf {
     std::size_t composition = 0;  ///< of models with compositions: the first that has this half
     bool carries_state = false;   ///< a mixer with a state along the sequence: any but attention
     bool mixture = false;         ///< a feed-forward of experts
+    bool normed_behind = false;   ///< its norm stands behind it
 };
 
 /// A kind of layer by its halves' indices in LayerKinds.

@@ -1,3 +1,6 @@
+#include <cmath>
+#include <utility>
+
 #include <fmt/core.h>
 
 #include "plan/parameters/parameter_list.hpp"
@@ -5,7 +8,7 @@
 namespace mgplan {
 
 bool norms_have_bias(const ModelSpec& model) {
-    return model.normalization == Normalization::layer_norm && model.norm_bias;
+    return model.normalization == Normalization::layer_norm && model.norm_bias && model.norm_weight;
 }
 
 // A rank's rows of the packed projection: with tp > kv_heads a part of one kv head's group, whose queries, key and value
@@ -42,6 +45,7 @@ Parameter& ParameterList::add(std::string_view name, std::vector<std::int64_t> s
 
 void ParameterList::add_norm(const ModelSpec& model, std::string_view scale, std::string_view shift, std::int64_t width,
                              PartialGradient partial) {
+    if (!model.norm_weight) return;
     add(scale, {width}, partial);
     if (norms_have_bias(model)) add(shift, {width}, partial);
 }
@@ -116,6 +120,14 @@ void add_dense_mlp(ParameterList& list, const ModelSpec& model, std::int64_t tp)
     if (model.mlp_bias) list.add_sharded("mlp.linear_fc1.bias", {first}, 0, stride);
     list.add_sharded("mlp.linear_fc2.weight", {model.hidden, width}, 1);
     if (model.mlp_bias) list.add("mlp.linear_fc2.bias", {model.hidden}, PartialGradient::sequence_parallel);
+    if (model.activation != Activation::xielu) return;
+    // What softplus makes 0.8, and 0.3 beside the half that is added to it (activations.py, XIELUActivation). A rank sees its own columns.
+    for (const auto& [name, start] : {std::pair<std::string_view, double>{"mlp.activation_func.alpha_p", 0.8},
+                                      std::pair<std::string_view, double>{"mlp.activation_func.alpha_n", 0.3}}) {
+        Parameter& value = list.add(name, {1}, PartialGradient::always);
+        value.initial = InitialValues::constant;
+        value.initial_bound = std::log(std::expm1(start));
+    }
 }
 
 void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp) {
@@ -124,6 +136,11 @@ void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, s
     if (has_mlp_norm(model)) list.add_norm(model, "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
     list.add("mlp.router.weight", {moe.experts, hidden}, PartialGradient::sequence_parallel);
     if (moe.router_bias) list.add("mlp.router.bias", {moe.experts}, PartialGradient::sequence_parallel);
+    const std::int64_t rows = model.routed_width();
+    if (moe.latent > 0) {
+        list.add("mlp.fc1_latent_proj.weight", {moe.latent, hidden}, PartialGradient::sequence_parallel);
+        list.add("mlp.fc2_latent_proj.weight", {hidden, moe.latent}, PartialGradient::sequence_parallel);
+    }
     const std::int64_t width = moe.expert_ffn / etp, first = model.gated_mlp ? 2 * width : width;
     const int stride = model.gated_mlp ? 2 : 1;
     // Transformer Engine's grouped linear registers all weights of a projection, then all its biases.
@@ -136,10 +153,10 @@ void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, s
             parameter.local_expert = expert;
         }
     };
-    add_each("linear_fc1", "weight", {first, hidden}, 0, stride);
+    add_each("linear_fc1", "weight", {first, rows}, 0, stride);
     if (model.mlp_bias) add_each("linear_fc1", "bias", {first}, 0, stride);
-    add_each("linear_fc2", "weight", {hidden, width}, 1, 1);
-    if (model.mlp_bias) add_each("linear_fc2", "bias", {hidden}, std::nullopt, 1);
+    add_each("linear_fc2", "weight", {rows, width}, 1, 1);
+    if (model.mlp_bias) add_each("linear_fc2", "bias", {rows}, std::nullopt, 1);
     if (moe.shared_ffn > 0) {
         const std::int64_t shared = moe.shared_ffn / tp;
         if (moe.shared_gate) list.add("mlp.shared_experts.gate_weight", {1, hidden}, PartialGradient::sequence_parallel);

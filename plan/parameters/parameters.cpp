@@ -14,6 +14,7 @@ namespace {
 
 /// Weights of one norm over `width` values: LayerNorm may have a bias beside its scale.
 std::int64_t norm_count(const ModelSpec& model, std::int64_t width) {
+    if (!model.norm_weight) return 0;
     return norms_have_bias(model) ? 2 * width : width;
 }
 
@@ -55,10 +56,10 @@ std::int64_t attention_count(const ModelSpec& model, std::int64_t tp) {
     return count;
 }
 
-/// One MLP of width `ffn` divided over `tp`.
-std::int64_t mlp_count(const ModelSpec& model, std::int64_t ffn, std::int64_t tp, bool bias) {
+/// One MLP of width `ffn` divided over `tp`, between rows of `outer` values.
+std::int64_t mlp_count(const ModelSpec& model, std::int64_t outer, std::int64_t ffn, std::int64_t tp, bool bias) {
     const std::int64_t width = ffn / tp, first = model.gated_mlp ? 2 * width : width;
-    return model.hidden * (first + width) + (bias ? first + model.hidden : 0);
+    return outer * (first + width) + (bias ? first + outer : 0);
 }
 
 LayerKind kind_of_layer(const ModelSpec& model, std::int64_t layer) {
@@ -107,7 +108,7 @@ std::int64_t Parameter::count() const {
 
 bool is_linear_weight(const Parameter& parameter) {
     if (parameter.shape.size() != 2) return false;
-    for (const std::string_view linear : {"linear_", "eh_proj", "in_proj.weight", "out_proj.weight"}) {
+    for (const std::string_view linear : {"linear_", "eh_proj", "latent_proj", "in_proj.weight", "out_proj.weight"}) {
         if (parameter.name.find(linear) != std::string::npos) return true;
     }
     return false;
@@ -141,13 +142,13 @@ ParameterCount layer_parameter_count(const ModelSpec& model, LayerKind kind, std
     ParameterCount count;
     count.dense = attention_count(model, tp) + norms_of_layer(model) * norm_count(model, model.hidden);
     if (kind == LayerKind::dense) {
-        count.dense += mlp_count(model, model.ffn, tp, model.mlp_bias);
+        count.dense += mlp_count(model, model.hidden, model.ffn, tp, model.mlp_bias) + (model.activation == Activation::xielu ? 2 : 0);
         return count;
     }
     const MoeSpec& moe = *model.moe;
-    count.dense += moe.experts * model.hidden + (moe.router_bias ? moe.experts : 0);
-    if (moe.shared_ffn > 0) count.dense += mlp_count(model, moe.shared_ffn, tp, false) + (moe.shared_gate ? model.hidden : 0);
-    count.expert = moe.experts / ep * mlp_count(model, moe.expert_ffn, etp, model.mlp_bias);
+    count.dense += moe.experts * model.hidden + (moe.router_bias ? moe.experts : 0) + 2 * model.hidden * moe.latent;
+    if (moe.shared_ffn > 0) count.dense += mlp_count(model, model.hidden, moe.shared_ffn, tp, false) + (moe.shared_gate ? model.hidden : 0);
+    count.expert = moe.experts / ep * mlp_count(model, model.routed_width(), moe.expert_ffn, etp, model.mlp_bias);
     return count;
 }
 
@@ -272,7 +273,7 @@ std::int64_t active_parameters(const ModelSpec& model) {
     if (!model.moe) return count;
     const MoeSpec& moe = *model.moe;
     for (const bool layer : model.moe_layers) {
-        if (layer) count -= (moe.experts - moe.top_k) * mlp_count(model, moe.expert_ffn, 1, model.mlp_bias);
+        if (layer) count -= (moe.experts - moe.top_k) * mlp_count(model, model.routed_width(), moe.expert_ffn, 1, model.mlp_bias);
     }
     return count;
 }

@@ -26,6 +26,7 @@ enum class InitialValues : std::uint8_t {
     log_of_decay,  ///< log of a value drawn evenly from 1 to 16
     step_bias,     ///< softplus of it is a step whose logarithm is drawn evenly, from 0.001 to 0.1
     by_taps,       ///< of convolutions, drawn evenly from -1 / sqrt(taps) to that, `initial_bound`
+    constant,      ///< `initial_bound`
 };
 
 /// One parameter tensor as one rank holds it.
@@ -39,7 +40,7 @@ struct Parameter {
     /// Rows of each block of the shard where its blocks are of unequal size (Megatron-core's partition_sizes); empty: shard_stride.
     std::vector<std::int64_t> shard_blocks;
     InitialValues initial = InitialValues::by_name;
-    double initial_bound = 0;  ///< of InitialValues::by_taps
+    double initial_bound = 0;  ///< of InitialValues::by_taps and constant
     PartialGradient partial_gradient = PartialGradient::never;
     bool expert = false;            ///< reduced over edp instead of dp·cp
     std::int64_t local_expert = 0;  ///< of experts: its number on the rank, the one in the name

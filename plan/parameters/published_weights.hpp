@@ -43,9 +43,18 @@ struct PublishedParameter {
     bool operator==(const PublishedParameter&) const = default;
 };
 
+/// A tensor of one value, without an axis, that no training changes.
+struct PublishedConstant {
+    std::string name;
+    double value = 0;
+    bool operator==(const PublishedConstant&) const = default;
+};
+
 struct PublishedWeights {
     std::vector<PublishedTensor> tensors;  ///< each in full covered by parameters
     std::vector<PublishedParameter> parameters;
+    /// What whoever loads the checkpoint expects beside these; what one holds there is not read.
+    std::vector<PublishedConstant> constants;
     /// Ends of names that checkpoints of the type may hold beside these: buffers that follow from the config, tied copies.
     std::vector<std::string> unused_endings;
     /// The same of beginnings: layers of multi-token prediction.

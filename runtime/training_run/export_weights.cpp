@@ -89,6 +89,10 @@ std::int64_t write_published_weights(const SavedCheckpoint& checkpoint, const We
         header.tensors.push_back({tensor.name, dtype, tensor.shape, at, end});
         at = end;
     }
+    for (const PublishedConstant& constant : weights.constants) {
+        header.tensors.push_back({constant.name, dtype, {}, at, at + bytes_of(dtype)});
+        at += bytes_of(dtype);
+    }
     std::vector<std::vector<std::pair<const PublishedParameter*, const PublishedRows*>>> parts(weights.tensors.size());
     for (const PublishedParameter& parameter : weights.parameters) {
         for (const PublishedRows& rows : parameter.pieces) parts[rows.tensor].emplace_back(&parameter, &rows);
@@ -105,6 +109,12 @@ std::int64_t write_published_weights(const SavedCheckpoint& checkpoint, const We
         for (std::size_t i = 0; i < weights.tensors.size(); ++i) {
             bytes.assign(static_cast<std::size_t>(weights.tensors[i].elements() * bytes_of(dtype)), std::byte{0});
             for (const auto& [parameter, rows] : parts[i]) fill(bytes, *parameter, *rows, parameters.values(*parameter), dtype);
+            file.write(place, bytes);
+            place += std::ssize(bytes);
+        }
+        bytes.assign(static_cast<std::size_t>(bytes_of(dtype)), std::byte{0});
+        for (const PublishedConstant& constant : weights.constants) {
+            put(bytes.data(), constant.value, dtype);
             file.write(place, bytes);
             place += std::ssize(bytes);
         }

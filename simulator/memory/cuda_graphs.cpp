@@ -96,7 +96,7 @@ void add_slot_outputs(GraphedLayer& layer, const Sizes& s, bool preprocess) {
         const std::int64_t sent = sent_rows(s);
         // Where nothing is exchanged the experts keep what they get; so they do the order in which it came.
         const bool stays = ep * etp == 1;
-        add("permuted_hidden_states", {sent, s.model.hidden}, s.element, kDispatcherFile, stays);
+        add("permuted_hidden_states", {sent, s.model.routed_width()}, s.element, kDispatcherFile, stays);
         add("probabilities", {sent}, probability, kDispatcherFile, stays);
         add("reversed_permutation_map", {sent}, kInt32, kDispatcherFile, true);
         layer.outside = 0;
@@ -180,7 +180,7 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
         out.push_back(tensor(name, std::move(shape), kInt64, kDispatcherFile));
     };
     if (dispatches) {
-        out.push_back(tensor("permuted_hidden_states", {sent, s.model.hidden}, s.element, kDispatcherFile));
+        out.push_back(tensor("permuted_hidden_states", {sent, s.model.routed_width()}, s.element, kDispatcherFile));
         out.push_back(tensor("probabilities", {sent}, probability_type(s), kDispatcherFile));
     } else {
         // Tokens are permuted behind the all-gather.
@@ -458,11 +458,11 @@ PaddingCost padding_cost(const Workload& workload, const Layout& layout, double 
     const std::int64_t extra_sent = cost.sent_rows - s.local_rows * moe.top_k;
     cost.extra_rows = extra_sent * layout.sizes.etp;
     // What experts keep of a row (model/layers/experts.hpp): input, before and behind the activation, its probability.
-    cost.extra_bytes = cost.extra_rows * ((workload.model.hidden + first + width) * s.element.bytes + 4);
-    cost.extra_flops =
-        3 * 2.0 * static_cast<double>(cost.extra_rows) * static_cast<double>(workload.model.hidden) * static_cast<double>(first + width);
+    cost.extra_bytes = cost.extra_rows * ((workload.model.routed_width() + first + width) * s.element.bytes + 4);
+    cost.extra_flops = 3 * 2.0 * static_cast<double>(cost.extra_rows) * static_cast<double>(workload.model.routed_width()) *
+                       static_cast<double>(first + width);
     // Dispatch and combine, forward and backward.
-    if (layout.sizes.ep > 1) cost.extra_traffic = 4 * extra_sent * workload.model.hidden * s.element.bytes;
+    if (layout.sizes.ep > 1) cost.extra_traffic = 4 * extra_sent * workload.model.routed_width() * s.element.bytes;
     return cost;
 }
 

@@ -110,7 +110,7 @@ std::int64_t dispatcher_bytes(const GroupPath& path, const Layout& layout, const
     DispatcherBuffers buffers;
     const std::int64_t rows = layout.micro_batch * work.batch.sequence / layout.sizes.cp;
     buffers.tokens = layout.sequence_parallel ? rows / layout.sizes.tp : rows;
-    buffers.hidden = work.model.hidden;
+    buffers.hidden = work.model.routed_width();
     buffers.experts_per_rank = work.model.moe->experts / layout.sizes.ep;
     buffers.multiprocessors = work.training.megatron.dispatcher_sms;
     switch (work.model.moe->dispatcher) {

@@ -230,7 +230,7 @@ void keep_joined_inputs(LayerEditor& front, const PolicyContext& context) {
 }
 
 void keep_expert_inputs(LayerEditor& layer, const PolicyContext& context) {
-    const std::int64_t hidden = context.model.hidden;
+    const std::int64_t hidden = context.model.routed_width();
     for (const TraceRange where : {layer.forward(), layer.backward()}) {
         const EditedTensor* first = layer.find(where, "expert first product");
         if (first == nullptr) continue;
@@ -307,7 +307,7 @@ void quantise_gradients(LayerEditor& layer, const PolicyContext& context) {
         if (first != nullptr) {
             const std::int64_t width = model.moe->expert_ffn / context.sizes.etp * (model.gated_mlp ? 2 : 1);
             const std::int64_t copies = rows_of(context, *first, width);
-            quantise_grouped_gradient(layer, context, "expert activation gradient", copies, model.hidden);
+            quantise_grouped_gradient(layer, context, "expert activation gradient", copies, model.routed_width());
             quantise_grouped_gradient(layer, context, "expert input gradient", copies, width);
         }
         if (model.moe->shared_ffn == 0) return;

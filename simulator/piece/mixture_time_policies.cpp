@@ -43,7 +43,7 @@ double received_bytes(const PolicyContext& context, const PieceSteps& forward) {
     const auto first = std::find_if(forward.begin(), forward.end(), is_grouped);
     if (first == forward.end()) return 0;
     return static_cast<double>(first->op.grouped.groups * first->op.grouped.m) *
-           static_cast<double>(context.model.hidden * bytes_of(context.sizes.dtype));
+           static_cast<double>(context.model.routed_width() * bytes_of(context.sizes.dtype));
 }
 
 /// Permutation of copies, the bookkeeping for it, and what sorts them behind an exchange.
@@ -101,7 +101,7 @@ bool gathers_tokens(const PolicyContext& context) {
 void gather_tokens(LayerEditor& layer, const PolicyContext& context) {
     // Rows of all tokens of the group in place of the copies that are sent; probabilities travel as a table of all experts.
     const std::int64_t tokens = context.sizes.rows_outside() * context.sizes.ep;
-    const std::int64_t row = context.model.hidden * bytes_of(context.sizes.dtype);
+    const std::int64_t row = context.model.routed_width() * bytes_of(context.sizes.dtype);
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
         const std::int64_t largest = bytes_of_rows(*steps);
         for (PieceStep& step : *steps) {

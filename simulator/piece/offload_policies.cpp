@@ -106,7 +106,7 @@ void leave_mixture(LayerEditor& layer, const PolicyContext& context) {
     if (product == nullptr) return;  // no rows, or all of it is recomputed
     if (chosen.contains(expert_fc1)) {
         const std::int64_t width = context.model.moe->expert_ffn / context.sizes.etp * (context.model.gated_mlp ? 2 : 1);
-        const std::int64_t rows = product->bytes / bytes_of(context.sizes.dtype) / width * context.model.hidden;
+        const std::int64_t rows = product->bytes / bytes_of(context.sizes.dtype) / width * context.model.routed_width();
         const EditedTensor* input = nullptr;  // the latest in front of the activation
         for (const EditedTensor& tensor : leaving.kept()) {
             const bool copied = !keeps_expert_rows(context) && tensor.name == std::string_view("input in fp8");

@@ -109,6 +109,13 @@ MODELS = {
     "gpt_bigcode": ("gpt_bigcode", GPT),
     "opt": ("opt", dict(vocab_size=44, hidden_size=24, word_embed_proj_dim=24, num_hidden_layers=2, ffn_dim=40, num_attention_heads=4,
                         max_position_embeddings=32, dropout=0.0, pad_token_id=1, bos_token_id=2, eos_token_id=2)),
+    "olmo": ("olmo", BASE),
+    "olmo-clipped": ("olmo", dict(BASE, clip_qkv=0.7, tie_word_embeddings=True)),
+    "apertus": ("apertus", dict(BASE, rope_parameters=LLAMA3)),
+    "olmo_hybrid": ("olmo_hybrid", dict(DELTA, num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"],
+                                        rms_norm_eps=1e-3, rope_parameters=None)),
+    "olmo_hybrid-turned": ("olmo_hybrid", dict(DELTA, linear_allow_neg_eigval=False,
+                                               rope_parameters={"rope_type": "default", "rope_theta": 5000.0})),
     "glm": ("glm", dict(HEADS, partial_rotary_factor=0.5)),
     "glm4": ("glm4", dict(HEADS, partial_rotary_factor=0.5)),
     "jais2": ("jais2", HEADS),
@@ -150,6 +157,10 @@ MODELS = {
                                       mamba_num_heads=6, mamba_head_dim=8, n_groups=2, conv_kernel=4, chunk_size=8, expand=2,
                                       n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
                                       moe_shared_expert_intermediate_size=16, routed_scaling_factor=1.5)),
+    "nemotron_h-latent": ("nemotron_h", dict(HEADS, layers_block_type=["moe", "mamba", "attention"], num_hidden_layers=3,
+                                             ssm_state_size=6, mamba_num_heads=6, mamba_head_dim=8, n_groups=2, conv_kernel=4, chunk_size=8,
+                                             expand=2, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+                                             moe_shared_expert_intermediate_size=16, moe_latent_size=20, routed_scaling_factor=1.5)),
     "falcon_h1": ("falcon_h1", dict(HEADS, mamba_d_ssm=48, **dict(MAMBA, mamba_d_head="auto"), mamba_chunk_size=8, lm_head_multiplier=0.25,
                                     embedding_multiplier=3.0, key_multiplier=0.7, attention_in_multiplier=1.3, attention_out_multiplier=0.6,
                                     ssm_in_multiplier=1.4, ssm_out_multiplier=0.8, ssm_multipliers=[0.5, 1.2, 0.9, 1.5, 0.75],
@@ -206,22 +217,39 @@ def randomize(model, generator):
 
 
 def is_constant(name):
-    """Decays of lightning attention, which follow from layer and head and are in checkpoints all the same."""
-    return name.endswith((".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay"))
+    """Decays of lightning attention, which follow from layer and head, and constants of xIELU; they are in checkpoints all the same."""
+    return name.endswith((".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay", ".act_fn.beta", ".act_fn.eps"))
 
 
-def published_name(model_type, name):
-    """Kimi Linear's save_pretrained() calls dense MLPs "block_sparse_moe", which no published checkpoint does; transformers reads both."""
-    if model_type == "kimi_linear" and re.search(r"block_sparse_moe\.(gate|up|down)_proj\.", name):
+def published_name(config, name):
+    """Names of published checkpoints where save_pretrained() writes others; transformers reads both. Kimi Linear's dense MLPs become
+    "block_sparse_moe", and norms behind OLMo hybrid's attention what those in front of its MLPs are called."""
+    if config.model_type == "kimi_linear" and re.search(r"block_sparse_moe\.(gate|up|down)_proj\.", name):
         return name.replace("block_sparse_moe", "mlp")
+    layer = re.match(r"model\.layers\.(\d+)\.feedforward_layer_norm", name)
+    if config.model_type == "olmo_hybrid" and layer and config.layer_types[int(layer[1])] == "full_attention":
+        return name.replace("feedforward_layer_norm", "post_attention_layernorm")
     return name
+
+
+def with_whole_convolutions(config, tensors):
+    """save_pretrained() cuts the convolution of OLMo hybrid's q, k and v into thirds, wherever one of them ends."""
+    keys = config.linear_num_key_heads * config.linear_key_head_dim
+    values = config.linear_num_value_heads * config.linear_value_head_dim
+    for name in [name for name in tensors if name.endswith("q_conv1d.weight")]:
+        names = [name, name.replace("q_conv1d", "k_conv1d"), name.replace("q_conv1d", "v_conv1d")]
+        joined = torch.cat([tensors[each] for each in names])
+        for each, part in zip(names, joined.split([keys, keys, values])):
+            tensors[each] = part.clone()
+    return tensors
 
 
 def saved(model, folder):
     """The tensors of save_pretrained() by name."""
     model.save_pretrained(folder)
     files = sorted(pathlib.Path(folder).glob("*.safetensors"))
-    return {published_name(model.config.model_type, name): tensor.clone() for file in files for name, tensor in load_file(file).items()}
+    tensors = {published_name(model.config, name): tensor.clone() for file in files for name, tensor in load_file(file).items()}
+    return with_whole_convolutions(model.config, tensors) if model.config.model_type == "olmo_hybrid" else tensors
 
 
 def make(name, out):

@@ -72,6 +72,8 @@ void with_kind(Activation kind, Work&& work) {
             return work.template operator()<Activation::gelu_exact>();
         case Activation::clamped_swish:
             return work.template operator()<Activation::clamped_swish>();
+        case Activation::xielu:
+            break;  // has kernels of its own (xielu.cpp)
     }
 }
 

@@ -41,8 +41,10 @@ struct Rule {
     }
     [[nodiscard]] Sum query_scale() const { return 1 / std::sqrt(static_cast<Sum>(sizes.key_dim)); }
     [[nodiscard]] Sum beta(std::int64_t row, std::int64_t head) const {
-        return 1 / (1 + exponential(-Sum(gates[row * gate_pitch + beta_begin + head])));
+        return static_cast<Sum>(sizes.strength) / (1 + exponential(-Sum(gates[row * gate_pitch + beta_begin + head])));
     }
+    /// From a strength to its slope over its raw value.
+    [[nodiscard]] Sum beta_slope(Sum beta) const { return beta * (1 - beta / static_cast<Sum>(sizes.strength)); }
     /// `decay`: of all the heads'.
     [[nodiscard]] Sum raw_decay(std::int64_t row, std::int64_t decay) const {
         return Sum(decays[row * decay_pitch + decay_begin + decay]) + Sum(step_bias[decay]);
@@ -271,7 +273,7 @@ void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwa
                             if (s.channel_decays) through_decay(rule, x, row, head * kd + i, std::exchange(d_log_kept, Sum{0}));
                         }
                         if (!s.channel_decays) through_decay(rule, x, row, head, d_log_kept);
-                        d_gates[row * x.gate_pitch + x.beta_begin + head] = Element(d_beta * strength * (1 - strength));
+                        d_gates[row * x.gate_pitch + x.beta_begin + head] = Element(d_beta * rule.beta_slope(strength));
                     }
                 }
             }

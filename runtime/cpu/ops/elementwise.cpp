@@ -71,6 +71,24 @@ void soft_cap(model::Device& /*device*/, const model::ScalarArguments& x) {
     });
 }
 
+void clip(model::Device& /*device*/, const model::ClipArguments& x) {
+    with_type(x.x.dtype, [&]<class Element>() {
+        using Value = Compute<Element>;
+        const auto bound = static_cast<Value>(x.bound);
+        Element* const to = values<Element>(x.x);
+        if (x.clipped.data == nullptr) {
+            for (std::int64_t i = 0; i < x.elements; ++i) to[i] = Element(std::clamp(Value(to[i]), -bound, bound));
+            return;
+        }
+        // The bound as it is in the elements' type, in which they were clipped.
+        const Value reached = Value(Element(bound));
+        const Element* const clipped = values<Element>(x.clipped);
+        for (std::int64_t i = 0; i < x.elements; ++i) {
+            if (std::abs(Value(clipped[i])) >= reached) to[i] = Element(Value{0});
+        }
+    });
+}
+
 void fill(model::Device& /*device*/, const model::ScalarArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {
         Element* const to = values<Element>(x.x);

@@ -27,7 +27,7 @@ void norm(model::Device& /*device*/, const model::NormArguments& x) {
                                      count;
                 const Sum inverse = 1 / std::sqrt(variance + static_cast<Sum>(x.epsilon));
                 for (std::int64_t i = 0; i < x.width; ++i) {
-                    const Sum scaled = (Sum(in[i]) - mean) * inverse * Sum(weight[i]);
+                    const Sum scaled = (Sum(in[i]) - mean) * inverse * (weight != nullptr ? Sum(weight[i]) : Sum{1});
                     out[i] = Element(bias != nullptr ? scaled + Sum(bias[i]) : scaled);
                 }
                 if (centred) values<Sum>(x.mean)[row] = mean;
@@ -41,13 +41,14 @@ void norm(model::Device& /*device*/, const model::NormArguments& x) {
 // dx = inverse · (g - mean(g) - n · mean(g · n)), RMSNorm without mean(g); d_weight = Σ dy · n; d_bias = Σ dy.
 void norm_backward(model::Device& /*device*/, const model::NormBackwardArguments& x) {
     vectorised([&] {
-        with_types(x.x.dtype, x.weight_gradient.dtype, [&]<class Element, class Gradient>() {
+        const bool weighs = x.weight.data != nullptr;
+        with_types(x.x.dtype, weighs ? x.weight_gradient.dtype : x.x.dtype, [&]<class Element, class Gradient>() {
             using Sum = Compute<Element>;
             const bool centred = x.kind == Normalization::layer_norm;
             const Element* const weight = values<Element>(x.weight);
             Sum* const weight_sums = values<Sum>(x.column_sums);
             Sum* const bias_sums = weight_sums + x.width;
-            std::fill(weight_sums, weight_sums + 2 * x.width, Sum{0});
+            if (weight != nullptr) std::fill(weight_sums, weight_sums + 2 * x.width, Sum{0});
             const Sum count = static_cast<Sum>(x.width);
             for (std::int64_t row = 0; row < x.rows; ++row) {
                 const Element* const in = values<Element>(x.x) + row * x.width;
@@ -56,15 +57,17 @@ void norm_backward(model::Device& /*device*/, const model::NormBackwardArguments
                 const Sum mean = centred ? values<Sum>(x.mean)[row] : Sum{0};
                 const Sum inverse = values<Sum>(x.inverse_deviation)[row];
                 const auto normal = [&](std::int64_t i) { return (Sum(in[i]) - mean) * inverse; };
-                const auto inner = [&](std::int64_t i) { return Sum(dy[i]) * Sum(weight[i]); };
+                const auto inner = [&](std::int64_t i) { return weight != nullptr ? Sum(dy[i]) * Sum(weight[i]) : Sum(dy[i]); };
                 const Sum mean_gradient = centred ? sum_over<Sum>(x.width, inner) / count : Sum{0};
                 const Sum along = sum_over<Sum>(x.width, [&](std::int64_t i) { return inner(i) * normal(i); }) / count;
+                for (std::int64_t i = 0; i < x.width; ++i) dx[i] = Element(inverse * (inner(i) - mean_gradient - normal(i) * along));
+                if (weight == nullptr) continue;
                 for (std::int64_t i = 0; i < x.width; ++i) {
-                    dx[i] = Element(inverse * (inner(i) - mean_gradient - normal(i) * along));
                     weight_sums[i] += Sum(dy[i]) * normal(i);
                     bias_sums[i] += Sum(dy[i]);
                 }
             }
+            if (weight == nullptr) return;
             Gradient* const weight_gradient = values<Gradient>(x.weight_gradient);
             for (std::int64_t i = 0; i < x.width; ++i) weight_gradient[i] = Gradient(Sum(weight_gradient[i]) + weight_sums[i]);
         });

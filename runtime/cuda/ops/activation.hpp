@@ -34,6 +34,7 @@ MGPLAN_BOTH ValueAndSlope<Sum> evaluate(Activation kind, Sum x) {
             return {capped * s, x > most ? Sum{0} : s * (1 + steep * x * (1 - s))};
         }
         case Activation::squared_relu:
+        case Activation::xielu:  // never here: it has kernels of its own
             break;
     }
     const Sum positive = x > 0 ? x : Sum{0};
@@ -109,7 +110,7 @@ struct ActivationInputGradient {
     MGPLAN_BOTH void finish(std::int64_t index, const Loaded<N>& loaded) const {
         const auto [row, column] = row_column(index, width);
         Element* const out = dx + row * width * (gated ? 2 : 1) + column;
-        Pack<Element, N> of_input, of_gated;
+        Pack<Element, N> of_input, of_gated{};
         for (int k = 0; k < N; ++k) {
             const auto f = evaluate(kind, Sum(loaded.in[k]));
             const Sum gradient = Sum(loaded.slope[k]) * loaded.weight;

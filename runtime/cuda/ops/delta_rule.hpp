@@ -30,8 +30,9 @@ struct RuleParts {
     }
     [[nodiscard]] MGPLAN_BOTH Sum query_scale() const { return 1 / square_root(static_cast<Sum>(sizes.key_dim)); }
     [[nodiscard]] MGPLAN_BOTH Sum beta(std::int64_t row, std::int64_t head) const {
-        return 1 / (1 + exponential(-Sum(gates[row * gate_pitch + beta_begin + head])));
+        return static_cast<Sum>(sizes.strength) / (1 + exponential(-Sum(gates[row * gate_pitch + beta_begin + head])));
     }
+    [[nodiscard]] MGPLAN_BOTH Sum beta_slope(Sum beta) const { return beta * (1 - beta / static_cast<Sum>(sizes.strength)); }
     /// `decay`: of all the heads'.
     [[nodiscard]] MGPLAN_BOTH Sum raw_decay(std::int64_t row, std::int64_t decay) const {
         return Sum(decays[row * decay_pitch + decay_begin + decay]) + Sum(step_bias[decay]);
@@ -231,7 +232,7 @@ private:
             to[s.keys()] = (first ? Sum{0} : to[s.keys()]) + d_key;
         });
         const Sum d_beta = team.reduce(width, Sum{0}, Add{}, [&](std::int64_t c) { return along[c]; });
-        team.once([&] { d_gates[row * rule.gate_pitch + rule.beta_begin + head] = Element(d_beta * strength * (1 - strength)); });
+        team.once([&] { d_gates[row * rule.gate_pitch + rule.beta_begin + head] = Element(d_beta * rule.beta_slope(strength)); });
         team.barrier();
         team.each(width, [&](std::int64_t c) {
             Sum sum = 0;

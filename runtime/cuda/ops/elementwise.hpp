@@ -93,6 +93,24 @@ struct SoftCap {
     }
 };
 
+template <class Element>
+struct Clip {
+    using Value = Compute<Element>;
+    Element* x;
+    const Element* clipped;
+    Value bound;
+
+    MGPLAN_BOTH void operator()(std::int64_t i) const {
+        if (clipped == nullptr) {
+            const Value value = Value(x[i]);
+            x[i] = Element(value > bound ? bound : value < -bound ? -bound : value);
+            return;
+        }
+        const Value reached = Value(Element(bound)), value = Value(clipped[i]);
+        if (value >= reached || value <= -reached) x[i] = Element(Value{0});
+    }
+};
+
 /// The piece of a flat array that one team reduces.
 struct Piece {
     std::int64_t begin, count;
@@ -239,6 +257,14 @@ void soft_cap(model::Device& device, const model::ScalarArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {
         each_pack<kPack<Element>>(Launcher::of(device), x.elements, address(x.x.data),
                                   SoftCap<Element>{values<Element>(x.x), static_cast<Compute<Element>>(x.value)});
+    });
+}
+
+template <class Launcher>
+void clip(model::Device& device, const model::ClipArguments& x) {
+    with_type(x.x.dtype, [&]<class Element>() {
+        Launcher::of(device).each(x.elements,
+                                  Clip<Element>{values<Element>(x.x), values<Element>(x.clipped), static_cast<Compute<Element>>(x.bound)});
     });
 }
 

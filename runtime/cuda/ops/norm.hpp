@@ -35,10 +35,11 @@ struct NormRow {
         const Sum inverse = 1 / square_root(variance + epsilon);
         team.template each_pack<N>(width, load, [&](auto size, std::int64_t i, const auto& pack) {
             constexpr int kSize = decltype(size)::value;
-            const auto scales = load_pack<kSize>(weight + i), shifts = load_pack<kSize>((bias != nullptr ? bias : weight) + i);
+            const Element* const scale = weight != nullptr ? weight : in;
+            const auto scales = load_pack<kSize>(scale + i), shifts = load_pack<kSize>((bias != nullptr ? bias : scale) + i);
             Pack<Element, kSize> result;
             for (int k = 0; k < kSize; ++k) {
-                const Sum scaled = (Sum(pack[k]) - middle) * inverse * Sum(scales[k]);
+                const Sum scaled = (Sum(pack[k]) - middle) * inverse * (weight != nullptr ? Sum(scales[k]) : Sum{1});
                 result[k] = Element(bias != nullptr ? scaled + Sum(shifts[k]) : scaled);
             }
             store_pack<kSize>(out + i, result);
@@ -71,10 +72,12 @@ struct NormInputGradient {
         const Sum count = static_cast<Sum>(width), middle = centred ? mean[row] : Sum{0}, inverse = inverse_deviation[row];
         const auto load = [&](auto size, std::int64_t i) {
             constexpr int kSize = decltype(size)::value;
-            return Loaded<kSize>{load_pack<kSize>(in + i), load_pack<kSize>(slope + i), load_pack<kSize>(weight + i)};
+            return Loaded<kSize>{load_pack<kSize>(in + i), load_pack<kSize>(slope + i),
+                                 load_pack<kSize>((weight != nullptr ? weight : in) + i)};
         };
         const auto normal = [&](const auto& pack, int k) { return (Sum(pack.x[k]) - middle) * inverse; };
-        const auto inner = [](const auto& pack, int k) { return Sum(pack.dy[k]) * Sum(pack.weight[k]); };
+        const bool weighs = weight != nullptr;
+        const auto inner = [weighs](const auto& pack, int k) { return weighs ? Sum(pack.dy[k]) * Sum(pack.weight[k]) : Sum(pack.dy[k]); };
         Sum mean_gradient = 0;
         if (centred) mean_gradient = team.template reduce_packs<N>(width, Sum{0}, Add{}, load, inner) / count;
         const Sum along = team.template reduce_packs<N>(width, Sum{0}, Add{}, load, [&](const auto& pack, int k) {
@@ -162,11 +165,13 @@ void norm_backward(model::Device& device, const model::NormBackwardArguments& x)
             launcher.teams(x.rows, lanes_for(x.width / N),
                            NormInputGradient<Element, N>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.weight), mean,
                                                          inverse, values<Element>(x.dx), x.width, centred});
+            if (x.weight.data == nullptr) return;
             launcher.each(x.parts * x.width / N,
                           NormColumns<Element, N>{values<Element>(x.dy), values<Element>(x.x), mean, inverse, values<Sum>(x.column_sums),
                                                   x.rows, x.width, (x.rows + x.parts - 1) / x.parts, centred});
         });
     });
+    if (x.weight.data == nullptr) return;
     add_column_sums(launcher, x.x.dtype, x.column_sums, 0, 2 * x.width, x.parts, x.width, x.weight_gradient);
     if (x.bias_gradient.data != nullptr) {
         add_column_sums(launcher, x.x.dtype, x.column_sums, x.width, 2 * x.width, x.parts, x.width, x.bias_gradient);

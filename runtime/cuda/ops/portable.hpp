@@ -56,6 +56,12 @@ MGPLAN_BOTH inline float log_of_one_plus(float x) {
 MGPLAN_BOTH inline double log_of_one_plus(double x) {
     return log1p(x);
 }
+MGPLAN_BOTH inline float exponential_less_one(float x) {
+    return expm1f(x);
+}
+MGPLAN_BOTH inline double exponential_less_one(double x) {
+    return expm1(x);
+}
 /// log(1 + e^x), and its derivative.
 template <class Number>
 MGPLAN_BOTH Number softplus(Number x) {

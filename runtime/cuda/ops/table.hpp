@@ -22,6 +22,7 @@
 #include "runtime/cuda/ops/short_conv.hpp"
 #include "runtime/cuda/ops/sinks.hpp"
 #include "runtime/cuda/ops/state_space.hpp"
+#include "runtime/cuda/ops/xielu.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -35,6 +36,8 @@ constexpr void fill_dense(model::KernelTable& table) {
     table.norm_backward = norm_backward<Launcher>;
     table.activation = activation<Launcher>;
     table.activation_backward = activation_backward<Launcher>;
+    table.xielu = xielu<Launcher>;
+    table.xielu_backward = xielu_backward<Launcher>;
     table.gate_rows = gate_rows<Launcher>;
     table.gate_rows_backward = gate_rows_backward<Launcher>;
     table.add_bias = add_bias<Launcher>;
@@ -54,6 +57,7 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.add = add<Launcher>;
     table.scale = scale<Launcher>;
     table.soft_cap = soft_cap<Launcher>;
+    table.clip = clip<Launcher>;
     table.fill = fill<Launcher>;
     table.sums_of_squares = sums_of_squares<Launcher>;
     table.has_non_finite = has_non_finite<Launcher>;

@@ -103,11 +103,12 @@ TEST(ComposedTypes, NameALayerThatTheirTypeDoesNotHave) {
 }
 
 TEST(ComposedTypes, AreCountedAndNothingElseWhereNoLayerComputesAPart) {
-    Json latent = nemotron_h("M*-E");
-    latent["moe_latent_size"] = 16;
-    const ModelSpec model = model_of(latent);
-    EXPECT_THAT(message_of([&] { refuse_counted_only(model, "--model: x"); }),
-                HasSubstr("--model: x: model_type 'nemotron_h' is counted and nothing else, for no layer here computes its layers (moe)"));
+    Json biased = nemotron_h("M*-E");
+    biased["use_bias"] = true;
+    const ModelSpec model = model_of(biased);
+    EXPECT_THAT(
+        message_of([&] { refuse_counted_only(model, "--model: x"); }),
+        HasSubstr("--model: x: model_type 'nemotron_h' is counted and nothing else, for no layer here computes its layers (mamba2)"));
     EXPECT_THAT(message_of([&] { (void)chunk_parameters(model, {}, {}); }), HasSubstr("is counted and nothing else"));
     EXPECT_EQ(message_of([] { refuse_counted_only(ModelSpec{}, "x"); }), "accepted");
 }
@@ -281,8 +282,13 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
         const ModelSpec model = model_of(entry.at("config"));
         if (model.compositions.empty() || is_counted_only(model)) continue;
         EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text",
-                                         "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "falcon_h1", "kimi_linear", "minimax"));
+                                         "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "falcon_h1", "kimi_linear", "minimax",
+                                         "olmo_hybrid"));
     }
+    Json latent = nemotron_h("M*-E");
+    latent["moe_latent_size"] = 16;
+    EXPECT_EQ(model_of(latent).moe->latent, 16);
+    EXPECT_FALSE(is_counted_only(model_of(latent)));
     const ModelSpec nemotron = model_of(nemotron_h("M*-E"));
     EXPECT_EQ(nemotron.position, PositionEmbedding::none);
     EXPECT_EQ(nemotron.activation, Activation::squared_relu);

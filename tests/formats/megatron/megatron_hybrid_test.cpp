@@ -99,6 +99,13 @@ TEST(MegatronHybrid, ExpertsStandWhereThePatternHasThem) {
     EXPECT_THAT(names(job.model), ElementsAre("mamba2", "moe", "mamba2", "attention", "moe"));
     EXPECT_EQ(job.model.moe_layers, (std::vector<bool>{false, true, false, false, true}));
     EXPECT_FALSE(is_counted_only(job.model));
+    // moe_layer.py: two maps of 512·64 beside experts whose matrices are 64 wide, not 512.
+    const Job latent = read(kRms +
+                            "--hybrid-layer-pattern MEM*E --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 128 "
+                            "--moe-shared-expert-intermediate-size 256 --moe-latent-size 64");
+    EXPECT_FALSE(is_counted_only(latent.model));
+    EXPECT_THAT(not_computed(latent), testing::IsEmpty());
+    EXPECT_EQ(elements(latent.model) - elements(job.model), 2 * (2 * 512 * 64 - 4 * 2 * 128 * (512 - 64)));
     EXPECT_THAT(refusal(kRms + "--hybrid-layer-pattern MEM"), HasSubstr("--num-experts is missing"));
     const Job dense = read(kRms + "--hybrid-layer-pattern M-M --num-experts 4 --moe-router-topk 2");
     EXPECT_THAT(not_computed(dense), ElementsAre("--num-experts"));

@@ -145,6 +145,18 @@ TEST(SavedTensors, OfALlamaLayerAreThoseOfTheTable) {
     EXPECT_EQ(kept(model, true), plain + e.n * (q + k) * kElement + 4 * e.n * (heads + kv_heads));
 }
 
+TEST(SavedTensors, OfClippedProjectionsNormsWithoutWeightsAndXieluAreThoseOfTheTable) {
+    ModelSpec model = llama();
+    model.normalization = Normalization::layer_norm;
+    model.norm_weight = model.norm_bias = model.gated_mlp = false;
+    model.activation = Activation::xielu;
+    const Expected e(true);
+    const std::int64_t plain = e.norms(model) + e.core(32, 16, 16, 32, 4) + e.mlp(model);
+    EXPECT_EQ(kept(model, true), plain);
+    model.qkv_clip = 8;
+    EXPECT_EQ(kept(model, true), plain + e.n * (32 + 16 + 16) * kElement);
+}
+
 TEST(SavedTensors, OfSharedKvHeadsAreTheGroupsOwn) {
     ModelSpec model = llama();
     model.kv_heads = 1;
@@ -215,6 +227,15 @@ TEST(SavedTensors, OfAMixtureAreThoseOfTheTable) {
     model.moe->score = RouterScore::sigmoid;
     model.moe->auxiliary_loss = 0;
     EXPECT_EQ(kept(model, true), ExpectedMixture{model}.layer()) << "scores are kept for the gradient, with or without a loss of balance";
+}
+
+TEST(SavedTensors, OfLatentExpertsAreThoseOfTheTable) {
+    ModelSpec model = mixture();
+    constexpr std::int64_t kLatent = 12;
+    model.moe->latent = kLatent;
+    const ExpectedMixture expected{model};
+    EXPECT_EQ(kept(model, true, {}, {.ep = 2}),
+              expected.layer() - expected.routed * (model.hidden - kLatent) * kElement + expected.e.m * kLatent * kElement);
 }
 
 TEST(SavedTensors, OfAMixtureWithPlainActivationAndAGateAreThoseOfTheTable) {

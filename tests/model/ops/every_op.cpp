@@ -23,6 +23,7 @@
 #include "model/ops/short_conv.hpp"
 #include "model/ops/sinks.hpp"
 #include "model/ops/state_space.hpp"
+#include "model/ops/xielu.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -126,6 +127,29 @@ void run_channel_ops(Maker& maker, Results& results) {
     const Tensor part_scaled = maker.random({13, 7});
     scale_columns(part_scaled, 2, 3, 0.75);
     keep("scale_columns", part_scaled);
+}
+
+/// A norm without a weight, clipped values (OLMo 1), xIELU (Apertus).
+void run_olmo_and_apertus_ops(Maker& maker, Results& results) {
+    const auto keep = [&](std::string name, const Tensor& tensor) { results.emplace_back(std::move(name), tensor); };
+    const Dtype kept = statistics_dtype(maker.dtype());
+    const Tensor x = maker.random({13, 7}), dy = maker.random({13, 7});
+    for (const auto kind : {Normalization::layer_norm, Normalization::rms_norm}) {
+        NormStatistics statistics;
+        keep("norm without a weight", norm(x, {}, {}, kind, 1e-5, statistics));
+        keep("norm_backward without a weight", norm_backward(dy, x, {}, statistics, kind, {}, {}));
+    }
+    const Tensor clipped = maker.random({13, 7}), gradient = maker.random({13, 7});
+    clip(clipped, 0.375);
+    keep("clip", clipped);
+    clip_gradient(gradient, clipped, 0.375);
+    keep("clip_gradient", gradient);
+    const Tensor positive = maker.random({1}), negative = maker.random({1}), d_positive = maker.zeros({1}, kept),
+                 d_negative = maker.zeros({1}, kept);
+    keep("xielu", xielu(x, positive, negative));
+    keep("xielu_backward", xielu_backward(dy, x, positive, negative, d_positive, d_negative));
+    keep("xielu_backward, positive", d_positive);
+    keep("xielu_backward, negative", d_negative);
 }
 
 }  // namespace
@@ -327,6 +351,7 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     keep("permute_probabilities", probabilities);
     keep("unpermute_probabilities", unpermute_probabilities(probabilities, permutation, 4, 2));
     keep("reorder_blocks", reorder_blocks(maker.random({6, 3}), {1, 3, 2}, {2, 0, 1}));
+    run_olmo_and_apertus_ops(maker, results);
     run_recurrent_ops(maker, results);
     run_channel_ops(maker, results);
     return results;

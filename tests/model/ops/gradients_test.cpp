@@ -1,5 +1,8 @@
 // Every backward against central differences of its forward, in fp64.
 
+#include <cmath>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "model/ops/activation.hpp"
@@ -16,6 +19,7 @@
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
 #include "model/ops/sinks.hpp"
+#include "model/ops/xielu.hpp"
 #include "tests/model/ops/support.hpp"
 
 namespace mgplan::model::gradients_test {
@@ -74,6 +78,50 @@ TEST_F(Gradients, OfActivationsHoldPlainGatedAndWeighted) {
             expect_gradient(what + " weights", weights, d_weights, loss);
         }
     }
+}
+
+TEST_F(Gradients, OfNormsWithoutAWeightAndOfClippedValuesHold) {
+    const Tensor x = maker.random({6, 7}), dy = maker.random({6, 7});
+    for (const auto kind : {Normalization::layer_norm, Normalization::rms_norm}) {
+        NormStatistics statistics;
+        const auto loss = [&] { return weigh(norm(x, {}, {}, kind, 1e-5, statistics), dy); };
+        loss();
+        expect_gradient("x", x, norm_backward(dy, x, {}, statistics, kind, {}, {}), loss);
+    }
+    // Numbers are multiples of 1/64: the bound lies between two.
+    const double bound = 0.5 + 1.0 / 128;
+    const auto clipped = [&] {
+        const Tensor y = device.empty(x.shape(), Dtype::fp64, MemoryCategory::activations, "clipped");
+        copy(x, y);
+        clip(y, bound);
+        return y;
+    };
+    const Tensor gradient = device.empty(x.shape(), Dtype::fp64, MemoryCategory::activations, "gradient");
+    copy(dy, gradient);
+    clip_gradient(gradient, clipped(), bound);
+    expect_gradient("clipped", x, gradient, [&] { return weigh(clipped(), dy); });
+    const auto passed = read(gradient), all = read(dy);
+    EXPECT_NE(passed, all) << "some values reach the bound";
+}
+
+TEST_F(Gradients, OfXieluHoldForInputAndBothTrainedValues) {
+    const Tensor x = maker.random({5, 6}), dy = maker.random({5, 6}), positive = maker.random({1}), negative = maker.random({1});
+    auto values = read(x);
+    for (double& value : values) value = 3 * (value + 1.0 / 128);
+    device.write(x, values.data());
+    const auto loss = [&] { return weigh(xielu(x, positive, negative), dy); };
+    const Tensor d_positive = maker.zeros({1}), d_negative = maker.zeros({1});
+    const Tensor dx = xielu_backward(dy, x, positive, negative, d_positive, d_negative);
+    expect_gradient("x", x, dx, loss);
+    expect_gradient("positive", positive, d_positive, loss);
+    expect_gradient("negative", negative, d_negative, loss);
+    // arXiv 2411.13010, with softplus(0) = ln 2: f(1) = ln 2 + 1/2, f(-1) = (ln 2 + 1/2)·(1/e) - 1/2.
+    const Tensor at = maker.zeros({2}), zero = maker.zeros({1});
+    const std::vector<double> ones{1, -1};
+    device.write(at, ones.data());
+    const auto y = read(xielu(at, zero, zero));
+    EXPECT_NEAR(y[0], std::log(2.0) + 0.5, 1e-15);
+    EXPECT_NEAR(y[1], (std::log(2.0) + 0.5) * std::exp(-1.0) - 0.5, 1e-15);
 }
 
 TEST_F(Gradients, OfLatentKeysAreSummedOverHeadsWhereShared) {

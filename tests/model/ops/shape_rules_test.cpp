@@ -19,6 +19,7 @@
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
+#include "model/ops/xielu.hpp"
 
 namespace mgplan::model::shape_rules_test {
 namespace {
@@ -54,6 +55,7 @@ TEST_F(ShapeRules, OfNormsWantAWeightForEveryColumn) {
     EXPECT_REFUSED(norm(of({3, 4}), of({3}), {}, Normalization::rms_norm, 0, statistics));
     EXPECT_REFUSED(norm(of({3, 4}), of({4}), of({4}), Normalization::rms_norm, 0, statistics));
     EXPECT_REFUSED(norm(of({3, 4}), bf16({4}), {}, Normalization::rms_norm, 0, statistics));
+    EXPECT_REFUSED(norm(of({3, 4}), {}, of({4}), Normalization::layer_norm, 0, statistics)) << "a bias without a weight";
     EXPECT_REFUSED(norm(of({3, 0}), of({0}), {}, Normalization::rms_norm, 0, statistics));
     (void)norm(of({3, 4}), of({4}), {}, Normalization::rms_norm, 0, statistics);
     EXPECT_REFUSED(norm_backward(of({3, 4}), of({3, 4}), of({4}), statistics, Normalization::layer_norm, of({4}), of({4})));
@@ -67,6 +69,18 @@ TEST_F(ShapeRules, OfActivationsWantPairsWhereGated) {
     EXPECT_REFUSED(activation_backward(of({3, 4}), of({3, 4}), Activation::silu, true));
     EXPECT_REFUSED(weighted_activation(of({3, 4}), of({4}), Activation::silu, true));
     EXPECT_REFUSED(weighted_activation(bf16({3, 4}), bf16({3}), Activation::silu, true));
+}
+
+TEST_F(ShapeRules, OfXieluAndClippedValuesWantOneValueEachAndABound) {
+    EXPECT_EQ(xielu(of({3, 4}), of({1}), of({1})).shape(), (Shape{3, 4}));
+    EXPECT_REFUSED(xielu(of({3, 4}), of({2}), of({1})));
+    EXPECT_REFUSED(xielu(of({3, 4}), of({1}), bf16({1})));
+    EXPECT_REFUSED(xielu_backward(of({3, 3}), of({3, 4}), of({1}), of({1}), of({1}), of({1})));
+    EXPECT_REFUSED(xielu_backward(of({3, 4}), of({3, 4}), of({1}), of({1}), of({1}), bf16({1})));
+    EXPECT_REFUSED(activation(of({3, 4}), Activation::xielu, false)) << "it is an op of its own";
+    EXPECT_REFUSED(clip(of({3, 4}), 0));
+    EXPECT_REFUSED(clip_gradient(of({3, 4}), of({3, 3}), 1));
+    EXPECT_REFUSED(clip_gradient(of({3, 4}), bf16({3, 4}), 1));
 }
 
 TEST_F(ShapeRules, OfRowsAndColumnsWantTheirSizes) {

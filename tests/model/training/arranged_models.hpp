@@ -31,6 +31,19 @@ inline ModelSpec small_olmo2() {
     return model;
 }
 
+/// LayerNorm without weights and biases, queries, keys and values clipped where many reach the bound (OLMo 1); an MLP without a gate whose
+/// activation has two trained values (Apertus).
+inline ModelSpec small_olmo1() {
+    ModelSpec model = tests::small_llama();
+    model.name = "small-olmo1";
+    model.normalization = Normalization::layer_norm;
+    model.norm_weight = model.norm_bias = model.qk_norm = false;
+    model.qkv_clip = 0.1;
+    model.gated_mlp = false;
+    model.activation = Activation::xielu;
+    return model;
+}
+
 /// Both halves beside each other, each behind a norm of its own, biases, rotary positions on a part of each head (GPT-NeoX).
 inline ModelSpec small_neox() {
     ModelSpec model = tests::small_gpt();

@@ -84,6 +84,34 @@ inline ModelSpec small_nemotron_h_moe() {
     return model;
 }
 
+/// The same with experts between maps to a smaller width and back (Nemotron 3 Super).
+inline ModelSpec small_nemotron_latent() {
+    ModelSpec model = small_nemotron_h_moe();
+    model.name = model.type = "small-nemotron-latent";
+    LayerComposition& sparse = model.compositions.back();
+    sparse.parts[1].sizes["in"] = 12;
+    sparse.parts.push_back({"linear", {{"in", 32}, {"out", 12}}});
+    sparse.parts.push_back({"linear", {{"in", 12}, {"out", 32}}});
+    model.moe->latent = 12;
+    return model;
+}
+
+/// Gated delta nets that write up to twice as strongly, and attention without positions whose norms stand behind it and over all heads
+/// (OLMo hybrid).
+inline ModelSpec small_olmo_hybrid() {
+    LayerPart attention = part_attention(false, 1), delta = part_delta_net(), behind = part_norm(2);
+    attention.sizes["qk_norm"] = 3;
+    delta.sizes["strength"] = 2;
+    behind.sizes["behind"] = 1;
+    ModelSpec model = hybrid(
+        "small-olmo-hybrid",
+        {{"gated_delta_net+mlp", {part_norm(2), delta, part_mlp(48, true)}}, {"attention+mlp", {behind, attention, part_mlp(48, true)}}},
+        {0, 0, 1, 0});
+    model.position = PositionEmbedding::none;
+    model.state_norm_epsilon = 1e-3;
+    return model;
+}
+
 /// Gated delta nets, every second layer attention with a gate of its output, experts with a gated shared one; the last layer has an MLP
 /// (Qwen3-Next).
 inline ModelSpec small_qwen3_next() {

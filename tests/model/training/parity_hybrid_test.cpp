@@ -56,9 +56,9 @@ std::vector<Case> mixture_cases() {
 }
 
 std::vector<ModelSpec> models() {
-    return {small::small_mamba2(),      small::small_nemotron_h(), small::small_nemotron_h_moe(), small::small_qwen3_next(),
-            small::small_bamba(),       small::small_lfm2(),       small::small_lfm2_moe(),       small::small_falcon_h1(),
-            small::small_kimi_linear(), small::small_minimax()};
+    return {small::small_mamba2(),      small::small_nemotron_h(), small::small_nemotron_h_moe(),  small::small_qwen3_next(),
+            small::small_bamba(),       small::small_lfm2(),       small::small_lfm2_moe(),        small::small_falcon_h1(),
+            small::small_kimi_linear(), small::small_minimax(),    small::small_nemotron_latent(), small::small_olmo_hybrid()};
 }
 
 std::vector<Run> runs() {

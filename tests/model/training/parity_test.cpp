@@ -284,7 +284,7 @@ std::vector<Run> runs() {
     add({"Nemotron", small_nemotron()}, some_cases());
     add({"Olmo", small_olmo()}, some_cases());
     for (const ModelSpec& model : {small::small_gemma(), small::small_olmo2(), small::small_neox(), small::small_cohere(),
-                                   small::small_granite(), small::small_listed_windows()}) {
+                                   small::small_granite(), small::small_listed_windows(), small::small_olmo1()}) {
         std::string name;
         for (const char c : model.name.substr(6)) name += c == '-' ? '_' : c;
         add({name, model}, some_cases());

@@ -146,6 +146,36 @@ TEST(ModelSpec, ReadsBackTheResidualPathAndTheOutputLayersBias) {
     EXPECT_THAT(refusal(model), HasSubstr("output_bias beside multi-token prediction"));
 }
 
+TEST(ModelSpec, HoldsNormsWithoutWeightsClippedProjectionsAndXielu) {
+    ModelSpec model = small();
+    model.normalization = Normalization::layer_norm;
+    model.norm_weight = model.norm_bias = false;
+    model.qkv_clip = 8;
+    model.gated_mlp = false;
+    model.activation = Activation::xielu;
+    validate(model, "m");
+    EXPECT_EQ(model_from_json(model_to_json(model), "m"), model);
+    // As by hand above, with an MLP of two matrices and two trained values, and no norm that counts.
+    EXPECT_EQ(layer_parameter_count(model, LayerKind::dense, 1, 1, 1).total(), 128 + 64 + 2 * 8 * 16 + 2);
+    EXPECT_EQ(total_parameters(model), 3 * (128 + 64 + 256 + 2) + 1600);
+    model.qk_norm = true;
+    model.gated_mlp = true;
+    model.qkv_clip = -1;
+    const std::string text = refusal(model);
+    EXPECT_THAT(text, HasSubstr("norm_weight = false is known of LayerNorm in front of attention and MLP"));
+    EXPECT_THAT(text, HasSubstr("xielu has trained values, which gated MLPs and experts here have not"));
+    EXPECT_THAT(text, HasSubstr("bound of queries, keys and values = -1 is out of range"));
+}
+
+TEST(ModelSpec, CountsExpertsBetweenMapsToASmallerWidth) {
+    ModelSpec model = small();
+    model.moe = MoeSpec{.experts = 4, .top_k = 1, .expert_ffn = 16, .latent = 3};
+    model.moe_layers = {true, true, true};
+    // Router 4·8, maps 2·8·3, experts of 3·3·16 each.
+    EXPECT_EQ(layer_parameter_count(model, LayerKind::moe, 1, 2, 1), (ParameterCount{.dense = 128 + 64 + 16 + 32 + 48, .expert = 2 * 144}));
+    EXPECT_EQ(active_parameters(model), total_parameters(model) - 3 * 3 * 144);
+}
+
 TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     ModelSpec model = small();
     model.activation = Activation::squared_relu;
@@ -164,6 +194,7 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
                                    .mscale = 0.5,
                                    .mscale_all_dim = 0.25};
     model.norm_epsilon = 1e-6;
+    model.state_norm_epsilon = 1e-4;
     model.tied_embeddings = model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
     model.qk_norm = model.qk_norm_full_width = model.attention_sinks = true;
     model.sliding_window = 7;
@@ -211,6 +242,7 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.moe = MoeSpec{.experts = 8,
                         .top_k = 2,
                         .expert_ffn = 9,
+                        .latent = 5,
                         .shared_ffn = 10,
                         .shared_gate = true,
                         .expert_bias = true,
