@@ -1,5 +1,6 @@
-# One static library per room: mgplan_room(NAME [COLD] SOURCES … DEPENDS …) makes target mgplan_NAME with alias mgplan::NAME.
-# COLD rooms run once in a command (they read input, print results): they are optimized for a short compile.
+# One static library per room: mgplan_room(NAME [COLD] SOURCES … [COLD_SOURCES …] DEPENDS …) makes target mgplan_NAME with alias mgplan::NAME.
+# COLD rooms run once in a command (they read input, print results): they are optimized for a short compile, and under sanitizers, which
+# take clang three times as long for optimized code, not at all. COLD_SOURCES are such files of another room.
 # Under MGPLAN_UNITY_BUILD consecutive SOURCES are compiled together, so files that share costly headers stand together.
 # The global property MGPLAN_ROOMS lists the names. cmake/install.cmake installs those of them that others may link.
 # Rooms that plan and predict are compiled for programs and for Python's module alike.
@@ -15,11 +16,19 @@ target_compile_options(mgplan_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshad
   # Files of a batch are included, which GCC takes for headers: whose anonymous namespaces it warns of.
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${MGPLAN_UNITY_BUILD}>>:-Wno-subobject-linkage>)
 
+set(MGPLAN_PRECOMPILED
+  <algorithm> <array> <cmath> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <numeric> <optional> <set> <span> <sstream>
+  <string> <string_view> <utility> <vector> <fmt/format.h> <nlohmann/json.hpp>)
+add_library(mgplan_cold INTERFACE)
+target_compile_options(mgplan_cold INTERFACE $<$<CONFIG:Release>:-Og> $<$<CONFIG:None>:-O0>)
 mgplan_precompiled_headers(mgplan_precompiled
   WHERE all
   DEPENDS fmt::fmt nlohmann_json::nlohmann_json
-  HEADERS <algorithm> <array> <cmath> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <numeric> <optional> <set> <span> <sstream>
-    <string> <string_view> <utility> <vector> <fmt/format.h> <nlohmann/json.hpp>)
+  HEADERS ${MGPLAN_PRECOMPILED})
+mgplan_precompiled_headers(mgplan_precompiled_cold
+  WHERE all
+  DEPENDS fmt::fmt nlohmann_json::nlohmann_json mgplan_cold
+  HEADERS ${MGPLAN_PRECOMPILED})
 
 # mgplan_compile_in_batches(TARGET FILES): the target's source files in translation units of equal size, of at most so many files.
 function(mgplan_compile_in_batches target most)
@@ -30,25 +39,45 @@ function(mgplan_compile_in_batches target most)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${MGPLAN_UNITY_BUILD} UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE ${files})
 endfunction()
 
+# mgplan_compile_room(TARGET NAME [COLD]): flags, precompiled headers and batches of what is compiled for a room.
+function(mgplan_compile_room target name)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:mgplan_warnings>)
+  if("COLD" IN_LIST ARGN)
+    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:mgplan_cold>)
+    mgplan_reuse_precompiled(${target} mgplan_precompiled_cold)
+  else()
+    mgplan_reuse_precompiled(${target} mgplan_precompiled)
+  endif()
+  mgplan_compile_in_batches(${target} 60)
+  # Precompiled headers are compiled for programs alone; the builds that take them have no Python module.
+  if(name IN_LIST MGPLAN_PLANNING_ROOMS AND NOT MGPLAN_PRECOMPILED_HEADERS STREQUAL all)
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  endif()
+  if(MGPLAN_FUZZ AND name IN_LIST MGPLAN_READING_ROOMS)
+    target_compile_options(${target} PRIVATE ${MGPLAN_TELL_FUZZERS})
+  endif()
+endfunction()
+
 function(mgplan_room name)
-  cmake_parse_arguments(ROOM "COLD" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ROOM "COLD" "" "SOURCES;COLD_SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(mgplan_${name} STATIC ${ROOM_SOURCES})
   add_library(mgplan::${name} ALIAS mgplan_${name})
   set_target_properties(mgplan_${name} PROPERTIES EXPORT_NAME ${name})
   target_compile_features(mgplan_${name} PUBLIC cxx_std_20)
   target_include_directories(mgplan_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/mgplan>)
-  target_link_libraries(mgplan_${name} PUBLIC ${ROOM_DEPENDS} PRIVATE $<BUILD_INTERFACE:mgplan_warnings> ${ROOM_PRIVATE_DEPENDS})
-  mgplan_reuse_precompiled(mgplan_${name} mgplan_precompiled)
-  mgplan_compile_in_batches(mgplan_${name} 60)
-  # Precompiled headers are compiled for programs alone; the builds that take them have no Python module.
-  if(name IN_LIST MGPLAN_PLANNING_ROOMS AND NOT MGPLAN_PRECOMPILED_HEADERS STREQUAL all)
-    set_target_properties(mgplan_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  endif()
-  if(MGPLAN_FUZZ AND name IN_LIST MGPLAN_READING_ROOMS)
-    target_compile_options(mgplan_${name} PRIVATE ${MGPLAN_TELL_FUZZERS})
-  endif()
+  target_link_libraries(mgplan_${name} PUBLIC ${ROOM_DEPENDS} PRIVATE ${ROOM_PRIVATE_DEPENDS})
+  set(cold "")
   if(ROOM_COLD)
-    target_compile_options(mgplan_${name} PRIVATE $<$<CONFIG:Release>:-Og>)
+    set(cold COLD)
+  endif()
+  mgplan_compile_room(mgplan_${name} ${name} ${cold})
+  if(ROOM_COLD_SOURCES)
+    add_library(mgplan_${name}_cold OBJECT ${ROOM_COLD_SOURCES})
+    target_compile_features(mgplan_${name}_cold PRIVATE cxx_std_20)
+    target_include_directories(mgplan_${name}_cold PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(mgplan_${name}_cold PRIVATE ${ROOM_DEPENDS})
+    mgplan_compile_room(mgplan_${name}_cold ${name} COLD)
+    target_sources(mgplan_${name} PRIVATE $<TARGET_OBJECTS:mgplan_${name}_cold>)
   endif()
   set_property(GLOBAL APPEND PROPERTY MGPLAN_ROOMS ${name})
 endfunction()
