@@ -94,6 +94,8 @@ void read_recompute(FlagReader& flags, LayoutRequest& layout, std::vector<std::s
         layout.recompute = Recompute::selective;
         layout.recompute_modules.add(RecomputeModule::moe);
     }
+    // Where no module that is computed is named, nothing is predicted as recomputed.
+    if (layout.recompute == Recompute::selective && layout.recompute_modules.empty()) layout.recompute = Recompute::none;
     layout.recompute_method = flags.choice<RecomputeMethod>("--recompute-method", RecomputeMethod::uniform,
                                                             {{"uniform", RecomputeMethod::uniform}, {"block", RecomputeMethod::block}});
     layout.recompute_num_layers = flags.integer_or("--recompute-num-layers", 1, 0, ModelLimits::layers);

@@ -339,6 +339,8 @@ TEST(MegatronArguments, NamesValuesThatItDoesNotCompute) {
                 ElementsAre("--recompute-modules"));
     EXPECT_EQ(read(kSmall + "--recompute-granularity selective --recompute-modules mlp mhc").layout->recompute_modules,
               EnumSet{RecomputeModule::mlp});
+    EXPECT_EQ(read(kSmall + "--recompute-granularity selective --recompute-modules mhc").layout->recompute, Recompute::none)
+        << "an empty list is no selective recompute";
     EXPECT_THAT(not_computed("--optimizer adaptive_muon"), ElementsAre("--optimizer"));
     EXPECT_THAT(not_computed("--use-megatron-fsdp --megatron-fsdp-version 2"), ElementsAre("--megatron-fsdp-version"));
 }
