@@ -30,6 +30,7 @@ void arrange_minicpm(ConfigParts& parts);
 void arrange_hyperclovax(ConfigParts& parts);
 void arrange_ernie(ConfigParts& parts);  ///< ERNIE 4.5, dense
 void arrange_ernie_moe(ConfigParts& parts);
+void arrange_dbrx(ConfigParts& parts);
 void arrange_olmo(ConfigParts& parts);     ///< OLMo 1: LayerNorm without weights
 void arrange_apertus(ConfigParts& parts);  ///< xIELU
 void arrange_smollm3(ConfigParts& parts);  ///< layers without rotary positions

@@ -56,23 +56,6 @@ void compose_nanochat(Composer& c) {
     c.leave_out("norms without weights");
 }
 
-void compose_dbrx(Composer& c) {
-    std::int64_t kv_heads = 1, experts = 4, top_k = 1, width = 3584;
-    if (const auto* nested = c.config().member("attn_config"); nested != nullptr && nested->is_object()) {
-        JsonReader reader(*nested, c.config().where() + ": attn_config", c.config().problems());
-        kv_heads = reader.integer_or("kv_n_heads", kv_heads, 1, ModelLimits::heads);
-    }
-    if (const auto* nested = c.config().member("ffn_config"); nested != nullptr && nested->is_object()) {
-        JsonReader reader(*nested, c.config().where() + ": ffn_config", c.config().problems());
-        experts = reader.integer_or("moe_num_experts", experts, 1, ModelLimits::experts);
-        top_k = reader.integer_or("moe_top_k", top_k, 1, ModelLimits::experts);
-        width = reader.integer_or("ffn_hidden_size", width, 1, ModelLimits::ffn);
-    }
-    (void)c.number_or({"num_key_value_heads"}, kv_heads);
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer)
-        c.add_layer("attention+moe", {c.norm(2), c.attention({{"kv_heads", kv_heads}}), c.experts(experts, top_k, width)});
-}
-
 void compose_persimmon(Composer& c) {
     final_norm_has_bias(c);
     const std::int64_t normed = c.flag({"qk_layernorm"}, true) ? 1 : 0;

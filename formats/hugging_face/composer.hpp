@@ -88,7 +88,6 @@ void read_composed(ConfigParts& parts);
 void compose_bloom(Composer& composer);
 void compose_gpt_neo(Composer& composer);
 void compose_nanochat(Composer& composer);
-void compose_dbrx(Composer& composer);
 void compose_persimmon(Composer& composer);
 void compose_bitnet(Composer& composer);
 void compose_diffllama(Composer& composer);

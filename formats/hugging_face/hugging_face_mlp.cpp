@@ -114,8 +114,8 @@ void read_mlp(ConfigParts& parts) {
     const Aliases kFfn{"intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim"};
     if (parts.type.llama4)  // intermediate_size is the experts'
         model.ffn = config.integer({"intermediate_size_mlp", "intermediate_size"}, 1, ModelLimits::ffn);
-    else if (!config.has(kFfn) && !parts.type.gated)
-        model.ffn = 4 * model.hidden;  // GPT-2: n_inner absent or null
+    else if (!config.has(kFfn) && (!parts.type.gated || parts.type.name == "dbrx"))
+        model.ffn = 4 * model.hidden;  // GPT-2: n_inner absent or null; DBRX: stands with its experts (arrange_dbrx)
     else if (!config.has(kFfn) && config.has({"moe_intermediate_size"}))
         model.ffn = config.integer({"moe_intermediate_size"}, 1, ModelLimits::ffn);
     else

@@ -67,8 +67,10 @@ constexpr std::array kAttention{
               .compose = compose_gpt_neo},
     ModelType{.name = "dbrx",
               .class_name = "DbrxForCausalLM",
+              .layer_norm = true,
+              .biases = BiasRule::none,
               .defaults = R"({"d_model":2048,"vocab_size":32000,"output_router_logits":false})",
-              .compose = compose_dbrx},
+              .arrange = arrange_dbrx},
     ModelType{
         .name = "persimmon",
         .class_name = "PersimmonForCausalLM",

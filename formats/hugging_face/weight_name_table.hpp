@@ -22,6 +22,7 @@ enum class ExpertRows : std::uint8_t {
     stacked,             ///< (experts, gate and up, hidden) and (experts, hidden, width)
     stacked_transposed,  ///< (experts, hidden, gate and up) and (experts, width, hidden)
     stacked_pairs,       ///< the same with gate and up taking turns (gpt-oss)
+    joined_rows,         ///< (experts · width, hidden), each of gate, up and down (DBRX)
 };
 
 /// Where the gated delta net's projections lie.
@@ -62,6 +63,7 @@ struct WeightNames {
     std::string_view experts = "experts.";
     std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";  ///< of each
     std::string_view stacked_first = {}, stacked_last = {};                                        ///< tensors in full
+    std::string_view stacked_up = {};                                                              ///< of ExpertRows::joined_rows
     std::string_view shared = "mlp.shared_experts.";
     std::string_view shared_gate = "mlp.shared_expert_gate";
     std::string_view shared_gate_and_up = {}, shared_down = "down_proj";

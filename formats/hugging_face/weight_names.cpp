@@ -286,12 +286,23 @@ private:
                     place_gate_and_up(entry, own, is_bias, {}, names_.expert_gate, names_.expert_up);
                 else
                     is_linear(entry, own + std::string(names_.expert_down), is_bias);
+            } else if (names_.expert_rows == ExpertRows::joined_rows) {
+                place_joined_rows(entry, module, expert, first);
             } else {
                 place_stacked(entry, module + std::string(first ? names_.stacked_first : names_.stacked_last), expert, first, is_bias);
             }
             return true;
         }
         return false;
+    }
+
+    void place_joined_rows(PublishedParameter& entry, const std::string& module, std::int64_t expert, bool first) {
+        const std::int64_t width = fields_.moe->expert_ffn, columns = first ? entry.columns : entry.rows;
+        const std::int64_t all = fields_.moe->experts * width, begin = expert * width * columns;
+        if (!first)
+            return append(entry, {tensor(module + std::string(names_.stacked_last), {all, columns}), begin, 1, columns, 0, entry.rows});
+        for (const auto part : {names_.stacked_first, names_.stacked_up})
+            append(entry, {tensor(module + std::string(part), {all, columns}), begin, columns, 1, 0, width});
     }
 
     void place_stacked(PublishedParameter& entry, const std::string& name, std::int64_t expert, bool first, bool is_bias) {

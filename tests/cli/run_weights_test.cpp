@@ -61,8 +61,8 @@ private:
 
 TEST_F(RunWeights, WhatIsReadIsWrittenUnderAnyLayout) {
     // Fused and separate projections, rotary neighbours, norms around 0, stacked experts, expert biases, a delta net.
-    for (const auto* name :
-         {"llama-tied-biased-llama3", "phi3", "cohere2", "gemma3_text", "gpt2", "opt", "granitemoe", "deepseek_v3", "qwen3_next"}) {
+    for (const auto* name : {"llama-tied-biased-llama3", "phi3", "cohere2", "gemma3_text", "gpt2", "opt", "granitemoe", "deepseek_v3",
+                             "qwen3_next", "dbrx", "olmo_hybrid"}) {
         const tests::VectorRepository repository(tests::read_vector(name));
         const auto before = tensors_of(repository.path() + "/model.safetensors");
         for (const std::string layout : {"--world 1", "--world 4 --tp 2 --pp 2"}) {
@@ -99,6 +99,21 @@ TEST_F(RunWeights, AreWhatTheRunBeginsWith) {
     EXPECT_NEAR(drawn, std::log(44), 0.1) << "a model that knows nothing of 44 tokens";
     EXPECT_GT(published, drawn + 0.2);
     EXPECT_LT(trained, published) << "the same sequences, one step on";
+}
+
+TEST_F(RunWeights, HoldConstantsThatTransformersLeavesUndefinedElsewhere) {
+    const tests::VectorRepository repository(tests::read_vector("apertus"));
+    const std::string path = plan(repository.path(), "--world 2 --tp 2"), out = folder("constants");
+    const Said said = say("run " + path + " --steps 1 --lr 1e-30 --weights " + repository.path() + " --export-weights " + out);
+    ASSERT_EQ(said.code, kDone) << said.err;
+    const auto before = tensors_of(repository.path() + "/model.safetensors"), after = tensors_of(out + "/model.safetensors");
+    EXPECT_EQ(after.size(), before.size() + 4);
+    for (const auto* layer : {"model.layers.0.", "model.layers.1."}) {
+        EXPECT_THAT(after.at(std::string(layer) + "mlp.act_fn.beta"), ::testing::ElementsAre(0.5));
+        EXPECT_THAT(after.at(std::string(layer) + "mlp.act_fn.eps"), ::testing::ElementsAre(static_cast<double>(-1e-6F)));
+    }
+    EXPECT_EQ(after.at("model.layers.1.mlp.act_fn.alpha_p"), before.at("model.layers.1.mlp.act_fn.alpha_p"));
+    EXPECT_EQ(say("run " + path + " --steps 1 --lr 1e-30 --weights " + out).code, kDone) << "what is written is read";
 }
 
 TEST_F(RunWeights, MayLackACommonPrefixAndHoldWhatTheClassPassesOver) {

@@ -4,9 +4,13 @@
 #include <map>
 #include <memory>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "formats/hugging_face/hugging_face.hpp"
 #include "formats/model_source.hpp"
+#include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/parameters.hpp"
 
 namespace mgplan::formats::presets_test {
@@ -169,6 +173,37 @@ TEST(Presets, UseAsManyParametersATokenAsPublished) {
         EXPECT_NEAR(active - published.tables_left_out * table, published.active, published.unit)
             << published.name << ", " << published.source;
     }
+}
+
+TEST(PublishedConfigs, OfNemotron3NanoUseAsManyParametersATokenAsItsReportSays) {
+    // nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16, config.json; its report (December 2025): 31.6 B, of which a token uses 3.2 B, and 3.6 B
+    // with embeddings.
+    const auto config = nlohmann::ordered_json::parse(R"({"model_type": "nemotron_h", "vocab_size": 131072, "hidden_size": 2688,
+        "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "num_attention_heads": 32,
+        "num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 1856, "mamba_num_heads": 64, "mamba_head_dim": 64,
+        "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, "n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 1,
+        "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712, "mlp_hidden_act": "relu2",
+        "max_position_embeddings": 262144})");
+    const ModelSpec model = read_hugging_face(config, "nemotron-3-nano", "nemotron-3-nano").model;
+    const double table = static_cast<double>(model.vocab * model.hidden) / 1e9;
+    EXPECT_NEAR(static_cast<double>(total_parameters(model)) / 1e9, 31.6, 0.05);
+    EXPECT_NEAR(static_cast<double>(active_parameters(model)) / 1e9, 3.6, 0.05);
+    EXPECT_NEAR(static_cast<double>(active_parameters(model)) / 1e9 - table, 3.2, 0.05);
+    EXPECT_FALSE(is_counted_only(model));
+}
+
+TEST(PublishedConfigs, OfDbrxUseAsManyParametersATokenAsItsCardSays) {
+    // databricks/dbrx-base, config.json; its card: 132 B, of which 36 B are active on any input.
+    const auto config = nlohmann::ordered_json::parse(R"({"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40,
+        "attn_config": {"clip_qkv": 8, "kv_n_heads": 8, "rope_theta": 500000}, "max_seq_len": 32768, "vocab_size": 100352,
+        "ffn_config": {"ffn_hidden_size": 10752, "moe_jitter_eps": 0, "moe_loss_weight": 0.05, "moe_num_experts": 16, "moe_top_k": 4}})");
+    const ModelSpec model = read_hugging_face(config, "dbrx", "dbrx").model;
+    EXPECT_NEAR(static_cast<double>(total_parameters(model)) / 1e9, 132, 0.5);
+    EXPECT_NEAR(static_cast<double>(active_parameters(model)) / 1e9, 36, 0.5);
+    EXPECT_EQ(model.qkv_clip, 8);
+    EXPECT_EQ(model.rotary_base, 500'000);
+    EXPECT_EQ(model.moe->auxiliary_loss, 0.05);
+    EXPECT_THAT(features_not_computed(model), testing::IsEmpty());
 }
 
 ParameterCount sum(const std::vector<Parameter>& parameters) {

@@ -63,6 +63,33 @@ TEST(ModelFlops, OfAGptAreTheFormulaOfNarayananWithTheCausalHalf) {
     EXPECT_DOUBLE_EQ(model_flops(gpt(24), {.global_batch = 8, .sequence = 512}), expected);
 }
 
+TEST(ModelFlops, OfPublishedModelsAreThoseOfTheDeepSeekMoePaper) {
+    // arXiv 2401.06066, tables 3 and 4: "FLOPs per 4K Tokens", forward and backward, in trillions. It counts the half of the scores that
+    // the causal mask takes away; they are added here. Sizes of DeepSeekMoE 16B: section 5.
+    ModelSpec moe16b = formats::load_model("deepseek-v2-lite").model;
+    moe16b.mla.reset();
+    moe16b.layers = 28;
+    moe16b.hidden = 2048;
+    moe16b.ffn = 10'944;
+    moe16b.heads = moe16b.kv_heads = 16;
+    moe16b.head_dim = 128;
+    moe16b.qk_norm = false;
+    moe16b.moe->experts = 64;
+    moe16b.moe->top_k = 6;
+    moe16b.moe->expert_ffn = 1408;
+    moe16b.moe->shared_ffn = 2 * 1408;
+    moe16b.moe_layers.assign(28, true);
+    moe16b.moe_layers.front() = false;
+    EXPECT_NEAR(static_cast<double>(total_parameters(moe16b)) / 1e9, 16.4, 0.05);
+    EXPECT_NEAR(static_cast<double>(active_parameters(moe16b)) / 1e9, 2.8, 0.05);
+    constexpr std::int64_t kSequence = 4096;
+    for (const auto& [model, published] : {std::pair{moe16b, 74.4}, {formats::load_model("llama2-7b").model, 187.9}}) {
+        const double masked = 6.0 * static_cast<double>(model.layers * model.heads * model.head_dim * kSequence) * kSequence;
+        const double flops = model_flops(model, {.global_batch = 1, .sequence = kSequence}) + masked;
+        EXPECT_NEAR(flops / 1e12 / published, 1, 0.02) << published;
+    }
+}
+
 TEST(ModelFlops, CountTheExpertsThatATokenUsesAndNoRouter) {
     const ModelSpec model = mixture(3);
     ModelSpec denser = model;

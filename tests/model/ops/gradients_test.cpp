@@ -91,7 +91,7 @@ TEST_F(Gradients, OfNormsWithoutAWeightAndOfClippedValuesHold) {
     // Numbers are multiples of 1/64: the bound lies between two.
     const double bound = 0.5 + 1.0 / 128;
     const auto clipped = [&] {
-        const Tensor y = device.empty(x.shape(), Dtype::fp64, MemoryCategory::activations, "clipped");
+        Tensor y = device.empty(x.shape(), Dtype::fp64, MemoryCategory::activations, "clipped");
         copy(x, y);
         clip(y, bound);
         return y;
