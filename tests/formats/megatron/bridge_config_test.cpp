@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "formats/megatron/megatron_arguments.hpp"
 #include "plan/json/model_json.hpp"
@@ -203,11 +204,11 @@ TEST(BridgeConfig, ReadsMixturesAndLayouts) {
     for (const std::string line :
          {"moe_ffn_hidden_size: 1408", "expert_model_parallel_size: 8", "expert_tensor_parallel_size: 1", "moe_token_dispatcher_type: flex",
           "moe_flex_dispatcher_backend: hybridep", "moe_grouped_gemm: true", "moe_layer_freq: [0, 1, 1, 1, 1, 1, 1, 1]",
-          "recompute_modules: [moe_act, layernorm]", "cp_comm_type: a2a",
-          "pipeline_model_parallel_layout: [[embedding, decoder], [decoder], [decoder], [decoder], [decoder], [decoder], [decoder], "
-          "[decoder, "
-          "loss]]"})
+          "recompute_modules: [moe_act, layernorm]", "cp_comm_type: a2a"})
         yaml = with(yaml, "model", line);
+    yaml = with(yaml, "model",
+                "pipeline_model_parallel_layout: [[embedding, decoder], [decoder], [decoder], [decoder], [decoder], [decoder], [decoder], "
+                "[decoder, loss]]");
     yaml = changed(changed(yaml, "num_layers: 32", "num_layers: 8"), "recompute_granularity: null", "recompute_granularity: selective");
     const std::string chunks = "--num-virtual-stages-per-pipeline-rank 2";
     std::string flags = kDenseFlags;
