@@ -87,10 +87,12 @@ CachingAllocator::Block* CachingAllocator::Pool::take(std::int64_t bytes, Suits 
 
 void CachingAllocator::insert(Block* block) {
     pool_of(*block).insert(Free(block));
+    whole_segments_ += is_whole_segment(*block) ? 1 : 0;
 }
 
 void CachingAllocator::erase(Block* block) {
     pool_of(*block).erase(Free(block));
+    whole_segments_ -= is_whole_segment(*block) ? 1 : 0;
 }
 
 CachingAllocator::Block* CachingAllocator::new_block() {
@@ -101,19 +103,23 @@ CachingAllocator::Block* CachingAllocator::new_block() {
     return block;
 }
 
-CachingAllocator::Block* CachingAllocator::take(Pool& pool, std::int64_t bytes) const {
-    return pool.take(bytes, [&](const Block& block) {
+CachingAllocator::Block* CachingAllocator::take(Pool& pool, std::int64_t bytes) {
+    Block* taken = pool.take(bytes, [&](const Block& block) {
         if (options_.expandable_segments) return true;
         // A block too large to be split serves only requests that nearly fill it (get_free_block).
         if (bytes < options_.max_split_bytes && block.bytes >= options_.max_split_bytes) return false;
         return bytes < options_.max_split_bytes || block.bytes < bytes + kLargeBuffer;
     });
+    if (taken != nullptr && is_whole_segment(*taken)) --whole_segments_;
+    return taken;
 }
 
 void CachingAllocator::release_free_segments() {
+    if (whole_segments_ == 0) return;  // as most of the time where nothing fits any more
+    whole_segments_ = 0;
     for (Pool* pool : {&small_, &large_}) {
         pool->erase_if([this](const Free& free) {
-            if (free.block->before != nullptr || free.block->behind != nullptr) return false;
+            if (!is_whole_segment(*free.block)) return false;
             reserved_ -= free.bytes;
             unused_.push_back(free.block);
             return true;

@@ -84,11 +84,12 @@ private:
         std::uint64_t filled_ = 0;                   ///< one bit for each bin
     };
 
+    [[nodiscard]] static bool is_whole_segment(const Block& block) { return block.before == nullptr && block.behind == nullptr; }
     [[nodiscard]] Pool& pool_of(const Block& block) { return block.small ? small_ : large_; }
     void insert(Block* block);
     void erase(Block* block);
     [[nodiscard]] Block* new_block();
-    [[nodiscard]] Block* take(Pool& pool, std::int64_t bytes) const;
+    [[nodiscard]] Block* take(Pool& pool, std::int64_t bytes);
     [[nodiscard]] Block* new_segment(bool small, std::int64_t bytes);
     [[nodiscard]] Block* grow(bool small, std::int64_t bytes);
     void split(Block* block, std::int64_t bytes);
@@ -100,6 +101,7 @@ private:
     std::vector<Block*> unused_;         ///< those of them that were merged into others
     std::vector<Block*> live_;           ///< by allocation; null where it was freed
     std::vector<std::int64_t> unnamed_;  ///< numbers of freed allocations
+    std::int64_t whole_segments_ = 0;    ///< free blocks that are a segment of their own
     Block* last_small_ = nullptr;        ///< end of the expandable segment of each pool
     Block* last_large_ = nullptr;
     std::int64_t segments_ = 0;

@@ -47,6 +47,14 @@ TEST(AllocatorReplay, LeavesOutWhatHasNoBytes) {
     EXPECT_EQ(replay_allocator({}, iteration, 1).steady, 2 * kMi);
 }
 
+/// Far over the limit each segment of thousands looks for others to release; where none is free, that must not cost a look at every rest.
+TEST(AllocatorReplay, EndsSoonFarOverTheLimit) {
+    constexpr std::int64_t kTensors = 60'000, kTensor = 21 * kMi / 2, kSegment = 12 * kMi;
+    std::vector<Allocation> setup;
+    for (std::int64_t i = 0; i < kTensors; ++i) setup.push_back({kTensor, i, -1});
+    EXPECT_EQ(replay_allocator(setup, {}, 1, {.limit_bytes = kMi}).steady, kTensors * kSegment);
+}
+
 /// Tensors of all sizes, some of which stay.
 std::vector<Allocation> made_up(std::mt19937& random, int count, int staying) {
     std::vector<Allocation> list;
