@@ -172,6 +172,7 @@ std::vector<UsedFlag> used_flags() {
         {"--moe-router-topk", kMixture, "4"},
         {"--moe-ffn-hidden-size", kMixture, "512"},
         {"--moe-shared-expert-intermediate-size", kMixture, "512"},
+        {"--moe-latent-size", kMixture, "256"},
         {"--moe-layer-freq", kMixture, "2"},
         {"--moe-token-dispatcher-type", kMixture, "allgather"},
         {"--moe-flex-dispatcher-backend",
