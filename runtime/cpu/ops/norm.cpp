@@ -47,7 +47,7 @@ void norm_backward(model::Device& /*device*/, const model::NormBackwardArguments
             const bool centred = x.kind == Normalization::layer_norm;
             const Element* const weight = values<Element>(x.weight);
             Sum* const weight_sums = values<Sum>(x.column_sums);
-            Sum* const bias_sums = weight_sums + x.width;
+            Sum* const bias_sums = weight != nullptr ? weight_sums + x.width : nullptr;
             if (weight != nullptr) std::fill(weight_sums, weight_sums + 2 * x.width, Sum{0});
             const Sum count = static_cast<Sum>(x.width);
             for (std::int64_t row = 0; row < x.rows; ++row) {
