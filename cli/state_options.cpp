@@ -36,10 +36,9 @@ void declare_state_options(Options& options, WorkloadOptions& values) {
     const auto check_offload = [](const std::string& given, Problems& problems) {
         if (given.empty() || !parse_offload(split_list(given)))
             problems.add(
-                "--offload = '{}' is no list of optimizer, optimizer:SHARE with a share above 0 and at most 1, or instead optimizer_states "
-                "or "
-                "optimizer_states:SHARE, attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1 and moe_act, each once; use "
-                "such a list",
+                "--offload = '{}' is no list of optimizer, optimizer:SHARE with a share above 0 and at most 1, or instead "
+                "optimizer_states or optimizer_states:SHARE, attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1 and "
+                "moe_act, each once; use such a list",
                 given.substr(0, 60));
     };
     options.checked("offload", values.offload, "WORD[,...]", check_offload,
