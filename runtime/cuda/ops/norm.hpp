@@ -6,8 +6,9 @@
 
 namespace mgplan::runtime::cuda {
 
-/// N: values of a row that are loaded together.
-template <class Element, int N>
+/// N: values of a row that are loaded together. A norm without weights is a kernel of its own: asked at run time, it would cost the
+/// others registers.
+template <class Element, int N, bool Weighted>
 struct NormRow {
     using Sum = Compute<Element>;
     const Element *x, *weight, *bias;
@@ -35,11 +36,11 @@ struct NormRow {
         const Sum inverse = 1 / square_root(variance + epsilon);
         team.template each_pack<N>(width, load, [&](auto size, std::int64_t i, const auto& pack) {
             constexpr int kSize = decltype(size)::value;
-            const Element* const scale = weight != nullptr ? weight : in;
+            const Element* const scale = Weighted ? weight : in;
             const auto scales = load_pack<kSize>(scale + i), shifts = load_pack<kSize>((bias != nullptr ? bias : scale) + i);
             Pack<Element, kSize> result;
             for (int k = 0; k < kSize; ++k) {
-                const Sum scaled = (Sum(pack[k]) - middle) * inverse * (weight != nullptr ? Sum(scales[k]) : Sum{1});
+                const Sum scaled = (Sum(pack[k]) - middle) * inverse * (Weighted ? Sum(scales[k]) : Sum{1});
                 result[k] = Element(bias != nullptr ? scaled + Sum(shifts[k]) : scaled);
             }
             store_pack<kSize>(out + i, result);
@@ -51,7 +52,7 @@ struct NormRow {
     }
 };
 
-template <class Element, int N>
+template <class Element, int N, bool Weighted>
 struct NormInputGradient {
     using Sum = Compute<Element>;
     const Element *dy, *x, *weight;
@@ -72,12 +73,10 @@ struct NormInputGradient {
         const Sum count = static_cast<Sum>(width), middle = centred ? mean[row] : Sum{0}, inverse = inverse_deviation[row];
         const auto load = [&](auto size, std::int64_t i) {
             constexpr int kSize = decltype(size)::value;
-            return Loaded<kSize>{load_pack<kSize>(in + i), load_pack<kSize>(slope + i),
-                                 load_pack<kSize>((weight != nullptr ? weight : in) + i)};
+            return Loaded<kSize>{load_pack<kSize>(in + i), load_pack<kSize>(slope + i), load_pack<kSize>((Weighted ? weight : in) + i)};
         };
         const auto normal = [&](const auto& pack, int k) { return (Sum(pack.x[k]) - middle) * inverse; };
-        const bool weighs = weight != nullptr;
-        const auto inner = [weighs](const auto& pack, int k) { return weighs ? Sum(pack.dy[k]) * Sum(pack.weight[k]) : Sum(pack.dy[k]); };
+        const auto inner = [](const auto& pack, int k) { return Weighted ? Sum(pack.dy[k]) * Sum(pack.weight[k]) : Sum(pack.dy[k]); };
         Sum mean_gradient = 0;
         if (centred) mean_gradient = team.template reduce_packs<N>(width, Sum{0}, Add{}, load, inner) / count;
         const Sum along = team.template reduce_packs<N>(width, Sum{0}, Add{}, load, [&](const auto& pack, int k) {
@@ -135,6 +134,15 @@ struct NormColumns {
     }
 };
 
+/// Calls work.operator()<bool>() with whether the norm has weights.
+template <class Work>
+void with_weights(const model::Input& weight, Work&& work) {
+    if (weight.data != nullptr)
+        work.template operator()<true>();
+    else
+        work.template operator()<false>();
+}
+
 template <class Launcher>
 void norm(model::Device& device, const model::NormArguments& x) {
     auto&& launcher = Launcher::of(device);
@@ -143,10 +151,12 @@ void norm(model::Device& device, const model::NormArguments& x) {
         const std::uint64_t bytes = address(x.x.data) | address(x.weight.data) | address(x.bias.data) | address(x.y.data) |
                                     static_cast<std::uint64_t>(x.width) * sizeof(Element);
         with_pack<kPack<Element>>(bytes, [&]<int N>() {
-            launcher.teams(x.rows, lanes_for(x.width / N),
-                           NormRow<Element, N>{values<Element>(x.x), values<Element>(x.weight), values<Element>(x.bias),
-                                               values<Element>(x.y), values<Sum>(x.mean), values<Sum>(x.inverse_deviation), x.width,
-                                               x.kind == Normalization::layer_norm, static_cast<Sum>(x.epsilon)});
+            with_weights(x.weight, [&]<bool Weighted>() {
+                launcher.teams(x.rows, lanes_for(x.width / N),
+                               NormRow<Element, N, Weighted>{values<Element>(x.x), values<Element>(x.weight), values<Element>(x.bias),
+                                                             values<Element>(x.y), values<Sum>(x.mean), values<Sum>(x.inverse_deviation),
+                                                             x.width, x.kind == Normalization::layer_norm, static_cast<Sum>(x.epsilon)});
+            });
         });
     });
 }
@@ -162,9 +172,12 @@ void norm_backward(model::Device& device, const model::NormBackwardArguments& x)
         const std::uint64_t bytes = address(x.dy.data) | address(x.x.data) | address(x.weight.data) | address(x.dx.data) |
                                     address(x.column_sums.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element);
         with_pack<kPack<Element>>(bytes, [&]<int N>() {
-            launcher.teams(x.rows, lanes_for(x.width / N),
-                           NormInputGradient<Element, N>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.weight), mean,
-                                                         inverse, values<Element>(x.dx), x.width, centred});
+            with_weights(x.weight, [&]<bool Weighted>() {
+                launcher.teams(
+                    x.rows, lanes_for(x.width / N),
+                    NormInputGradient<Element, N, Weighted>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.weight), mean,
+                                                            inverse, values<Element>(x.dx), x.width, centred});
+            });
             if (x.weight.data == nullptr) return;
             launcher.each(x.parts * x.width / N,
                           NormColumns<Element, N>{values<Element>(x.dy), values<Element>(x.x), mean, inverse, values<Sum>(x.column_sums),
