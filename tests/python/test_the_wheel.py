@@ -29,7 +29,7 @@ def run(*command, what, **options):
 
 
 def install(python, *words, what):
-    done = subprocess.run([python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *words], stdout=subprocess.PIPE,
+    done = subprocess.run([python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile", *words], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         print(done.stdout[-4000:])
@@ -47,7 +47,8 @@ def main():
     print(f"environment: {time.monotonic() - began:.1f} s", flush=True)
 
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    environment |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    # What is imported is compiled once and outside the tree: pip would compile all of pandas, which takes longer than its tests.
+    environment |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONPYCACHEPREFIX": str(scratch / "compiled")}
     settings = {"build-dir": scratch / "build", "cmake.define.MGPLAN_LIBRARIES_FROM": build}
     run(python, "-m", "pip", "wheel", "--no-deps", source, "--wheel-dir", scratch,
         *(f"--config-settings={name}={value}" for name, value in settings.items()), what="wheel (needs PyPI)", env=environment)
