@@ -47,6 +47,12 @@ public:
         problems_.add_missing_fact("{}: {}", where_, fmt::format(format, std::forward<Args>(args)...));
     }
 
+    /// The command asks for a kind of job that no plan describes. It breaks no rule by that, so that a gate leaves it open.
+    template <class... Args>
+    void cannot_plan(fmt::format_string<Args...> format, Args&&... args) {
+        missing_fact(format, std::forward<Args>(args)...);
+    }
+
     /// The value of a flag, "" (and a problem) when it stands there without one; nothing when it is absent.
     std::optional<std::string> text(std::string_view flag) {
         const auto* const given = values_of(flag);
@@ -114,6 +120,14 @@ public:
         }
         problem("{} = '{}' is not known; use {}", flag, shown(value), any_of_text(names));
         return fallback;
+    }
+
+    /// The first flag that is not known and begins so; "" where there is none.
+    [[nodiscard]] std::string unknown_beginning_with(std::string_view prefix) const {
+        for (const auto& text : account_.unknown) {
+            if (text.starts_with(prefix)) return shown(text.substr(0, text.find_first_of(" =")));
+        }
+        return "";
     }
 
     /// The flag as it is given, known or not; "" when it is absent.

@@ -70,6 +70,11 @@ constexpr std::array kUsedFlags{
               "tokenizer-name-or-path vocab-file "
               "vocab-extra-ids"},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size spec"},
+    // Adapters and distillation, which are refused by name (megatron_refusals.cpp).
+    FlagGroup{FlagArity::many, FlagEffect::used, "", "lora-target-modules lora-modules-to-save lora-register-forward-hook"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "",
+              "lora-r lora-rank lora-alpha lora-load lora-dropout lora-adapter-name export-kd-teacher-load logits-load-dir load-teacher"},
+    FlagGroup{FlagArity::none, FlagEffect::used, "", "lora-fusion kd mos"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "use-torch-fsdp2 torch-fsdp2-no-reshard-after-forward use-megatron-fsdp use-custom-fsdp fsdp-double-buffer "
               "megatron-fsdp-max-pool-double-buffer keep-fp8-transpose-cache use-turbo-deepep reuse-grad-buf-for-mxfp8-param-ag"},

@@ -65,6 +65,10 @@ constexpr std::array kFlagsWithoutEffect{
               "linear-scaler-start linear-scaler-end loss-alpha original-model-sample-prob router-beta router-gbs router-inter-dim "
               "router-std tau-init tau-decay"},
     FlagGroup{FlagArity::none, FlagEffect::without, "", "slice soft-mask binary-mask"},
+    FlagGroup{FlagArity::one, FlagEffect::without, "",
+              "export-kd-cfg export-kd-teacher-model-config export-kd-teacher-ckpt-format num-layers-teacher hidden-size-teacher "
+              "num-attention-heads-teacher kd-beta-ce kd-alpha-ce kd-temp"},
+    FlagGroup{FlagArity::many, FlagEffect::without, "", "num-experts-teacher"},
     FlagGroup{FlagArity::many, FlagEffect::without, "",
               "data-path train-data-path valid-data-path test-data-path hierarchical-context-parallel-sizes iterations-to-skip "
               "profile-ranks mrope-section no-rope-freq mtp-layer-pattern"},

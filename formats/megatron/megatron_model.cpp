@@ -85,14 +85,25 @@ void read_window(FlagReader& flags, Job& job) {
     read_full_attention(flags, job);
 }
 
+/// --position-embedding-type.
+PositionEmbedding read_position_kind(FlagReader& flags) {
+    constexpr std::string_view kFlag = "--position-embedding-type";
+    if (flags.raw(kFlag) == "alibi") {  // of forks: BigScience's Megatron-DeepSpeed, MindSpeed-LLM
+        flags.cannot_plan("{} = alibi: attention scores lowered by distance (ALiBi) cannot be planned; use rope or learned_absolute",
+                          kFlag);
+        return PositionEmbedding::none;
+    }
+    return flags.choice<PositionEmbedding>(kFlag, PositionEmbedding::learned,
+                                           {{"learned_absolute", PositionEmbedding::learned},
+                                            {"rope", PositionEmbedding::rope},
+                                            {"yarn", PositionEmbedding::rope},
+                                            {"mrope", PositionEmbedding::rope},
+                                            {"relative", PositionEmbedding::none},
+                                            {"none", PositionEmbedding::none}});
+}
+
 void read_positions(FlagReader& flags, ModelSpec& model) {
-    model.position = flags.choice<PositionEmbedding>("--position-embedding-type", PositionEmbedding::learned,
-                                                     {{"learned_absolute", PositionEmbedding::learned},
-                                                      {"rope", PositionEmbedding::rope},
-                                                      {"yarn", PositionEmbedding::rope},
-                                                      {"mrope", PositionEmbedding::rope},
-                                                      {"relative", PositionEmbedding::none},
-                                                      {"none", PositionEmbedding::none}});
+    model.position = read_position_kind(flags);
     if (flags.has("--use-rotary-position-embeddings")) model.position = PositionEmbedding::rope;
     if (flags.has("--no-position-embedding") && model.position == PositionEmbedding::learned) model.position = PositionEmbedding::none;
     model.rotary_fraction = flags.real_or("--rotary-percent", 1.0, 0, 1);

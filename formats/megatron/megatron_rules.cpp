@@ -33,23 +33,6 @@ void check_batch_rampup(FlagReader& flags, std::optional<std::int64_t> last) {
 
 }  // namespace
 
-void refuse_other_models(FlagReader& flags) {
-    for (const auto* flag : {"--decoder-num-layers", "--decoder-seq-length"}) {
-        if (flags.has(flag)) {
-            flags.problem("{}: models of an encoder and a decoder (T5) cannot be planned; give a model of decoder layers only", flag);
-            break;
-        }
-    }
-    if (flags.has("--checkpoint-activations"))
-        flags.problem(
-            "--checkpoint-activations: Megatron-LM stops at it; write --recompute-granularity full --recompute-method uniform "
-            "--recompute-num-layers 1 in its place");
-    for (const auto& [old, now] : {std::pair("--batch-size", "--micro-batch-size"), std::pair("--warmup", "--lr-warmup-fraction"),
-                                   std::pair("--model-parallel-size", "--tensor-model-parallel-size")}) {
-        if (flags.has(old)) flags.problem("{}: Megatron-LM stops at it; write {} in its place", old, now);
-    }
-}
-
 std::optional<std::int64_t> read_global_batch(FlagReader& flags, std::vector<std::string>& assumptions) {
     const auto fixed = flags.integer("--global-batch-size", 1, ModelLimits::positions);
     if (flags.has("--rampup-batch-size")) {

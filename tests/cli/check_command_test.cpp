@@ -92,6 +92,16 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
                          "--max-position-embeddings 512 --micro-batch-size 0 --global-batch-size 64 --bf16");
     EXPECT_EQ(say("check --gate --world 16 --megatron-args " + worse.path()).code, kBadInput);  // wrong whatever the vocabulary is
 
+    // Jobs of a kind that no plan describes are refused by name, and break no rule by that.
+    for (const std::string other : {"--lora-target-modules linear_qkv", "--export-kd-teacher-load teacher", "--decoder-num-layers 4"}) {
+        const Said refused = gate("--tensor-model-parallel-size 8 " + other, 16);
+        EXPECT_EQ(refused.code, kCannotSay) << other;
+        EXPECT_THAT(refused.out, AllOf(StartsWith("cannot say: "), HasSubstr("cannot be planned"), HasSubstr(other.substr(0, 6))));
+        EXPECT_EQ(gate("--micro-batch-size 0 " + other, 16).code, kBadInput) << other << " beside a rule that is broken";
+        const TempFile file("refused.args", command("--tensor-model-parallel-size 8 " + other));
+        expect_refused("check --world 16 --megatron-args " + file.path(), "cannot be planned");
+    }
+
     const Said json = gate("--tensor-model-parallel-size 8 --enable-mhc-connections", 16, " --format json");
     EXPECT_EQ(json.code, kCannotSay);
     EXPECT_TRUE(Json::parse(json.out)["fits"].is_null());

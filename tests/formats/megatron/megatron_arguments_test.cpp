@@ -522,6 +522,14 @@ TEST(MegatronArguments, ReportsEveryProblemTogether) {
 
 TEST(MegatronArguments, RefusesWhatItCannotPlan) {
     EXPECT_THAT(refusal(kSmall + "--decoder-num-layers 4"), HasSubstr("models of an encoder and a decoder (T5) cannot be planned"));
+    EXPECT_THAT(refusal(kSmall + "--lora-r 16 --lora-target-modules linear_qkv"),
+                HasSubstr("--lora-target-modules: adapters (LoRA) cannot be planned"));
+    EXPECT_THAT(refusal(kSmall + "--lora-of-a-fork 16"), HasSubstr("--lora-of-a-fork: adapters (LoRA) cannot be planned"));
+    EXPECT_THAT(refusal(kSmall + "--export-kd-teacher-load teacher --export-kd-cfg kd.yaml"),
+                HasSubstr("--export-kd-teacher-load: distillation cannot be planned"));
+    EXPECT_THAT(refusal(kSmall + "--kd --num-layers-teacher 8"), HasSubstr("--kd: distillation cannot be planned"));
+    EXPECT_THAT(read(kSmall + "--export-kd-cfg kd.yaml").flags.without_effect, Contains("--export-kd-cfg")) << "without a teacher";
+    EXPECT_THAT(refusal(kSmall + "--position-embedding-type alibi"), HasSubstr("(ALiBi) cannot be planned"));
     EXPECT_THAT(refusal(kSmall + "--checkpoint-activations"), HasSubstr("write --recompute-granularity full --recompute-method uniform"));
     EXPECT_THAT(refusal(kSmall + "--batch-size 4"), HasSubstr("write --micro-batch-size"));
     EXPECT_THAT(refusal(kSmall + "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
