@@ -182,8 +182,9 @@ private:
 
 /// Models that cannot be planned, and flags at which Megatron-LM stops, become problems.
 void refuse_other_models(FlagReader& flags);
-/// Sequences per step: --global-batch-size, or the last step of --step-batch-size-schedule; nothing where neither is given.
-std::optional<std::int64_t> read_global_batch(FlagReader& flags, std::vector<std::string>& assumptions);
+/// Sequences per step: --global-batch-size, or the last step of --step-batch-size-schedule; nothing where neither is given. Fills
+/// job.batches.
+std::optional<std::int64_t> read_global_batch(FlagReader& flags, Job& job);
 
 /// Model, layout and training options out of the flags; problems go to the reader. One file each.
 void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const MegatronSurroundings& surroundings);

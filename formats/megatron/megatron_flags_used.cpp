@@ -70,6 +70,7 @@ constexpr std::array kUsedFlags{
               "tokenizer-name-or-path vocab-file "
               "vocab-extra-ids"},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size spec"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "length of training", "train-iters train-samples load"},
     // Adapters and distillation, which are refused by name (megatron_refusals.cpp).
     FlagGroup{FlagArity::many, FlagEffect::used, "", "lora-target-modules lora-modules-to-save lora-register-forward-hook"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",

@@ -31,11 +31,11 @@ constexpr std::array kFlagsWithoutEffect{
               "weight-decay-incr-style lr min-lr lr-decay-style lr-wsd-decay-style lr-decay-iters lr-decay-samples lr-wsd-decay-iters "
               "lr-wsd-decay-samples lr-warmup-fraction lr-warmup-iters lr-warmup-samples lr-warmup-init decoupled-lr "
               "decoupled-min-lr lr-mult-router embedding-init-method-std loss-scale initial-loss-scale "
-              "min-loss-scale loss-scale-window hysteresis train-iters train-samples train-tokens exit-interval exit-duration-in-mins "
+              "min-loss-scale loss-scale-window hysteresis train-tokens exit-interval exit-duration-in-mins "
               "eval-interval "
               "eval-iters eval-global-batch-size eval-micro-batch-size start-eval-at-iter seed data-parallel-random-init-seed"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
-              "save save-interval save-retain-interval load ckpt-step dist-ckpt-format dist-ckpt-strictness "
+              "save save-interval save-retain-interval ckpt-step dist-ckpt-format dist-ckpt-strictness "
               "dist-ckpt-workers pretrained-checkpoint non-persistent-save-interval non-persistent-ckpt-type "
               "non-persistent-global-ckpt-dir non-persistent-local-ckpt-dir non-persistent-local-ckpt-algo auto-detect-ckpt-format-from "
               "replication-jump replication-factor tokenizer-metadata tiktoken-pattern "
@@ -57,6 +57,8 @@ constexpr std::array kFlagsWithoutEffect{
               "moe-router-topk-limited-devices "
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
               "num-mla-groups"},
+    // Tells a checkpoint that training goes on from, from one that it begins with.
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune", Decides::nothing, true},
     // Tells gpt-oss' gate from others: values, not bytes or time.
     FlagGroup{FlagArity::one, FlagEffect::without, "", "glu-linear-offset", Decides::nothing, true},
     // Flextron's and distillation's settings; the feature itself is named by its switch.
@@ -75,7 +77,7 @@ constexpr std::array kFlagsWithoutEffect{
     FlagGroup{FlagArity::none, FlagEffect::without, "",
               "use-persistent-ckpt-worker auto-detect-ckpt-format ckpt-assume-constant-structure ckpt-fully-parallel-load "
               "ckpt-fully-parallel-save no-ckpt-fully-parallel-save dist-ckpt-optim-fully-reshardable dist-ckpt-save-pre-mcore-014 "
-              "use-dist-ckpt exit-on-missing-checkpoint no-load-rng no-save-rng no-load-strict finetune "
+              "use-dist-ckpt exit-on-missing-checkpoint no-load-rng no-save-rng no-load-strict "
               "perform-initialization no-initialization use-checkpoint-args use-mp-args-from-checkpoint-args "
               "use-checkpoint-opt_param-scheduler use-checkpoint-opt-param-scheduler override-opt_param-scheduler "
               "override-opt-param-scheduler replication verify-integrity mock-data legacy-tokenizer no-mmap-bin-files "

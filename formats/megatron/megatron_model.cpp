@@ -331,7 +331,7 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const M
     const std::string_view sequence_flag =
         flags.has("--seq-length") || !flags.has("--encoder-seq-length") ? "--seq-length" : "--encoder-seq-length";
     model.default_sequence = flags.integer(sequence_flag, 1, ModelLimits::positions);
-    model.default_global_batch = read_global_batch(flags, job.assumptions);
+    model.default_global_batch = read_global_batch(flags, job);
     model.max_positions = flags.integer_or("--max-position-embeddings", model.default_sequence.value_or(4096), 1, ModelLimits::positions);
     if (model.default_sequence && *model.default_sequence > model.max_positions && flags.problems().empty())
         flags.problem("{} = {} is longer than --max-position-embeddings = {}; raise the latter", sequence_flag, *model.default_sequence,

@@ -275,6 +275,34 @@ TEST(CheckCommand, SaysWhatBecameOfEachFlag) {
                 AllOf(HasSubstr("not computed: --nccl-ub"), HasSubstr("unknown flags, left out: --no-my-flag 3")));
 }
 
+TEST(CheckCommand, SaysWhatTrainingTakesOverAScheduleOfBatches) {
+    const std::string layout = "--tensor-model-parallel-size 4 --sequence-parallel ";
+    const TempFile plain("plain.args", command(layout)), counted("counted.args", command(layout + "--train-iters 1000"));
+    EXPECT_TRUE(judged(plain)["training"].is_null());
+    const Json all = judged(counted);
+    EXPECT_EQ(all["training"]["steps"], 1000);
+    EXPECT_EQ(all["training"]["seconds"].get<double>(), 1000 * all["predicted"]["iteration_seconds"].get<double>());
+    EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + counted.path()).out, HasSubstr("train:  1,000 steps, "));
+
+    const TempFile ramped("ramped.args", command(layout + "--rampup-batch-size 32 32 10_000 --train-samples 20_000"));
+    const Json json = judged(ramped);
+    const Json& stages = json["training"]["stages"];
+    ASSERT_EQ(stages.size(), 4U);
+    EXPECT_EQ(stages[0]["global_batch"], 32);
+    EXPECT_EQ(stages[3]["iteration_seconds"], json["predicted"]["iteration_seconds"]) << "the last is the one that is predicted";
+    EXPECT_LT(stages[0]["iteration_seconds"], stages[3]["iteration_seconds"]);
+    EXPECT_EQ(json["training"], Json::parse(say("simulate --format json --world 16 --megatron-args " + ramped.path()).out)["training"]);
+    EXPECT_EQ(judged(ramped, "--world 16 --global-batch 256")["training"]["stages"].size(), 1U) << "which holds from the first step on";
+    const Json plan = Json::parse(say("plan --top 1 --format json --world 16 --engine megatron --model " + counted.path()).out);
+    EXPECT_THAT(plan["used"], Not(Contains("--train-iters"))) << "a search does not ask for it";
+
+    const std::string odd = layout + "--rampup-batch-size 2 2 10000 --train-samples 20000";
+    const TempFile stops("stops.args", command(odd)), resumed("resumed.args", command(odd + " --load checkpoints"));
+    EXPECT_THAT(judged(stops, "--world 16", kBadInput)["problems"][0], HasSubstr("the batch of 2 from sample 0 on"));
+    EXPECT_TRUE(judged(resumed)["training"]["stages"][0]["iteration_seconds"].is_null()) << "it was run on other GPUs";
+    EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + resumed.path()).out, HasSubstr("(without what was run before):"));
+}
+
 TEST(CheckCommand, CannotSayWhatAFlagDecidesThatIsNotComputed) {
     const TempFile undecided("open.args", command("--enable-mhc-connections --micro-batch-size 16"));
     const Json json = judged(undecided, "--world 8");

@@ -241,7 +241,10 @@ std::vector<UsedFlag> used_flags() {
         {"--vocab-file", without("--vocab-size 50000"), "gpt2-vocab.json"},
         {"--vocab-extra-ids", without("--vocab-size 50000") + "--vocab-file gpt2-vocab.json ", "1000"},
         {"--step-batch-size-schedule", without("--global-batch-size 64"), "0:64 1B:128"},
-        {"--rampup-batch-size", kDense, "128 16 1000"},
+        {"--rampup-batch-size", kDense + "--train-samples 100000 ", "32 16 1000"},
+        {"--train-iters", kDense, "1000"},
+        {"--train-samples", kDense, "100000"},
+        {"--load", kDense + "--rampup-batch-size 16 16 1000 --train-samples 100000 ", "checkpoints"},
         {"--use-torch-fsdp2", kFsdp2, ""},
         {"--torch-fsdp2-no-reshard-after-forward", kFsdp2 + "--use-torch-fsdp2 ", ""},
         {"--use-megatron-fsdp", kDense + "--data-parallel-sharding-strategy optim_grads_params ", ""},
@@ -280,13 +283,14 @@ std::vector<UsedFlag> used_flags() {
     };
 }
 
-/// What of the answer may follow a flag: the exit code, the verdicts, the layout's memory and time.
+/// What of the answer may follow a flag: the exit code, the verdicts, the layout's memory and time, what training takes.
 std::string answer(const std::string& command, const std::string& cluster) {
     const TempFile file("used.args", command);
     const Said said = say("check --top 0 --format json --world 16 --cluster " + cluster + " --megatron-args " + file.path());
     if (said.out.empty()) return fmt::format("refused, {}", said.code);
     const Json json = Json::parse(said.out);
-    return fmt::format("{} {} {} {}", said.code, json["legal"].dump(), json["fits"].dump(), json["predicted"].dump());
+    return fmt::format("{} {} {} {} {}", said.code, json["legal"].dump(), json["fits"].dump(), json["predicted"].dump(),
+                       json["training"].dump());
 }
 
 TEST(UsedFlags, ChangeTheAnswer) {

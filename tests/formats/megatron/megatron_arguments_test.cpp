@@ -170,7 +170,7 @@ TEST(MegatronArguments, ReadsModelArgsOfYaml) {
     EXPECT_EQ(job.layout->vpp, 4);
     EXPECT_EQ(job.layout->recompute_modules, (EnumSet{RecomputeModule::mla_up_proj, RecomputeModule::moe_act, RecomputeModule::layernorm}));
     EXPECT_FALSE(job.layout->sequence_parallel);
-    EXPECT_THAT(job.flags.used, Contains("--rampup-batch-size"));
+    EXPECT_THAT(job.flags.without_effect, Contains("--rampup-batch-size")) << "7,808 is no multiple of 384";
 }
 
 TEST(MegatronArguments, SplitsWordsLikeAShell) {
@@ -309,8 +309,10 @@ TEST(MegatronArguments, ReadsABatchThatGrowsByItsLastStep) {
     EXPECT_THAT(job.flags.used, Contains("--step-batch-size-schedule"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8 --global-batch-size 8"), HasSubstr("exclude each other"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1B:x"), HasSubstr("'1B:x' is no step"));
-    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1K:16,1K:32"), HasSubstr("'1K:32' does not follow"));
-    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 5:8"), HasSubstr("'5:8' does not follow"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1K:16,1K:32"), HasSubstr("two steps begin with 1000 tokens"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 5:8"), HasSubstr("begins with 5 tokens"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,9e18:16"), HasSubstr("'9e18:16' is no step"));
+    EXPECT_EQ(read(kSmall + "--step-batch-size-schedule 0:8,2M:32,1M:16").batches.steps[1].batch, 16) << "Megatron-LM sorts them";
 }
 
 TEST(MegatronArguments, RecomputesWholeMixturesByTheOldName) {
@@ -390,8 +392,20 @@ TEST(MegatronArguments, RefusesFullyShardedAsMegatronDoes) {
 TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     EXPECT_THAT(read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1000").assumptions,
                 Contains(HasSubstr("the batch behind its ramp-up, 64")));
+    const BatchSchedule grouped = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1_000 --train-samples 5_000").batches;
+    EXPECT_EQ(grouped.ramp_up->samples, 1000) << "as Python reads integers";
+    EXPECT_EQ(grouped.train_samples, 5000);
+    const Job counted = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1000 --train-iters 10 --train-samples 5");
+    EXPECT_FALSE(counted.batches.ramp_up || counted.batches.train_samples);
+    for (const char* idle : {"--rampup-batch-size", "--train-samples"}) EXPECT_THAT(counted.flags.without_effect, Contains(idle));
+    EXPECT_THAT(counted.flags.used, Contains("--train-iters"));
+    EXPECT_THAT(read(kSmall + "--train-iters $ITERATIONS").flags.without_effect, Contains("--train-iters")) << "that nobody knows";
+    EXPECT_THAT(refusal(kSmall + "--train-iters many"), HasSubstr("--train-iters = 'many' is no number"));
     EXPECT_THAT(refusal(kSmall + "--rampup-batch-size 16 16"), HasSubstr("as in 16 16 1000000"));
     EXPECT_THAT(refusal(kSmall + "--global-batch-size 64 --rampup-batch-size 128 16 1000"), HasSubstr("begin with at most that"));
+    const Job unmet = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 10 1000");
+    EXPECT_FALSE(unmet.batches.ramp_up);
+    EXPECT_THAT(unmet.assumptions, Contains(HasSubstr("does not come from 16 by 10 to 64")));
 }
 
 TEST(MegatronArguments, LeavesTheOptimizerOnTheHost) {
