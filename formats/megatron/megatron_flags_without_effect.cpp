@@ -59,6 +59,14 @@ constexpr std::array kFlagsWithoutEffect{
               "num-mla-groups"},
     // Tells a checkpoint that training goes on from, from one that it begins with.
     FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune", Decides::nothing, true},
+    // Of forks: logs, the last save, data and names of Primus, Pai-Megatron-Patch, llm-jp and swiss-ai; what older releases had as
+    // defaults.
+    FlagGroup{FlagArity::one, FlagEffect::without, "",
+              "stderr-sink-level log-avg-skip-iterations log-avg-reset-interval wandb-name data-impl trigger-path max-padding-length "
+              "patch-tokenizer-type qknorm-impl ademamix-alpha ademamix-beta3 ademamix-beta3-warmup ademamix-alpha-warmup"},
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "disable-last-saving no-query-key-layer-scaling use-mpi"},
+    // Branch dev: matrices padded to whole ranks for Muon, which main does without asking and which is predicted.
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "use-layer-wise-param-layout"},
     // Tells gpt-oss' gate from others: values, not bytes or time.
     FlagGroup{FlagArity::one, FlagEffect::without, "", "glu-linear-offset", Decides::nothing, true},
     // Flextron's and distillation's settings; the feature itself is named by its switch.

@@ -144,12 +144,27 @@ void read_positions(FlagReader& flags, ModelSpec& model) {
     model.attention_sinks = softmax == "learnable";
 }
 
+/// --xielu of swiss-ai's fork (megatron/training/activations.py at 81d44dbe): torch.compile keeps its input alone, as mgplan's own does.
+void read_xielu(FlagReader& flags, ModelSpec& model) {
+    if (!flags.has("--xielu")) return;
+    if (model.gated_mlp || model.activation != Activation::gelu) {
+        flags.problem("--xielu excludes --swiglu, --squared-relu and --quick-geglu; keep one");
+    } else if (!flags.has("--disable-bias-linear") && !flags.has("--no-bias-gelu-fusion")) {
+        flags.problem("--xielu has no kernel that adds a bias; add --disable-bias-linear or --no-bias-gelu-fusion");
+    } else if (flags.has("--num-experts")) {
+        flags.not_computed("--xielu", "xIELU in experts", Decides::fit);
+    } else {
+        model.activation = Activation::xielu;
+    }
+}
+
 void read_mlp(FlagReader& flags, ModelSpec& model) {
     const bool swiglu = flags.has("--swiglu"), quick_geglu = flags.has("--quick-geglu"), squared = flags.has("--squared-relu");
     if (swiglu && (quick_geglu || squared)) flags.problem("--swiglu excludes --squared-relu and --quick-geglu; keep one");
     model.gated_mlp = swiglu || quick_geglu;
     model.activation = swiglu ? Activation::silu : squared ? Activation::squared_relu : Activation::gelu;
     // Its fused GELU, with biases alone, is the form by tanh (fused_bias_gelu.py); else it is torch's, by erf.
+    read_xielu(flags, model);
     const bool is_gelu = !model.gated_mlp && model.activation == Activation::gelu;
     if (is_gelu && (flags.has("--disable-bias-linear") || flags.has("--no-bias-gelu-fusion"))) model.activation = Activation::gelu_exact;
     // gpt-oss' gate.

@@ -80,6 +80,7 @@ std::vector<UsedFlag> used_flags() {
         {"--global-batch-size", kDense, "128"},
         {"--group-query-attention", kDense + "--num-query-groups 4 ", ""},
         {"--swiglu", kDense, ""},
+        {"--xielu", kDense, ""},
         {"--quick-geglu", kDense, ""},
         {"--qk-layernorm", kDense, ""},
         {"--disable-bias-linear", kDense, ""},

@@ -302,6 +302,15 @@ TEST(MegatronArguments, KeepsTheBatchOfACommandWithoutALength) {
     EXPECT_EQ(job.model.default_global_batch, 256);
 }
 
+TEST(MegatronArguments, ReadsTheActivationOfApertus) {
+    EXPECT_EQ(read(kSmall + "--xielu --disable-bias-linear").model.activation, Activation::xielu);
+    const auto parameters = [](const std::string& more) { return total_parameters(read(kSmall + "--disable-bias-linear " + more).model); };
+    EXPECT_EQ(parameters("--xielu"), parameters("") + 2 * read(kSmall).model.layers) << "two trained values a layer";
+    EXPECT_THAT(refusal(kSmall + "--xielu"), HasSubstr("add --disable-bias-linear or --no-bias-gelu-fusion"));
+    EXPECT_THAT(refusal(kSmall + "--xielu --swiglu"), HasSubstr("--xielu excludes --swiglu"));
+    EXPECT_EQ(read(kSmall + "--xielu --disable-bias-linear --num-experts 8").flags.not_computed.at(0).flag, "--xielu");
+}
+
 TEST(MegatronArguments, ReadsABatchThatGrowsByItsLastStep) {
     const Job job = read(kSmall + "--step-batch-size-schedule '0:384 200B:768 400B:1152'");
     EXPECT_EQ(job.batch->global_batch, 1152);
