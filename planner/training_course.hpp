@@ -9,7 +9,7 @@
 namespace mgplan::planner {
 
 /// Batches that are timed by the exact timeline; of more, those between are interpolated over their microbatches.
-inline constexpr std::size_t kTimedBatches = 16;
+inline constexpr std::size_t kTimedBatches = 8;
 
 /// The stages of `batch_stages()` with the seconds of their steps, by the exact timeline, each batch divided over the layout's ranks and
 /// micro-batches. `model` is of the workload, whose batch is that behind the schedule. Throws ConfigError with the stages that the layout
