@@ -15,6 +15,7 @@
 #include "planner/exact_ranking.hpp"
 #include "planner/plan_families.hpp"
 #include "planner/simulator_cost.hpp"
+#include "planner/training_course.hpp"
 #include "reports/megatron_check.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -185,6 +186,7 @@ int run_check(const std::vector<std::string>& args, Console& console) {
         LayoutRequest request = *resolved.job.layout;
         request.engine = resolved.engine;
         const Layout layout = planner::make_layout(request, check.workload);
+        if (resolved.batches.stated()) check.training = planner::training_course(check.workload, layout, resolved.batches, model);
         check.asked = {layout, model.predict_exactly(layout)};
     } catch (const ConfigError& error) {
         check.broken = error.problems();

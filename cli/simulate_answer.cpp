@@ -21,6 +21,7 @@
 #include "reports/prediction_json.hpp"
 #include "reports/table.hpp"
 #include "reports/time_terms.hpp"
+#include "reports/training_report.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -112,6 +113,7 @@ Json answer_json(const SimulateAnswer& answer, simulator::CostModel& model) {
               {"assumed_architecture", reports::assumed_architecture_to_json(asked.work.model)},
               {"layout", reports::layout_fields(asked.work, asked.layout)},
               {"predicted", reports::prediction_to_json(answer.prediction)},
+              {"training", answer.training ? reports::training_to_json(*answer.training) : Json(nullptr)},
               {"assumed", asked.assumed}};
     if (asked.flags) reports::add_flag_account(json, *asked.flags);
     if (answer.schedule.order || asked.layout.schedule) {
@@ -175,6 +177,7 @@ void write_simulate_answer(const Options& options, const SimulateAnswer& answer,
         options.write(console, reports::workload_text(work) + reports::assumed_text(answer.asked.assumed) +
                                    (flags ? reports::flag_account_text(*flags) : std::string()) + "\n" +
                                    reports::layout_text(layout, answer.prediction) + answer.text_of_balance() +
+                                   (answer.training ? "\ntraining: " + reports::training_text(*answer.training) : std::string()) +
                                    answer.text_of_disturbance() +
                                    (answer.per_rank ? stage_memories_text(answer.memories, work.memory_limit) : std::string()) +
                                    (answer.per_rank && !answer.use.empty() ? reports::stage_use_text(answer.use) : std::string()));

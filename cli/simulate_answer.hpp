@@ -12,6 +12,7 @@
 #include "cli/stage_memories.hpp"
 #include "formats/input/flag_account.hpp"
 #include "plan/layout/layout.hpp"
+#include "plan/training/batch_schedule.hpp"
 #include "plan/workload.hpp"
 #include "planner/balanced_layout.hpp"
 #include "simulator/cost_model.hpp"
@@ -24,6 +25,7 @@ struct SimulatedLayout {
     Layout layout;
     std::vector<std::string> assumed;
     std::optional<formats::FlagAccount> flags;  ///< of a Megatron-LM command
+    BatchSchedule batches;                      ///< the same
 };
 
 /// All that is known in the end, and which of it is shown.
@@ -36,6 +38,7 @@ struct SimulateAnswer {
     const std::optional<DisturbedIteration>& disturbed;
     const StageMemories& memories;
     const std::vector<simulator::StageUse>& use;
+    const std::optional<TrainingCourse>& training;  ///< where a command states it, and its own schedule runs undisturbed
     bool per_rank;
     bool markdown;
 

@@ -27,6 +27,7 @@
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
+#include "planner/training_course.hpp"
 #include "reports/flag_account.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
@@ -228,6 +229,7 @@ SimulatedLayout asked_by_options(const Options& options, const WorkloadOptions& 
     asked.work.confine_tp = false;
     asked.assumed = resolved.assumed;
     if (resolved.job.layout) asked.flags = resolved.job.flags;
+    asked.batches = resolved.batches;
     asked.layout = planner::make_layout(request_from(layout_options, resolved), asked.work);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     note_idle_options(options, asked.work, asked.layout, layout_options, console);
@@ -270,6 +272,27 @@ void declare_simulate_options(Options& options, WorkloadOptions& workload, Layou
                     "pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it "
                     "as the layout runs, whose memory is shown for all");
     options.output_file("timeline", values.timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
+}
+
+/// --timeline and --html.
+void write_files(const SimulateOptions& values, const SimulateAnswer& answer, const std::vector<double>& slowdown,
+                 simulator::CostModel& model) {
+    if (!values.timeline && !values.html) return;
+    const Workload& work = answer.asked.work;
+    const Layout& layout = answer.asked.layout;
+    const simulator::LayoutTimeline replayed = timeline_of(model, layout, answer.schedule, true, slowdown);
+    if (values.timeline) {
+        const std::string title = fmt::format("{}, {}", summary(layout), answer.schedule.kind);
+        const auto write = [&](std::ostream& out) { write_trace(out, model, replayed, work, layout, answer.schedule, title); };
+        if (!write_output_file(*values.timeline, write))
+            throw RunError(fmt::format("--timeline {}: the file cannot be written any more; is the disk full?", *values.timeline));
+    }
+    if (values.html) {
+        const std::string page =
+            layout_page(answer.memories, work, layout, details_of(answer), answer.prediction, replayed, answer.schedule.kind);
+        if (!write_output_file(*values.html, [&](std::ostream& out) { out << page; }))
+            throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", *values.html));
+    }
 }
 
 }  // namespace
@@ -335,19 +358,20 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         memories = stage_memories(model, work, layout, device == "cpu" ? model::DeviceKind::cpu : model::DeviceKind::cuda);
         warn_where_exact_differs(memories, prediction.memory, console);
     }
-    const SimulateAnswer answer{asked, prediction, schedule, balanced, disturbances, disturbed, memories, use, per_rank, markdown};
-    std::optional<simulator::LayoutTimeline> replayed;
-    if (timeline || html) replayed = timeline_of(model, layout, schedule, true, slowdown);
-    if (timeline) {
-        const std::string title = fmt::format("{}, {}", summary(layout), schedule.kind);
-        if (!write_output_file(*timeline, [&](std::ostream& out) { write_trace(out, model, *replayed, work, layout, schedule, title); }))
-            throw RunError(fmt::format("--timeline {}: the file cannot be written any more; is the disk full?", *timeline));
-    }
-    if (html) {
-        const std::string page = layout_page(memories, work, layout, details_of(answer), prediction, replayed, schedule.kind);
-        if (!write_output_file(*html, [&](std::ostream& out) { out << page; }))
-            throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", *html));
-    }
+    std::optional<TrainingCourse> training;
+    if (asked.batches.stated() && !schedule.order && !disturbed) training = planner::training_course(work, layout, asked.batches, model);
+    const SimulateAnswer answer{.asked = asked,
+                                .prediction = prediction,
+                                .schedule = schedule,
+                                .balanced = balanced,
+                                .disturbances = disturbances,
+                                .disturbed = disturbed,
+                                .memories = memories,
+                                .use = use,
+                                .training = training,
+                                .per_rank = per_rank,
+                                .markdown = markdown};
+    write_files(values, answer, slowdown, model);
     write_simulate_answer(options, answer, model, console);
     hand_over_plan(console, work, layout);
     // Where a flag that decides it is not computed, nothing is said about it.

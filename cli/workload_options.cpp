@@ -130,6 +130,11 @@ void resolve_batch(const Options& options, const WorkloadOptions& values, Resolv
         work.batch.sequence = work.model.default_sequence.value_or(std::min<std::int64_t>(longest, 4096));
         resolved.assumed.push_back(fmt::format("sequence of {}", counted(work.batch.sequence, "token")));
     }
+    resolved.batches = resolved.job.batches;
+    if (values.global_batch || values.global_batch_tokens) {  // which holds from the first step on
+        resolved.batches.ramp_up.reset();
+        resolved.batches.steps.clear();
+    }
     if (values.global_batch_tokens) {
         work.batch.global_batch = sequences_of(*values.global_batch_tokens, work.batch.sequence);
     } else if (values.global_batch) {

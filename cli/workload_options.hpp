@@ -56,6 +56,7 @@ struct ResolvedWorkload {
     Workload workload;
     formats::Job job;  ///< what --model or --megatron-args said
     Engine engine = kDefaultEngine;
+    BatchSchedule batches{};            ///< of a command; with --global-batch that batch holds throughout
     std::vector<std::string> assumed;   ///< one sentence for every value that was not given
     std::vector<std::string> warnings;  ///< for stderr
 };

@@ -14,6 +14,7 @@
 #include "reports/layout_report.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/prediction_json.hpp"
+#include "reports/training_report.hpp"
 
 namespace mgplan::reports {
 namespace {
@@ -138,6 +139,7 @@ std::string megatron_check_text(const MegatronCheck& check) {
                             human_seconds(prediction.time.interval_low), human_seconds(prediction.time.interval_high));
         const std::string loss = largest_loss(prediction.time);
         text += loss.empty() ? "\n" : fmt::format("; costs most beside useful compute: {}\n", loss);
+        if (check.training) text += "train:  " + training_text(*check.training);
     } else {
         text += "legal:  no\n";
         for (const auto& rule : check.broken) text += fmt::format("    {}\n", rule);
@@ -161,10 +163,12 @@ std::string megatron_check_json(const MegatronCheck& check) {
               {"problems", check.broken},
               {"fits", nullptr},
               {"layout", nullptr},
-              {"predicted", nullptr}};
+              {"predicted", nullptr},
+              {"training", nullptr}};
     if (check.asked) {
         json["layout"] = layout_fields(check.workload, check.asked->layout);
         json["predicted"] = prediction_to_json(check.asked->prediction);
+        if (check.training) json["training"] = training_to_json(*check.training);
     }
     if (const auto legal = is_legal(check)) json["legal"] = *legal;
     if (const auto fitting = fits(check)) json["fits"] = *fitting;

@@ -7,6 +7,7 @@
 
 #include "formats/input/flag_account.hpp"
 #include "formats/megatron/megatron_job.hpp"
+#include "plan/training/batch_schedule.hpp"
 #include "plan/workload.hpp"
 #include "reports/plan_report.hpp"
 
@@ -22,12 +23,13 @@ struct BetterLayout {
 struct MegatronCheck {
     Workload workload;
     std::vector<std::string> assumed;
-    formats::FlagAccount flags;          ///< of the command
-    std::vector<std::string> broken;     ///< rules that the asked layout breaks, each with a way out; empty where it is legal
-    std::optional<PlannedLayout> asked;  ///< where it is legal
-    std::vector<BetterLayout> better;    ///< best first
-    bool searched = false;               ///< whether better ones were looked for
-    std::int64_t evaluated = 0;          ///< layouts timed for it: those that fit
+    formats::FlagAccount flags;              ///< of the command
+    std::vector<std::string> broken;         ///< rules that the asked layout breaks, each with a way out; empty where it is legal
+    std::optional<PlannedLayout> asked;      ///< where it is legal
+    std::optional<TrainingCourse> training;  ///< of it, where the command says how long it goes on or how the batch grows
+    std::vector<BetterLayout> better;        ///< best first
+    bool searched = false;                   ///< whether better ones were looked for
+    std::int64_t evaluated = 0;              ///< layouts timed for it: those that fit
 };
 
 /// How the flags of `from` become those of `to`, in the order of `to`; flags that only `from` has come last.
@@ -49,9 +51,9 @@ enum class GateVerdict { runs, illegal, does_not_fit, cannot_say };
 [[nodiscard]] std::string gate_line(const MegatronCheck& check);
 
 [[nodiscard]] std::string megatron_check_text(const MegatronCheck& check);
-/// {"legal","problems","fits","layout","predicted","better":[{"layout","predicted","gain","changes"}],"evaluated","assumed","used",
-/// "not_computed","unknown"}; layout, predicted and fits are null where the command is not legal, legal and fits where a flag that decides
-/// them is not computed.
+/// {"legal","problems","fits","layout","predicted","training","better":[{"layout","predicted","gain","changes"}],"evaluated","assumed","used",
+/// "not_computed","unknown"}; layout, predicted, training and fits are null where the command is not legal, legal and fits where a flag
+/// that decides them is not computed.
 [[nodiscard]] std::string megatron_check_json(const MegatronCheck& check);
 /// One line for the asked layout and one for each better one.
 [[nodiscard]] std::string megatron_check_csv(const MegatronCheck& check);

@@ -8,6 +8,7 @@
 #include "formats/input/flag_account.hpp"
 #include "plan/layout/layout_request.hpp"
 #include "plan/model/model_spec.hpp"
+#include "plan/training/batch_schedule.hpp"
 #include "plan/training/batch_spec.hpp"
 #include "plan/training/training_spec.hpp"
 
@@ -16,6 +17,7 @@ namespace mgplan::formats {
 struct Job {
     ModelSpec model;
     std::optional<BatchSpec> batch;
+    BatchSchedule batches;  ///< of a Megatron-LM command: how the batch grows, and how long training goes on
     std::optional<LayoutRequest> layout;
     std::optional<TrainingSpec> training;
     std::vector<std::string> unused_fields;  ///< that a Hugging Face config states and nothing here reads

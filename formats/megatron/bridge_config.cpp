@@ -223,14 +223,22 @@ private:
         }
     }
 
+    /// What no plan describes; it breaks no rule by that, so that a gate leaves it open.
     void refuse_other_jobs() {
         const YAML::Node adapters = root_["peft"];
         const std::string name = provider();
         if (adapters && !adapters.IsNull())
-            problems_.add("{}: peft: adapters (LoRA) cannot be planned; remove it, to train all weights", where_);
+            problems_.add_missing_fact("{}: peft: adapters (LoRA) cannot be planned; remove it, to train all weights", where_);
+        // models/distillation_provider.py: the student with its teacher.
+        for (const char* field : {"teacher", "kd_config"}) {
+            if (const YAML::Node node = root_["model"][field]; !node || node.IsNull()) continue;
+            problems_.add_missing_fact("{}: model.{}: distillation cannot be planned; give the student's configuration without its teacher",
+                                       where_, field);
+            return;
+        }
         for (const char* other : {"T5", "MIMO", "Mimo", "VL", "Omni", "Vision", "Diffusion", "Distillation"}) {
             if (name.find(other) == std::string::npos) continue;
-            problems_.add("{}: model: {} cannot be planned; give a model of decoder layers only", where_, name.substr(0, 80));
+            problems_.add_missing_fact("{}: model: {} cannot be planned; give a model of decoder layers only", where_, name.substr(0, 80));
             break;
         }
     }
@@ -291,7 +299,13 @@ Job read_bridge_config(std::string_view text, const std::string& where, const Me
         try {
             job = read_megatron_arguments(words.words(), where, surroundings);
         } catch (const ConfigError& error) {
-            for (const auto& problem : error.problems()) problems.add("{}", words.in_fields(problem));
+            const bool open = dynamic_cast<const MissingFactError*>(&error) != nullptr;
+            for (const auto& problem : error.problems()) {
+                if (open)
+                    problems.add_missing_fact("{}", words.in_fields(problem));
+                else
+                    problems.add("{}", words.in_fields(problem));
+            }
         }
         problems.throw_if_any();
         name_fields(job->flags, words);

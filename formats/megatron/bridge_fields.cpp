@@ -38,6 +38,8 @@ constexpr std::array kRules{
     FieldRule{"ddp", "nccl_ub", FieldForm::if_on, "--use-nccl-ub"},
     FieldRule{"ddp", "gradient_reduce_div_fusion", FieldForm::if_off, "--no-gradient-reduce-div-fusion"},
     FieldRule{"checkpoint", "ckpt_format", FieldForm::value, "--ckpt-format"},
+    FieldRule{"checkpoint", "load", FieldForm::value, "--load"},
+    FieldRule{"checkpoint", "finetune", FieldForm::if_on, "--finetune"},
     FieldRule{"tokenizer", "tokenizer_type", FieldForm::value, "--tokenizer-type"},
     FieldRule{"tokenizer", "tokenizer_model", FieldForm::value, "--tokenizer-model"},
     FieldRule{"tokenizer", "vocab_file", FieldForm::value, "--vocab-file"},

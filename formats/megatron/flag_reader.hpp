@@ -47,6 +47,12 @@ public:
         problems_.add_missing_fact("{}: {}", where_, fmt::format(format, std::forward<Args>(args)...));
     }
 
+    /// The command asks for a kind of job that no plan describes. It breaks no rule by that, so that a gate leaves it open.
+    template <class... Args>
+    void cannot_plan(fmt::format_string<Args...> format, Args&&... args) {
+        missing_fact(format, std::forward<Args>(args)...);
+    }
+
     /// The value of a flag, "" (and a problem) when it stands there without one; nothing when it is absent.
     std::optional<std::string> text(std::string_view flag) {
         const auto* const given = values_of(flag);
@@ -116,6 +122,14 @@ public:
         return fallback;
     }
 
+    /// The first flag that is not known and begins so; "" where there is none.
+    [[nodiscard]] std::string unknown_beginning_with(std::string_view prefix) const {
+        for (const auto& text : account_.unknown) {
+            if (text.starts_with(prefix)) return shown(text.substr(0, text.find_first_of(" =")));
+        }
+        return "";
+    }
+
     /// The flag as it is given, known or not; "" when it is absent.
     [[nodiscard]] std::string raw(std::string_view flag) const {
         const auto found = parsed_.used.find(flag);
@@ -168,8 +182,9 @@ private:
 
 /// Models that cannot be planned, and flags at which Megatron-LM stops, become problems.
 void refuse_other_models(FlagReader& flags);
-/// Sequences per step: --global-batch-size, or the last step of --step-batch-size-schedule; nothing where neither is given.
-std::optional<std::int64_t> read_global_batch(FlagReader& flags, std::vector<std::string>& assumptions);
+/// Sequences per step: --global-batch-size, or the last step of --step-batch-size-schedule; nothing where neither is given. Fills
+/// job.batches.
+std::optional<std::int64_t> read_global_batch(FlagReader& flags, Job& job);
 
 /// Model, layout and training options out of the flags; problems go to the reader. One file each.
 void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const MegatronSurroundings& surroundings);

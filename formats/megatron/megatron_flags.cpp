@@ -107,14 +107,17 @@ std::vector<std::string> flag_names() {
 }
 
 FlagAccount without_layout_flags(FlagAccount account) {
-    const auto chosen = [](const std::string& name) {
-        auto flag = find_flag(name);
-        if (!flag) flag = find_flag(other_spelling(name));
-        return flag && flag->feature == "layout";
+    const auto move_those_of = [&account](std::string_view feature, std::vector<std::string>& list) {
+        const auto first = std::stable_partition(account.used.begin(), account.used.end(), [feature](const std::string& name) {
+            auto flag = find_flag(name);
+            if (!flag) flag = find_flag(other_spelling(name));
+            return !flag || flag->feature != feature;
+        });
+        list.insert(list.end(), first, account.used.end());
+        account.used.erase(first, account.used.end());
     };
-    const auto first = std::stable_partition(account.used.begin(), account.used.end(), [&](const auto& name) { return !chosen(name); });
-    account.searched.insert(account.searched.end(), first, account.used.end());
-    account.used.erase(first, account.used.end());
+    move_those_of("layout", account.searched);
+    move_those_of("length of training", account.without_effect);
     return account;
 }
 

@@ -23,9 +23,10 @@ enum class FlagEffect : std::uint8_t {
 struct Flag {
     FlagArity arity;
     FlagEffect effect;
-    std::string_view feature;  ///< of not_computed: what it is, in words; of those used "layout" where a search chooses instead
-    Decides decides;           ///< of not_computed
-    bool read;                 ///< interpreted: all that are used, and others for export and mgplan's own runs
+    /// Of not_computed: what it is, in words; of those used "layout" where a search chooses instead, and "length of training".
+    std::string_view feature;
+    Decides decides;  ///< of not_computed
+    bool read;        ///< interpreted: all that are used, and others for export and mgplan's own runs
 };
 
 /// The flag of that name ("--num-layers"); nothing for names Megatron-LM does not have, or that are not in the table.
@@ -45,7 +46,7 @@ struct ParsedFlags {
 [[nodiscard]] std::string other_spelling(std::string_view name);
 
 /// The account of a search, which takes model, batch and training from a command, and of its layout what it does not choose itself (CUDA
-/// graphs, recomputed modules and layers, the order of axes): the others are `searched`.
+/// graphs, recomputed modules and layers, the order of axes): the others are `searched`. How long training goes on has no effect on it.
 [[nodiscard]] FlagAccount without_layout_flags(FlagAccount account);
 
 /// Never fails: what is not known lands in `account.unknown`. Values behind "=" are taken too (--num-layers=32).

@@ -64,12 +64,19 @@ constexpr std::array kUsedFlags{
               "mamba-head-dim mamba-num-groups mamba-num-heads mamba-state-dim experimental-attention-variant linear-attention-type "
               "linear-attention-freq linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads linear-num-value-heads "
               "linear-value-head-dim"},
-    FlagGroup{FlagArity::none, FlagEffect::used, "", "multi-latent-attention is-hybrid-model checkpoint-activations attention-output-gate"},
+    FlagGroup{FlagArity::none, FlagEffect::used, "",
+              "xielu multi-latent-attention is-hybrid-model checkpoint-activations attention-output-gate"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "decoder-num-layers decoder-seq-length batch-size warmup model-parallel-size tokenizer-type tokenizer-model "
               "tokenizer-name-or-path vocab-file "
               "vocab-extra-ids"},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size spec"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "length of training", "train-iters train-samples load"},
+    // Adapters and distillation, which are refused by name (megatron_refusals.cpp).
+    FlagGroup{FlagArity::many, FlagEffect::used, "", "lora-target-modules lora-modules-to-save lora-register-forward-hook"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "",
+              "lora-r lora-rank lora-alpha lora-load lora-dropout lora-adapter-name export-kd-teacher-load logits-load-dir load-teacher"},
+    FlagGroup{FlagArity::none, FlagEffect::used, "", "lora-fusion kd mos"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "use-torch-fsdp2 torch-fsdp2-no-reshard-after-forward use-megatron-fsdp use-custom-fsdp fsdp-double-buffer "
               "megatron-fsdp-max-pool-double-buffer keep-fp8-transpose-cache use-turbo-deepep reuse-grad-buf-for-mxfp8-param-ag"},

@@ -31,11 +31,11 @@ constexpr std::array kFlagsWithoutEffect{
               "weight-decay-incr-style lr min-lr lr-decay-style lr-wsd-decay-style lr-decay-iters lr-decay-samples lr-wsd-decay-iters "
               "lr-wsd-decay-samples lr-warmup-fraction lr-warmup-iters lr-warmup-samples lr-warmup-init decoupled-lr "
               "decoupled-min-lr lr-mult-router embedding-init-method-std loss-scale initial-loss-scale "
-              "min-loss-scale loss-scale-window hysteresis train-iters train-samples train-tokens exit-interval exit-duration-in-mins "
+              "min-loss-scale loss-scale-window hysteresis train-tokens exit-interval exit-duration-in-mins "
               "eval-interval "
               "eval-iters eval-global-batch-size eval-micro-batch-size start-eval-at-iter seed data-parallel-random-init-seed"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
-              "save save-interval save-retain-interval load ckpt-step dist-ckpt-format dist-ckpt-strictness "
+              "save save-interval save-retain-interval ckpt-step dist-ckpt-format dist-ckpt-strictness "
               "dist-ckpt-workers pretrained-checkpoint non-persistent-save-interval non-persistent-ckpt-type "
               "non-persistent-global-ckpt-dir non-persistent-local-ckpt-dir non-persistent-local-ckpt-algo auto-detect-ckpt-format-from "
               "replication-jump replication-factor tokenizer-metadata tiktoken-pattern "
@@ -57,6 +57,16 @@ constexpr std::array kFlagsWithoutEffect{
               "moe-router-topk-limited-devices "
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
               "num-mla-groups"},
+    // Tells a checkpoint that training goes on from, from one that it begins with.
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune", Decides::nothing, true},
+    // Of forks: logs, the last save, data and names of Primus, Pai-Megatron-Patch, llm-jp and swiss-ai; what older releases had as
+    // defaults.
+    FlagGroup{FlagArity::one, FlagEffect::without, "",
+              "stderr-sink-level log-avg-skip-iterations log-avg-reset-interval wandb-name data-impl trigger-path max-padding-length "
+              "patch-tokenizer-type qknorm-impl ademamix-alpha ademamix-beta3 ademamix-beta3-warmup ademamix-alpha-warmup"},
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "disable-last-saving no-query-key-layer-scaling use-mpi"},
+    // Branch dev: matrices padded to whole ranks for Muon, which main does without asking and which is predicted.
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "use-layer-wise-param-layout"},
     // Tells gpt-oss' gate from others: values, not bytes or time.
     FlagGroup{FlagArity::one, FlagEffect::without, "", "glu-linear-offset", Decides::nothing, true},
     // Flextron's and distillation's settings; the feature itself is named by its switch.
@@ -65,13 +75,17 @@ constexpr std::array kFlagsWithoutEffect{
               "linear-scaler-start linear-scaler-end loss-alpha original-model-sample-prob router-beta router-gbs router-inter-dim "
               "router-std tau-init tau-decay"},
     FlagGroup{FlagArity::none, FlagEffect::without, "", "slice soft-mask binary-mask"},
+    FlagGroup{FlagArity::one, FlagEffect::without, "",
+              "export-kd-cfg export-kd-teacher-model-config export-kd-teacher-ckpt-format num-layers-teacher hidden-size-teacher "
+              "num-attention-heads-teacher kd-beta-ce kd-alpha-ce kd-temp"},
+    FlagGroup{FlagArity::many, FlagEffect::without, "", "num-experts-teacher"},
     FlagGroup{FlagArity::many, FlagEffect::without, "",
               "data-path train-data-path valid-data-path test-data-path hierarchical-context-parallel-sizes iterations-to-skip "
               "profile-ranks mrope-section no-rope-freq mtp-layer-pattern"},
     FlagGroup{FlagArity::none, FlagEffect::without, "",
               "use-persistent-ckpt-worker auto-detect-ckpt-format ckpt-assume-constant-structure ckpt-fully-parallel-load "
               "ckpt-fully-parallel-save no-ckpt-fully-parallel-save dist-ckpt-optim-fully-reshardable dist-ckpt-save-pre-mcore-014 "
-              "use-dist-ckpt exit-on-missing-checkpoint no-load-rng no-save-rng no-load-strict finetune "
+              "use-dist-ckpt exit-on-missing-checkpoint no-load-rng no-save-rng no-load-strict "
               "perform-initialization no-initialization use-checkpoint-args use-mp-args-from-checkpoint-args "
               "use-checkpoint-opt_param-scheduler use-checkpoint-opt-param-scheduler override-opt_param-scheduler "
               "override-opt-param-scheduler replication verify-integrity mock-data legacy-tokenizer no-mmap-bin-files "

@@ -85,14 +85,25 @@ void read_window(FlagReader& flags, Job& job) {
     read_full_attention(flags, job);
 }
 
+/// --position-embedding-type.
+PositionEmbedding read_position_kind(FlagReader& flags) {
+    constexpr std::string_view kFlag = "--position-embedding-type";
+    if (flags.raw(kFlag) == "alibi") {  // of forks: BigScience's Megatron-DeepSpeed, MindSpeed-LLM
+        flags.cannot_plan("{} = alibi: attention scores lowered by distance (ALiBi) cannot be planned; use rope or learned_absolute",
+                          kFlag);
+        return PositionEmbedding::none;
+    }
+    return flags.choice<PositionEmbedding>(kFlag, PositionEmbedding::learned,
+                                           {{"learned_absolute", PositionEmbedding::learned},
+                                            {"rope", PositionEmbedding::rope},
+                                            {"yarn", PositionEmbedding::rope},
+                                            {"mrope", PositionEmbedding::rope},
+                                            {"relative", PositionEmbedding::none},
+                                            {"none", PositionEmbedding::none}});
+}
+
 void read_positions(FlagReader& flags, ModelSpec& model) {
-    model.position = flags.choice<PositionEmbedding>("--position-embedding-type", PositionEmbedding::learned,
-                                                     {{"learned_absolute", PositionEmbedding::learned},
-                                                      {"rope", PositionEmbedding::rope},
-                                                      {"yarn", PositionEmbedding::rope},
-                                                      {"mrope", PositionEmbedding::rope},
-                                                      {"relative", PositionEmbedding::none},
-                                                      {"none", PositionEmbedding::none}});
+    model.position = read_position_kind(flags);
     if (flags.has("--use-rotary-position-embeddings")) model.position = PositionEmbedding::rope;
     if (flags.has("--no-position-embedding") && model.position == PositionEmbedding::learned) model.position = PositionEmbedding::none;
     model.rotary_fraction = flags.real_or("--rotary-percent", 1.0, 0, 1);
@@ -133,12 +144,27 @@ void read_positions(FlagReader& flags, ModelSpec& model) {
     model.attention_sinks = softmax == "learnable";
 }
 
+/// --xielu of swiss-ai's fork (megatron/training/activations.py at 81d44dbe): torch.compile keeps its input alone, as mgplan's own does.
+void read_xielu(FlagReader& flags, ModelSpec& model) {
+    if (!flags.has("--xielu")) return;
+    if (model.gated_mlp || model.activation != Activation::gelu) {
+        flags.problem("--xielu excludes --swiglu, --squared-relu and --quick-geglu; keep one");
+    } else if (!flags.has("--disable-bias-linear") && !flags.has("--no-bias-gelu-fusion")) {
+        flags.problem("--xielu has no kernel that adds a bias; add --disable-bias-linear or --no-bias-gelu-fusion");
+    } else if (flags.has("--num-experts")) {
+        flags.not_computed("--xielu", "xIELU in experts", Decides::fit);
+    } else {
+        model.activation = Activation::xielu;
+    }
+}
+
 void read_mlp(FlagReader& flags, ModelSpec& model) {
     const bool swiglu = flags.has("--swiglu"), quick_geglu = flags.has("--quick-geglu"), squared = flags.has("--squared-relu");
     if (swiglu && (quick_geglu || squared)) flags.problem("--swiglu excludes --squared-relu and --quick-geglu; keep one");
     model.gated_mlp = swiglu || quick_geglu;
     model.activation = swiglu ? Activation::silu : squared ? Activation::squared_relu : Activation::gelu;
     // Its fused GELU, with biases alone, is the form by tanh (fused_bias_gelu.py); else it is torch's, by erf.
+    read_xielu(flags, model);
     const bool is_gelu = !model.gated_mlp && model.activation == Activation::gelu;
     if (is_gelu && (flags.has("--disable-bias-linear") || flags.has("--no-bias-gelu-fusion"))) model.activation = Activation::gelu_exact;
     // gpt-oss' gate.
@@ -320,7 +346,7 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const M
     const std::string_view sequence_flag =
         flags.has("--seq-length") || !flags.has("--encoder-seq-length") ? "--seq-length" : "--encoder-seq-length";
     model.default_sequence = flags.integer(sequence_flag, 1, ModelLimits::positions);
-    model.default_global_batch = read_global_batch(flags, job.assumptions);
+    model.default_global_batch = read_global_batch(flags, job);
     model.max_positions = flags.integer_or("--max-position-embeddings", model.default_sequence.value_or(4096), 1, ModelLimits::positions);
     if (model.default_sequence && *model.default_sequence > model.max_positions && flags.problems().empty())
         flags.problem("{} = {} is longer than --max-position-embeddings = {}; raise the latter", sequence_flag, *model.default_sequence,

@@ -194,7 +194,7 @@ private:
         const std::size_t end = std::min(line.find_first_of(" \t\r\n;&|>"), line.size());
         const auto found = functions_.find(std::string(line.substr(0, end)));
         constexpr int kDeepestCalls = 16;
-        constexpr std::size_t kOfACall = 1024;  // functions that call themselves twice call very often
+        constexpr std::size_t kOfACall = 8192;  // functions that call themselves twice call very often
         if (found == functions_.end() || calls_ >= kDeepestCalls || !spend(kOfACall)) return false;
         const auto words = commands_.words_of(line);
         const std::optional<Words> outer = variables_.arguments();

@@ -25,7 +25,7 @@ private:
     std::vector<std::string> problems_;
 };
 
-/// Input that is right as far as it goes and lacks facts that somebody has to give: all of its problems are of that kind.
+/// Input that breaks no rule: all of its problems are facts that somebody has to give, or that it asks for what no plan describes.
 class MissingFactError : public ConfigError {
 public:
     using ConfigError::ConfigError;
@@ -44,7 +44,7 @@ public:
     void add(fmt::format_string<Args...> format, Args&&... args) {
         found_.push_back(fmt::format(format, std::forward<Args>(args)...));
     }
-    /// The same for a fact that the input does not hold.
+    /// The same for a fact that the input does not hold, or a kind of job that no plan describes.
     template <class... Args>
     void add_missing_fact(fmt::format_string<Args...> format, Args&&... args) {
         add(format, std::forward<Args>(args)...);
@@ -54,7 +54,7 @@ public:
     void absorb(const ConfigError& error, std::string_view prefix = "");
     [[nodiscard]] bool empty() const { return found_.empty(); }
     [[nodiscard]] const std::vector<std::string>& list() const { return found_; }
-    /// Throws ConfigError with all problems if there is any; MissingFactError where each of them is a missing fact.
+    /// Throws ConfigError with all problems if there is any; MissingFactError where each was added by add_missing_fact().
     void throw_if_any() const;
 
 private:

@@ -92,6 +92,16 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
                          "--max-position-embeddings 512 --micro-batch-size 0 --global-batch-size 64 --bf16");
     EXPECT_EQ(say("check --gate --world 16 --megatron-args " + worse.path()).code, kBadInput);  // wrong whatever the vocabulary is
 
+    // Jobs of a kind that no plan describes are refused by name, and break no rule by that.
+    for (const std::string other : {"--lora-target-modules linear_qkv", "--export-kd-teacher-load teacher", "--decoder-num-layers 4"}) {
+        const Said refused = gate("--tensor-model-parallel-size 8 " + other, 16);
+        EXPECT_EQ(refused.code, kCannotSay) << other;
+        EXPECT_THAT(refused.out, AllOf(StartsWith("cannot say: "), HasSubstr("cannot be planned"), HasSubstr(other.substr(0, 6))));
+        EXPECT_EQ(gate("--micro-batch-size 0 " + other, 16).code, kBadInput) << other << " beside a rule that is broken";
+        const TempFile file("refused.args", command("--tensor-model-parallel-size 8 " + other));
+        expect_refused("check --world 16 --megatron-args " + file.path(), "cannot be planned");
+    }
+
     const Said json = gate("--tensor-model-parallel-size 8 --enable-mhc-connections", 16, " --format json");
     EXPECT_EQ(json.code, kCannotSay);
     EXPECT_TRUE(Json::parse(json.out)["fits"].is_null());
@@ -263,6 +273,34 @@ TEST(CheckCommand, SaysWhatBecameOfEachFlag) {
     EXPECT_EQ(plan["not_computed"], json["not_computed"]);
     EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + file.path()).out,
                 AllOf(HasSubstr("not computed: --nccl-ub"), HasSubstr("unknown flags, left out: --no-my-flag 3")));
+}
+
+TEST(CheckCommand, SaysWhatTrainingTakesOverAScheduleOfBatches) {
+    const std::string layout = "--tensor-model-parallel-size 4 --sequence-parallel ";
+    const TempFile plain("plain.args", command(layout)), counted("counted.args", command(layout + "--train-iters 1000"));
+    EXPECT_TRUE(judged(plain)["training"].is_null());
+    const Json all = judged(counted);
+    EXPECT_EQ(all["training"]["steps"], 1000);
+    EXPECT_EQ(all["training"]["seconds"].get<double>(), 1000 * all["predicted"]["iteration_seconds"].get<double>());
+    EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + counted.path()).out, HasSubstr("train:  1,000 steps, "));
+
+    const TempFile ramped("ramped.args", command(layout + "--rampup-batch-size 32 32 10_000 --train-samples 20_000"));
+    const Json json = judged(ramped);
+    const Json& stages = json["training"]["stages"];
+    ASSERT_EQ(stages.size(), 4U);
+    EXPECT_EQ(stages[0]["global_batch"], 32);
+    EXPECT_EQ(stages[3]["iteration_seconds"], json["predicted"]["iteration_seconds"]) << "the last is the one that is predicted";
+    EXPECT_LT(stages[0]["iteration_seconds"], stages[3]["iteration_seconds"]);
+    EXPECT_EQ(json["training"], Json::parse(say("simulate --format json --world 16 --megatron-args " + ramped.path()).out)["training"]);
+    EXPECT_EQ(judged(ramped, "--world 16 --global-batch 256")["training"]["stages"].size(), 1U) << "which holds from the first step on";
+    const Json plan = Json::parse(say("plan --top 1 --format json --world 16 --engine megatron --model " + counted.path()).out);
+    EXPECT_THAT(plan["used"], Not(Contains("--train-iters"))) << "a search does not ask for it";
+
+    const std::string odd = layout + "--rampup-batch-size 2 2 10000 --train-samples 20000";
+    const TempFile stops("stops.args", command(odd)), resumed("resumed.args", command(odd + " --load checkpoints"));
+    EXPECT_THAT(judged(stops, "--world 16", kBadInput)["problems"][0], HasSubstr("the batch of 2 from sample 0 on"));
+    EXPECT_TRUE(judged(resumed)["training"]["stages"][0]["iteration_seconds"].is_null()) << "it was run on other GPUs";
+    EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + resumed.path()).out, HasSubstr("(without what was run before):"));
 }
 
 TEST(CheckCommand, CannotSayWhatAFlagDecidesThatIsNotComputed) {

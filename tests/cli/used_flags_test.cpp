@@ -80,6 +80,7 @@ std::vector<UsedFlag> used_flags() {
         {"--global-batch-size", kDense, "128"},
         {"--group-query-attention", kDense + "--num-query-groups 4 ", ""},
         {"--swiglu", kDense, ""},
+        {"--xielu", kDense, ""},
         {"--quick-geglu", kDense, ""},
         {"--qk-layernorm", kDense, ""},
         {"--disable-bias-linear", kDense, ""},
@@ -217,6 +218,21 @@ std::vector<UsedFlag> used_flags() {
         {"--checkpoint-activations", kDense, ""},
         {"--decoder-num-layers", kDense, "8"},
         {"--decoder-seq-length", kDense, "128"},
+        {"--lora-target-modules", kDense, "linear_qkv"},
+        {"--lora-modules-to-save", kDense, "word_embeddings"},
+        {"--lora-register-forward-hook", kDense, "word_embeddings"},
+        {"--lora-r", kDense, "16"},
+        {"--lora-rank", kDense, "16"},
+        {"--lora-alpha", kDense, "32"},
+        {"--lora-load", kDense, "adapter"},
+        {"--lora-dropout", kDense, "0.1"},
+        {"--lora-adapter-name", kDense, "default"},
+        {"--lora-fusion", kDense, ""},
+        {"--export-kd-teacher-load", kDense, "teacher"},
+        {"--logits-load-dir", kDense, "logits"},
+        {"--load-teacher", kDense, "teacher"},
+        {"--kd", kDense, ""},
+        {"--mos", kDense, ""},
         {"--batch-size", kDense, "2"},
         {"--warmup", kDense, "0.01"},
         {"--model-parallel-size", kDense, "2"},
@@ -226,7 +242,10 @@ std::vector<UsedFlag> used_flags() {
         {"--vocab-file", without("--vocab-size 50000"), "gpt2-vocab.json"},
         {"--vocab-extra-ids", without("--vocab-size 50000") + "--vocab-file gpt2-vocab.json ", "1000"},
         {"--step-batch-size-schedule", without("--global-batch-size 64"), "0:64 1B:128"},
-        {"--rampup-batch-size", kDense, "128 16 1000"},
+        {"--rampup-batch-size", kDense + "--train-samples 100000 ", "32 16 1000"},
+        {"--train-iters", kDense, "1000"},
+        {"--train-samples", kDense, "100000"},
+        {"--load", kDense + "--rampup-batch-size 16 16 1000 --train-samples 100000 ", "checkpoints"},
         {"--use-torch-fsdp2", kFsdp2, ""},
         {"--torch-fsdp2-no-reshard-after-forward", kFsdp2 + "--use-torch-fsdp2 ", ""},
         {"--use-megatron-fsdp", kDense + "--data-parallel-sharding-strategy optim_grads_params ", ""},
@@ -265,13 +284,14 @@ std::vector<UsedFlag> used_flags() {
     };
 }
 
-/// What of the answer may follow a flag: the exit code, the verdicts, the layout's memory and time.
+/// What of the answer may follow a flag: the exit code, the verdicts, the layout's memory and time, what training takes.
 std::string answer(const std::string& command, const std::string& cluster) {
     const TempFile file("used.args", command);
     const Said said = say("check --top 0 --format json --world 16 --cluster " + cluster + " --megatron-args " + file.path());
     if (said.out.empty()) return fmt::format("refused, {}", said.code);
     const Json json = Json::parse(said.out);
-    return fmt::format("{} {} {} {}", said.code, json["legal"].dump(), json["fits"].dump(), json["predicted"].dump());
+    return fmt::format("{} {} {} {} {}", said.code, json["legal"].dump(), json["fits"].dump(), json["predicted"].dump(),
+                       json["training"].dump());
 }
 
 TEST(UsedFlags, ChangeTheAnswer) {

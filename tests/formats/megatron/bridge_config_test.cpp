@@ -254,6 +254,8 @@ TEST(BridgeConfig, RefusesByField) {
     EXPECT_THAT(refusal(changed(kDense, "  hidden_size: 4096\n", "")), HasSubstr("run_config.yaml: model.hidden_size is missing"));
     EXPECT_THAT(refusal(changed(kDense, "num_attention_heads: 32", "num_attention_heads: many")), HasSubstr("model.num_attention_heads"));
     EXPECT_THAT(refusal(changed(kDense, "peft: null", "peft:\n  dim: 8")), HasSubstr("peft: adapters (LoRA) cannot be planned"));
+    EXPECT_THAT(refusal(changed(kDense, "model:\n", "model:\n  kd_config:\n    logit_layers: [output_layer, output_layer]\n")),
+                HasSubstr("model.kd_config: distillation cannot be planned"));
     EXPECT_THAT(refusal(changed(kDense, "llama_provider.Llama3ModelProvider8B", "T5ModelProvider")),
                 HasSubstr("T5ModelProvider cannot be planned"));
     EXPECT_THAT(refusal(changed(kDense, "  seq_length: 8192", "  seq_length: 4096")),

@@ -170,7 +170,7 @@ TEST(MegatronArguments, ReadsModelArgsOfYaml) {
     EXPECT_EQ(job.layout->vpp, 4);
     EXPECT_EQ(job.layout->recompute_modules, (EnumSet{RecomputeModule::mla_up_proj, RecomputeModule::moe_act, RecomputeModule::layernorm}));
     EXPECT_FALSE(job.layout->sequence_parallel);
-    EXPECT_THAT(job.flags.used, Contains("--rampup-batch-size"));
+    EXPECT_THAT(job.flags.without_effect, Contains("--rampup-batch-size")) << "7,808 is no multiple of 384";
 }
 
 TEST(MegatronArguments, SplitsWordsLikeAShell) {
@@ -302,6 +302,15 @@ TEST(MegatronArguments, KeepsTheBatchOfACommandWithoutALength) {
     EXPECT_EQ(job.model.default_global_batch, 256);
 }
 
+TEST(MegatronArguments, ReadsTheActivationOfApertus) {
+    EXPECT_EQ(read(kSmall + "--xielu --disable-bias-linear").model.activation, Activation::xielu);
+    const auto parameters = [](const std::string& more) { return total_parameters(read(kSmall + "--disable-bias-linear " + more).model); };
+    EXPECT_EQ(parameters("--xielu"), parameters("") + 2 * read(kSmall).model.layers) << "two trained values a layer";
+    EXPECT_THAT(refusal(kSmall + "--xielu"), HasSubstr("add --disable-bias-linear or --no-bias-gelu-fusion"));
+    EXPECT_THAT(refusal(kSmall + "--xielu --swiglu"), HasSubstr("--xielu excludes --swiglu"));
+    EXPECT_EQ(read(kSmall + "--xielu --disable-bias-linear --num-experts 8").flags.not_computed.at(0).flag, "--xielu");
+}
+
 TEST(MegatronArguments, ReadsABatchThatGrowsByItsLastStep) {
     const Job job = read(kSmall + "--step-batch-size-schedule '0:384 200B:768 400B:1152'");
     EXPECT_EQ(job.batch->global_batch, 1152);
@@ -309,8 +318,10 @@ TEST(MegatronArguments, ReadsABatchThatGrowsByItsLastStep) {
     EXPECT_THAT(job.flags.used, Contains("--step-batch-size-schedule"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8 --global-batch-size 8"), HasSubstr("exclude each other"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1B:x"), HasSubstr("'1B:x' is no step"));
-    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1K:16,1K:32"), HasSubstr("'1K:32' does not follow"));
-    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 5:8"), HasSubstr("'5:8' does not follow"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1K:16,1K:32"), HasSubstr("two steps begin with 1000 tokens"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 5:8"), HasSubstr("begins with 5 tokens"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,9e18:16"), HasSubstr("'9e18:16' is no step"));
+    EXPECT_EQ(read(kSmall + "--step-batch-size-schedule 0:8,2M:32,1M:16").batches.steps[1].batch, 16) << "Megatron-LM sorts them";
 }
 
 TEST(MegatronArguments, RecomputesWholeMixturesByTheOldName) {
@@ -390,8 +401,20 @@ TEST(MegatronArguments, RefusesFullyShardedAsMegatronDoes) {
 TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     EXPECT_THAT(read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1000").assumptions,
                 Contains(HasSubstr("the batch behind its ramp-up, 64")));
+    const BatchSchedule grouped = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1_000 --train-samples 5_000").batches;
+    EXPECT_EQ(grouped.ramp_up->samples, 1000) << "as Python reads integers";
+    EXPECT_EQ(grouped.train_samples, 5000);
+    const Job counted = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1000 --train-iters 10 --train-samples 5");
+    EXPECT_FALSE(counted.batches.ramp_up || counted.batches.train_samples);
+    for (const char* idle : {"--rampup-batch-size", "--train-samples"}) EXPECT_THAT(counted.flags.without_effect, Contains(idle));
+    EXPECT_THAT(counted.flags.used, Contains("--train-iters"));
+    EXPECT_THAT(read(kSmall + "--train-iters $ITERATIONS").flags.without_effect, Contains("--train-iters")) << "that nobody knows";
+    EXPECT_THAT(refusal(kSmall + "--train-iters many"), HasSubstr("--train-iters = 'many' is no number"));
     EXPECT_THAT(refusal(kSmall + "--rampup-batch-size 16 16"), HasSubstr("as in 16 16 1000000"));
     EXPECT_THAT(refusal(kSmall + "--global-batch-size 64 --rampup-batch-size 128 16 1000"), HasSubstr("begin with at most that"));
+    const Job unmet = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 10 1000");
+    EXPECT_FALSE(unmet.batches.ramp_up);
+    EXPECT_THAT(unmet.assumptions, Contains(HasSubstr("does not come from 16 by 10 to 64")));
 }
 
 TEST(MegatronArguments, LeavesTheOptimizerOnTheHost) {
@@ -522,6 +545,14 @@ TEST(MegatronArguments, ReportsEveryProblemTogether) {
 
 TEST(MegatronArguments, RefusesWhatItCannotPlan) {
     EXPECT_THAT(refusal(kSmall + "--decoder-num-layers 4"), HasSubstr("models of an encoder and a decoder (T5) cannot be planned"));
+    EXPECT_THAT(refusal(kSmall + "--lora-r 16 --lora-target-modules linear_qkv"),
+                HasSubstr("--lora-target-modules: adapters (LoRA) cannot be planned"));
+    EXPECT_THAT(refusal(kSmall + "--lora-of-a-fork 16"), HasSubstr("--lora-of-a-fork: adapters (LoRA) cannot be planned"));
+    EXPECT_THAT(refusal(kSmall + "--export-kd-teacher-load teacher --export-kd-cfg kd.yaml"),
+                HasSubstr("--export-kd-teacher-load: distillation cannot be planned"));
+    EXPECT_THAT(refusal(kSmall + "--kd --num-layers-teacher 8"), HasSubstr("--kd: distillation cannot be planned"));
+    EXPECT_THAT(read(kSmall + "--export-kd-cfg kd.yaml").flags.without_effect, Contains("--export-kd-cfg")) << "without a teacher";
+    EXPECT_THAT(refusal(kSmall + "--position-embedding-type alibi"), HasSubstr("(ALiBi) cannot be planned"));
     EXPECT_THAT(refusal(kSmall + "--checkpoint-activations"), HasSubstr("write --recompute-granularity full --recompute-method uniform"));
     EXPECT_THAT(refusal(kSmall + "--batch-size 4"), HasSubstr("write --micro-batch-size"));
     EXPECT_THAT(refusal(kSmall + "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "

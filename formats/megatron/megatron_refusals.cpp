@@ -1,0 +1,60 @@
+#include <array>
+#include <utility>
+
+#include "formats/megatron/flag_reader.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+/// Adapters: LoRA of MindSpeed-LLM (tasks/finetune/lora, arguments.py) and of Megatron-LM's branches for ROCm.
+void refuse_adapters(FlagReader& flags) {
+    constexpr std::array kAdapters{"--lora-target-modules",
+                                   "--lora-rank",
+                                   "--lora-r",
+                                   "--lora-alpha",
+                                   "--lora-load",
+                                   "--lora-dropout",
+                                   "--lora-modules-to-save",
+                                   "--lora-register-forward-hook",
+                                   "--lora-adapter-name",
+                                   "--lora-fusion"};
+    std::string found = flags.unknown_beginning_with("--lora");
+    for (const char* flag : kAdapters) {
+        if (found.empty() && flags.has(flag)) found = flag;
+    }
+    if (!found.empty())
+        flags.cannot_plan("{}: adapters (LoRA) cannot be planned; leave out the flags that begin with --lora, to train all weights", found);
+}
+
+/// A teacher beside the model, or what one has written: Model Optimizer's (megatron/post_training/arguments.py), cached logits of
+/// Megatron-LM (--logits-load-dir, _add_logits_distillation_args), and Megatron-DeepSpeed's (--kd, --mos, arguments.py).
+void refuse_distillation(FlagReader& flags) {
+    for (const auto* flag : {"--export-kd-teacher-load", "--logits-load-dir", "--kd", "--mos", "--load-teacher"}) {
+        if (!flags.has(flag)) continue;
+        flags.cannot_plan("{}: distillation cannot be planned; leave out the teacher and its settings, to train the model by itself", flag);
+        return;
+    }
+}
+
+}  // namespace
+
+void refuse_other_models(FlagReader& flags) {
+    for (const auto* flag : {"--decoder-num-layers", "--decoder-seq-length"}) {
+        if (flags.has(flag)) {
+            flags.cannot_plan("{}: models of an encoder and a decoder (T5) cannot be planned; give a model of decoder layers only", flag);
+            break;
+        }
+    }
+    refuse_adapters(flags);
+    refuse_distillation(flags);
+    if (flags.has("--checkpoint-activations"))
+        flags.problem(
+            "--checkpoint-activations: Megatron-LM stops at it; write --recompute-granularity full --recompute-method uniform "
+            "--recompute-num-layers 1 in its place");
+    for (const auto& [old, now] : {std::pair("--batch-size", "--micro-batch-size"), std::pair("--warmup", "--lr-warmup-fraction"),
+                                   std::pair("--model-parallel-size", "--tensor-model-parallel-size")}) {
+        if (flags.has(old)) flags.problem("{}: Megatron-LM stops at it; write {} in its place", old, now);
+    }
+}
+
+}  // namespace mgplan::formats

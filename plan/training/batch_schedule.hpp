@@ -1,0 +1,69 @@
+#pragma once
+// How many sequences a step takes while a training goes on, and how long it goes on.
+// Source: megatron/core/num_microbatches_calculator.py and update_train_iters() of megatron/training/training.py, Megatron-LM: the ramp-up
+// as up to core 0.17 (later releases ignore it), steps as from core 0.18 on.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/training/batch_spec.hpp"
+
+namespace mgplan {
+
+/// A plain value: as the flags say it. With neither a ramp-up nor steps the batch stays the same.
+struct BatchSchedule {
+    /// --rampup-batch-size: from `start` to the global batch by `increment`, over so many samples.
+    struct RampUp {
+        std::int64_t start = 1, increment = 1, samples = 1;
+    };
+    /// --step-batch-size-schedule: so many sequences from so many tokens on.
+    struct Step {
+        std::int64_t from_tokens = 0, batch = 1;
+    };
+    static constexpr std::size_t most_stages = 4096;
+    static constexpr std::int64_t most_tokens = std::int64_t{1} << 62;  ///< of a training
+
+    std::optional<RampUp> ramp_up{};
+    std::vector<Step> steps{};                       ///< ascending, the first from 0
+    std::optional<std::int64_t> train_iterations{};  ///< --train-iters
+    std::optional<std::int64_t> train_samples{};     ///< --train-samples, where there are no iterations
+    bool resumed = false;                            ///< --load: the first stages may have been run before, on other GPUs
+
+    /// Whether it says more than one batch does.
+    [[nodiscard]] bool stated() const { return ramp_up || !steps.empty() || train_iterations || train_samples; }
+};
+
+/// Steps of one batch.
+struct BatchStage {
+    std::int64_t batch = 0;                 ///< sequences
+    std::int64_t from_samples = 0;          ///< consumed before its first step
+    std::optional<std::int64_t> steps = 0;  ///< nothing: it has no end
+};
+
+/// The stages in order, of which the last alone may have no end; none where no step is taken. `batch`: its sequences are those
+/// behind a ramp-up, and those of a schedule that has neither. Throws ConfigError where two steps begin with the same sample (Megatron-LM's
+/// assertion), of more than `most_stages` stages or `most_tokens` tokens.
+[[nodiscard]] std::vector<BatchStage> batch_stages(const BatchSchedule& schedule, const BatchSpec& batch);
+
+/// A stage on a layout.
+struct TimedStage {
+    BatchStage stage;
+    std::int64_t num_microbatches = 0;  ///< 0: run before, on other GPUs
+    double iteration_seconds = 0;
+};
+
+/// What a training takes by itself, without evaluations, checkpoints and restarts.
+struct TrainingCourse {
+    std::vector<TimedStage> stages;
+    std::int64_t sequence = 0;  ///< tokens
+
+    /// Nothing where the last stage has no end.
+    [[nodiscard]] std::optional<std::int64_t> steps() const;
+    [[nodiscard]] std::optional<std::int64_t> samples() const;
+    [[nodiscard]] std::optional<double> seconds() const;  ///< of the stages that the layout runs
+};
+
+}  // namespace mgplan
