@@ -94,10 +94,6 @@ void arrange_gpt_oss(ConfigParts& parts) {
         parts.config.problem("swiglu_limit = {:g} is not computed; the experts' gate here is clamped at 7", limit);
 }
 
-void arrange_hunyuan(ConfigParts& parts) {
-    parts.model.qk_norm_behind_rotary = true;
-}
-
 void arrange_norms_behind(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     model.pre_norms = false;

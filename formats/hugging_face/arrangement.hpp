@@ -9,7 +9,8 @@ namespace mgplan::formats {
 void arrange_gemma(ConfigParts& parts);  ///< Gemma 1, 2, 3 and VaultGemma
 void arrange_glm4(ConfigParts& parts);
 void arrange_gpt_oss(ConfigParts& parts);
-void arrange_hunyuan(ConfigParts& parts);       ///< norms in front and behind
+void arrange_hunyuan(ConfigParts& parts);       ///< norms of queries and keys behind the rotary positions
+void arrange_hunyuan_moe(ConfigParts& parts);   ///< the same with experts, of which lists may say the sizes layer by layer
 void arrange_norms_behind(ConfigParts& parts);  ///< OLMo 2 and 3, FlexOlmo, EXAONE 4: norms behind alone
 void arrange_cohere(ConfigParts& parts);        ///< both halves behind one norm
 void arrange_gpt_neox(ConfigParts& parts);      ///< both halves beside each other, a norm for each

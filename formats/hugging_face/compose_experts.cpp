@@ -77,34 +77,6 @@ void compose_indexed_latent(Composer& c) {
     add_sparse_layers(c, {c.norm(2), c.latent_attention(), c.indexer()}, "latent_attention", sparse, 0);
 }
 
-/// Fields that are lists give a value for each layer.
-void compose_hunyuan_moe(Composer& c) {
-    const auto of_layer = [&](std::string_view field, std::int64_t fallback) {
-        const auto* stated = c.config().member(field);
-        std::vector<std::int64_t> values(static_cast<std::size_t>(c.layers()), fallback);
-        if (stated != nullptr && stated->is_array()) {
-            values = c.config().integers(field, 0, ModelLimits::part_size);
-            if (static_cast<std::int64_t>(values.size()) != c.layers()) {
-                c.config().problem("{} has {} entries for {} layers; give one number, or one entry per layer", field, values.size(),
-                                   c.layers());
-                values.assign(static_cast<std::size_t>(c.layers()), fallback);
-            }
-        } else if (stated != nullptr) {
-            values.assign(static_cast<std::size_t>(c.layers()), c.number({field}));
-        }
-        return values;
-    };
-    const std::vector<std::int64_t> experts = of_layer("num_experts", 1), top_k = of_layer("moe_topk", 1);
-    const std::int64_t width = c.number({"intermediate_size"});
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    const bool normed = c.flag({"use_qk_norm"}, true);
-    const LayerPart attention = c.attention({{"qk_norm", normed ? 1 : 0}, {"qkv_bias", biased}, {"output_bias", biased}});
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const auto at = static_cast<std::size_t>(layer);
-        c.add_layer("attention+moe", {c.norm(2), attention, c.experts(experts[at], top_k[at], width), c.mlp(width)});
-    }
-}
-
 /// Windows with heads, sinks and a base of their own; values narrower than keys.
 void compose_mimo_flash(Composer& c) {
     const std::int64_t groups = c.model().kv_heads, v_dim = c.number({"v_head_dim"});

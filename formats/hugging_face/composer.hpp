@@ -102,7 +102,6 @@ void compose_voxtral_realtime(Composer& composer);
 void compose_sparse_decoder(Composer& composer);
 void compose_phimoe(Composer& composer);
 void compose_indexed_latent(Composer& composer);
-void compose_hunyuan_moe(Composer& composer);
 void compose_mimo_flash(Composer& composer);
 
 void compose_longcat_flash(Composer& composer);

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "formats/hugging_face/arrangement.hpp"
 #include "formats/hugging_face/hugging_face_layers.hpp"
 #include "plan/text/text.hpp"
 
@@ -133,6 +134,7 @@ void read_mixture(ConfigParts& parts) {
                            parts.type.name);
         return;
     }
+    if (parts.type.arrange == arrange_hunyuan_moe) return;  // which reads lists as well
     const std::int64_t experts = config.integer_or(kExperts, 0, 0, ModelLimits::experts);
     if (experts == 0) return;
     MoeSpec moe;

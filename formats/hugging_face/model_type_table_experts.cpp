@@ -129,10 +129,12 @@ constexpr std::array kSparse{
     ModelType{
         .name = "hunyuan_v1_moe",
         .class_name = "HunYuanMoEV1ForCausalLM",
+        .qk_norm = true,
+        .moe = true,
         .defaults = R"({"vocab_size":290943,"hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,
 "hidden_act":"silu","max_position_embeddings":2048,"rms_norm_eps":1e-05,"attention_bias":false,"num_experts":1,
 "output_router_logits":false,"moe_topk":1})",
-        .compose = compose_hunyuan_moe},
+        .arrange = arrange_hunyuan_moe},
     ModelType{
         .name = "mimo_v2_flash",
         .class_name = "MiMoV2FlashForCausalLM",

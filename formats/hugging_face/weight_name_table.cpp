@@ -189,6 +189,8 @@ constexpr std::array kWeightNames{
     granite_experts("granitemoeshared"),
     named_as_llama("helium"),
     WeightNames{.type = "hunyuan_v1_dense", .q_norm = "query_layernorm", .k_norm = "key_layernorm"},
+    WeightNames{
+        .type = "hunyuan_v1_moe", .q_norm = "query_layernorm", .k_norm = "key_layernorm", .router = "gate.wg", .shared = "mlp.shared_mlp."},
     WeightNames{.type = "hyperclovax", .attention_post_norm = "post_norm1", .mlp_post_norm = "post_norm2"},
     named_as_llama("jais2"),
     WeightNames{.type = "kimi_linear",

@@ -146,6 +146,8 @@ MODELS = {
     "minicpm3": ("minicpm3", dict(LATENT, scale_emb=3, scale_depth=1.4, dim_model_base=12)),
     "youtu": ("youtu", LATENT),
     "hunyuan_v1_dense": ("hunyuan_v1_dense", HEADS),
+    "hunyuan_v1_moe": ("hunyuan_v1_moe", dict(HEADS, num_experts=4, moe_topk=2,
+                                              rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 1.0, "alpha": 3.0})),
     "gpt_oss": ("gpt_oss", dict(HEADS, num_local_experts=4, num_experts_per_tok=2, sliding_window=5)),
     "aria_text": ("aria_text", dict(HEADS, moe_num_experts=4, moe_topk=2, moe_num_shared_experts=2)),
     "mamba2": ("mamba2", dict(vocab_size=44, hidden_size=24, num_hidden_layers=2, state_size=6, expand=2, num_heads=6, head_dim=8, n_groups=1,

@@ -1,5 +1,6 @@
 #include "formats/hugging_face/model_types.hpp"
 
+#include <cmath>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -300,6 +301,23 @@ TEST(ModelTypes, HeadsAreRoundedDownWhereTheirClassRounds) {
     const Json heads = {{"num_attention_heads", 6}, {"head_dim", nullptr}};
     EXPECT_EQ(read(sizes("glm4v_moe_text", heads)).model.head_dim, 10);
     EXPECT_THAT(refusal(sizes("llama", heads)), HasSubstr("attention heads = 6 do not divide hidden size = 64"));
+}
+
+TEST(ModelTypes, HunyuansExpertsMayStandInLists) {
+    Json config = sizes("hunyuan_v1_moe", {{"num_experts", 8}, {"moe_topk", {2, 2, 2, 2}}, {"num_shared_expert", {1, 1, 1, 1}}});
+    config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 1.0}, {"alpha", 1000.0}};
+    const ModelSpec model = read(config).model;
+    EXPECT_EQ(model.moe->top_k, 2);
+    EXPECT_EQ(model.moe->shared_ffn, 128);
+    EXPECT_NEAR(model.rotary_base, 1e4 * std::pow(1000.0, 16.0 / 14), 1) << "heads of 16";
+    EXPECT_EQ(model.rotary_scaling, "");
+    config["moe_topk"] = {2, 2, 1, 2};
+    EXPECT_THAT(refusal(config), HasSubstr("moe_topk is 2 in one layer and 1 in another"));
+    config["moe_topk"] = {2, 2};
+    EXPECT_THAT(refusal(config), HasSubstr("moe_topk has 2 entries for 4 layers"));
+    config["moe_topk"] = 2;
+    config["moe_intermediate_size"] = 96;
+    EXPECT_THAT(refusal(config), HasSubstr("moe_intermediate_size = 96 is passed over by the class of model_type 'hunyuan_v1_moe'"));
 }
 
 TEST(ModelTypes, AFileOfTwoLanguageModelsIsNeither) {
