@@ -20,6 +20,7 @@ void arrange_biogpt(ConfigParts& parts);
 void arrange_baichuan(ConfigParts& parts);
 void arrange_bailing(ConfigParts& parts);  ///< Ling and Ring
 void arrange_molmo2(ConfigParts& parts);
+void arrange_bloom(ConfigParts& parts);  ///< a norm of the embeddings, ALiBi
 void arrange_phi(ConfigParts& parts);
 void arrange_falcon(ConfigParts& parts);
 void arrange_mpt(ConfigParts& parts);

@@ -20,17 +20,19 @@ std::int64_t shared_experts_of(Composer& c) {
     return c.number_or({"num_shared_experts", "n_shared_experts", "moe_num_shared_experts"}, 0);
 }
 
-/// Layers of `mixer` and norms, with an MLP or with experts and shared ones; `router_values`: values beside each router's map.
+/// Layers of `mixer` and norms, with an MLP or with experts and shared ones; `router_values`: values beside each router's map. Layers of
+/// `chosen` have `more` behind their mixer.
 void add_sparse_layers(Composer& c, const Parts& mixer, const std::string& name, const std::vector<bool>& sparse,
-                       std::int64_t router_values, const Parts& more_sparse = {}) {
+                       std::int64_t router_values, const std::vector<bool>& chosen = {}, const Parts& more = {}) {
     const std::int64_t experts = experts_of(c), width = c.number({"moe_intermediate_size", "intermediate_size"});
     const std::int64_t shared = c.number_or({"shared_expert_intermediate_size", "shared_intermediate_size"}, shared_experts_of(c) * width);
     Parts mixture{c.experts(experts, top_k_of(c), width)};
     if (shared > 0) mixture.push_back(c.mlp(shared));
     if (router_values > 0) mixture.push_back(c.values(router_values));
-    for (const bool moe : sparse) {
-        const Parts feed_forward = moe ? joined({mixture, more_sparse}) : Parts{c.mlp(c.number({"intermediate_size"}))};
-        c.add_layer(name + (moe ? "+moe" : "+mlp"), joined({mixer, feed_forward}));
+    for (std::size_t layer = 0; layer < sparse.size(); ++layer) {
+        const bool moe = sparse[layer], adds = layer < chosen.size() && chosen[layer];
+        const Parts feed_forward = moe ? mixture : Parts{c.mlp(c.number({"intermediate_size"}))};
+        c.add_layer(name + (moe ? "+moe" : "+mlp"), joined({mixer, adds ? more : Parts{}, feed_forward}));
     }
 }
 
@@ -65,16 +67,50 @@ void compose_sparse_decoder(Composer& c) {
 void compose_phimoe(Composer& c) {
     c.model().normalization = Normalization::layer_norm;
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    if (c.flag({"lm_head_bias"}, false)) c.add_beside(c.values(c.model().vocab));
+    if (c.flag({"lm_head_bias"}, false) && !c.model().labels) c.add_beside(c.values(c.model().vocab));
     add_sparse_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", biased}, {"output_bias", biased}})}, "attention", every_layer(c), 0);
+}
+
+namespace {
+
+/// Which layers of GLM-5 have an indexer of their own; the others take over the choice of the last one before them
+/// (configuration_glm_moe_dsa.py).
+std::vector<bool> layers_with_indexers(ConfigReader& config, std::int64_t layers) {
+    std::vector<std::string> words = config.texts("indexer_types");
+    const auto* const pattern = config.member("index_topk_pattern");
+    if (words.empty() && pattern != nullptr && pattern->is_array()) words = config.texts("index_topk_pattern");
+    if (words.empty() && pattern != nullptr && pattern->is_string()) {
+        for (const char letter : config.text_or({"index_topk_pattern"}, "")) words.emplace_back(letter == 'S' ? "shared" : "full");
+    }
+    if (!words.empty() && static_cast<std::int64_t>(words.size()) != layers) {
+        config.problem("indexer_types has {} entries for {} layers; give one entry per layer", words.size(), layers);
+        words.clear();
+    }
+    const std::int64_t every = config.integer_or({"index_topk_freq"}, 1, 1, ModelLimits::layers);
+    const std::int64_t offset = config.integer_or({"index_skip_topk_offset"}, 2, 0, ModelLimits::layers);
+    std::vector<bool> own;
+    for (std::int64_t layer = 0; layer < layers; ++layer)
+        own.push_back(words.empty() ? std::max<std::int64_t>(0, layer - offset + 1) % every == 0
+                                    : words[static_cast<std::size_t>(layer)] != "shared");
+    return own;
+}
+
+}  // namespace
+
+bool shares_indexers(ConfigParts& parts) {
+    if (parts.config.boolean_or({"attention_bias"}, false)) return true;
+    const std::vector<bool> own = layers_with_indexers(parts.config, parts.model.layers);
+    return std::find(own.begin(), own.end(), false) != own.end();
 }
 
 /// DeepSeek V3.2 and GLM-5: latent attention whose keys an indexer chooses.
 void compose_indexed_latent(Composer& c) {
     (void)c.number_or({"index_topk"}, 0);
     (void)c.words_of_layers("layer_types");
+    const std::vector<bool> own = layers_with_indexers(c.config(), c.layers());
     const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 3));
-    add_sparse_layers(c, {c.norm(2), c.latent_attention(), c.indexer()}, "latent_attention", sparse, 0);
+    const Parts alone{c.norm(2), c.latent_attention()};
+    add_sparse_layers(c, alone, "latent_attention", sparse, 0, own, Parts{c.indexer()});
 }
 
 /// Windows with heads, sinks and a base of their own; values narrower than keys.

@@ -85,7 +85,6 @@ void read_composed(ConfigParts& parts);
 
 // Rules, by what is unlike a llama. Source of each: modeling_*.py and configuration_*.py of the type in transformers 5.23.0, or what
 // stands beside it.
-void compose_bloom(Composer& composer);
 void compose_gpt_neo(Composer& composer);
 void compose_nanochat(Composer& composer);
 void compose_persimmon(Composer& composer);
@@ -102,6 +101,8 @@ void compose_voxtral_realtime(Composer& composer);
 void compose_sparse_decoder(Composer& composer);
 void compose_phimoe(Composer& composer);
 void compose_indexed_latent(Composer& composer);
+/// Whether layers share indexers or have biases, which the fields of MlaSpec do not say.
+bool shares_indexers(ConfigParts& parts);
 void compose_mimo_flash(Composer& composer);
 
 void compose_longcat_flash(Composer& composer);

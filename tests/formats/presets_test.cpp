@@ -232,6 +232,28 @@ TEST(Presets, CountEachLayerAsItsListOfParametersDoes) {
     }
 }
 
+TEST(Presets, AHeadOfLabelsStandsOnTheLastStageInPlaceOfTheOutputLayer) {
+    ModelSpec model = load_model("qwen3-0.6b").model;
+    const std::int64_t table = model.vocab * model.hidden;
+    ASSERT_TRUE(model.tied_embeddings);
+    const std::int64_t without = total_parameters(model) - table;
+    model.tied_embeddings = false;
+    model.labels = 3;
+    EXPECT_EQ(total_parameters(model), without + table + 3 * model.hidden);
+    for (const std::int64_t tp : {1, 2}) {
+        Layout layout;
+        layout.sizes.pp = 2;
+        layout.sizes.tp = tp;
+        layout.sizes.world = 2 * tp;
+        layout.split = std::make_shared<const StageSplit>(automatic_stage_split(model.layers, 0, 2, 1).value());
+        const Parameter output = stage_parameters(model, layout, 1).front().back();
+        EXPECT_EQ(output.name, "output_layer.weight");
+        EXPECT_EQ(output.shape, (std::vector<std::int64_t>{tp == 1 ? 3 : 2, model.hidden})) << "rounded up to a multiple of tp";
+        EXPECT_FALSE(output.shared_embedding);
+        EXPECT_EQ(sum(stage_parameters(model, layout, 1).front()), stage_parameter_count(model, layout, 1));
+    }
+}
+
 TEST(Presets, CountStagesAsTheirListsDoAndMissNothing) {
     for (const auto& name : preset_names()) {
         const ModelSpec model = load_model(name).model;

@@ -211,13 +211,77 @@ TEST(ModelTypes, AnAssumedArchitectureIsCarried) {
 }
 
 TEST(ModelTypes, HeadsOtherThanTheOutputLayerAreRefused) {
-    EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaForSequenceClassification"}}, {"num_labels", 1}})),
+    EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaForTokenClassification"}}, {"num_labels", 1}})),
                 HasSubstr("has a head of its own (num_labels)"));
+    EXPECT_THAT(refusal(sizes("qwen2", {{"architectures", {"Qwen2ForRewardModel"}}})), HasSubstr("has a head of its own (num_labels)"));
     EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaModel"}}})), HasSubstr("LlamaModel has no output layer"));
     EXPECT_EQ(refusal(sizes("gpt2", {{"architectures", {"GPT2LMHeadModel"}}})), "accepted");
     EXPECT_EQ(refusal({{"model_type", "seeing"}, {"text_config", sizes("llama", {{"architectures", {"LlamaModel"}}})}}), "accepted")
         << "the larger model has the output layer";
     EXPECT_THAT(refusal(sizes("llama", {{"is_encoder_decoder", true}})), HasSubstr("no decoder-only transformer"));
+}
+
+TEST(ModelTypes, HeadsThatScoreTextsStandInPlaceOfTheOutputLayer) {
+    const auto scoring = [](const std::string& type, const Json& more) {
+        Json json = sizes(type, {{"architectures", {"SomeForSequenceClassification"}}, {"tie_word_embeddings", true}});
+        json.update(more);
+        return read(json);
+    };
+    const Job job = scoring("llama", {{"num_labels", 3}});
+    EXPECT_EQ(job.model.labels, 3);
+    EXPECT_FALSE(job.model.tied_embeddings);
+    EXPECT_EQ(total_parameters(job.model), total_parameters(read(sizes("llama", {{"tie_word_embeddings", true}})).model) + 3 * 64);
+    EXPECT_EQ(scoring("llama", {{"id2label", {{"0", "GOOD"}}}, {"num_labels", 4}}).model.labels, 1) << "names count";
+    EXPECT_EQ(scoring("llama", Json::object()).model.labels, 2);
+    EXPECT_THAT(scoring("llama", Json::object()).assumptions, Contains("labels not given, 2 of the class's defaults taken"));
+    EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaForSequenceClassification"}}, {"num_labels", 0}})),
+                HasSubstr("num_labels = 0 is out of range"));
+    // The bias and the caps of the output layer go with it: phi's class has such a bias, Gemma 2's such a cap.
+    EXPECT_FALSE(scoring("phi", Json::object()).model.output_bias);
+    EXPECT_EQ(scoring("gemma2", {{"final_logit_softcapping", 30.0}}).model.logit_softcap, 0);
+    // By transformers 5.23.0 of these configs, with AutoModelForSequenceClassification and three labels.
+    EXPECT_EQ(total_parameters(scoring("gpt_neox", {{"num_labels", 3}}).model), 140'608);
+}
+
+TEST(ModelTypes, IndexersThatLayersShareAreCountedAlone) {
+    const Json latent = {{"kv_lora_rank", 16},        {"q_lora_rank", 24},  {"qk_nope_head_dim", 8},    {"qk_rope_head_dim", 4},
+                         {"v_head_dim", 8},           {"index_n_heads", 2}, {"index_head_dim", 6},      {"index_topk", 16},
+                         {"n_routed_experts", 8},     {"n_group", 1},       {"num_experts_per_tok", 2}, {"moe_intermediate_size", 12},
+                         {"first_k_dense_replace", 1}};
+    Json config = sizes("glm_moe_dsa", latent);
+    const ModelSpec own = read(config).model;
+    EXPECT_TRUE(own.compositions.empty());
+    EXPECT_EQ(own.mla->index_heads, 2);
+    EXPECT_EQ(own.moe->expert_bias, true);
+    config["indexer_types"] = {"full", "shared", "shared", "full"};
+    const ModelSpec shared = read(config).model;
+    EXPECT_FALSE(shared.compositions.empty());
+    // Both by transformers 5.23.0.
+    EXPECT_EQ(total_parameters(own), 133'264);
+    EXPECT_EQ(total_parameters(shared), 131'640);
+    config.erase("indexer_types");
+    config["index_topk_freq"] = 2;  // the third layer alone takes over a choice
+    EXPECT_EQ(total_parameters(read(config).model), total_parameters(own) - (2 * 6 * 24 + 6 * 64 + 2 * 6 + 2 * 64));
+    config["index_topk_pattern"] = "FSSF";
+    EXPECT_EQ(total_parameters(read(config).model), total_parameters(shared));
+    config["index_topk_pattern"] = "FS";
+    EXPECT_THAT(refusal(config), HasSubstr("indexer_types has 2 entries for 4 layers"));
+}
+
+TEST(ModelTypes, BloomHasANormOfItsEmbeddings) {
+    // bigscience/bloom, config.json; 176,247,271,424 parameters by its model card.
+    const ModelSpec model = read({{"model_type", "bloom"},
+                                  {"n_embed", 14336},
+                                  {"n_layer", 70},
+                                  {"num_attention_heads", 112},
+                                  {"vocab_size", 250880},
+                                  {"seq_length", 2048}})
+                                .model;
+    EXPECT_EQ(total_parameters(model), 176'247'271'424);
+    EXPECT_TRUE(model.embedding_norm);
+    EXPECT_THAT(model.left_out, testing::ElementsAre("attention scores lowered by distance (ALiBi)"));
+    EXPECT_THAT(refusal(sizes("bloom", {{"apply_residual_connection_post_layernorm", true}})),
+                HasSubstr("apply_residual_connection_post_layernorm = true changes the network"));
 }
 
 TEST(ModelTypes, AMultimodalClassDecidesWhetherEmbeddingsAreTied) {
