@@ -1,6 +1,7 @@
 #include "formats/hugging_face/arrangement.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <fmt/core.h>
@@ -305,6 +306,67 @@ void arrange_granite(ConfigParts& parts) {
     model.logit_multiplier = 1 / positive(parts, {"logits_scaling"}, 1);
     const double usual = 1 / std::sqrt(static_cast<double>(model.head_dim)), scores = positive(parts, {"attention_multiplier"}, usual);
     if (std::abs(scores - usual) > 1e-9) model.attention_multiplier = scores;
+}
+
+void arrange_granite_swa(ConfigParts& parts) {
+    arrange_granite(parts);
+    ModelSpec& model = parts.model;
+    const Json* listed = parts.config.member("layer_rope_theta");
+    if (listed == nullptr || !listed->is_array()) return;
+    const bool numbers = std::all_of(listed->begin(), listed->end(), [](const Json& one) { return one.is_number() && one >= 0; });
+    if (!numbers || std::ssize(*listed) != model.layers) {
+        parts.config.problem("layer_rope_theta is no list of a number for each of {} layers; give one entry per layer, 0 for none",
+                             model.layers);
+        return;
+    }
+    // Layers of either kind have one base, or none.
+    std::array<double, 2> bases{};  // of layers that see all, of those with a window
+    std::vector<bool> rotated;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        const double base = listed->at(static_cast<std::size_t>(layer)).get<double>();
+        double& known = bases.at(model.window_of_layer(layer) > 0 ? 1 : 0);
+        rotated.push_back(base > 0);
+        if (base > 0 && known > 0 && known != base)
+            parts.config.problem("layer_rope_theta has {:g} and {:g} in layers that are alike; layers here have one base for each kind",
+                                 known, base);
+        if (base > 0) known = base;
+    }
+    if (bases[0] > 0 || bases[1] > 0) model.rotary_base = bases[0] > 0 ? bases[0] : bases[1];
+    if (bases[1] > 0) model.window_rotary_base = bases[1];
+    drop_equal_window_base(model);
+    if (std::find(rotated.begin(), rotated.end(), false) != rotated.end()) model.rotary_layers = std::move(rotated);
+}
+
+void arrange_exaone_moe(ConfigParts& parts) {
+    rotate_windows_alone(parts.model);
+}
+
+void arrange_mellum(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    // Of its class, where the file gives none.
+    if (parts.config.stated({"rope_parameters", "rope_theta"}).empty()) {
+        model.rotary_base = 500'000;
+        model.window_rotary_base = 10'000;
+    } else {
+        read_rotary_by_layer(parts);
+    }
+    drop_equal_window_base(model);
+}
+
+void arrange_flint(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    ConfigReader& config = parts.config;
+    // configuration_flint.py: the first two layers, every fourth and the last see all; the first two have no experts.
+    const std::int64_t window = config.integer_or({"sliding_window"}, 0, 0, ModelLimits::positions);
+    if (config.stated({"layer_types"}).empty() && window > 0) {
+        model.sliding_window = window;
+        model.window_layers.clear();
+        for (std::int64_t layer = 0; layer < model.layers; ++layer)
+            model.window_layers.push_back(layer >= 2 && layer % 4 != 1 && layer != model.layers - 1);
+    }
+    rotate_windows_alone(model);
+    if (!model.moe || !config.stated({"mlp_only_layers"}).empty()) return;
+    for (std::size_t layer = 0; layer < 2 && layer < model.moe_layers.size(); ++layer) model.moe_layers[layer] = false;
 }
 
 void arrange_minicpm(ConfigParts& parts) {

@@ -27,14 +27,19 @@ void arrange_mpt(ConfigParts& parts);
 void arrange_chatglm(ConfigParts& parts);
 void arrange_gptj(ConfigParts& parts);  ///< GPT-J and CodeGen
 void arrange_stablelm(ConfigParts& parts);
-void arrange_granite(ConfigParts& parts);  ///< multipliers
+void arrange_granite(ConfigParts& parts);      ///< multipliers
+void arrange_granite_swa(ConfigParts& parts);  ///< the same with a rotary base for each layer
 void arrange_minicpm(ConfigParts& parts);
 void arrange_hyperclovax(ConfigParts& parts);
 void arrange_ernie(ConfigParts& parts);  ///< ERNIE 4.5, dense
 void arrange_ernie_moe(ConfigParts& parts);
 void arrange_dbrx(ConfigParts& parts);
-void arrange_olmo(ConfigParts& parts);     ///< OLMo 1: LayerNorm without weights
-void arrange_apertus(ConfigParts& parts);  ///< xIELU
-void arrange_smollm3(ConfigParts& parts);  ///< layers without rotary positions
+void arrange_hy_v3(ConfigParts& parts);
+void arrange_exaone_moe(ConfigParts& parts);  ///< rotary positions in layers with a window alone
+void arrange_mellum(ConfigParts& parts);      ///< a rotary base for each kind of layer
+void arrange_flint(ConfigParts& parts);       ///< windows, sinks, layers without experts
+void arrange_olmo(ConfigParts& parts);        ///< OLMo 1: LayerNorm without weights
+void arrange_apertus(ConfigParts& parts);     ///< xIELU
+void arrange_smollm3(ConfigParts& parts);     ///< layers without rotary positions
 
 }  // namespace mgplan::formats

@@ -72,6 +72,13 @@ void arrange_hunyuan_moe(ConfigParts& parts) {
     model.moe_layers.assign(static_cast<std::size_t>(model.layers), true);
 }
 
+void arrange_hy_v3(ConfigParts& parts) {
+    if (parts.model.mlp_bias)
+        parts.config.problem("mlp_bias = true is not described by any layer of model_type '{}' here; give false", parts.type.name);
+    if (parts.model.moe)
+        parts.model.moe->routed_scaling = parts.config.real_or({"router_scaling_factor"}, 2.826, 0, ModelLimits::routed_scaling);
+}
+
 void arrange_dbrx(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     ConfigReader& config = parts.config;

@@ -42,16 +42,14 @@ std::vector<bool> every_layer(Composer& c) {
 
 }  // namespace
 
-/// AfMoE, Laguna, BEAM, HYV3, EXAONE MoE, Mellum, Kolibri and others: attention with norms of queries and keys, gates and norms as the
+/// AfMoE, Laguna, BEAM and Kolibri: attention with norms of queries and keys, gates and norms as the
 /// type has them.
 void compose_sparse_decoder(Composer& c) {
     const std::string_view type = c.model().type;
     const std::int64_t heads = c.model().heads, experts = experts_of(c), hidden = c.hidden();
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
     const bool four_norms = type == "afmoe" || type == "beam" || type == "kolibri1";
-    PartSizesGiven sizes{{"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}};
-    if (type == "flint") sizes["sinks"] = 1;
-    if (type == "granitemoe_swa") sizes = {{"sinks", 1}, {"qkv_bias", biased}, {"output_bias", biased}};
+    const PartSizesGiven sizes{{"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}};
     Parts mixer{c.norm(four_norms ? 4 : 2), c.attention(sizes)};
     if (type == "afmoe" || type == "beam") mixer.push_back(c.linear(hidden, heads * c.model().head_dim));  // gate of the output
     if (type == "beam") mixer.push_back(c.values(heads));

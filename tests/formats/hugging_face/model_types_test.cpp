@@ -367,6 +367,20 @@ TEST(ModelTypes, HeadsAreRoundedDownWhereTheirClassRounds) {
     EXPECT_THAT(refusal(sizes("llama", heads)), HasSubstr("attention heads = 6 do not divide hidden size = 64"));
 }
 
+TEST(ModelTypes, RotaryBasesMayStandLayerByLayer) {
+    const auto granite = [](const Json& bases) { return sizes("granite_swa", {{"sliding_window", 8}, {"layer_rope_theta", bases}}); };
+    const ModelSpec mixed = read(granite({0, 500.0, 500.0, 500.0})).model;  // the first of four layers sees all
+    EXPECT_EQ(mixed.rotary_layers, (std::vector<bool>{false, true, true, true}));
+    EXPECT_EQ(mixed.rotary_base, 500);
+    EXPECT_EQ(mixed.window_rotary_base, 0) << "one base for all that turn";
+    const ModelSpec two = read(granite({1000.0, 500.0, 500.0, 500.0})).model;
+    EXPECT_TRUE(two.rotary_layers.empty());
+    EXPECT_EQ(two.rotary_base, 1000);
+    EXPECT_EQ(two.window_rotary_base, 500);
+    EXPECT_THAT(refusal(granite({1000.0, 500.0, 400.0, 500.0})), HasSubstr("layer_rope_theta has 500 and 400 in layers that are alike"));
+    EXPECT_THAT(refusal(granite({500.0})), HasSubstr("layer_rope_theta is no list of a number for each of 4 layers"));
+}
+
 TEST(ModelTypes, HunyuansExpertsMayStandInLists) {
     Json config = sizes("hunyuan_v1_moe", {{"num_experts", 8}, {"moe_topk", {2, 2, 2, 2}}, {"num_shared_expert", {1, 1, 1, 1}}});
     config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 1.0}, {"alpha", 1000.0}};
