@@ -69,10 +69,7 @@ void compose_phimoe(Composer& c) {
     add_sparse_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", biased}, {"output_bias", biased}})}, "attention", every_layer(c), 0);
 }
 
-namespace {
-
-/// Which layers of GLM-5 have an indexer of their own; the others take over the choice of the last one before them
-/// (configuration_glm_moe_dsa.py).
+// configuration_glm_moe_dsa.py; Mistral Large 4 has the same fields.
 std::vector<bool> layers_with_indexers(ConfigReader& config, std::int64_t layers) {
     std::vector<std::string> words = config.texts("indexer_types");
     const auto* const pattern = config.member("index_topk_pattern");
@@ -92,8 +89,6 @@ std::vector<bool> layers_with_indexers(ConfigReader& config, std::int64_t layers
                                     : words[static_cast<std::size_t>(layer)] != "shared");
     return own;
 }
-
-}  // namespace
 
 bool shares_indexers(ConfigParts& parts) {
     if (parts.config.boolean_or({"attention_bias"}, false)) return true;

@@ -101,6 +101,8 @@ void compose_voxtral_realtime(Composer& composer);
 void compose_sparse_decoder(Composer& composer);
 void compose_phimoe(Composer& composer);
 void compose_indexed_latent(Composer& composer);
+/// Which layers have an indexer of their own; the others take over the choice of the last one before them.
+std::vector<bool> layers_with_indexers(ConfigReader& config, std::int64_t layers);
 /// Whether layers share indexers or have biases, which the fields of MlaSpec do not say.
 bool shares_indexers(ConfigParts& parts);
 void compose_mimo_flash(Composer& composer);
@@ -112,6 +114,16 @@ void compose_unlimited_ocr(Composer& composer);
 void compose_axk1(Composer& composer);
 void compose_hy_v4(Composer& composer);
 void compose_cohere2_moe(Composer& composer);
+
+void compose_axk2(Composer& composer);
+void compose_jetmoe(Composer& composer);
+void compose_bailing_hybrid(Composer& composer);
+void compose_mistral_large4(Composer& composer);
+void compose_dots3_note(Composer& composer);
+void compose_inkling(Composer& composer);
+void compose_ernie_vl(Composer& composer);
+void compose_step35(Composer& composer);
+void compose_zaya(Composer& composer);
 
 void compose_mamba(Composer& composer);
 void compose_mamba2(Composer& composer);
