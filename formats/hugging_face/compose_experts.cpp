@@ -24,7 +24,8 @@ std::int64_t shared_experts_of(Composer& c) {
 /// `chosen` have `more` behind their mixer.
 void add_sparse_layers(Composer& c, const Parts& mixer, const std::string& name, const std::vector<bool>& sparse,
                        std::int64_t router_values, const std::vector<bool>& chosen = {}, const Parts& more = {}) {
-    const std::int64_t experts = experts_of(c), width = c.number({"moe_intermediate_size", "intermediate_size"});
+    const Aliases kOwnWidth{"moe_intermediate_size"}, kDenseWidth{"intermediate_size"};
+    const std::int64_t experts = experts_of(c), width = c.number(c.config().has(kOwnWidth) ? kOwnWidth : kDenseWidth);
     const std::int64_t shared = c.number_or({"shared_expert_intermediate_size", "shared_intermediate_size"}, shared_experts_of(c) * width);
     Parts mixture{c.experts(experts, top_k_of(c), width)};
     if (shared > 0) mixture.push_back(c.mlp(shared));

@@ -141,7 +141,9 @@ void read_mixture(ConfigParts& parts) {
     moe.experts = experts;
     moe.top_k =
         config.integer({"num_experts_per_tok", "experts_per_token", "num_selected_experts", "moe_topk", "moe_k"}, 1, ModelLimits::experts);
-    moe.expert_ffn = config.integer({"moe_intermediate_size", "intermediate_size"}, 1, ModelLimits::ffn);
+    // A width of its own that only the class states comes before the dense one, which the file states.
+    const Aliases kOwnWidth{"moe_intermediate_size"}, kDenseWidth{"intermediate_size"};
+    moe.expert_ffn = config.integer(config.has(kOwnWidth) ? kOwnWidth : kDenseWidth, 1, ModelLimits::ffn);
     // Llama 4 always has one shared expert as wide as the others.
     const std::int64_t shared = config.integer_or({"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"},
                                                   parts.type.llama4 ? 1 : 0, 0, ModelLimits::experts);

@@ -50,7 +50,17 @@ TEST(NewerTypes, HaveAsManyParametersAsTheirNamesSay) {
     const ModelSpec mistral = of_class("mistral_large4_text");
     EXPECT_NEAR(billions(total_parameters(mistral)), 1050, 50);
     EXPECT_NEAR(billions(active_parameters(mistral)), 52, 2);
-    // arXiv 2404.07413 (JetMoE-8B), abstract: 8 B, of which a token uses 2 B; 2.2 B by its model card, which leaves the table of words out.
+    // Step-3.5-Flash, by its technical report (February 2026): 196 B, of which a token uses 11 B.
+    const ModelSpec step = of_class("step3p5");
+    EXPECT_NEAR(billions(total_parameters(step)), 196, 0.5);
+    EXPECT_NEAR(billions(active_parameters(step)), 11, 0.5);
+    // arXiv 2511.17127 (ZAYA1), abstract: 8.3 B and 760 M, without the table of words.
+    const ModelSpec zaya = of_class("zaya");
+    const std::int64_t table = zaya.vocab * zaya.hidden;
+    EXPECT_NEAR(billions(total_parameters(zaya) - table), 8.3, 0.05);
+    EXPECT_NEAR(billions(active_parameters(zaya) - table), 0.76, 0.01);
+    // arXiv 2404.07413 (JetMoE-8B), abstract: 8 B, of which a token uses 2 B; 2.2 B in the table of its card. The table of words is left
+    // out here.
     Json jet = class_config("jetmoe");
     jet["num_hidden_layers"] = 24;
     EXPECT_NEAR(billions(total_parameters(model_of(jet))), 8.5, 0.1);

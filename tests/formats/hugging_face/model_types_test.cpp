@@ -268,6 +268,13 @@ TEST(ModelTypes, IndexersThatLayersShareAreCountedAlone) {
     EXPECT_THAT(refusal(config), HasSubstr("indexer_types has 2 entries for 4 layers"));
 }
 
+TEST(ModelTypes, ExpertsWidthsAreTheirClasssWhereFilesGiveTheDenseOneAlone) {
+    EXPECT_EQ(
+        read(sizes("deepseek_v3", {{"kv_lora_rank", 16}, {"n_routed_experts", 16}, {"first_k_dense_replace", 1}})).model.moe->expert_ffn,
+        2048);
+    EXPECT_EQ(read(sizes("mixtral")).model.moe->expert_ffn, 128) << "its class has one width";
+}
+
 TEST(ModelTypes, BloomHasANormOfItsEmbeddings) {
     // bigscience/bloom, config.json; 176,247,271,424 parameters by its model card.
     const ModelSpec model = read({{"model_type", "bloom"},
