@@ -104,7 +104,10 @@ std::string attention_text(const ModelSpec& model) {
     if (model.mla) {
         const MlaSpec& mla = *model.mla;
         return fmt::format("latent, {} heads of {} + {} (v {}), ranks q {} kv {}", model.heads, mla.qk_nope_head_dim, mla.qk_rope_head_dim,
-                           mla.v_head_dim, mla.q_lora_rank == 0 ? "-" : std::to_string(mla.q_lora_rank), mla.kv_lora_rank);
+                           mla.v_head_dim, mla.q_lora_rank == 0 ? "-" : std::to_string(mla.q_lora_rank), mla.kv_lora_rank) +
+               (mla.index_heads == 0 ? ""
+                                     : fmt::format("; an indexer of {} heads of {} chooses {}", mla.index_heads, mla.index_head_dim,
+                                                   counted(mla.index_top_k, "key")));
     }
     std::string window;
     if (model.sliding_window > 0) {
@@ -150,9 +153,11 @@ std::string residual_text(const NormedResidual& residual) {
 
 /// Tables that hold a row for each word, place or type: embedding, output layer.
 std::int64_t embedding_parameters(const ModelSpec& model) {
-    const std::int64_t tables = model.tied_embeddings ? 1 : 2,
+    const std::int64_t outputs = model.labels            ? *model.labels
+                                 : model.tied_embeddings ? 0
+                                                         : model.vocab,
                        places = model.position == PositionEmbedding::learned ? model.max_positions : 0;
-    return (tables * model.vocab + places + model.token_types) * model.hidden + (model.output_bias ? model.vocab : 0);
+    return (model.vocab + outputs + places + model.token_types) * model.hidden + (model.output_bias ? model.vocab : 0);
 }
 
 /// Operations that forward and backward of one token take in a sequence of a usual length.
@@ -209,7 +214,10 @@ Table facts(const Job& job, bool plain) {
     if (model.normed_residual) row("residual path", residual_text(*model.normed_residual));
     if (described) row("biases", biases_text(model));
     row("positions", position_text(model));
-    row("vocabulary", fmt::format("{}, {} embedding", with_thousands(model.vocab), model.tied_embeddings ? "tied" : "untied"));
+    const std::string output = model.labels            ? fmt::format("and a head of {}", counted(*model.labels, "label"))
+                               : model.tied_embeddings ? "tied embedding"
+                                                       : "untied embedding";
+    row("vocabulary", fmt::format("{}, {}", with_thousands(model.vocab), output));
     if (model.attention_dropout > 0 || model.hidden_dropout > 0)
         row("dropout", fmt::format("attention {:g}, hidden {:g}", model.attention_dropout, model.hidden_dropout));
     if (model.default_sequence) row("sequence", fmt::format("{} tokens", with_thousands(*model.default_sequence)));

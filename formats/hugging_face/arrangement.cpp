@@ -1,6 +1,7 @@
 #include "formats/hugging_face/arrangement.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <fmt/core.h>
@@ -92,10 +93,6 @@ void arrange_gpt_oss(ConfigParts& parts) {
     constexpr double kLimit = 7;
     if (const double limit = parts.config.real_or({"swiglu_limit"}, kLimit, 0, ModelLimits::multiplier); limit != kLimit)
         parts.config.problem("swiglu_limit = {:g} is not computed; the experts' gate here is clamped at 7", limit);
-}
-
-void arrange_hunyuan(ConfigParts& parts) {
-    parts.model.qk_norm_behind_rotary = true;
 }
 
 void arrange_norms_behind(ConfigParts& parts) {
@@ -263,45 +260,6 @@ void arrange_chatglm(ConfigParts& parts) {
     }
 }
 
-void arrange_dbrx(ConfigParts& parts) {
-    ModelSpec& model = parts.model;
-    ConfigReader& config = parts.config;
-    model.norm_bias = false;
-    model.kv_heads = 1;
-    if (const Json* nested = config.member("attn_config"); nested != nullptr && nested->is_object()) {
-        JsonReader reader(*nested, config.where() + ": attn_config", config.problems());
-        model.kv_heads = reader.integer_or("kv_n_heads", 1, 1, ModelLimits::heads);
-        model.qkv_clip = reader.real_or("clip_qkv", 0, 0, ModelLimits::multiplier);
-        model.attention_dropout = reader.real_or("attn_pdrop", 0, 0, 1);
-        // Published files have the base here alone; transformers 5 writes another place, which counts where it is stated.
-        const double base = reader.real_or("rope_theta", model.rotary_base, 0, ModelLimits::rotary_base);
-        if (config.stated({"rope_parameters", "rope_theta"}).empty()) model.rotary_base = base;
-    }
-    (void)config.integer_or({"num_key_value_heads"}, model.kv_heads, 1, ModelLimits::heads);
-    MoeSpec& moe = model.moe.emplace();
-    moe.experts = 4;
-    moe.top_k = 1;
-    moe.auxiliary_loss = 0.01;
-    model.ffn = 3584;
-    if (const Json* nested = config.member("ffn_config"); nested != nullptr && nested->is_object()) {
-        JsonReader reader(*nested, config.where() + ": ffn_config", config.problems());
-        moe.experts = reader.integer_or("moe_num_experts", moe.experts, 1, ModelLimits::experts);
-        moe.top_k = reader.integer_or("moe_top_k", moe.top_k, 1, ModelLimits::experts);
-        model.ffn = reader.integer_or("ffn_hidden_size", model.ffn, 1, ModelLimits::ffn);
-        moe.auxiliary_loss = reader.real_or("moe_loss_weight", moe.auxiliary_loss, 0, ModelLimits::auxiliary_loss);
-        if (nested->contains("moe_normalize_expert_weights") && nested->at("moe_normalize_expert_weights").is_null())
-            moe.normalize_top_k = false;
-        else if (const double norm = reader.real_or("moe_normalize_expert_weights", 1, 0, ModelLimits::multiplier); norm != 1)
-            config.problem("ffn_config: moe_normalize_expert_weights = {:g} is not computed; give 1 or null", norm);
-        if (const auto given = nested->find("ffn_act_fn");
-            given != nested->end() && given->is_object() && given->contains("name") && given->at("name") != "silu")
-            config.problem("ffn_config: ffn_act_fn is another than silu, which is not computed for this type; give silu");
-        if (reader.real_or("moe_jitter_eps", 0, 0, 1) > 0) model.left_out.emplace_back("jitter of what the router sees");
-    }
-    moe.expert_ffn = model.ffn;
-    model.moe_layers.assign(static_cast<std::size_t>(model.layers), true);
-}
-
 void arrange_olmo(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     model.norm_weight = model.norm_bias = false;
@@ -317,6 +275,14 @@ void arrange_apertus(ConfigParts& parts) {
     model.rotary_scaling = "llama3";
     model.rotary_scaling_values.factor = 8;
     model.rotary_scaling_values.original_positions = 8192;
+}
+
+void arrange_bloom(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+    model.kv_heads = model.heads;  // its class has no other
+    model.embedding_norm = true;
+    leave_out_slopes(model);
 }
 
 void arrange_gptj(ConfigParts& parts) {
@@ -342,6 +308,67 @@ void arrange_granite(ConfigParts& parts) {
     if (std::abs(scores - usual) > 1e-9) model.attention_multiplier = scores;
 }
 
+void arrange_granite_swa(ConfigParts& parts) {
+    arrange_granite(parts);
+    ModelSpec& model = parts.model;
+    const Json* listed = parts.config.member("layer_rope_theta");
+    if (listed == nullptr || !listed->is_array()) return;
+    const bool numbers = std::all_of(listed->begin(), listed->end(), [](const Json& one) { return one.is_number() && one >= 0; });
+    if (!numbers || std::ssize(*listed) != model.layers) {
+        parts.config.problem("layer_rope_theta is no list of a number for each of {} layers; give one entry per layer, 0 for none",
+                             model.layers);
+        return;
+    }
+    // Layers of either kind have one base, or none.
+    std::array<double, 2> bases{};  // of layers that see all, of those with a window
+    std::vector<bool> rotated;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        const double base = listed->at(static_cast<std::size_t>(layer)).get<double>();
+        double& known = bases.at(model.window_of_layer(layer) > 0 ? 1 : 0);
+        rotated.push_back(base > 0);
+        if (base > 0 && known > 0 && known != base)
+            parts.config.problem("layer_rope_theta has {:g} and {:g} in layers that are alike; layers here have one base for each kind",
+                                 known, base);
+        if (base > 0) known = base;
+    }
+    if (bases[0] > 0 || bases[1] > 0) model.rotary_base = bases[0] > 0 ? bases[0] : bases[1];
+    if (bases[1] > 0) model.window_rotary_base = bases[1];
+    drop_equal_window_base(model);
+    if (std::find(rotated.begin(), rotated.end(), false) != rotated.end()) model.rotary_layers = std::move(rotated);
+}
+
+void arrange_exaone_moe(ConfigParts& parts) {
+    rotate_windows_alone(parts.model);
+}
+
+void arrange_mellum(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    // Of its class, where the file gives none.
+    if (parts.config.stated({"rope_parameters", "rope_theta"}).empty()) {
+        model.rotary_base = 500'000;
+        model.window_rotary_base = 10'000;
+    } else {
+        read_rotary_by_layer(parts);
+    }
+    drop_equal_window_base(model);
+}
+
+void arrange_flint(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    ConfigReader& config = parts.config;
+    // configuration_flint.py: the first two layers, every fourth and the last see all; the first two have no experts.
+    const std::int64_t window = config.integer_or({"sliding_window"}, 0, 0, ModelLimits::positions);
+    if (config.stated({"layer_types"}).empty() && window > 0) {
+        model.sliding_window = window;
+        model.window_layers.clear();
+        for (std::int64_t layer = 0; layer < model.layers; ++layer)
+            model.window_layers.push_back(layer >= 2 && layer % 4 != 1 && layer != model.layers - 1);
+    }
+    rotate_windows_alone(model);
+    if (!model.moe || !config.stated({"mlp_only_layers"}).empty()) return;
+    for (std::size_t layer = 0; layer < 2 && layer < model.moe_layers.size(); ++layer) model.moe_layers[layer] = false;
+}
+
 void arrange_minicpm(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     model.embedding_multiplier = positive(parts, {"scale_emb"}, 1);
@@ -359,30 +386,7 @@ void arrange_hyperclovax(ConfigParts& parts) {
 
 void arrange_ernie(ConfigParts& parts) {
     // With biases the output layer has one too.
-    if (parts.model.mlp_bias) parts.model.beside_layers.push_back({"values", {{"count", parts.model.vocab}}});
-}
-
-void arrange_ernie_moe(ConfigParts& parts) {
-    ModelSpec& model = parts.model;
-    ConfigReader& config = parts.config;
-    if (model.mlp_bias) config.problem("use_bias = true is not described by any layer of this type here; give false");
-    if (!model.moe) return;
-    const std::int64_t first = config.integer_or({"moe_layer_start_index"}, 1, 0, ModelLimits::layers),
-                       last = config.integer_or({"moe_layer_end_index"}, model.layers - 1, -1, ModelLimits::layers),
-                       every = config.integer_or({"moe_layer_interval"}, 1, 1, ModelLimits::layers);
-    std::int64_t mixtures = 0;
-    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-        const bool mixture = (layer + 1) % every == 0 && layer >= first && (layer <= last || last < 0);
-        model.moe_layers[static_cast<std::size_t>(layer)] = mixture;
-        mixtures += mixture ? 1 : 0;
-    }
-    if (mixtures == 0) {
-        model.moe.reset();
-        model.moe_layers.clear();
-        return;
-    }
-    // Softmax scores, to which its biases are added for the choice alone; its class counts them as parameters.
-    model.beside_layers.push_back({"choice_biases", {{"experts", model.moe->experts}, {"mixtures", mixtures}}});
+    if (parts.model.mlp_bias && !parts.model.labels) parts.model.beside_layers.push_back({"values", {{"count", parts.model.vocab}}});
 }
 
 void arrange_smollm3(ConfigParts& parts) {

@@ -33,13 +33,6 @@ void final_norm_has_bias(Composer& c) {
 
 }  // namespace
 
-/// A norm behind the embeddings, biases everywhere, positions as slopes.
-void compose_bloom(Composer& c) {
-    final_norm_has_bias(c);
-    c.add_beside(c.layer_norm());
-    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(4 * c.hidden(), false, true)});
-}
-
 /// GPT-2 but for biases of q, k and v, which it has none of.
 void compose_gpt_neo(Composer& c) {
     final_norm_has_bias(c);

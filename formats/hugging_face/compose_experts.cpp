@@ -20,17 +20,20 @@ std::int64_t shared_experts_of(Composer& c) {
     return c.number_or({"num_shared_experts", "n_shared_experts", "moe_num_shared_experts"}, 0);
 }
 
-/// Layers of `mixer` and norms, with an MLP or with experts and shared ones; `router_values`: values beside each router's map.
+/// Layers of `mixer` and norms, with an MLP or with experts and shared ones; `router_values`: values beside each router's map. Layers of
+/// `chosen` have `more` behind their mixer.
 void add_sparse_layers(Composer& c, const Parts& mixer, const std::string& name, const std::vector<bool>& sparse,
-                       std::int64_t router_values, const Parts& more_sparse = {}) {
-    const std::int64_t experts = experts_of(c), width = c.number({"moe_intermediate_size", "intermediate_size"});
+                       std::int64_t router_values, const std::vector<bool>& chosen = {}, const Parts& more = {}) {
+    const Aliases kOwnWidth{"moe_intermediate_size"}, kDenseWidth{"intermediate_size"};
+    const std::int64_t experts = experts_of(c), width = c.number(c.config().has(kOwnWidth) ? kOwnWidth : kDenseWidth);
     const std::int64_t shared = c.number_or({"shared_expert_intermediate_size", "shared_intermediate_size"}, shared_experts_of(c) * width);
     Parts mixture{c.experts(experts, top_k_of(c), width)};
     if (shared > 0) mixture.push_back(c.mlp(shared));
     if (router_values > 0) mixture.push_back(c.values(router_values));
-    for (const bool moe : sparse) {
-        const Parts feed_forward = moe ? joined({mixture, more_sparse}) : Parts{c.mlp(c.number({"intermediate_size"}))};
-        c.add_layer(name + (moe ? "+moe" : "+mlp"), joined({mixer, feed_forward}));
+    for (std::size_t layer = 0; layer < sparse.size(); ++layer) {
+        const bool moe = sparse[layer], adds = layer < chosen.size() && chosen[layer];
+        const Parts feed_forward = moe ? mixture : Parts{c.mlp(c.number({"intermediate_size"}))};
+        c.add_layer(name + (moe ? "+moe" : "+mlp"), joined({mixer, adds ? more : Parts{}, feed_forward}));
     }
 }
 
@@ -40,16 +43,14 @@ std::vector<bool> every_layer(Composer& c) {
 
 }  // namespace
 
-/// AfMoE, Laguna, BEAM, HYV3, EXAONE MoE, Mellum, Kolibri and others: attention with norms of queries and keys, gates and norms as the
+/// AfMoE, Laguna, BEAM and Kolibri: attention with norms of queries and keys, gates and norms as the
 /// type has them.
 void compose_sparse_decoder(Composer& c) {
     const std::string_view type = c.model().type;
     const std::int64_t heads = c.model().heads, experts = experts_of(c), hidden = c.hidden();
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
     const bool four_norms = type == "afmoe" || type == "beam" || type == "kolibri1";
-    PartSizesGiven sizes{{"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}};
-    if (type == "flint") sizes["sinks"] = 1;
-    if (type == "granitemoe_swa") sizes = {{"sinks", 1}, {"qkv_bias", biased}, {"output_bias", biased}};
+    const PartSizesGiven sizes{{"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}};
     Parts mixer{c.norm(four_norms ? 4 : 2), c.attention(sizes)};
     if (type == "afmoe" || type == "beam") mixer.push_back(c.linear(hidden, heads * c.model().head_dim));  // gate of the output
     if (type == "beam") mixer.push_back(c.values(heads));
@@ -65,44 +66,45 @@ void compose_sparse_decoder(Composer& c) {
 void compose_phimoe(Composer& c) {
     c.model().normalization = Normalization::layer_norm;
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    if (c.flag({"lm_head_bias"}, false)) c.add_beside(c.values(c.model().vocab));
+    if (c.flag({"lm_head_bias"}, false) && !c.model().labels) c.add_beside(c.values(c.model().vocab));
     add_sparse_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", biased}, {"output_bias", biased}})}, "attention", every_layer(c), 0);
+}
+
+// configuration_glm_moe_dsa.py; Mistral Large 4 has the same fields.
+std::vector<bool> layers_with_indexers(ConfigReader& config, std::int64_t layers) {
+    std::vector<std::string> words = config.texts("indexer_types");
+    const auto* const pattern = config.member("index_topk_pattern");
+    if (words.empty() && pattern != nullptr && pattern->is_array()) words = config.texts("index_topk_pattern");
+    if (words.empty() && pattern != nullptr && pattern->is_string()) {
+        for (const char letter : config.text_or({"index_topk_pattern"}, "")) words.emplace_back(letter == 'S' ? "shared" : "full");
+    }
+    if (!words.empty() && static_cast<std::int64_t>(words.size()) != layers) {
+        config.problem("indexer_types has {} entries for {} layers; give one entry per layer", words.size(), layers);
+        words.clear();
+    }
+    const std::int64_t every = config.integer_or({"index_topk_freq"}, 1, 1, ModelLimits::layers);
+    const std::int64_t offset = config.integer_or({"index_skip_topk_offset"}, 2, 0, ModelLimits::layers);
+    std::vector<bool> own;
+    for (std::int64_t layer = 0; layer < layers; ++layer)
+        own.push_back(words.empty() ? std::max<std::int64_t>(0, layer - offset + 1) % every == 0
+                                    : words[static_cast<std::size_t>(layer)] != "shared");
+    return own;
+}
+
+bool shares_indexers(ConfigParts& parts) {
+    if (parts.config.boolean_or({"attention_bias"}, false)) return true;
+    const std::vector<bool> own = layers_with_indexers(parts.config, parts.model.layers);
+    return std::find(own.begin(), own.end(), false) != own.end();
 }
 
 /// DeepSeek V3.2 and GLM-5: latent attention whose keys an indexer chooses.
 void compose_indexed_latent(Composer& c) {
     (void)c.number_or({"index_topk"}, 0);
     (void)c.words_of_layers("layer_types");
+    const std::vector<bool> own = layers_with_indexers(c.config(), c.layers());
     const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 3));
-    add_sparse_layers(c, {c.norm(2), c.latent_attention(), c.indexer()}, "latent_attention", sparse, 0);
-}
-
-/// Fields that are lists give a value for each layer.
-void compose_hunyuan_moe(Composer& c) {
-    const auto of_layer = [&](std::string_view field, std::int64_t fallback) {
-        const auto* stated = c.config().member(field);
-        std::vector<std::int64_t> values(static_cast<std::size_t>(c.layers()), fallback);
-        if (stated != nullptr && stated->is_array()) {
-            values = c.config().integers(field, 0, ModelLimits::part_size);
-            if (static_cast<std::int64_t>(values.size()) != c.layers()) {
-                c.config().problem("{} has {} entries for {} layers; give one number, or one entry per layer", field, values.size(),
-                                   c.layers());
-                values.assign(static_cast<std::size_t>(c.layers()), fallback);
-            }
-        } else if (stated != nullptr) {
-            values.assign(static_cast<std::size_t>(c.layers()), c.number({field}));
-        }
-        return values;
-    };
-    const std::vector<std::int64_t> experts = of_layer("num_experts", 1), top_k = of_layer("moe_topk", 1);
-    const std::int64_t width = c.number({"intermediate_size"});
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    const bool normed = c.flag({"use_qk_norm"}, true);
-    const LayerPart attention = c.attention({{"qk_norm", normed ? 1 : 0}, {"qkv_bias", biased}, {"output_bias", biased}});
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const auto at = static_cast<std::size_t>(layer);
-        c.add_layer("attention+moe", {c.norm(2), attention, c.experts(experts[at], top_k[at], width), c.mlp(width)});
-    }
+    const Parts alone{c.norm(2), c.latent_attention()};
+    add_sparse_layers(c, alone, "latent_attention", sparse, 0, own, Parts{c.indexer()});
 }
 
 /// Windows with heads, sinks and a base of their own; values narrower than keys.

@@ -85,7 +85,6 @@ void read_composed(ConfigParts& parts);
 
 // Rules, by what is unlike a llama. Source of each: modeling_*.py and configuration_*.py of the type in transformers 5.23.0, or what
 // stands beside it.
-void compose_bloom(Composer& composer);
 void compose_gpt_neo(Composer& composer);
 void compose_nanochat(Composer& composer);
 void compose_persimmon(Composer& composer);
@@ -102,7 +101,10 @@ void compose_voxtral_realtime(Composer& composer);
 void compose_sparse_decoder(Composer& composer);
 void compose_phimoe(Composer& composer);
 void compose_indexed_latent(Composer& composer);
-void compose_hunyuan_moe(Composer& composer);
+/// Which layers have an indexer of their own; the others take over the choice of the last one before them.
+std::vector<bool> layers_with_indexers(ConfigReader& config, std::int64_t layers);
+/// Whether layers share indexers or have biases, which the fields of MlaSpec do not say.
+bool shares_indexers(ConfigParts& parts);
 void compose_mimo_flash(Composer& composer);
 
 void compose_longcat_flash(Composer& composer);
@@ -112,6 +114,16 @@ void compose_unlimited_ocr(Composer& composer);
 void compose_axk1(Composer& composer);
 void compose_hy_v4(Composer& composer);
 void compose_cohere2_moe(Composer& composer);
+
+void compose_axk2(Composer& composer);
+void compose_jetmoe(Composer& composer);
+void compose_bailing_hybrid(Composer& composer);
+void compose_mistral_large4(Composer& composer);
+void compose_dots3_note(Composer& composer);
+void compose_inkling(Composer& composer);
+void compose_ernie_vl(Composer& composer);
+void compose_step35(Composer& composer);
+void compose_zaya(Composer& composer);
 
 void compose_mamba(Composer& composer);
 void compose_mamba2(Composer& composer);

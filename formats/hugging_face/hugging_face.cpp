@@ -106,7 +106,8 @@ void read_sizes(ConfigParts& parts) {
         model.layers = read_double_layers(config);
     else if (parts.type.name != "nemotron_h" || !config.stated(kLayers).empty())
         model.layers = config.size(kLayers, ModelLimits::layers);
-    model.hidden = config.size({"hidden_size", "n_embd", "d_model"}, ModelLimits::hidden);
+    model.hidden = parts.type.name == "bloom" ? config.size({"hidden_size", "n_embed"}, ModelLimits::hidden)
+                                              : config.size({"hidden_size", "n_embd", "d_model"}, ModelLimits::hidden);
     model.vocab = config.size({"vocab_size", "padded_vocab_size"}, ModelLimits::vocab);
     model.mtp_layers = config.integer_or({"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers"}, 0, 0, ModelLimits::mtp_layers);
     model.attention_dropout = config.real_or({"attention_dropout", "attn_pdrop"}, 0, 0, 1);
@@ -114,17 +115,45 @@ void read_sizes(ConfigParts& parts) {
     model.init_deviation = config.real_or({"initializer_range"}, model.init_deviation, 0, ModelLimits::init_deviation);
 }
 
-/// The classes of "architectures" that are no language model with an output layer: nothing where all is well.
+/// Whether a class of "architectures" scores whole texts: a linear layer without a bias, a row for each label, in place of the output layer
+/// (modeling_layers.py, GenericForSequenceClassification, and the classes of older types).
+bool scores_texts(std::string_view class_name) {
+    return class_name.ends_with("ForSequenceClassification");
+}
+
+/// Labels of such a class: those of id2label, else num_labels, else two (configuration_utils.py).
+void read_labels(ConfigParts& parts, const std::vector<std::string>& classes) {
+    if (std::none_of(classes.begin(), classes.end(), scores_texts)) return;
+    ConfigReader& config = parts.config;
+    constexpr std::int64_t kUsual = 2;
+    std::int64_t labels = config.integer_or({"num_labels"}, kUsual, 1, ModelLimits::vocab);
+    const Json* names = config.member("id2label");
+    const bool named = names != nullptr && names->is_object() && !names->empty();
+    if (named) labels = std::min(static_cast<std::int64_t>(names->size()), ModelLimits::vocab);
+    if (!named && config.stated({"num_labels"}).empty())
+        parts.assumptions.push_back(fmt::format("labels not given, {} of the class's defaults taken", labels));
+    parts.model.labels = labels;
+}
+
+/// What belongs to the output layer alone.
+void drop_output_layer(ModelSpec& model) {
+    if (!model.labels) return;
+    model.tied_embeddings = model.output_bias = false;
+    model.logit_multiplier = 1;
+    model.logit_softcap = 0;
+    model.mtp_layers = 0;
+}
+
+/// The classes of "architectures" that are no language model with an output layer, nor score texts: nothing where all is well.
 void check_heads(const std::vector<std::string>& classes, const std::string& where, Problems& problems) {
     for (const auto& name : classes) {
-        const bool other_head = name.find("ForSequenceClassification") != std::string::npos ||
-                                name.find("ForTokenClassification") != std::string::npos ||
+        const bool other_head = name.find("ForTokenClassification") != std::string::npos ||
                                 name.find("ForQuestionAnswering") != std::string::npos || name.ends_with("RewardModel");
         const bool no_head = name.ends_with("Model") && !name.ends_with("LMHeadModel") && find_model_class(name) == nullptr;
         if (other_head)
             problems.add(
                 "{}: architectures = {} has a head of its own (num_labels) in place of the output layer, which no layer here describes; "
-                "give the config of its …ForCausalLM",
+                "give the config of its …ForCausalLM or …ForSequenceClassification",
                 where, printable(name));
         else if (no_head)
             problems.add("{}: architectures = {} has no output layer, so it trains no language model; give the config of its …ForCausalLM",
@@ -309,10 +338,10 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
                                         reading.stated, reading.type->name));
     }
     (void)config.text_or({"model_type"}, "");
-    (void)config.texts("architectures");
+    read_labels(parts, config.texts("architectures"));
     (void)config.boolean_or({"is_encoder_decoder"}, false);
-    const bool composed = reading.type->compose != nullptr;
     read_sizes(parts);
+    const bool composed = reading.type->compose != nullptr && (reading.type->composed == nullptr || reading.type->composed(parts));
     if (composed) {
         read_sizes_of_composed(parts);
         read_positions(parts);
@@ -327,6 +356,7 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
             fmt::format("untied embeddings, for the class of {} passes over tie_word_embeddings", reading.type->name));
     }
     if (problems.empty() && reading.type->arrange != nullptr) reading.type->arrange(parts);
+    drop_output_layer(model);
     read_left_out(parts);
     refuse_other_networks(parts);
     if (config.has({"_sequence"})) model.default_sequence = config.integer({"_sequence"}, 1, ModelLimits::positions);

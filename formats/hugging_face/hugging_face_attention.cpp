@@ -74,7 +74,8 @@ std::vector<bool> listed_windows(ConfigParts& parts, const Json& types) {
         return windows;
     }
     for (const auto& type : types) {
-        if (type != "full_attention" && type != "sliding_attention" && !(parts.type.llama4 && type == "chunked_attention")) {
+        const bool own = (parts.type.llama4 && type == "chunked_attention") || (parts.type.indexed && type == "indexed_attention");
+        if (type != "full_attention" && type != "sliding_attention" && !own) {
             const std::string shown = type.dump(-1, ' ', true, Json::error_handler_t::replace);
             parts.config.problem("layer_types holds {}; the layers here are full_attention and sliding_attention", shown.substr(0, 60));
             return {};
@@ -154,6 +155,11 @@ void read_mla(ConfigParts& parts) {
     // modeling_minicpm3.py, modeling_glm4_moe_lite.py, modeling_youtu.py).
     constexpr double kLatentEpsilon = 1e-6;
     mla.norm_epsilon = kLatentEpsilon;
+    if (parts.type.indexed) {
+        mla.index_heads = config.integer({"index_n_heads"}, 1, ModelLimits::heads);
+        mla.index_head_dim = config.integer({"index_head_dim"}, 1, ModelLimits::head_dim);
+        mla.index_top_k = config.integer({"index_topk"}, 1, ModelLimits::positions);
+    }
     model.mla = mla;
     model.qk_norm = true;  // the latents are always normalised
     model.kv_heads = model.heads;

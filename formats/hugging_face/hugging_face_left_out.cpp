@@ -47,7 +47,7 @@ struct Changing {
     std::string_view neutral;  ///< JSON; null, false and "" are neutral everywhere
 };
 
-constexpr std::array<Changing, 34> kChanging{{{"use_parallel_residual", "false"},
+constexpr std::array<Changing, 35> kChanging{{{"use_parallel_residual", "false"},
                                               {"parallel_attn", "false"},
                                               {"qk_layernorm", "false"},
                                               {"use_qk_norm", "false"},
@@ -80,7 +80,8 @@ constexpr std::array<Changing, 34> kChanging{{{"use_parallel_residual", "false"}
                                               {"hybrid_override_pattern", "\"\""},
                                               {"query_pre_attn_scalar", "0"},
                                               {"mla_scale_q_lora", "false"},
-                                              {"zero_expert_num", "0"}}};
+                                              {"zero_expert_num", "0"},
+                                              {"apply_residual_connection_post_layernorm", "false"}}};
 
 bool is_neutral(const Json& value, std::string_view neutral) {
     if (value.is_null() || value == false || (value.is_string() && value.get_ref<const std::string&>().empty())) return true;

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "formats/hugging_face/arrangement.hpp"
 #include "formats/hugging_face/hugging_face_layers.hpp"
 #include "plan/text/text.hpp"
 
@@ -133,13 +134,16 @@ void read_mixture(ConfigParts& parts) {
                            parts.type.name);
         return;
     }
+    if (parts.type.arrange == arrange_hunyuan_moe) return;  // which reads lists as well
     const std::int64_t experts = config.integer_or(kExperts, 0, 0, ModelLimits::experts);
     if (experts == 0) return;
     MoeSpec moe;
     moe.experts = experts;
     moe.top_k =
         config.integer({"num_experts_per_tok", "experts_per_token", "num_selected_experts", "moe_topk", "moe_k"}, 1, ModelLimits::experts);
-    moe.expert_ffn = config.integer({"moe_intermediate_size", "intermediate_size"}, 1, ModelLimits::ffn);
+    // A width of its own that only the class states comes before the dense one, which the file states.
+    const Aliases kOwnWidth{"moe_intermediate_size"}, kDenseWidth{"intermediate_size"};
+    moe.expert_ffn = config.integer(config.has(kOwnWidth) ? kOwnWidth : kDenseWidth, 1, ModelLimits::ffn);
     // Llama 4 always has one shared expert as wide as the others.
     const std::int64_t shared = config.integer_or({"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"},
                                                   parts.type.llama4 ? 1 : 0, 0, ModelLimits::experts);

@@ -166,7 +166,7 @@ constexpr std::array kArranged{
 "num_key_value_heads":4,"hidden_act":"silu","max_position_embeddings":8192,"rms_norm_eps":1e-05,
 "tie_word_embeddings":true,"attention_bias":false,"mlp_bias":false,"embedding_multiplier":1.0,"logits_scaling":1.0,
 "residual_multiplier":1.0,"attention_multiplier":1.0,"sliding_window":128})",
-        .arrange = arrange_granite},
+        .arrange = arrange_granite_swa},
     ModelType{
         .name = "emu3_text_model",
         .class_name = "",

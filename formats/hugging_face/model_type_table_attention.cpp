@@ -20,9 +20,12 @@ constexpr std::array kAttention{
         .arrange = arrange_apertus},
     ModelType{.name = "bloom",
               .class_name = "BloomForCausalLM",
+              .layer_norm = true,
+              .gated = false,
+              .biases = BiasRule::none,
               .defaults =
                   R"({"vocab_size":250880,"hidden_size":64,"n_layer":2,"n_head":8,"layer_norm_epsilon":1e-05,"tie_word_embeddings":true})",
-              .compose = compose_bloom},
+              .arrange = arrange_bloom},
     ModelType{
         .name = "falcon",
         .class_name = "FalconForCausalLM",

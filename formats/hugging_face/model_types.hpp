@@ -58,10 +58,12 @@ struct ModelType {
     bool never_tied = false;           ///< embeddings and output layer are two tables, whatever a file states
     bool rotary_interleaved = false;   ///< rotary positions turn neighbours, unless rope_interleave says no
     bool head_size_rounds = false;     ///< without head_dim a head has hidden / heads values, rounded down (its own defaults do not divide)
+    bool indexed = false;              ///< an indexer chooses the keys of its latent attention
     bool multi_query = false;          ///< one head for keys and values with multi_query
     std::string_view defaults = "{}";  ///< JSON: fields and their class defaults
     /// Puts the layers together where the fields of ModelSpec do not describe them (formats/hugging_face/composer.hpp); nullptr: they do.
     void (*compose)(Composer&) = nullptr;
+    bool (*composed)(ConfigParts&) = nullptr;  ///< with compose: whether the file needs it; nullptr: each does
     /// Reads what the type has beside a llama: norms, order, multipliers (formats/hugging_face/arrangement.hpp).
     void (*arrange)(ConfigParts&) = nullptr;
     std::string_view left_out = {};  ///< what its network always has and no layer here describes; nothing of it has weights

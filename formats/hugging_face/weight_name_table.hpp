@@ -51,7 +51,8 @@ struct WeightNames {
     std::string_view qkv = {};  ///< joined or by head
     std::string_view q = "q_proj", k = "k_proj", v = "v_proj", attention_output = "o_proj";
     std::string_view q_norm = "q_norm", k_norm = "k_norm";
-    bool head_norms_apart = false;  ///< norms of each head are modules of their own, "norms.0" under the name above (StableLM)
+    std::string_view sinks = "sinks";  ///< a tensor
+    bool head_norms_apart = false;     ///< norms of each head are modules of their own, "norms.0" under the name above (StableLM)
     std::string_view mlp = "mlp.";
     std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
     std::string_view gate_and_up = {};  ///< one matrix: all gates, all values

@@ -167,7 +167,7 @@ private:
     }
 
     bool place_attention(PublishedParameter& entry, const std::string& module, std::string_view rest) {
-        if (rest == "self_attention.core_attention.softmax_offset") return is(entry, module + "sinks"), true;
+        if (rest == "self_attention.core_attention.softmax_offset") return is(entry, module + std::string(names_.sinks)), true;
         if (const auto what = rest_behind(rest, "self_attention.linear_proj"))
             return is_linear(entry, module + std::string(names_.attention_output), *what == ".bias"), true;
         if (const auto what = rest_behind(rest, "self_attention.linear_qkv")) return place_qkv(entry, module, *what == ".bias"), true;

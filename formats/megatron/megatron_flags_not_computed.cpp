@@ -52,7 +52,7 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "when activations go to the host", "delay-offload-until-cuda-graph",
               Decides::nothing},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "sparse attention (DSA)",
-              "dsa-indexer-head-dim dsa-indexer-n-heads dsa-indexer-topk dsa-indexer-topk-freq dsa-indexer-skip-topk-offset "
+              "dsa-indexer-topk-freq dsa-indexer-skip-topk-offset "
               "dsa-kernel-backend"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "sparse attention (DSA)", "dsa-indexer-use-sparse-loss dsa-indexer-k-norm-fp32"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "gated delta net", "gdp-num-householder gdp-num-chunk-states-to-recompute"},

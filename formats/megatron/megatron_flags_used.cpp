@@ -63,7 +63,7 @@ constexpr std::array kUsedFlags{
               "hybrid-override-pattern hybrid-attention-ratio hybrid-mlp-ratio "
               "mamba-head-dim mamba-num-groups mamba-num-heads mamba-state-dim experimental-attention-variant linear-attention-type "
               "linear-attention-freq linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads linear-num-value-heads "
-              "linear-value-head-dim"},
+              "linear-value-head-dim dsa-indexer-head-dim dsa-indexer-n-heads dsa-indexer-topk"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "xielu multi-latent-attention is-hybrid-model checkpoint-activations attention-output-gate"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",

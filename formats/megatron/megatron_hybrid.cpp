@@ -341,8 +341,13 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
     if (!delta_nets && !holds(kDeltaNetLetter)) {
         for (const auto* flag : kFlagsOfDeltaNets) flags.idle(flag);
         flags.idle("--linear-attention-freq");
-        for (const auto* flag : {"--experimental-attention-variant", "--linear-attention-type"})
-            flags.not_computed(flag, "another attention", Decides::fit_and_legal);
+        const bool indexed = model.mla && model.mla->index_heads > 0;
+        for (const auto* flag : {"--experimental-attention-variant", "--linear-attention-type"}) {
+            if (!indexed) flags.not_computed(flag, "another attention", Decides::fit_and_legal);
+        }
+        for (const auto* flag : {"--dsa-indexer-n-heads", "--dsa-indexer-head-dim", "--dsa-indexer-topk"}) {
+            if (!indexed) flags.not_computed(flag, "sparse attention (DSA)", Decides::fit_and_legal);
+        }
     }
     if (!pattern && !delta_nets) return;
     if (model.mla) {

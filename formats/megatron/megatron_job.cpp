@@ -48,6 +48,12 @@ void write_attention(FlagWriter& out, const ModelSpec& model) {
         out.integer("qk-head-dim", mla.qk_nope_head_dim);
         out.integer("qk-pos-emb-head-dim", mla.qk_rope_head_dim);
         out.integer("v-head-dim", mla.v_head_dim);
+        if (mla.index_heads > 0) {
+            out.word("experimental-attention-variant", "dsa");
+            out.integer("dsa-indexer-n-heads", mla.index_heads);
+            out.integer("dsa-indexer-head-dim", mla.index_head_dim);
+            out.integer("dsa-indexer-topk", mla.index_top_k);
+        }
     } else {
         if (model.kv_heads != model.heads) {
             out.flag("group-query-attention");

@@ -7,6 +7,20 @@
 namespace mgplan::formats {
 namespace {
 
+/// DeepSeek Sparse Attention, whose sizes have no defaults (transformer_config.py, dsa_indexer_n_heads and those behind it).
+void read_indexer(FlagReader& flags, MlaSpec& mla) {
+    const auto read = [&](std::string_view flag, std::int64_t high, std::int64_t& value) {
+        if (const auto stated = flags.integer(flag, 1, high))
+            value = *stated;
+        else if (!flags.has(flag))
+            flags.problem("--experimental-attention-variant dsa needs {}, which has no default; give it", flag);
+    };
+    read("--dsa-indexer-n-heads", ModelLimits::heads, mla.index_heads);
+    read("--dsa-indexer-head-dim", ModelLimits::head_dim, mla.index_head_dim);
+    read("--dsa-indexer-topk", ModelLimits::positions, mla.index_top_k);
+    if (mla.q_lora_rank == 0) flags.problem("--experimental-attention-variant dsa without --q-lora-rank is not computed; give it");
+}
+
 void read_heads(FlagReader& flags, ModelSpec& model) {
     model.heads = flags.integer_or("--num-attention-heads", 1, 1, ModelLimits::heads);
     model.kv_heads = model.heads;
@@ -20,6 +34,7 @@ void read_heads(FlagReader& flags, ModelSpec& model) {
         mla.qk_nope_head_dim = flags.integer_or("--qk-head-dim", 128, 1, ModelLimits::head_dim);
         mla.qk_rope_head_dim = flags.integer_or("--qk-pos-emb-head-dim", 64, 0, ModelLimits::head_dim);
         mla.v_head_dim = flags.integer_or("--v-head-dim", 128, 1, ModelLimits::head_dim);
+        if (flags.raw("--experimental-attention-variant") == "dsa") read_indexer(flags, mla);
         model.mla = mla;
         model.head_dim = 0;
         return;

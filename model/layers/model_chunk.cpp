@@ -117,7 +117,7 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         const Range range(*context.device, "embedding forward");
         enter(0, layers_.empty() && !head_ ? -1 : section_of_layer(0));
         first.before_use(0);
-        x = embedding_->forward(context, microbatch, input);
+        x = embedding_->forward(context, microbatch, input, saved.embedding);
         leave(0);
     }
     for (std::size_t i = 0; i < layers_.size();) {
@@ -192,7 +192,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
     }
     const Range range(*context.device, "embedding backward");
     if (events_ != nullptr) events_->before_gradients(0);
-    embedding_->backward(context, microbatch, gradient, ids);
+    embedding_->backward(context, microbatch, gradient, ids, saved.embedding);
     gradient = {};
     events(context, 0).after_backward(0);
     if (events_ != nullptr) events_->after_gradients(0, -1);

@@ -31,6 +31,7 @@ struct ChunkSaved {
     std::vector<Tensor> checkpoints;  ///< inputs of recomputed blocks of layers
     std::vector<MtpDepthSaved> mtp;
     LossHeadSaved head;
+    EmbeddingSaved embedding;
 };
 
 /// Runs whole chunks; knows nothing of pipelines. Not thread-safe.

@@ -64,7 +64,8 @@ Tensor MtpDepth::forward(const RankContext& context, const MicrobatchContext& mi
                          const Tensor& ids, const Tensor& state, MtpDepthSaved& saved, const UnitEvents& events) const {
     {
         const Range range(*context.device, "mtp embedding forward");
-        saved.embedded = embedding.forward(context, microbatch, ids, number_);
+        EmbeddingSaved nothing;  // validate() knows no norm of embeddings beside multi-token prediction
+        saved.embedded = embedding.forward(context, microbatch, ids, nothing, number_);
     }
     saved.state = state;
     saved.x = run(context, microbatch, saved, saved.inner.emplace(), events);
@@ -89,7 +90,8 @@ Tensor MtpDepth::backward(const RankContext& context, const MicrobatchContext& m
                                             model_.normalization, embedded_norm_.gradient, embedded_norm_bias_.gradient);
     {
         const Range range(*context.device, "mtp embedding backward");
-        embedding.backward(context, microbatch, d_embedded, ids, number_);
+        EmbeddingSaved nothing;
+        embedding.backward(context, microbatch, d_embedded, ids, nothing, number_);
     }
     const Tensor d_normed = columns(d_joined, hidden, 2 * hidden);
     d_joined = {};

@@ -64,6 +64,7 @@ SelfAttention::SelfAttention(const ModelSpec& model, const WeightTable& weights,
       behind_(model, weights.find(prefix + "post_self_attn_layernorm.weight"), weights.find(prefix + "post_self_attn_layernorm.bias")),
       core_{softmax_scale(model), model.window_of_layer(layer), model.attention_softcap,
             weights.find(prefix + "self_attention.core_attention.softmax_offset")} {
+    if (model.mla && model.mla->index_heads > 0) indexer_.emplace(model, weights, prefix + "self_attention.core_attention.indexer.");
     if (model.mla)
         latent_.emplace(model, weights, prefix + "self_attention.", recompute.contains(RecomputeModule::mla_up_proj));
     else
@@ -98,6 +99,7 @@ Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext
                              SelfAttentionSaved& saved) const {
     QkvParts parts =
         latent_ ? latent_->forward(context, microbatch, normed, saved.latent) : packed_->forward(context, microbatch, normed, saved.packed);
+    if (indexer_) saved.chosen = indexer_->forward(context, microbatch, normed, saved.latent.q_normed);
     saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_of(microbatch));
     if (latent_ && latent_->recomputes_up()) {
         latent_->discard_up(saved.latent);
@@ -170,6 +172,7 @@ Tensor SelfAttention::branch_backward(const RankContext& context, const Microbat
                                                               saved.k, saved.v, saved.core, core_of(microbatch));
     d_output = {};
     saved.core = {};
+    saved.chosen = {};
     saved.q = saved.k = saved.v = {};
     Tensor d_normed = latent_ ? latent_->backward(context, microbatch, std::move(gradients), normed, saved.latent)
                               : packed_->backward(context, microbatch, std::move(gradients), d_gate, normed, saved.packed);

@@ -6,6 +6,7 @@
 
 #include "model/layers/context.hpp"
 #include "model/layers/context_parallel.hpp"
+#include "model/layers/key_indexer.hpp"
 #include "model/layers/latent_qkv.hpp"
 #include "model/layers/packed_qkv.hpp"
 #include "model/layers/stream_norm.hpp"
@@ -23,6 +24,7 @@ struct SelfAttentionSaved {
     Tensor normed;  ///< input of the projection to q, k and v
     PackedQkvSaved packed;
     LatentQkvSaved latent;
+    Tensor chosen;         ///< places of the keys that an indexer chose for each row, (rows, at most index_top_k) int32
     Tensor q, k, v;        ///< inputs of the core attention, rotated: (rows, heads, width)
     AttentionResult core;  ///< output and log-sum-exp; without a gate the output is also the output projection's input
     Tensor gated;          ///< the output times its gate: input of the output projection; undefined without
@@ -65,6 +67,7 @@ private:
     Weight norm_weight_, norm_bias_;
     std::optional<PackedQkv> packed_;  ///< this one or the other
     std::optional<LatentQkv> latent_;
+    std::optional<KeyIndexer> indexer_;
     RowParallelLinear projection_;
     StreamNorm behind_;
     CoreAttention core_;

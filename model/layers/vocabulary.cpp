@@ -11,7 +11,7 @@
 namespace mgplan::model {
 namespace {
 
-/// Rows of the padded vocabulary on each tp rank.
+/// Rows of the padded table of words on each tp rank.
 std::int64_t shard_rows(const RankContext& context, const ModelSpec& model) {
     return model.padded_vocab(context.tp->size()) / context.tp->size();
 }
@@ -45,7 +45,9 @@ VocabularyEmbedding::VocabularyEmbedding(const ModelSpec& model, const WeightTab
     : model_(model),
       words_(weights.at(prefix + "word_embeddings.weight")),
       positions_(weights.find(prefix + "position_embeddings.weight")),
-      token_types_(weights.find(prefix + "tokentype_embeddings.weight")) {
+      token_types_(weights.find(prefix + "tokentype_embeddings.weight")),
+      norm_weight_(weights.find(prefix + "norm.weight")),
+      norm_bias_(weights.find(prefix + "norm.bias")) {
     if (words_.start != nullptr) words_.start->sums = true;
 }
 
@@ -61,7 +63,7 @@ std::vector<VocabularyEmbedding::Added> VocabularyEmbedding::added_tables(const 
 }
 
 Tensor VocabularyEmbedding::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& ids,
-                                    std::int64_t layer) const {
+                                    EmbeddingSaved& saved, std::int64_t layer) const {
     const std::int64_t rows = shard_rows(context, model_);
     Tensor x = leave_region(context, embedding(ids, words_.value, rows * context.tp->rank()));
     // These tables are whole on every rank: with sequence parallelism each takes its rows.
@@ -69,14 +71,23 @@ Tensor VocabularyEmbedding::forward(const RankContext& context, const Microbatch
     for (const Added& added : added_tables(context, microbatch))
         add(embedding(added.ids.slice(first, first + mine), added.table->value, 0), x);
     if (model_.embedding_multiplier != 1) scale(x, model_.embedding_multiplier);
+    if (model_.embedding_norm) {
+        saved.sum = x;
+        x = norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, saved.statistics);
+    }
     if (model_.hidden_dropout == 0) return x;
     const Tensor nothing = context.device->zeros(x.shape(), x.dtype(), MemoryCategory::activations, "empty residual");
     return add_residual(context, microbatch, model_, layer, ResidualPlace::embedding, x, nothing);
 }
 
 void VocabularyEmbedding::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, const Tensor& ids,
-                                   std::int64_t layer) const {
-    const Tensor d_dropped = residual_backward(context, microbatch, model_, layer, ResidualPlace::embedding, dy);
+                                   EmbeddingSaved& saved, std::int64_t layer) const {
+    Tensor d_dropped = residual_backward(context, microbatch, model_, layer, ResidualPlace::embedding, dy);
+    if (model_.embedding_norm) {
+        d_dropped = norm_backward(d_dropped, saved.sum, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
+                                  norm_bias_.gradient);
+        saved = {};
+    }
     const Tensor whole = enter_region(context, scaled(context, d_dropped, model_.embedding_multiplier));
     embedding_backward(whole, ids, shard_rows(context, model_) * context.tp->rank(), words_.gradient);
     for (const Added& added : added_tables(context, microbatch)) embedding_backward(whole, added.ids, 0, added.table->gradient);
@@ -86,8 +97,8 @@ VocabularyLoss::VocabularyLoss(const ModelSpec& model, const Weight& output, Wei
     : model_(model), output_(output, std::move(bias)) {}
 
 VocabularyShard VocabularyLoss::shard(const RankContext& context) const {
-    const std::int64_t rows = shard_rows(context, model_), first = rows * context.tp->rank();
-    return {first, std::clamp<std::int64_t>(model_.vocab - first, 0, rows)};
+    const std::int64_t rows = model_.output_rows(context.tp->size()) / context.tp->size(), first = rows * context.tp->rank();
+    return {first, std::clamp<std::int64_t>(model_.labels.value_or(model_.vocab) - first, 0, rows)};
 }
 
 Tensor VocabularyLoss::forward(const RankContext& context, const Tensor& normed, const Tensor& targets, VocabularyLossSaved& saved) const {

@@ -13,19 +13,26 @@ namespace mgplan::model {
 /// Place of every row in its sequence, as ids into the table of learned positions: (rows) int32, written by the host.
 [[nodiscard]] Tensor position_ids(Device& device, const Positions& positions);
 
-/// Word embedding (and learned positions, and token types) of one microbatch's slice: ids outside the rank's rows give zeros,
-/// and the sum over tp gives the rest. With sequence parallelism the result is scattered by rows. Every token is of type 0:
-/// a language model's data has no types.
+/// What the norm of the embeddings keeps; nothing without one.
+struct EmbeddingSaved {
+    Tensor sum;  ///< (rows outside, hidden): its input
+    NormStatistics statistics;
+};
+
+/// Word embedding (and learned positions, and token types, and a norm of their sum) of one microbatch's slice: ids outside the rank's
+/// rows give zeros, and the sum over tp gives the rest. With sequence parallelism the result is scattered by rows. Every token is of
+/// type 0: a language model's data has no types.
 class VocabularyEmbedding {
 public:
     VocabularyEmbedding(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
 
     /// ids (rows) int32 of the cp rank's slice, in row order; a negative id stands for no token, whose embedding is 0.
     /// `layer`: in front of which it stands, for dropout.
-    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& ids,
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& ids, EmbeddingSaved& saved,
                                  std::int64_t layer = 0) const;
+    /// Consumes what was saved.
     void backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, const Tensor& ids,
-                  std::int64_t layer = 0) const;
+                  EmbeddingSaved& saved, std::int64_t layer = 0) const;
 
 private:
     const ModelSpec& model_;
@@ -36,7 +43,7 @@ private:
     };
     [[nodiscard]] std::vector<Added> added_tables(const RankContext& context, const MicrobatchContext& microbatch) const;
 
-    Weight words_, positions_, token_types_;
+    Weight words_, positions_, token_types_, norm_weight_, norm_bias_;
 };
 
 struct VocabularyLossSaved {

@@ -10,6 +10,7 @@
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
@@ -62,7 +63,8 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
         if (known && model.rotary_scaling_values.factor == 1)
             features.push_back(fmt::format("rotary scaling '{}' whose factor is not given", model.rotary_scaling));
     }
-    features.insert(features.end(), model.left_out.begin(), model.left_out.end());
+    for (auto& feature : features_not_computed(model)) features.push_back(std::move(feature));
+    if (model.labels) features.push_back(fmt::format("a head of {} in place of the output layer", counted(*model.labels, "label")));
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
     const MegatronSwitches& megatron = task.training.megatron;

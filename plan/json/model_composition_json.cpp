@@ -20,13 +20,14 @@ constexpr std::array<std::pair<std::string_view, LayerOrder>, 3> kOrders{{{"sequ
                                                                           {"parallel_shared_norm", LayerOrder::parallel_shared_norm}}};
 
 /// Fields of ModelSpec by name; the default of each is that of an empty model.
-constexpr std::array<std::pair<std::string_view, bool ModelSpec::*>, 9> kFlags{
+constexpr std::array<std::pair<std::string_view, bool ModelSpec::*>, 10> kFlags{
     {{"rotary_interleaved", &ModelSpec::rotary_interleaved},
      {"pre_norms", &ModelSpec::pre_norms},
      {"post_norms", &ModelSpec::post_norms},
      {"norm_bias", &ModelSpec::norm_bias},
      {"norm_weight", &ModelSpec::norm_weight},
      {"output_bias", &ModelSpec::output_bias},
+     {"embedding_norm", &ModelSpec::embedding_norm},
      {"qk_norm_per_head", &ModelSpec::qk_norm_per_head},
      {"qk_norm_behind_rotary", &ModelSpec::qk_norm_behind_rotary},
      {"attention_output_gate", &ModelSpec::attention_output_gate}}};

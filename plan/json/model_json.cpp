@@ -65,6 +65,9 @@ Json mla_to_json(const MlaSpec& mla) {
               {"qk_rope_head_dim", mla.qk_rope_head_dim},
               {"v_head_dim", mla.v_head_dim}};
     if (mla.norm_epsilon != 0) json["norm_epsilon"] = mla.norm_epsilon;
+    if (mla.index_heads != 0) json["index_heads"] = mla.index_heads;
+    if (mla.index_head_dim != 0) json["index_head_dim"] = mla.index_head_dim;
+    if (mla.index_top_k != 0) json["index_top_k"] = mla.index_top_k;
     return json;
 }
 
@@ -77,6 +80,9 @@ MlaSpec mla_from_json(const Json& json, const std::string& where, Problems& prob
     mla.qk_rope_head_dim = reader.integer("qk_rope_head_dim", 0, ModelLimits::head_dim);
     mla.v_head_dim = reader.integer("v_head_dim", 1, ModelLimits::head_dim);
     mla.norm_epsilon = reader.real_or("norm_epsilon", 0, 0, 1);
+    mla.index_heads = reader.integer_or("index_heads", 0, 0, ModelLimits::heads);
+    mla.index_head_dim = reader.integer_or("index_head_dim", 0, 0, ModelLimits::head_dim);
+    mla.index_top_k = reader.integer_or("index_top_k", 0, 0, ModelLimits::positions);
     reader.finish();
     return mla;
 }
@@ -228,6 +234,7 @@ Json model_to_json(const ModelSpec& model) {
                  {"attention_dropout", model.attention_dropout},
                  {"hidden_dropout", model.hidden_dropout}};
     composition_to_json(model, json);
+    if (model.labels) json["labels"] = *model.labels;
     if (!model.type.empty()) json["type"] = model.type;
     if (!model.assumed_architecture.empty()) json["assumed_architecture"] = model.assumed_architecture;
     if (!model.left_out.empty()) json["left_out"] = model.left_out;
@@ -297,6 +304,8 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     if (const Json* member = reader.member("mla")) model.mla = mla_from_json(*member, where + ": mla", problems);
     if (const Json* member = reader.member("moe"))
         model.moe = moe_from_json(*member, where + ": moe", model.layers, model.moe_layers, problems);
+    if (reader.has("labels")) model.labels = reader.integer("labels", 1, ModelLimits::vocab);
+    reader.ignore("labels");
     if (reader.has("default_sequence")) model.default_sequence = reader.integer("default_sequence", 1, ModelLimits::positions);
     reader.ignore("default_sequence");
     if (reader.has("default_global_batch")) model.default_global_batch = reader.integer("default_global_batch", 1, ModelLimits::positions);

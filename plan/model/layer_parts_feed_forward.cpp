@@ -23,15 +23,16 @@ std::vector<PartTensor> mlp_tensors(const PartSizes& s) {
 
 /// `in`: width of what the experts take and give, 0 the hidden size (Nemotron 3 projects to a smaller one). score_bias: as many values as
 /// experts that the router adds and that are trained or moved, in the checkpoint as a parameter. zero_experts: those that give back their
-/// input (LongCat-Flash), which the router scores like the others; idle_first: first matrices that a class holds and no token passes.
+/// input (LongCat-Flash), which the router scores like the others; idle_first: first matrices that a class holds and no token passes; idle:
+/// 1 where no word passes any of them (ERNIE 4.5 VL's experts of pictures).
 constexpr std::array kExpertSizes{PartSize{"experts", 1},         PartSize{"top_k", 1},          PartSize{"width", 1},
                                   PartSize{"gated", 0, 1},        PartSize{"bias", 0, 0},        PartSize{"in", 0, 0},
                                   PartSize{"router", 0, 1},       PartSize{"router_bias", 0, 0}, PartSize{"activation", 0, 0},
-                                  PartSize{"zero_experts", 0, 0}, PartSize{"idle_first", 0, 0}};
+                                  PartSize{"zero_experts", 0, 0}, PartSize{"idle_first", 0, 0},  PartSize{"idle", 0, 0}};
 
 std::vector<PartTensor> expert_tensors(const PartSizes& s) {
     const std::int64_t outer = s["in"] > 0 ? s["in"] : s.hidden(), experts = s["experts"], width = s["width"];
-    const std::int64_t first = s["gated"] != 0 ? 2 * width : width, used = s["top_k"] < experts ? s["top_k"] : experts;
+    const std::int64_t first = s["gated"] != 0 ? 2 * width : width, used = s["idle"] != 0 ? 0 : s["top_k"] < experts ? s["top_k"] : experts;
     std::vector<PartTensor> tensors;
     const std::int64_t scored = experts + s["zero_experts"];
     if (s["router"] != 0) tensors.push_back({"router.weight", {scored, s.hidden()}});

@@ -53,6 +53,14 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
     check_range(problems, where, "token types", model.token_types, 0, ModelLimits::hidden);
     check_range(problems, where, "mtp layers", model.mtp_layers, 0, ModelLimits::mtp_layers);
     check_range(problems, where, "vocabulary divisor", model.vocab_divisor, 1, ModelLimits::vocab);
+    if (model.labels) {
+        check_range(problems, where, "labels", *model.labels, 1, ModelLimits::vocab);
+        if (model.tied_embeddings || model.output_bias || model.mtp_layers > 0)
+            problems.add(
+                "{}: labels name a head that is no output layer: it shares no table, has no bias and stands beside no multi-token "
+                "prediction; remove these or labels",
+                where);
+    }
     if (model.default_sequence) check_range(problems, where, "sequence", *model.default_sequence, 1, ModelLimits::positions);
     if (model.default_global_batch) check_range(problems, where, "global batch", *model.default_global_batch, 1, ModelLimits::positions);
     // Written so that NaN fails too.
@@ -121,6 +129,18 @@ void check_mla(Problems& problems, const ModelSpec& model, const std::string& wh
     check_range(problems, where, "qk nope head size", mla.qk_nope_head_dim, 1, ModelLimits::head_dim);
     check_range(problems, where, "qk rope head size", mla.qk_rope_head_dim, 0, ModelLimits::head_dim);
     check_range(problems, where, "v head size", mla.v_head_dim, 1, ModelLimits::head_dim);
+    check_range(problems, where, "index heads", mla.index_heads, 0, ModelLimits::heads);
+    check_range(problems, where, "index head size", mla.index_head_dim, 0, ModelLimits::head_dim);
+    check_range(problems, where, "index top k", mla.index_top_k, 0, ModelLimits::positions);
+    const bool indexed = mla.index_heads > 0;
+    if (indexed != (mla.index_head_dim > 0) || indexed != (mla.index_top_k > 0))
+        problems.add("{}: index heads = {}, index head size = {} and index top k = {} belong together; give all three or none", where,
+                     mla.index_heads, mla.index_head_dim, mla.index_top_k);
+    else if (indexed && (mla.q_lora_rank == 0 || mla.qk_rope_head_dim > mla.index_head_dim))
+        problems.add(
+            "{}: an indexer takes queries from their latent (q lora rank = {}) and turns {} of the {} values of its heads; give a "
+            "q lora rank, and heads as wide as what is turned",
+            where, mla.q_lora_rank, mla.qk_rope_head_dim, mla.index_head_dim);
     if (model.kv_heads != model.heads)
         problems.add("{}: kv heads = {} beside multi-latent attention, which has no key-value groups; use {}", where, model.kv_heads,
                      model.heads);
@@ -136,6 +156,8 @@ void check_activation_and_norms(Problems& problems, const ModelSpec& model, cons
     if (model.activation == Activation::xielu && (model.gated_mlp || model.moe))
         problems.add("{}: xielu has trained values, which gated MLPs and experts here have not; set gated_mlp = false, without experts",
                      where);
+    if (model.embedding_norm && (model.mtp_layers > 0 || !model.compositions.empty()))
+        problems.add("{}: embedding_norm beside multi-token prediction or layer_kinds, which know none; remove one of them", where);
     if (model.norm_weight) return;
     if (model.normalization != Normalization::layer_norm || model.post_norms || model.qk_norm || model.mla || model.mtp_layers > 0 ||
         !model.compositions.empty())
@@ -230,7 +252,8 @@ double estimated_parameters(const ModelSpec& model) {
     const double hidden = real(model.hidden);
     const double head_width = real(std::max(model.qk_head_dim(), model.v_head_dim()));
     const double latent = model.mla ? real(model.mla->q_lora_rank + model.mla->kv_lora_rank) : 0;
-    const double attention = 4 * (hidden + latent) * (real(model.heads) * head_width + latent + 1);
+    const double indexed = model.mla ? (real(model.mla->index_heads) + 1) * (real(model.mla->index_head_dim) + 1) : 0;
+    const double attention = 4 * (hidden + latent) * (real(model.heads) * head_width + latent + indexed + 1);
     double mlp = real(model.ffn);
     if (model.moe)
         mlp = std::max(
@@ -246,6 +269,10 @@ double estimated_parameters(const ModelSpec& model) {
 std::int64_t ModelSpec::padded_vocab(std::int64_t tp) const {
     const std::int64_t multiple = vocab_divisor * tp;
     return (vocab + multiple - 1) / multiple * multiple;
+}
+
+std::int64_t ModelSpec::output_rows(std::int64_t tp) const {
+    return labels ? (*labels + tp - 1) / tp * tp : padded_vocab(tp);
 }
 
 std::int64_t ModelSpec::qk_head_dim() const {
@@ -282,7 +309,10 @@ void validate(const ModelSpec& model, const std::string& where) {
 }
 
 std::vector<std::string> features_not_computed(const ModelSpec& model) {
-    return model.left_out;
+    std::vector<std::string> features = model.left_out;
+    if (model.mla && model.mla->index_heads > 0)
+        features.push_back(fmt::format("attention to the {} alone that an indexer chooses", counted(model.mla->index_top_k, "key")));
+    return features;
 }
 
 }  // namespace mgplan

@@ -56,6 +56,11 @@ struct MlaSpec {
     std::int64_t qk_rope_head_dim = 0;
     std::int64_t v_head_dim = 0;
     double norm_epsilon = 0;  ///< of the norms on the latents; 0: the model's
+    /// What chooses the keys that each query sees (DeepSeek-V3.2-Exp, section 2.1; Megatron-LM's --experimental-attention-variant dsa):
+    /// heads of `index_head_dim` values, and how many keys are chosen. 0: every query sees all before it.
+    std::int64_t index_heads = 0;
+    std::int64_t index_head_dim = 0;
+    std::int64_t index_top_k = 0;
     bool operator==(const MlaSpec&) const = default;
 };
 
@@ -214,9 +219,12 @@ struct ModelSpec {
     double attention_multiplier = 0;  ///< of the attention scores; 0: 1 / sqrt(qk head size)
     BranchMultipliers branch_multipliers;
     std::optional<NormedResidual> normed_residual;
-    double attention_softcap = 0;      ///< attention scores become cap · tanh(score / cap) (Gemma 2); 0: they stay
-    double logit_softcap = 0;          ///< logits become cap · tanh(logit / cap) (Gemma 2); 0: they stay
-    std::int64_t token_types = 0;      ///< token-type embeddings; 0: none
+    double attention_softcap = 0;  ///< attention scores become cap · tanh(score / cap) (Gemma 2); 0: they stay
+    double logit_softcap = 0;      ///< logits become cap · tanh(logit / cap) (Gemma 2); 0: they stay
+    std::int64_t token_types = 0;  ///< token-type embeddings; 0: none
+    bool embedding_norm = false;   ///< a norm of the embeddings, in front of the first layer (BLOOM)
+    /// Rows of a head that scores texts in place of the output layer (…ForSequenceClassification); nothing: the vocabulary.
+    std::optional<std::int64_t> labels;
     std::int64_t mtp_layers = 0;       ///< multi-token-prediction layers behind the decoder (DeepSeek-V3)
     double mtp_loss_factor = 0.1;      ///< weight of their mean loss (Megatron-LM's --mtp-loss-scaling-factor and its default)
     std::int64_t vocab_divisor = 128;  ///< Megatron-LM's --make-vocab-size-divisible-by
@@ -250,6 +258,8 @@ struct ModelSpec {
     /// Vocabulary rows held with tensor parallel size tp: rounded up to a multiple of vocab_divisor·tp
     /// (Megatron-LM core/tokenizers/utils/build_tokenizer.py, vocab_size_with_padding).
     [[nodiscard]] std::int64_t padded_vocab(std::int64_t tp) const;
+    /// Rows of the output layer held with tensor parallel size tp: those of the vocabulary, or the labels rounded up to a multiple of tp.
+    [[nodiscard]] std::int64_t output_rows(std::int64_t tp) const;
     /// Query width of one head in elements (MLA: nope + rope).
     [[nodiscard]] std::int64_t qk_head_dim() const;
     /// Value width of one head in elements.
@@ -262,8 +272,8 @@ struct ModelSpec {
 /// one ConfigError with all problems; `where` names the source in each message.
 void validate(const ModelSpec& model, const std::string& where);
 
-/// Features the spec carries that no layer computes and a prediction's time leaves out, in words, for messages: "logits with a soft cap of
-/// 30". Their parameters are counted.
+/// Features the spec carries that no layer computes, in words, for messages: "attention in chunks of 8,192 tokens". Their parameters are
+/// counted; what of them a prediction's time holds, docs/models.md says.
 [[nodiscard]] std::vector<std::string> features_not_computed(const ModelSpec& model);
 
 }  // namespace mgplan

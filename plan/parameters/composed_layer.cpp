@@ -250,7 +250,7 @@ void add_mlp_obstacles(Words& obstacles, const ModelSpec& fields, const PartSize
 /// A mixture is described by the part and, where the part has no word for it (scores, balancing), by MoeSpec; both must agree.
 bool describe_experts(const PartSizes& s, ModelSpec& fields) {
     if (!fields.moe || s["in"] != fields.moe->latent || s["router"] != 1 || !describe_activation(s, fields)) return false;
-    if (s["zero_experts"] != 0 || s["idle_first"] != 0) return false;
+    if (s["zero_experts"] != 0 || s["idle_first"] != 0 || s["idle"] != 0) return false;
     const MoeSpec& moe = *fields.moe;
     fields.gated_mlp = s["gated"] != 0;
     fields.mlp_bias = s["bias"] != 0;

@@ -55,10 +55,28 @@ void ParameterList::add_sharded_norm(const ModelSpec& model, std::string_view sc
     if (norms_have_bias(model)) add_sharded(shift, {width}, 0);
 }
 
+namespace {
+
+/// Whole on every rank, each of which sees all rows (experimental_attention_variant/dsa.py, DSAIndexer).
+void add_indexer(ParameterList& list, const MlaSpec& mla, std::int64_t hidden) {
+    const std::int64_t width = mla.index_head_dim;
+    const auto add = [&](std::string_view name, const std::vector<std::int64_t>& shape) {
+        list.add(fmt::format("self_attention.core_attention.indexer.{}", name), shape, PartialGradient::never);
+    };
+    add("linear_wq_b.weight", {mla.index_heads * width, mla.q_lora_rank});
+    add("linear_wk.weight", {width, hidden});
+    add("k_norm.weight", {width});
+    add("k_norm.bias", {width});
+    add("linear_weights_proj.weight", {mla.index_heads, hidden});
+}
+
+}  // namespace
+
 void add_attention(ParameterList& list, const ModelSpec& model, std::int64_t tp) {
     const std::int64_t hidden = model.hidden, heads = model.heads / tp;
     if (model.mla && model.pre_norms) list.add_norm(model, "input_layernorm.weight", "input_layernorm.bias", hidden);
     if (model.attention_sinks) list.add_sharded("self_attention.core_attention.softmax_offset", {heads}, 0);
+    if (model.mla && model.mla->index_heads > 0) add_indexer(list, *model.mla, hidden);
     list.add_sharded("self_attention.linear_proj.weight", {hidden, heads * model.v_head_dim()}, 1);
     if (model.attention_output_bias) list.add("self_attention.linear_proj.bias", {hidden}, PartialGradient::sequence_parallel);
     if (model.mla) {

@@ -41,6 +41,9 @@ std::int64_t attention_count(const ModelSpec& model, std::int64_t tp) {
         }
         count += hidden * (mla.kv_lora_rank + mla.qk_rope_head_dim) + mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim);
         if (model.qk_norm) count += norm_count(model, mla.kv_lora_rank);
+        // The indexer is whole on every rank: queries, one key with a LayerNorm, a weight for each head.
+        if (mla.index_heads > 0)
+            count += mla.index_heads * mla.index_head_dim * mla.q_lora_rank + mla.index_head_dim * (hidden + 2) + mla.index_heads * hidden;
         return count;
     }
     const std::int64_t qkv_width = packed_rows(model, tp);
@@ -80,6 +83,7 @@ void add_embedding(std::vector<Parameter>& parameters, const ModelSpec& model, s
     if (model.position == PositionEmbedding::learned)
         list.add("position_embeddings.weight", {model.max_positions, model.hidden}, PartialGradient::never);
     if (model.token_types > 0) list.add("tokentype_embeddings.weight", {model.token_types, model.hidden}, PartialGradient::never);
+    if (model.embedding_norm) list.add_norm(model, "norm.weight", "norm.bias", model.hidden);
 }
 
 /// Of the layers of a chunk, each kind counted once.
@@ -161,11 +165,11 @@ ParameterCount mtp_layer_parameter_count(const ModelSpec& model, std::int64_t tp
 ParameterCount embedding_parameter_count(const ModelSpec& model, std::int64_t tp) {
     std::int64_t rows = model.padded_vocab(tp) / tp + model.token_types;
     if (model.position == PositionEmbedding::learned) rows += model.max_positions;
-    return {.dense = rows * model.hidden};
+    return {.dense = rows * model.hidden + (model.embedding_norm ? norm_count(model, model.hidden) : 0)};
 }
 
 ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, bool copy_of_embedding) {
-    const std::int64_t rows = model.padded_vocab(tp) / tp;
+    const std::int64_t rows = model.output_rows(tp) / tp;
     ParameterCount count{.dense = norm_count(model, model.hidden) + (model.output_bias ? rows : 0)};
     if (!model.tied_embeddings || copy_of_embedding) count.dense += rows * model.hidden;
     return count;
@@ -194,7 +198,7 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
         mtp.add_norm(model, "final_layernorm.weight", "final_layernorm.bias", model.hidden);
     }
     if (chunk.loss && (!model.tied_embeddings || !chunk.embedding)) {
-        Parameter& output = list.add_sharded("output_layer.weight", {model.padded_vocab(sizes.tp) / sizes.tp, model.hidden}, 0);
+        Parameter& output = list.add_sharded("output_layer.weight", {model.output_rows(sizes.tp) / sizes.tp, model.hidden}, 0);
         output.shared_embedding = output.embedding_copy = shared && model.tied_embeddings;
     }
     if (chunk.loss && model.output_bias) list.add_sharded("output_layer.bias", {model.padded_vocab(sizes.tp) / sizes.tp}, 0);
@@ -251,12 +255,12 @@ PartCount count_compositions(const ModelSpec& model) {
 }  // namespace
 
 std::int64_t total_parameters(const ModelSpec& model) {
-    std::int64_t rows = model.vocab * (model.tied_embeddings ? 1 : 2) + model.token_types;
+    std::int64_t rows = model.vocab + (model.labels ? *model.labels : model.tied_embeddings ? 0 : model.vocab) + model.token_types;
     if (model.position == PositionEmbedding::learned) rows += model.max_positions;
     std::int64_t count = rows * model.hidden + (model.output_bias ? model.vocab : 0) + count_parts(model.beside_layers, model.hidden).all;
     // Of composed models the final norm stands among the parts beside the layers.
     if (!model.compositions.empty()) return count + count_compositions(model).all;
-    count += norm_count(model, model.hidden);
+    count += (model.embedding_norm ? 2 : 1) * norm_count(model, model.hidden);
     std::int64_t moe_layers = 0;
     for (const bool moe : model.moe_layers) moe_layers += moe ? 1 : 0;
     if (moe_layers < model.layers) count += (model.layers - moe_layers) * layer_parameter_count(model, LayerKind::dense, 1, 1, 1).total();

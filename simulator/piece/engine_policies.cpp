@@ -240,7 +240,9 @@ void take_output_weight_gradient(LayerEditor& head, const PolicyContext& context
     const std::int64_t end = must(logits, "the logits").returned;
     EditedTensor& d_input = must(head.find(backward, "input gradient"), "the gradient of the output layer's input");
     d_input.returned = std::max(d_input.returned, end);
-    head.add("output layer weight gradient", MemoryCategory::activations, vocabulary_weight_bytes(context), end - 2, end + 1);
+    const std::int64_t tp = context.sizes.tp;
+    const std::int64_t bytes = context.model.output_rows(tp) / tp * context.model.hidden * bytes_of(context.sizes.dtype);
+    head.add("output layer weight gradient", MemoryCategory::activations, bytes, end - 2, end + 1);
 }
 
 bool gathers_rows(const PolicyContext& context) {

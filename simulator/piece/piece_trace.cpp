@@ -52,6 +52,7 @@ ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtur
     if (few.mla && turned && few.mla->qk_rope_head_dim % 2 != 0) {
         ++few.mla->qk_rope_head_dim;
         if (few.mla->qk_nope_head_dim > 1) --few.mla->qk_nope_head_dim;
+        if (few.mla->index_heads > 0) few.mla->index_head_dim = std::max(few.mla->index_head_dim, few.mla->qk_rope_head_dim);
     }
     return few;
 }
@@ -104,13 +105,15 @@ CpCommType exchange_traced(const PieceSizes& sizes) {
     return sizes.cp_comm_type == CpCommType::a2a_p2p ? CpCommType::p2p : sizes.cp_comm_type;
 }
 
-bool takes_steps(const PieceSizes& sizes) {
+bool takes_steps(const ModelSpec& model, const PieceSizes& sizes) {
+    // An indexer scores the keys of all ranks at once.
+    if (model.mla && model.mla->index_heads > 0) return false;
     const bool by_steps = exchange_traced(sizes) == CpCommType::p2p || sizes.cp_comm_type == CpCommType::all_gather;
     return !sizes.whole_ring && by_steps && sizes.cp > kRingParts && sizes.cp % kRingParts == 0;
 }
 
-PieceSizes with_few_steps(PieceSizes sizes) {
-    if (!takes_steps(sizes)) return sizes;
+PieceSizes with_few_steps(const ModelSpec& model, PieceSizes sizes) {
+    if (!takes_steps(model, sizes)) return sizes;
     sizes.sequence = sizes.sequence / sizes.cp * kRingParts;
     sizes.cp = kRingParts;
     return sizes;
@@ -324,15 +327,15 @@ bool PieceTrace::holds(Piece piece) const {
 }
 
 PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {
-    PieceTrace trace = trace_layers(shortened(model, sizes, false), with_few_steps(sizes), nullptr);
-    if (takes_steps(sizes)) widen_gathered(trace, sizes.cp / kRingParts);
+    PieceTrace trace = trace_layers(shortened(model, sizes, false), with_few_steps(model, sizes), nullptr);
+    if (takes_steps(model, sizes)) widen_gathered(trace, sizes.cp / kRingParts);
     return trace;
 }
 
 PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, bool recomputed) {
     ModelSpec few = shortened(model, sizes, false);
     few.mtp_layers = std::min(model.mtp_layers, kMostDepths);
-    Recorded recorded = run_layers(few, with_few_steps(sizes), nullptr, recomputed);
+    Recorded recorded = run_layers(few, with_few_steps(few, sizes), nullptr, recomputed);
     PieceTrace trace;
     trace.tensors = std::move(recorded.tensors);
     for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {

@@ -34,7 +34,7 @@ std::int64_t deferred_logits(const RankContext& rank) {
     const MegatronSwitches& megatron = rank.layer.megatron();
     if (!rank.loss || !megatron.defer_embedding_wgrad) return 0;
     const std::int64_t limit = megatron.wgrad_deferral_limit > 0 ? megatron.wgrad_deferral_limit : rank.layout.num_microbatches;
-    const std::int64_t tp = rank.layer.sizes.tp, logits = rank.layer.sizes.rows() * rank.layer.model.padded_vocab(tp) / tp * element(rank);
+    const std::int64_t tp = rank.layer.sizes.tp, logits = rank.layer.sizes.rows() * rank.layer.model.output_rows(tp) / tp * element(rank);
     return std::min(limit, rank.layout.num_microbatches - 1) * (logits + rank.stream);
 }
 

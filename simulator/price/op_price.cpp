@@ -82,9 +82,10 @@ Traffic traffic_of(std::string_view op) {
     return Traffic::streaming;
 }
 
-/// Scans of chunks are products of small matrices.
+/// Scans of chunks are products of small matrices, and so are the scores of an indexer.
 bool multiplies_in_chunks(std::string_view op) {
-    return op == "state_space_scan" || op == "state_space_scan_backward" || op == "delta_rule" || op == "delta_rule_backward";
+    return op == "index_scores" || op == "state_space_scan" || op == "state_space_scan_backward" || op == "delta_rule" ||
+           op == "delta_rule_backward";
 }
 
 /// Start-up and tail of the single kernels beside the first. Those of grouped products run on four streams at once (Transformer Engine,

@@ -23,7 +23,7 @@ double flops_of(const PieceTrace& trace, Piece piece, double attention_share = 1
 
 double model_flops_of(const PieceStep& step, double attention_share) {
     if (step.kind != StepKind::op || step.router || step.gate) return 0;
-    if (step.op.product.m > 0 || step.op.grouped.groups > 0) return step.op.flops;
+    if (step.op.product.m > 0 || step.op.grouped.groups > 0 || step.op.name == "index_scores") return step.op.flops;
     return (step.op.name == "attention_backward" ? 2 : 1) * attention_share * step.op.part.causal_half_flops();
 }
 

@@ -28,6 +28,7 @@ const std::string kMixture =
 const std::string kFlexible =
     kDense + "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --moe-token-dispatcher-type flex --moe-grouped-gemm ";
 const std::string kSharded = kDense + "--use-distributed-optimizer --overlap-grad-reduce ";
+const std::string kIndexed = kDense + "--multi-latent-attention --q-lora-rank 256 --experimental-attention-variant dsa ";
 const std::string kLatent = kDense + "--multi-latent-attention --q-lora-rank 256 ";
 const std::string kPipeline = kDense + "--pipeline-model-parallel-size 4 ";
 const std::string kRotary = kDense + "--position-embedding-type rope ";
@@ -213,6 +214,9 @@ std::vector<UsedFlag> used_flags() {
         {"--hybrid-override-pattern", kDense, "M-M*"},
         {"--hybrid-attention-ratio", kDense, "0.1"},
         {"--hybrid-mlp-ratio", kDense, "0.1"},
+        {"--dsa-indexer-n-heads", kIndexed + "--dsa-indexer-head-dim 64 --dsa-indexer-topk 64 ", "4"},
+        {"--dsa-indexer-head-dim", kIndexed + "--dsa-indexer-n-heads 4 --dsa-indexer-topk 64 ", "64"},
+        {"--dsa-indexer-topk", kIndexed + "--dsa-indexer-n-heads 4 --dsa-indexer-head-dim 64 ", "64"},
         {"--multi-latent-attention", kDense, ""},
         {"--is-hybrid-model", kDense, ""},
         {"--checkpoint-activations", kDense, ""},

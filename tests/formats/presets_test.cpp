@@ -206,6 +206,36 @@ TEST(PublishedConfigs, OfDbrxUseAsManyParametersATokenAsItsCardSays) {
     EXPECT_THAT(features_not_computed(model), testing::IsEmpty());
 }
 
+/// A published model whose sizes are those of its class, or that a file states.
+ModelSpec published_config(const char* text) {
+    return read_hugging_face(nlohmann::ordered_json::parse(text), "published", "published").model;
+}
+
+TEST(PublishedConfigs, OfMixturesAndHybridsUseAsManyParametersATokenAsPublished) {
+    struct Published {
+        const char* config;
+        double total, active, total_unit, active_unit;
+        const char* source;
+    };
+    const std::vector<Published> all = {
+        {R"({"model_type": "hunyuan_v1_moe", "hidden_size": 4096, "intermediate_size": 3072, "num_hidden_layers": 32, "head_dim": 128,
+             "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128167, "num_experts": 64, "moe_topk": 8,
+             "max_position_embeddings": 32768, "tie_word_embeddings": true})",
+         80, 13, 1, 1, "model card of tencent/Hunyuan-A13B-Instruct"},
+        {R"({"model_type": "deepseek_v32", "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61, "num_attention_heads": 128,
+             "vocab_size": 129280})",
+         671, 37, 2, 2, "model card of deepseek-ai/DeepSeek-V3.2-Exp: V3.1's, and an indexer of 0.85 B"},
+        {R"({"model_type": "jamba", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+             "vocab_size": 65536})",
+         52, 12, 1, 1, "arXiv 2403.19887, section 1"},
+    };
+    for (const Published& one : all) {
+        const ModelSpec model = published_config(one.config);
+        EXPECT_NEAR(static_cast<double>(total_parameters(model)) / 1e9, one.total, one.total_unit) << one.source;
+        EXPECT_NEAR(static_cast<double>(active_parameters(model)) / 1e9, one.active, one.active_unit) << one.source;
+    }
+}
+
 ParameterCount sum(const std::vector<Parameter>& parameters) {
     ParameterCount count;
     for (const auto& parameter : parameters) (parameter.expert ? count.expert : count.dense) += parameter.count();
@@ -229,6 +259,28 @@ TEST(Presets, CountEachLayerAsItsListOfParametersDoes) {
                 }
             }
         }
+    }
+}
+
+TEST(Presets, AHeadOfLabelsStandsOnTheLastStageInPlaceOfTheOutputLayer) {
+    ModelSpec model = load_model("qwen3-0.6b").model;
+    const std::int64_t table = model.vocab * model.hidden;
+    ASSERT_TRUE(model.tied_embeddings);
+    const std::int64_t without = total_parameters(model) - table;
+    model.tied_embeddings = false;
+    model.labels = 3;
+    EXPECT_EQ(total_parameters(model), without + table + 3 * model.hidden);
+    for (const std::int64_t tp : {1, 2}) {
+        Layout layout;
+        layout.sizes.pp = 2;
+        layout.sizes.tp = tp;
+        layout.sizes.world = 2 * tp;
+        layout.split = std::make_shared<const StageSplit>(automatic_stage_split(model.layers, 0, 2, 1).value());
+        const Parameter output = stage_parameters(model, layout, 1).front().back();
+        EXPECT_EQ(output.name, "output_layer.weight");
+        EXPECT_EQ(output.shape, (std::vector<std::int64_t>{tp == 1 ? 3 : 2, model.hidden})) << "rounded up to a multiple of tp";
+        EXPECT_FALSE(output.shared_embedding);
+        EXPECT_EQ(sum(stage_parameters(model, layout, 1).front()), stage_parameter_count(model, layout, 1));
     }
 }
 

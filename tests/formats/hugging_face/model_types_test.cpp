@@ -1,5 +1,6 @@
 #include "formats/hugging_face/model_types.hpp"
 
+#include <cmath>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -210,13 +211,84 @@ TEST(ModelTypes, AnAssumedArchitectureIsCarried) {
 }
 
 TEST(ModelTypes, HeadsOtherThanTheOutputLayerAreRefused) {
-    EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaForSequenceClassification"}}, {"num_labels", 1}})),
+    EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaForTokenClassification"}}, {"num_labels", 1}})),
                 HasSubstr("has a head of its own (num_labels)"));
+    EXPECT_THAT(refusal(sizes("qwen2", {{"architectures", {"Qwen2ForRewardModel"}}})), HasSubstr("has a head of its own (num_labels)"));
     EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaModel"}}})), HasSubstr("LlamaModel has no output layer"));
     EXPECT_EQ(refusal(sizes("gpt2", {{"architectures", {"GPT2LMHeadModel"}}})), "accepted");
     EXPECT_EQ(refusal({{"model_type", "seeing"}, {"text_config", sizes("llama", {{"architectures", {"LlamaModel"}}})}}), "accepted")
         << "the larger model has the output layer";
     EXPECT_THAT(refusal(sizes("llama", {{"is_encoder_decoder", true}})), HasSubstr("no decoder-only transformer"));
+}
+
+TEST(ModelTypes, HeadsThatScoreTextsStandInPlaceOfTheOutputLayer) {
+    const auto scoring = [](const std::string& type, const Json& more) {
+        Json json = sizes(type, {{"architectures", {"SomeForSequenceClassification"}}, {"tie_word_embeddings", true}});
+        json.update(more);
+        return read(json);
+    };
+    const Job job = scoring("llama", {{"num_labels", 3}});
+    EXPECT_EQ(job.model.labels, 3);
+    EXPECT_FALSE(job.model.tied_embeddings);
+    EXPECT_EQ(total_parameters(job.model), total_parameters(read(sizes("llama", {{"tie_word_embeddings", true}})).model) + 3 * 64);
+    EXPECT_EQ(scoring("llama", {{"id2label", {{"0", "GOOD"}}}, {"num_labels", 4}}).model.labels, 1) << "names count";
+    EXPECT_EQ(scoring("llama", Json::object()).model.labels, 2);
+    EXPECT_THAT(scoring("llama", Json::object()).assumptions, Contains("labels not given, 2 of the class's defaults taken"));
+    EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaForSequenceClassification"}}, {"num_labels", 0}})),
+                HasSubstr("num_labels = 0 is out of range"));
+    // The bias and the caps of the output layer go with it: phi's class has such a bias, Gemma 2's such a cap.
+    EXPECT_FALSE(scoring("phi", Json::object()).model.output_bias);
+    EXPECT_EQ(scoring("gemma2", {{"final_logit_softcapping", 30.0}}).model.logit_softcap, 0);
+    // By transformers 5.23.0 of these configs, with AutoModelForSequenceClassification and three labels.
+    EXPECT_EQ(total_parameters(scoring("gpt_neox", {{"num_labels", 3}}).model), 140'608);
+}
+
+TEST(ModelTypes, IndexersThatLayersShareAreCountedAlone) {
+    const Json latent = {{"kv_lora_rank", 16},        {"q_lora_rank", 24},  {"qk_nope_head_dim", 8},    {"qk_rope_head_dim", 4},
+                         {"v_head_dim", 8},           {"index_n_heads", 2}, {"index_head_dim", 6},      {"index_topk", 16},
+                         {"n_routed_experts", 8},     {"n_group", 1},       {"num_experts_per_tok", 2}, {"moe_intermediate_size", 12},
+                         {"first_k_dense_replace", 1}};
+    Json config = sizes("glm_moe_dsa", latent);
+    const ModelSpec own = read(config).model;
+    EXPECT_TRUE(own.compositions.empty());
+    EXPECT_EQ(own.mla->index_heads, 2);
+    EXPECT_EQ(own.moe->expert_bias, true);
+    config["indexer_types"] = {"full", "shared", "shared", "full"};
+    const ModelSpec shared = read(config).model;
+    EXPECT_FALSE(shared.compositions.empty());
+    // Both by transformers 5.23.0.
+    EXPECT_EQ(total_parameters(own), 133'264);
+    EXPECT_EQ(total_parameters(shared), 131'640);
+    config.erase("indexer_types");
+    config["index_topk_freq"] = 2;  // the third layer alone takes over a choice
+    EXPECT_EQ(total_parameters(read(config).model), total_parameters(own) - (2 * 6 * 24 + 6 * 64 + 2 * 6 + 2 * 64));
+    config["index_topk_pattern"] = "FSSF";
+    EXPECT_EQ(total_parameters(read(config).model), total_parameters(shared));
+    config["index_topk_pattern"] = "FS";
+    EXPECT_THAT(refusal(config), HasSubstr("indexer_types has 2 entries for 4 layers"));
+}
+
+TEST(ModelTypes, ExpertsWidthsAreTheirClasssWhereFilesGiveTheDenseOneAlone) {
+    EXPECT_EQ(
+        read(sizes("deepseek_v3", {{"kv_lora_rank", 16}, {"n_routed_experts", 16}, {"first_k_dense_replace", 1}})).model.moe->expert_ffn,
+        2048);
+    EXPECT_EQ(read(sizes("mixtral")).model.moe->expert_ffn, 128) << "its class has one width";
+}
+
+TEST(ModelTypes, BloomHasANormOfItsEmbeddings) {
+    // bigscience/bloom, config.json; 176,247,271,424 parameters by its model card.
+    const ModelSpec model = read({{"model_type", "bloom"},
+                                  {"n_embed", 14336},
+                                  {"n_layer", 70},
+                                  {"num_attention_heads", 112},
+                                  {"vocab_size", 250880},
+                                  {"seq_length", 2048}})
+                                .model;
+    EXPECT_EQ(total_parameters(model), 176'247'271'424);
+    EXPECT_TRUE(model.embedding_norm);
+    EXPECT_THAT(model.left_out, testing::ElementsAre("attention scores lowered by distance (ALiBi)"));
+    EXPECT_THAT(refusal(sizes("bloom", {{"apply_residual_connection_post_layernorm", true}})),
+                HasSubstr("apply_residual_connection_post_layernorm = true changes the network"));
 }
 
 TEST(ModelTypes, AMultimodalClassDecidesWhetherEmbeddingsAreTied) {
@@ -300,6 +372,37 @@ TEST(ModelTypes, HeadsAreRoundedDownWhereTheirClassRounds) {
     const Json heads = {{"num_attention_heads", 6}, {"head_dim", nullptr}};
     EXPECT_EQ(read(sizes("glm4v_moe_text", heads)).model.head_dim, 10);
     EXPECT_THAT(refusal(sizes("llama", heads)), HasSubstr("attention heads = 6 do not divide hidden size = 64"));
+}
+
+TEST(ModelTypes, RotaryBasesMayStandLayerByLayer) {
+    const auto granite = [](const Json& bases) { return sizes("granite_swa", {{"sliding_window", 8}, {"layer_rope_theta", bases}}); };
+    const ModelSpec mixed = read(granite({0, 500.0, 500.0, 500.0})).model;  // the first of four layers sees all
+    EXPECT_EQ(mixed.rotary_layers, (std::vector<bool>{false, true, true, true}));
+    EXPECT_EQ(mixed.rotary_base, 500);
+    EXPECT_EQ(mixed.window_rotary_base, 0) << "one base for all that turn";
+    const ModelSpec two = read(granite({1000.0, 500.0, 500.0, 500.0})).model;
+    EXPECT_TRUE(two.rotary_layers.empty());
+    EXPECT_EQ(two.rotary_base, 1000);
+    EXPECT_EQ(two.window_rotary_base, 500);
+    EXPECT_THAT(refusal(granite({1000.0, 500.0, 400.0, 500.0})), HasSubstr("layer_rope_theta has 500 and 400 in layers that are alike"));
+    EXPECT_THAT(refusal(granite({500.0})), HasSubstr("layer_rope_theta is no list of a number for each of 4 layers"));
+}
+
+TEST(ModelTypes, HunyuansExpertsMayStandInLists) {
+    Json config = sizes("hunyuan_v1_moe", {{"num_experts", 8}, {"moe_topk", {2, 2, 2, 2}}, {"num_shared_expert", {1, 1, 1, 1}}});
+    config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 1.0}, {"alpha", 1000.0}};
+    const ModelSpec model = read(config).model;
+    EXPECT_EQ(model.moe->top_k, 2);
+    EXPECT_EQ(model.moe->shared_ffn, 128);
+    EXPECT_NEAR(model.rotary_base, 1e4 * std::pow(1000.0, 16.0 / 14), 1) << "heads of 16";
+    EXPECT_EQ(model.rotary_scaling, "");
+    config["moe_topk"] = {2, 2, 1, 2};
+    EXPECT_THAT(refusal(config), HasSubstr("moe_topk is 2 in one layer and 1 in another"));
+    config["moe_topk"] = {2, 2};
+    EXPECT_THAT(refusal(config), HasSubstr("moe_topk has 2 entries for 4 layers"));
+    config["moe_topk"] = 2;
+    config["moe_intermediate_size"] = 96;
+    EXPECT_THAT(refusal(config), HasSubstr("moe_intermediate_size = 96 is passed over by the class of model_type 'hunyuan_v1_moe'"));
 }
 
 TEST(ModelTypes, AFileOfTwoLanguageModelsIsNeither) {

@@ -185,6 +185,23 @@ TEST(MegatronHybrid, WithLayerNormDeltaNetsAreNamed) {
                 ElementsAre("--experimental-attention-variant"));
 }
 
+TEST(MegatronHybrid, AnIndexerBelongsToLatentAttention) {
+    const std::string variant = kRms + "--num-layers 2 --experimental-attention-variant dsa ";
+    const std::string sizes = "--dsa-indexer-n-heads 4 --dsa-indexer-head-dim 128 --dsa-indexer-topk 64 ";
+    const Job job = read(variant + sizes + "--multi-latent-attention --q-lora-rank 96");
+    ASSERT_TRUE(job.model.mla.has_value());
+    EXPECT_EQ(job.model.mla->index_heads, 4);
+    EXPECT_EQ(job.model.mla->index_head_dim, 128);
+    EXPECT_EQ(job.model.mla->index_top_k, 64);
+    EXPECT_TRUE(not_computed(job).empty());
+    EXPECT_THAT(refusal(variant + "--multi-latent-attention --q-lora-rank 96 --dsa-indexer-n-heads 4 --dsa-indexer-topk 64"),
+                HasSubstr("--experimental-attention-variant dsa needs --dsa-indexer-head-dim"));
+    EXPECT_THAT(refusal(variant + sizes + "--multi-latent-attention"), HasSubstr("without --q-lora-rank is not computed"));
+    EXPECT_THAT(not_computed(read(variant + sizes)),
+                testing::UnorderedElementsAre("--experimental-attention-variant", "--dsa-indexer-n-heads", "--dsa-indexer-head-dim",
+                                              "--dsa-indexer-topk"));
+}
+
 TEST(MegatronHybrid, AGateOfAttentionsOutputIsAttentions) {
     EXPECT_TRUE(read(kRms + "--num-layers 2 --attention-output-gate").model.attention_output_gate);
     EXPECT_THAT(refusal(kRms + "--num-layers 2 --attention-output-gate --multi-latent-attention"),

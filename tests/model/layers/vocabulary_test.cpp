@@ -22,20 +22,26 @@ std::vector<Parameter> only(std::vector<Parameter> parameters, std::string_view 
     return parameters;
 }
 
-TEST(VocabularyEmbedding, GradientsHoldForWordsPositionsAndTypes) {
-    for (const double dropout : {0.0, 0.3}) {
+TEST(VocabularyEmbedding, GradientsHoldForWordsPositionsTypesAndTheirNorm) {
+    for (const auto& [dropout, normed] : {std::pair{0.0, false}, {0.3, false}, {0.0, true}, {0.3, true}}) {
         ModelSpec model = layer_model();
         model.token_types = 2;
         model.hidden_dropout = dropout;
+        model.embedding_norm = normed;
         OneRank rank;
         const auto parameters = only(end_parameters(model), "embedding.");
-        ASSERT_EQ(parameters.size(), 3U);
+        ASSERT_EQ(parameters.size(), normed ? 5U : 3U);
         const WeightTable weights = rank.weights_for(parameters);
         const VocabularyEmbedding layer(model, weights, "embedding.");
         const Tensor ids = rank.maker.ids({3, 1, 4, 1, 5, 9, 2, 6, 5, 10}, {10}), dy = rank.maker.random({10, 8});
-        const auto loss = [&] { return weigh(layer.forward(rank.context, rank.microbatch, ids), dy); };
+        const auto loss = [&] {
+            EmbeddingSaved saved;
+            return weigh(layer.forward(rank.context, rank.microbatch, ids, saved), dy);
+        };
         const auto backward = [&] {
-            layer.backward(rank.context, rank.microbatch, dy, ids);
+            EmbeddingSaved saved;
+            (void)layer.forward(rank.context, rank.microbatch, ids, saved);
+            layer.backward(rank.context, rank.microbatch, dy, ids, saved);
             return Tensor();
         };
         expect_layer_gradients({loss, backward, {}}, parameters, weights);
@@ -50,7 +56,8 @@ TEST(VocabularyEmbedding, AddsThePlaceAndTheFirstTypeToEveryWord) {
     const WeightTable weights = rank.weights_for(parameters);
     const VocabularyEmbedding layer(model, weights, "embedding.");
     const Tensor ids = rank.maker.ids({3, 1, 4, 1, 5, 9, 2, 6, 5, 10}, {10});
-    const auto y = read(layer.forward(rank.context, rank.microbatch, ids));
+    EmbeddingSaved saved;
+    const auto y = read(layer.forward(rank.context, rank.microbatch, ids, saved));
     const auto words = read(weights.at("embedding.word_embeddings.weight").value);
     const auto places = read(weights.at("embedding.position_embeddings.weight").value);
     const auto types = read(weights.at("embedding.tokentype_embeddings.weight").value);

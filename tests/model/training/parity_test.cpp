@@ -58,7 +58,7 @@ ModelSpec small_deepseek_lite() {
     return model;
 }
 
-/// Rotary embedding on half of each head, squared ReLU, token types, LayerNorm on q and k.
+/// Rotary embedding on half of each head, squared ReLU, token types, LayerNorm on q and k, and on the embeddings.
 ModelSpec small_nemotron() {
     ModelSpec model = small_gpt();
     model.name = "small-nemotron";
@@ -68,6 +68,7 @@ ModelSpec small_nemotron() {
     model.rotary_fraction = 0.5;
     model.tied_embeddings = false;
     model.token_types = 2;
+    model.embedding_norm = true;
     model.qk_norm = true;
     return model;
 }
@@ -439,6 +440,25 @@ TEST(RankTrainer, TracesOnShapesWhatChangesValuesAlone) {
     runtime::InProcessWorld world(2);
     runtime::CpuDevice device;
     EXPECT_THROW(RankTrainer(task, device, world.view(0)), ConfigError);
+}
+
+TEST(RankTrainer, NamesHeadsAndIndexersThatItTracesAlone) {
+    ModelSpec labels = small_llama();
+    labels.tied_embeddings = false;
+    labels.labels = 2;
+    const TrainingTask scoring = task_for(labels, {.name = "one"}, Precision::fp32);
+    EXPECT_THAT(features_not_executed(scoring), testing::ElementsAre("a head of 2 labels in place of the output layer"));
+    EXPECT_THAT(features_not_executed(scoring, false), testing::IsEmpty());
+    ModelSpec indexed = small_deepseek();
+    indexed.mla->q_lora_rank = 12;
+    const std::int64_t plain = predict(task_for(indexed, {.name = "one"}, Precision::fp32), 0, nullptr).memory.peak;
+    indexed.mla->index_heads = 2;
+    indexed.mla->index_head_dim = 8;
+    indexed.mla->index_top_k = 4;
+    const TrainingTask sparse = task_for(indexed, {.name = "one"}, Precision::fp32);
+    EXPECT_THAT(features_not_executed(sparse), testing::ElementsAre("attention to the 4 keys alone that an indexer chooses"));
+    EXPECT_THAT(features_not_executed(sparse, false), testing::IsEmpty());
+    EXPECT_GT(predict(sparse, 0, nullptr).memory.peak, plain);
 }
 
 TEST(RankTrainer, EachArrangementChangesTheLoss) {

@@ -265,6 +265,25 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     EXPECT_EQ(model_from_json(nlohmann::ordered_json::parse(model_to_json(model).dump()), "m"), model);
 }
 
+TEST(ModelSpec, ReadsBackAnIndexerLabelsAndANormOfTheEmbeddings) {
+    ModelSpec model = small();
+    model.kv_heads = model.heads;
+    model.head_dim = 0;
+    model.mla = MlaSpec{.q_lora_rank = 3,
+                        .kv_lora_rank = 4,
+                        .qk_nope_head_dim = 5,
+                        .qk_rope_head_dim = 6,
+                        .v_head_dim = 7,
+                        .index_heads = 2,
+                        .index_head_dim = 8,
+                        .index_top_k = 9};
+    model.embedding_norm = true;
+    model.labels = 3;
+    EXPECT_EQ(model_from_json(model_to_json(model), "m"), model);
+    EXPECT_EQ(model.output_rows(2), 4) << "rounded up, as rows of the vocabulary are";
+    EXPECT_THAT(features_not_computed(model), testing::ElementsAre("attention to the 9 keys alone that an indexer chooses"));
+}
+
 TEST(ModelSpec, RefusesArrangementsThatContradictThemselves) {
     const auto refusal = [](auto change) {
         ModelSpec model = small();

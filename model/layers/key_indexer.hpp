@@ -1,0 +1,26 @@
+#pragma once
+// The indexer of DeepSeek Sparse Attention (DeepSeek-V3.2-Exp, section 2.1; Megatron-core
+// transformer/experimental_attention_variant/dsa.py, DSAIndexer): which keys each query sees. Its products and scores run forward alone,
+// for the choice has no gradient; a loss of its own (--dsa-indexer-loss-coeff) is not computed.
+
+#include "model/layers/context.hpp"
+
+namespace mgplan::model {
+
+/// Whole on every tp rank, each of which scores all rows of the region with all index heads.
+class KeyIndexer {
+public:
+    /// `prefix`: "decoder.layers.0.self_attention.core_attention.indexer.".
+    KeyIndexer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
+
+    /// normed (rows outside the tp region, hidden), q_latent (rows outside, q_lora_rank) behind its norm -> places of the keys chosen
+    /// for each row, (rows inside, at most index_top_k) int32. Over cp the keys of all ranks are gathered.
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                                 const Tensor& q_latent) const;
+
+private:
+    const ModelSpec& model_;
+    Weight queries_, keys_, norm_weight_, norm_bias_, weights_;
+};
+
+}  // namespace mgplan::model
