@@ -70,16 +70,22 @@ def chosen(root, commit):
     return concerned(headers, before, set(changed) | set(untracked)) | {path for path in headers if path.startswith(rooms)}
 
 
+def objects(listed, headers):
+    """Of what `ninja -t targets all` lists ("OUTPUT: RULE", a line each) the objects of these headers; None where it lists no header's."""
+    known = re.findall(r"^(\S*/headers_alone/(\S+)_alone\.cpp\.o): ", listed, re.MULTILINE)
+    return [output for output, stem in known if stem + ".hpp" in headers] if known else None
+
+
 def main():
     build, root = (Path(word).resolve() for word in sys.argv[1:3])
     headers = chosen(root, os.environ.get("MGPLAN_CHECKED_COMMIT", ""))
     targets = ["headers_alone"]
     if headers is not None:
-        listed = subprocess.run(["ninja", "-C", str(build), "-t", "inputs", "headers_alone"], capture_output=True, text=True, check=False)
-        if listed.returncode == 0:
-            ends = tuple("/headers_alone/" + path.removesuffix(".hpp") + "_alone.cpp.o" for path in headers)
-            targets = [line for line in listed.stdout.splitlines() if ends and line.endswith(ends)]
-            print(f"{len(targets)} headers that a change concerns")
+        listed = subprocess.run(["ninja", "-C", str(build), "-t", "targets", "all"], capture_output=True, text=True, check=False).stdout
+        targets = objects(listed, headers)
+        if targets is None:
+            sys.exit(f"ninja lists no header that is compiled alone in {build}")
+        print(f"{len(targets)} headers that a change concerns")
     if not targets:
         return 0
     return subprocess.run(["cmake", "--build", str(build), "--target", *targets], check=False).returncode

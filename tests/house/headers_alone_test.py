@@ -47,6 +47,20 @@ class Concerned(unittest.TestCase):
         self.assertEqual(concerned(), set())
 
 
+class Objects(unittest.TestCase):
+    LISTED = ("build.ninja: RERUN_CMAKE\n"
+              "tests/house/CMakeFiles/headers_alone_plan.dir/headers_alone/plan/size_alone.cpp.o: CXX_COMPILER__headers_alone_plan_\n"
+              "tests/house/CMakeFiles/headers_alone_plan.dir/headers_alone/plan/fit/size_alone.cpp.o: CXX_COMPILER__headers_alone_plan_\n")
+
+    def test_are_those_of_the_headers(self):
+        self.assertEqual(headers_alone.objects(self.LISTED, {"plan/size.hpp", "tests/support/mine.hpp"}),
+                         ["tests/house/CMakeFiles/headers_alone_plan.dir/headers_alone/plan/size_alone.cpp.o"])
+        self.assertEqual(headers_alone.objects(self.LISTED, set()), [])
+
+    def test_a_build_that_knows_none_is_no_success(self):
+        self.assertIsNone(headers_alone.objects("build.ninja: RERUN_CMAKE\n", {"plan/size.hpp"}))
+
+
 class Chosen(unittest.TestCase):
     """In a repository: what changed since a commit, committed or not."""
 
