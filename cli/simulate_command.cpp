@@ -274,6 +274,18 @@ void declare_simulate_options(Options& options, WorkloadOptions& workload, Layou
     options.output_file("timeline", values.timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
 }
 
+/// The whole training by a command's schedule; nothing, said on stderr, where one of its batches does not suit the layout that is asked
+/// for.
+std::optional<TrainingCourse> training_of(const SimulatedLayout& asked, simulator::CostModel& model, Console& console) {
+    if (!asked.batches.stated()) return std::nullopt;
+    try {
+        return planner::training_course(asked.work, asked.layout, asked.batches, model);
+    } catch (const ConfigError& error) {
+        console.err << "mgplan: nothing is said of the whole training: " << error.what() << "\n";
+        return std::nullopt;
+    }
+}
+
 /// --timeline and --html.
 void write_files(const SimulateOptions& values, const SimulateAnswer& answer, const std::vector<double>& slowdown,
                  simulator::CostModel& model) {
@@ -359,7 +371,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         warn_where_exact_differs(memories, prediction.memory, console);
     }
     std::optional<TrainingCourse> training;
-    if (asked.batches.stated() && !schedule.order && !disturbed) training = planner::training_course(work, layout, asked.batches, model);
+    if (!schedule.order && !disturbed) training = training_of(asked, model, console);
     const SimulateAnswer answer{.asked = asked,
                                 .prediction = prediction,
                                 .schedule = schedule,

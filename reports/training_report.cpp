@@ -34,7 +34,7 @@ std::string long_time(double seconds) {
 std::string stage_text(const TimedStage& timed) {
     const std::string batch = counted(timed.stage.batch, "sequence"), each = human_seconds(timed.iteration_seconds);
     if (timed.num_microbatches == 0)
-        return fmt::format("{} of {}, run before: these GPUs cannot divide them", counted(timed.stage.steps.value_or(0), "step"), batch);
+        return fmt::format("{} of {}, run before on other GPUs", counted(timed.stage.steps.value_or(0), "step"), batch);
     if (!timed.stage.steps) return fmt::format("steps of {}, {} each", batch, each);
     return fmt::format("{} of {}, {} each: {}", counted(*timed.stage.steps, "step"), batch, each,
                        long_time(static_cast<double>(*timed.stage.steps) * timed.iteration_seconds));
@@ -48,8 +48,9 @@ std::string training_text(const TrainingCourse& course) {
     if (const auto steps = course.steps())
         text = fmt::format("{}, {}, {}", counted(*steps, "step"), tokens_text(*course.samples() * course.sequence),
                            long_time(*course.seconds()));
-    if (!course.stages.empty() && course.stages.front().num_microbatches == 0) text += " (without what was run before)";
     const std::size_t count = course.stages.size();
+    if (count == 0) return "no step: fewer samples than a batch\n";
+    if (course.stages.front().num_microbatches == 0) text += " for what was not run before";
     if (count < 2) return text + "\n";
     text += ":\n";
     for (std::size_t i = 0; i < count; ++i) {

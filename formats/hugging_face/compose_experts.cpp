@@ -76,7 +76,13 @@ std::vector<bool> layers_with_indexers(ConfigReader& config, std::int64_t layers
     const auto* const pattern = config.member("index_topk_pattern");
     if (words.empty() && pattern != nullptr && pattern->is_array()) words = config.texts("index_topk_pattern");
     if (words.empty() && pattern != nullptr && pattern->is_string()) {
-        for (const char letter : config.text_or({"index_topk_pattern"}, "")) words.emplace_back(letter == 'S' ? "shared" : "full");
+        for (const char letter : config.text_or({"index_topk_pattern"}, ""))
+            words.push_back(letter == 'S' ? "shared" : letter == 'F' ? "full" : std::string(1, letter));
+    }
+    for (std::size_t at = 0; at < words.size(); ++at) {
+        if (words[at] == "full" || (words[at] == "shared" && at > 0)) continue;
+        config.problem("indexer_types: entry {} is '{}'; write full, or shared behind a layer that is full", at, words[at]);
+        words.clear();
     }
     if (!words.empty() && static_cast<std::int64_t>(words.size()) != layers) {
         config.problem("indexer_types has {} entries for {} layers; give one entry per layer", words.size(), layers);

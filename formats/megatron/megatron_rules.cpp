@@ -34,10 +34,11 @@ std::optional<std::int64_t> grouped_integer(std::string text) {
 void read_length(FlagReader& flags, Job& job) {
     const auto read = [&flags](const char* flag) -> std::optional<std::int64_t> {
         const std::string word = flags.raw(flag);
+        if (word.empty() && flags.has(flag)) flags.problem("{} needs a value; write it as in {} 100000", flag, flag);
         const bool open = word.empty() || word.find_first_of("$`") != std::string::npos;
         const auto number = open ? std::nullopt : grouped_integer(word);
-        if (!open && (!number || *number < 0))
-            flags.problem("{} = '{}' is no number of 0 or more; write one such as 100000", flag, FlagReader::shown(word));
+        if (!open && (!number || *number < 0 || *number > BatchSchedule::most_tokens))
+            flags.problem("{} = '{}' is not a whole number from 0 to 2^62; write one such as 100000", flag, FlagReader::shown(word));
         if (number.value_or(0) > 0) return number;
         flags.idle(flag);
         return std::nullopt;

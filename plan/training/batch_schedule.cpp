@@ -32,6 +32,8 @@ public:
                                 step.batch, from, counted(batch.sequence, "token")));
             steps_.push_back({.batch = step.batch, .from_samples = from});
         }
+        if (ramp_ && ramp_->samples > BatchSchedule::most_tokens)
+            throw ConfigError("--rampup-batch-size: the ramp-up is longer than 2^62 samples; give fewer");
         if (ramp_) increments_ = std::max<std::int64_t>(1, (last_ - ramp_->start) / ramp_->increment);
     }
 

@@ -23,10 +23,10 @@ struct BatchSchedule {
     struct Step {
         std::int64_t from_tokens = 0, batch = 1;
     };
-    static constexpr std::size_t most_stages = 4096;
+    static constexpr std::size_t most_stages = 65'536;
     static constexpr std::int64_t most_tokens = std::int64_t{1} << 62;  ///< of a training
 
-    std::optional<RampUp> ramp_up{};
+    std::optional<RampUp> ramp_up{};                 ///< of at most most_tokens samples
     std::vector<Step> steps{};                       ///< ascending, the first from 0
     std::optional<std::int64_t> train_iterations{};  ///< --train-iters
     std::optional<std::int64_t> train_samples{};     ///< --train-samples, where there are no iterations

@@ -300,7 +300,17 @@ TEST(CheckCommand, SaysWhatTrainingTakesOverAScheduleOfBatches) {
     const TempFile stops("stops.args", command(odd)), resumed("resumed.args", command(odd + " --load checkpoints"));
     EXPECT_THAT(judged(stops, "--world 16", kBadInput)["problems"][0], HasSubstr("the batch of 2 from sample 0 on"));
     EXPECT_TRUE(judged(resumed)["training"]["stages"][0]["iteration_seconds"].is_null()) << "it was run on other GPUs";
-    EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + resumed.path()).out, HasSubstr("(without what was run before):"));
+    EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + resumed.path()).out, HasSubstr(" for what was not run before:"));
+    const Said simulated = say("simulate --format json --world 16 --megatron-args " + stops.path());
+    EXPECT_THAT(simulated.err, HasSubstr("nothing is said of the whole training: the batch of 2 from sample 0 on"));
+    EXPECT_TRUE(Json::parse(simulated.out)["training"].is_null()) << "the last batch is predicted all the same";
+    const TempFile none("none.args", command(layout + "--train-samples 100 --global-batch-size 128"));
+    EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + none.path()).out,
+                HasSubstr("train:  no step: fewer samples than a batch"));
+    const TempFile bare("bare.args", command(layout + "--train-iters"));
+    expect_refused("check --top 0 --world 16 --megatron-args " + bare.path(), "--train-iters needs a value");
+    const TempFile endless("endless.args", command(layout + "--train-iters 99999999999999999999"));
+    expect_refused("check --top 0 --world 16 --megatron-args " + endless.path(), "is not a whole number from 0 to 2^62");
 }
 
 TEST(CheckCommand, CannotSayWhatAFlagDecidesThatIsNotComputed) {

@@ -266,6 +266,10 @@ TEST(ModelTypes, IndexersThatLayersShareAreCountedAlone) {
     EXPECT_EQ(total_parameters(read(config).model), total_parameters(shared));
     config["index_topk_pattern"] = "FS";
     EXPECT_THAT(refusal(config), HasSubstr("indexer_types has 2 entries for 4 layers"));
+    config["index_topk_pattern"] = "FSXF";
+    EXPECT_THAT(refusal(config), HasSubstr("entry 2 is 'X'"));
+    config["index_topk_pattern"] = "SSFF";
+    EXPECT_THAT(refusal(config), HasSubstr("entry 0 is 'shared'; write full, or shared behind a layer that is full"));
 }
 
 TEST(ModelTypes, ExpertsWidthsAreTheirClasssWhereFilesGiveTheDenseOneAlone) {

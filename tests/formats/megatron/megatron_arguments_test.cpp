@@ -409,7 +409,7 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     for (const char* idle : {"--rampup-batch-size", "--train-samples"}) EXPECT_THAT(counted.flags.without_effect, Contains(idle));
     EXPECT_THAT(counted.flags.used, Contains("--train-iters"));
     EXPECT_THAT(read(kSmall + "--train-iters $ITERATIONS").flags.without_effect, Contains("--train-iters")) << "that nobody knows";
-    EXPECT_THAT(refusal(kSmall + "--train-iters many"), HasSubstr("--train-iters = 'many' is no number"));
+    EXPECT_THAT(refusal(kSmall + "--train-iters many"), HasSubstr("--train-iters = 'many' is not a whole number"));
     EXPECT_THAT(refusal(kSmall + "--rampup-batch-size 16 16"), HasSubstr("as in 16 16 1000000"));
     EXPECT_THAT(refusal(kSmall + "--global-batch-size 64 --rampup-batch-size 128 16 1000"), HasSubstr("begin with at most that"));
     const Job unmet = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 10 1000");

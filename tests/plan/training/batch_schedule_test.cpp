@@ -1,5 +1,6 @@
 #include "plan/training/batch_schedule.hpp"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -104,7 +105,9 @@ TEST(BatchSchedule, RefusesWhatMegatronAssertsAndWhatCannotBeCounted) {
     const BatchSpec batch{.global_batch = 1 << 20, .sequence = 4096};
     EXPECT_THAT(refusal({.steps = {{0, 8}, {5000, 16}, {6000, 32}}}, batch), testing::HasSubstr("the step to 32 begins with sample 1"));
     EXPECT_THAT(refusal({.ramp_up = RampUp{1, 1, std::int64_t{1} << 40}, .train_samples = std::int64_t{1} << 41}, batch),
-                testing::HasSubstr("more than 4,096 times"));
+                testing::HasSubstr("more than 65,536 times"));
+    EXPECT_THAT(refusal({.ramp_up = RampUp{1, 1, std::numeric_limits<std::int64_t>::max()}, .train_samples = 1000}, batch),
+                testing::HasSubstr("longer than 2^62 samples"));
     EXPECT_THAT(refusal({.train_iterations = std::int64_t{1} << 40}, batch), testing::HasSubstr("longer than 2^62 tokens"));
 }
 
