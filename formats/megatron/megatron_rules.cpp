@@ -34,7 +34,7 @@ std::optional<std::int64_t> grouped_integer(std::string text) {
 void read_length(FlagReader& flags, Job& job) {
     const auto read = [&flags](const char* flag) -> std::optional<std::int64_t> {
         const std::string word = flags.raw(flag);
-        if (word.empty() && flags.has(flag)) flags.problem("{} needs a value; write it as in {} 100000", flag, flag);
+        // Without a value, as where a script's argument was not given, nothing is said of the length.
         const bool open = word.empty() || word.find_first_of("$`") != std::string::npos;
         const auto number = open ? std::nullopt : grouped_integer(word);
         if (!open && (!number || *number < 0 || *number > BatchSchedule::most_tokens))

@@ -308,7 +308,7 @@ TEST(CheckCommand, SaysWhatTrainingTakesOverAScheduleOfBatches) {
     EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + none.path()).out,
                 HasSubstr("train:  no step: fewer samples than a batch"));
     const TempFile bare("bare.args", command(layout + "--train-iters"));
-    expect_refused("check --top 0 --world 16 --megatron-args " + bare.path(), "--train-iters needs a value");
+    EXPECT_TRUE(judged(bare)["training"].is_null()) << "as where a script's argument was not given";
     const TempFile endless("endless.args", command(layout + "--train-iters 99999999999999999999"));
     expect_refused("check --top 0 --world 16 --megatron-args " + endless.path(), "is not a whole number from 0 to 2^62");
 }
