@@ -14,6 +14,7 @@
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/shard_layers.hpp"
+#include "simulator/memory/shared_schedules.hpp"
 #include "simulator/muon.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/shared_memo.hpp"
@@ -77,15 +78,16 @@ struct CostModel::State {
     LayoutPaths last_paths;
     std::shared_ptr<ShardLayers> shards;
     std::shared_ptr<ShardLayers> kept;  ///< what layers keep and take, which fewer switches change than what they cost
+    std::shared_ptr<SharedSchedules> schedules;
     State* with_equal_costs = nullptr;  ///< another of the same model, which has priced the layers
     RecordedCosts recorded;
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< of models with experts
     PackedAttention packed;
 
-    /// `others`: prices of a workload that differs in nothing but what switches change, or null.
+    /// `others`: what was found out of a workload that differs in nothing but what switches change, or null.
     State(const Workload& work, const Calibration& rates, std::shared_ptr<ShardLayers> layers_of_shards,
-          std::shared_ptr<ShardLayers> kept_by_layers, const RecordedCosts* others)
+          std::shared_ptr<ShardLayers> kept_by_layers, const State* others)
         : workload(work),
           kinds(layer_kinds(work.model)),
           calibration(rates),
@@ -96,6 +98,7 @@ struct CostModel::State {
           last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
           shards(std::move(layers_of_shards)),
           kept(std::move(kept_by_layers)),
+          schedules(others == nullptr ? std::make_shared<SharedSchedules>() : others->schedules),
           recorded(work,
                    {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards->dense_steps(sizes, plain_layer); },
                     [this](const PieceSizes& sizes, std::size_t plain_layer) {
@@ -103,10 +106,10 @@ struct CostModel::State {
                     },
                     [this](const PieceSizes& sizes) { return shards->prediction_steps(sizes); },
                     [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }},
-                   others),
+                   others == nullptr ? nullptr : &others->recorded),
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
-                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get()}) {
+                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get(), schedules.get()}) {
         packed = packed_attention(work.batch);
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }
@@ -386,7 +389,7 @@ CostModel::CostModel(const Workload& workload, const Calibration& calibration) {
 }
 CostModel::CostModel(const Workload& workload, const CostModel& other) {
     auto layers = std::make_shared<ShardLayers>(workload, *other.state_->shards, ShardLayers::Workloads::equal);
-    state_ = std::make_unique<State>(workload, other.state_->calibration, layers, layers, &other.state_->recorded);
+    state_ = std::make_unique<State>(workload, other.state_->calibration, layers, layers, other.state_.get());
     least_ = std::make_unique<Least>(Least{other.least_->shared, {}, {}});
 }
 CostModel::~CostModel() = default;
@@ -417,7 +420,7 @@ CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutS
         if (kept == nullptr && added->keeps_as(one->workload)) kept = one->state->kept;
     }
     if (kept == nullptr) kept = layers;
-    added->state.emplace(added->workload, state_->calibration, std::move(layers), std::move(kept), &state_->recorded);
+    added->state.emplace(added->workload, state_->calibration, std::move(layers), std::move(kept), state_.get());
     for (const auto& one : switched_) {
         if (added->state->with_equal_costs == nullptr && one->state->with_equal_costs == nullptr && added->prices_layers_as(one->workload))
             added->state->with_equal_costs = &*one->state;

@@ -1,6 +1,7 @@
 #include "plan/graphs/graph_residency.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "plan/text/errors.hpp"
@@ -63,25 +64,19 @@ GraphResidency::GraphResidency(const ScheduleRequest& request, int pp_rank, Grap
     }
 }
 
-const GraphResidency::Alike& GraphResidency::alike(std::span<const std::int64_t> per_chunk) const {
-    group_.clear();
-    amounts_.clear();
-    for (const std::int64_t amount : per_chunk) {
-        const auto known = std::find(amounts_.begin(), amounts_.end(), amount);
-        group_.push_back(static_cast<std::uint8_t>(known - amounts_.begin()));
-        if (known == amounts_.end()) amounts_.push_back(amount);
-    }
+const GraphResidency::Alike& GraphResidency::alike(std::span<const std::uint8_t> group, std::size_t groups) const {
+    const std::scoped_lock lock(mutex_);
     for (const Alike& known : alike_) {
-        if (known.group == group_) return known;
+        if (std::equal(group.begin(), group.end(), known.group.begin(), known.group.end())) return known;
     }
-    Alike& added = alike_.emplace_back(Alike{group_, amounts_.size(), {}});
-    const auto width = static_cast<std::ptrdiff_t>(added.groups);
+    Alike& added = alike_.emplace_back(Alike{{group.begin(), group.end()}, groups, {}});
+    const auto width = static_cast<std::ptrdiff_t>(groups);
     std::vector<std::int64_t>& table = added.alive;
     std::vector<std::int64_t> sums;
     const auto no_more = [&](auto a, auto b) { return std::equal(a, a + width, b, [](std::int64_t x, std::int64_t y) { return x <= y; }); };
     for (const Moment& moment : moments_) {
-        sums.assign(added.groups, 0);
-        for (std::size_t c = 0; c < group_.size(); ++c) sums[group_[c]] += moment.weight[c];
+        sums.assign(groups, 0);
+        for (std::size_t c = 0; c < group.size(); ++c) sums[group[c]] += moment.weight[c];
         bool needless = false;
         for (auto known = table.begin(); known != table.end() && !needless;) {
             needless = no_more(sums.begin(), known);
@@ -95,11 +90,19 @@ const GraphResidency::Alike& GraphResidency::alike(std::span<const std::int64_t>
 std::int64_t GraphResidency::held(std::span<const std::int64_t> per_chunk) const {
     MGPLAN_ASSERT(per_chunk.size() == copies_.size(), "one amount for each chunk");
     std::int64_t held = 0;
-    if (policy_ == GraphPolicy::megatron && per_chunk.size() <= 255) {
-        const Alike& moments = alike(per_chunk);
+    if (policy_ == GraphPolicy::megatron && per_chunk.size() <= kMostGrouped) {
+        std::array<std::int64_t, kMostGrouped> amounts;
+        std::array<std::uint8_t, kMostGrouped> group;
+        auto end = amounts.begin();
+        for (std::size_t c = 0; c < per_chunk.size(); ++c) {
+            const auto known = std::find(amounts.begin(), end, per_chunk[c]);
+            group[c] = static_cast<std::uint8_t>(known - amounts.begin());
+            if (known == end) *end++ = per_chunk[c];
+        }
+        const Alike& moments = alike({group.data(), per_chunk.size()}, static_cast<std::size_t>(end - amounts.begin()));
         for (auto moment = moments.alive.begin(); moment != moments.alive.end();) {
             std::int64_t here = 0;
-            for (const std::int64_t amount : amounts_) here += *moment++ * amount;
+            for (auto amount = amounts.begin(); amount != end; ++amount) here += *moment++ * *amount;
             held = std::max(held, here);
         }
         return held;

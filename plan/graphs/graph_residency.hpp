@@ -8,6 +8,8 @@
 //             ever alive at once.
 
 #include <cstdint>
+#include <list>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -22,7 +24,7 @@ public:
     GraphResidency(const ScheduleRequest& request, int pp_rank, GraphPolicy policy);
 
     /// How much is held of a quantity (buffers, bytes), of which each microbatch has per_chunk[c] in chunk c: never below 0. What was
-    /// found out for other amounts is kept, so that an object is for one thread.
+    /// found out for other amounts is kept, for all threads that ask.
     [[nodiscard]] std::int64_t held(std::span<const std::int64_t> per_chunk) const;
     /// How often each layer of a chunk is captured: (chunk, slot) pairs, or microbatches.
     [[nodiscard]] std::int64_t copies(int chunk) const { return copies_[static_cast<std::size_t>(chunk)]; }
@@ -49,10 +51,11 @@ private:
         std::size_t groups = 0;
         std::vector<std::int64_t> alive;  ///< of each group, moment behind moment
     };
-    [[nodiscard]] const Alike& alike(std::span<const std::int64_t> per_chunk) const;
-    mutable std::vector<Alike> alike_;
-    mutable std::vector<std::uint8_t> group_;    ///< of the amounts at hand
-    mutable std::vector<std::int64_t> amounts_;  ///< by group
+    static constexpr std::size_t kMostGrouped = 255;  ///< chunks
+    /// `group`: Alike::group of the amounts at hand.
+    [[nodiscard]] const Alike& alike(std::span<const std::uint8_t> group, std::size_t groups) const;
+    mutable std::mutex mutex_;
+    mutable std::list<Alike> alike_;
 };
 
 }  // namespace mgplan

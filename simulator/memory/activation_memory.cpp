@@ -15,6 +15,7 @@
 #include "simulator/memory/chunk_weights.hpp"
 #include "simulator/memory/live_states.hpp"
 #include "simulator/memory/shard_layers.hpp"
+#include "simulator/memory/shared_schedules.hpp"
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/memo_key.hpp"
 
@@ -103,11 +104,12 @@ struct ActivationMemory::State {
     const Workload& workload;
     std::unique_ptr<ShardLayers> own_layers;
     ShardLayers& layers;
+    std::unique_ptr<SharedSchedules> own_schedules;
+    SharedSchedules& schedules;
     std::unordered_map<const StageSplit*, SplitChunks> splits;
     std::vector<ChunkContents> contents;  // all that were met
     std::vector<ChunkRecipes> recipes;
     std::unordered_map<MemoKey<3>, std::vector<StageInstants>, MemoKeyHash> instants;
-    std::unordered_map<MemoKey<5>, std::vector<LiveState>, MemoKeyHash> states;
     std::unordered_map<MemoKey<3>, std::int64_t, MemoKeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
     // Of the layout at hand; members, so that they need no memory for each.
     StepDeltas steps;
@@ -117,10 +119,12 @@ struct ActivationMemory::State {
     std::vector<double> kept;
     std::vector<std::int64_t> kept_bytes, of_front;
 
-    State(const Workload& work, ShardLayers* shared)
+    State(const Workload& work, ShardLayers* shared, SharedSchedules* of_all)
         : workload(work),
           own_layers(shared == nullptr ? std::make_unique<ShardLayers>(work) : nullptr),
-          layers(shared == nullptr ? *own_layers : *shared) {}
+          layers(shared == nullptr ? *own_layers : *shared),
+          own_schedules(of_all == nullptr ? std::make_unique<SharedSchedules>() : nullptr),
+          schedules(of_all == nullptr ? *own_schedules : *of_all) {}
 
     int number_of(ChunkContents asked) {
         const auto number = std::find(contents.begin(), contents.end(), asked) - contents.begin();
@@ -352,13 +356,12 @@ struct ActivationMemory::State {
         const int pp = static_cast<int>(layout.sizes.pp);
         const std::int64_t group = layout.vpp > 1 ? layout.group_size : pp;
         const std::int64_t microbatches = enough_microbatches(pp, layout.vpp, layout.num_microbatches, group);
-        auto [entry, fresh] = states.try_emplace(MemoKey<5>{{pp, layout.vpp, microbatches, group, pp_rank}});
-        if (fresh) entry->second = live_states(pp, layout.vpp, microbatches, group, pp_rank);
-        return entry->second;
+        return schedules.live(pp, layout.vpp, microbatches, group, pp_rank);
     }
 };
 
-ActivationMemory::ActivationMemory(const Workload& workload, ShardLayers* layers) : state_(std::make_unique<State>(workload, layers)) {}
+ActivationMemory::ActivationMemory(const Workload& workload, ShardLayers* layers, SharedSchedules* schedules)
+    : state_(std::make_unique<State>(workload, layers, schedules)) {}
 ActivationMemory::~ActivationMemory() = default;
 
 const LayerKinds& ActivationMemory::kinds() const {

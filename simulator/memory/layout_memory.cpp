@@ -19,6 +19,7 @@
 #include "simulator/memory/megatron_replay.hpp"
 #include "simulator/memory/model_state.hpp"
 #include "simulator/memory/routing_load.hpp"
+#include "simulator/memory/shared_schedules.hpp"
 #include "simulator/memory/stage_timeline.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/shard_key.hpp"
@@ -50,7 +51,7 @@ struct LayoutMemory::State {
     std::optional<RoutingLoad> routing;            ///< of models with experts
     double fragmentation = kAssumedFragmentation;  ///< of engine megatron's tensors; mgplan's own runtime plans offsets
     std::unordered_map<MemoKey<4>, std::vector<std::vector<std::int64_t>>, MemoKeyHash> alive;
-    std::unordered_map<MemoKey<6>, GraphResidency, MemoKeyHash> residencies;
+    std::unordered_map<MemoKey<6>, const GraphResidency*, MemoKeyHash> residencies;  ///< of the shared schedules
     std::unordered_map<const LayerCosts*, GraphedLayers> graphed;
     std::unordered_map<ShardKey, GraphedLayers, MemoKeyHash> least_graphed;  ///< without kernels, whose counts only objects depend on
     // Of the layout at hand; members, so that they need no memory for each.
@@ -66,7 +67,7 @@ struct LayoutMemory::State {
           calibration(rates),
           shared(std::move(costs_and_census)),
           model_states(work),
-          activations(work, shared.layers),
+          activations(work, shared.layers, shared.schedules),
           overhead(work, rates) {
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }
@@ -98,11 +99,11 @@ struct LayoutMemory::State {
         const int pp = static_cast<int>(layout.sizes.pp);
         const GraphPolicy policy = policy_of(layout);
         const MemoKey<6> key{{pp, layout.vpp, layout.num_microbatches, layout.group_size, pp_rank, static_cast<std::int64_t>(policy)}};
-        auto entry = residencies.find(key);
-        if (entry == residencies.end()) {
+        auto [entry, fresh] = residencies.try_emplace(key);
+        if (fresh) {
             ScheduleRequest request{pp, layout.vpp, layout.num_microbatches, {}, {}, false};
             if (layout.vpp > 1) request.group_size = layout.group_size;
-            entry = residencies.emplace(key, GraphResidency(request, pp_rank, policy)).first;
+            entry->second = &shared.schedules->residency(request, pp_rank, policy);
         }
         if (kinds.scopes != layout.cuda_graphs) {
             kinds.scopes = layout.cuda_graphs;
@@ -117,7 +118,7 @@ struct LayoutMemory::State {
         }
         const auto& alive_here = live_counts(layout)[static_cast<std::size_t>(pp_rank)];
         return graph_terms({workload, layout, layer, kinds.bytes, kinds.dense, kinds.mixture, chunks_of(layout, pp_rank), alive_here,
-                            entry->second, calibration.graph_node_bytes});
+                            *entry->second, calibration.graph_node_bytes});
     }
 
     /// Megatron-LM's libraries have workspaces that last. In mgplan's own layers every product's scratch is a tensor of the trace, and what

@@ -31,12 +31,14 @@ struct LayoutPeaks {
 };
 
 class ShardLayers;
+class SharedSchedules;
 
 /// What layouts cost in time too, computed once elsewhere.
 struct SharedByLayouts {
     std::function<const SplitCensus&(const Layout&)> census;
     std::function<const LayerCosts&(const Layout&)> costs;
-    ShardLayers* layers = nullptr;  ///< recordings of the layers; its own without
+    ShardLayers* layers;  ///< recordings of the layers
+    SharedSchedules* schedules;
 };
 
 /// Not thread-safe: each thread owns one. Workload, calibration and what `shared` refers to must outlive it. Layouts must be
