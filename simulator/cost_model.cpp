@@ -12,9 +12,11 @@
 #include "simulator/layout_paths.hpp"
 #include "simulator/least_costs.hpp"
 #include "simulator/memory/layout_memory.hpp"
+#include "simulator/memory/model_state.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/shard_layers.hpp"
 #include "simulator/memory/shared_schedules.hpp"
+#include "simulator/model_memos.hpp"
 #include "simulator/muon.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/shared_memo.hpp"
@@ -64,41 +66,45 @@ CostKey cost_key_without_tail(const Layout& layout, const Workload& workload) {
 
 struct CostModel::State {
     const Workload& workload;
-    LayerKinds kinds;
     Calibration calibration;
     KernelTimes kernels, storage_kernels;
     double flops;
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
-    std::unordered_map<MemoKey<3>, PieceParameters, MemoKeyHash> parameters;
     std::unordered_map<CostKey, std::vector<MuonSeconds>, MemoKeyHash> orthogonalised;
-    std::unordered_map<const StageSplit*, SplitCensus> splits;
-    std::unordered_map<MemoKey<5>, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
-    std::size_t kept_passes = 0;   ///< of all of them
-    ParallelSizes sizes_of_paths;  ///< of the layout before
-    LayoutPaths last_paths;
+    std::shared_ptr<ModelMemos> memos;  ///< of this thread
+    const LayerKinds& kinds;
     std::shared_ptr<ShardLayers> shards;
-    std::shared_ptr<ShardLayers> kept;  ///< what layers keep and take, which fewer switches change than what they cost
-    std::shared_ptr<SharedSchedules> schedules;
-    State* with_equal_costs = nullptr;  ///< another of the same model, which has priced the layers
+    std::shared_ptr<ShardLayers> kept;    ///< what layers keep and take, which fewer switches change than what they cost
+    std::shared_ptr<ModelStates> states;  ///< which most switches do not change
+    State* with_equal_costs = nullptr;    ///< another of the same model, which has priced the layers
     RecordedCosts recorded;
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< of models with experts
     PackedAttention packed;
 
-    /// `others`: what was found out of a workload that differs in nothing but what switches change, or null.
-    State(const Workload& work, const Calibration& rates, std::shared_ptr<ShardLayers> layers_of_shards,
-          std::shared_ptr<ShardLayers> kept_by_layers, const State* others)
+    /// What is known of a workload that differs in nothing but what switches change.
+    struct Known {
+        std::shared_ptr<ShardLayers> layers, kept;
+        std::shared_ptr<ModelStates> states;
+        std::shared_ptr<ModelMemos> memos;  ///< null: for another thread
+        const State* others = nullptr;      ///< null: nothing
+    };
+
+    State(const Workload& work, const Calibration& rates, Known known)
         : workload(work),
-          kinds(layer_kinds(work.model)),
           calibration(rates),
           kernels(work.cluster, calibration, work.training.precision, bytes_of(work.training.grad_dtype), work.training.format()),
           storage_kernels(work.cluster, calibration, quantised(work.training.precision) ? Precision::bf16 : work.training.precision,
                           bytes_of(work.training.grad_dtype)),
           flops(model_flops(work.model, work.batch)),
-          last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
-          shards(std::move(layers_of_shards)),
-          kept(std::move(kept_by_layers)),
-          schedules(others == nullptr ? std::make_shared<SharedSchedules>() : others->schedules),
+          memos(known.memos
+                    ? std::move(known.memos)
+                    : std::make_shared<ModelMemos>(work, calibration,
+                                                   known.others ? known.others->memos->schedules() : std::make_shared<SharedSchedules>())),
+          kinds(memos->kinds()),
+          shards(std::move(known.layers)),
+          kept(std::move(known.kept)),
+          states(std::move(known.states)),
           recorded(work,
                    {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards->dense_steps(sizes, plain_layer); },
                     [this](const PieceSizes& sizes, std::size_t plain_layer) {
@@ -106,25 +112,13 @@ struct CostModel::State {
                     },
                     [this](const PieceSizes& sizes) { return shards->prediction_steps(sizes); },
                     [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }},
-                   others == nullptr ? nullptr : &others->recorded),
+                   known.others ? &known.others->recorded : nullptr),
           memory(work, calibration,
-                 {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
-                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get(), schedules.get()}) {
+                 {[this](const Layout& layout) -> const SplitCensus& { return memos->census(layout); },
+                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get(), states.get(), &memos->stages(),
+                  memos->schedules().get()}) {
         packed = packed_attention(work.batch);
         if (work.model.moe) routing.emplace(work.model, work.routing);
-    }
-
-    const SplitCensus& census(const Layout& layout) {
-        auto [entry, fresh] = splits.try_emplace(layout.split.get());
-        if (fresh) entry->second = take_census(kinds, layout.split);
-        return entry->second;
-    }
-
-    const PieceParameters& piece_counts(const Layout& layout) {
-        const MemoKey<3> key{{layout.sizes.tp, layout.sizes.ep, layout.sizes.etp}};
-        auto [entry, fresh] = parameters.try_emplace(key);
-        if (fresh) entry->second = piece_parameters(workload.model, kinds, layout.sizes);
-        return entry->second;
     }
 
     /// By index of a layer's kind, and behind them of a layer of multi-token prediction.
@@ -136,7 +130,7 @@ struct CostModel::State {
                 entry->second.push_back(layout.engine == Engine::megatron
                                             ? muon_seconds(workload.model, layer, sizes, storage_kernels)
                                             : own_muon_seconds(workload.model, layer, sizes, workload.training,
-                                                               {&kernels, &storage_kernels, &calibration}, paths(sizes)));
+                                                               {&kernels, &storage_kernels, &calibration}, memos->paths(sizes)));
             }
             entry->second.push_back(entry->second[kinds.of_prediction]);
         }
@@ -146,18 +140,6 @@ struct CostModel::State {
         std::vector<double> seconds;
         for (const MuonSeconds& layer : entry->second) seconds.push_back(layer.dense / dense + layer.expert / expert);
         return seconds;
-    }
-
-    const LayoutPaths& paths(const ParallelSizes& sizes) {
-        // A search varies what follows from the sizes before it turns to others.
-        if (!(sizes == sizes_of_paths)) {
-            last_paths = paths_of(sizes, workload.cluster, calibration);
-            if (workload.training.megatron.fully_sharded.active())
-                add_instances(last_paths, sizes, std::max(1, workload.training.distributed_optimizer_instances), workload.cluster,
-                              calibration);
-            sizes_of_paths = sizes;
-        }
-        return last_paths;
     }
 
     [[nodiscard]] State& priced_by() { return with_equal_costs != nullptr ? *with_equal_costs : *this; }
@@ -197,7 +179,7 @@ struct CostModel::State {
         shard.calibration = &calibration;
         shard.kernels = &kernels;
         shard.storage_kernels = &storage_kernels;
-        shard.paths = &paths(sizes);
+        shard.paths = &memos->paths(sizes);
         const std::int64_t rows = layout.micro_batch * workload.batch.sequence / sizes.cp;
         shard.tokens_outside = layout.sequence_parallel ? rows / sizes.tp : rows;
         shard.element = bytes_of(workload.training.compute_dtype());
@@ -225,9 +207,9 @@ struct CostModel::State {
     StepInputs inputs_of(const Layout& layout) { return inputs_of(layout, costs(layout)); }
 
     StepInputs inputs_of(const Layout& layout, const LayerCosts& layers_of_shard) {
-        const SplitCensus& split = census(layout);
-        const PieceParameters& pieces = piece_counts(layout);
-        StepInputs inputs{workload, layout, calibration, kernels, layers_of_shard, split, paths(layout.sizes), flops, {}, &pieces};
+        const SplitCensus& split = memos->census(layout);
+        const PieceParameters& pieces = memos->pieces(layout.sizes);
+        StepInputs inputs{workload, layout, calibration, kernels, layers_of_shard, split, memos->paths(layout.sizes), flops, {}, &pieces};
         if (workload.training.megatron.optimizer == OptimizerKind::muon) inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
         if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
         if (layout.engine == Engine::megatron && !workload.training.offload.modules.empty())
@@ -247,29 +229,14 @@ struct CostModel::State {
 
     TimePrediction time(const Layout& layout) {
         // There is no closed form of divided backwards.
-        if (layout.schedule) return timeline(layout, program_of(layout), is_v_shaped(*layout.schedule), false, {}).step.time;
+        if (layout.schedule) return timeline(layout, memos->program(layout), is_v_shaped(*layout.schedule), false, {}).step.time;
         return step_time(inputs_of(layout));
-    }
-
-    /// The layout's own schedule; programs are shared by layouts of equal schedule, pp, vpp, group size and microbatches.
-    std::shared_ptr<const PipelineProgram> program_of(const Layout& layout) {
-        const std::int64_t divided = layout.schedule ? 1 + static_cast<std::int64_t>(*layout.schedule) : 0;
-        const MemoKey<5> key{
-            {layout.sizes.pp, layout.vpp, layout.num_microbatches, layout.vpp > 1 && !layout.schedule ? layout.group_size : 0, divided}};
-        if (const auto found = programs.find(key); found != programs.end()) return found->second;
-        auto program = std::make_shared<const PipelineProgram>(make_program(LayoutSchedule(layout).order()));
-        if (kept_passes + program->ops.size() > static_cast<std::size_t>(kMostReplayedPasses)) {
-            programs.clear();
-            kept_passes = 0;
-        }
-        kept_passes += program->ops.size();
-        return programs.emplace(key, std::move(program)).first->second;
     }
 
     LayoutTimeline timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
                             const std::vector<double>& slowdown) {
         const StepInputs inputs = inputs_of(layout);
-        const PieceParameters& pieces = piece_counts(layout);
+        const PieceParameters& pieces = memos->pieces(layout.sizes);
         std::vector<ChunkCensus> chunks;
         std::vector<ParameterCount> held;
         const int pp = program->pp;
@@ -305,6 +272,13 @@ struct CostModel::Switched {
     /// Whether layers keep and take the same bytes under both: overlaps and the types of gradients and moments change none of them.
     [[nodiscard]] bool keeps_as(const Workload& other) const {
         return !workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher;
+    }
+
+    /// Whether parameters, gradients and optimizer state take the same bytes under both.
+    [[nodiscard]] bool has_types_of(const Workload& other) const {
+        const TrainingSpec &a = workload.training, &b = other.training;
+        return a.grad_dtype == b.grad_dtype && a.exp_avg_dtype == b.exp_avg_dtype && a.exp_avg_sq_dtype == b.exp_avg_sq_dtype &&
+               a.megatron.precision_aware_optimizer == b.megatron.precision_aware_optimizer;
     }
 
     /// Whether layers cost the same under both.
@@ -384,12 +358,14 @@ struct CostModel::Least {
 CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster, workload.training.software)) {}
 CostModel::CostModel(const Workload& workload, const Calibration& calibration) {
     auto layers = std::make_shared<ShardLayers>(workload);
-    state_ = std::make_unique<State>(workload, calibration, layers, layers, nullptr);
+    state_ = std::make_unique<State>(workload, calibration,
+                                     State::Known{layers, layers, std::make_shared<ModelStates>(workload), nullptr, nullptr});
     least_ = std::make_unique<Least>(Least{std::make_shared<SharedLeast>(), {}, {}});
 }
 CostModel::CostModel(const Workload& workload, const CostModel& other) {
     auto layers = std::make_shared<ShardLayers>(workload, *other.state_->shards, ShardLayers::Workloads::equal);
-    state_ = std::make_unique<State>(workload, other.state_->calibration, layers, layers, other.state_.get());
+    state_ = std::make_unique<State>(workload, other.state_->calibration,
+                                     State::Known{layers, layers, std::make_shared<ModelStates>(workload), nullptr, other.state_.get()});
     least_ = std::make_unique<Least>(Least{other.least_->shared, {}, {}});
 }
 CostModel::~CostModel() = default;
@@ -410,17 +386,23 @@ CostModel::State& CostModel::state_of(const std::shared_ptr<const LayoutSwitches
 
 CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutSwitches>& switches) {
     auto added = std::make_unique<Switched>(state_->workload, switches);
-    std::shared_ptr<ShardLayers> layers = added->has_layers_of(state_->workload) ? state_->shards : nullptr;
-    for (const auto& one : switched_) {
-        if (layers == nullptr && added->has_layers_of(one->workload)) layers = one->state->shards;
-    }
-    if (layers == nullptr) layers = std::make_shared<ShardLayers>(added->workload, *state_->shards, ShardLayers::Workloads::switched);
-    std::shared_ptr<ShardLayers> kept = added->keeps_as(state_->workload) ? state_->kept : nullptr;
-    for (const auto& one : switched_) {
-        if (kept == nullptr && added->keeps_as(one->workload)) kept = one->state->kept;
-    }
-    if (kept == nullptr) kept = layers;
-    added->state.emplace(added->workload, state_->calibration, std::move(layers), std::move(kept), state_.get());
+    const auto first_that = [&](bool (Switched::*is_alike)(const Workload&) const) -> const State* {
+        if ((*added.*is_alike)(state_->workload)) return state_.get();
+        for (const auto& one : switched_) {
+            if ((*added.*is_alike)(one->workload)) return &*one->state;
+        }
+        return nullptr;
+    };
+    State::Known known{nullptr, nullptr, nullptr, state_->memos, state_.get()};
+    if (const State* other = first_that(&Switched::has_layers_of))
+        known.layers = other->shards;
+    else
+        known.layers = std::make_shared<ShardLayers>(added->workload, *state_->shards, ShardLayers::Workloads::switched);
+    const State* keeps_alike = first_that(&Switched::keeps_as);
+    known.kept = keeps_alike != nullptr ? keeps_alike->kept : known.layers;
+    const State* same_types = first_that(&Switched::has_types_of);
+    known.states = same_types != nullptr ? same_types->states : std::make_shared<ModelStates>(added->workload);
+    added->state.emplace(added->workload, state_->calibration, std::move(known));
     for (const auto& one : switched_) {
         if (added->state->with_equal_costs == nullptr && one->state->with_equal_costs == nullptr && added->prices_layers_as(one->workload))
             added->state->with_equal_costs = &*one->state;
@@ -589,7 +571,7 @@ double CostModel::exact_seconds(const Layout& layout) {
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, bool details, const std::vector<double>& slowdown) {
-    return state_of(layout).timeline(layout, state_of(layout).program_of(layout), false, details, slowdown);
+    return state_of(layout).timeline(layout, state_of(layout).memos->program(layout), false, details, slowdown);
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& order, bool details, const std::vector<double>& slowdown) {

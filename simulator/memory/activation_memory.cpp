@@ -8,14 +8,13 @@
 #include <span>
 #include <unordered_map>
 
-#include "model/pipeline/send_depth.hpp"
 #include "plan/text/errors.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/chunk_trace.hpp"
 #include "simulator/memory/chunk_weights.hpp"
-#include "simulator/memory/live_states.hpp"
 #include "simulator/memory/shard_layers.hpp"
 #include "simulator/memory/shared_schedules.hpp"
+#include "simulator/memory/split_stages.hpp"
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/memo_key.hpp"
 
@@ -36,46 +35,6 @@ struct Held {
         by_category[static_cast<std::size_t>(category)] += bytes;
         total += bytes;
     }
-};
-
-/// Which of a split's distinct chunks stands where.
-struct SplitChunks {
-    std::shared_ptr<const StageSplit> split;  ///< keeps the memo's key alive
-    std::vector<int> kind;                    ///< number of its contents; index = pp_rank · vpp + chunk
-    std::vector<int> distinct;                ///< the numbers among them, each once
-    /// By pp_rank: the first rank between the ends with the same chunks, whose microbatches are alive for longer; of ends themselves.
-    std::vector<int> like;
-};
-
-/// The instants of a stage at which it can be the fullest, whatever its chunks weigh.
-struct StageInstants {
-    std::vector<int> kinds;  ///< places among the split's distinct chunks, each once
-    MostLive most;           ///< of a stage with chunks of one kind
-    /// Of others by instant: which of `kinds` runs, whether backward, and how many microbatches of each of `kinds` are alive.
-    std::vector<std::int32_t> table;
-    std::int64_t open_messages = 0;  ///< on their way while the next one is made (model/pipeline/pipeline_executor.cpp)
-
-    [[nodiscard]] bool uniform() const { return kinds.size() == 1; }
-    [[nodiscard]] std::size_t width() const { return kinds.size() + 2; }
-};
-
-/// Adds an instant unless one of the table has as many of every kind alive, and takes out those of which that can be said now.
-void add_instant(StageInstants& stage, const std::vector<std::int32_t>& instant) {
-    const auto width = static_cast<std::ptrdiff_t>(stage.width());
-    const auto no_fuller = [&](auto a, auto b) {
-        return a[0] == b[0] && a[1] == b[1] && std::equal(a + 2, a + width, b + 2, [](std::int32_t x, std::int32_t y) { return x <= y; });
-    };
-    for (auto known = stage.table.begin(); known != stage.table.end();) {
-        if (no_fuller(instant.begin(), known)) return;
-        known = no_fuller(known, instant.begin()) ? stage.table.erase(known, known + width) : known + width;
-    }
-    stage.table.insert(stage.table.end(), instant.begin(), instant.end());
-}
-
-/// How all chunks run under one mode of recompute, by number of their contents as far as they were asked for.
-struct ChunkRecipes {
-    std::optional<FullRecompute> full;
-    std::vector<std::optional<ChunkRecipe>> of;
 };
 
 /// The fullest instant of a stage, from functions of a place among the split's distinct chunks.
@@ -105,11 +64,8 @@ struct ActivationMemory::State {
     std::unique_ptr<ShardLayers> own_layers;
     ShardLayers& layers;
     std::unique_ptr<SharedSchedules> own_schedules;
-    SharedSchedules& schedules;
-    std::unordered_map<const StageSplit*, SplitChunks> splits;
-    std::vector<ChunkContents> contents;  // all that were met
-    std::vector<ChunkRecipes> recipes;
-    std::unordered_map<MemoKey<3>, std::vector<StageInstants>, MemoKeyHash> instants;
+    std::unique_ptr<SplitStages> own_splits;
+    SplitStages& splits;
     std::unordered_map<MemoKey<3>, std::int64_t, MemoKeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
     // Of the layout at hand; members, so that they need no memory for each.
     StepDeltas steps;
@@ -119,63 +75,13 @@ struct ActivationMemory::State {
     std::vector<double> kept;
     std::vector<std::int64_t> kept_bytes, of_front;
 
-    State(const Workload& work, ShardLayers* shared, SharedSchedules* of_all)
+    State(const Workload& work, ShardLayers* shared, SplitStages* of_all)
         : workload(work),
           own_layers(shared == nullptr ? std::make_unique<ShardLayers>(work) : nullptr),
           layers(shared == nullptr ? *own_layers : *shared),
           own_schedules(of_all == nullptr ? std::make_unique<SharedSchedules>() : nullptr),
-          schedules(of_all == nullptr ? *own_schedules : *of_all) {}
-
-    int number_of(ChunkContents asked) {
-        const auto number = std::find(contents.begin(), contents.end(), asked) - contents.begin();
-        if (number == std::ssize(contents)) contents.push_back(std::move(asked));
-        return static_cast<int>(number);
-    }
-
-    /// Of a rank's chunk in SplitChunks::kind.
-    static std::size_t place_of(const Layout& layout, int pp_rank, int chunk) {
-        return static_cast<std::size_t>(pp_rank) * static_cast<std::size_t>(layout.vpp) + static_cast<std::size_t>(chunk);
-    }
-
-    const ChunkContents& contents_of(const SplitChunks& split, const Layout& layout, int pp_rank, int chunk) const {
-        return contents[static_cast<std::size_t>(split.kind[place_of(layout, pp_rank, chunk)])];
-    }
-
-    const SplitChunks& chunks(const Layout& layout) {
-        auto [entry, fresh] = splits.try_emplace(layout.split.get());
-        if (!fresh) return entry->second;
-        SplitChunks& chunks = entry->second;
-        chunks.split = layout.split;
-        for (int rank = 0; rank < layout.split->pp(); ++rank) {
-            std::int64_t predictions = 0;
-            for (int c = 0; c < layout.split->vpp(); ++c) predictions = std::max(predictions, layout.split->chunk(rank, c).mtp);
-            for (int c = 0; c < layout.split->vpp(); ++c) {
-                const StageChunk& chunk = layout.split->chunk(rank, c);
-                ChunkContents held{chunk.embedding, chunk.loss, {}, chunk.mtp};
-                const LayerKinds& kinds = layers.kinds();
-                for (std::int64_t i = 0; i < chunk.decoders; ++i)
-                    held.layers.push_back(kinds.without_window[kinds.of_layer[static_cast<std::size_t>(chunk.first_decoder + i)]]);
-                held.further_ids = predictions;
-                held.mtp_layer = chunk.mtp > 0 ? kinds.without_window[kinds.of_prediction] : std::uint16_t{0};
-                chunks.kind.push_back(number_of(std::move(held)));
-            }
-        }
-        for (const int number : chunks.kind) {
-            if (std::find(chunks.distinct.begin(), chunks.distinct.end(), number) == chunks.distinct.end())
-                chunks.distinct.push_back(number);
-        }
-        for (int rank = 0; rank < layout.split->pp(); ++rank) chunks.like.push_back(rank_like(chunks, rank, *layout.split));
-        return chunks;
-    }
-
-    static int rank_like(const SplitChunks& chunks, int rank, const StageSplit& split) {
-        const auto of = [&](int one) { return chunks.kind.begin() + static_cast<std::ptrdiff_t>(one) * split.vpp(); };
-        for (int other = 1; other < rank && rank + 1 < split.pp(); ++other) {
-            if (chunks.like[static_cast<std::size_t>(other)] == other && std::equal(of(other), of(other) + split.vpp(), of(rank)))
-                return other;
-        }
-        return rank;
-    }
+          own_splits(of_all == nullptr ? std::make_unique<SplitStages>(layers.kinds(), *own_schedules) : nullptr),
+          splits(of_all == nullptr ? *own_splits : *of_all) {}
 
     static FullRecompute full_recompute(const Layout& layout) {
         return {layout.recompute_method.value_or(RecomputeMethod::uniform), layout.recompute_num_layers};
@@ -183,14 +89,7 @@ struct ActivationMemory::State {
 
     PassProfile profile_of_chunk(const ShardProfiles& profiles, const Layout& layout, int number) const {
         const FullRecompute full = full_recompute(layout);
-        return chunk_profile(profiles, contents[static_cast<std::size_t>(number)], layout.recompute == Recompute::full ? &full : nullptr);
-    }
-
-    ChunkRecipes& recipes_of(const Layout& layout) {
-        const std::optional<FullRecompute> full =
-            layout.recompute == Recompute::full ? std::optional(full_recompute(layout)) : std::nullopt;
-        const auto found = std::find_if(recipes.begin(), recipes.end(), [&](const ChunkRecipes& known) { return known.full == full; });
-        return found != recipes.end() ? *found : recipes.emplace_back(ChunkRecipes{full, {}});
+        return chunk_profile(profiles, splits.contents(number), layout.recompute == Recompute::full ? &full : nullptr);
     }
 
     /// From now on weights() are of this layout, and what is held of its first stages.
@@ -209,16 +108,11 @@ struct ActivationMemory::State {
         std::vector<ChunkWeight>& weights_of_node = weights[node];
         if (weighed[node]) return weights_of_node;
         weighed[node] = true;
-        ChunkRecipes& chunks = recipes_of(layout);
-        const FullRecompute* full = chunks.full ? &*chunks.full : nullptr;
+        const FullRecompute of_layout = full_recompute(layout);
+        const FullRecompute* full = layout.recompute == Recompute::full ? &of_layout : nullptr;
         layers.steps(layout, recomputes_prediction(full), static_cast<int>(node), steps);
-        if (chunks.of.size() < contents.size()) chunks.of.resize(contents.size());
         weights_of_node.clear();
-        for (const int number : split.distinct) {
-            auto& recipe = chunks.of[static_cast<std::size_t>(number)];
-            if (!recipe) recipe.emplace(contents[static_cast<std::size_t>(number)], full);
-            weights_of_node.push_back(recipe->weigh(steps));
-        }
+        for (const int number : split.distinct) weights_of_node.push_back(splits.recipe(number, full).weigh(steps));
         return weights_of_node;
     }
 
@@ -240,7 +134,7 @@ struct ActivationMemory::State {
             return;
         }
         const std::int64_t stream = stream_bytes(layout);
-        for (const StageInstants& stage : instants_of(layout, split)) held_totals.push_back(stage.open_messages * stream);
+        for (const StageInstants& stage : splits.instants(layout, split)) held_totals.push_back(stage.open_messages * stream);
     }
 
     /// Of the residual stream between stages.
@@ -250,25 +144,11 @@ struct ActivationMemory::State {
                bytes_of(workload.training.compute_dtype());
     }
 
-    /// Messages that wait until the next one is to be sent (model/pipeline/pipeline_executor.cpp).
-    [[nodiscard]] std::int64_t open_messages(const Layout& layout, const SplitChunks& split, int pp_rank) const {
-        if (layout.sizes.pp == 1) return 0;
-        const model::SendDepth depth = model::send_depth(static_cast<int>(layout.sizes.pp), layout.vpp, layout.group_size, pp_rank);
-        const auto first = place_of(layout, pp_rank, 0), behind = first + static_cast<std::size_t>(layout.vpp);
-        const auto some = [&](bool ChunkContents::*end) {
-            for (std::size_t i = first; i < behind; ++i) {
-                if (!(contents[static_cast<std::size_t>(split.kind[i])].*end)) return true;
-            }
-            return false;
-        };
-        return (some(&ChunkContents::loss) ? depth.forward : 0) + (some(&ChunkContents::embedding) ? depth.backward : 0);
-    }
-
     [[nodiscard]] RankContext megatron_rank(const Layout& layout, const SplitChunks& split, int pp_rank, const PieceSizes& sizes) {
         RankContext rank{{workload.model, workload.training, sizes}, layout, pp_rank};
         rank.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
         for (int c = 0; c < layout.vpp; ++c) {
-            const ChunkContents& held = contents_of(split, layout, pp_rank, c);
+            const ChunkContents& held = splits.contents(split.kind[SplitChunks::place_of(layout, pp_rank, c)]);
             rank.embedding |= held.embedding;
             rank.loss |= held.loss;
             for (const std::uint16_t kind : held.layers) rank.kinds |= std::uint64_t{1} << kind;
@@ -293,49 +173,15 @@ struct ActivationMemory::State {
             const RankContext rank = megatron_rank(layout, split, pp_rank, sizes);
             for (const RankPolicy& policy : megatron_rank_policies()) held.add(policy.category, policy.bytes(rank), policy.tensor);
         } else {
-            held.add(MemoryCategory::activations, open_messages(layout, split, pp_rank) * stream_bytes(layout), "messages on their way");
+            held.add(MemoryCategory::activations, splits.open_messages(layout, split, pp_rank) * stream_bytes(layout),
+                     "messages on their way");
         }
         return held;
     }
 
-    /// By pipeline stage.
-    const std::vector<StageInstants>& instants_of(const Layout& layout, const SplitChunks& split) {
-        const int pp = static_cast<int>(layout.sizes.pp);
-        const std::int64_t group = layout.vpp > 1 ? layout.group_size : pp;
-        const std::int64_t microbatches = enough_microbatches(pp, layout.vpp, layout.num_microbatches, group);
-        const auto split_key = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(layout.split.get()));
-        auto [entry, fresh] = instants.try_emplace(MemoKey<3>{{split_key, microbatches, group}});
-        if (!fresh) return entry->second;
-        for (int rank = 0; rank < pp; ++rank) {
-            StageInstants stage;
-            std::vector<std::size_t> place;  // by chunk, in stage.kinds
-            for (int c = 0; c < layout.vpp; ++c) {
-                const int number = split.kind[place_of(layout, rank, c)];
-                const auto at = std::find(split.distinct.begin(), split.distinct.end(), number) - split.distinct.begin();
-                const auto known = std::find(stage.kinds.begin(), stage.kinds.end(), at);
-                place.push_back(static_cast<std::size_t>(known - stage.kinds.begin()));
-                if (known == stage.kinds.end()) stage.kinds.push_back(static_cast<int>(at));
-            }
-            stage.most = most_live(pp, layout.vpp, microbatches, group, rank);
-            if (!stage.uniform()) {
-                std::vector<std::int32_t> instant;
-                for (const LiveState& state : live(layout, rank)) {
-                    instant.assign(stage.width(), 0);
-                    instant[0] = static_cast<std::int32_t>(place[static_cast<std::size_t>(std::abs(state.op) - 1)]);
-                    instant[1] = state.op < 0 ? 1 : 0;
-                    for (std::size_t c = 0; c < place.size(); ++c) instant[2 + place[c]] += state.live[c];
-                    add_instant(stage, instant);
-                }
-            }
-            stage.open_messages = open_messages(layout, split, rank);
-            entry->second.push_back(std::move(stage));
-        }
-        return entry->second;
-    }
-
     /// Of the first stages. `all`: otherwise a stage that is no fuller than one in front of it has that one's peak.
     void peaks_of_first(const Layout& layout, int stages, bool all, std::vector<std::int64_t>& by_stage) {
-        const SplitChunks& split = chunks(layout);
+        const SplitChunks& split = splits.chunks(layout);
         begin(layout, split, stages);
         const auto& of_chunk = weights_at(layout, split, 0);
         const auto kept_of = [&](int kind) { return of_chunk[static_cast<std::size_t>(kind)].kept; };
@@ -343,7 +189,7 @@ struct ActivationMemory::State {
             const ChunkWeight& weight = of_chunk[static_cast<std::size_t>(kind)];
             return backward ? weight.backward_peak : weight.forward_peak;
         };
-        const auto& instants_of_stage = instants_of(layout, split);
+        const auto& instants_of_stage = splits.instants(layout, split);
         by_stage.clear();
         for (std::size_t stage = 0; stage < static_cast<std::size_t>(stages); ++stage) {
             const auto like = static_cast<std::size_t>(all ? static_cast<int>(stage) : holds_like(layout, split, static_cast<int>(stage)));
@@ -351,17 +197,10 @@ struct ActivationMemory::State {
                                             : fullest(instants_of_stage[stage], kept_bytes, kept_of, peak_of) + held_totals[stage]);
         }
     }
-
-    const std::vector<LiveState>& live(const Layout& layout, int pp_rank) {
-        const int pp = static_cast<int>(layout.sizes.pp);
-        const std::int64_t group = layout.vpp > 1 ? layout.group_size : pp;
-        const std::int64_t microbatches = enough_microbatches(pp, layout.vpp, layout.num_microbatches, group);
-        return schedules.live(pp, layout.vpp, microbatches, group, pp_rank);
-    }
 };
 
-ActivationMemory::ActivationMemory(const Workload& workload, ShardLayers* layers, SharedSchedules* schedules)
-    : state_(std::make_unique<State>(workload, layers, schedules)) {}
+ActivationMemory::ActivationMemory(const Workload& workload, ShardLayers* layers, SplitStages* splits)
+    : state_(std::make_unique<State>(workload, layers, splits)) {}
 ActivationMemory::~ActivationMemory() = default;
 
 const LayerKinds& ActivationMemory::kinds() const {
@@ -397,8 +236,8 @@ PieceBytes ActivationMemory::pieces(const Layout& layout) {
 
 void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first,
                                          std::vector<std::int64_t>& by_stage) {
-    const SplitChunks& split = state_->chunks(layout);
-    const auto& stages = state_->instants_of(layout, split);
+    const SplitChunks& split = state_->splits.chunks(layout);
+    const auto& stages = state_->splits.instants(layout, split);
     std::array<double, ShardLayers::kNodes> nodes{};
     std::array<const std::vector<ChunkWeight>*, ShardLayers::kNodes> weights{};
     for (std::size_t node = 0; node < nodes.size(); ++node) nodes[node] = state_->layers.received_at(layout, static_cast<int>(node));
@@ -435,7 +274,7 @@ void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const R
 }
 
 RankPasses ActivationMemory::passes(const Layout& layout, int pp_rank) {
-    const SplitChunks& split = state_->chunks(layout);
+    const SplitChunks& split = state_->splits.chunks(layout);
     const ShardProfiles& shard = state_->layers.profiles(layout, 0);
     RankPasses passes;
     for (const int number : kinds_of(split, layout, pp_rank)) passes.chunks.push_back(state_->profile_of_chunk(shard, layout, number));
@@ -444,9 +283,9 @@ RankPasses ActivationMemory::passes(const Layout& layout, int pp_rank) {
 }
 
 IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank) {
-    const SplitChunks& split = state_->chunks(layout);
+    const SplitChunks& split = state_->splits.chunks(layout);
     std::vector<ChunkContents> chunks;
-    for (const int number : kinds_of(split, layout, pp_rank)) chunks.push_back(state_->contents[static_cast<std::size_t>(number)]);
+    for (const int number : kinds_of(split, layout, pp_rank)) chunks.push_back(state_->splits.contents(number));
     const FullRecompute full = State::full_recompute(layout);
     IterationTrace trace = chunk_traces(state_->layers.traces(layout), chunks, layout.recompute == Recompute::full ? &full : nullptr);
     const Held held = state_->held(layout, split, pp_rank);
@@ -463,9 +302,9 @@ std::vector<std::int64_t> ActivationMemory::host_bytes_of_chunks(const Layout& l
     std::vector<std::int64_t> of_chunk;
     if (state_->workload.training.offload.modules.empty()) return of_chunk;
     const std::vector<std::int64_t>& of_kind = state_->layers.host_bytes(layout);
-    const SplitChunks& split = state_->chunks(layout);
+    const SplitChunks& split = state_->splits.chunks(layout);
     for (const int number : kinds_of(split, layout, pp_rank)) {
-        const ChunkContents& contents = state_->contents[static_cast<std::size_t>(number)];
+        const ChunkContents& contents = state_->splits.contents(number);
         std::int64_t bytes = contents.mtp * of_kind[contents.mtp_layer];
         for (const std::uint16_t kind : contents.layers) bytes += of_kind[kind];
         of_chunk.push_back(bytes);
@@ -492,7 +331,7 @@ std::int64_t ActivationMemory::host_bytes(const Layout& layout, int pp_rank) {
     const std::vector<std::int64_t> of_chunk = host_bytes_of_chunks(layout, pp_rank);
     if (of_chunk.empty()) return 0;
     std::int64_t most = 0;
-    for (const LiveState& state : state_->live(layout, pp_rank)) {
+    for (const LiveState& state : state_->splits.live(layout, pp_rank)) {
         if (state.op < 0) continue;  // brings some back
         std::int64_t bytes = of_chunk[static_cast<std::size_t>(state.op - 1)];
         for (std::size_t c = 0; c < of_chunk.size(); ++c) bytes += state.live[c] * of_chunk[c];
@@ -502,13 +341,13 @@ std::int64_t ActivationMemory::host_bytes(const Layout& layout, int pp_rank) {
 }
 
 PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {
-    const SplitChunks& split = state_->chunks(layout);
+    const SplitChunks& split = state_->splits.chunks(layout);
     const ShardProfiles& shard = state_->layers.profiles(layout, 0);
     const auto kinds = kinds_of(split, layout, pp_rank);
     std::vector<PassProfile> profiles;  // by chunk
     for (const int number : kinds) profiles.push_back(state_->profile_of_chunk(shard, layout, number));
     PassesPeak peak;
-    for (const LiveState& state : state_->live(layout, pp_rank)) {
+    for (const LiveState& state : state_->splits.live(layout, pp_rank)) {
         const auto running = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
         const PassProfile& profile = profiles[running];
         const OpProfile& op = state.op > 0 ? profile.forward : profile.backward;

@@ -40,13 +40,13 @@ struct RankPasses {
 };
 
 class ShardLayers;
-class SharedSchedules;
+class SplitStages;
 
 /// Not thread-safe. The workload must outlive it. Layouts must be valid.
 class ActivationMemory {
 public:
-    /// `layers` and `schedules`: recordings and schedules that others read too, which must outlive it; its own without.
-    explicit ActivationMemory(const Workload& workload, ShardLayers* layers = nullptr, SharedSchedules* schedules = nullptr);
+    /// `layers` and `splits`: what others read too, which must outlive it; its own without.
+    explicit ActivationMemory(const Workload& workload, ShardLayers* layers = nullptr, SplitStages* splits = nullptr);
     ~ActivationMemory();
     ActivationMemory(const ActivationMemory&) = delete;
     ActivationMemory& operator=(const ActivationMemory&) = delete;

@@ -20,6 +20,7 @@
 #include "simulator/memory/model_state.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/shared_schedules.hpp"
+#include "simulator/memory/split_stages.hpp"
 #include "simulator/memory/stage_timeline.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/shard_key.hpp"
@@ -45,7 +46,7 @@ struct LayoutMemory::State {
     const Workload& workload;
     const Calibration& calibration;
     SharedByLayouts shared;
-    ModelStates model_states;
+    ModelStates& model_states;
     ActivationMemory activations;
     DeviceOverhead overhead;
     std::optional<RoutingLoad> routing;            ///< of models with experts
@@ -66,8 +67,8 @@ struct LayoutMemory::State {
         : workload(work),
           calibration(rates),
           shared(std::move(costs_and_census)),
-          model_states(work),
-          activations(work, shared.layers, shared.schedules),
+          model_states(*shared.states),
+          activations(work, shared.layers, shared.splits),
           overhead(work, rates) {
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }

@@ -31,13 +31,17 @@ struct LayoutPeaks {
 };
 
 class ShardLayers;
+class ModelStates;
 class SharedSchedules;
+class SplitStages;
 
 /// What layouts cost in time too, computed once elsewhere.
 struct SharedByLayouts {
     std::function<const SplitCensus&(const Layout&)> census;
     std::function<const LayerCosts&(const Layout&)> costs;
     ShardLayers* layers;  ///< recordings of the layers
+    ModelStates* states;
+    SplitStages* splits;
     SharedSchedules* schedules;
 };
 

@@ -23,8 +23,8 @@ public:
 
     /// GraphResidency of a legal request.
     [[nodiscard]] const GraphResidency& residency(const ScheduleRequest& request, int pp_rank, GraphPolicy policy) {
-        const MemoKey<6> key{{request.pp, request.vpp, request.microbatches, request.group_size.value_or(0), pp_rank,
-                              static_cast<std::int64_t>(policy)}};
+        const MemoKey<6> key{
+            {request.pp, request.vpp, request.microbatches, request.group_size.value_or(0), pp_rank, static_cast<std::int64_t>(policy)}};
         return *residencies_.of(key, [&] { return std::make_unique<const GraphResidency>(request, pp_rank, policy); });
     }
 

@@ -1,0 +1,51 @@
+#pragma once
+// What layouts of one model share whatever their switches: which layers a split's chunks hold, parameters of a shard's pieces, links of
+// its groups, and the order of passes.
+
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+
+#include "plan/layout/layout.hpp"
+#include "plan/parameters/layer_kinds.hpp"
+#include "plan/workload.hpp"
+#include "simulator/compute/calibration.hpp"
+#include "simulator/layout_paths.hpp"
+#include "simulator/memory/split_stages.hpp"
+#include "simulator/piece/memo_key.hpp"
+#include "simulator/piece_parameters.hpp"
+#include "simulator/stage_census.hpp"
+#include "simulator/timeline/pipeline_program.hpp"
+
+namespace mgplan::simulator {
+
+/// Not thread-safe. Workload, calibration and schedules must outlive it. References last as long as it, but for paths().
+class ModelMemos {
+public:
+    ModelMemos(const Workload& workload, const Calibration& calibration, std::shared_ptr<SharedSchedules> schedules);
+
+    [[nodiscard]] const LayerKinds& kinds() const { return kinds_; }
+    [[nodiscard]] const std::shared_ptr<SharedSchedules>& schedules() const { return schedules_; }
+    [[nodiscard]] SplitStages& stages() { return stages_; }
+    [[nodiscard]] const SplitCensus& census(const Layout& layout);
+    [[nodiscard]] const PieceParameters& pieces(const ParallelSizes& sizes);
+    /// Valid until other sizes are asked for.
+    [[nodiscard]] const LayoutPaths& paths(const ParallelSizes& sizes);
+    /// The layout's own schedule; programs are shared by layouts of equal schedule, pp, vpp, group size and microbatches.
+    [[nodiscard]] std::shared_ptr<const PipelineProgram> program(const Layout& layout);
+
+private:
+    const Workload& workload_;
+    const Calibration& calibration_;
+    LayerKinds kinds_;
+    std::shared_ptr<SharedSchedules> schedules_;  ///< of all threads
+    SplitStages stages_;
+    std::unordered_map<const StageSplit*, SplitCensus> censuses_;
+    std::unordered_map<MemoKey<3>, PieceParameters, MemoKeyHash> pieces_;
+    ParallelSizes sizes_of_paths_;  ///< asked for last
+    LayoutPaths paths_;
+    std::unordered_map<MemoKey<5>, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs_;
+    std::size_t kept_passes_ = 0;  ///< of all of them
+};
+
+}  // namespace mgplan::simulator
