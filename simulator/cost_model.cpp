@@ -116,7 +116,7 @@ struct CostModel::State {
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return memos->census(layout); },
                   [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get(), states.get(), &memos->stages(),
-                  memos->schedules().get()}) {
+                  memos->schedules().get(), &memos->replays()}) {
         packed = packed_attention(work.batch);
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }

@@ -1,6 +1,6 @@
 #pragma once
 // What layouts of one model share whatever their switches: which layers a split's chunks hold, parameters of a shard's pieces, links of
-// its groups, and the order of passes.
+// its groups, the order of passes, and what allocators reserved.
 
 #include <cstddef>
 #include <memory>
@@ -11,6 +11,7 @@
 #include "plan/workload.hpp"
 #include "simulator/compute/calibration.hpp"
 #include "simulator/layout_paths.hpp"
+#include "simulator/memory/replay_memo.hpp"
 #include "simulator/memory/split_stages.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece_parameters.hpp"
@@ -27,6 +28,7 @@ public:
     [[nodiscard]] const LayerKinds& kinds() const { return kinds_; }
     [[nodiscard]] const std::shared_ptr<SharedSchedules>& schedules() const { return schedules_; }
     [[nodiscard]] SplitStages& stages() { return stages_; }
+    [[nodiscard]] ReplayMemo& replays() { return replays_; }
     [[nodiscard]] const SplitCensus& census(const Layout& layout);
     [[nodiscard]] const PieceParameters& pieces(const ParallelSizes& sizes);
     /// Valid until other sizes are asked for.
@@ -40,6 +42,7 @@ private:
     LayerKinds kinds_;
     std::shared_ptr<SharedSchedules> schedules_;  ///< of all threads
     SplitStages stages_;
+    ReplayMemo replays_;
     std::unordered_map<const StageSplit*, SplitCensus> censuses_;
     std::unordered_map<MemoKey<3>, PieceParameters, MemoKeyHash> pieces_;
     ParallelSizes sizes_of_paths_;  ///< asked for last

@@ -25,12 +25,16 @@ void for_each_bias(const std::vector<Weight>& biases, std::span<const std::int64
 Experts::Experts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, EnumSet<RecomputeModule> recompute)
     : model_(model), keeps_activation_(!recompute.contains(RecomputeModule::moe_act)) {
     const auto collect = [&](std::string_view name, Projection& projection) {
+        // Recordings of mixtures for a search spend a fair share on these names.
+        const std::string weight_of = fmt::format("{}{}.weight", prefix, name), bias_of = fmt::format("{}{}.bias", prefix, name);
         for (int expert = 0;; ++expert) {
-            const Weight weight = weights.find(fmt::format("{}{}.weight{}", prefix, name, expert));
+            const std::string number = std::to_string(expert);
+            const Weight weight = weights.find(weight_of + number);
             if (!weight.defined()) return;
             projection.values.push_back(weight.value);
             projection.gradients.push_back(weight.gradient);
-            const Weight bias = weights.find(fmt::format("{}{}.bias{}", prefix, name, expert));
+            if (expert > 0 && projection.biases.empty()) continue;
+            const Weight bias = weights.find(bias_of + number);
             if (bias.defined()) projection.biases.push_back(bias);
         }
     };

@@ -35,7 +35,8 @@ Parameter& ParameterList::add_in_blocks(std::string_view name, std::vector<std::
 
 Parameter& ParameterList::add(std::string_view name, std::vector<std::int64_t> shape, PartialGradient partial) {
     Parameter parameter;
-    parameter.name = fmt::format("{}{}", prefix_, name);
+    parameter.name.reserve(prefix_.size() + name.size());
+    parameter.name.append(prefix_).append(name);
     parameter.no_weight_decay = shape.size() == 1;
     parameter.shape = std::move(shape);
     parameter.partial_gradient = partial;
@@ -164,8 +165,9 @@ void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, s
     // Transformer Engine's grouped linear registers all weights of a projection, then all its biases.
     const auto add_each = [&](std::string_view projection, std::string_view what, const std::vector<std::int64_t>& shape,
                               std::optional<int> axis, int blocks) {
+        const std::string all = fmt::format("mlp.experts.{}.{}", projection, what);
         for (std::int64_t expert = 0; expert < experts; ++expert) {
-            const std::string name = fmt::format("mlp.experts.{}.{}{}", projection, what, expert);
+            const std::string name = all + std::to_string(expert);
             Parameter& parameter = axis ? list.add_sharded(name, shape, *axis, blocks) : list.add(name, shape, PartialGradient::never);
             parameter.expert = true;
             parameter.local_expert = expert;

@@ -19,6 +19,7 @@ struct Allocation {
     std::int64_t bytes = 0;
     std::int64_t taken = 0;
     std::int64_t returned = -1;  ///< -1: kept
+    bool operator==(const Allocation&) const = default;
 };
 
 /// Plays `setup` once and `iteration` so many times (at least once), or until one reserves no more than the one before. What an
@@ -37,12 +38,14 @@ struct Allocation {
 struct TracedPass {
     int op = 0;
     std::int64_t begin = 0, end = 0;
+    bool operator==(const TracedPass&) const = default;
 };
 
 /// A rank's iteration in which every chunk runs forward and backward once.
 struct IterationTrace {
     std::vector<Allocation> tensors;
     std::vector<TracedPass> passes;  ///< in order; what happens between two belongs to the later one
+    bool operator==(const IterationTrace&) const = default;
 };
 
 /// The iteration that follows a schedule, from a trace of each pass. What a chunk's forward takes and its backward returns

@@ -18,6 +18,7 @@
 #include "simulator/memory/framework_bytes.hpp"
 #include "simulator/memory/megatron_replay.hpp"
 #include "simulator/memory/model_state.hpp"
+#include "simulator/memory/replay_memo.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/shared_schedules.hpp"
 #include "simulator/memory/split_stages.hpp"
@@ -320,9 +321,20 @@ struct LayoutMemory::State {
         std::int64_t first = 0;
         for (const Allocation& tensor : trace.tensors) first = std::min(first, tensor.taken);
         trace.tensors.push_back({lasting_workspace(layout), first - 1, -1});
-        return simulator::replay_megatron(workload, layout, pp_rank, trace, model_states.of(layout, pp_rank).update,
-                                          workload.memory_limit - overhead.bytes(layout, pp_rank) + spared_by_offloading(layout),
-                                          most_fragmentation);
+        const std::int64_t limit = workload.memory_limit - overhead.bytes(layout, pp_rank) + spared_by_offloading(layout);
+        ReplayKey key{layout.sizes,
+                      layout.split,
+                      layout.vpp,
+                      pp_rank,
+                      layout.group_size,
+                      layout.num_microbatches,
+                      &model_states,
+                      model_states.of(layout, pp_rank).update,
+                      limit,
+                      std::move(trace)};
+        return shared.replays->of(std::move(key), most_fragmentation, [&](const ReplayKey& one) {
+            return simulator::replay_megatron(workload, layout, pp_rank, one.trace, one.update, one.limit, most_fragmentation);
+        });
     }
 
     /// With more fragmentation than this a stage takes more than `limit`.

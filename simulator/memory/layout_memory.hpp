@@ -32,6 +32,7 @@ struct LayoutPeaks {
 
 class ShardLayers;
 class ModelStates;
+class ReplayMemo;
 class SharedSchedules;
 class SplitStages;
 
@@ -43,6 +44,7 @@ struct SharedByLayouts {
     ModelStates* states;
     SplitStages* splits;
     SharedSchedules* schedules;
+    ReplayMemo* replays;
 };
 
 /// Not thread-safe: each thread owns one. Workload, calibration and what `shared` refers to must outlive it. Layouts must be

@@ -1,0 +1,71 @@
+#pragma once
+// What replays of PyTorch's allocator found, for layouts whose ranks allocate the same: sets of recomputed modules and overlaps often
+// change nothing of it.
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "plan/layout/layout.hpp"
+#include "simulator/memory/allocator_replay.hpp"
+#include "simulator/memory/model_state.hpp"
+#include "simulator/prediction.hpp"
+
+namespace mgplan::simulator {
+
+/// What a replay of engine megatron's allocations depends on (megatron_replay.hpp).
+struct ReplayKey {
+    ParallelSizes sizes;
+    std::shared_ptr<const StageSplit> split;
+    int vpp = 1, pp_rank = 0;
+    std::int64_t group_size = 0, num_microbatches = 0;
+    const ModelStates* types = nullptr;  ///< of parameters, gradients and optimizer state: layouts of the same types share it
+    std::int64_t update = 0, limit = 0;
+    IterationTrace trace;
+};
+[[nodiscard]] inline bool operator==(const ReplayKey& a, const ReplayKey& b) {
+    const auto numbers = [](const ReplayKey& key) {
+        return std::tuple(key.vpp, key.pp_rank, key.group_size, key.num_microbatches, key.types, key.update, key.limit);
+    };
+    return numbers(a) == numbers(b) && a.sizes == b.sizes && (a.split == b.split || *a.split == *b.split) && a.trace == b.trace;
+}
+
+/// Not thread-safe.
+class ReplayMemo {
+public:
+    /// `replay(key)`, found once: what is reserved, or nothing where fragmentation is more than `most_fragmentation`.
+    template <class Replay>
+    std::optional<ReservedMemory> of(ReplayKey key, double most_fragmentation, const Replay& replay) {
+        Known& known = find(std::move(key));
+        if (known.memory) return known.memory;
+        if (most_fragmentation <= known.exceeded) return std::nullopt;
+        known.memory = replay(known.key);
+        if (!known.memory) known.exceeded = most_fragmentation;
+        return known.memory;
+    }
+
+private:
+    struct Known {
+        ReplayKey key;
+        std::optional<ReservedMemory> memory;
+        double exceeded = -std::numeric_limits<double>::infinity();  ///< a fragmentation that it is known to exceed
+    };
+    /// Their traces take some hundred kilobytes each.
+    static constexpr std::size_t kMostKnown = 128;
+
+    Known& find(ReplayKey key) {
+        for (Known& known : known_) {
+            if (known.key == key) return known;
+        }
+        if (known_.size() == kMostKnown) known_.clear();
+        return known_.emplace_back(Known{std::move(key), {}});
+    }
+
+    std::vector<Known> known_;
+};
+
+}  // namespace mgplan::simulator
