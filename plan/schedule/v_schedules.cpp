@@ -127,7 +127,7 @@ std::int64_t earliest_slot(const std::vector<Rank>& ranks, std::size_t r, int st
 void fill(PipelineOrder& order, const std::vector<Rank>& ranks, std::int64_t most) {
     const auto pp = ranks.size();
     const auto microbatches = static_cast<std::size_t>(order.microbatches);
-    constexpr std::int64_t kNever = -1;
+    constexpr std::int64_t kNotYet = -1;
     struct State {
         std::vector<std::int8_t> steps;
         std::size_t at = 0;
@@ -141,7 +141,7 @@ void fill(PipelineOrder& order, const std::vector<Rank>& ranks, std::int64_t mos
         for (const std::int8_t entry : ranks[r].taken()) {
             if (entry != Rank::kFree && entry != Rank::kWeight) states[r].steps.push_back(entry);
         }
-        for (auto& done : states[r].done) done.assign(microbatches, kNever);
+        for (auto& done : states[r].done) done.assign(microbatches, kNotYet);
     }
     std::size_t left = pp * 6 * microbatches;
     for (std::int64_t now = 0; left > 0; ++now) {
@@ -164,7 +164,7 @@ void fill(PipelineOrder& order, const std::vector<Rank>& ranks, std::int64_t mos
             bool ready = true;
             const auto behind = [&](const State& other, int of) {
                 const std::int64_t done = other.done[static_cast<std::size_t>(of)][microbatch];
-                ready = ready && done != kNever && done <= now;
+                ready = ready && done != kNotYet && done <= now;
             };
             if (goes_down(step) && r > 0) behind(states[r - 1], step);
             if (!goes_down(step) && r + 1 < pp) behind(states[r + 1], step);
