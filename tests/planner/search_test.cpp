@@ -169,7 +169,7 @@ std::vector<Pair> pairs() {
     };
 }
 
-INSTANTIATE_TEST_SUITE_P(Search, BruteForcePairs, ::testing::ValuesIn(tests::sanitized_share(pairs(), 3)));
+INSTANTIATE_TEST_SUITE_P(Search, BruteForcePairs, ::testing::ValuesIn(tests::sanitized_share(pairs(), 6)));
 
 TEST(Search, FindsNothingWhereMemoryIsShortAndNamesTheNearest) {
     const Workload work = workload_of("llama3-70b", 8, "dgx-a100-40g");

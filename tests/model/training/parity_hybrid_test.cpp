@@ -75,7 +75,7 @@ std::vector<Run> runs() {
         list.push_back({small::small_nemotron_h(), {.name = "tp2_sp_pp2", .tp = 2, .pp = 2, .sequence_parallel = true}, precision});
         list.push_back({small::small_bamba(), {.name = "tp2_sp_dp2", .tp = 2, .dp = 2, .sequence_parallel = true}, precision});
     }
-    return tests::sanitized_share(list, 3);
+    return tests::sanitized_share(list, 6);
 }
 
 class HybridParity : public testing::TestWithParam<Run> {};

@@ -126,7 +126,7 @@ std::string name_of(const testing::TestParamInfo<std::tuple<bool, Case>>& test) 
     return std::string(std::get<0>(test.param) ? "Sigmoid_" : "Softmax_") + std::get<1>(test.param).name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, MixtureParity, testing::Combine(testing::Bool(), testing::ValuesIn(tests::sanitized_share(cases(), 3))),
+INSTANTIATE_TEST_SUITE_P(Layouts, MixtureParity, testing::Combine(testing::Bool(), testing::ValuesIn(tests::sanitized_share(cases(), 6))),
                          name_of);
 
 /// Of sizes with which no choice hangs on fp32's rounding; NoChoiceOfExpertsIsNearATie looks.
@@ -172,7 +172,8 @@ TEST_P(SinglePrecisionMixtureParity, LossesAndGradientNormsEqualThoseOfOneRank) 
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, SinglePrecisionMixtureParity,
-                         testing::Combine(testing::Bool(), testing::ValuesIn(single_precision_cases())), name_of);
+                         testing::Combine(testing::Bool(), testing::ValuesIn(tests::sanitized_share(single_precision_cases(), 4))),
+                         name_of);
 
 // Rounding differs by about 1e-13 between layouts, in fp32 by about 1e-6: no choice of the reference runs may hang on so little.
 TEST(MixtureParity, NoChoiceOfExpertsIsNearATie) {
@@ -269,7 +270,7 @@ TEST_P(ModelParity, LossesAndGradientNormsEqualThoseOfOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, ModelParity,
-                         testing::Combine(testing::Bool(), testing::ValuesIn(tests::sanitized_share(model_cases(), 2))),
+                         testing::Combine(testing::Bool(), testing::ValuesIn(tests::sanitized_share(model_cases(), 4))),
                          [](const auto& test) {
                              return std::string(std::get<0>(test.param) ? "DeepSeekV3_" : "GptOss_") + std::get<1>(test.param).name;
                          });
@@ -309,7 +310,7 @@ TEST_P(BalancedMixture, IsPredictedFromSizesAlone) {
     expect_predictions_equal(task, outcome);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, BalancedMixture, testing::ValuesIn(tests::sanitized_share(cases(), 3)),
+INSTANTIATE_TEST_SUITE_P(Layouts, BalancedMixture, testing::ValuesIn(tests::sanitized_share(cases(), 6)),
                          [](const auto& test) { return test.param.name; });
 
 /// A case whose ranks route whole microbatches, as one rank does: what is dropped then does not depend on the layout.
