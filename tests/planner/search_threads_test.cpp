@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "planner/pricer_pool.hpp"
 #include "planner/search.hpp"
+#include "planner/search_axes.hpp"
 #include "planner/simulator_cost.hpp"
 #include "support.hpp"
 
@@ -61,6 +63,37 @@ TEST(SearchThreads, ManyFindWhatOneFinds) {
             options.threads = threads;
             SCOPED_TRACE(threads);
             expect_equal(search(work, SearchSpace{}, simulator_cost_model(), options), alone);
+        }
+    }
+}
+
+// Pricers of a pool share recordings, prices and schedules, over all switches.
+TEST(SearchThreads, ThatShareWhatTheyKnowFindWhatOneFinds) {
+    Workload work = workload_of("mixtral-8x7b", 16);
+    work.batch.global_batch = 64;
+    SearchSpace space;
+    space.engine = Engine::megatron;
+    Problems problems;
+    widen(space, read_search_axes("vpp,cuda-graphs,tp-overlap,optimizer", problems), work);
+    ASSERT_TRUE(problems.list().empty());
+    SearchOptions options;
+    options.bounded = true;
+    options.threads = 1;
+    const SearchResult alone = search(work, space, simulator_cost_model(), options);
+    for (const int threads : {2, 4}) {
+        SCOPED_TRACE(threads);
+        PricerPool pricers(simulator_cost_model());
+        options.threads = threads;
+        for (int again = 0; again < 2; ++again) {
+            const SearchResult found = search(work, space, pricers.of_next_search(), options);
+            ASSERT_EQ(found.best.size(), alone.best.size());
+            for (std::size_t i = 0; i < found.best.size(); ++i) {
+                EXPECT_EQ(found.best[i].layout, alone.best[i].layout);
+                EXPECT_EQ(found.best[i].peak_bytes, alone.best[i].peak_bytes);
+                EXPECT_EQ(found.best[i].iteration_seconds, alone.best[i].iteration_seconds);
+            }
+            EXPECT_EQ(found.counts.legal, alone.counts.legal);
+            EXPECT_EQ(found.bounded, alone.bounded);
         }
     }
 }
