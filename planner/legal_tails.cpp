@@ -43,17 +43,18 @@ std::int64_t largest_block(const SearchSpace& space, const StageSplit& split) {
 struct LegalTails::Search {
     const LegalTails& of;
     Layout layout;
-    std::int64_t blocks;
-    Tails& found;
+    AnyBlock& found;
+    std::int64_t block = 0;  ///< of the tail at hand
 
     bool turned_away(const LayoutTail& tail, Level level) {
         const Rule* rule = first_broken(of.workload_, layout, level);
         if (rule == nullptr) return false;
-        const auto same = std::find_if(found.rejected.begin(), found.rejected.end(), [&](const Rejected& one) { return one.rule == rule; });
+        const auto same = std::find_if(found.rejected.begin(), found.rejected.end(),
+                                       [&](const auto& one) { return one.first == block && one.second.rule == rule; });
         if (same == found.rejected.end())
-            found.rejected.push_back({rule, tail, 1});
+            found.rejected.push_back({block, {rule, tail, 1}});
         else
-            ++same->count;
+            ++same->second.count;
         return true;
     }
 
@@ -64,17 +65,18 @@ struct LegalTails::Search {
         for (const auto& switches : of.space_.switches) {
             tail.switches = &switches;
             tail.write(layout);
-            if (!turned_away(tail, Level::switches)) found.legal.push_back(tail);
+            if (!turned_away(tail, Level::switches)) found.legal.emplace_back(block, tail);
         }
     }
 
     void add_blocks(LayoutTail tail) {
         tail.recompute_method = RecomputeMethod::block;
-        for (std::int64_t layers = 1; layers <= blocks; layers *= 2) {
-            if (of.space_.recompute_method == RecomputeMethod::block && layers == of.space_.recompute_num_layers) continue;
-            tail.recompute_num_layers = layers;
+        for (block = 1; block < of.workload_.model.layers; block *= 2) {
+            if (of.space_.recompute_method == RecomputeMethod::block && block == of.space_.recompute_num_layers) continue;
+            tail.recompute_num_layers = block;
             add(tail);
         }
+        block = 0;
     }
 
     void run() {
@@ -99,7 +101,7 @@ struct LegalTails::Search {
             }
         }
         std::stable_sort(found.legal.begin(), found.legal.end(),
-                         [](const LayoutTail& a, const LayoutTail& b) { return a.switches < b.switches; });
+                         [](const auto& a, const auto& b) { return a.second.switches < b.second.switches; });
     }
 };
 
@@ -110,22 +112,43 @@ LegalTails::LegalTails(const Workload& workload, const SearchSpace& space)
       module_sets_(each_once({space.recompute_modules}, space.more_recompute_modules)),
       graph_sets_(each_once({space.cuda_graphs}, space.more_cuda_graphs)) {}
 
+LegalTails::Tails LegalTails::without_larger_blocks(const AnyBlock& all, std::int64_t blocks) {
+    Tails tails;
+    for (const auto& [block, tail] : all.legal) {
+        if (block <= blocks) tails.legal.push_back(tail);
+    }
+    for (const auto& [block, one] : all.rejected) {
+        if (block > blocks) continue;
+        const auto same = std::find_if(tails.rejected.begin(), tails.rejected.end(),
+                                       [&rule = one.rule](const Rejected& known) { return known.rule == rule; });
+        if (same == tails.rejected.end())
+            tails.rejected.push_back(one);
+        else
+            same->count += one.count;
+    }
+    return tails;
+}
+
 const LegalTails::Tails& LegalTails::tails_of(const Key& key, const Layout& layout, std::int64_t blocks) {
     Known::Entry* entry = nullptr;
     {
         const std::scoped_lock lock(known_->mutex);
         entry = &known_->entries.try_emplace(key).first->second;
     }
-    std::call_once(entry->once, [&] { Search{*this, layout, blocks, entry->tails}.run(); });
-    return entry->tails;
+    std::call_once(entry->once, [&] { Search{*this, layout, entry->tails}.run(); });
+    const std::scoped_lock lock(known_->mutex);
+    const auto [found, fresh] = entry->by_block.try_emplace(blocks);
+    if (fresh) found->second = without_larger_blocks(entry->tails, blocks);
+    return found->second;
 }
 
 const std::vector<LayoutTail>& LegalTails::of(const Layout& layout, std::int64_t blocks, CandidateCounts& counts) {
     const ParallelSizes& sizes = layout.sizes;
-    const Key key{sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 1 : 0, layout.vpp > 1 ? 1 : 0, layout.sequence_parallel ? 1 : 0, blocks};
-    if (last_ == nullptr || last_key_ != key) {
+    const Key key{sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 1 : 0, layout.vpp > 1 ? 1 : 0, layout.sequence_parallel ? 1 : 0};
+    if (last_ == nullptr || last_blocks_ != blocks || last_key_ != key) {
         last_ = &tails_of(key, layout, blocks);
         last_key_ = key;
+        last_blocks_ = blocks;
     }
     const Tails& tails = *last_;
     for (const Rejected& one : tails.rejected) {

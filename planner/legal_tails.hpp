@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "plan/layout/layout.hpp"
@@ -44,7 +45,7 @@ public:
     [[nodiscard]] const std::vector<LayoutTail>& of(const Layout& layout, std::int64_t blocks, CandidateCounts& counts);
 
 private:
-    using Key = std::array<std::int64_t, 7>;
+    using Key = std::array<std::int64_t, 6>;
     struct Rejected {
         const Rule* rule;
         LayoutTail first;
@@ -54,18 +55,25 @@ private:
         std::vector<LayoutTail> legal;
         std::vector<Rejected> rejected;
     };
+    /// Those with blocks of any number of layers, and by each tail the number of layers of its block, 0 where it is none of the space's.
+    struct AnyBlock {
+        std::vector<std::pair<std::int64_t, LayoutTail>> legal;
+        std::vector<std::pair<std::int64_t, Rejected>> rejected;
+    };
     struct Search;
     /// What copies know together.
     struct Known {
         struct Entry {
             std::once_flag once;
-            Tails tails;
+            AnyBlock tails;
+            std::map<std::int64_t, Tails> by_block;  ///< of blocks of at most so many layers
         };
         std::mutex mutex;
         std::map<Key, Entry> entries;
     };
 
     [[nodiscard]] const Tails& tails_of(const Key& key, const Layout& layout, std::int64_t blocks);
+    [[nodiscard]] static Tails without_larger_blocks(const AnyBlock& all, std::int64_t blocks);
 
     const Workload& workload_;
     const SearchSpace& space_;
@@ -74,6 +82,7 @@ private:
     std::vector<EnumSet<CudaGraphScope>> graph_sets_;
     std::shared_ptr<Known> known_ = std::make_shared<Known>();
     Key last_key_{};
+    std::int64_t last_blocks_ = 0;
     const Tails* last_ = nullptr;  ///< of known_: neighbours often share it
 };
 
