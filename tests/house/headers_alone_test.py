@@ -47,6 +47,20 @@ class Concerned(unittest.TestCase):
         self.assertEqual(concerned(), set())
 
 
+class Tests(unittest.TestCase):
+    NOW = ("add_custom_target(headers_alone)\n"
+           "mgplan_house_test(names ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/check_names.py)\n"
+           "  target_compile_options(${name} PRIVATE -O0 -g0)\n")
+
+    def test_of_this_folder_are_no_change_to_how_headers_are_compiled(self):
+        before = self.NOW.replace("mgplan_house_test(names ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/check_names.py)\n", "")
+        self.assertNotEqual(before, self.NOW)
+        self.assertEqual(headers_alone.but_tests(self.NOW), before)
+
+    def test_what_compiles_headers_is_a_change(self):
+        self.assertNotEqual(headers_alone.but_tests(self.NOW), headers_alone.but_tests(self.NOW.replace("-g0", "-g1")))
+
+
 class Objects(unittest.TestCase):
     LISTED = ("build.ninja: RERUN_CMAKE\n"
               "tests/house/CMakeFiles/headers_alone_plan.dir/headers_alone/plan/size_alone.cpp.o: CXX_COMPILER__headers_alone_plan_\n"
