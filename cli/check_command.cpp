@@ -104,15 +104,15 @@ int gate_exit_code(reports::GateVerdict verdict) {
     return kCannotSay;
 }
 
-/// Nothing where a gate cannot say for want of a fact, which it has said then.
+/// Nothing where a gate cannot say for want of a fact, which it has said then. Its line is written before what is refused leaves, too.
 std::optional<ResolvedWorkload> resolve_or_say(const Options& options, const WorkloadOptions& values, Console& console, bool gate) {
     try {
         return resolve_workload(options, values);
-    } catch (const MissingFactError& error) {
+    } catch (const ConfigError& error) {
         if (!gate) throw;
-        const std::size_t others = error.problems().size() - 1;
-        options.write(
-            console, fmt::format("cannot say: {}{}\n", error.problems().front(), others == 0 ? "" : fmt::format(" (and {} more)", others)));
+        const bool open = dynamic_cast<const MissingFactError*>(&error) != nullptr;
+        options.write(console, reports::refusal_line(open ? "cannot say" : "illegal", error.problems()));
+        if (!open) throw;
         return std::nullopt;
     }
 }
@@ -171,9 +171,10 @@ int run_check(const std::vector<std::string>& args, Console& console) {
             "plan "
             "judges a --model)");
 
-    const std::optional<ResolvedWorkload> found = resolve_or_say(options, workload_options, console, gate);
+    std::optional<ResolvedWorkload> found = resolve_or_say(options, workload_options, console, gate);
     if (!found) return kCannotSay;
-    const ResolvedWorkload& resolved = *found;
+    ResolvedWorkload& resolved = *found;
+    decrease_batch(resolved, *resolved.job.layout);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     note_idle_workload_options(options, workload_options, resolved.workload.model, console);
     reports::MegatronCheck check;

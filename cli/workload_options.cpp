@@ -422,4 +422,18 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     return resolved;
 }
 
+void decrease_batch(ResolvedWorkload& resolved, const LayoutRequest& layout) {
+    if (!resolved.batches.decreases) return;
+    std::int64_t& batch = resolved.workload.batch.global_batch;
+    const std::int64_t dp = std::max<std::int64_t>(1, resolved.workload.world / layout.tp / layout.cp / layout.pp);
+    const std::int64_t whole = batch, rest = batch % (dp * layout.micro_batch);
+    if (rest == 0 || rest == whole) return;
+    batch -= rest;
+    resolved.batches.whole_batch = whole;
+    resolved.assumed.push_back(fmt::format(
+        "global batch of {}, which is {} decreased to what dp times the micro-batch divides (Megatron-LM from core 0.18 on stops "
+        "unless the batch of evaluations is divided, too)",
+        with_thousands(batch), with_thousands(whole)));
+}
+
 }  // namespace mgplan::cli

@@ -70,6 +70,10 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 /// Loads model and cluster and fills in the defaults of CLI.md. Throws ConfigError with all problems.
 [[nodiscard]] ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values);
 
+/// Where the command decreases batches (--decrease-batch-size-if-needed): the batch becomes what dp times the micro-batch of the layout
+/// divides, which is said under what is assumed. One that is less than both stays, for a rule to refuse.
+void decrease_batch(ResolvedWorkload& resolved, const LayoutRequest& layout);
+
 /// Says which of these options change nothing for the model, whatever its layout.
 void note_idle_workload_options(const Options& options, const WorkloadOptions& values, const ModelSpec& model, Console& console);
 

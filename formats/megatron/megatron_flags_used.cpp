@@ -27,7 +27,8 @@ constexpr std::array kUsedFlags{
     FlagGroup{FlagArity::one, FlagEffect::used, "", "recompute-method recompute-num-layers cuda-graph-impl"},
     FlagGroup{FlagArity::one, FlagEffect::used, "", "num-distributed-optimizer-instances"},
     FlagGroup{FlagArity::none, FlagEffect::used, "layout",
-              "sequence-parallel account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split recompute-activations"},
+              "sequence-parallel account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split recompute-activations "
+              "decrease-batch-size-if-needed"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "use-tp-pp-dp-mapping enable-cuda-graph external-cuda-graph moe-layer-recompute "
               "no-overlap-p2p-communication overlap-grad-reduce overlap-param-gather "

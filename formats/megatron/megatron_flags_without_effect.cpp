@@ -58,7 +58,7 @@ constexpr std::array kFlagsWithoutEffect{
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
               "num-mla-groups"},
     // Tells a checkpoint that training goes on from, from one that it begins with.
-    FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune", Decides::nothing, true},
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune skip-train", Decides::nothing, true},
     // Of forks: logs, the last save, data and names of Primus, Pai-Megatron-Patch, llm-jp and swiss-ai; what older releases had as
     // defaults.
     FlagGroup{FlagArity::one, FlagEffect::without, "",
@@ -107,8 +107,8 @@ constexpr std::array kFlagsWithoutEffect{
               "log-world-size-to-tensorboard log-batch-size-to-tensorboard no-log-learnig-rate-to-tensorboard "
               "no-log-loss-scale-to-tensorboard log-straggler log-device-memory-used log-loss-scale-to-tensorboard log-energy "
               "disable-straggler-on-startup profile use-pytorch-profiler record-memory-history "
-              "no-one-logger enable-one-logger enable-ft-package exit-signal-handler adlr-autoresume skip-train "
-              "decrease-batch-size-if-needed dataloader-fast-cache-load disable-msc enable-msc inprocess-restart"},
+              "no-one-logger enable-one-logger enable-ft-package exit-signal-handler adlr-autoresume "
+              "dataloader-fast-cache-load disable-msc enable-msc inprocess-restart"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "nproc_per_node nproc-per-node nnodes node_rank node-rank master_addr master-addr master_port master-port rdzv_id rdzv-id "
               "rdzv_backend rdzv-backend rdzv_endpoint rdzv-endpoint rdzv_conf rdzv-conf max_restarts max-restarts log_dir log-dir "

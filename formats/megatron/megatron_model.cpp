@@ -18,7 +18,13 @@ void read_indexer(FlagReader& flags, MlaSpec& mla) {
     read("--dsa-indexer-n-heads", ModelLimits::heads, mla.index_heads);
     read("--dsa-indexer-head-dim", ModelLimits::head_dim, mla.index_head_dim);
     read("--dsa-indexer-topk", ModelLimits::positions, mla.index_top_k);
-    if (mla.q_lora_rank == 0) flags.problem("--experimental-attention-variant dsa without --q-lora-rank is not computed; give it");
+    if (mla.q_lora_rank > 0) return;
+    // mla_qk_norm_config.py, _resolve_dsa_qk_layernorm; without that norm the indexer takes the layer's input (dsa.py, DSAIndexer).
+    if (flags.has("--qk-layernorm"))
+        flags.problem("--experimental-attention-variant dsa with --qk-layernorm needs --q-lora-rank; give it, or remove --qk-layernorm");
+    for (const char* flag : {"--experimental-attention-variant", "--dsa-indexer-n-heads", "--dsa-indexer-head-dim", "--dsa-indexer-topk"})
+        flags.not_computed(flag, "sparse attention (DSA) without --q-lora-rank, predicted as full attention", Decides::fit);
+    mla.index_heads = mla.index_head_dim = mla.index_top_k = 0;
 }
 
 void read_heads(FlagReader& flags, ModelSpec& model) {

@@ -247,6 +247,7 @@ std::vector<UsedFlag> used_flags() {
         {"--vocab-extra-ids", without("--vocab-size 50000") + "--vocab-file gpt2-vocab.json ", "1000"},
         {"--step-batch-size-schedule", without("--global-batch-size 64"), "0:64 1B:128"},
         {"--rampup-batch-size", kDense + "--train-samples 100000 ", "32 16 1000"},
+        {"--decrease-batch-size-if-needed", without("--global-batch-size 64") + "--global-batch-size 66 ", ""},
         {"--train-iters", kDense, "1000"},
         {"--train-samples", kDense, "100000"},
         {"--load", kDense + "--rampup-batch-size 16 16 1000 --train-samples 100000 ", "checkpoints"},

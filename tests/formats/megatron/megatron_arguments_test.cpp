@@ -319,7 +319,10 @@ TEST(MegatronArguments, ReadsABatchThatGrowsByItsLastStep) {
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8 --global-batch-size 8"), HasSubstr("exclude each other"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1B:x"), HasSubstr("'1B:x' is no step"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1K:16,1K:32"), HasSubstr("two steps begin with 1000 tokens"));
-    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 5:8"), HasSubstr("begins with 5 tokens"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 5:8"), Not(HasSubstr("begins with"))) << "within the first sequence";
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 64:8"), HasSubstr("begins with 64 tokens, behind the first sequence"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8 --decrease-batch-size-if-needed"),
+                HasSubstr("--step-batch-size-schedule and --decrease-batch-size-if-needed exclude each other"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,9e18:16"), HasSubstr("'9e18:16' is no step"));
     EXPECT_EQ(read(kSmall + "--step-batch-size-schedule 0:8,2M:32,1M:16").batches.steps[1].batch, 16) << "Megatron-LM sorts them";
 }
@@ -404,9 +407,18 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     const BatchSchedule grouped = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1_000 --train-samples 5_000").batches;
     EXPECT_EQ(grouped.ramp_up->samples, 1000) << "as Python reads integers";
     EXPECT_EQ(grouped.train_samples, 5000);
-    const Job counted = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1000 --train-iters 10 --train-samples 5");
-    EXPECT_FALSE(counted.batches.ramp_up || counted.batches.train_samples);
-    for (const char* idle : {"--rampup-batch-size", "--train-samples"}) EXPECT_THAT(counted.flags.without_effect, Contains(idle));
+    EXPECT_EQ(read(kSmall + "--global-batch-size 2_56").model.default_global_batch, 256) << "all integers alike";
+    EXPECT_THAT(refusal(kSmall + "--global-batch-size 2__56"), HasSubstr("--global-batch-size = '2__56'"));
+    EXPECT_THAT(refusal(kSmall + "--global-batch-size _256"), HasSubstr("--global-batch-size = '_256'"));
+    EXPECT_EQ(read(kSmall + "--rotary-base 1_000_000.0").model.rotary_base, 1e6);
+    const Job counted = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1000 --train-iters 10");
+    EXPECT_FALSE(counted.batches.ramp_up.has_value());
+    EXPECT_THAT(counted.flags.without_effect, Contains("--rampup-batch-size"));
+    EXPECT_THAT(counted.assumptions, Contains(HasSubstr("releases up to core 0.17 stop, for it goes by --train-samples")));
+    for (const char* both :
+         {"--train-iters 10 --train-samples 5", "--train-iters 0 --train-samples 5", "--train-iters 10 --train-samples 0"})
+        EXPECT_THAT(refusal(kSmall + both), HasSubstr("--train-iters and --train-samples exclude each other")) << both;
+    EXPECT_EQ(read(kSmall + "--train-iters 10 --train-samples 5 --skip-train").batches.train_iterations, 10) << "which is not checked";
     EXPECT_THAT(counted.flags.used, Contains("--train-iters"));
     EXPECT_THAT(read(kSmall + "--train-iters $ITERATIONS").flags.without_effect, Contains("--train-iters")) << "that nobody knows";
     EXPECT_THAT(refusal(kSmall + "--train-iters many"), HasSubstr("--train-iters = 'many' is not a whole number"));
@@ -414,7 +426,16 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     EXPECT_THAT(refusal(kSmall + "--global-batch-size 64 --rampup-batch-size 128 16 1000"), HasSubstr("begin with at most that"));
     const Job unmet = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 10 1000");
     EXPECT_FALSE(unmet.batches.ramp_up);
-    EXPECT_THAT(unmet.assumptions, Contains(HasSubstr("does not come from 16 by 10 to 64")));
+    EXPECT_THAT(unmet.assumptions, Contains(HasSubstr("it does not come from 16 by 10 to 64")));
+}
+
+TEST(MegatronArguments, DecreasesABatchThatIsStated) {
+    const Job job = read(kSmall + "--global-batch-size 100 --decrease-batch-size-if-needed");
+    EXPECT_TRUE(job.batches.decreases);
+    EXPECT_THAT(job.flags.used, Contains("--decrease-batch-size-if-needed"));
+    const Job follows = read(kSmall + "--decrease-batch-size-if-needed");
+    EXPECT_FALSE(follows.batches.decreases);
+    EXPECT_THAT(follows.flags.without_effect, Contains("--decrease-batch-size-if-needed")) << "a microbatch for each dp rank divides";
 }
 
 TEST(MegatronArguments, LeavesTheOptimizerOnTheHost) {
