@@ -205,13 +205,14 @@ struct CostModel::State {
     }
 
     /// Parameters of the pieces in `stage`, on a rank that holds the embedding's table or not.
-    static ParameterCount count_of(const PieceParameters& pieces, const ChunkCensus& stage, bool has_table) {
+    [[nodiscard]] ParameterCount count_of(const PieceParameters& pieces, const ChunkCensus& stage, bool has_table) const {
         ParameterCount count;
         for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) {
             count.dense += stage.kinds[kind] * pieces.layers[kind].dense;
             count.expert += stage.kinds[kind] * pieces.layers[kind].expert;
         }
-        count += {.dense = stage.mtp * pieces.mtp.dense, .expert = stage.mtp * pieces.mtp.expert};
+        const std::int64_t depths = workload.model.mtp_weights(stage.mtp);
+        count += {.dense = depths * pieces.mtp.dense, .expert = depths * pieces.mtp.expert};
         if (stage.embedding) count += pieces.embedding;
         if (stage.loss) count += has_table ? pieces.head : pieces.head_with_copy;
         // MTP looks tokens up again: without the first stage's table at hand its rank holds a copy.

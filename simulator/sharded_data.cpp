@@ -124,7 +124,7 @@ void add_sharded_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTi
         largest.gather = std::max(largest.gather, unit.gather);
     };
     for (std::size_t kind = 0; kind < chunk.kinds.size(); ++kind) add(in.pieces->layers[kind], chunk.kinds[kind]);
-    add(in.pieces->mtp, chunk.mtp);
+    add(in.pieces->mtp, in.workload.model.mtp_weights(chunk.mtp));
     if (spec.kind == FullyShardedKind::torch_fsdp2) {
         add(in.pieces->embedding, chunk.embedding ? 1 : 0);
         add(in.pieces->head, chunk.loss ? 1 : 0);

@@ -293,7 +293,7 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
     double orthogonalising = 0;
     if (!in.orthogonalise_seconds.empty()) {
         for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) orthogonalising += stage.kinds[kind] * in.orthogonalise_seconds[kind];
-        orthogonalising += static_cast<double>(stage.mtp) * in.orthogonalise_seconds.back();
+        orthogonalising += static_cast<double>(in.workload.model.mtp_weights(stage.mtp)) * in.orthogonalise_seconds.back();
     }
     return in.kernels.memory_bound(traffic) + in.kernels.memory_bound(zeroing) + orthogonalising +
            offloaded_state_seconds(in, count, elements, passes) + in.calibration.optimizer_fixed_seconds;

@@ -26,7 +26,6 @@ constexpr std::array kNotComputedFlags{
               "num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "layers of different shape",
               "heterogeneous-layers-config-path heterogeneous-layers-config-encoded-json", Decides::fit_and_legal},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "one MTP layer used repeatedly", "mtp-use-repeated-layer"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "variable context parallelism", "hybrid-context-parallel", Decides::fit_and_legal},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "elastic sub-networks (Flextron)", "flextron enable-router",
               Decides::fit_and_legal},

@@ -66,7 +66,7 @@ constexpr std::array kUsedFlags{
               "linear-attention-freq linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads linear-num-value-heads "
               "linear-value-head-dim dsa-indexer-head-dim dsa-indexer-n-heads dsa-indexer-topk"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
-              "xielu multi-latent-attention is-hybrid-model checkpoint-activations attention-output-gate"},
+              "xielu multi-latent-attention is-hybrid-model checkpoint-activations attention-output-gate mtp-use-repeated-layer"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "decoder-num-layers decoder-seq-length batch-size warmup model-parallel-size tokenizer-type tokenizer-model "
               "tokenizer-name-or-path vocab-file "

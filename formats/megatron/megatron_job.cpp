@@ -194,6 +194,7 @@ MegatronFlags model_flags(const Plan& plan) {
     out.real("hidden-dropout", model.hidden_dropout);
     if (model.mtp_layers > 0) {
         out.integer("mtp-num-layers", model.mtp_layers);
+        out.flag_if(model.mtp_repeated, "mtp-use-repeated-layer");
         out.real("mtp-loss-scaling-factor", model.mtp_loss_factor);
     }
     if (model.moe) write_mixture(out, model, hybrid.by_pattern);

@@ -362,6 +362,8 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const M
     model.attention_dropout = flags.real_or("--attention-dropout", 0.1, 0, 1);
     model.hidden_dropout = flags.real_or("--hidden-dropout", 0.1, 0, 1);
     model.mtp_layers = flags.integer_or("--mtp-num-layers", 0, 0, ModelLimits::mtp_layers);
+    model.mtp_repeated = flags.has("--mtp-use-repeated-layer") && model.mtp_layers > 1;
+    if (!model.mtp_repeated) flags.idle("--mtp-use-repeated-layer");
     model.mtp_loss_factor = flags.real_or("--mtp-loss-scaling-factor", model.mtp_loss_factor, 0, ModelLimits::mtp_loss_factor);
     if (!hybrid || hybrid->layers.find('E') != std::string::npos) read_moe(flags, model, switches);
     const std::string_view sequence_flag =

@@ -116,6 +116,8 @@ void add_beside_features(std::vector<std::string>& features, const ModelSpec& mo
 
 /// What multi-token prediction is not computed with; Megatron-LM too has it with rotary positions or none (arguments.py).
 void add_mtp_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
+    if (model.mtp_weights(model.mtp_layers) != model.mtp_layers)
+        features.emplace_back("one layer of multi-token prediction used repeatedly (--mtp-use-repeated-layer)");
     if (model.position == PositionEmbedding::learned) features.emplace_back("multi-token prediction with learned positions");
     if (model.token_types > 0) features.emplace_back("multi-token prediction with token types");
     // Its stage would hold the tied table twice, as embedding and as output layer.

@@ -385,7 +385,7 @@ std::int64_t ModelStates::expert_bias_bytes(const Layout& layout, int pp_rank) c
     for (int chunk = 0; chunk < layout.vpp; ++chunk) {
         const StageChunk& contents = layout.split->chunk(pp_rank, chunk);
         for (std::int64_t i = 0; i < contents.decoders; ++i) mixtures += model.is_moe_layer(contents.first_decoder + i) ? 1 : 0;
-        if (model.is_moe_layer(model.layers - 1)) mixtures += contents.mtp;
+        if (model.is_moe_layer(model.layers - 1)) mixtures += model.mtp_weights(contents.mtp);
     }
     const bool wide = workload_.training.compute_dtype() == Dtype::fp64;
     const std::int64_t each =

@@ -217,6 +217,7 @@ std::vector<UsedFlag> used_flags() {
         {"--dsa-indexer-n-heads", kIndexed + "--dsa-indexer-head-dim 64 --dsa-indexer-topk 64 ", "4"},
         {"--dsa-indexer-head-dim", kIndexed + "--dsa-indexer-n-heads 4 --dsa-indexer-topk 64 ", "64"},
         {"--dsa-indexer-topk", kIndexed + "--dsa-indexer-n-heads 4 --dsa-indexer-head-dim 64 ", "64"},
+        {"--mtp-use-repeated-layer", kDense + "--position-embedding-type rope --mtp-num-layers 2 ", ""},
         {"--multi-latent-attention", kDense, ""},
         {"--is-hybrid-model", kDense, ""},
         {"--checkpoint-activations", kDense, ""},

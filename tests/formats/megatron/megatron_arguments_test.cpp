@@ -429,6 +429,14 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     EXPECT_THAT(unmet.assumptions, Contains(HasSubstr("it does not come from 16 by 10 to 64")));
 }
 
+TEST(MegatronArguments, RepeatsOneLayerOfPrediction) {
+    const std::string words = kSmall + "--position-embedding-type rope --mtp-use-repeated-layer --mtp-num-layers ";
+    const Job job = read(words + "3");
+    EXPECT_TRUE(job.model.mtp_repeated);
+    EXPECT_EQ(job.model.mtp_weights(job.model.mtp_layers), 1);
+    EXPECT_THAT(read(words + "1").flags.without_effect, Contains("--mtp-use-repeated-layer")) << "one layer is one anyway";
+}
+
 TEST(MegatronArguments, DecreasesABatchThatIsStated) {
     const Job job = read(kSmall + "--global-batch-size 100 --decrease-batch-size-if-needed");
     EXPECT_TRUE(job.batches.decreases);
