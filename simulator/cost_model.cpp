@@ -82,12 +82,15 @@ struct CostModel::State {
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< of models with experts
     PackedAttention packed;
+    // Layers whose products stay in 16 bits beside quantised ones; null without.
+    std::unique_ptr<const Workload> workload_in_bf16;
+    std::unique_ptr<State> others_in_bf16;
 
     /// `others`: prices of a workload that differs in nothing but what switches change, or null.
     State(const Workload& work, const Calibration& rates, std::shared_ptr<ShardLayers> layers_of_shards,
           std::shared_ptr<ShardLayers> kept_by_layers, const RecordedCosts* others)
         : workload(work),
-          kinds(layer_kinds(work.model)),
+          kinds(layer_kinds(work.model, work.training.megatron)),
           calibration(rates),
           kernels(work.cluster, calibration, work.training.precision, bytes_of(work.training.grad_dtype), work.training.format()),
           storage_kernels(work.cluster, calibration, quantised(work.training.precision) ? Precision::bf16 : work.training.precision,
@@ -109,6 +112,16 @@ struct CostModel::State {
                   [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get()}) {
         packed = packed_attention(work.batch);
         if (work.model.moe) routing.emplace(work.model, work.routing);
+        if (!has_layers_in_bf16(work.training)) return;
+        workload_in_bf16 = std::make_unique<const Workload>(in_bf16(work));
+        others_in_bf16 = std::make_unique<State>(*workload_in_bf16, rates, shards->in_bf16(), kept->in_bf16(), nullptr);
+    }
+
+    /// The layers whose products stay in 16 bits cost what they cost where all do.
+    void replace_in_bf16(LayerCosts& costs, const LayerCosts& others) const {
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+            if (kinds.kinds[kind].in_bf16) costs.layers[kind] = others.layers[kind];
+        }
     }
 
     const SplitCensus& census(const Layout& layout) {
@@ -167,7 +180,11 @@ struct CostModel::State {
     }
 
     /// costs() that are not kept: of the many whose least alone counts.
-    LayerCosts costs_now(const Layout& layout) { return recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout, workload)); }
+    LayerCosts costs_now(const Layout& layout) {
+        LayerCosts costs = recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+        if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs(layout));
+        return costs;
+    }
 
     /// What layers cost at least, whatever a dispatcher, an overlap or the host do: the compute of what is no mixture and the products of
     /// experts on a rank that gets its even share.
@@ -179,7 +196,9 @@ struct CostModel::State {
     }
 
     LayerCosts costs_without_mixtures(const Layout& layout) {
-        return recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+        LayerCosts costs = recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+        if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs_without_mixtures(layout));
+        return costs;
     }
 
     void add_expert_products(const Layout& layout, LayerCosts& costs) const {

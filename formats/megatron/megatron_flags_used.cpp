@@ -66,12 +66,14 @@ constexpr std::array kUsedFlags{
               "linear-attention-freq linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads linear-num-value-heads "
               "linear-value-head-dim dsa-indexer-head-dim dsa-indexer-n-heads dsa-indexer-topk"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
-              "xielu multi-latent-attention is-hybrid-model checkpoint-activations attention-output-gate mtp-use-repeated-layer"},
+              "xielu multi-latent-attention is-hybrid-model checkpoint-activations attention-output-gate mtp-use-repeated-layer "
+              "first-last-layers-bf16"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "decoder-num-layers decoder-seq-length batch-size warmup model-parallel-size tokenizer-type tokenizer-model "
               "tokenizer-name-or-path vocab-file "
               "vocab-extra-ids"},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size spec"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"},
     FlagGroup{FlagArity::one, FlagEffect::used, "length of training", "train-iters train-samples load"},
     // Adapters and distillation, which are refused by name (megatron_refusals.cpp).
     FlagGroup{FlagArity::many, FlagEffect::used, "", "lora-target-modules lora-modules-to-save lora-register-forward-hook"},

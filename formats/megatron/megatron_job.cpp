@@ -294,6 +294,12 @@ void write_precision(FlagWriter& out, const TrainingSpec& training) {
             out.flag("bf16");
             break;
     }
+    const std::int64_t at_start = training.megatron.bf16_layers_at_start, at_end = training.megatron.bf16_layers_at_end;
+    if (quantised(training.precision) && at_start + at_end > 0) {
+        out.flag("first-last-layers-bf16");
+        out.integer("num-layers-at-start-in-bf16", at_start);
+        out.integer("num-layers-at-end-in-bf16", at_end);
+    }
     if (training.grad_dtype == Dtype::fp32)
         out.flag("accumulate-allreduce-grads-in-fp32");
     else

@@ -170,6 +170,8 @@ Json switches_to_json(const MegatronSwitches& switches) {
     if (switches.num_buckets != 0) json["num_buckets"] = switches.num_buckets;
     if (switches.dispatcher_sms != 0) json["dispatcher_sms"] = switches.dispatcher_sms;
     if (switches.activation_clamp != 0) json["activation_clamp"] = switches.activation_clamp;
+    if (switches.bf16_layers_at_start != 0) json["bf16_layers_at_start"] = switches.bf16_layers_at_start;
+    if (switches.bf16_layers_at_end != 0) json["bf16_layers_at_end"] = switches.bf16_layers_at_end;
     if (switches.offloaded_layers != 0) json["offloaded_layers"] = switches.offloaded_layers;
     if (switches.offload_chunk_mib != 0) json["offload_chunk_mib"] = switches.offload_chunk_mib;
     if (switches.least_offloaded != defaults.least_offloaded) json["least_offloaded"] = switches.least_offloaded;
@@ -194,6 +196,8 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     switches.num_buckets = reader.integer_or("num_buckets", 0, 0, std::int64_t{1} << 30);
     switches.dispatcher_sms = reader.integer_or("dispatcher_sms", 0, 0, 1024);
     switches.activation_clamp = reader.real_or("activation_clamp", 0, 0, 1e6);
+    switches.bf16_layers_at_start = reader.integer_or("bf16_layers_at_start", 0, 0, ModelLimits::layers);
+    switches.bf16_layers_at_end = reader.integer_or("bf16_layers_at_end", 0, 0, ModelLimits::layers);
     switches.offloaded_layers = reader.integer_or("offloaded_layers", 0, 0, ModelLimits::layers);
     switches.offload_chunk_mib = reader.integer_or("offload_chunk_mib", 0, 0, kMostOffloadChunk);
     switches.least_offloaded = reader.integer_or("least_offloaded", kLeastOffloaded, 0, std::int64_t{1} << 50);

@@ -108,6 +108,9 @@ struct MegatronSwitches {
     std::int64_t bucket_size = 0;  ///< elements of a gradient bucket; 0: Megatron's rule
     std::int64_t num_buckets = 0;  ///< instead of a size; 0: not given
     bool pad_buckets = false;      ///< --ddp-pad-buckets-for-high-nccl-busbw
+    /// --first-last-layers-bf16 with --num-layers-at-start-in-bf16 and --num-layers-at-end-in-bf16: decoder layers whose products stay in
+    /// 16 bits where those of others are quantised.
+    std::int64_t bf16_layers_at_start = 0, bf16_layers_at_end = 0;
     OptimizerKind optimizer = OptimizerKind::adam;
     std::int64_t offloaded_layers = 0;  ///< --cpu-offloading-num-layers: the first layers, whose activations wait in the host's memory
     /// --overlap-cpu-optimizer-d2h-h2d: parameters that the host updates travel and are updated one beside the other

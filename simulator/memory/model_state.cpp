@@ -141,8 +141,8 @@ Fp8WeightBytes ModelStates::fp8_of(const std::vector<Parameter>& parameters) con
     return sum;
 }
 
-model::BufferParameter ModelStates::in_buffer(const Parameter& parameter) const {
-    const bool fp8 = workload_.training.fp8_parameters && is_linear_weight(parameter);
+model::BufferParameter ModelStates::in_buffer(const Parameter& parameter, bool in_bf16) const {
+    const bool fp8 = !in_bf16 && workload_.training.fp8_parameters && is_linear_weight(parameter);
     return {.numel = parameter.count(),
             .dtype = fp8 ? Dtype::fp8 : workload_.training.compute_dtype(),
             .shared_embedding = parameter.shared_embedding,
@@ -150,10 +150,10 @@ model::BufferParameter ModelStates::in_buffer(const Parameter& parameter) const 
             .matrix = model::is_muon_matrix(parameter)};
 }
 
-ModelStates::Sums ModelStates::sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone) const {
+ModelStates::Sums ModelStates::sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone, bool in_bf16) const {
     Sums sums{};
     for (const Parameter& each : parameters) {
-        const model::BufferParameter parameter = in_buffer(each);
+        const model::BufferParameter parameter = in_buffer(each, in_bf16);
         if (parameter.shared_embedding && alone != nullptr)
             alone->push_back(parameter.numel);
         else
@@ -218,10 +218,15 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
     auto [entry, fresh] = pieces_.try_emplace(Key{nullptr, sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 2 : 1, Engine::mgplan});
     Pieces& pieces = entry->second;
     if (!fresh) return pieces;
-    for (const std::int64_t number : kinds_.first_layer) {
-        const auto parameters = decoder_layer_parameters(workload_.model, number, sizes, "");
-        Pieces::Layer layer{sums_of(parameters, nullptr), fp8_of(parameters), matrices_of(parameters), {}, workspace_of(parameters, sizes)};
-        for (const Parameter& parameter : parameters) layer.list.push_back(in_buffer(parameter));
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+        const bool in_bf16 = kinds_.kinds[kind].in_bf16;
+        const auto parameters = decoder_layer_parameters(workload_.model, kinds_.first_layer[kind], sizes, "");
+        Pieces::Layer layer{sums_of(parameters, nullptr, in_bf16),
+                            in_bf16 ? Fp8WeightBytes{} : fp8_of(parameters),
+                            matrices_of(parameters),
+                            {},
+                            workspace_of(parameters, sizes)};
+        for (const Parameter& parameter : parameters) layer.list.push_back(in_buffer(parameter, in_bf16));
         pieces.layers.push_back(std::move(layer));
     }
     return pieces;
@@ -235,12 +240,12 @@ const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layo
     Ends ends;
     ends.contents = contents;
     const auto parameters = chunk_parameters(workload_.model, layout.sizes, contents);
-    ends.sums = sums_of(parameters, &ends.alone);
+    ends.sums = sums_of(parameters, &ends.alone, false);
     ends.fp8 = fp8_of(parameters);
     ends.matrices = matrices_of(parameters);
     ends.workspace = workspace_of(parameters, layout.sizes);
     for (const Parameter& parameter : parameters)
-        (parameter.name.starts_with("embedding.") ? ends.before : ends.behind).push_back(in_buffer(parameter));
+        (parameter.name.starts_with("embedding.") ? ends.before : ends.behind).push_back(in_buffer(parameter, false));
     pieces.ends.push_back(std::move(ends));
     return pieces.ends.back();
 }

@@ -77,7 +77,7 @@ struct BufferElements {
 /// thread-safe. The workload must outlive it.
 class ModelStates {
 public:
-    explicit ModelStates(const Workload& workload) : workload_(workload), kinds_(layer_kinds(workload.model)) {}
+    explicit ModelStates(const Workload& workload) : workload_(workload), kinds_(layer_kinds(workload.model, workload.training.megatron)) {}
 
     /// What every rank of pipeline stage `pp_rank` holds. The reference is valid until the next call.
     [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank);
@@ -157,8 +157,9 @@ private:
     [[nodiscard]] bool holds_alike(const StageSplit& split, int stage, int other) const;
     /// Copies in fp8 of the linear layers' weights among these; nothing where products are not in fp8.
     [[nodiscard]] Fp8WeightBytes fp8_of(const std::vector<Parameter>& parameters) const;
-    [[nodiscard]] model::BufferParameter in_buffer(const Parameter& parameter) const;
-    [[nodiscard]] Sums sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone) const;
+    /// `in_bf16`: of a layer whose products stay in 16 bits.
+    [[nodiscard]] model::BufferParameter in_buffer(const Parameter& parameter, bool in_bf16) const;
+    [[nodiscard]] Sums sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone, bool in_bf16) const;
     [[nodiscard]] Matrices matrices_of(const std::vector<Parameter>& parameters) const;
 
     const Workload& workload_;

@@ -429,6 +429,25 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     EXPECT_THAT(unmet.assumptions, Contains(HasSubstr("it does not come from 16 by 10 to 64")));
 }
 
+TEST(MegatronArguments, KeepsFirstAndLastLayersInBf16) {
+    const std::string fp8 = kSmall + "--bf16 --fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16 ";
+    const auto layers_of = [](const Job& job) {
+        return std::pair(job.training->megatron.bf16_layers_at_start, job.training->megatron.bf16_layers_at_end);
+    };
+    EXPECT_EQ(layers_of(read(fp8)), std::pair(std::int64_t{1}, std::int64_t{1})) << "Megatron-LM's defaults";
+    EXPECT_EQ(layers_of(read(fp8 + "--num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 2")),
+              std::pair(std::int64_t{0}, std::int64_t{2}));
+    EXPECT_THAT(refusal(fp8 + "--num-layers-at-start-in-bf16 2 --pipeline-model-parallel-size 4"),
+                HasSubstr("--num-layers-at-start-in-bf16 = 2 is more than the 1 layers of a pipeline stage"));
+    EXPECT_THAT(refusal(kSmall + "--bf16 --fp8-format hybrid --first-last-layers-bf16"),
+                HasSubstr("does not go with --fp8-recipe delayed"));
+    const Job plain = read(kSmall + "--bf16 --first-last-layers-bf16");
+    EXPECT_EQ(layers_of(plain), std::pair(std::int64_t{0}, std::int64_t{0}));
+    EXPECT_THAT(plain.flags.without_effect, Contains("--first-last-layers-bf16"));
+    const Job graphs = read(fp8 + "--cuda-graph-impl transformer_engine");
+    EXPECT_EQ(graphs.flags.not_computed.size(), 1U);
+}
+
 TEST(MegatronArguments, RepeatsOneLayerOfPrediction) {
     const std::string words = kSmall + "--position-embedding-type rope --mtp-use-repeated-layer --mtp-num-layers ";
     const Job job = read(words + "3");
