@@ -30,8 +30,8 @@ std::optional<double> scaled_number(std::string text) {
     return number && *number >= 0 && *number <= 1e18 ? std::optional(*number * factor) : std::nullopt;
 }
 
-/// --train-iters and --train-samples; 0 is as good as neither, and what only running the script would tell stays open. Both together stop
-/// Megatron-LM (arguments.py, validate_args) but where it trains nothing.
+/// --train-iters and --train-samples; 0 is as good as neither, and what only running the script would tell stays open. At both together
+/// Megatron-LM stops (arguments.py, validate_args) but where it trains nothing.
 void read_length(FlagReader& flags, Job& job) {
     const auto read = [&flags](const char* flag) -> std::optional<std::int64_t> {
         const std::string word = flags.raw(flag);
@@ -46,11 +46,12 @@ void read_length(FlagReader& flags, Job& job) {
     };
     job.batches.train_iterations = read("--train-iters");
     job.batches.train_samples = read("--train-samples");
-    // Beside --train-samples an iteration count of 0 is one too, but not the other way round.
-    const bool both = job.batches.train_samples && flags.has("--train-iters") && !flags.raw("--train-iters").empty();
-    if ((both || (job.batches.train_iterations && flags.has("--train-samples") && !flags.raw("--train-samples").empty())) &&
-        !flags.has("--skip-train"))
-        flags.problem("--train-iters and --train-samples exclude each other; keep one");
+    if (!job.batches.train_iterations || !job.batches.train_samples) return;
+    job.batches.train_samples.reset();
+    flags.idle("--train-samples");
+    std::string counts = "--train-iters counts, not --train-samples";
+    if (!flags.has("--skip-train")) counts += "; Megatron-LM stops where both are given, up to the newest release";
+    job.assumptions.push_back(std::move(counts));
 }
 
 /// --rampup-batch-size START INCREMENT SAMPLES (RampupBatchsizeNumMicroBatchesCalculator of core 0.17 and before).

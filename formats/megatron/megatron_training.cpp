@@ -58,7 +58,8 @@ void read_layers_in_bf16(FlagReader& flags, const Job& job, TrainingSpec& traini
                                kEnd = "--num-layers-at-end-in-bf16";
     const std::int64_t start = flags.integer_or(kStart, 1, 0, ModelLimits::layers), end = flags.integer_or(kEnd, 1, 0, ModelLimits::layers);
     if (!flags.has(kSwitch) || !quantised(training.precision)) {
-        for (const std::string_view flag : {kSwitch, kStart, kEnd}) flags.idle(flag);
+        // All layers are in bf16 then, those that are asked for among them.
+        for (const std::string_view flag : {kStart, kEnd}) flags.idle(flag);
         return;
     }
     if (training.precision == Precision::fp8) {

@@ -415,10 +415,13 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     EXPECT_FALSE(counted.batches.ramp_up.has_value());
     EXPECT_THAT(counted.flags.without_effect, Contains("--rampup-batch-size"));
     EXPECT_THAT(counted.assumptions, Contains(HasSubstr("releases up to core 0.17 stop, for it goes by --train-samples")));
-    for (const char* both :
-         {"--train-iters 10 --train-samples 5", "--train-iters 0 --train-samples 5", "--train-iters 10 --train-samples 0"})
-        EXPECT_THAT(refusal(kSmall + both), HasSubstr("--train-iters and --train-samples exclude each other")) << both;
-    EXPECT_EQ(read(kSmall + "--train-iters 10 --train-samples 5 --skip-train").batches.train_iterations, 10) << "which is not checked";
+    const Job both = read(kSmall + "--train-iters 10 --train-samples 5");
+    EXPECT_FALSE(both.batches.train_samples.has_value());
+    EXPECT_THAT(both.assumptions, Contains(HasSubstr("Megatron-LM stops where both are given")));
+    EXPECT_THAT(read(kSmall + "--train-iters 10 --train-samples 5 --skip-train").assumptions,
+                Contains("--train-iters counts, not --train-samples"))
+        << "which is not checked";
+    EXPECT_EQ(read(kSmall + "--train-iters $ITERATIONS --train-samples 5").batches.train_samples, 5) << "it may be nothing";
     EXPECT_THAT(counted.flags.used, Contains("--train-iters"));
     EXPECT_THAT(read(kSmall + "--train-iters $ITERATIONS").flags.without_effect, Contains("--train-iters")) << "that nobody knows";
     EXPECT_THAT(refusal(kSmall + "--train-iters many"), HasSubstr("--train-iters = 'many' is not a whole number"));
@@ -443,7 +446,7 @@ TEST(MegatronArguments, KeepsFirstAndLastLayersInBf16) {
                 HasSubstr("does not go with --fp8-recipe delayed"));
     const Job plain = read(kSmall + "--bf16 --first-last-layers-bf16");
     EXPECT_EQ(layers_of(plain), std::pair(std::int64_t{0}, std::int64_t{0}));
-    EXPECT_THAT(plain.flags.without_effect, Contains("--first-last-layers-bf16"));
+    EXPECT_THAT(plain.flags.used, Contains("--first-last-layers-bf16")) << "as all layers are";
     const Job graphs = read(fp8 + "--cuda-graph-impl transformer_engine");
     EXPECT_EQ(graphs.flags.not_computed.size(), 1U);
 }
