@@ -165,6 +165,8 @@ struct CostModel::State {
             if (workload.training.megatron.fully_sharded.active())
                 add_instances(last_paths, sizes, std::max(1, workload.training.distributed_optimizer_instances), workload.cluster,
                               calibration);
+            else if (workload.training.megatron.weight_shards.active())
+                add_weight_shards(last_paths, sizes, workload.training.megatron.weight_shards, workload.cluster, calibration);
             sizes_of_paths = sizes;
         }
         return last_paths;

@@ -193,5 +193,7 @@ std::optional<std::int64_t> read_global_batch(FlagReader& flags, Job& job);
 void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const MegatronSurroundings& surroundings);
 void read_layout(FlagReader& flags, Job& job);
 void read_training(FlagReader& flags, Job& job, MegatronSwitches switches);
+/// Of read_training(): weights that data-parallel neighbours hold in parts.
+void read_weight_shards(FlagReader& flags, const Job& job, TrainingSpec& training);
 
 }  // namespace mgplan::formats

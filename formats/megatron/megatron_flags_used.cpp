@@ -73,6 +73,8 @@ constexpr std::array kUsedFlags{
               "tokenizer-name-or-path vocab-file "
               "vocab-extra-ids"},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size spec"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "tensor-parallel-num-weight-shards expert-tensor-parallel-num-weight-shards"},
+    FlagGroup{FlagArity::many, FlagEffect::used, "", "gtp-remat-opt-in-modules"},
     FlagGroup{FlagArity::one, FlagEffect::used, "", "num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"},
     FlagGroup{FlagArity::one, FlagEffect::used, "length of training", "train-iters train-samples load"},
     // Adapters and distillation, which are refused by name (megatron_refusals.cpp).

@@ -58,7 +58,7 @@ constexpr std::array kFlagsWithoutEffect{
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
               "num-mla-groups"},
     // Tells a checkpoint that training goes on from, from one that it begins with.
-    FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune skip-train", Decides::nothing, true},
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune skip-train ddp-average-in-collective", Decides::nothing, true},
     // Of forks: logs, the last save, data and names of Primus, Pai-Megatron-Patch, llm-jp and swiss-ai; what older releases had as
     // defaults.
     FlagGroup{FlagArity::one, FlagEffect::without, "",
@@ -92,7 +92,7 @@ constexpr std::array kFlagsWithoutEffect{
               "reset-position-ids reset-attention-mask eod-mask-loss s3-cache-path full-validation create-attention-mask-in-dataloader"},
     FlagGroup{FlagArity::none, FlagEffect::without, "",
               "use-mcore-models use-legacy-models no-persist-layer-norm apply-layernorm-1p rotary-interleaved "
-              "apply-residual-connection-post-layernorm bert-no-binary-head calculate-per-token-loss ddp-average-in-collective "
+              "apply-residual-connection-post-layernorm bert-no-binary-head calculate-per-token-loss "
               "init-method-xavier-uniform check-for-nan-in-loss-and-grad check-for-spiky-loss check-for-large-grads "
               "moe-router-padding-for-fp8 moe-per-layer-logging "
               "moe-router-fusion moe-apply-probs-on-input moe-layer-recompute-off test-mode manual-gc te-rng-tracker "

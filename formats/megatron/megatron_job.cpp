@@ -386,6 +386,14 @@ void write_optimizer(FlagWriter& out, const TrainingSpec& training) {
     out.word("exp-avg-sq-dtype", to_string(training.exp_avg_sq_dtype));
 }
 
+void write_weight_shards(FlagWriter& out, const Plan& plan) {
+    const WeightShards& shards = plan.training.megatron.weight_shards;
+    const ParallelSizes& sizes = plan.layout.sizes;
+    if (shards.dense > 1) out.integer("tensor-parallel-num-weight-shards", shards.dense * sizes.tp);
+    if (shards.experts > 1 && plan.model.moe) out.integer("expert-tensor-parallel-num-weight-shards", shards.experts * sizes.etp);
+    if (shards.latent_projections) out.flag("gtp-remat-opt-in-modules", {"moe_latent_proj"});
+}
+
 std::string_view attention_word(const TrainingSpec& training) {
     if (training.attention == AttentionBackend::unfused) return "unfused";
     switch (training.megatron.fused_attention) {
@@ -447,6 +455,7 @@ MegatronFlags training_flags(const Plan& plan) {
     FlagWriter out("training");
     write_precision(out, training);
     write_optimizer(out, training);
+    write_weight_shards(out, plan);
     out.flag_if(training.overlap_grad_reduce, "overlap-grad-reduce");
     out.flag_if(training.overlap_param_gather, "overlap-param-gather");
     out.flag_if(!training.overlap_p2p, "no-overlap-p2p-communication");

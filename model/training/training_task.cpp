@@ -68,6 +68,8 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
     const MegatronSwitches& megatron = task.training.megatron;
+    if (megatron.weight_shards.active())
+        features.emplace_back("weights that data-parallel neighbours hold in parts (--tensor-parallel-num-weight-shards)");
     if (megatron.offloaded_layers > 0) features.emplace_back("activations that wait in the host's memory");
 }
 

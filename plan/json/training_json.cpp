@@ -116,6 +116,23 @@ FullyShardedSpec fully_sharded_from_json(const Json& json, const std::string& wh
     return spec;
 }
 
+Json weight_shards_to_json(const WeightShards& shards) {
+    Json json{{"dense", shards.dense}, {"experts", shards.experts}};
+    if (shards.latent_projections) json["latent_projections"] = true;
+    return json;
+}
+
+WeightShards weight_shards_from_json(const Json& json, const std::string& where, Problems& problems) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 24;  // ranks of a world
+    JsonReader reader(json, where, problems);
+    WeightShards shards;
+    shards.dense = reader.integer_or("dense", 1, 1, kMost);
+    shards.experts = reader.integer_or("experts", 1, 1, kMost);
+    shards.latent_projections = reader.boolean_or("latent_projections", false);
+    reader.finish();
+    return shards;
+}
+
 struct Switch {
     std::string_view name;
     bool MegatronSwitches::*member;
@@ -176,6 +193,7 @@ Json switches_to_json(const MegatronSwitches& switches) {
     if (switches.offload_chunk_mib != 0) json["offload_chunk_mib"] = switches.offload_chunk_mib;
     if (switches.least_offloaded != defaults.least_offloaded) json["least_offloaded"] = switches.least_offloaded;
     if (switches.optimizer != defaults.optimizer) json["optimizer"] = to_string(switches.optimizer);
+    if (switches.weight_shards != defaults.weight_shards) json["weight_shards"] = weight_shards_to_json(switches.weight_shards);
     if (switches.fully_sharded != defaults.fully_sharded) json["fully_sharded"] = fully_sharded_to_json(switches.fully_sharded);
     return json;
 }
@@ -203,6 +221,8 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     switches.least_offloaded = reader.integer_or("least_offloaded", kLeastOffloaded, 0, std::int64_t{1} << 50);
     if (reader.has("optimizer")) switches.optimizer = read_enum(reader, "optimizer", parse_optimizer, kOptimizerNames, switches.optimizer);
     reader.ignore("optimizer");
+    if (const Json* shards = reader.member("weight_shards"))
+        switches.weight_shards = weight_shards_from_json(*shards, where + ".weight_shards", problems);
     if (const Json* spec = reader.member("fully_sharded"))
         switches.fully_sharded = fully_sharded_from_json(*spec, where + ".fully_sharded", problems);
     reader.finish();

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "plan/training/fully_sharded.hpp"
+#include "plan/training/weight_shards.hpp"
 
 namespace mgplan {
 
@@ -120,6 +121,7 @@ struct MegatronSwitches {
     bool forced_routing = false;     ///< --moe-router-force-load-balancing: experts are drawn at random in the router's place
     bool reuse_grad_buffer = false;  ///< --reuse-grad-buf-for-mxfp8-param-ag: mxfp8 parameters are gathered in bf16 and quantised behind it
     FullyShardedSpec fully_sharded{};
+    WeightShards weight_shards{};
 
     bool operator==(const MegatronSwitches&) const = default;
 };

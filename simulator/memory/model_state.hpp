@@ -91,6 +91,7 @@ private:
         const StageSplit* split = nullptr;
         std::int64_t tp = 0, ep = 0, etp = 0, world = 0;
         Engine engine = Engine::mgplan;
+        bool gathers_again = false;  ///< weights in parts, for a forward that is repeated
         bool operator==(const Key&) const = default;
     };
     struct KeyHash {
@@ -139,6 +140,12 @@ private:
     /// The same where more than the optimizer's state is sharded.
     [[nodiscard]] ModelStateBytes sharded_chunk_bytes(const Pieces& pieces, const Ends& ends, const Layout& layout,
                                                       const std::vector<std::int64_t>& layers) const;
+    /// Whether the layout's weights are held in parts (plan/training/weight_shards.hpp).
+    [[nodiscard]] bool in_parts(const Layout& layout) const;
+    /// The parts of these that a rank holds, where they are.
+    void take_parts(std::vector<Parameter>& parameters, const Layout& layout) const;
+    /// Buffers of a stage for gathered weights and their gradients.
+    [[nodiscard]] ModelStateBytes gather_buffers(const Layout& layout, int pp_rank) const;
     /// A stage of engine mgplan that does the same unit by unit, with the most that its passes gather and reduce at once.
     [[nodiscard]] ModelStateBytes stage_by_units(Pieces& pieces, const Layout& layout, int pp_rank) const;
     /// Biases of the experts' scores, which no optimizer moves: one for each expert of each mixture of the stage, fp32 (fp64 with

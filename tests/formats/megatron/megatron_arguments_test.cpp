@@ -432,6 +432,32 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     EXPECT_THAT(unmet.assumptions, Contains(HasSubstr("it does not come from 16 by 10 to 64")));
 }
 
+TEST(MegatronArguments, HoldsWeightsInParts) {
+    const std::string words = kSmall + "--bf16 --tensor-model-parallel-size 2 --tensor-parallel-num-weight-shards ";
+    EXPECT_EQ(read(words + "8").training->megatron.weight_shards.dense, 4) << "beside tp";
+    EXPECT_THAT(read(words + "2").flags.without_effect, Contains("--tensor-parallel-num-weight-shards"));
+    EXPECT_THAT(refusal(words + "5"), HasSubstr("= 5 is no multiple of --tensor-model-parallel-size = 2"));
+    EXPECT_THAT(refusal(words + "1"), HasSubstr("= 1 is no multiple of"));
+    EXPECT_THAT(refusal(words + "8 --ddp-average-in-collective"), HasSubstr("does not go with --ddp-average-in-collective"));
+    EXPECT_THAT(refusal(words + "8 --num-distributed-optimizer-instances 2"), HasSubstr("needs --num-distributed-optimizer-instances 1"));
+    EXPECT_THAT(refusal(words + "8 --ckpt-format torch_dcp"), HasSubstr("needs --ckpt-format torch or torch_dist"));
+    EXPECT_THAT(refusal(words + "8 --fp4-format e2m1"), HasSubstr("needs --fp4-param-gather"));
+    EXPECT_THAT(refusal(words + "8 --fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather --use-distributed-optimizer"),
+                HasSubstr("needs --fp8-param-gather and --reuse-grad-buf-for-mxfp8-param-ag"));
+    EXPECT_THAT(refusal(words + "8 --gtp-remat-opt-in-modules attention"), HasSubstr("use moe_latent_proj"));
+    for (const char* open : {"8 --optimizer muon", "8 --fp8-format hybrid", "8 --recompute-granularity selective --recompute-modules mlp",
+                             "8 --cuda-graph-impl transformer_engine"}) {
+        const Job job = read(words + open);
+        EXPECT_FALSE(job.training->megatron.weight_shards.active()) << open;
+        EXPECT_EQ(job.flags.not_computed.size(), 1U) << open;
+    }
+    const std::string mixture = kSmall + "--bf16 --num-experts 8 --expert-model-parallel-size 2 --disable-bias-linear ";
+    const Job experts = read(mixture + "--expert-tensor-parallel-num-weight-shards 4");
+    EXPECT_EQ(experts.training->megatron.weight_shards, (WeightShards{.dense = 1, .experts = 4}));
+    EXPECT_THAT(read(kSmall + "--bf16 --expert-tensor-parallel-num-weight-shards 4").flags.without_effect,
+                Contains("--expert-tensor-parallel-num-weight-shards"));
+}
+
 TEST(MegatronArguments, KeepsFirstAndLastLayersInBf16) {
     const std::string fp8 = kSmall + "--bf16 --fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16 ";
     const auto layers_of = [](const Job& job) {
