@@ -10,6 +10,7 @@
 #include "formats/model_source.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "planner/constraints.hpp"
+#include "simulator/cost_model.hpp"
 #include "simulator/memory/offloaded_state.hpp"
 
 namespace mgplan::simulator::model_state_test {
@@ -175,6 +176,28 @@ TEST(ModelStates, OfARepeatedPredictionAreThoseOfOneLayer) {
     };
     EXPECT_EQ(state_of(3, true), state_of(1, false));
     EXPECT_GT(state_of(3, false), state_of(3, true));
+}
+
+TEST(ModelStates, OfARepeatedPredictionLeaveWhatItKeepsAndComputes) {
+    Workload work;
+    work.model = formats::load_model("deepseek-v3").model;
+    work.cluster = load_cluster("dgx-h100");
+    work.memory_limit = work.cluster.memory_bytes;
+    work.world = 64;
+    work.batch = {64, 4096};
+    work.model.mtp_layers = 2;
+    LayoutRequest request = sizes(1, 1, 1, 64, 1);
+    request.engine = Engine::megatron;
+    const auto predicted = [&](bool repeated) {
+        work.model.mtp_repeated = repeated;
+        CostModel model(work);
+        return model.predict(planner::make_layout(request, work));
+    };
+    const Prediction once = predicted(true), twice = predicted(false);
+    EXPECT_EQ(once.memory.worst.breakdown.activations, twice.memory.worst.breakdown.activations);
+    EXPECT_LT(once.memory.worst.breakdown.parameters, twice.memory.worst.breakdown.parameters);
+    EXPECT_LT(once.time.iteration_seconds, twice.time.iteration_seconds) << "fewer parameters to update";
+    EXPECT_GT(once.time.iteration_seconds, 0.95 * twice.time.iteration_seconds) << "as many products";
 }
 
 TEST(ModelStates, OfSmallShardsKeepEveryHoleInMind) {
