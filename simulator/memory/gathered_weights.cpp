@@ -42,36 +42,36 @@ Parameter held_part(Parameter parameter, const TrainingSpec& training) {
     return parameter;
 }
 
-void GatherBufferList::add(const Parameter& parameter, std::int64_t layers, bool multiplied) {
+void GatherBufferList::add(const Parameter& parameter, std::int64_t layers, Use use) {
     const std::int64_t parts = weight_parts(parameter, training_.megatron.weight_shards);
     if (parts == 1) return;
     const std::int64_t rows = padded_rows(parameter, parts, training_), columns = parameter.shape[1];
-    GatherBuffers one;
-    if (training_.fp8_parameters && is_linear_weight(parameter))
-        one.weights = fp8_weight_bytes(rows, columns, training_.format(), compute_capability_).total();
-    else
-        one.weights = rows * columns * bytes_of(training_.compute_dtype());
-    if (recomputes_) one.weights *= 2;
+    const bool quantised = training_.fp8_parameters && is_linear_weight(parameter) && !use.in_bf16;
+    std::int64_t gathered = quantised ? fp8_weight_bytes(rows, columns, training_.format(), compute_capability_).total()
+                                      : rows * columns * bytes_of(training_.compute_dtype());
+    if (recomputes_) gathered *= 2;
     // The product's own result, whole, and the part that the reduction leaves.
-    one.gradients = ((multiplied ? parameter.count() : 0) + rows / parts * columns) * bytes_of(training_.grad_dtype);
+    const std::int64_t gradient = ((use.multiplied ? parameter.count() : 0) + rows / parts * columns) * bytes_of(training_.grad_dtype);
     if (parameter.expert) {
-        auto& [bytes, turns] = experts_[{named(parameter, "linear_fc1"), parameter.local_expert}];
-        bytes = one;
+        const bool first = named(parameter, "linear_fc1");
+        auto& [bytes, turns] = expert_weights_[{first, parameter.local_expert, quantised}];
+        bytes = gathered;
         turns += layers;
+        expert_gradients_[{first, parameter.local_expert}] = gradient;
     } else {
-        dense_[{rows, columns}] = one;
+        weights_[{rows, columns, quantised}] = gathered;
+        std::int64_t& most = gradients_[{rows, columns}];
+        most = std::max(most, gradient);
     }
 }
 
 GatherBuffers GatherBufferList::bytes() const {
     GatherBuffers sum;
-    for (const auto& [shape, bytes] : dense_) sum += bytes;
-    for (const auto& [role, held] : experts_) {
-        const auto& [bytes, layers] = held;
-        // Gathered a block of experts ahead. The pool of whole gradients gives back what the layer before took.
-        sum.weights += bytes.weights * std::min<std::int64_t>(2, layers);
-        sum.gradients += bytes.gradients;
-    }
+    for (const auto& [shape, bytes] : weights_) sum.weights += bytes;
+    for (const auto& [shape, bytes] : gradients_) sum.gradients += bytes;
+    // Gathered a block of experts ahead. The pool of whole gradients gives back what the layer before took.
+    for (const auto& [role, held] : expert_weights_) sum.weights += held.first * std::min<std::int64_t>(2, held.second);
+    for (const auto& [role, bytes] : expert_gradients_) sum.gradients += bytes;
     return sum;
 }
 

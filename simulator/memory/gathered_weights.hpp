@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -41,18 +42,24 @@ public:
     GatherBufferList(const TrainingSpec& training, int compute_capability, bool recomputes)
         : training_(training), compute_capability_(compute_capability), recomputes_(recomputes) {}
 
-    /// A parameter as tp leaves it to a rank, of so many layers of it. `multiplied`: products give its gradient, whole, and not a table's
-    /// own backward, which is over soon.
-    void add(const Parameter& parameter, std::int64_t layers, bool multiplied);
+    /// A parameter as tp leaves it to a rank, of so many layers of it.
+    struct Use {
+        bool multiplied = true;  ///< products give its gradient, whole, and not a table's own backward, which is over soon
+        bool in_bf16 = false;    ///< of a layer whose products stay in 16 bits beside quantised ones
+    };
+    void add(const Parameter& parameter, std::int64_t layers, Use use);
     [[nodiscard]] GatherBuffers bytes() const;
 
 private:
     const TrainingSpec& training_;
     int compute_capability_;
     bool recomputes_;
-    /// Dense: by rows and columns, padded. Experts: by role and number.
-    std::map<std::pair<std::int64_t, std::int64_t>, GatherBuffers> dense_;
-    std::map<std::pair<bool, std::int64_t>, std::pair<GatherBuffers, std::int64_t>> experts_;  ///< with the layers that take turns
+    /// By rows and columns, padded, and type; bytes and the layers that take turns.
+    std::map<std::tuple<std::int64_t, std::int64_t, bool>, std::int64_t> weights_;
+    std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> gradients_;
+    /// Of experts by role, number and type.
+    std::map<std::tuple<bool, std::int64_t, bool>, std::pair<std::int64_t, std::int64_t>> expert_weights_;
+    std::map<std::pair<bool, std::int64_t>, std::int64_t> expert_gradients_;
 };
 
 }  // namespace mgplan::simulator

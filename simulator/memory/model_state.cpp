@@ -233,12 +233,12 @@ ModelStateBytes ModelStates::gather_buffers(const Layout& layout, int pp_rank) c
         chunk.decoders = chunk.first_decoder = 0;
         // A table that is no output layer too is multiplied by nothing.
         for (const Parameter& parameter : chunk_parameters(model, layout.sizes, chunk))
-            buffers.add(parameter, 1, !parameter.name.starts_with("embedding.") || (model.tied_embeddings && chunk.loss));
+            buffers.add(parameter, 1, {.multiplied = !parameter.name.starts_with("embedding.") || (model.tied_embeddings && chunk.loss)});
     }
     for (std::size_t kind = 0; kind < layers.size(); ++kind) {
         if (layers[kind] == 0) continue;
         for (const Parameter& parameter : decoder_layer_parameters(model, kinds_.first_layer[kind], layout.sizes, ""))
-            buffers.add(parameter, layers[kind], true);
+            buffers.add(parameter, layers[kind], {.in_bf16 = kinds_.kinds[kind].in_bf16});
     }
     ModelStateBytes bytes;
     bytes.parameters = buffers.bytes().weights;
