@@ -47,9 +47,14 @@ void GatherBufferList::add(const Parameter& parameter, std::int64_t layers, Use 
     if (parts == 1) return;
     const std::int64_t rows = padded_rows(parameter, parts, training_), columns = parameter.shape[1];
     const bool quantised = training_.fp8_parameters && is_linear_weight(parameter) && !use.in_bf16;
-    std::int64_t gathered = quantised ? fp8_weight_bytes(rows, columns, training_.format(), compute_capability_).total()
-                                      : rows * columns * bytes_of(training_.compute_dtype());
-    if (recomputes_) gathered *= 2;
+    const std::int64_t sixteen_bits = rows * columns * bytes_of(training_.compute_dtype());
+    std::int64_t gathered = sixteen_bits, along_rows = sixteen_bits;
+    if (quantised) {
+        const Fp8WeightBytes both = fp8_weight_bytes(rows, columns, training_.format(), compute_capability_);
+        gathered = both.total();
+        along_rows = both.rowwise + both.scales / 2;
+    }
+    if (use.repeated && mgplan::quantised(training_.precision)) gathered += along_rows;
     // The product's own result, whole, and the part that the reduction leaves.
     const std::int64_t gradient = ((use.multiplied ? parameter.count() : 0) + rows / parts * columns) * bytes_of(training_.grad_dtype);
     if (parameter.expert) {
@@ -57,11 +62,14 @@ void GatherBufferList::add(const Parameter& parameter, std::int64_t layers, Use 
         auto& [bytes, turns] = expert_weights_[{first, parameter.local_expert, quantised}];
         bytes = gathered;
         turns += layers;
-        expert_gradients_[{first, parameter.local_expert}] = gradient;
+        auto& [summed, sum_turns] = expert_gradients_[{first, parameter.local_expert}];
+        summed = gradient;
+        sum_turns += layers;
     } else {
-        weights_[{rows, columns, quantised}] = gathered;
-        std::int64_t& most = gradients_[{rows, columns}];
-        most = std::max(most, gradient);
+        std::int64_t& held = weights_[{rows, columns, quantised}];
+        held = std::max(held, gathered);
+        std::int64_t& summed = gradients_[{rows, columns}];
+        summed = std::max(summed, gradient);
     }
 }
 
@@ -69,9 +77,9 @@ GatherBuffers GatherBufferList::bytes() const {
     GatherBuffers sum;
     for (const auto& [shape, bytes] : weights_) sum.weights += bytes;
     for (const auto& [shape, bytes] : gradients_) sum.gradients += bytes;
-    // Gathered a block of experts ahead. The pool of whole gradients gives back what the layer before took.
+    // Gathered a layer of experts ahead, and reduced a layer behind.
     for (const auto& [role, held] : expert_weights_) sum.weights += held.first * std::min<std::int64_t>(2, held.second);
-    for (const auto& [role, bytes] : expert_gradients_) sum.gradients += bytes;
+    for (const auto& [role, held] : expert_gradients_) sum.gradients += held.first * std::min<std::int64_t>(2, held.second);
     return sum;
 }
 

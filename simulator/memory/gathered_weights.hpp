@@ -34,18 +34,18 @@ struct GatherBuffers {
     }
 };
 
-/// The buffers of a rank. Weights of one shape share theirs, of experts by their number on the rank; those of experts have two, which
-/// layers take in turns (GTPWeightCache, _get_cache_key). Quantised weights have one along rows and one along columns; weights of blocks
-/// that are recomputed others beside.
+/// The buffers of a rank. Weights of one shape share theirs, of experts by their number on the rank; those of experts, and of their
+/// gradients, are two, which layers take in turns (GTPWeightCache, _get_cache_key). Quantised weights have one along rows and one along
+/// columns; where a quantised forward is repeated, Transformer Engine's checkpoint has it gather into others (megatron/core/recompute.py).
 class GatherBufferList {
 public:
-    GatherBufferList(const TrainingSpec& training, int compute_capability, bool recomputes)
-        : training_(training), compute_capability_(compute_capability), recomputes_(recomputes) {}
+    GatherBufferList(const TrainingSpec& training, int compute_capability) : training_(training), compute_capability_(compute_capability) {}
 
     /// A parameter as tp leaves it to a rank, of so many layers of it.
     struct Use {
         bool multiplied = true;  ///< products give its gradient, whole, and not a table's own backward, which is over soon
         bool in_bf16 = false;    ///< of a layer whose products stay in 16 bits beside quantised ones
+        bool repeated = false;   ///< of a layer whose forward runs again in its backward
     };
     void add(const Parameter& parameter, std::int64_t layers, Use use);
     [[nodiscard]] GatherBuffers bytes() const;
@@ -53,13 +53,12 @@ public:
 private:
     const TrainingSpec& training_;
     int compute_capability_;
-    bool recomputes_;
     /// By rows and columns, padded, and type; bytes and the layers that take turns.
     std::map<std::tuple<std::int64_t, std::int64_t, bool>, std::int64_t> weights_;
     std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> gradients_;
     /// Of experts by role, number and type.
     std::map<std::tuple<bool, std::int64_t, bool>, std::pair<std::int64_t, std::int64_t>> expert_weights_;
-    std::map<std::pair<bool, std::int64_t>, std::int64_t> expert_gradients_;
+    std::map<std::pair<bool, std::int64_t>, std::pair<std::int64_t, std::int64_t>> expert_gradients_;
 };
 
 }  // namespace mgplan::simulator

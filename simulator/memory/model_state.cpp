@@ -225,7 +225,7 @@ void ModelStates::take_parts(std::vector<Parameter>& parameters, const Layout& l
 
 ModelStateBytes ModelStates::gather_buffers(const Layout& layout, int pp_rank) const {
     const ModelSpec& model = workload_.model;
-    GatherBufferList buffers(workload_.training, workload_.cluster.compute_capability, layout.recompute == Recompute::full);
+    GatherBufferList buffers(workload_.training, workload_.cluster.compute_capability);
     std::vector<std::int64_t> layers(kinds_.size());
     for (int c = 0; c < layout.vpp; ++c) {
         StageChunk chunk = layout.split->chunk(pp_rank, c);
@@ -238,7 +238,7 @@ ModelStateBytes ModelStates::gather_buffers(const Layout& layout, int pp_rank) c
     for (std::size_t kind = 0; kind < layers.size(); ++kind) {
         if (layers[kind] == 0) continue;
         for (const Parameter& parameter : decoder_layer_parameters(model, kinds_.first_layer[kind], layout.sizes, ""))
-            buffers.add(parameter, layers[kind], {.in_bf16 = kinds_.kinds[kind].in_bf16});
+            buffers.add(parameter, layers[kind], {.in_bf16 = kinds_.kinds[kind].in_bf16, .repeated = layout.recompute == Recompute::full});
     }
     ModelStateBytes bytes;
     bytes.parameters = buffers.bytes().weights;

@@ -56,7 +56,7 @@ TEST(WeightShards, PadTheRowsOfAPart) {
 
 TEST(WeightShards, ShareBuffersByShapeAndTakeThoseOfExpertsInTurns) {
     const TrainingSpec training = with_parts(4, 2);
-    GatherBufferList buffers(training, 90, false);
+    GatherBufferList buffers(training, 90);
     buffers.add(parameter("mlp.linear_fc1.weight", {4096, 64}), 10, {});
     buffers.add(parameter("mlp.linear_fc2.weight", {4096, 64}), 10, {});  // of the same shape
     EXPECT_EQ(buffers.bytes().weights, 4096 * 64 * 2);
@@ -65,23 +65,26 @@ TEST(WeightShards, ShareBuffersByShapeAndTakeThoseOfExpertsInTurns) {
     EXPECT_EQ(buffers.bytes().weights, 4096 * 64 * 2) << "which is whole";
     buffers.add(parameter("mlp.experts.linear_fc1.weight0", {128, 64}, true), 10, {});
     EXPECT_EQ(buffers.bytes().weights, 4096 * 64 * 2 + 2 * 128 * 64 * 2);
-    EXPECT_EQ(buffers.bytes().gradients, (4096 + 1024) * 64 * 4 + (128 + 64) * 64 * 4);
-    GatherBufferList again(training, 90, true);
-    again.add(parameter("mlp.linear_fc1.weight", {4096, 64}), 10, {});
-    EXPECT_EQ(again.bytes().weights, 2 * 4096 * 64 * 2) << "and for the forward that is repeated";
-    GatherBufferList table(training, 90, false);
+    EXPECT_EQ(buffers.bytes().gradients, (4096 + 1024) * 64 * 4 + 2 * (128 + 64) * 64 * 4);
+    GatherBufferList again(training, 90);
+    again.add(parameter("mlp.linear_fc1.weight", {4096, 64}), 10, {.repeated = true});
+    EXPECT_EQ(again.bytes().weights, 4096 * 64 * 2) << "in bf16 a forward that is repeated gathers where the first did";
+    GatherBufferList table(training, 90);
     table.add(parameter("embedding.word_embeddings.weight", {4096, 64}), 1, {.multiplied = false});
     EXPECT_EQ(table.bytes().gradients, 1024 * 64 * 4) << "its own backward gives what is reduced";
     TrainingSpec mxfp8 = training;
     mxfp8.precision = Precision::fp8;
     mxfp8.megatron.fp8_recipe = Fp8Recipe::mxfp8;
     mxfp8.fp8_parameters = true;
-    GatherBufferList mixed(mxfp8, 100, false);
+    GatherBufferList mixed(mxfp8, 100);
     mixed.add(parameter("mlp.linear_fc1.weight", {4096, 128}), 10, {});
     const std::int64_t quantised = mixed.bytes().weights;
     EXPECT_EQ(quantised, 2 * 4096 * 128 + 2 * 4096 * 128 / 32) << "along rows and along columns";
     mixed.add(parameter("mlp.linear_fc1.weight", {4096, 128}), 2, {.in_bf16 = true});
     EXPECT_EQ(mixed.bytes().weights, quantised + 4096 * 128 * 2) << "layers that stay in bf16 have another type";
+    GatherBufferList repeated(mxfp8, 100);
+    repeated.add(parameter("mlp.linear_fc1.weight", {4096, 128}), 10, {.repeated = true});
+    EXPECT_EQ(repeated.bytes().weights, quantised + quantised / 2) << "along rows once more";
 }
 
 class WeightShardsOfAJob : public testing::Test {
