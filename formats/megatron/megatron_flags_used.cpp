@@ -75,6 +75,8 @@ constexpr std::array kUsedFlags{
     FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size spec"},
     FlagGroup{FlagArity::one, FlagEffect::used, "", "tensor-parallel-num-weight-shards expert-tensor-parallel-num-weight-shards"},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "gtp-remat-opt-in-modules"},
+    FlagGroup{FlagArity::none, FlagEffect::used, "", "hybrid-context-parallel"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "max-seqlen-per-dp-cp-rank"},
     FlagGroup{FlagArity::one, FlagEffect::used, "", "num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"},
     FlagGroup{FlagArity::one, FlagEffect::used, "length of training", "train-iters train-samples load"},
     // Adapters and distillation, which are refused by name (megatron_refusals.cpp).

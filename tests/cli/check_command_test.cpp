@@ -331,6 +331,29 @@ TEST(CheckCommand, SaysWhatTrainingTakesOverAScheduleOfBatches) {
     expect_refused("check --top 0 --world 16 --megatron-args " + endless.path(), "is not a whole number from 0 to 2^62");
 }
 
+TEST(CheckCommand, SpreadsDocumentsOfGivenLengthsOverTheRanksThatTheyNeed) {
+    const std::string words = "--tensor-model-parallel-size 2 --sequence-parallel --calculate-per-token-loss --hybrid-context-parallel ";
+    const TempFile dynamic("dynamic.args", command(words + "--max-seqlen-per-dp-cp-rank 1024 --train-iters 10"));
+    const TempFile narrow("narrow.args", command(words + "--max-seqlen-per-dp-cp-rank 256"));
+    const TempFile lengths("dynamic_lengths.json", "[[512, 40], [4096, 10]]");
+    const Json json = judged(dynamic, "--world 16 --lengths " + lengths.path());
+    EXPECT_EQ(json["legal"], true);
+    EXPECT_THAT(json["used"].dump(), HasSubstr("--hybrid-context-parallel"));
+    EXPECT_TRUE(json["training"].is_null());
+    EXPECT_TRUE(json["better"].empty());
+    EXPECT_THAT(judged(narrow, "--world 16 --lengths " + lengths.path(), kBadInput)["problems"][0],
+                HasSubstr("a document of 4,096 tokens needs 16 ranks, and dp·cp has 8"));
+    EXPECT_THAT(judged(dynamic, "--world 48 --global-batch 96 --lengths " + lengths.path())["not_computed"].dump(),
+                HasSubstr("where dp·cp is no power of two"));
+    EXPECT_THAT(judged(dynamic, "--world 16 --global-batch 65536 --lengths " + lengths.path())["not_computed"].dump(),
+                HasSubstr("documents a step, more than 65,536"));
+    const Json open = judged(dynamic, "--world 16");
+    EXPECT_TRUE(open["legal"].is_null() && open["fits"].is_null());
+    EXPECT_THAT(open["not_computed"].dump(), HasSubstr("dynamic context parallelism without --lengths"));
+    EXPECT_THAT(say("simulate --format json --world 16 --lengths " + lengths.path() + " --megatron-args " + dynamic.path()).out,
+                HasSubstr("dynamic context parallelism, but by check"));
+}
+
 TEST(CheckCommand, CannotSayWhatAFlagDecidesThatIsNotComputed) {
     const TempFile undecided("open.args", command("--enable-mhc-connections --micro-batch-size 16"));
     const Json json = judged(undecided, "--world 8");

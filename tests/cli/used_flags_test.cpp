@@ -157,6 +157,8 @@ std::vector<UsedFlag> used_flags() {
         {"--tensor-parallel-num-weight-shards", kDense, "4"},
         {"--expert-tensor-parallel-num-weight-shards", kMixture, "4"},
         {"--gtp-remat-opt-in-modules", kMixture + "--moe-latent-size 512 --tensor-parallel-num-weight-shards 4 ", "moe_latent_proj"},
+        {"--hybrid-context-parallel", kDense + "--calculate-per-token-loss --max-seqlen-per-dp-cp-rank 2048 ", ""},
+        {"--max-seqlen-per-dp-cp-rank", kDense + "--calculate-per-token-loss --hybrid-context-parallel ", "2048"},
         {"--first-last-layers-bf16", kFp8 + "--fp8-recipe tensorwise ", ""},
         {"--num-layers-at-start-in-bf16", kFp8 + "--fp8-recipe tensorwise --first-last-layers-bf16 ", "3"},
         {"--num-layers-at-end-in-bf16", kFp8 + "--fp8-recipe tensorwise --first-last-layers-bf16 ", "0"},

@@ -432,6 +432,19 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     EXPECT_THAT(unmet.assumptions, Contains(HasSubstr("it does not come from 16 by 10 to 64")));
 }
 
+TEST(MegatronArguments, SpreadsDocumentsOverTheRanksThatTheyNeed) {
+    const std::string words = kSmall + "--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 32 ";
+    EXPECT_EQ(read(words + "--calculate-per-token-loss").most_of_a_document, 32);
+    EXPECT_THAT(refusal(words), HasSubstr("needs --calculate-per-token-loss"));
+    EXPECT_THAT(refusal(kSmall + "--hybrid-context-parallel --calculate-per-token-loss"), HasSubstr("needs --max-seqlen-per-dp-cp-rank"));
+    for (const char* other : {"--pipeline-model-parallel-size 2", "--enable-cuda-graph", "--use-megatron-fsdp", "--dataloader-type cyclic",
+                              "--multi-latent-attention"})
+        EXPECT_THAT(refusal(words + "--calculate-per-token-loss " + other), HasSubstr("--hybrid-context-parallel")) << other;
+    const Job alone = read(kSmall + "--max-seqlen-per-dp-cp-rank 32");
+    EXPECT_FALSE(alone.most_of_a_document.has_value());
+    EXPECT_EQ(alone.flags.not_computed.size(), 1U);
+}
+
 TEST(MegatronArguments, HoldsWeightsInParts) {
     const std::string words = kSmall + "--bf16 --tensor-model-parallel-size 2 --tensor-parallel-num-weight-shards ";
     EXPECT_EQ(read(words + "8").training->megatron.weight_shards.dense, 4) << "beside tp";
