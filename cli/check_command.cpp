@@ -12,6 +12,7 @@
 #include "cli/workload_options.hpp"
 #include "plan/plan.hpp"
 #include "planner/constraints.hpp"
+#include "planner/dynamic_context.hpp"
 #include "planner/exact_ranking.hpp"
 #include "planner/plan_families.hpp"
 #include "planner/simulator_cost.hpp"
@@ -104,15 +105,40 @@ int gate_exit_code(reports::GateVerdict verdict) {
     return kCannotSay;
 }
 
-/// Nothing where a gate cannot say for want of a fact, which it has said then.
+/// The same of documents that run over as many ranks as each needs.
+void judge_documents(reports::MegatronCheck& check, std::int64_t most, const Layout& layout, simulator::CostModel& model) {
+    try {
+        check.asked = {layout, planner::predict_dynamic_context(check.workload, layout, most)};
+        check.assumed.emplace_back("each document over the ranks that it needs, the search left out");
+    } catch (const MissingFactError& error) {
+        leave_documents_open(check.flags, error.problems().front());
+        check.asked = {layout, model.predict_exactly(layout)};
+    }
+}
+
+/// What the command's layout predicts, or the rules that it breaks.
+void judge(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simulator::CostModel& model) {
+    try {
+        LayoutRequest request = *resolved.job.layout;
+        request.engine = resolved.engine;
+        const Layout layout = planner::make_layout(request, check.workload);
+        if (resolved.job.most_of_a_document) return judge_documents(check, *resolved.job.most_of_a_document, layout, model);
+        if (resolved.batches.stated()) check.training = planner::training_course(check.workload, layout, resolved.batches, model);
+        check.asked = {layout, model.predict_exactly(layout)};
+    } catch (const ConfigError& error) {
+        check.broken = error.problems();
+    }
+}
+
+/// Nothing where a gate cannot say for want of a fact, which it has said then. Its line is written before what is refused leaves, too.
 std::optional<ResolvedWorkload> resolve_or_say(const Options& options, const WorkloadOptions& values, Console& console, bool gate) {
     try {
         return resolve_workload(options, values);
-    } catch (const MissingFactError& error) {
+    } catch (const ConfigError& error) {
         if (!gate) throw;
-        const std::size_t others = error.problems().size() - 1;
-        options.write(
-            console, fmt::format("cannot say: {}{}\n", error.problems().front(), others == 0 ? "" : fmt::format(" (and {} more)", others)));
+        const bool open = dynamic_cast<const MissingFactError*>(&error) != nullptr;
+        options.write(console, reports::refusal_line(open ? "cannot say" : "illegal", error.problems()));
+        if (!open) throw;
         return std::nullopt;
     }
 }
@@ -145,6 +171,7 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     std::optional<std::string> plan_path;
     bool gate = false, list_flags = false;
     declare_workload_options(options, workload_options, true);
+    workload_options.places_documents = true;
     options.group("Other sources");
     options.text("trace", workload_options.trace, "RECORD", "a launch that mgplan record wrote down; its words tell the world, too");
     options.integer("launch", workload_options.launch, 1, 4096, "the launch of that record that is judged, where several train");
@@ -171,9 +198,10 @@ int run_check(const std::vector<std::string>& args, Console& console) {
             "plan "
             "judges a --model)");
 
-    const std::optional<ResolvedWorkload> found = resolve_or_say(options, workload_options, console, gate);
+    std::optional<ResolvedWorkload> found = resolve_or_say(options, workload_options, console, gate);
     if (!found) return kCannotSay;
-    const ResolvedWorkload& resolved = *found;
+    ResolvedWorkload& resolved = *found;
+    decrease_batch(resolved, *resolved.job.layout);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     note_idle_workload_options(options, workload_options, resolved.workload.model, console);
     reports::MegatronCheck check;
@@ -182,16 +210,9 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     check.assumed = resolved.assumed;
     check.flags = resolved.job.flags;
     simulator::CostModel model(check.workload);
-    try {
-        LayoutRequest request = *resolved.job.layout;
-        request.engine = resolved.engine;
-        const Layout layout = planner::make_layout(request, check.workload);
-        if (resolved.batches.stated()) check.training = planner::training_course(check.workload, layout, resolved.batches, model);
-        check.asked = {layout, model.predict_exactly(layout)};
-    } catch (const ConfigError& error) {
-        check.broken = error.problems();
-    }
-    if (top > 0 && !gate) look_for_better(check, resolved, model, static_cast<std::size_t>(top), static_cast<int>(threads), console);
+    judge(check, resolved, model);
+    if (top > 0 && !gate && !resolved.job.most_of_a_document)
+        look_for_better(check, resolved, model, static_cast<std::size_t>(top), static_cast<int>(threads), console);
     if (plan_path) {
         if (check.asked)
             save_plan(*plan_path, plan_of(check.workload, check.asked->layout));

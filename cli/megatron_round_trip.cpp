@@ -74,6 +74,8 @@ Plan comparable(Plan plan, const Plan& original) {
     if (model.moe && !model.moe->expert_bias) model.moe->expert_bias_update_rate = MoeSpec{}.expert_bias_update_rate;
     // One sigmoid score is taken as it is, by Megatron-LM too.
     if (model.moe && model.moe->score == RouterScore::sigmoid && model.moe->top_k == 1) model.moe->normalize_top_k = true;
+    if (model.mtp_layers < 2) model.mtp_repeated = false;
+    if (!quantised(plan.training.precision)) plan.training.megatron.bf16_layers_at_start = plan.training.megatron.bf16_layers_at_end = 0;
     if (model.mtp_layers == 0) model.mtp_loss_factor = ModelSpec{}.mtp_loss_factor;
     if (!model.compositions.empty()) {
         make_parts_comparable(model);

@@ -224,13 +224,15 @@ SimulatedLayout asked_by_options(const Options& options, const WorkloadOptions& 
     ResolvedWorkload resolved = resolve_workload(options, values);
     if (const auto divided = parse_split_schedule(layout_options.schedule.value_or("auto")))
         imply_engine(*divided, options, resolved, console);
+    const LayoutRequest request = request_from(layout_options, resolved);
+    decrease_batch(resolved, request);
     SimulatedLayout asked;
     asked.work = resolved.workload;
     asked.work.confine_tp = false;
     asked.assumed = resolved.assumed;
     if (resolved.job.layout) asked.flags = resolved.job.flags;
     asked.batches = resolved.batches;
-    asked.layout = planner::make_layout(request_from(layout_options, resolved), asked.work);
+    asked.layout = planner::make_layout(request, asked.work);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     note_idle_options(options, asked.work, asked.layout, layout_options, console);
     return asked;

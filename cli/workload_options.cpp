@@ -348,7 +348,34 @@ void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
             "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");
 }
 
+/// Documents over as many ranks as they need are predicted by check alone, of lengths that are given, and without experts, whose exchanges
+/// wait for other ranks; else the flags that ask for it are not computed.
+void settle_documents(const WorkloadOptions& values, ResolvedWorkload& resolved) {
+    const bool dense = !resolved.job.model.moe;
+    const LayoutRequest& layout = *resolved.job.layout;
+    const std::int64_t ranks = std::max<std::int64_t>(1, resolved.workload.world / layout.tp / layout.pp);
+    const bool doubles = ranks % 2 != 0 || (ranks & (ranks - 1)) == 0;  // an odd number is refused
+    if (values.places_documents && !resolved.workload.batch.lengths.empty() && dense && doubles) return;
+    const std::string_view open = !dense                     ? "dynamic context parallelism of mixtures"
+                                  : !values.places_documents ? "dynamic context parallelism, but by check"
+                                  : !doubles                 ? "dynamic context parallelism where dp·cp is no power of two"
+                                                             : "dynamic context parallelism without --lengths";
+    resolved.job.most_of_a_document.reset();
+    leave_documents_open(resolved.job.flags, open);
+}
+
 }  // namespace
+
+void leave_documents_open(formats::FlagAccount& account, std::string_view why) {
+    for (const std::string_view mark :
+         {"hybrid-context-parallel", "hybrid_context_parallel", "max-seqlen-per-dp-cp-rank", "max_seqlen_per_dp_cp_rank"}) {
+        const auto found =
+            std::find_if(account.used.begin(), account.used.end(), [&](const std::string& flag) { return flag.ends_with(mark); });
+        if (found == account.used.end()) continue;
+        account.not_computed.push_back({*found, std::string(why), formats::Decides::fit_and_legal});
+        account.used.erase(found);
+    }
+}
 
 ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values) {
     Problems problems;
@@ -391,6 +418,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     for (const auto& assumption : job.assumptions) resolved.assumed.push_back(assumption);
 
     resolve_batch(options, values, resolved);
+    if (job.most_of_a_document) settle_documents(values, resolved);
     if (!job.training) {
         if (!values.precision)
             resolved.assumed.push_back(fmt::format("bf16 with {} gradients", to_string(kept_gradient_dtype(work.training))));
@@ -420,6 +448,20 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (!ignored.empty()) resolved.warnings.push_back(fmt::format("{} has {}: not predicted", work.model.name, fmt::join(ignored, ", ")));
     add_flag_warnings(job.flags, resolved.warnings);
     return resolved;
+}
+
+void decrease_batch(ResolvedWorkload& resolved, const LayoutRequest& layout) {
+    if (!resolved.batches.decreases) return;
+    std::int64_t& batch = resolved.workload.batch.global_batch;
+    const std::int64_t dp = std::max<std::int64_t>(1, resolved.workload.world / layout.tp / layout.cp / layout.pp);
+    const std::int64_t whole = batch, rest = batch % (dp * layout.micro_batch);
+    if (rest == 0 || rest == whole) return;
+    batch -= rest;
+    resolved.batches.whole_batch = whole;
+    resolved.assumed.push_back(fmt::format(
+        "global batch of {}, which is {} decreased to what dp times the micro-batch divides (Megatron-LM from core 0.18 on stops "
+        "unless the batch of evaluations is divided, too)",
+        with_thousands(batch), with_thousands(whole)));
 }
 
 }  // namespace mgplan::cli

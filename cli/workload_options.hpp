@@ -32,6 +32,7 @@ struct WorkloadOptions {
     std::optional<std::int64_t> sequence;
     std::optional<std::int64_t> max_memory;
     std::optional<std::string> routing_skew, routing, lengths;
+    bool places_documents = false;  ///< the command predicts documents that run over as many ranks as each needs
     std::optional<std::string> precision;
     std::optional<std::string> software;
     std::optional<std::string> grad_dtype;
@@ -69,6 +70,13 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 
 /// Loads model and cluster and fills in the defaults of CLI.md. Throws ConfigError with all problems.
 [[nodiscard]] ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values);
+
+/// The flags of dynamic context parallelism are not computed.
+void leave_documents_open(formats::FlagAccount& account, std::string_view why);
+
+/// Where the command decreases batches (--decrease-batch-size-if-needed): the batch becomes what dp times the micro-batch of the layout
+/// divides, which is said under what is assumed. One that is less than both stays, for a rule to refuse.
+void decrease_batch(ResolvedWorkload& resolved, const LayoutRequest& layout);
 
 /// Says which of these options change nothing for the model, whatever its layout.
 void note_idle_workload_options(const Options& options, const WorkloadOptions& values, const ModelSpec& model, Console& console);

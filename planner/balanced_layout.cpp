@@ -78,7 +78,7 @@ BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workl
     if (layout.sizes.pp == 1) return stay("pp = 1 has one stage");
     if (spec.layers > kMostBalancedLayers) return stay(fmt::format("{} layers are more than {}", spec.layers, kMostBalancedLayers));
 
-    const LayerKinds kinds = layer_kinds(spec);
+    const LayerKinds kinds = layer_kinds(spec, workload.training.megatron);
     StageBalanceProblem problem;
     problem.layers = spec.layers;
     problem.mtp_layers = spec.mtp_layers;

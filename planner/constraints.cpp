@@ -143,6 +143,11 @@ bool uses_fsdp2(const Workload& workload, const Layout& layout) {
     return layout.engine == Engine::megatron && workload.training.megatron.fully_sharded.kind == FullyShardedKind::torch_fsdp2;
 }
 
+/// In how many parts data-parallel neighbours hold weights.
+WeightShards parts_of_weights(const Workload& workload, const Layout& layout) {
+    return layout.engine == Engine::megatron ? workload.training.megatron.weight_shards : WeightShards{};
+}
+
 using W = const Workload&;
 using L = const Layout&;
 
@@ -246,7 +251,23 @@ constexpr auto kRules = std::to_array<Rule>({
              "pp = {}: activations of layers wait in the host's memory (--cpu-offloading-num-layers) without a pipeline only; use pp 1",
              l.sizes.pp);
      }},
+    // Megatron-LM parallel_state.py, initialize_model_parallel: parts of weights take their own ranks of the world.
+    {"weight_shards_divide_dp", "parts of weights do not divide dp", Level::pipeline,
+     [](W w, L l) { return l.dp() % parts_of_weights(w, l).dense != 0; },
+     [](W w, L l) {
+         return fmt::format("weights in {} parts (--tensor-parallel-num-weight-shards = {}) need a dp that is a multiple of it, and dp = {}; use "
+                            "parts out of {}, or another tp, cp or pp",
+                            parts_of_weights(w, l).dense, parts_of_weights(w, l).dense * l.sizes.tp, l.dp(), divisors_text(l.dp(), l.dp()));
+     }},
     // ---- expert ----
+    {"expert_shards_divide_edp", "parts of experts' weights do not divide their data parallelism", Level::expert,
+     [](W w, L l) { return w.model.moe && !first_grid_problem(l.sizes) && l.edp() % parts_of_weights(w, l).experts != 0; },
+     [](W w, L l) {
+         return fmt::format("experts' weights in {} parts (--expert-tensor-parallel-num-weight-shards = {}) need data-parallel ranks of experts "
+                            "that are a multiple of it, and there are {}; use parts out of {}, or another ep, etp or pp",
+                            parts_of_weights(w, l).experts, parts_of_weights(w, l).experts * l.sizes.etp, l.edp(),
+                            divisors_text(l.edp(), l.edp()));
+     }},
     {"fsdp2_without_expert_parallel", "PyTorch FSDP2 with expert parallelism", Level::expert,
      [](W w, L l) { return w.model.moe && l.sizes.ep > 1 && uses_fsdp2(w, l); },
      [](W, L l) {

@@ -90,7 +90,7 @@ private:
 
 TrainingCourse training_course(const Workload& workload, const Layout& layout, const BatchSchedule& schedule, simulator::CostModel& model) {
     TrainingCourse course{.stages = {}, .sequence = workload.batch.sequence};
-    const std::vector<BatchStage> stages = batch_stages(schedule, workload.batch);
+    const std::vector<BatchStage> stages = batch_stages(schedule, workload.batch, layout.dp() * layout.micro_batch);
     const std::size_t before = refuse_stages(workload, layout, stages, schedule.resumed);
     std::vector<std::int64_t> batches;
     for (std::size_t i = before; i < stages.size(); ++i) batches.push_back(stages[i].batch);

@@ -72,6 +72,8 @@ constexpr std::array kSwitches{
 /// Written where they are set, and else not: Megatron-LM has some in its branch dev alone, and Hydra refuses a field that is not there.
 /// `otherwise`: the value of a switch that is on.
 constexpr std::array kWhereSet{
+    OverriddenField{"model.tensor_parallel_num_weight_shards", "--tensor-parallel-num-weight-shards", ""},
+    OverriddenField{"model.expert_tensor_parallel_num_weight_shards", "--expert-tensor-parallel-num-weight-shards", ""},
     OverriddenField{"model.min_offloaded_tensor_size", "--min-offloaded-tensor-size", ""},
     OverriddenField{"optimizer.use_precision_aware_optimizer", "--optimizer-cpu-offload", "true"},
     OverriddenField{"optimizer.offload_optimizer_states", "--offload-optimizer-states", "true"},

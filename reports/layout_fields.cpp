@@ -37,6 +37,9 @@ Json layout_fields(const Workload& workload, const Layout& layout) {
     json["dispatcher"] = model.moe ? Json(dispatcher_word(model.moe->dispatcher)) : Json();
     json["overlap"] = overlap_words(training);
     json["sharding"] = to_string(data_sharding(training));
+    const WeightShards& shards = training.megatron.weight_shards;
+    if (layout.engine == Engine::megatron && shards.active())
+        json["weight_shards"] = Json{{"dense", shards.dense}, {"experts", shards.experts}};
     json["offload"] = Json::object();
     const bool offloads = layout.engine == Engine::megatron && layout.sizes.pp == 1;  // elsewhere nothing is priced as offloaded
     if (offloads && training.megatron.offloaded_layers > 0) json["offload"]["activation_layers"] = training.megatron.offloaded_layers;

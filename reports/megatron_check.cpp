@@ -1,5 +1,6 @@
 #include "reports/megatron_check.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
@@ -102,12 +103,17 @@ GateVerdict gate_verdict(const MegatronCheck& check) {
     return legal && fitting ? GateVerdict::runs : GateVerdict::cannot_say;
 }
 
+std::string refusal_line(std::string_view verdict, const std::vector<std::string>& problems) {
+    std::string first = problems.front();
+    std::replace(first.begin(), first.end(), '\n', ' ');  // of a text with a mark below it, say
+    const std::size_t others = problems.size() - 1;
+    return fmt::format("{}: {}{}\n", verdict, first, others == 0 ? "" : fmt::format(" (and {} more)", others));
+}
+
 std::string gate_line(const MegatronCheck& check) {
     switch (gate_verdict(check)) {
-        case GateVerdict::illegal: {
-            const std::size_t others = check.broken.size() - 1;
-            return fmt::format("illegal: {}{}\n", check.broken.front(), others == 0 ? "" : fmt::format(" (and {} more)", others));
-        }
+        case GateVerdict::illegal:
+            return refusal_line("illegal", check.broken);
         case GateVerdict::does_not_fit:
             return fit_text(check.asked->prediction.memory) + "\n";
         case GateVerdict::cannot_say:

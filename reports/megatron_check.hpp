@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/input/flag_account.hpp"
@@ -49,6 +50,8 @@ enum class GateVerdict { runs, illegal, does_not_fit, cannot_say };
 /// One line: "runs: tp8 pp2 …; 61.2 GiB of 79.1 GiB …; 1.83 s a step (1.70 s to 1.96 s)", "illegal: RULE (and 2 more)",
 /// "does not fit: …", "cannot say: --enable-mhc-connections (mHC residual connections) is not computed".
 [[nodiscard]] std::string gate_line(const MegatronCheck& check);
+/// The line of a command of which nothing is judged: "illegal: PROBLEM (and 2 more)". `problems` is not empty.
+[[nodiscard]] std::string refusal_line(std::string_view verdict, const std::vector<std::string>& problems);
 
 [[nodiscard]] std::string megatron_check_text(const MegatronCheck& check);
 /// {"legal","problems","fits","layout","predicted","training","better":[{"layout","predicted","gain","changes"}],"evaluated","assumed","used",

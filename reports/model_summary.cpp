@@ -42,7 +42,7 @@ std::vector<LayerCount> layers_by_kind(const ModelSpec& model) {
 }
 
 std::int64_t mtp_parameters(const ModelSpec& model) {
-    return model.mtp_layers == 0 ? 0 : model.mtp_layers * mtp_layer(model).total();
+    return model.mtp_layers == 0 ? 0 : model.mtp_weights(model.mtp_layers) * mtp_layer(model).total();
 }
 
 std::int64_t active_mtp_parameters(const ModelSpec& model) {

@@ -81,6 +81,9 @@ struct CostModel::State {
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< of models with experts
     PackedAttention packed;
+    // Layers whose products stay in 16 bits beside quantised ones; null without.
+    std::unique_ptr<const Workload> workload_in_bf16;
+    std::unique_ptr<State> others_in_bf16;
 
     /// What is known of a workload that differs in nothing but what switches change.
     struct Known {
@@ -119,6 +122,18 @@ struct CostModel::State {
                   memos->schedules().get(), &memos->replays()}) {
         packed = packed_attention(work.batch);
         if (work.model.moe) routing.emplace(work.model, work.routing);
+        if (!has_layers_in_bf16(work.training)) return;
+        workload_in_bf16 = std::make_unique<const Workload>(in_bf16(work));
+        others_in_bf16 = std::make_unique<State>(
+            *workload_in_bf16, rates,
+            Known{shards->in_bf16(), kept->in_bf16(), std::make_shared<ModelStates>(*workload_in_bf16), nullptr, nullptr});
+    }
+
+    /// The layers whose products stay in 16 bits cost what they cost where all do.
+    void replace_in_bf16(LayerCosts& costs, const LayerCosts& others) const {
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+            if (kinds.kinds[kind].in_bf16) costs.layers[kind] = others.layers[kind];
+        }
     }
 
     /// By index of a layer's kind, and behind them of a layer of multi-token prediction.
@@ -152,7 +167,11 @@ struct CostModel::State {
     }
 
     /// costs() that are not kept: of the many whose least alone counts.
-    LayerCosts costs_now(const Layout& layout) { return recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout, workload)); }
+    LayerCosts costs_now(const Layout& layout) {
+        LayerCosts costs = recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+        if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs(layout));
+        return costs;
+    }
 
     /// What layers cost at least, whatever a dispatcher, an overlap or the host do: the compute of what is no mixture and the products of
     /// experts on a rank that gets its even share.
@@ -164,7 +183,9 @@ struct CostModel::State {
     }
 
     LayerCosts costs_without_mixtures(const Layout& layout) {
-        return recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+        LayerCosts costs = recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+        if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs_without_mixtures(layout));
+        return costs;
     }
 
     void add_expert_products(const Layout& layout, LayerCosts& costs) const {
@@ -190,13 +211,14 @@ struct CostModel::State {
     }
 
     /// Parameters of the pieces in `stage`, on a rank that holds the embedding's table or not.
-    static ParameterCount count_of(const PieceParameters& pieces, const ChunkCensus& stage, bool has_table) {
+    [[nodiscard]] ParameterCount count_of(const PieceParameters& pieces, const ChunkCensus& stage, bool has_table) const {
         ParameterCount count;
         for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) {
             count.dense += stage.kinds[kind] * pieces.layers[kind].dense;
             count.expert += stage.kinds[kind] * pieces.layers[kind].expert;
         }
-        count += {.dense = stage.mtp * pieces.mtp.dense, .expert = stage.mtp * pieces.mtp.expert};
+        const std::int64_t depths = workload.model.mtp_weights(stage.mtp);
+        count += {.dense = depths * pieces.mtp.dense, .expert = depths * pieces.mtp.expert};
         if (stage.embedding) count += pieces.embedding;
         if (stage.loss) count += has_table ? pieces.head : pieces.head_with_copy;
         // MTP looks tokens up again: without the first stage's table at hand its rank holds a copy.

@@ -23,6 +23,19 @@ std::vector<GridAxis> axes_of_instances(const std::vector<GridAxis>& grid, std::
     return cut;
 }
 
+/// The dp axis of a grid whose neighbours hold `parts` of a weight: they, or those that hold the same.
+std::vector<GridAxis> axes_of_parts(const std::vector<GridAxis>& grid, std::int64_t parts, bool same) {
+    std::vector<GridAxis> cut;
+    for (GridAxis axis : grid) {
+        if (axis.axis == Axis::dp)
+            cut.push_back(same ? GridAxis{axis.axis, std::max<std::int64_t>(1, axis.size / parts), axis.stride * parts}
+                               : GridAxis{axis.axis, std::min(parts, axis.size), axis.stride});
+        else if (same && axis.axis == Axis::cp)
+            cut.push_back(axis);
+    }
+    return cut;
+}
+
 GroupPath path_of(const std::vector<GridAxis>& grid, std::initializer_list<Axis> wanted, const ClusterSpec& cluster,
                   const Calibration& calibration, std::int64_t world) {
     std::array<GridAxis, 5> axes{};
@@ -57,6 +70,15 @@ void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t 
     if (instances == 1) return;
     paths.dp_outer = group_path(axes_of_instances(dense, instances, true), cluster, calibration, sizes.world);
     paths.edp_outer = group_path(axes_of_instances(expert, instances, true), cluster, calibration, sizes.world);
+}
+
+void add_weight_shards(LayoutPaths& paths, const ParallelSizes& sizes, const WeightShards& shards, const ClusterSpec& cluster,
+                       const Calibration& calibration) {
+    const auto dense = dense_grid(sizes), expert = expert_grid(sizes);
+    paths.dp_inner = group_path(axes_of_parts(dense, shards.dense, false), cluster, calibration, sizes.world);
+    paths.edp_inner = group_path(axes_of_parts(expert, shards.experts, false), cluster, calibration, sizes.world);
+    paths.dp_outer = group_path(axes_of_parts(dense, shards.dense, true), cluster, calibration, sizes.world);
+    paths.edp_outer = group_path(axes_of_parts(expert, shards.experts, true), cluster, calibration, sizes.world);
 }
 
 }  // namespace mgplan::simulator

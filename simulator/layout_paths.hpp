@@ -16,4 +16,9 @@ namespace mgplan::simulator {
 void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t instances, const ClusterSpec& cluster,
                    const Calibration& calibration);
 
+/// Adds those of ranks that hold the parts of a weight (inner), and of those that hold the same part (outer): neighbours along dp, which dp
+/// and edp are multiples of. Context parallelism is beside them, where Megatron-LM has it around them.
+void add_weight_shards(LayoutPaths& paths, const ParallelSizes& sizes, const WeightShards& shards, const ClusterSpec& cluster,
+                       const Calibration& calibration);
+
 }  // namespace mgplan::simulator

@@ -17,7 +17,7 @@ constexpr std::size_t kMostKeptPasses = std::size_t{1} << 21;
 ModelMemos::ModelMemos(const Workload& workload, const Calibration& calibration, std::shared_ptr<SharedSchedules> schedules)
     : workload_(workload),
       calibration_(calibration),
-      kinds_(layer_kinds(workload.model)),
+      kinds_(layer_kinds(workload.model, workload.training.megatron)),
       schedules_(std::move(schedules)),
       stages_(kinds_, *schedules_),
       paths_(paths_of(sizes_of_paths_, workload.cluster, calibration)) {}
@@ -40,6 +40,8 @@ const LayoutPaths& ModelMemos::paths(const ParallelSizes& sizes) {
     paths_ = paths_of(sizes, workload_.cluster, calibration_);
     if (workload_.training.megatron.fully_sharded.active())
         add_instances(paths_, sizes, std::max(1, workload_.training.distributed_optimizer_instances), workload_.cluster, calibration_);
+    else if (workload_.training.megatron.weight_shards.active())
+        add_weight_shards(paths_, sizes, workload_.training.megatron.weight_shards, workload_.cluster, calibration_);
     sizes_of_paths_ = sizes;
     return paths_;
 }

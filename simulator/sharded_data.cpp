@@ -109,9 +109,58 @@ void add_unit_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTime&
                 time);
 }
 
+/// Bytes of a gathered parameter: with scales where it is quantised.
+double gathered_width(const TrainingSpec& training) {
+    if (!training.fp8_parameters) return static_cast<double>(bytes_of(training.compute_dtype()));
+    return training.format() == QuantisedFormat::nvfp4 ? 0.5 + 1.0 / 16 : 1 + 1.0 / 32;
+}
+
+/// Weights in parts: each is gathered while the product before it runs, in the forward and again in the backward, and its gradient reduced
+/// while those behind it run (gtp docs, "Overlap design summary"). What comes first in a pass is gathered, and what comes last in a
+/// backward reduced, with nothing beside it. A layer has four weights and its experts two.
+void add_gathered_weights(const StepInputs& in, const ChunkCensus& chunk, StageTime& time) {
+    const TrainingSpec& training = in.workload.training;
+    const WeightShards& shards = training.megatron.weight_shards;
+    const double width = gathered_width(training), gradient = static_cast<double>(bytes_of(training.grad_dtype));
+    constexpr double kWeights = 4, kOfExperts = 2;
+    const auto seconds = [&](const ParameterCount& count, double weights) {
+        UnitSeconds unit;
+        const auto add = [&](std::int64_t elements, double number, const GroupPath& path) {
+            const double each = static_cast<double>(elements) / number;
+            unit.gather += number * all_gather_seconds(each * width, path, in.calibration);
+            unit.reduce += number * reduce_scatter_seconds(each * gradient, path, in.calibration);
+        };
+        if (shards.dense > 1 && count.dense > 0) add(count.dense, weights, in.paths.dp_inner);
+        if (shards.experts > 1 && count.expert > 0) add(count.expert, kOfExperts, in.paths.edp_inner);
+        return unit;
+    };
+    UnitSeconds layers, one;
+    const auto add = [&](const ParameterCount& count, std::int64_t copies) {
+        if (copies == 0) return;
+        one = seconds(count, kWeights);
+        layers.gather += static_cast<double>(copies) * one.gather;
+        layers.reduce += static_cast<double>(copies) * one.reduce;
+    };
+    for (std::size_t kind = 0; kind < chunk.kinds.size(); ++kind) add(in.pieces->layers[kind], chunk.kinds[kind]);
+    add(in.pieces->mtp, chunk.mtp);  // of which one that is used repeatedly is gathered each time
+    const UnitSeconds front = chunk.embedding ? seconds(in.pieces->embedding, 1) : UnitSeconds{},
+                      back = chunk.loss ? seconds(in.pieces->head, 1) : UnitSeconds{};
+    const double first = chunk.embedding ? front.gather : one.gather / kWeights, last = chunk.loss ? back.gather : one.gather / kWeights,
+                 summed_last = chunk.embedding ? front.reduce : one.reduce / kWeights;
+    const double again = in.layout.recompute == Recompute::full ? layers.gather : 0;
+    const double gathered = front.gather + layers.gather + back.gather, reduced = front.reduce + layers.reduce + back.reduce;
+    add_exposed(in, behind(gathered, std::min(first, gathered), time.forward),
+                behind(layers.gather + back.gather + again + reduced, last + summed_last, time.backward), time);
+}
+
+bool holds_parts(const StepInputs& in) {
+    return in.layout.engine == Engine::megatron && in.workload.training.megatron.weight_shards.active();
+}
+
 }  // namespace
 
 void add_sharded_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTime& time) {
+    if (holds_parts(in)) return add_gathered_weights(in, chunk, time);
     const FullyShardedSpec& spec = in.workload.training.megatron.fully_sharded;
     if (!spec.shards_gradients()) return;
     if (in.layout.engine == Engine::mgplan) return add_unit_traffic(in, chunk, time);
@@ -124,7 +173,7 @@ void add_sharded_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTi
         largest.gather = std::max(largest.gather, unit.gather);
     };
     for (std::size_t kind = 0; kind < chunk.kinds.size(); ++kind) add(in.pieces->layers[kind], chunk.kinds[kind]);
-    add(in.pieces->mtp, chunk.mtp);
+    add(in.pieces->mtp, in.workload.model.mtp_weights(chunk.mtp));
     if (spec.kind == FullyShardedKind::torch_fsdp2) {
         add(in.pieces->embedding, chunk.embedding ? 1 : 0);
         add(in.pieces->head, chunk.loss ? 1 : 0);
@@ -191,6 +240,12 @@ DataParallelSeconds sharded_data_seconds(const StepInputs& in, const ParameterCo
         }
     }
     return seconds;
+}
+
+ParameterCount held_count(const StepInputs& in, const ParameterCount& count) {
+    if (!holds_parts(in)) return count;
+    const WeightShards& shards = in.workload.training.megatron.weight_shards;
+    return {.dense = count.dense / shards.dense, .expert = count.expert / shards.experts};
 }
 
 std::array<double, 2> optimizer_shards(const StepInputs& in) {

@@ -216,20 +216,23 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
     const bool one_byte = training.fp8_parameters && !(in.layout.engine == Engine::megatron && training.megatron.reuse_grad_buffer &&
                                                        training.format() == QuantisedFormat::mxfp8);
     const double weight = one_byte ? 1.0 : static_cast<double>(bytes_of(training.compute_dtype()));
-    const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
+    const ParameterCount held = held_count(in, count);
+    const bool parts = held.total() != count.total();  // that other ranks hold as well
+    const GroupPath &dp = parts ? in.paths.dp_outer : in.paths.dp_cp, &edp = parts ? in.paths.edp_outer : in.paths.edp;
+    const double dense = static_cast<double>(held.dense), expert = static_cast<double>(held.expert);
     DataParallelSeconds seconds;
     if (training.distributed_optimizer) {
         if (dense > 0) {  // an empty chunk sends nothing
-            seconds.reduce = reduce_scatter_seconds(dense * grad, in.paths.dp_cp, in.calibration);
-            seconds.gather = all_gather_seconds(dense * weight, in.paths.dp_cp, in.calibration);
+            seconds.reduce = reduce_scatter_seconds(dense * grad, dp, in.calibration);
+            seconds.gather = all_gather_seconds(dense * weight, dp, in.calibration);
         }
         if (expert > 0) {
-            seconds.reduce += reduce_scatter_seconds(expert * grad, in.paths.edp, in.calibration);
-            seconds.gather += all_gather_seconds(expert * weight, in.paths.edp, in.calibration);
+            seconds.reduce += reduce_scatter_seconds(expert * grad, edp, in.calibration);
+            seconds.gather += all_gather_seconds(expert * weight, edp, in.calibration);
         }
     } else {
-        if (dense > 0) seconds.reduce = all_reduce_seconds(dense * grad, in.paths.dp_cp, in.calibration);
-        if (expert > 0) seconds.reduce += all_reduce_seconds(expert * grad, in.paths.edp, in.calibration);
+        if (dense > 0) seconds.reduce = all_reduce_seconds(dense * grad, dp, in.calibration);
+        if (expert > 0) seconds.reduce += all_reduce_seconds(expert * grad, edp, in.calibration);
     }
     seconds.buckets = std::max(1.0, (dense + expert) / bucket_elements(in, count.total()));
     return seconds;
@@ -287,13 +290,13 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
     const double updated = in.layout.engine == Engine::megatron ? 1 - training.offload.optimizer : 1;
     const double traffic = elements * (kNorm + updated * (26 - kNorm + 8 * kept_moments(optimizer)));
     const bool sharded = training.megatron.fully_sharded.shards_gradients();
-    const double zeroing = (sharded ? elements : static_cast<double>(count.total())) *
+    const double zeroing = (sharded ? elements : static_cast<double>(held_count(in, count).total())) *
                            static_cast<double>(bytes_of(sharded ? kept_gradient_dtype(training) : training.grad_dtype));
     // Muon's matrices are divided over the ranks by what they take (layer_wise_optimizer.py).
     double orthogonalising = 0;
     if (!in.orthogonalise_seconds.empty()) {
         for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) orthogonalising += stage.kinds[kind] * in.orthogonalise_seconds[kind];
-        orthogonalising += static_cast<double>(stage.mtp) * in.orthogonalise_seconds.back();
+        orthogonalising += static_cast<double>(in.workload.model.mtp_weights(stage.mtp)) * in.orthogonalise_seconds.back();
     }
     return in.kernels.memory_bound(traffic) + in.kernels.memory_bound(zeroing) + orthogonalising +
            offloaded_state_seconds(in, count, elements, passes) + in.calibration.optimizer_fixed_seconds;

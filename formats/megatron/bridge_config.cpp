@@ -61,17 +61,12 @@ public:
 private:
     using Kind = FieldValue::Kind;
 
-    /// The field that said the flag, or has to; other flags stay what they are.
+    /// The field that said the flag, or that would; what is no flag of Megatron-LM's stays what it is.
     [[nodiscard]] std::string field_of(const std::string& flag) const {
         const auto found = fields_.find(flag);
         if (found != fields_.end()) return found->second;
-        for (const std::string_view needed : {"--num-layers", "--hidden-size", "--num-attention-heads"}) {
-            if (flag != needed) continue;
-            std::string name = flag.substr(2);
-            std::replace(name.begin(), name.end(), '-', '_');
-            return "model." + name;
-        }
-        return flag;
+        const std::string field = bridge_field_of(flag);
+        return field.empty() ? flag : field;
     }
 
     void add(const std::string& flag, const std::string& path, const std::vector<std::string>& values = {}) {

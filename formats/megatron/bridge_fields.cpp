@@ -4,6 +4,11 @@
 #include <array>
 #include <utility>
 
+#include <fmt/core.h>
+
+#include "formats/megatron/megatron_flags.hpp"
+#include "plan/text/text.hpp"
+
 // Sources: NVIDIA-NeMo/Megatron-Bridge 067f987d, training/config.py, models/gpt_provider.py and training/mlm_compat/arguments.py (which
 // maps Megatron-LM's arguments to fields); NVIDIA/Megatron-LM d98e8a64, core/transformer/transformer_config.py,
 // core/model_parallel_config.py, core/distributed/distributed_data_parallel_config.py and core/optimizer/optimizer_config.py (defaults).
@@ -160,10 +165,41 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kDefault
     {"delta_offload_bytes_across_pp_ranks", "0"},
 }};
 
+/// Fields outside `model` whose flags messages name (training/config.py: TrainingConfig, DistributedDataParallelConfig, OptimizerConfig,
+/// DistributedInitConfig).
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSections{{
+    {"train", "micro_batch_size global_batch_size train_iters train_samples rampup_batch_size decrease_batch_size_if_needed skip_train"},
+    {"ddp",
+     "use_distributed_optimizer overlap_grad_reduce overlap_param_gather use_megatron_fsdp data_parallel_sharding_strategy "
+     "outer_dp_sharding_strategy num_distributed_optimizer_instances fsdp_double_buffer keep_fp8_transpose_cache "
+     "reuse_grad_buf_for_mxfp8_param_ag fp8_param_gather suggested_communication_unit_size"},
+    {"optimizer",
+     "optimizer use_precision_aware_optimizer main_grads_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype optimizer_cpu_offload "
+     "optimizer_offload_fraction overlap_cpu_optimizer_d2h_h2d overlap_param_gather_with_optimizer_step"},
+    {"dist", "use_torch_fsdp2 use_tp_pp_dp_mapping"},
+}};
+
 }  // namespace
 
 std::span<const FieldRule> bridge_field_rules() {
     return kRules;
+}
+
+std::string bridge_field_of(std::string_view flag) {
+    for (const FieldRule& rule : kRules) {
+        if (rule.flag != flag) continue;
+        return fmt::format("{}.{}{}", rule.section, rule.field, rule.form == FieldForm::if_off ? " = false" : "");
+    }
+    // A switch that turns off has a field of another name, and a vocabulary may be given in several places.
+    const bool other = flag.starts_with("--no-") || flag.starts_with("--disable-") || flag == "--vocab-size";
+    if (!flag.starts_with("--") || other || !find_flag(flag)) return "";
+    std::string field(flag.substr(2));
+    std::replace(field.begin(), field.end(), '-', '_');
+    for (const auto& [section, fields] : kSections) {
+        const auto names = split(fields, ' ');
+        if (std::find(names.begin(), names.end(), field) != names.end()) return fmt::format("{}.{}", section, field);
+    }
+    return "model." + field;
 }
 
 std::span<const DependentFields> bridge_dependent_fields() {

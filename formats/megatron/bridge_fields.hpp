@@ -21,6 +21,8 @@ struct FieldRule {
     std::string_view flag;
 };
 [[nodiscard]] std::span<const FieldRule> bridge_field_rules();
+/// The field that says what the flag of Megatron-LM says, as a message names it: "train.micro_batch_size"; "" where there is none.
+[[nodiscard]] std::string bridge_field_of(std::string_view flag);
 
 /// Fields that say something only where another one is set: theirs begin with one of `prefixes`.
 struct DependentFields {

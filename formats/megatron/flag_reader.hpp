@@ -25,6 +25,9 @@ inline constexpr std::int64_t kSizeLimit = std::int64_t{1} << 30;  ///< of paral
 template <class Value>
 using Choices = std::vector<std::pair<std::string_view, Value>>;
 
+/// A number as Python's int() and float() take it from argparse: underscores may group its digits, "5_000_000".
+[[nodiscard]] std::string without_grouping(std::string number);
+
 /// Values of the flags that are interpreted; what is wrong with them becomes problems.
 class FlagReader {
 public:
@@ -85,7 +88,7 @@ public:
         const auto value = text(flag);
         if (!value) return std::nullopt;
         const std::size_t before = problems_.list().size();
-        const std::int64_t number = read_integer(problems_, fmt::format("{}: {}", where_, flag), *value, low, high);
+        const std::int64_t number = read_integer(problems_, fmt::format("{}: {}", where_, flag), without_grouping(*value), low, high);
         if (problems_.list().size() != before) return std::nullopt;
         return number;
     }
@@ -97,7 +100,7 @@ public:
     double real_or(std::string_view flag, double fallback, double low, double high) {
         const auto value = text(flag);
         if (!value) return fallback;
-        const auto number = parse_real(*value);
+        const auto number = parse_real(without_grouping(*value));
         if (!number || !(*number >= low && *number <= high)) {
             problem("{} = '{}' is no number from {} to {}", flag, shown(*value), low, high);
             return fallback;
@@ -190,5 +193,7 @@ std::optional<std::int64_t> read_global_batch(FlagReader& flags, Job& job);
 void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const MegatronSurroundings& surroundings);
 void read_layout(FlagReader& flags, Job& job);
 void read_training(FlagReader& flags, Job& job, MegatronSwitches switches);
+/// Of read_training(): weights that data-parallel neighbours hold in parts.
+void read_weight_shards(FlagReader& flags, const Job& job, TrainingSpec& training);
 
 }  // namespace mgplan::formats

@@ -27,7 +27,8 @@ constexpr std::array kUsedFlags{
     FlagGroup{FlagArity::one, FlagEffect::used, "", "recompute-method recompute-num-layers cuda-graph-impl"},
     FlagGroup{FlagArity::one, FlagEffect::used, "", "num-distributed-optimizer-instances"},
     FlagGroup{FlagArity::none, FlagEffect::used, "layout",
-              "sequence-parallel account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split recompute-activations"},
+              "sequence-parallel account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split recompute-activations "
+              "decrease-batch-size-if-needed"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "use-tp-pp-dp-mapping enable-cuda-graph external-cuda-graph moe-layer-recompute "
               "no-overlap-p2p-communication overlap-grad-reduce overlap-param-gather "
@@ -65,12 +66,18 @@ constexpr std::array kUsedFlags{
               "linear-attention-freq linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads linear-num-value-heads "
               "linear-value-head-dim dsa-indexer-head-dim dsa-indexer-n-heads dsa-indexer-topk"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
-              "xielu multi-latent-attention is-hybrid-model checkpoint-activations attention-output-gate"},
+              "xielu multi-latent-attention is-hybrid-model checkpoint-activations attention-output-gate mtp-use-repeated-layer "
+              "first-last-layers-bf16"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "decoder-num-layers decoder-seq-length batch-size warmup model-parallel-size tokenizer-type tokenizer-model "
               "tokenizer-name-or-path vocab-file "
               "vocab-extra-ids"},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size spec"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "tensor-parallel-num-weight-shards expert-tensor-parallel-num-weight-shards"},
+    FlagGroup{FlagArity::many, FlagEffect::used, "", "gtp-remat-opt-in-modules"},
+    FlagGroup{FlagArity::none, FlagEffect::used, "", "hybrid-context-parallel"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "max-seqlen-per-dp-cp-rank"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"},
     FlagGroup{FlagArity::one, FlagEffect::used, "length of training", "train-iters train-samples load"},
     // Adapters and distillation, which are refused by name (megatron_refusals.cpp).
     FlagGroup{FlagArity::many, FlagEffect::used, "", "lora-target-modules lora-modules-to-save lora-register-forward-hook"},

@@ -40,7 +40,7 @@ constexpr std::array kFlagsWithoutEffect{
               "non-persistent-global-ckpt-dir non-persistent-local-ckpt-dir non-persistent-local-ckpt-algo auto-detect-ckpt-format-from "
               "replication-jump replication-factor tokenizer-metadata tiktoken-pattern "
               "tiktoken-num-special-tokens merge-file vocab-special-tokens split data-cache-path "
-              "data-args-path per-split-data-args-path num-dataset-builder-threads num-workers dataloader-type mid-level-dataset-surplus "
+              "data-args-path per-split-data-args-path num-dataset-builder-threads num-workers mid-level-dataset-surplus "
               "mmap-bin-files retriever-seq-length sample-rate mask-prob short-seq-prob log-interval tensorboard-dir "
               "tensorboard-log-interval tensorboard-queue-size wandb-project wandb-exp-name wandb-save-dir wandb-entity "
               "logging-level timing-log-level timing-log-option profile-step-start profile-step-end memory-snapshot-path "
@@ -58,7 +58,9 @@ constexpr std::array kFlagsWithoutEffect{
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
               "num-mla-groups"},
     // Tells a checkpoint that training goes on from, from one that it begins with.
-    FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune", Decides::nothing, true},
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune skip-train ddp-average-in-collective calculate-per-token-loss",
+              Decides::nothing, true},
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "dataloader-type", Decides::nothing, true},
     // Of forks: logs, the last save, data and names of Primus, Pai-Megatron-Patch, llm-jp and swiss-ai; what older releases had as
     // defaults.
     FlagGroup{FlagArity::one, FlagEffect::without, "",
@@ -92,7 +94,7 @@ constexpr std::array kFlagsWithoutEffect{
               "reset-position-ids reset-attention-mask eod-mask-loss s3-cache-path full-validation create-attention-mask-in-dataloader"},
     FlagGroup{FlagArity::none, FlagEffect::without, "",
               "use-mcore-models use-legacy-models no-persist-layer-norm apply-layernorm-1p rotary-interleaved "
-              "apply-residual-connection-post-layernorm bert-no-binary-head calculate-per-token-loss ddp-average-in-collective "
+              "apply-residual-connection-post-layernorm bert-no-binary-head "
               "init-method-xavier-uniform check-for-nan-in-loss-and-grad check-for-spiky-loss check-for-large-grads "
               "moe-router-padding-for-fp8 moe-per-layer-logging "
               "moe-router-fusion moe-apply-probs-on-input moe-layer-recompute-off test-mode manual-gc te-rng-tracker "
@@ -107,8 +109,8 @@ constexpr std::array kFlagsWithoutEffect{
               "log-world-size-to-tensorboard log-batch-size-to-tensorboard no-log-learnig-rate-to-tensorboard "
               "no-log-loss-scale-to-tensorboard log-straggler log-device-memory-used log-loss-scale-to-tensorboard log-energy "
               "disable-straggler-on-startup profile use-pytorch-profiler record-memory-history "
-              "no-one-logger enable-one-logger enable-ft-package exit-signal-handler adlr-autoresume skip-train "
-              "decrease-batch-size-if-needed dataloader-fast-cache-load disable-msc enable-msc inprocess-restart"},
+              "no-one-logger enable-one-logger enable-ft-package exit-signal-handler adlr-autoresume "
+              "dataloader-fast-cache-load disable-msc enable-msc inprocess-restart"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "nproc_per_node nproc-per-node nnodes node_rank node-rank master_addr master-addr master_port master-port rdzv_id rdzv-id "
               "rdzv_backend rdzv-backend rdzv_endpoint rdzv-endpoint rdzv_conf rdzv-conf max_restarts max-restarts log_dir log-dir "

@@ -310,6 +310,7 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
     if (pattern.predicted > 0 || flags.has("--mtp-num-layers")) {
         const std::string_view named = flags.has("--mtp-num-layers") ? "--mtp-num-layers" : std::string_view(pattern.flag);
         flags.not_computed(named, "multi-token prediction of hybrids", Decides::fit);
+        flags.not_computed("--mtp-use-repeated-layer", "multi-token prediction of hybrids", Decides::fit);
     }
     const bool experts = pattern.layers.find(kExpertsLetter) != std::string::npos;
     if (experts && !flags.has("--num-experts"))

@@ -194,6 +194,7 @@ MegatronFlags model_flags(const Plan& plan) {
     out.real("hidden-dropout", model.hidden_dropout);
     if (model.mtp_layers > 0) {
         out.integer("mtp-num-layers", model.mtp_layers);
+        out.flag_if(model.mtp_repeated, "mtp-use-repeated-layer");
         out.real("mtp-loss-scaling-factor", model.mtp_loss_factor);
     }
     if (model.moe) write_mixture(out, model, hybrid.by_pattern);
@@ -293,6 +294,12 @@ void write_precision(FlagWriter& out, const TrainingSpec& training) {
             out.flag("bf16");
             break;
     }
+    const std::int64_t at_start = training.megatron.bf16_layers_at_start, at_end = training.megatron.bf16_layers_at_end;
+    if (quantised(training.precision) && at_start + at_end > 0) {
+        out.flag("first-last-layers-bf16");
+        out.integer("num-layers-at-start-in-bf16", at_start);
+        out.integer("num-layers-at-end-in-bf16", at_end);
+    }
     if (training.grad_dtype == Dtype::fp32)
         out.flag("accumulate-allreduce-grads-in-fp32");
     else
@@ -379,6 +386,14 @@ void write_optimizer(FlagWriter& out, const TrainingSpec& training) {
     out.word("exp-avg-sq-dtype", to_string(training.exp_avg_sq_dtype));
 }
 
+void write_weight_shards(FlagWriter& out, const Plan& plan) {
+    const WeightShards& shards = plan.training.megatron.weight_shards;
+    const ParallelSizes& sizes = plan.layout.sizes;
+    if (shards.dense > 1) out.integer("tensor-parallel-num-weight-shards", shards.dense * sizes.tp);
+    if (shards.experts > 1 && plan.model.moe) out.integer("expert-tensor-parallel-num-weight-shards", shards.experts * sizes.etp);
+    if (shards.latent_projections) out.flag("gtp-remat-opt-in-modules", {"moe_latent_proj"});
+}
+
 std::string_view attention_word(const TrainingSpec& training) {
     if (training.attention == AttentionBackend::unfused) return "unfused";
     switch (training.megatron.fused_attention) {
@@ -440,6 +455,7 @@ MegatronFlags training_flags(const Plan& plan) {
     FlagWriter out("training");
     write_precision(out, training);
     write_optimizer(out, training);
+    write_weight_shards(out, plan);
     out.flag_if(training.overlap_grad_reduce, "overlap-grad-reduce");
     out.flag_if(training.overlap_param_gather, "overlap-param-gather");
     out.flag_if(!training.overlap_p2p, "no-overlap-p2p-communication");

@@ -137,6 +137,25 @@ void read_cuda_graphs(FlagReader& flags, const ModelSpec& model, LayoutRequest& 
     if (layout.cuda_graphs.empty()) layout.cuda_graphs.add(CudaGraphScope::layer);  // no scope: whole layers
 }
 
+/// --hybrid-context-parallel. Rules: arguments.py, validate_args, and multi_latent_attention.py at d98e8a64.
+void read_dynamic_context(FlagReader& flags, Job& job, const LayoutRequest& layout) {
+    constexpr std::string_view kSwitch = "--hybrid-context-parallel", kMost = "--max-seqlen-per-dp-cp-rank";
+    const auto most = flags.integer(kMost, 1, ModelLimits::positions);
+    if (!flags.has(kSwitch)) {
+        flags.not_computed(kMost, "variable context parallelism", Decides::fit);
+        return;
+    }
+    if (!flags.has(kMost)) flags.problem("{} needs {}, which has no default; give it", kSwitch, kMost);
+    if (layout.pp > 1) flags.problem("{} works without a pipeline only; use a pipeline size of 1", kSwitch);
+    if (flags.has("--enable-cuda-graph")) flags.problem("{} does not go with --enable-cuda-graph; remove one", kSwitch);
+    if (flags.has("--use-megatron-fsdp")) flags.problem("{} does not go with --use-megatron-fsdp; remove one", kSwitch);
+    if (const auto loader = flags.text("--dataloader-type"); loader && *loader != "single")
+        flags.problem("{} needs --dataloader-type single, not {}", kSwitch, FlagReader::shown(*loader));
+    if (!flags.has("--calculate-per-token-loss")) flags.problem("{} needs --calculate-per-token-loss; add it", kSwitch);
+    if (job.model.mla) flags.problem("{} does not go with --multi-latent-attention; remove one", kSwitch);
+    job.most_of_a_document = most;
+}
+
 }  // namespace
 
 void read_layout(FlagReader& flags, Job& job) {
@@ -162,6 +181,7 @@ void read_layout(FlagReader& flags, Job& job) {
             layout.ep);
     else if (layout.ep > 1 && !job.model.moe && flags.problems().empty())
         flags.problem("--expert-model-parallel-size = {} without --num-experts; remove it or give the experts", layout.ep);
+    read_dynamic_context(flags, job, layout);
     job.layout = std::move(layout);
 }
 

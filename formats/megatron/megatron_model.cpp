@@ -18,7 +18,13 @@ void read_indexer(FlagReader& flags, MlaSpec& mla) {
     read("--dsa-indexer-n-heads", ModelLimits::heads, mla.index_heads);
     read("--dsa-indexer-head-dim", ModelLimits::head_dim, mla.index_head_dim);
     read("--dsa-indexer-topk", ModelLimits::positions, mla.index_top_k);
-    if (mla.q_lora_rank == 0) flags.problem("--experimental-attention-variant dsa without --q-lora-rank is not computed; give it");
+    if (mla.q_lora_rank > 0) return;
+    // mla_qk_norm_config.py, _resolve_dsa_qk_layernorm; without that norm the indexer takes the layer's input (dsa.py, DSAIndexer).
+    if (flags.has("--qk-layernorm"))
+        flags.problem("--experimental-attention-variant dsa with --qk-layernorm needs --q-lora-rank; give it, or remove --qk-layernorm");
+    for (const char* flag : {"--experimental-attention-variant", "--dsa-indexer-n-heads", "--dsa-indexer-head-dim", "--dsa-indexer-topk"})
+        flags.not_computed(flag, "sparse attention (DSA) without --q-lora-rank, predicted as full attention", Decides::fit);
+    mla.index_heads = mla.index_head_dim = mla.index_top_k = 0;
 }
 
 void read_heads(FlagReader& flags, ModelSpec& model) {
@@ -356,6 +362,8 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const M
     model.attention_dropout = flags.real_or("--attention-dropout", 0.1, 0, 1);
     model.hidden_dropout = flags.real_or("--hidden-dropout", 0.1, 0, 1);
     model.mtp_layers = flags.integer_or("--mtp-num-layers", 0, 0, ModelLimits::mtp_layers);
+    model.mtp_repeated = flags.has("--mtp-use-repeated-layer") && model.mtp_layers > 1;
+    if (!model.mtp_repeated) flags.idle("--mtp-use-repeated-layer");
     model.mtp_loss_factor = flags.real_or("--mtp-loss-scaling-factor", model.mtp_loss_factor, 0, ModelLimits::mtp_loss_factor);
     if (!hybrid || hybrid->layers.find('E') != std::string::npos) read_moe(flags, model, switches);
     const std::string_view sequence_flag =

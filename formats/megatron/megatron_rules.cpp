@@ -4,6 +4,15 @@
 #include "formats/megatron/flag_reader.hpp"
 
 namespace mgplan::formats {
+
+std::string without_grouping(std::string number) {
+    const auto digit = [&](std::size_t i) { return std::isdigit(static_cast<unsigned char>(number[i])) != 0; };
+    for (std::size_t at = 1; at + 1 < number.size(); ++at) {
+        if (number[at] == '_' && digit(at - 1) && digit(at + 1)) number.erase(at, 1);
+    }
+    return number;
+}
+
 namespace {
 
 /// "250B" as 2.5e11 by the letters K, M, B and T in either case (num_microbatches_calculator.py, _parse_numeric_value).
@@ -17,26 +26,18 @@ std::optional<double> scaled_number(std::string text) {
             text.pop_back();
         }
     }
-    const auto number = parse_real(text);
+    const auto number = parse_real(without_grouping(text));
     return number && *number >= 0 && *number <= 1e18 ? std::optional(*number * factor) : std::nullopt;
 }
 
-/// An integer of Python's, whose digits underscores may group: "5_000_000".
-std::optional<std::int64_t> grouped_integer(std::string text) {
-    for (std::size_t at = 1; at + 1 < text.size(); ++at) {
-        const auto digit = [&](std::size_t i) { return std::isdigit(static_cast<unsigned char>(text[i])) != 0; };
-        if (text[at] == '_' && digit(at - 1) && digit(at + 1)) text.erase(at, 1);
-    }
-    return parse_integer(text);
-}
-
-/// --train-iters and --train-samples; 0 is as good as neither, and what only running the script would tell stays open.
+/// --train-iters and --train-samples; 0 is as good as neither, and what only running the script would tell stays open. At both together
+/// Megatron-LM stops (arguments.py, validate_args) but where it trains nothing.
 void read_length(FlagReader& flags, Job& job) {
     const auto read = [&flags](const char* flag) -> std::optional<std::int64_t> {
         const std::string word = flags.raw(flag);
         // Without a value, as where a script's argument was not given, nothing is said of the length.
         const bool open = word.empty() || word.find_first_of("$`") != std::string::npos;
-        const auto number = open ? std::nullopt : grouped_integer(word);
+        const auto number = open ? std::nullopt : parse_integer(without_grouping(word));
         if (!open && (!number || *number < 0 || *number > BatchSchedule::most_tokens))
             flags.problem("{} = '{}' is not a whole number from 0 to 2^62; write one such as 100000", flag, FlagReader::shown(word));
         if (number.value_or(0) > 0) return number;
@@ -45,11 +46,12 @@ void read_length(FlagReader& flags, Job& job) {
     };
     job.batches.train_iterations = read("--train-iters");
     job.batches.train_samples = read("--train-samples");
-    if (job.batches.train_iterations && job.batches.train_samples) {
-        job.batches.train_samples.reset();
-        flags.idle("--train-samples");
-        job.assumptions.emplace_back("--train-iters counts, not --train-samples (Megatron-LM takes one of them)");
-    }
+    if (!job.batches.train_iterations || !job.batches.train_samples) return;
+    job.batches.train_samples.reset();
+    flags.idle("--train-samples");
+    std::string counts = "--train-iters counts, not --train-samples";
+    if (!flags.has("--skip-train")) counts += "; Megatron-LM stops where both are given, up to the newest release";
+    job.assumptions.push_back(std::move(counts));
 }
 
 /// --rampup-batch-size START INCREMENT SAMPLES (RampupBatchsizeNumMicroBatchesCalculator of core 0.17 and before).
@@ -57,7 +59,7 @@ void read_ramp_up(FlagReader& flags, Job& job, std::optional<std::int64_t> last)
     constexpr const char* kFlag = "--rampup-batch-size";
     std::vector<std::int64_t> values;
     for (const auto& word : flags.texts(kFlag)) {
-        const auto number = grouped_integer(word);
+        const auto number = parse_integer(without_grouping(word));
         if (number && *number >= 1) values.push_back(*number);
     }
     if (values.size() != 3) {
@@ -69,13 +71,14 @@ void read_ramp_up(FlagReader& flags, Job& job, std::optional<std::int64_t> last)
         flags.problem("{} begins with {}, more than --global-batch-size = {}; begin with at most that", kFlag, values[0], *last);
         return;
     }
-    // Later releases run such commands with one batch.
+    // At these releases up to core 0.17 stop (num_microbatches_calculator.py; arguments.py, validate_args); later ones run them with one
+    // batch.
     const bool met = *last > values[0] && (*last - values[0]) % values[1] == 0;
     if (!met || job.batches.train_iterations) {
         flags.idle(kFlag);
-        job.assumptions.push_back(fmt::format("no ramp-up of the batch, {}",
-                                              met ? "which goes by --train-samples alone, not by --train-iters"
-                                                  : fmt::format("which does not come from {} by {} to {}", values[0], values[1], *last)));
+        job.assumptions.push_back(fmt::format("no ramp-up of the batch, as from core 0.18 on; releases up to core 0.17 stop, for it {}",
+                                              met ? "goes by --train-samples alone, not by --train-iters"
+                                                  : fmt::format("does not come from {} by {} to {}", values[0], values[1], *last)));
         return;
     }
     job.batches.ramp_up = {.start = values[0], .increment = values[1], .samples = values[2]};
@@ -102,8 +105,11 @@ std::optional<std::int64_t> read_batch_steps(FlagReader& flags, Job& job) {
         flags.problem("{} needs a value", kFlag);
         return std::nullopt;
     }
-    if (steps.front().from_tokens != 0) {
-        flags.problem("{} begins with {} tokens; let its first step begin with 0", kFlag, steps.front().from_tokens);
+    // In whole sequences, by which it goes; of a command without their length batch_stages() says it.
+    const std::int64_t sequence = job.model.default_sequence.value_or(BatchSchedule::most_tokens);
+    if (steps.front().from_tokens >= sequence) {
+        flags.problem("{} begins with {}, behind the first sequence; let its first step begin with 0", kFlag,
+                      counted(steps.front().from_tokens, "token"));
         return std::nullopt;
     }
     const auto equal =
@@ -123,11 +129,15 @@ std::optional<std::int64_t> read_global_batch(FlagReader& flags, Job& job) {
     job.batches.resumed = flags.has("--load") && !flags.has("--finetune");  // which begins with no samples consumed
     if (!flags.has("--rampup-batch-size") && !flags.has("--step-batch-size-schedule")) flags.idle("--load");
     const auto fixed = flags.integer("--global-batch-size", 1, ModelLimits::positions);
+    constexpr const char* kDecrease = "--decrease-batch-size-if-needed";
+    job.batches.decreases = flags.has(kDecrease) && flags.has("--global-batch-size");
     if (!flags.has("--step-batch-size-schedule")) {
+        if (!job.batches.decreases) flags.idle(kDecrease);  // a microbatch for each dp rank divides
         if (flags.has("--rampup-batch-size")) read_ramp_up(flags, job, fixed);
         return fixed;
     }
     if (flags.has("--global-batch-size")) flags.problem("--step-batch-size-schedule and --global-batch-size exclude each other; keep one");
+    if (flags.has(kDecrease)) flags.problem("--step-batch-size-schedule and {} exclude each other; keep one", kDecrease);
     flags.idle("--rampup-batch-size");
     return read_batch_steps(flags, job);
 }

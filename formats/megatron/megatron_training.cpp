@@ -52,6 +52,35 @@ void read_precision(FlagReader& flags, TrainingSpec& training) {
         flags.not_computed("--fp8-recipe", "quantization of one's own, predicted as tensorwise", Decides::fit);
 }
 
+/// --first-last-layers-bf16 and how many layers they are. Rules: transformer_config.py, __post_init__, at d98e8a64.
+void read_layers_in_bf16(FlagReader& flags, const Job& job, TrainingSpec& training) {
+    constexpr std::string_view kSwitch = "--first-last-layers-bf16", kStart = "--num-layers-at-start-in-bf16",
+                               kEnd = "--num-layers-at-end-in-bf16";
+    const std::int64_t start = flags.integer_or(kStart, 1, 0, ModelLimits::layers), end = flags.integer_or(kEnd, 1, 0, ModelLimits::layers);
+    if (!flags.has(kSwitch) || !quantised(training.precision)) {
+        // All layers are in bf16 then, those that are asked for among them.
+        for (const std::string_view flag : {kStart, kEnd}) flags.idle(flag);
+        return;
+    }
+    if (training.precision == Precision::fp8) {
+        if (training.megatron.fp8_recipe == Fp8Recipe::delayed)
+            flags.problem("{} does not go with --fp8-recipe delayed, which is the default; name another recipe, or remove it", kSwitch);
+        const std::int64_t stages = job.layout ? job.layout->pp : 1, most = job.model.layers / stages;
+        for (const auto& [flag, layers] : {std::pair(kStart, start), std::pair(kEnd, end)}) {
+            if (layers > most)
+                flags.problem("{} = {} is more than the {} layers of a pipeline stage; use at most that", flag, layers, most);
+        }
+    }
+    const bool graphs = job.layout && !job.layout->cuda_graphs.empty() && !job.layout->cuda_graphs.contains(CudaGraphScope::full_iteration);
+    if (graphs) {
+        for (const std::string_view flag : {kSwitch, kStart, kEnd})
+            flags.not_computed(flag, "first and last layers in bf16 under CUDA graphs of layers", Decides::fit);
+        return;
+    }
+    training.megatron.bf16_layers_at_start = std::min(start, job.model.layers);
+    training.megatron.bf16_layers_at_end = std::min(end, job.model.layers);
+}
+
 void read_attention(FlagReader& flags, TrainingSpec& training) {
     training.megatron.transformer_engine =
         flags.choice<bool>("--transformer-impl", true, {{"transformer_engine", true}, {"local", false}, {"inference_optimized", true}});
@@ -322,6 +351,7 @@ void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
     read_precision(flags, training);
     read_attention(flags, training);
     read_switches(flags, job.model, training.megatron);
+    read_layers_in_bf16(flags, job, training);
     training.distributed_optimizer = flags.has("--use-distributed-optimizer");
     training.distributed_optimizer_instances =
         static_cast<int>(flags.integer_or("--num-distributed-optimizer-instances", 1, 1, kSizeLimit));
@@ -335,6 +365,7 @@ void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
     read_fully_sharded(flags, job.model, training);
     read_legacy_experts(flags, job.model, training);
     read_offloading(flags, job, training);
+    read_weight_shards(flags, job, training);
     training.megatron.forced_routing = flags.has("--moe-router-force-load-balancing");
     const bool muon = training.megatron.optimizer == OptimizerKind::muon, sharded = training.megatron.fully_sharded.active();
     if (training.overlap_param_gather && !training.distributed_optimizer && !sharded && !muon)

@@ -68,6 +68,8 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
     const MegatronSwitches& megatron = task.training.megatron;
+    if (megatron.weight_shards.active())
+        features.emplace_back("weights that data-parallel neighbours hold in parts (--tensor-parallel-num-weight-shards)");
     if (megatron.offloaded_layers > 0) features.emplace_back("activations that wait in the host's memory");
 }
 
@@ -116,6 +118,8 @@ void add_beside_features(std::vector<std::string>& features, const ModelSpec& mo
 
 /// What multi-token prediction is not computed with; Megatron-LM too has it with rotary positions or none (arguments.py).
 void add_mtp_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
+    if (model.mtp_weights(model.mtp_layers) != model.mtp_layers)
+        features.emplace_back("one layer of multi-token prediction used repeatedly (--mtp-use-repeated-layer)");
     if (model.position == PositionEmbedding::learned) features.emplace_back("multi-token prediction with learned positions");
     if (model.token_types > 0) features.emplace_back("multi-token prediction with token types");
     // Its stage would hold the tied table twice, as embedding and as output layer.

@@ -229,6 +229,7 @@ Json model_to_json(const ModelSpec& model) {
                  {"full_attention_every", model.full_attention_every},
                  {"token_types", model.token_types},
                  {"mtp_layers", model.mtp_layers},
+                 {"mtp_repeated", model.mtp_repeated},
                  {"mtp_loss_factor", model.mtp_loss_factor},
                  {"vocab_divisor", model.vocab_divisor},
                  {"attention_dropout", model.attention_dropout},
@@ -294,6 +295,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     model.full_attention_every = reader.integer_or("full_attention_every", 0, 0, ModelLimits::layers);
     model.token_types = reader.integer_or("token_types", 0, 0, ModelLimits::hidden);
     model.mtp_layers = reader.integer_or("mtp_layers", 0, 0, ModelLimits::mtp_layers);
+    model.mtp_repeated = reader.boolean_or("mtp_repeated", false);
     model.mtp_loss_factor = reader.real_or("mtp_loss_factor", model.mtp_loss_factor, 0, ModelLimits::mtp_loss_factor);
     model.vocab_divisor = reader.integer_or("vocab_divisor", model.vocab_divisor, 1, ModelLimits::vocab);
     model.attention_dropout = reader.real_or("attention_dropout", 0, 0, 1);

@@ -116,6 +116,23 @@ FullyShardedSpec fully_sharded_from_json(const Json& json, const std::string& wh
     return spec;
 }
 
+Json weight_shards_to_json(const WeightShards& shards) {
+    Json json{{"dense", shards.dense}, {"experts", shards.experts}};
+    if (shards.latent_projections) json["latent_projections"] = true;
+    return json;
+}
+
+WeightShards weight_shards_from_json(const Json& json, const std::string& where, Problems& problems) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 24;  // ranks of a world
+    JsonReader reader(json, where, problems);
+    WeightShards shards;
+    shards.dense = reader.integer_or("dense", 1, 1, kMost);
+    shards.experts = reader.integer_or("experts", 1, 1, kMost);
+    shards.latent_projections = reader.boolean_or("latent_projections", false);
+    reader.finish();
+    return shards;
+}
+
 struct Switch {
     std::string_view name;
     bool MegatronSwitches::*member;
@@ -170,10 +187,13 @@ Json switches_to_json(const MegatronSwitches& switches) {
     if (switches.num_buckets != 0) json["num_buckets"] = switches.num_buckets;
     if (switches.dispatcher_sms != 0) json["dispatcher_sms"] = switches.dispatcher_sms;
     if (switches.activation_clamp != 0) json["activation_clamp"] = switches.activation_clamp;
+    if (switches.bf16_layers_at_start != 0) json["bf16_layers_at_start"] = switches.bf16_layers_at_start;
+    if (switches.bf16_layers_at_end != 0) json["bf16_layers_at_end"] = switches.bf16_layers_at_end;
     if (switches.offloaded_layers != 0) json["offloaded_layers"] = switches.offloaded_layers;
     if (switches.offload_chunk_mib != 0) json["offload_chunk_mib"] = switches.offload_chunk_mib;
     if (switches.least_offloaded != defaults.least_offloaded) json["least_offloaded"] = switches.least_offloaded;
     if (switches.optimizer != defaults.optimizer) json["optimizer"] = to_string(switches.optimizer);
+    if (switches.weight_shards != defaults.weight_shards) json["weight_shards"] = weight_shards_to_json(switches.weight_shards);
     if (switches.fully_sharded != defaults.fully_sharded) json["fully_sharded"] = fully_sharded_to_json(switches.fully_sharded);
     return json;
 }
@@ -194,11 +214,15 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     switches.num_buckets = reader.integer_or("num_buckets", 0, 0, std::int64_t{1} << 30);
     switches.dispatcher_sms = reader.integer_or("dispatcher_sms", 0, 0, 1024);
     switches.activation_clamp = reader.real_or("activation_clamp", 0, 0, 1e6);
+    switches.bf16_layers_at_start = reader.integer_or("bf16_layers_at_start", 0, 0, ModelLimits::layers);
+    switches.bf16_layers_at_end = reader.integer_or("bf16_layers_at_end", 0, 0, ModelLimits::layers);
     switches.offloaded_layers = reader.integer_or("offloaded_layers", 0, 0, ModelLimits::layers);
     switches.offload_chunk_mib = reader.integer_or("offload_chunk_mib", 0, 0, kMostOffloadChunk);
     switches.least_offloaded = reader.integer_or("least_offloaded", kLeastOffloaded, 0, std::int64_t{1} << 50);
     if (reader.has("optimizer")) switches.optimizer = read_enum(reader, "optimizer", parse_optimizer, kOptimizerNames, switches.optimizer);
     reader.ignore("optimizer");
+    if (const Json* shards = reader.member("weight_shards"))
+        switches.weight_shards = weight_shards_from_json(*shards, where + ".weight_shards", problems);
     if (const Json* spec = reader.member("fully_sharded"))
         switches.fully_sharded = fully_sharded_from_json(*spec, where + ".fully_sharded", problems);
     reader.finish();

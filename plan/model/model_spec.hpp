@@ -226,6 +226,7 @@ struct ModelSpec {
     /// Rows of a head that scores texts in place of the output layer (…ForSequenceClassification); nothing: the vocabulary.
     std::optional<std::int64_t> labels;
     std::int64_t mtp_layers = 0;       ///< multi-token-prediction layers behind the decoder (DeepSeek-V3)
+    bool mtp_repeated = false;         ///< one such layer's weights, used by all of them (Megatron-LM's --mtp-use-repeated-layer)
     double mtp_loss_factor = 0.1;      ///< weight of their mean loss (Megatron-LM's --mtp-loss-scaling-factor and its default)
     std::int64_t vocab_divisor = 128;  ///< Megatron-LM's --make-vocab-size-divisible-by
     double attention_dropout = 0;
@@ -244,6 +245,8 @@ struct ModelSpec {
 
     bool operator==(const ModelSpec&) const = default;
 
+    /// Layers of multi-token prediction whose weights `depths` of them need.
+    [[nodiscard]] std::int64_t mtp_weights(std::int64_t depths) const { return mtp_repeated && depths > 1 ? 1 : depths; }
     [[nodiscard]] bool is_moe_layer(std::int64_t layer) const { return moe.has_value() && moe_layers.at(static_cast<std::size_t>(layer)); }
     /// The window of one layer (from 0); 0: it sees all before.
     [[nodiscard]] std::int64_t window_of_layer(std::int64_t layer) const {

@@ -111,7 +111,7 @@ ModelSpec fields_of_layer(const ModelSpec& model) {
     return model.compositions.empty() ? model : composed_layer(model, 0).fields;
 }
 
-LayerKinds layer_kinds(const ModelSpec& model) {
+LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches) {
     LayerKinds result;
     std::vector<LayerKindHalves> layers;  // of each, behind them that of multi-token prediction
     if (model.compositions.empty()) {
@@ -129,8 +129,14 @@ LayerKinds layer_kinds(const ModelSpec& model) {
         }
     }
     put_mixtures_last(result, layers);
+    // core/fp8_utils.py, is_first_last_bf16_layer
+    for (std::int64_t layer = 0; layer < model.layers; ++layer)
+        layers[static_cast<std::size_t>(layer)].in_bf16 =
+            layer < switches.bf16_layers_at_start || layer >= model.layers - switches.bf16_layers_at_end;
 
-    const auto order = [](const LayerKindHalves& kind) { return std::tuple{kind.mixture, kind.windowed, kind.mixer, kind.feed_forward}; };
+    const auto order = [](const LayerKindHalves& kind) {
+        return std::tuple{kind.mixture, kind.windowed, kind.mixer, kind.feed_forward, kind.in_bf16};
+    };
     result.kinds = layers;
     std::sort(result.kinds.begin(), result.kinds.end(),
               [&](const LayerKindHalves& a, const LayerKindHalves& b) { return order(a) < order(b); });
@@ -147,7 +153,7 @@ LayerKinds layer_kinds(const ModelSpec& model) {
     }
     for (const LayerKindHalves& kind : result.kinds) {
         const auto first = std::find_if(result.kinds.begin(), result.kinds.end(), [&](const LayerKindHalves& other) {
-            return other.mixer == kind.mixer && other.feed_forward == kind.feed_forward;
+            return other.mixer == kind.mixer && other.feed_forward == kind.feed_forward && other.in_bf16 == kind.in_bf16;
         });
         result.without_window.push_back(static_cast<std::uint16_t>(first - result.kinds.begin()));
         const auto layer = std::find(layers.begin(), layers.end(), kind) - layers.begin();

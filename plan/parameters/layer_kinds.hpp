@@ -1,11 +1,13 @@
 #pragma once
 // The distinct kinds of layers of a model, by index, and the distinct halves that they are made of: what costs, splits and memory are
-// counted by. A kind is a mixer of tokens, a feed-forward and whether a sliding window is on; either half may be missing.
+// counted by. A kind is a mixer of tokens, a feed-forward, whether a sliding window is on and whether products stay in 16 bits; either half
+// may be missing.
 
 #include <cstdint>
 #include <vector>
 
 #include "plan/model/model_spec.hpp"
+#include "plan/training/megatron_switches.hpp"
 
 namespace mgplan {
 
@@ -24,6 +26,7 @@ struct LayerKindHalves {
     int mixer = kNone, feed_forward = kNone;
     bool windowed = false;  ///< its attention has the model's sliding window
     bool mixture = false;   ///< its feed-forward is a mixture
+    bool in_bf16 = false;   ///< its products stay in 16 bits where those of others are quantised
     bool operator==(const LayerKindHalves&) const = default;
 };
 
@@ -48,8 +51,9 @@ struct LayerKinds {
 };
 
 /// The model has passed validate(), and its layers are computed (assertion). Throws ConfigError where it has two kinds of mixtures.
-/// O(layers).
-[[nodiscard]] LayerKinds layer_kinds(const ModelSpec& model);
+/// O(layers). `switches` say which layers stay in 16 bits; those of multi-token prediction never do (Megatron-core
+/// multi_token_prediction.py enters the context of fp8 without a layer's number).
+[[nodiscard]] LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches = {});
 
 /// The fields that describe a model's only kind of layer: those that its parts state where it has compositions, else its own.
 [[nodiscard]] ModelSpec fields_of_layer(const ModelSpec& model);

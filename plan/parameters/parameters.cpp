@@ -188,7 +188,7 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
     }
     ParameterList list(parameters, "");
     if (chunk.loss) list.add_norm(model, "decoder.final_layernorm.weight", "decoder.final_layernorm.bias", model.hidden);
-    for (std::int64_t i = 0; i < chunk.mtp; ++i) {
+    for (std::int64_t i = 0; i < model.mtp_weights(chunk.mtp); ++i) {
         const std::string prefix = fmt::format("mtp.layers.{}.", i);
         ParameterList mtp(parameters, prefix);
         mtp.add_norm(model, "enorm.weight", "enorm.bias", model.hidden);
@@ -227,7 +227,8 @@ ParameterCount stage_parameter_count(const ModelSpec& model, const Layout& layou
         }
         if (stage.mtp > 0) {
             const ParameterCount layer = mtp_layer_parameter_count(model, sizes.tp, sizes.ep, sizes.etp);
-            count += {.dense = stage.mtp * layer.dense, .expert = stage.mtp * layer.expert};
+            const std::int64_t copies = model.mtp_weights(stage.mtp);
+            count += {.dense = copies * layer.dense, .expert = copies * layer.expert};
         }
         if (stage.loss) count += head_parameter_count(model, sizes.tp, !stage.embedding);
     }

@@ -22,9 +22,12 @@ struct Run {
 /// The batch as a function of the samples consumed so far.
 class BatchCourse {
 public:
-    BatchCourse(const BatchSchedule& schedule, const BatchSpec& batch) : last_(batch.global_batch), ramp_(schedule.ramp_up) {
+    BatchCourse(const BatchSchedule& schedule, const BatchSpec& batch)
+        : last_(schedule.whole_batch > 0 ? schedule.whole_batch : batch.global_batch), ramp_(schedule.ramp_up) {
         for (const auto& step : schedule.steps) {
             const std::int64_t from = step.from_tokens / batch.sequence;
+            if (steps_.empty() && from > 0)
+                throw ConfigError(fmt::format("--step-batch-size-schedule begins with sample {}; let its first step begin with 0", from));
             if (!steps_.empty() && from <= steps_.back().from_samples)
                 throw ConfigError(
                     fmt::format("--step-batch-size-schedule: the step to {} begins with sample {}, as the one before it; let it begin at "
@@ -80,39 +83,56 @@ std::optional<std::int64_t> steps_to_the_end(const BatchSchedule& schedule, std:
     return run.until == kNever ? std::max<std::int64_t>(rest >= 0 ? 1 : 0, rest / run.batch) : begun;
 }
 
-}  // namespace
-
-std::vector<BatchStage> batch_stages(const BatchSchedule& schedule, const BatchSpec& batch) {
+/// The stages whose batches are as many sequences as `divisor` divides.
+std::vector<BatchStage> stages_of(const BatchSchedule& schedule, const BatchSpec& batch, std::int64_t divisor) {
     const BatchCourse course(schedule, batch);
     const std::int64_t most_samples = BatchSchedule::most_tokens / batch.sequence;
     std::vector<BatchStage> stages;
     std::int64_t consumed = 0, taken = 0;
     while (true) {
         const Run run = course.at(consumed);
+        const std::int64_t runs = run.batch - run.batch % divisor;  // sequences
         const auto end = steps_to_the_end(schedule, consumed, taken, run);
         std::optional<std::int64_t> steps = end;
         if (run.until != kNever) {
-            const std::int64_t change = divide_up(run.until - consumed, run.batch);
+            const std::int64_t change = divide_up(run.until - consumed, std::max<std::int64_t>(runs, 1));
             steps = end ? std::min(*end, change) : change;
         }
         if (steps == 0) return stages;
+        if (runs == 0)
+            throw ConfigError(
+                fmt::format("the batch of {} from sample {} on is less than dp times the micro-batch, {}; begin with at least that",
+                            with_thousands(run.batch), with_thousands(consumed), with_thousands(divisor)));
         if (stages.size() == BatchSchedule::most_stages)
             throw ConfigError(fmt::format("the batch changes more than {} times; let it grow in larger steps",
                                           with_thousands(static_cast<std::int64_t>(BatchSchedule::most_stages))));
-        if (steps && *steps > (most_samples - consumed) / run.batch)
+        if (steps && *steps > (most_samples - consumed) / runs)
             throw ConfigError("the training is longer than 2^62 tokens; give fewer samples, iterations, or an earlier schedule");
-        if (!stages.empty() && stages.back().batch == run.batch && stages.back().steps) {
+        if (!stages.empty() && stages.back().batch == runs && stages.back().steps) {
             if (steps)
                 *stages.back().steps += *steps;
             else
                 stages.back().steps.reset();
         } else {
-            stages.push_back({.batch = run.batch, .from_samples = consumed, .steps = steps});
+            stages.push_back({.batch = runs, .from_samples = consumed, .steps = steps});
         }
         if (!steps || steps == end) return stages;
-        consumed += *steps * run.batch;
+        consumed += *steps * runs;
         taken += *steps;
     }
+}
+
+}  // namespace
+
+std::vector<BatchStage> batch_stages(const BatchSchedule& schedule, const BatchSpec& batch, std::int64_t divisor) {
+    if (!schedule.decreases) return stages_of(schedule, batch, 1);
+    // training.py, update_train_iters, counts whole batches; those that run are what is consumed.
+    BatchSchedule counted = schedule;
+    if (!schedule.train_iterations && schedule.train_samples) {
+        counted.train_iterations = 0;
+        for (const BatchStage& stage : stages_of(schedule, batch, 1)) *counted.train_iterations += stage.steps.value_or(0);
+    }
+    return stages_of(counted, batch, divisor);
 }
 
 std::optional<std::int64_t> TrainingCourse::steps() const {

@@ -31,6 +31,9 @@ struct BatchSchedule {
     std::optional<std::int64_t> train_iterations{};  ///< --train-iters
     std::optional<std::int64_t> train_samples{};     ///< --train-samples, where there are no iterations
     bool resumed = false;                            ///< --load: the first stages may have been run before, on other GPUs
+    /// --decrease-batch-size-if-needed: each batch runs as far as dp times the micro-batch divides it. Steps are counted by whole batches.
+    bool decreases = false;
+    std::int64_t whole_batch = 0;  ///< where the workload has the decreased batch: the one that the flags say; else 0
 
     /// Whether it says more than one batch does.
     [[nodiscard]] bool stated() const { return ramp_up || !steps.empty() || train_iterations || train_samples; }
@@ -44,9 +47,10 @@ struct BatchStage {
 };
 
 /// The stages in order, of which the last alone may have no end; none where no step is taken. `batch`: its sequences are those
-/// behind a ramp-up, and those of a schedule that has neither. Throws ConfigError where two steps begin with the same sample (Megatron-LM's
-/// assertion), of more than `most_stages` stages or `most_tokens` tokens.
-[[nodiscard]] std::vector<BatchStage> batch_stages(const BatchSchedule& schedule, const BatchSpec& batch);
+/// behind a ramp-up, and those of a schedule that has neither. `divisor`: dp times the micro-batch, by which a schedule that decreases its
+/// batches rounds them down; others ignore it. Throws ConfigError where two steps begin with the same sample or the first behind sample 0
+/// (Megatron-LM's assertions), of more than `most_stages` stages or `most_tokens` tokens, and of a batch that is less than the divisor.
+[[nodiscard]] std::vector<BatchStage> batch_stages(const BatchSchedule& schedule, const BatchSpec& batch, std::int64_t divisor = 1);
 
 /// A stage on a layout.
 struct TimedStage {

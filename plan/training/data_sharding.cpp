@@ -59,6 +59,7 @@ void set_data_sharding(DataShardingChoice choice, TrainingSpec& training) {
         training.distributed_optimizer = false;
         return;
     }
+    training.megatron.weight_shards = {};  // which Megatron-FSDP does in a way of its own
     spec.kind = FullyShardedKind::megatron_fsdp;
     const bool parameters = choice.kind != DataSharding::optimizer_gradients;
     spec.strategy = parameters ? ShardingStrategy::optim_grads_params : ShardingStrategy::optim_grads;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "plan/training/fully_sharded.hpp"
+#include "plan/training/weight_shards.hpp"
 
 namespace mgplan {
 
@@ -108,6 +109,9 @@ struct MegatronSwitches {
     std::int64_t bucket_size = 0;  ///< elements of a gradient bucket; 0: Megatron's rule
     std::int64_t num_buckets = 0;  ///< instead of a size; 0: not given
     bool pad_buckets = false;      ///< --ddp-pad-buckets-for-high-nccl-busbw
+    /// --first-last-layers-bf16 with --num-layers-at-start-in-bf16 and --num-layers-at-end-in-bf16: decoder layers whose products stay in
+    /// 16 bits where those of others are quantised.
+    std::int64_t bf16_layers_at_start = 0, bf16_layers_at_end = 0;
     OptimizerKind optimizer = OptimizerKind::adam;
     std::int64_t offloaded_layers = 0;  ///< --cpu-offloading-num-layers: the first layers, whose activations wait in the host's memory
     /// --overlap-cpu-optimizer-d2h-h2d: parameters that the host updates travel and are updated one beside the other
@@ -117,6 +121,7 @@ struct MegatronSwitches {
     bool forced_routing = false;     ///< --moe-router-force-load-balancing: experts are drawn at random in the router's place
     bool reuse_grad_buffer = false;  ///< --reuse-grad-buf-for-mxfp8-param-ag: mxfp8 parameters are gathered in bf16 and quantised behind it
     FullyShardedSpec fully_sharded{};
+    WeightShards weight_shards{};
 
     bool operator==(const MegatronSwitches&) const = default;
 };

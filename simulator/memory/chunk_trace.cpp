@@ -132,16 +132,17 @@ private:
 
     void run_layer(const ChunkStep& step, std::int64_t instance) {
         const LayerKindHalves& kind = shard_.kinds->kinds[step.layer_kind];
+        const ShardTraces& shard = kind.in_bf16 && shard_.in_bf16 != nullptr ? *shard_.in_bf16 : shard_;
         const auto play_mixer = [&] {
             if (kind.mixer == LayerKindHalves::kNone) return;
             const auto mixer = static_cast<std::size_t>(kind.mixer);
-            play(shard_.plain[mixer], piece_of_mixer(shard_.kinds->mixers[mixer]), step.backward, -1, instance, false);
+            play(shard.plain[mixer], piece_of_mixer(shard_.kinds->mixers[mixer]), step.backward, -1, instance, false);
         };
         const auto play_feed_forward = [&] {
             if (kind.mixture)
-                play(*shard_.mixture, Piece::mixture, step.backward, -1, instance, false);
+                play(*shard.mixture, Piece::mixture, step.backward, -1, instance, false);
             else if (kind.feed_forward != LayerKindHalves::kNone)
-                play(shard_.plain[static_cast<std::size_t>(kind.feed_forward)], Piece::dense, step.backward, -1, instance, false);
+                play(shard.plain[static_cast<std::size_t>(kind.feed_forward)], Piece::dense, step.backward, -1, instance, false);
         };
         const std::size_t before = tensors_.size();
         if (step.backward) {

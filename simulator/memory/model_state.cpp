@@ -11,6 +11,7 @@
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/rounding.hpp"
+#include "simulator/memory/gathered_weights.hpp"
 #include "simulator/memory/offloaded_state.hpp"
 #include "simulator/memory/sharded_state.hpp"
 #include "simulator/memory/unit_state.hpp"
@@ -123,7 +124,8 @@ ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine,
 
 std::size_t ModelStates::KeyHash::operator()(const Key& key) const {
     std::uint64_t hash = reinterpret_cast<std::uintptr_t>(key.split);
-    for (const std::int64_t field : {key.tp, key.ep, key.etp, key.world, static_cast<std::int64_t>(key.engine)}) {
+    for (const std::int64_t field :
+         {key.tp, key.ep, key.etp, key.world, static_cast<std::int64_t>(key.engine), key.gathers_again ? 1L : 0L}) {
         hash = (hash ^ static_cast<std::uint64_t>(field)) * 1099511628211ULL;
         hash ^= hash >> 29U;
     }
@@ -141,8 +143,8 @@ Fp8WeightBytes ModelStates::fp8_of(const std::vector<Parameter>& parameters) con
     return sum;
 }
 
-model::BufferParameter ModelStates::in_buffer(const Parameter& parameter) const {
-    const bool fp8 = workload_.training.fp8_parameters && is_linear_weight(parameter);
+model::BufferParameter ModelStates::in_buffer(const Parameter& parameter, bool in_bf16) const {
+    const bool fp8 = !in_bf16 && workload_.training.fp8_parameters && is_linear_weight(parameter);
     return {.numel = parameter.count(),
             .dtype = fp8 ? Dtype::fp8 : workload_.training.compute_dtype(),
             .shared_embedding = parameter.shared_embedding,
@@ -150,10 +152,10 @@ model::BufferParameter ModelStates::in_buffer(const Parameter& parameter) const 
             .matrix = model::is_muon_matrix(parameter)};
 }
 
-ModelStates::Sums ModelStates::sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone) const {
+ModelStates::Sums ModelStates::sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone, bool in_bf16) const {
     Sums sums{};
     for (const Parameter& each : parameters) {
-        const model::BufferParameter parameter = in_buffer(each);
+        const model::BufferParameter parameter = in_buffer(each, in_bf16);
         if (parameter.shared_embedding && alone != nullptr)
             alone->push_back(parameter.numel);
         else
@@ -212,16 +214,55 @@ std::vector<model::BufferParameter> ModelStates::in_module_order(const Pieces& p
     return list;
 }
 
+bool ModelStates::in_parts(const Layout& layout) const {
+    return layout.engine == Engine::megatron && workload_.training.megatron.weight_shards.active();
+}
+
+void ModelStates::take_parts(std::vector<Parameter>& parameters, const Layout& layout) const {
+    if (!in_parts(layout)) return;
+    for (Parameter& parameter : parameters) parameter = held_part(std::move(parameter), workload_.training);
+}
+
+ModelStateBytes ModelStates::gather_buffers(const Layout& layout, int pp_rank) const {
+    const ModelSpec& model = workload_.model;
+    GatherBufferList buffers(workload_.training, workload_.cluster.compute_capability);
+    std::vector<std::int64_t> layers(kinds_.size());
+    for (int c = 0; c < layout.vpp; ++c) {
+        StageChunk chunk = layout.split->chunk(pp_rank, c);
+        for (std::int64_t i = 0; i < chunk.decoders; ++i) ++layers[kinds_.of_layer[static_cast<std::size_t>(chunk.first_decoder + i)]];
+        chunk.decoders = chunk.first_decoder = 0;
+        // A table that is no output layer too is multiplied by nothing.
+        for (const Parameter& parameter : chunk_parameters(model, layout.sizes, chunk))
+            buffers.add(parameter, 1, {.multiplied = !parameter.name.starts_with("embedding.") || (model.tied_embeddings && chunk.loss)});
+    }
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) {
+        if (layers[kind] == 0) continue;
+        for (const Parameter& parameter : decoder_layer_parameters(model, kinds_.first_layer[kind], layout.sizes, ""))
+            buffers.add(parameter, layers[kind], {.in_bf16 = kinds_.kinds[kind].in_bf16, .repeated = layout.recompute == Recompute::full});
+    }
+    ModelStateBytes bytes;
+    bytes.parameters = buffers.bytes().weights;
+    bytes.gradients = buffers.bytes().gradients;
+    return bytes;
+}
+
 ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     // With more than one stage the embedding may be shared.
-    auto [entry, fresh] = pieces_.try_emplace(Key{nullptr, sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 2 : 1, Engine::mgplan});
+    const Engine engine = in_parts(layout) ? layout.engine : Engine::mgplan;
+    auto [entry, fresh] = pieces_.try_emplace(Key{nullptr, sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 2 : 1, engine});
     Pieces& pieces = entry->second;
     if (!fresh) return pieces;
-    for (const std::int64_t number : kinds_.first_layer) {
-        const auto parameters = decoder_layer_parameters(workload_.model, number, sizes, "");
-        Pieces::Layer layer{sums_of(parameters, nullptr), fp8_of(parameters), matrices_of(parameters), {}, workspace_of(parameters, sizes)};
-        for (const Parameter& parameter : parameters) layer.list.push_back(in_buffer(parameter));
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+        const bool in_bf16 = kinds_.kinds[kind].in_bf16;
+        auto parameters = decoder_layer_parameters(workload_.model, kinds_.first_layer[kind], sizes, "");
+        take_parts(parameters, layout);
+        Pieces::Layer layer{sums_of(parameters, nullptr, in_bf16),
+                            in_bf16 ? Fp8WeightBytes{} : fp8_of(parameters),
+                            matrices_of(parameters),
+                            {},
+                            workspace_of(parameters, sizes)};
+        for (const Parameter& parameter : parameters) layer.list.push_back(in_buffer(parameter, in_bf16));
         pieces.layers.push_back(std::move(layer));
     }
     return pieces;
@@ -234,13 +275,14 @@ const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layo
     if (const auto found = std::find_if(pieces.ends.begin(), pieces.ends.end(), same); found != pieces.ends.end()) return *found;
     Ends ends;
     ends.contents = contents;
-    const auto parameters = chunk_parameters(workload_.model, layout.sizes, contents);
-    ends.sums = sums_of(parameters, &ends.alone);
+    auto parameters = chunk_parameters(workload_.model, layout.sizes, contents);
+    take_parts(parameters, layout);
+    ends.sums = sums_of(parameters, &ends.alone, false);
     ends.fp8 = fp8_of(parameters);
     ends.matrices = matrices_of(parameters);
     ends.workspace = workspace_of(parameters, layout.sizes);
     for (const Parameter& parameter : parameters)
-        (parameter.name.starts_with("embedding.") ? ends.before : ends.behind).push_back(in_buffer(parameter));
+        (parameter.name.starts_with("embedding.") ? ends.before : ends.behind).push_back(in_buffer(parameter, false));
     pieces.ends.push_back(std::move(ends));
     return pieces.ends.back();
 }
@@ -281,6 +323,11 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     }
 
     model::BufferOptions options = model::buffer_options(layout, training, pp_rank, chunk_number);
+    if (in_parts(layout)) {
+        // The ranks that hold the same part; gradients are summed over the others where they are made.
+        options.dp = std::max<std::int64_t>(1, options.dp / training.megatron.weight_shards.dense);
+        options.edp = std::max<std::int64_t>(1, options.edp / training.megatron.weight_shards.experts);
+    }
     if (layout.engine == Engine::megatron) apply_megatron_switches(options, training, parameters);
     std::array<std::int64_t, kBuffers> numel{}, largest_shard{};  // of a bucket, in which a rank's piece of a parameter lies
     largest_shard.fill(std::numeric_limits<std::int64_t>::max());
@@ -385,7 +432,7 @@ std::int64_t ModelStates::expert_bias_bytes(const Layout& layout, int pp_rank) c
     for (int chunk = 0; chunk < layout.vpp; ++chunk) {
         const StageChunk& contents = layout.split->chunk(pp_rank, chunk);
         for (std::int64_t i = 0; i < contents.decoders; ++i) mixtures += model.is_moe_layer(contents.first_decoder + i) ? 1 : 0;
-        if (model.is_moe_layer(model.layers - 1)) mixtures += contents.mtp;
+        if (model.is_moe_layer(model.layers - 1)) mixtures += model.mtp_weights(contents.mtp);
     }
     const bool wide = workload_.training.compute_dtype() == Dtype::fp64;
     const std::int64_t each =
@@ -460,6 +507,7 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
         different.push_back(stage);
         if (by_units) bytes = stage_by_units(pieces, layout, stage);
         for (int chunk = 0; chunk < layout.vpp && !by_units; ++chunk) bytes += chunk_bytes(pieces, layout, stage, chunk);
+        if (in_parts(layout)) bytes += gather_buffers(layout, stage);
         bytes.parameters += expert_bias_bytes(layout, stage);
         bytes.update += bytes.staged + most_moving(bytes, workload_.training);
         // Matrices are orthogonalised one behind the other.
@@ -470,7 +518,8 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
 
 const ModelStateBytes& ModelStates::of(const Layout& layout, int pp_rank) {
     const ParallelSizes& sizes = layout.sizes;
-    const Key key{layout.split.get(), sizes.tp, sizes.ep, sizes.etp, sizes.world, layout.engine};
+    const bool gathers_again = in_parts(layout) && layout.recompute == Recompute::full;
+    const Key key{layout.split.get(), sizes.tp, sizes.ep, sizes.etp, sizes.world, layout.engine, gathers_again};
     if (last_ == nullptr || !(key == last_key_)) {
         auto [entry, fresh] = entries_.try_emplace(key);
         if (fresh) entry->second = {layout.split, all_stages(layout)};

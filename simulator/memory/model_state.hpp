@@ -77,7 +77,7 @@ struct BufferElements {
 /// thread-safe. The workload must outlive it.
 class ModelStates {
 public:
-    explicit ModelStates(const Workload& workload) : workload_(workload), kinds_(layer_kinds(workload.model)) {}
+    explicit ModelStates(const Workload& workload) : workload_(workload), kinds_(layer_kinds(workload.model, workload.training.megatron)) {}
 
     /// What every rank of pipeline stage `pp_rank` holds. The reference is valid until the next call.
     [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank);
@@ -91,6 +91,7 @@ private:
         const StageSplit* split = nullptr;
         std::int64_t tp = 0, ep = 0, etp = 0, world = 0;
         Engine engine = Engine::mgplan;
+        bool gathers_again = false;  ///< weights in parts, for a forward that is repeated
         bool operator==(const Key&) const = default;
     };
     struct KeyHash {
@@ -139,6 +140,12 @@ private:
     /// The same where more than the optimizer's state is sharded.
     [[nodiscard]] ModelStateBytes sharded_chunk_bytes(const Pieces& pieces, const Ends& ends, const Layout& layout,
                                                       const std::vector<std::int64_t>& layers) const;
+    /// Whether the layout's weights are held in parts (plan/training/weight_shards.hpp).
+    [[nodiscard]] bool in_parts(const Layout& layout) const;
+    /// The parts of these that a rank holds, where they are.
+    void take_parts(std::vector<Parameter>& parameters, const Layout& layout) const;
+    /// Buffers of a stage for gathered weights and their gradients.
+    [[nodiscard]] ModelStateBytes gather_buffers(const Layout& layout, int pp_rank) const;
     /// A stage of engine mgplan that does the same unit by unit, with the most that its passes gather and reduce at once.
     [[nodiscard]] ModelStateBytes stage_by_units(Pieces& pieces, const Layout& layout, int pp_rank) const;
     /// Biases of the experts' scores, which no optimizer moves: one for each expert of each mixture of the stage, fp32 (fp64 with
@@ -157,8 +164,9 @@ private:
     [[nodiscard]] bool holds_alike(const StageSplit& split, int stage, int other) const;
     /// Copies in fp8 of the linear layers' weights among these; nothing where products are not in fp8.
     [[nodiscard]] Fp8WeightBytes fp8_of(const std::vector<Parameter>& parameters) const;
-    [[nodiscard]] model::BufferParameter in_buffer(const Parameter& parameter) const;
-    [[nodiscard]] Sums sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone) const;
+    /// `in_bf16`: of a layer whose products stay in 16 bits.
+    [[nodiscard]] model::BufferParameter in_buffer(const Parameter& parameter, bool in_bf16) const;
+    [[nodiscard]] Sums sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone, bool in_bf16) const;
     [[nodiscard]] Matrices matrices_of(const std::vector<Parameter>& parameters) const;
 
     const Workload& workload_;

@@ -106,10 +106,13 @@ struct ShardLayers::State {
     std::unordered_map<MixtureKey, KeptAndTaken, MemoKeyHash> routers;
     std::unordered_map<ProfilesKey, ShardProfiles, MemoKeyHash> shards;
     std::unordered_map<ShardKey, std::vector<std::int64_t>, MemoKeyHash> on_host;  ///< host_bytes()
+    // Layers whose products stay in 16 bits; null without.
+    std::unique_ptr<const Workload> workload_in_bf16;
+    std::shared_ptr<ShardLayers> layers_in_bf16;
 
     State(const Workload& work, std::shared_ptr<Recordings> recorded, std::shared_ptr<SharedProfiles> profiled)
         : workload(work),
-          kinds(layer_kinds(work.model)),
+          kinds(layer_kinds(work.model, work.training.megatron)),
           mixture_fields(fields_of_layer(kinds.mixture_layer)),
           recordings(std::move(recorded)),
           shared(std::move(profiled)) {
@@ -117,6 +120,16 @@ struct ShardLayers::State {
         traits.kind = model::DeviceKind::cuda;
         traits.architecture = work.cluster.compute_capability;
         traits.fused_attention = work.training.attention == AttentionBackend::flash;
+    }
+
+    /// By index of their kind, what `of` finds in those that stay in 16 bits takes the place of what is there.
+    template <class Items, class Of>
+    void replace_in_bf16(Items& items, const Of& of) const {
+        if (layers_in_bf16 == nullptr) return;
+        const Items& others = of(*layers_in_bf16->state_);
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+            if (kinds.kinds[kind].in_bf16) items[kind] = others[kind];
+        }
     }
 
     [[nodiscard]] PieceSizes sizes_of(const Layout& layout) const {
@@ -249,10 +262,18 @@ struct ShardLayers::State {
             profiles.recomputed_prediction = prediction_profiles(trace(Traced::recomputed_prediction));
         }
         ShardProfiles shard = shard_profiles(kinds, profiles.pieces, nullptr, sizes, workload.model.hidden);
+        ShardProfiles others_shard;
+        replace_in_bf16(
+            shard.layers, [&](State & others) -> const auto& {
+                others_shard = shard_profiles(kinds, others.dense_profiles(sizes).pieces, nullptr, sizes, workload.model.hidden);
+                return others_shard.layers;
+            });
         shard.prediction = profiles.prediction;
         shard.recomputed_prediction = profiles.recomputed_prediction;
         profiles.steps = {StepDeltas(shard, false), StepDeltas(shard, true)};
         for (const LayerKindHalves& kind : kinds.kinds) profiles.mixers.push_back(deltas_of(mixer_profile(kinds, profiles.pieces, kind)));
+        replace_in_bf16(
+            profiles.mixers, [&](State & others) -> const auto& { return others.dense_profiles(sizes).mixers; });
         return profiles;
     }
 
@@ -279,15 +300,23 @@ struct ShardLayers::State {
         const DenseProfiles& dense = dense_profiles(sizes);
         steps = dense.steps[recomputed ? 1 : 0];
         if (!workload.model.moe) return;
+        const PassDeltas& mixture = mixture_deltas_of(layout, sizes, node);
+        const PassDeltas* const others =
+            layers_in_bf16 == nullptr ? nullptr : &layers_in_bf16->state_->mixture_deltas_of(layout, sizes, node);
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+            const bool in_bf16 = kinds.kinds[kind].in_bf16 && others != nullptr;
+            if (kinds.kinds[kind].mixture) steps.set_mixture(kind, dense.mixers[kind], in_bf16 ? *others : mixture);
+        }
+    }
+
+    const PassDeltas& mixture_deltas_of(const Layout& layout, const PieceSizes& sizes, int node) {
         const MixtureKey key = mixture_key(layout, sizes, node);
         const auto entry = mixture_deltas.try_emplace(key).first;
         if (entry->second == nullptr) {
             entry->second = &shared->mixtures.of(
                 key, [&] { return deltas_of(mixture_profiles(layout, sizes, node, key)[static_cast<std::size_t>(Piece::mixture)]); });
         }
-        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-            if (kinds.kinds[kind].mixture) steps.set_mixture(kind, dense.mixers[kind], *entry->second);
-        }
+        return *entry->second;
     }
 
     const ShardProfiles& profiles(const Layout& layout, int node) {
@@ -305,6 +334,8 @@ struct ShardLayers::State {
         entry->second = shard_profiles(kinds, dense.pieces, mixture, sizes, workload.model.hidden);
         entry->second.prediction = dense.prediction;
         entry->second.recomputed_prediction = dense.recomputed_prediction;
+        replace_in_bf16(
+            entry->second.layers, [&](State & others) -> const auto& { return others.profiles(layout, node).layers; });
         return entry->second;
     }
 
@@ -324,19 +355,45 @@ struct ShardLayers::State {
         }
         traces.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
         traces.ids = sizes.rows() * bytes_of(Dtype::int32);
+        if (layers_in_bf16 != nullptr) traces.in_bf16 = std::make_shared<const ShardTraces>(layers_in_bf16->traces(layout));
         return traces;
     }
 };
 
 ShardLayers::ShardLayers(const Workload& workload)
-    : state_(std::make_unique<State>(workload, std::make_shared<Recordings>(), std::make_shared<SharedProfiles>())) {}
+    : state_(std::make_unique<State>(workload, std::make_shared<Recordings>(), std::make_shared<SharedProfiles>())) {
+    if (!has_layers_in_bf16(workload.training)) return;
+    state_->workload_in_bf16 = std::make_unique<const Workload>(simulator::in_bf16(workload));
+    state_->layers_in_bf16 = std::make_shared<ShardLayers>(*state_->workload_in_bf16, *this, Workloads::switched);
+}
 ShardLayers::ShardLayers(const Workload& workload, const ShardLayers& others, Workloads which)
     : state_(std::make_unique<State>(workload, others.state_->recordings,
-                                     which == Workloads::equal ? others.state_->shared : std::make_shared<SharedProfiles>())) {}
+                                     which == Workloads::equal ? others.state_->shared : std::make_shared<SharedProfiles>())) {
+    if (!has_layers_in_bf16(workload.training)) return;
+    state_->workload_in_bf16 = std::make_unique<const Workload>(simulator::in_bf16(workload));
+    const std::shared_ptr<ShardLayers>& known = others.state_->layers_in_bf16;
+    state_->layers_in_bf16 = std::make_shared<ShardLayers>(*state_->workload_in_bf16, known == nullptr ? others : *known,
+                                                           known == nullptr ? Workloads::switched : which);
+}
 ShardLayers::~ShardLayers() = default;
+
+bool has_layers_in_bf16(const TrainingSpec& training) {
+    return quantised(training.precision) && training.megatron.bf16_layers_at_start + training.megatron.bf16_layers_at_end > 0;
+}
+
+Workload in_bf16(const Workload& workload) {
+    Workload wide = workload;
+    wide.training.precision = Precision::bf16;
+    wide.training.fp8_parameters = false;
+    return wide;
+}
 
 const LayerKinds& ShardLayers::kinds() const {
     return state_->kinds;
+}
+
+const std::shared_ptr<ShardLayers>& ShardLayers::in_bf16() const {
+    return state_->layers_in_bf16;
 }
 
 PieceSizes ShardLayers::sizes(const Layout& layout) const {
@@ -386,6 +443,8 @@ const std::vector<std::int64_t>& ShardLayers::host_bytes(const Layout& layout) {
         else if (halves.feed_forward != LayerKindHalves::kNone)
             bytes[kind] += sent(dense_steps(shard, static_cast<std::size_t>(halves.feed_forward)), Piece::dense);
     }
+    state_->replace_in_bf16(
+        bytes, [&](const State&) -> const auto& { return state_->layers_in_bf16->host_bytes(layout); });
     return bytes;
 }
 

@@ -23,6 +23,8 @@ struct ShardTraces {
     std::optional<PieceTrace> prediction;  ///< of models with multi-token prediction: its parts, as the layout recomputes them
     std::int64_t stream = 0;               ///< bytes of the residual stream
     std::int64_t ids = 0;                  ///< bytes of a microbatch's token ids
+    /// Of layers whose products stay in 16 bits (LayerKindHalves::in_bf16); null where there are none beside quantised ones.
+    std::shared_ptr<const ShardTraces> in_bf16{};
 };
 
 /// Not thread-safe. The workload must outlive it. Layouts must be valid.
@@ -38,6 +40,8 @@ public:
     ShardLayers& operator=(const ShardLayers&) = delete;
 
     [[nodiscard]] const LayerKinds& kinds() const;
+    /// Of the same workload in bf16: its layers are those whose products stay in 16 bits. Null where nothing is quantised, or all is.
+    [[nodiscard]] const std::shared_ptr<ShardLayers>& in_bf16() const;
     [[nodiscard]] PieceSizes sizes(const Layout& layout) const;
 
     /// Received rows over the even split's at which mixtures are traced: node 0 is the even split, the last the most there can
@@ -69,5 +73,10 @@ private:
     struct State;
     std::unique_ptr<State> state_;
 };
+
+/// Whether some layers' products stay in 16 bits and those of others do not.
+[[nodiscard]] bool has_layers_in_bf16(const TrainingSpec& training);
+/// The workload with no product quantised.
+[[nodiscard]] Workload in_bf16(const Workload& workload);
 
 }  // namespace mgplan::simulator

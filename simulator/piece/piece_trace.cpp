@@ -335,6 +335,7 @@ PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {
 PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, bool recomputed) {
     ModelSpec few = shortened(model, sizes, false);
     few.mtp_layers = std::min(model.mtp_layers, kMostDepths);
+    few.mtp_repeated = false;  // a depth does the same whichever has the weights
     Recorded recorded = run_layers(few, with_few_steps(few, sizes), nullptr, recomputed);
     PieceTrace trace;
     trace.tensors = std::move(recorded.tensors);

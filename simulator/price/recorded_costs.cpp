@@ -426,7 +426,7 @@ struct RecordedCosts::State {
 };
 
 RecordedCosts::RecordedCosts(const Workload& workload, ShardRecords records, const RecordedCosts* others)
-    : state_(std::make_unique<State>(State{workload, layer_kinds(workload.model), std::move(records),
+    : state_(std::make_unique<State>(State{workload, layer_kinds(workload.model, workload.training.megatron), std::move(records),
                                            others != nullptr ? others->state_->priced : std::make_shared<Priced>()})) {}
 RecordedCosts::~RecordedCosts() = default;
 

@@ -90,7 +90,13 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     const TempFile worse("gated_worse.args",
                          "--num-layers 4 --hidden-size 250 --num-attention-heads 4 --seq-length 512 "
                          "--max-position-embeddings 512 --micro-batch-size 0 --global-batch-size 64 --bf16");
-    EXPECT_EQ(say("check --gate --world 16 --megatron-args " + worse.path()).code, kBadInput);  // wrong whatever the vocabulary is
+    const Said wrong = say("check --gate --world 16 --megatron-args " + worse.path());
+    EXPECT_EQ(wrong.code, kBadInput) << "whatever the vocabulary is";
+    EXPECT_THAT(wrong.out, AllOf(StartsWith("illegal: "), HasSubstr(" more)\n"))) << "on stdout, in one line";
+    EXPECT_EQ(std::count(wrong.out.begin(), wrong.out.end(), '\n'), 1) << wrong.out;
+    EXPECT_THAT(wrong.err, HasSubstr("--micro-batch-size"));
+    const Said nowhere = say("check --gate --world 16 --megatron-args /nowhere.sh");
+    EXPECT_THAT(nowhere.out, StartsWith("illegal: --megatron-args: "));
 
     // Jobs of a kind that no plan describes are refused by name, and break no rule by that.
     for (const std::string other : {"--lora-target-modules linear_qkv", "--export-kd-teacher-load teacher", "--decoder-num-layers 4"}) {
@@ -304,13 +310,48 @@ TEST(CheckCommand, SaysWhatTrainingTakesOverAScheduleOfBatches) {
     const Said simulated = say("simulate --format json --world 16 --megatron-args " + stops.path());
     EXPECT_THAT(simulated.err, HasSubstr("nothing is said of the whole training: the batch of 2 from sample 0 on"));
     EXPECT_TRUE(Json::parse(simulated.out)["training"].is_null()) << "the last batch is predicted all the same";
+    const TempFile decreased("decreased.args",
+                             command(layout + "--global-batch-size 130 --train-samples 1300 --decrease-batch-size-if-needed"));
+    const Json rounded = judged(decreased);
+    EXPECT_EQ(rounded["training"]["stages"][0]["global_batch"], 128);
+    EXPECT_EQ(rounded["training"]["steps"], 10) << "counted by whole batches";
+    EXPECT_THAT(rounded["assumed"].dump(), HasSubstr("global batch of 128, which is 130 decreased"));
+    EXPECT_EQ(Json::parse(say("simulate --format json --world 16 --megatron-args " + decreased.path()).out)["training"],
+              rounded["training"]);
     const TempFile none("none.args", command(layout + "--train-samples 100 --global-batch-size 128"));
     EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + none.path()).out,
                 HasSubstr("train:  no step: fewer samples than a batch"));
     const TempFile bare("bare.args", command(layout + "--train-iters"));
     EXPECT_TRUE(judged(bare)["training"].is_null()) << "as where a script's argument was not given";
+    const TempFile ages("ages.args", command(layout + "--train-iters 4_000_000_000_000"));
+    EXPECT_THAT(
+        say("check --top 0 --world 16 --megatron-args " + ages.path()).out,
+        ::testing::ContainsRegex("train:  4.0 trillion steps, [0-9.]+ quintillion tokens, [0-9.,]+ (thousand |million |billion )?years"));
     const TempFile endless("endless.args", command(layout + "--train-iters 99999999999999999999"));
     expect_refused("check --top 0 --world 16 --megatron-args " + endless.path(), "is not a whole number from 0 to 2^62");
+}
+
+TEST(CheckCommand, SpreadsDocumentsOfGivenLengthsOverTheRanksThatTheyNeed) {
+    const std::string words = "--tensor-model-parallel-size 2 --sequence-parallel --calculate-per-token-loss --hybrid-context-parallel ";
+    const TempFile dynamic("dynamic.args", command(words + "--max-seqlen-per-dp-cp-rank 1024 --train-iters 10"));
+    const TempFile narrow("narrow.args", command(words + "--max-seqlen-per-dp-cp-rank 256"));
+    const TempFile lengths("dynamic_lengths.json", "[[512, 40], [4096, 10]]");
+    const Json json = judged(dynamic, "--world 16 --lengths " + lengths.path());
+    EXPECT_EQ(json["legal"], true);
+    EXPECT_THAT(json["used"].dump(), HasSubstr("--hybrid-context-parallel"));
+    EXPECT_TRUE(json["training"].is_null());
+    EXPECT_TRUE(json["better"].empty());
+    EXPECT_THAT(judged(narrow, "--world 16 --lengths " + lengths.path(), kBadInput)["problems"][0],
+                HasSubstr("a document of 4,096 tokens needs 16 ranks, and dp·cp has 8"));
+    EXPECT_THAT(judged(dynamic, "--world 48 --global-batch 96 --lengths " + lengths.path())["not_computed"].dump(),
+                HasSubstr("where dp·cp is no power of two"));
+    EXPECT_THAT(judged(dynamic, "--world 16 --global-batch 65536 --lengths " + lengths.path())["not_computed"].dump(),
+                HasSubstr("documents a step, more than 65,536"));
+    const Json open = judged(dynamic, "--world 16");
+    EXPECT_TRUE(open["legal"].is_null() && open["fits"].is_null());
+    EXPECT_THAT(open["not_computed"].dump(), HasSubstr("dynamic context parallelism without --lengths"));
+    EXPECT_THAT(say("simulate --format json --world 16 --lengths " + lengths.path() + " --megatron-args " + dynamic.path()).out,
+                HasSubstr("dynamic context parallelism, but by check"));
 }
 
 TEST(CheckCommand, CannotSayWhatAFlagDecidesThatIsNotComputed) {

@@ -404,6 +404,26 @@ TEST(MegatronRoundTrip, WritesTheActivationThatTheModelHas) {
     EXPECT_THAT(lost_of(gpt), ElementsAre(HasSubstr("model.activation is \"gelu\", and \"gelu_exact\" to Megatron-LM")));
 }
 
+TEST(MegatronRoundTrip, PartsOfWeightsLayersInBf16AndARepeatedPredictionComeBack) {
+    ModelSpec model = formats::load_model("deepseek-v3").model;
+    model.mtp_layers = 3;
+    model.mtp_repeated = true;
+    Plan plan = plan_for(model);
+    plan.training.megatron.weight_shards = {.dense = 4, .experts = 2};
+    EXPECT_THAT(lost_in_megatron_flags(plan), IsEmpty());
+    const std::vector<std::string> words = formats::megatron_job(plan).words();
+    const ParallelSizes& sizes = plan.layout.sizes;
+    EXPECT_EQ(value_of(words, "--tensor-parallel-num-weight-shards"), std::to_string(4 * sizes.tp));
+    EXPECT_EQ(value_of(words, "--expert-tensor-parallel-num-weight-shards"), std::to_string(2 * sizes.etp));
+    EXPECT_THAT(words, Contains("--mtp-use-repeated-layer"));
+    plan.training.megatron.weight_shards = {};
+    plan.training.precision = Precision::fp8;
+    plan.training.megatron.fp8_recipe = Fp8Recipe::blockwise;
+    plan.training.megatron.bf16_layers_at_start = 1;
+    EXPECT_THAT(lost_in_megatron_flags(plan), IsEmpty());
+    EXPECT_EQ(value_of(formats::megatron_job(plan).words(), "--num-layers-at-end-in-bf16"), "0");
+}
+
 TEST(MegatronRoundTrip, WritesTheRouterTheNormsAndTheStartOfTheModel) {
     std::vector<std::string> words;
     (void)lost_of(formats::load_model("deepseek-v3").model, &words);

@@ -154,6 +154,14 @@ std::vector<UsedFlag> used_flags() {
         {"--use-precision-aware-optimizer", kSharded, ""},
         {"--fp8-format", kDense, "hybrid"},
         {"--fp8-recipe", kFp8, "blockwise"},
+        {"--tensor-parallel-num-weight-shards", kDense, "4"},
+        {"--expert-tensor-parallel-num-weight-shards", kMixture, "4"},
+        {"--gtp-remat-opt-in-modules", kMixture + "--moe-latent-size 512 --tensor-parallel-num-weight-shards 4 ", "moe_latent_proj"},
+        {"--hybrid-context-parallel", kDense + "--calculate-per-token-loss --max-seqlen-per-dp-cp-rank 2048 ", ""},
+        {"--max-seqlen-per-dp-cp-rank", kDense + "--calculate-per-token-loss --hybrid-context-parallel ", "2048"},
+        {"--first-last-layers-bf16", kFp8 + "--fp8-recipe tensorwise ", ""},
+        {"--num-layers-at-start-in-bf16", kFp8 + "--fp8-recipe tensorwise --first-last-layers-bf16 ", "3"},
+        {"--num-layers-at-end-in-bf16", kFp8 + "--fp8-recipe tensorwise --first-last-layers-bf16 ", "0"},
         {"--fp4-format", kDense, "e2m1", "dgx-b200"},
         {"--fp4-param-gather", kDense + "--fp4-format e2m1 --use-distributed-optimizer ", "", "dgx-b200"},
         {"--fp8-output-proj", kFp8 + "--fp8-recipe mxfp8 ", "", "dgx-b200"},
@@ -217,6 +225,7 @@ std::vector<UsedFlag> used_flags() {
         {"--dsa-indexer-n-heads", kIndexed + "--dsa-indexer-head-dim 64 --dsa-indexer-topk 64 ", "4"},
         {"--dsa-indexer-head-dim", kIndexed + "--dsa-indexer-n-heads 4 --dsa-indexer-topk 64 ", "64"},
         {"--dsa-indexer-topk", kIndexed + "--dsa-indexer-n-heads 4 --dsa-indexer-head-dim 64 ", "64"},
+        {"--mtp-use-repeated-layer", kDense + "--position-embedding-type rope --mtp-num-layers 2 ", ""},
         {"--multi-latent-attention", kDense, ""},
         {"--is-hybrid-model", kDense, ""},
         {"--checkpoint-activations", kDense, ""},
@@ -247,6 +256,7 @@ std::vector<UsedFlag> used_flags() {
         {"--vocab-extra-ids", without("--vocab-size 50000") + "--vocab-file gpt2-vocab.json ", "1000"},
         {"--step-batch-size-schedule", without("--global-batch-size 64"), "0:64 1B:128"},
         {"--rampup-batch-size", kDense + "--train-samples 100000 ", "32 16 1000"},
+        {"--decrease-batch-size-if-needed", without("--global-batch-size 64") + "--global-batch-size 66 ", ""},
         {"--train-iters", kDense, "1000"},
         {"--train-samples", kDense, "100000"},
         {"--load", kDense + "--rampup-batch-size 16 16 1000 --train-samples 100000 ", "checkpoints"},
@@ -292,6 +302,7 @@ std::vector<UsedFlag> used_flags() {
 std::string answer(const std::string& command, const std::string& cluster) {
     const TempFile file("used.args", command);
     const Said said = say("check --top 0 --format json --world 16 --cluster " + cluster + " --megatron-args " + file.path());
+    if (said.out.empty()) EXPECT_EQ(said.code, kBadInput) << command << "\n" << said.err;
     if (said.out.empty()) return fmt::format("refused, {}", said.code);
     const Json json = Json::parse(said.out);
     return fmt::format("{} {} {} {} {}", said.code, json["legal"].dump(), json["fits"].dump(), json["predicted"].dump(),

@@ -284,6 +284,30 @@ std::vector<Case> cases() {
              work.training.megatron.fully_sharded.kind = FullyShardedKind::torch_fsdp2;
          },
          {"pp = 2", "FSDP2", "use pp 1"}},
+        {"weight_shards_divide_dp",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             LayoutRequest request;
+             request.tp = 2;
+             layout = make_layout(request, work);
+             layout.engine = Engine::megatron;
+             work.training.megatron.weight_shards.dense = 8;
+         },
+         {"in 8 parts", "--tensor-parallel-num-weight-shards = 16", "dp = 4", "use parts out of 1, 2 or 4"}},
+        {"expert_shards_divide_edp",
+         "mixtral-8x7b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             LayoutRequest request;
+             request.ep = 4;
+             layout = make_layout(request, work);
+             layout.engine = Engine::megatron;
+             work.training.megatron.weight_shards.experts = 4;
+         },
+         {"in 4 parts", "--expert-tensor-parallel-num-weight-shards = 4", "there are 2", "use parts out of 1 or 2"}},
         {"fsdp2_without_expert_parallel",
          "mixtral-8x7b",
          8,

@@ -10,6 +10,7 @@
 #include "formats/model_source.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "planner/constraints.hpp"
+#include "simulator/cost_model.hpp"
 #include "simulator/memory/offloaded_state.hpp"
 
 namespace mgplan::simulator::model_state_test {
@@ -81,7 +82,7 @@ ModelStateBytes laid_out(const Workload& work, const Layout& layout, int stage) 
     }
     for (int c = 0; work.model.moe && work.model.moe->expert_bias && c < layout.vpp; ++c) {
         const StageChunk& chunk = layout.split->chunk(stage, c);
-        std::int64_t mixtures = work.model.moe_layers.back() ? chunk.mtp : 0;
+        std::int64_t mixtures = work.model.moe_layers.back() ? work.model.mtp_weights(chunk.mtp) : 0;
         for (std::int64_t i = chunk.first_decoder; i < chunk.first_decoder + chunk.decoders; ++i)
             mixtures += work.model.moe_layers[static_cast<std::size_t>(i)] ? 1 : 0;
         sum.parameters += mixtures * work.model.moe->experts * (4 + 4);  // a bias and a count
@@ -156,6 +157,48 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"deepseek_not_distributed", "deepseek-v3", 64, sizes(1, 1, 1, 64, 1), false},
         Case{"deepseek_mtp_in_front_of_the_loss", "deepseek-v3", 1024, with_layers(sizes(1, 16, 2, 64, 1), "Et*3|(tt|)*29m|L")}),
     [](const auto& instance) { return instance.param.name; });
+
+// core/transformer/multi_token_prediction.py, MultiTokenPredictionBlock: one layer is built, and applied mtp_num_layers times.
+TEST(ModelStates, OfARepeatedPredictionAreThoseOfOneLayer) {
+    Workload work;
+    work.model = formats::load_model("deepseek-v3").model;
+    work.world = 64;
+    work.batch = {64, 4096};
+    const auto state_of = [&](std::int64_t depths, bool repeated) {
+        work.model.mtp_layers = depths;
+        work.model.mtp_repeated = repeated;
+        const Layout layout = planner::make_layout(sizes(1, 1, 1, 64, 1), work);
+        ModelStates states(work);
+        const ModelStateBytes bytes = states.of(layout, 0);
+        EXPECT_EQ(bytes, laid_out(work, layout, 0));
+        const ParameterCount count = stage_parameter_count(work.model, layout, 0);
+        return std::pair(bytes.parameters + bytes.gradients + bytes.optimizer, count.dense + count.expert);
+    };
+    EXPECT_EQ(state_of(3, true), state_of(1, false));
+    EXPECT_GT(state_of(3, false), state_of(3, true));
+}
+
+TEST(ModelStates, OfARepeatedPredictionLeaveWhatItKeepsAndComputes) {
+    Workload work;
+    work.model = formats::load_model("deepseek-v3").model;
+    work.cluster = load_cluster("dgx-h100");
+    work.memory_limit = work.cluster.memory_bytes;
+    work.world = 64;
+    work.batch = {64, 4096};
+    work.model.mtp_layers = 2;
+    LayoutRequest request = sizes(1, 1, 1, 64, 1);
+    request.engine = Engine::megatron;
+    const auto predicted = [&](bool repeated) {
+        work.model.mtp_repeated = repeated;
+        CostModel model(work);
+        return model.predict(planner::make_layout(request, work));
+    };
+    const Prediction once = predicted(true), twice = predicted(false);
+    EXPECT_EQ(once.memory.worst.breakdown.activations, twice.memory.worst.breakdown.activations);
+    EXPECT_LT(once.memory.worst.breakdown.parameters, twice.memory.worst.breakdown.parameters);
+    EXPECT_LT(once.time.iteration_seconds, twice.time.iteration_seconds) << "fewer parameters to update";
+    EXPECT_GT(once.time.iteration_seconds, 0.95 * twice.time.iteration_seconds) << "as many products";
+}
 
 TEST(ModelStates, OfSmallShardsKeepEveryHoleInMind) {
     Workload work;

@@ -248,6 +248,8 @@ TEST(BridgeConfig, NamesFieldsInWhatItLeavesOpen) {
     EXPECT_EQ(job.flags.not_computed[0].flag, "model.enable_mhc_connections");
     EXPECT_EQ(job.flags.not_computed[1].flag, "model.mhc_num_residual_streams") << "its switch is on";
     EXPECT_THAT(job.flags.unknown, ElementsAre("model.shiny_new_field 3"));
+    const Job single = read_bridge_config(changed(kDense, "  micro_batch_size: 1\n", ""), "run_config.yaml");
+    EXPECT_THAT(single.assumptions, Contains("train.micro_batch_size not given: 1 taken"));
 }
 
 TEST(BridgeConfig, RefusesByField) {

@@ -319,7 +319,10 @@ TEST(MegatronArguments, ReadsABatchThatGrowsByItsLastStep) {
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8 --global-batch-size 8"), HasSubstr("exclude each other"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1B:x"), HasSubstr("'1B:x' is no step"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1K:16,1K:32"), HasSubstr("two steps begin with 1000 tokens"));
-    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 5:8"), HasSubstr("begins with 5 tokens"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 5:8"), Not(HasSubstr("begins with"))) << "within the first sequence";
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 64:8"), HasSubstr("begins with 64 tokens, behind the first sequence"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8 --decrease-batch-size-if-needed"),
+                HasSubstr("--step-batch-size-schedule and --decrease-batch-size-if-needed exclude each other"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,9e18:16"), HasSubstr("'9e18:16' is no step"));
     EXPECT_EQ(read(kSmall + "--step-batch-size-schedule 0:8,2M:32,1M:16").batches.steps[1].batch, 16) << "Megatron-LM sorts them";
 }
@@ -404,9 +407,21 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     const BatchSchedule grouped = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1_000 --train-samples 5_000").batches;
     EXPECT_EQ(grouped.ramp_up->samples, 1000) << "as Python reads integers";
     EXPECT_EQ(grouped.train_samples, 5000);
-    const Job counted = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1000 --train-iters 10 --train-samples 5");
-    EXPECT_FALSE(counted.batches.ramp_up || counted.batches.train_samples);
-    for (const char* idle : {"--rampup-batch-size", "--train-samples"}) EXPECT_THAT(counted.flags.without_effect, Contains(idle));
+    EXPECT_EQ(read(kSmall + "--global-batch-size 2_56").model.default_global_batch, 256) << "all integers alike";
+    EXPECT_THAT(refusal(kSmall + "--global-batch-size 2__56"), HasSubstr("--global-batch-size = '2__56'"));
+    EXPECT_THAT(refusal(kSmall + "--global-batch-size _256"), HasSubstr("--global-batch-size = '_256'"));
+    EXPECT_EQ(read(kSmall + "--rotary-base 1_000_000.0").model.rotary_base, 1e6);
+    const Job counted = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1000 --train-iters 10");
+    EXPECT_FALSE(counted.batches.ramp_up.has_value());
+    EXPECT_THAT(counted.flags.without_effect, Contains("--rampup-batch-size"));
+    EXPECT_THAT(counted.assumptions, Contains(HasSubstr("releases up to core 0.17 stop, for it goes by --train-samples")));
+    const Job both = read(kSmall + "--train-iters 10 --train-samples 5");
+    EXPECT_FALSE(both.batches.train_samples.has_value());
+    EXPECT_THAT(both.assumptions, Contains(HasSubstr("Megatron-LM stops where both are given")));
+    EXPECT_THAT(read(kSmall + "--train-iters 10 --train-samples 5 --skip-train").assumptions,
+                Contains("--train-iters counts, not --train-samples"))
+        << "which is not checked";
+    EXPECT_EQ(read(kSmall + "--train-iters $ITERATIONS --train-samples 5").batches.train_samples, 5) << "it may be nothing";
     EXPECT_THAT(counted.flags.used, Contains("--train-iters"));
     EXPECT_THAT(read(kSmall + "--train-iters $ITERATIONS").flags.without_effect, Contains("--train-iters")) << "that nobody knows";
     EXPECT_THAT(refusal(kSmall + "--train-iters many"), HasSubstr("--train-iters = 'many' is not a whole number"));
@@ -414,7 +429,82 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     EXPECT_THAT(refusal(kSmall + "--global-batch-size 64 --rampup-batch-size 128 16 1000"), HasSubstr("begin with at most that"));
     const Job unmet = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 10 1000");
     EXPECT_FALSE(unmet.batches.ramp_up);
-    EXPECT_THAT(unmet.assumptions, Contains(HasSubstr("does not come from 16 by 10 to 64")));
+    EXPECT_THAT(unmet.assumptions, Contains(HasSubstr("it does not come from 16 by 10 to 64")));
+}
+
+TEST(MegatronArguments, SpreadsDocumentsOverTheRanksThatTheyNeed) {
+    const std::string words = kSmall + "--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 32 ";
+    EXPECT_EQ(read(words + "--calculate-per-token-loss").most_of_a_document, 32);
+    EXPECT_THAT(refusal(words), HasSubstr("needs --calculate-per-token-loss"));
+    EXPECT_THAT(refusal(kSmall + "--hybrid-context-parallel --calculate-per-token-loss"), HasSubstr("needs --max-seqlen-per-dp-cp-rank"));
+    for (const char* other : {"--pipeline-model-parallel-size 2", "--enable-cuda-graph", "--use-megatron-fsdp", "--dataloader-type cyclic",
+                              "--multi-latent-attention"})
+        EXPECT_THAT(refusal(words + "--calculate-per-token-loss " + other), HasSubstr("--hybrid-context-parallel")) << other;
+    const Job alone = read(kSmall + "--max-seqlen-per-dp-cp-rank 32");
+    EXPECT_FALSE(alone.most_of_a_document.has_value());
+    EXPECT_EQ(alone.flags.not_computed.size(), 1U);
+}
+
+TEST(MegatronArguments, HoldsWeightsInParts) {
+    const std::string words = kSmall + "--bf16 --tensor-model-parallel-size 2 --tensor-parallel-num-weight-shards ";
+    EXPECT_EQ(read(words + "8").training->megatron.weight_shards.dense, 4) << "beside tp";
+    EXPECT_THAT(read(words + "2").flags.without_effect, Contains("--tensor-parallel-num-weight-shards"));
+    EXPECT_THAT(refusal(words + "5"), HasSubstr("= 5 is no multiple of --tensor-model-parallel-size = 2"));
+    EXPECT_THAT(refusal(words + "1"), HasSubstr("= 1 is no multiple of"));
+    EXPECT_THAT(refusal(words + "8 --ddp-average-in-collective"), HasSubstr("does not go with --ddp-average-in-collective"));
+    EXPECT_THAT(refusal(words + "8 --num-distributed-optimizer-instances 2"), HasSubstr("needs --num-distributed-optimizer-instances 1"));
+    EXPECT_THAT(refusal(words + "8 --ckpt-format torch_dcp"), HasSubstr("needs --ckpt-format torch or torch_dist"));
+    EXPECT_THAT(refusal(words + "8 --fp4-format e2m1"), HasSubstr("needs --fp4-param-gather"));
+    EXPECT_THAT(refusal(words + "8 --fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather --use-distributed-optimizer"),
+                HasSubstr("needs --fp8-param-gather and --reuse-grad-buf-for-mxfp8-param-ag"));
+    EXPECT_THAT(refusal(words + "8 --gtp-remat-opt-in-modules attention"), HasSubstr("use moe_latent_proj"));
+    for (const char* open : {"8 --optimizer muon", "8 --fp8-format hybrid", "8 --recompute-granularity selective --recompute-modules mlp",
+                             "8 --cuda-graph-impl transformer_engine"}) {
+        const Job job = read(words + open);
+        EXPECT_FALSE(job.training->megatron.weight_shards.active()) << open;
+        EXPECT_EQ(job.flags.not_computed.size(), 1U) << open;
+    }
+    const std::string mixture = kSmall + "--bf16 --num-experts 8 --expert-model-parallel-size 2 --disable-bias-linear ";
+    const Job experts = read(mixture + "--expert-tensor-parallel-num-weight-shards 4");
+    EXPECT_EQ(experts.training->megatron.weight_shards, (WeightShards{.dense = 1, .experts = 4}));
+    EXPECT_THAT(read(kSmall + "--bf16 --expert-tensor-parallel-num-weight-shards 4").flags.without_effect,
+                Contains("--expert-tensor-parallel-num-weight-shards"));
+}
+
+TEST(MegatronArguments, KeepsFirstAndLastLayersInBf16) {
+    const std::string fp8 = kSmall + "--bf16 --fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16 ";
+    const auto layers_of = [](const Job& job) {
+        return std::pair(job.training->megatron.bf16_layers_at_start, job.training->megatron.bf16_layers_at_end);
+    };
+    EXPECT_EQ(layers_of(read(fp8)), std::pair(std::int64_t{1}, std::int64_t{1})) << "Megatron-LM's defaults";
+    EXPECT_EQ(layers_of(read(fp8 + "--num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 2")),
+              std::pair(std::int64_t{0}, std::int64_t{2}));
+    EXPECT_THAT(refusal(fp8 + "--num-layers-at-start-in-bf16 2 --pipeline-model-parallel-size 4"),
+                HasSubstr("--num-layers-at-start-in-bf16 = 2 is more than the 1 layers of a pipeline stage"));
+    EXPECT_THAT(refusal(kSmall + "--bf16 --fp8-format hybrid --first-last-layers-bf16"),
+                HasSubstr("does not go with --fp8-recipe delayed"));
+    const Job plain = read(kSmall + "--bf16 --first-last-layers-bf16");
+    EXPECT_EQ(layers_of(plain), std::pair(std::int64_t{0}, std::int64_t{0}));
+    EXPECT_THAT(plain.flags.used, Contains("--first-last-layers-bf16")) << "as all layers are";
+    const Job graphs = read(fp8 + "--cuda-graph-impl transformer_engine");
+    EXPECT_EQ(graphs.flags.not_computed.size(), 1U);
+}
+
+TEST(MegatronArguments, RepeatsOneLayerOfPrediction) {
+    const std::string words = kSmall + "--position-embedding-type rope --mtp-use-repeated-layer --mtp-num-layers ";
+    const Job job = read(words + "3");
+    EXPECT_TRUE(job.model.mtp_repeated);
+    EXPECT_EQ(job.model.mtp_weights(job.model.mtp_layers), 1);
+    EXPECT_THAT(read(words + "1").flags.without_effect, Contains("--mtp-use-repeated-layer")) << "one layer is one anyway";
+}
+
+TEST(MegatronArguments, DecreasesABatchThatIsStated) {
+    const Job job = read(kSmall + "--global-batch-size 100 --decrease-batch-size-if-needed");
+    EXPECT_TRUE(job.batches.decreases);
+    EXPECT_THAT(job.flags.used, Contains("--decrease-batch-size-if-needed"));
+    const Job follows = read(kSmall + "--decrease-batch-size-if-needed");
+    EXPECT_FALSE(follows.batches.decreases);
+    EXPECT_THAT(follows.flags.without_effect, Contains("--decrease-batch-size-if-needed")) << "a microbatch for each dp rank divides";
 }
 
 TEST(MegatronArguments, LeavesTheOptimizerOnTheHost) {

@@ -194,9 +194,12 @@ TEST(MegatronHybrid, AnIndexerBelongsToLatentAttention) {
     EXPECT_EQ(job.model.mla->index_head_dim, 128);
     EXPECT_EQ(job.model.mla->index_top_k, 64);
     EXPECT_TRUE(not_computed(job).empty());
+    const Job without_rank = read(variant + "--multi-latent-attention " + sizes);
+    EXPECT_EQ(not_computed(without_rank).size(), 4U) << "Megatron-LM gives the indexer the layer's input then";
+    EXPECT_EQ(without_rank.model.mla->index_heads, 0);
+    EXPECT_THAT(refusal(variant + "--multi-latent-attention --qk-layernorm " + sizes), HasSubstr("needs --q-lora-rank"));
     EXPECT_THAT(refusal(variant + "--multi-latent-attention --q-lora-rank 96 --dsa-indexer-n-heads 4 --dsa-indexer-topk 64"),
                 HasSubstr("--experimental-attention-variant dsa needs --dsa-indexer-head-dim"));
-    EXPECT_THAT(refusal(variant + sizes + "--multi-latent-attention"), HasSubstr("without --q-lora-rank is not computed"));
     EXPECT_THAT(not_computed(read(variant + sizes)),
                 testing::UnorderedElementsAre("--experimental-attention-variant", "--dsa-indexer-n-heads", "--dsa-indexer-head-dim",
                                               "--dsa-indexer-topk"));

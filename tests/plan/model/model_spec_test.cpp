@@ -231,6 +231,7 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.beside_layers = {{"values", {{"count", 5}}}};
     model.token_types = 2;
     model.mtp_layers = 1;
+    model.mtp_repeated = true;
     model.mtp_loss_factor = 0.3;
     model.vocab_divisor = 64;
     model.attention_dropout = 0.1;

@@ -65,6 +65,23 @@ TEST(LayerKinds, OfFieldsAreAttentionWithAnMlpOrExpertsAndAWindowOrNone) {
     EXPECT_EQ(kinds.plain_layers.front(), model);
 }
 
+TEST(LayerKinds, TellFirstAndLastLayersInBf16Apart) {
+    ModelSpec model = model_of_fields(5);
+    model.mtp_layers = 1;
+    MegatronSwitches switches;
+    switches.bf16_layers_at_start = 1;
+    switches.bf16_layers_at_end = 2;
+    const LayerKinds kinds = layer_kinds(model, switches);
+    ASSERT_EQ(kinds.size(), 2U);
+    EXPECT_THAT(kinds.of_layer, ElementsAre(1, 0, 0, 1, 1));
+    EXPECT_FALSE(kinds.kinds[0].in_bf16);
+    EXPECT_TRUE(kinds.kinds[1].in_bf16);
+    EXPECT_THAT(kinds.without_window, ElementsAre(0, 1)) << "they hold other bytes";
+    EXPECT_EQ(kinds.of_prediction, 0) << "which has no number";
+    switches.bf16_layers_at_start = 5;
+    EXPECT_THAT(layer_kinds(model, switches).of_layer, testing::Each(1)) << "all, but for the prediction's";
+}
+
 TEST(LayerKinds, APredictionsKindIsThatOfTheLayerBehindTheLast) {
     ModelSpec model = model_of_fields(3);
     model.mtp_layers = 1;

@@ -92,6 +92,28 @@ TEST(BatchSchedule, CountsOneBatchInWholeSteps) {
     EXPECT_FALSE(BatchSchedule{}.stated());
 }
 
+// RampupBatchsizeNumMicroBatchesCalculator of core_v0.17.0 with decrease_batch_size_if_needed, its steps counted by update_train_iters()
+// and its samples as train() consumes them.
+TEST(BatchSchedule, RoundsBatchesDownAsMegatronDoes) {
+    BatchSchedule schedule{.ramp_up = RampUp{32, 16, 1000}, .train_samples = 5000, .decreases = true};
+    const BatchSpec batch{.global_batch = 128, .sequence = 2048};
+    const auto stages = batch_stages(schedule, batch, 24);
+    ASSERT_THAT(stages, testing::SizeIs(5));
+    EXPECT_TRUE(is(stages[0], 0, 24, 7));
+    EXPECT_TRUE(is(stages[1], 168, 48, 7)) << "of 48 and of 64";
+    EXPECT_TRUE(is(stages[2], 504, 72, 3));
+    EXPECT_TRUE(is(stages[4], 1008, 120, 28));
+    EXPECT_EQ(sum(stages).steps, 48);
+    EXPECT_EQ(sum(stages).samples, 4368);
+    schedule.whole_batch = 128;
+    EXPECT_EQ(sum(batch_stages(schedule, {.global_batch = 120, .sequence = 2048}, 24)).samples, 4368) << "of a batch that is rounded down";
+    schedule.decreases = false;
+    EXPECT_EQ(sum(batch_stages(schedule, batch, 24)).samples, 4944);
+
+    const BatchSchedule fixed{.train_samples = 5000, .decreases = true, .whole_batch = 100};
+    EXPECT_EQ(sum(batch_stages(fixed, {.global_batch = 96, .sequence = 2048}, 48)).samples, 4800) << "50 steps of 96";
+}
+
 std::string refusal(const BatchSchedule& schedule, const BatchSpec& batch) {
     try {
         (void)batch_stages(schedule, batch);
@@ -104,10 +126,17 @@ std::string refusal(const BatchSchedule& schedule, const BatchSpec& batch) {
 TEST(BatchSchedule, RefusesWhatMegatronAssertsAndWhatCannotBeCounted) {
     const BatchSpec batch{.global_batch = 1 << 20, .sequence = 4096};
     EXPECT_THAT(refusal({.steps = {{0, 8}, {5000, 16}, {6000, 32}}}, batch), testing::HasSubstr("the step to 32 begins with sample 1"));
+    EXPECT_THAT(refusal({.steps = {{5000, 8}, {9000, 16}}}, batch), testing::HasSubstr("begins with sample 1; let its first step"));
+    EXPECT_EQ(refusal({.steps = {{4000, 8}, {9000, 16}}, .train_iterations = 10}, batch), "") << "within the first sequence";
     EXPECT_THAT(refusal({.ramp_up = RampUp{1, 1, std::int64_t{1} << 40}, .train_samples = std::int64_t{1} << 41}, batch),
                 testing::HasSubstr("more than 65,536 times"));
     EXPECT_THAT(refusal({.ramp_up = RampUp{1, 1, std::numeric_limits<std::int64_t>::max()}, .train_samples = 1000}, batch),
                 testing::HasSubstr("longer than 2^62 samples"));
+    EXPECT_THAT(
+        [&] {
+            (void)batch_stages({.ramp_up = RampUp{32, 8, 1000}, .train_samples = 5000, .decreases = true}, batch, 48);
+        },
+        testing::ThrowsMessage<ConfigError>(testing::HasSubstr("the batch of 32 from sample 0 on is less than dp times")));
     EXPECT_THAT(refusal({.train_iterations = std::int64_t{1} << 40}, batch), testing::HasSubstr("longer than 2^62 tokens"));
 }
 

@@ -1,0 +1,157 @@
+// Weights that data-parallel neighbours hold in parts (--tensor-parallel-num-weight-shards): expected sums from
+// megatron/core/tensor_parallel/generalized_tensor_parallelism.py at d98e8a64.
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/model_source.hpp"
+#include "planner/constraints.hpp"
+#include "simulator/cost_model.hpp"
+#include "simulator/layout_paths.hpp"
+#include "simulator/memory/gathered_weights.hpp"
+#include "simulator/memory/model_state.hpp"
+
+namespace mgplan::simulator::weight_shards_test {
+namespace {
+
+Parameter parameter(const std::string& name, std::vector<std::int64_t> shape, bool expert = false) {
+    Parameter one;
+    one.name = name;
+    one.shape = std::move(shape);
+    one.expert = expert;
+    return one;
+}
+
+TrainingSpec with_parts(std::int64_t dense, std::int64_t experts) {
+    TrainingSpec training;
+    training.megatron.weight_shards = {.dense = dense, .experts = experts};
+    return training;
+}
+
+TEST(WeightShards, AreOfLinearLayersThatTpDivides) {
+    const WeightShards shards{.dense = 4, .experts = 2};
+    EXPECT_EQ(weight_parts(parameter("self_attention.linear_qkv.weight", {6144, 4096}), shards), 4);
+    EXPECT_EQ(weight_parts(parameter("mlp.experts.linear_fc1.weight0", {4096, 1024}, true), shards), 2);
+    EXPECT_EQ(weight_parts(parameter("embedding.word_embeddings.weight", {32000, 4096}), shards), 4);
+    EXPECT_EQ(weight_parts(parameter("output_layer.weight", {32000, 4096}), shards), 4);
+    EXPECT_EQ(weight_parts(parameter("self_attention.linear_qkv.layer_norm_weight", {4096}), shards), 1);
+    EXPECT_EQ(weight_parts(parameter("mlp.router.weight", {8, 4096}), shards), 1);
+    EXPECT_EQ(weight_parts(parameter("self_attention.linear_kv_down_proj.weight", {576, 4096}), shards), 1) << "whole on every rank";
+    EXPECT_EQ(weight_parts(parameter("mlp.fc1_latent_proj.weight", {512, 4096}), shards), 1);
+    EXPECT_EQ(weight_parts(parameter("mlp.fc1_latent_proj.weight", {512, 4096}), {.dense = 4, .experts = 2, .latent_projections = true}),
+              4);
+}
+
+TEST(WeightShards, PadTheRowsOfAPart) {
+    const TrainingSpec training = with_parts(4, 1);
+    EXPECT_EQ(held_part(parameter("mlp.linear_fc1.weight", {4096, 64}), training).shape[0], 1024);
+    EXPECT_EQ(held_part(parameter("mlp.linear_fc1.weight", {4100, 64}), training).shape[0], 1040) << "4160, a multiple of 16 times 4";
+    TrainingSpec mxfp8 = training;
+    mxfp8.precision = Precision::fp8;
+    mxfp8.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    EXPECT_EQ(held_part(parameter("mlp.linear_fc1.weight", {4100, 64}), mxfp8).shape[0], 1056);
+}
+
+TEST(WeightShards, ShareBuffersByShapeAndTakeThoseOfExpertsInTurns) {
+    const TrainingSpec training = with_parts(4, 2);
+    GatherBufferList buffers(training, 90);
+    buffers.add(parameter("mlp.linear_fc1.weight", {4096, 64}), 10, {});
+    buffers.add(parameter("mlp.linear_fc2.weight", {4096, 64}), 10, {});  // of the same shape
+    EXPECT_EQ(buffers.bytes().weights, 4096 * 64 * 2);
+    EXPECT_EQ(buffers.bytes().gradients, (4096 + 1024) * 64 * 4);
+    buffers.add(parameter("mlp.router.weight", {8, 64}), 10, {});
+    EXPECT_EQ(buffers.bytes().weights, 4096 * 64 * 2) << "which is whole";
+    buffers.add(parameter("mlp.experts.linear_fc1.weight0", {128, 64}, true), 10, {});
+    EXPECT_EQ(buffers.bytes().weights, 4096 * 64 * 2 + 2 * 128 * 64 * 2);
+    EXPECT_EQ(buffers.bytes().gradients, (4096 + 1024) * 64 * 4 + 2 * (128 + 64) * 64 * 4);
+    GatherBufferList again(training, 90);
+    again.add(parameter("mlp.linear_fc1.weight", {4096, 64}), 10, {.repeated = true});
+    EXPECT_EQ(again.bytes().weights, 4096 * 64 * 2) << "in bf16 a forward that is repeated gathers where the first did";
+    GatherBufferList table(training, 90);
+    table.add(parameter("embedding.word_embeddings.weight", {4096, 64}), 1, {.multiplied = false});
+    EXPECT_EQ(table.bytes().gradients, 1024 * 64 * 4) << "its own backward gives what is reduced";
+    TrainingSpec mxfp8 = training;
+    mxfp8.precision = Precision::fp8;
+    mxfp8.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    mxfp8.fp8_parameters = true;
+    GatherBufferList mixed(mxfp8, 100);
+    mixed.add(parameter("mlp.linear_fc1.weight", {4096, 128}), 10, {});
+    const std::int64_t quantised = mixed.bytes().weights;
+    EXPECT_EQ(quantised, 2 * 4096 * 128 + 2 * 4096 * 128 / 32) << "along rows and along columns";
+    mixed.add(parameter("mlp.linear_fc1.weight", {4096, 128}), 2, {.in_bf16 = true});
+    EXPECT_EQ(mixed.bytes().weights, quantised + 4096 * 128 * 2) << "layers that stay in bf16 have another type";
+    GatherBufferList repeated(mxfp8, 100);
+    repeated.add(parameter("mlp.linear_fc1.weight", {4096, 128}), 10, {.repeated = true});
+    EXPECT_EQ(repeated.bytes().weights, quantised + quantised / 2) << "along rows once more";
+}
+
+class WeightShardsOfAJob : public testing::Test {
+protected:
+    Workload work;
+    LayoutRequest request;
+
+    WeightShardsOfAJob() {
+        work.model = formats::load_model("llama3-8b").model;
+        work.cluster = load_cluster("dgx-h100");
+        work.memory_limit = work.cluster.memory_bytes;
+        work.world = 32;
+        work.batch = {128, 4096};
+        request.engine = Engine::megatron;
+        request.tp = 2;
+        request.sequence_parallel = true;
+    }
+    [[nodiscard]] Workload with(std::int64_t parts) const {
+        Workload changed = work;
+        changed.training.megatron.weight_shards.dense = parts;
+        return changed;
+    }
+};
+
+TEST_F(WeightShardsOfAJob, DivideParametersAndGradientsAndLeaveTheOptimizer) {
+    const auto state_of = [&](std::int64_t parts) {
+        const Workload workload = with(parts);
+        ModelStates states(workload);
+        return states.of(planner::make_layout(request, workload), 0);
+    };
+    const ModelStateBytes whole = state_of(1), parts = state_of(8);
+    EXPECT_NEAR(static_cast<double>(parts.optimizer) / static_cast<double>(whole.optimizer), 1, 1e-3) << "as many ranks share it";
+    // Weights of tp 2: of q, k and v 3072 rows, of the projection 4096 of 2048, of the MLP 14,336 and 4096 of 7168; table and output layer.
+    const std::int64_t layer = 3072 * 4096 + 4096 * 2048 + 14336 * 4096 + 4096 * 7168, table = 64128 * 4096;
+    const std::int64_t buffers = (layer + table) * 2;
+    EXPECT_NEAR(static_cast<double>(parts.parameters - buffers), static_cast<double>(whole.parameters) / 8, 2e6);
+    const std::int64_t of_gradients = (layer + table) * 4 + (layer + table) / 8 * 4;
+    EXPECT_NEAR(static_cast<double>(parts.gradients - of_gradients), static_cast<double>(whole.gradients) / 8, 4e6);
+    Workload own = with(8);
+    request.engine = Engine::mgplan;
+    ModelStates states(own);
+    EXPECT_EQ(states.of(planner::make_layout(request, own), 0).parameters, whole.parameters) << "which has no such parts";
+}
+
+TEST_F(WeightShardsOfAJob, TakeTimeWhereLinksAreSlow) {
+    const auto seconds = [&](std::int64_t parts) {
+        const Workload workload = with(parts);
+        CostModel model(workload);
+        return model.exact_seconds(planner::make_layout(request, workload));
+    };
+    const double whole = seconds(1), inside = seconds(4), across = seconds(16);
+    EXPECT_GT(inside, whole);
+    EXPECT_LT(inside, 1.2 * whole) << "hidden inside a node but for what comes first and last";
+    EXPECT_GT(across, inside) << "over the network";
+}
+
+TEST_F(WeightShardsOfAJob, RunOverNeighboursAndAreSummedOverTheOthers) {
+    const Workload workload = with(4);
+    const Layout layout = planner::make_layout(request, workload);
+    CostModel model(workload);
+    LayoutPaths paths;
+    add_weight_shards(paths, layout.sizes, workload.training.megatron.weight_shards, workload.cluster, model.calibration());
+    EXPECT_EQ(paths.dp_inner.ranks, 4);
+    EXPECT_EQ(paths.dp_inner.ranks_per_domain, 4) << "tp 2 and 4 parts fill a node of 8";
+    EXPECT_EQ(paths.dp_outer.ranks, 4);
+    EXPECT_EQ(paths.dp_outer.ranks_per_domain, 1);
+}
+
+}  // namespace
+}  // namespace mgplan::simulator::weight_shards_test
