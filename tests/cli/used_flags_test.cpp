@@ -302,8 +302,10 @@ std::vector<UsedFlag> used_flags() {
 std::string answer(const std::string& command, const std::string& cluster) {
     const TempFile file("used.args", command);
     const Said said = say("check --top 0 --format json --world 16 --cluster " + cluster + " --megatron-args " + file.path());
-    if (said.out.empty()) EXPECT_EQ(said.code, kBadInput) << command << "\n" << said.err;
-    if (said.out.empty()) return fmt::format("refused, {}", said.code);
+    if (said.out.empty()) {
+        EXPECT_EQ(said.code, kBadInput) << command << "\n" << said.err;
+        return fmt::format("refused, {}", said.code);
+    }
     const Json json = Json::parse(said.out);
     return fmt::format("{} {} {} {} {}", said.code, json["legal"].dump(), json["fits"].dump(), json["predicted"].dump(),
                        json["training"].dump());
