@@ -13,7 +13,7 @@ namespace {
 
 /// intermediate_size as one number, or as a list with one for each layer.
 std::vector<std::int64_t> widths_of_layers(Composer& c) {
-    const auto* stated = c.config().member("intermediate_size");
+    const auto* stated = c.config().member("intermediate_size", {JsonKind::number, JsonKind::list});
     if (stated == nullptr || !stated->is_array())
         return std::vector<std::int64_t>(static_cast<std::size_t>(c.layers()), c.number({"intermediate_size"}));
     std::vector<std::int64_t> widths = c.config().integers("intermediate_size", 1, ModelLimits::ffn);
@@ -111,7 +111,7 @@ void compose_openai_gpt(Composer& c) {
 /// rows of words beside the vocabulary.
 void compose_mllama(Composer& c) {
     std::vector<std::int64_t> listed = c.config().integers("cross_attention_layers", 0, ModelLimits::layers);
-    if (c.config().member("cross_attention_layers") == nullptr) listed = {3, 8, 13, 18, 23, 28, 33, 38};  // of its class
+    if (c.config().list("cross_attention_layers") == nullptr) listed = {3, 8, 13, 18, 23, 28, 33, 38};  // of its class
     const std::set<std::int64_t> crossing(listed.begin(), listed.end());
     const LayerPart mlp = c.mlp(c.number({"intermediate_size"}));
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
@@ -161,24 +161,22 @@ void compose_gemma3n(Composer& c) {
 void compose_gemma4(Composer& c) {
     const std::int64_t hidden = c.hidden(), own = c.number_or({"hidden_size_per_layer_input"}, 0),
                        shared = c.number_or({"num_kv_shared_layers"}, 0);
-    const std::vector<std::string> types = c.words_of_layers("layer_types");
+    const std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
     const std::int64_t head_dim = c.model().head_dim, kv_heads = c.model().kv_heads;
     const std::int64_t wide = c.number_or({"global_head_dim"}, 512), wide_groups = c.number_or({"num_global_key_value_heads"}, kv_heads);
     const bool same = c.flag({"attention_k_eq_v"}, false), double_wide = c.flag({"use_double_wide_mlp"}, false);
     const std::int64_t width = c.number({"intermediate_size"}),
                        experts = c.flag({"enable_moe_block"}, false) ? c.number_or({"num_experts"}, 0) : 0;
-    const auto* per_layer = c.config().member("per_layer_config");
+    const bool by_layer = c.config().object("per_layer_config") != nullptr;
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = types.empty() ? (layer + 1) % 6 == 0 : types[static_cast<std::size_t>(layer)] == "full_attention";
         std::int64_t dim = full ? wide : head_dim, groups = full && same ? wide_groups : kv_heads, own_width = width;
-        if (per_layer != nullptr && per_layer->is_object()) {
+        if (by_layer) {
             dim = head_dim;
             groups = kv_heads;
-            for (const auto& [name, fields] : per_layer->items()) {
-                if (name.empty() || name.find_first_not_of("0123456789") != std::string::npos || std::stoll(name.substr(0, 9)) != layer)
-                    continue;
-                JsonReader reader(fields, c.config().where() + ": per_layer_config", c.config().problems());
+            if (const auto* const fields = c.config_of_layer(layer); fields != nullptr) {
+                JsonReader reader(*fields, fmt::format("{}: per_layer_config: {}", c.config().where(), layer), c.config().problems());
                 dim = reader.integer_or("head_dim", dim, 1, ModelLimits::head_dim);
                 groups = reader.integer_or("num_key_value_heads", groups, 1, ModelLimits::heads);
                 own_width = reader.integer_or("intermediate_size", own_width, 1, ModelLimits::ffn);

@@ -18,6 +18,15 @@ LayerPart gated_delta_of(Composer& c) {
                                               {"conv", c.number({"linear_conv_kernel_dim"})}});
 }
 
+/// Width of the latent that Mamba-1's steps come from; "auto": hidden / 16, rounded up.
+std::int64_t step_rank(Composer& c, std::string_view field) {
+    const auto* const rank = c.config().member(field, {JsonKind::number, JsonKind::text});
+    if (rank != nullptr && rank->is_number()) return c.number({field});
+    if (rank != nullptr && *rank != "auto")
+        c.config().problem("{} = {} is not known; give auto, or a whole number", field, shown_json(*rank));
+    return (c.hidden() + 15) / 16;
+}
+
 PartSizesGiven attention_biases(Composer& c) {
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
     return {{"qkv_bias", biased}, {"output_bias", biased}};
@@ -27,13 +36,10 @@ PartSizesGiven attention_biases(Composer& c) {
 
 void compose_mamba(Composer& c) {
     const std::int64_t inner = c.number_or({"intermediate_size"}, c.number_or({"expand"}, 2) * c.hidden());
-    // "auto": hidden / 16, rounded up.
-    const auto* rank = c.config().member("time_step_rank");
-    const bool by_hidden = rank == nullptr || rank->is_string();
     const LayerPart mixer = Composer::part("mamba", {{"inner", inner},
                                                      {"state", c.number({"state_size"})},
                                                      {"conv", c.number({"conv_kernel"})},
-                                                     {"dt_rank", by_hidden ? (c.hidden() + 15) / 16 : c.number({"time_step_rank"})},
+                                                     {"dt_rank", step_rank(c, "time_step_rank")},
                                                      {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
                                                      {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0}});
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("mamba", {c.norm(), mixer});
@@ -70,7 +76,10 @@ void compose_bamba(Composer& c) {
 
 void compose_granite_hybrid(Composer& c) {
     const LayerPart mamba = c.mamba2(c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
-    const bool rotary = c.config().text_or({"position_embedding_type"}, "") == "rope";
+    const std::string positions = c.config().text_or({"position_embedding_type"}, "");
+    const bool rotary = positions == "rope";
+    if (!rotary && !positions.empty() && positions != "nope")
+        c.config().problem("position_embedding_type = '{}' is not known; use rope or nope", positions.substr(0, 40));
     if (!rotary) c.model().position = PositionEmbedding::none;
     c.set_activation({"hidden_act"}, Activation::silu);
     c.leave_out_step_limits();
@@ -95,12 +104,10 @@ void compose_granite_hybrid(Composer& c) {
 
 void compose_jamba(Composer& c) {
     const std::int64_t inner = c.number_or({"mamba_expand"}, 2) * c.hidden();
-    const auto* rank = c.config().member("mamba_dt_rank");
-    const bool by_hidden = rank == nullptr || rank->is_string();
     const LayerPart mamba = Composer::part("mamba", {{"inner", inner},
                                                      {"state", c.number({"mamba_d_state"})},
                                                      {"conv", c.number({"mamba_d_conv"})},
-                                                     {"dt_rank", by_hidden ? (c.hidden() + 15) / 16 : c.number({"mamba_dt_rank"})},
+                                                     {"dt_rank", step_rank(c, "mamba_dt_rank")},
                                                      {"conv_bias", c.flag({"mamba_conv_bias"}, true) ? 1 : 0},
                                                      {"proj_bias", c.flag({"mamba_proj_bias"}, false) ? 1 : 0},
                                                      {"inner_norms", 1}});
@@ -199,7 +206,7 @@ void compose_zamba2(Composer& c) {
                                                       {"conv", c.number({"mamba_d_conv"})},
                                                       {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
                                                       {"proj_bias", c.flag({"add_bias_linear"}, false) ? 1 : 0}});
-    std::vector<std::string> words = c.words_of_layers("layers_block_type");
+    std::vector<std::string> words = c.words_of_layers("layers_block_type", {"mamba", "linear_attention", "hybrid"});
     const std::int64_t rank = c.number_or({"adapter_rank"}, 128), width = c.number({"intermediate_size"});
     const std::int64_t blocks = c.number_or({"num_mem_blocks"}, 1);
     const bool biased = c.flag({"add_bias_linear"}, false), adapts_attention = c.flag({"use_shared_attention_adapter"}, false);
@@ -264,8 +271,8 @@ void compose_delta_hybrid(Composer& c) {
 
 /// Delta nets with projections of their own, norms in front of them; attention with norms behind it and over all heads of q and k.
 void compose_olmo_hybrid(Composer& c) {
-    const auto* const rope = c.config().member("rope_parameters");
-    const bool turns = rope != nullptr && rope->is_object() && rope->contains("rope_theta") && !rope->at("rope_theta").is_null();
+    const auto* const rope = c.config().object("rope_parameters");
+    const bool turns = rope != nullptr && rope->contains("rope_theta") && !rope->at("rope_theta").is_null();
     if (!turns) c.model().position = PositionEmbedding::none;
     PartSizesGiven sizes = attention_biases(c);
     sizes["qk_norm"] = 3;
@@ -294,6 +301,7 @@ void compose_recurrent_gemma(Composer& c) {
     // intermediate_size counts both matrices of the gate.
     const LayerPart mlp = c.mlp(c.number({"intermediate_size"}) / 2, true, true);
     std::vector<std::string> blocks = c.config().texts("block_types");
+    if (!c.knows_words("block_types", blocks, {"recurrent", "attention"})) return;
     if (blocks.empty()) blocks = {"recurrent", "recurrent", "attention"};
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = !is_recurrent(blocks[static_cast<std::size_t>(layer) % blocks.size()]);

@@ -26,8 +26,8 @@ void refuse_attention_bias(Composer& c) {
 /// Which layers are mixtures: mlp_layer_types, else from first_k_dense_replace on, of which moe_layer_freq takes every n-th, or lists them.
 std::vector<bool> mixtures_of(Composer& c, std::int64_t first_fallback) {
     const std::int64_t first = c.number_or({"first_k_dense_replace"}, first_fallback);
-    if (const Json* stated = c.config().member("mlp_layer_types"); stated != nullptr) return c.sparse_layers(first);
-    const Json* frequency = c.config().member("moe_layer_freq");
+    if (const Json* stated = c.config().list("mlp_layer_types"); stated != nullptr) return c.sparse_layers(first);
+    const Json* frequency = c.config().member("moe_layer_freq", {JsonKind::number, JsonKind::list});
     std::vector<std::int64_t> listed;
     if (frequency != nullptr && frequency->is_array()) listed = c.config().integers("moe_layer_freq", 0, 1);
     if (!listed.empty() && static_cast<std::int64_t>(listed.size()) != c.layers()) {
@@ -183,12 +183,9 @@ namespace {
 
 /// A size of one layer of dots.note: of per_layer_config; in layers with a window also swa_NAME, with a default of its own.
 std::int64_t size_of_layer(Composer& c, std::int64_t layer, bool window, const std::string& name, std::int64_t window_default) {
-    const Json* const by_layer = c.config().member("per_layer_config");
-    const std::string key = fmt::format("{}", layer);
-    if (by_layer != nullptr && by_layer->is_object() && by_layer->contains(key) && by_layer->at(key).is_object()) {
-        const Json& own = by_layer->at(key);
-        JsonReader reader(own, fmt::format("{}: per_layer_config: {}", c.config().where(), key), c.config().problems());
-        if (own.contains(name)) return reader.integer(name, 0, ModelLimits::part_size);
+    if (const Json* const own = c.config_of_layer(layer); own != nullptr && own->contains(name)) {
+        JsonReader reader(*own, fmt::format("{}: per_layer_config: {}", c.config().where(), layer), c.config().problems());
+        return reader.integer(name, 0, ModelLimits::part_size);
     }
     return window ? c.number_or({"swa_" + name}, window_default) : c.number({name});
 }
@@ -201,11 +198,12 @@ void compose_dots3_note(Composer& c) {
     refuse_attention_bias(c);
     (void)c.number_or({"index_topk"}, 0);
     const std::int64_t hidden = c.hidden();
-    const bool canonical = c.config().member("per_layer_config") != nullptr;
+    const bool canonical = c.config().object("per_layer_config") != nullptr;
     const bool windows = c.flag({"use_sliding_window"}, true);
-    const Json* const stated = c.config().member("use_dsa");
+    const bool stated = !c.config().stated({"use_dsa"}).empty();
     const bool sparse = c.flag({"use_dsa"}, true);
-    const std::vector<std::string> words = c.words_of_layers("layer_types");
+    const std::vector<std::string> words =
+        c.words_of_layers("layer_types", {"full_attention", "sliding_attention", "indexed_attention", "deepseek_sparse_attention"});
     const std::vector<bool> mixtures = mixtures_of(c, 1);
     const Parts dense{c.mlp(c.number({"intermediate_size"}))};
     const std::int64_t shared = c.number({"moe_shared_expert_intermediate_size", "shared_experts_intermediate_size"});
@@ -213,8 +211,8 @@ void compose_dots3_note(Composer& c) {
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const bool window = words.empty() ? windows && layer >= 2 && layer % 4 != 1 : words[at] == "sliding_attention";
-        const bool by_word = !words.empty() && canonical && stated == nullptr;  // else use_dsa says what the other layers are
-        const bool chooses = !window && (by_word ? words[at] == "indexed_attention" : sparse);
+        const bool by_word = !words.empty() && canonical && !stated;  // else use_dsa says what the other layers are
+        const bool chooses = !window && (by_word ? words[at] != "full_attention" : sparse);
         const auto size = [&](const std::string& name, std::int64_t fallback) { return size_of_layer(c, layer, window, name, fallback); };
         const std::int64_t heads = size("num_attention_heads", 64), q_rank = size("q_lora_rank", 1024),
                            kv_rank = size("kv_lora_rank", 1024);
@@ -238,10 +236,10 @@ void compose_dots3_note(Composer& c) {
 void compose_inkling(Composer& c) {
     const std::int64_t hidden = c.hidden(), taps = c.number({"conv_kernel_size", "sconv_kernel_size"}), distances = c.number({"d_rel"});
     std::vector<std::int64_t> listed = c.config().integers("local_layer_ids", 0, ModelLimits::layers);
-    const bool by_list = c.config().member("local_layer_ids") != nullptr;
-    const std::vector<std::string> words = c.words_of_layers("layer_types");
+    const bool by_list = c.config().list("local_layer_ids") != nullptr;
+    const std::vector<std::string> words = c.words_of_layers("layer_types", {"hybrid", "hybrid_sliding"});
     const std::int64_t first = c.number_or({"dense_mlp_idx"}, 0), experts = c.number({"n_routed_experts", "num_local_experts"});
-    const std::vector<bool> mixtures = c.config().member("mlp_layer_types") != nullptr ? c.sparse_layers(0) : mixtures_of(c, first);
+    const std::vector<bool> mixtures = c.config().list("mlp_layer_types") != nullptr ? c.sparse_layers(0) : mixtures_of(c, first);
     // With dense_intermediate_size the other width is the experts'.
     const std::int64_t stated = c.number_or({"dense_intermediate_size"}, 0);
     const std::int64_t width = stated > 0 ? c.number({"intermediate_size"}) : c.number({"moe_intermediate_size"});
@@ -290,7 +288,7 @@ namespace {
 
 /// moe_layers_enum: numbers of layers as a list, or as one text with commas between them; nothing: not stated.
 std::optional<std::set<std::int64_t>> layers_listed(ConfigReader& config, std::string_view field) {
-    const Json* const stated = config.member(field);
+    const Json* const stated = config.member(field, {JsonKind::text, JsonKind::list});
     if (stated == nullptr) return std::nullopt;
     const std::vector<std::int64_t> numbers = stated->is_string()
                                                   ? read_integer_list(config.problems(), fmt::format("{}: {}", config.where(), field),
@@ -317,7 +315,7 @@ void compose_step35(Composer& c) {
         }
     }
     std::int64_t window_heads = c.number_or({"num_sliding_attention_heads"}, heads);
-    if (const Json* other = c.config().member("attention_other_setting"); other != nullptr && other->is_object()) {
+    if (const Json* other = c.config().object("attention_other_setting"); other != nullptr) {
         JsonReader reader(*other, c.config().where() + ": attention_other_setting", c.config().problems());
         window_heads = reader.integer_or("num_attention_heads", heads, 1, ModelLimits::heads);
     }

@@ -127,8 +127,8 @@ void read_labels(ConfigParts& parts, const std::vector<std::string>& classes) {
     ConfigReader& config = parts.config;
     constexpr std::int64_t kUsual = 2;
     std::int64_t labels = config.integer_or({"num_labels"}, kUsual, 1, ModelLimits::vocab);
-    const Json* names = config.member("id2label");
-    const bool named = names != nullptr && names->is_object() && !names->empty();
+    const Json* names = config.object("id2label");
+    const bool named = names != nullptr && !names->empty();
     if (named) labels = std::min(static_cast<std::int64_t>(names->size()), ModelLimits::vocab);
     if (!named && config.stated({"num_labels"}).empty())
         parts.assumptions.push_back(fmt::format("labels not given, {} of the class's defaults taken", labels));
@@ -240,11 +240,14 @@ Reading find_reading(const Json& json, const std::string& where, const std::stri
 }
 
 /// The language model of a multimodal file, and where it stands; nothing where the file is a language model.
-const Json* text_part(const Json& json, std::string& place) {
+const Json* text_part(const Json& json, std::string& place, const std::string& where) {
     if (!json.is_object()) return nullptr;
     for (const auto* nested : {"text_config", "llm_config", "language_config", "thinker_config"}) {
         const auto found = json.find(nested);
-        if (found == json.end() || !found->is_object()) continue;
+        if (found == json.end() || found->is_null()) continue;
+        if (!found->is_object())
+            throw ConfigError(fmt::format("{}: {} = {} is not an object; give the fields of the language model there, or leave it out",
+                                          where, nested, shown_json(*found)));
         place = nested;
         return &*found;
     }
@@ -309,8 +312,10 @@ void read_sizes_of_composed(ConfigParts& parts) {
     model.kv_heads = config.integer_or({"num_key_value_heads"}, model.heads, 1, ModelLimits::heads);
     model.head_dim =
         config.integer_or({"head_dim", "kv_channels"}, std::max<std::int64_t>(1, model.hidden / model.heads), 1, ModelLimits::head_dim);
-    const Json* ffn = config.member("intermediate_size");
-    if (ffn == nullptr || !ffn->is_array()) model.ffn = config.integer_or({"intermediate_size", "ffn_hidden_size"}, 1, 1, ModelLimits::ffn);
+    // Gemma 3n's may be a list.
+    const bool listed =
+        parts.type.compose == compose_gemma3n && config.member("intermediate_size", {JsonKind::number, JsonKind::list}) != nullptr;
+    if (!listed) model.ffn = config.integer_or({"intermediate_size", "ffn_hidden_size"}, 1, 1, ModelLimits::ffn);
     model.norm_epsilon =
         config.real_or({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps", "layernorm_epsilon"},
                        model.norm_epsilon, 0, 1);
@@ -318,7 +323,7 @@ void read_sizes_of_composed(ConfigParts& parts) {
 
 Job read_one(const Json& json, const std::string& name, const std::string& where, const std::string& assume, bool nested) {
     std::string place;
-    if (const Json* part = text_part(json, place); part != nullptr) return read_text_part(json, *part, place, name, where, assume);
+    if (const Json* part = text_part(json, place, where); part != nullptr) return read_text_part(json, *part, place, name, where, assume);
     const Reading reading = find_reading(json, where, assume, nested);
     const Json defaults = Json::parse(reading.type->defaults);
     static const Json kNoDefaults = Json::object();
@@ -358,7 +363,7 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
     if (problems.empty() && reading.type->arrange != nullptr) reading.type->arrange(parts);
     drop_output_layer(model);
     read_left_out(parts);
-    refuse_other_networks(parts);
+    if (problems.empty()) refuse_other_networks(parts);  // else what is left to read says nothing
     if (config.has({"_sequence"})) model.default_sequence = config.integer({"_sequence"}, 1, ModelLimits::positions);
     if (config.has({"_global_batch"})) model.default_global_batch = config.integer({"_global_batch"}, 1, ModelLimits::positions);
     problems.throw_if_any();
@@ -373,6 +378,11 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
 Job read_text_part(const Json& json, const Json& part, const std::string& place, const std::string& name, const std::string& where,
                    const std::string& assume) {
     refuse_two_language_models(json, place, where);
+    for (const Json* const object : {&json, &part}) {
+        if (const auto tie = object->find("tie_word_embeddings"); tie != object->end() && !tie->is_null() && !tie->is_boolean())
+            throw ConfigError(fmt::format("{}{}: tie_word_embeddings = {} is not true or false", where, object == &part ? ": " + place : "",
+                                          shown_json(*tie)));
+    }
     Json text = part;
     // Some keep what is the language model's alone beside it.
     for (const auto* field : {"vocab_size", "max_position_embeddings"}) {

@@ -1,40 +1,20 @@
 // Composed types of transformers 5, by the lists and forms of their files. Counts beside transformers' own stand in class_counts.json.
 
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
-#include "formats/hugging_face/hugging_face.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/parameters.hpp"
-#include "plan/text/errors.hpp"
-#include "tests/support/data_folder.hpp"
+#include "tests/formats/hugging_face/class_configs.hpp"
 
 namespace mgplan::formats::composed_newer_test {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using class_configs::class_config;
+using class_configs::Json;
+using class_configs::model_of;
+using class_configs::refusal_of;
 using testing::HasSubstr;
-
-ModelSpec model_of(const Json& json) {
-    return read_hugging_face(json, "test", "config.json").model;
-}
-
-std::string refusal_of(const Json& json) {
-    try {
-        (void)model_of(json);
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "accepted";
-}
-
-Json class_config(const std::string& type) {
-    std::ifstream file(tests::data_folder() + "/formats/counts/class_counts.json");
-    return Json::parse(file).at("types").at(type).at("config");
-}
 
 double billions(std::int64_t count) {
     return static_cast<double>(count) / 1e9;
