@@ -6,75 +6,55 @@
 namespace mgplan::formats {
 namespace {
 
-// Types composed of parts that layers here do not compute (compose_newer.cpp).
+/// A type whose layers are put together from parts, and that has nothing else of its own.
+constexpr ModelType composed(std::string_view name, std::string_view class_name, void (*compose)(Composer&), std::string_view defaults) {
+    return {.name = name, .class_name = class_name, .defaults = defaults, .compose = compose};
+}
+
+// Types composed of parts that layers here do not compute (compose_newer.cpp): name, class of "architectures", rule, class defaults.
 constexpr std::array kNewer{
-    ModelType{
-        .name = "axk2",
-        .class_name = "AXK2ForCausalLM",
-        .defaults = R"({"vocab_size":163840,"hidden_size":2048,"intermediate_size":5120,"moe_intermediate_size":512,"num_hidden_layers":48,
+    composed("axk2", "AXK2ForCausalLM", compose_axk2,
+             R"({"vocab_size":163840,"hidden_size":2048,"intermediate_size":5120,"moe_intermediate_size":512,"num_hidden_layers":48,
 "num_attention_heads":32,"num_key_value_heads":32,"n_shared_experts":1,"n_routed_experts":128,"kv_lora_rank":128,"q_lora_rank":384,
 "qk_rope_head_dim":32,"v_head_dim":64,"qk_nope_head_dim":64,"num_experts_per_tok":8,"hidden_act":"silu","max_position_embeddings":131072,
-"rms_norm_eps":1e-06,"index_topk":2048,"index_head_dim":128,"index_n_heads":16,"gated_norm_rank":16})",
-        .compose = compose_axk2},
-    ModelType{.name = "jetmoe",
-              .class_name = "JetMoeForCausalLM",
-              .defaults = R"({"vocab_size":32000,"hidden_size":2048,"num_hidden_layers":12,"num_key_value_heads":16,"kv_channels":128,
+"rms_norm_eps":1e-06,"index_topk":2048,"index_head_dim":128,"index_n_heads":16,"gated_norm_rank":16})"),
+    composed("jetmoe", "JetMoeForCausalLM", compose_jetmoe,
+             R"({"vocab_size":32000,"hidden_size":2048,"num_hidden_layers":12,"num_key_value_heads":16,"kv_channels":128,
 "intermediate_size":5632,"max_position_embeddings":4096,"activation_function":"silu","num_local_experts":8,"num_experts_per_tok":2,
-"tie_word_embeddings":true,"rms_norm_eps":1e-06})",
-              .compose = compose_jetmoe},
-    ModelType{
-        .name = "bailing_hybrid",
-        .class_name = "BailingHybridForCausalLM",
-        .defaults = R"({"vocab_size":157184,"hidden_size":2560,"intermediate_size":6144,"moe_intermediate_size":768,"num_hidden_layers":42,
+"tie_word_embeddings":true,"rms_norm_eps":1e-06})"),
+    composed("bailing_hybrid", "BailingHybridForCausalLM", compose_bailing_hybrid,
+             R"({"vocab_size":157184,"hidden_size":2560,"intermediate_size":6144,"moe_intermediate_size":768,"num_hidden_layers":42,
 "num_attention_heads":32,"n_shared_experts":1,"kv_lora_rank":512,"qk_rope_head_dim":64,"v_head_dim":128,"qk_nope_head_dim":128,
 "num_experts_per_tok":8,"first_k_dense_replace":2,"hidden_act":"silu","max_position_embeddings":262144,"rms_norm_eps":1e-06,
-"num_local_experts":512,"head_dim":128,"short_conv_kernel_size":4,"layer_group_size":6,"rope_theta":6000000.0})",
-        .compose = compose_bailing_hybrid},
-    ModelType{.name = "mistral_large4_text",
-              .class_name = "",
-              .defaults =
-                  R"({"vocab_size":204800,"hidden_size":6144,"intermediate_size":24576,"moe_intermediate_size":6144,"num_hidden_layers":72,
+"num_local_experts":512,"head_dim":128,"short_conv_kernel_size":4,"layer_group_size":6,"rope_theta":6000000.0})"),
+    composed("mistral_large4_text", "", compose_mistral_large4,
+             R"({"vocab_size":204800,"hidden_size":6144,"intermediate_size":24576,"moe_intermediate_size":6144,"num_hidden_layers":72,
 "num_attention_heads":64,"n_shared_experts":1,"n_routed_experts":128,"kv_lora_rank":512,"qk_rope_head_dim":64,"v_head_dim":128,
 "qk_nope_head_dim":64,"num_experts_per_tok":4,"hidden_act":"silu","max_position_embeddings":1048576,"rms_norm_eps":1e-05,
-"index_topk":2048,"index_head_dim":128,"index_n_heads":32,"first_k_dense_replace":1,"final_logit_softcapping":30.0})",
-              .compose = compose_mistral_large4},
-    ModelType{.name = "dots3_note_text",
-              .class_name = "Dots3NoteForCausalLM",
-              .defaults =
-                  R"({"vocab_size":152064,"hidden_size":5120,"intermediate_size":13824,"moe_intermediate_size":1536,"num_hidden_layers":46,
+"index_topk":2048,"index_head_dim":128,"index_n_heads":32,"first_k_dense_replace":1,"final_logit_softcapping":30.0})"),
+    composed("dots3_note_text", "Dots3NoteForCausalLM", compose_dots3_note,
+             R"({"vocab_size":152064,"hidden_size":5120,"intermediate_size":13824,"moe_intermediate_size":1536,"num_hidden_layers":46,
 "num_attention_heads":128,"n_shared_experts":1,"n_routed_experts":256,"kv_lora_rank":512,"q_lora_rank":1024,"qk_rope_head_dim":64,
 "v_head_dim":128,"qk_nope_head_dim":128,"num_experts_per_tok":8,"hidden_act":"silu","max_position_embeddings":524288,
-"rms_norm_eps":1e-05,"index_topk":2048,"index_head_dim":128,"index_n_heads":64,"shared_experts_intermediate_size":1536})",
-              .compose = compose_dots3_note},
-    ModelType{
-        .name = "inkling_text",
-        .class_name = "InklingForCausalLM",
-        .defaults = R"({"vocab_size":201024,"hidden_size":6144,"num_hidden_layers":66,"num_attention_heads":64,"num_key_value_heads":8,
+"rms_norm_eps":1e-05,"index_topk":2048,"index_head_dim":128,"index_n_heads":64,"shared_experts_intermediate_size":1536})"),
+    composed("inkling_text", "InklingForCausalLM", compose_inkling,
+             R"({"vocab_size":201024,"hidden_size":6144,"num_hidden_layers":66,"num_attention_heads":64,"num_key_value_heads":8,
 "head_dim":128,"swa_num_attention_heads":64,"swa_num_key_value_heads":16,"swa_head_dim":128,"sliding_window_size":512,"d_rel":16,
 "rel_extent":1024,"max_position_embeddings":131072,"rms_norm_eps":1e-06,"conv_kernel_size":4,"intermediate_size":24576,
-"hidden_act":"silu","moe_intermediate_size":3072,"n_routed_experts":256,"num_experts_per_tok":6,"n_shared_experts":2})",
-        .compose = compose_inkling},
-    ModelType{
-        .name = "ernie4_5_vl_moe_text",
-        .class_name = "",
-        .defaults = R"({"vocab_size":103424,"hidden_size":2560,"intermediate_size":12288,"num_hidden_layers":28,"num_attention_heads":20,
+"hidden_act":"silu","moe_intermediate_size":3072,"n_routed_experts":256,"num_experts_per_tok":6,"n_shared_experts":2})"),
+    composed("ernie4_5_vl_moe_text", "", compose_ernie_vl,
+             R"({"vocab_size":103424,"hidden_size":2560,"intermediate_size":12288,"num_hidden_layers":28,"num_attention_heads":20,
 "num_key_value_heads":4,"hidden_act":"silu","max_position_embeddings":131072,"rms_norm_eps":1e-05,"tie_word_embeddings":true,
-"use_bias":false,"moe_k":6,"moe_num_experts":64,"moe_num_shared_experts":2})",
-        .compose = compose_ernie_vl},
-    ModelType{
-        .name = "step3p5",
-        .class_name = "Step3p5ForCausalLM",
-        .defaults = R"({"vocab_size":128815,"hidden_size":4096,"intermediate_size":11264,"num_hidden_layers":45,"num_attention_heads":64,
+"use_bias":false,"moe_k":6,"moe_num_experts":64,"moe_num_shared_experts":2})"),
+    composed("step3p5", "Step3p5ForCausalLM", compose_step35,
+             R"({"vocab_size":128815,"hidden_size":4096,"intermediate_size":11264,"num_hidden_layers":45,"num_attention_heads":64,
 "num_key_value_heads":8,"head_dim":128,"hidden_act":"silu","max_position_embeddings":128000,"rms_norm_eps":1e-05,
-"num_experts_per_tok":8,"moe_intermediate_size":1280,"n_routed_experts":288,"share_expert_dim":1280})",
-        .compose = compose_step35},
-    ModelType{.name = "zaya",
-              .class_name = "ZayaForCausalLM",
-              .defaults = R"({"vocab_size":262272,"hidden_size":2048,"num_hidden_layers":40,"num_attention_heads":8,"num_key_value_heads":2,
+"num_experts_per_tok":8,"moe_intermediate_size":1280,"n_routed_experts":288,"share_expert_dim":1280})"),
+    composed("zaya", "ZayaForCausalLM", compose_zaya,
+             R"({"vocab_size":262272,"hidden_size":2048,"num_hidden_layers":40,"num_attention_heads":8,"num_key_value_heads":2,
 "head_dim":128,"hidden_act":"silu","max_position_embeddings":131072,"rms_norm_eps":1e-05,"tie_word_embeddings":true,
 "moe_intermediate_size":2048,"num_experts_per_tok":1,"num_experts":16,"lm_head_bias":false,"router_hidden_size":256,"cca_time0":2,
-"cca_time1":2})",
-              .compose = compose_zaya},
+"cca_time1":2})"),
 };
 
 }  // namespace
