@@ -54,11 +54,11 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
     check_range(problems, where, "mtp layers", model.mtp_layers, 0, ModelLimits::mtp_layers);
     check_range(problems, where, "vocabulary divisor", model.vocab_divisor, 1, ModelLimits::vocab);
     if (model.labels) {
-        check_range(problems, where, "labels", *model.labels, 1, ModelLimits::vocab);
-        if (model.tied_embeddings || model.output_bias || model.mtp_layers > 0)
+        check_range(problems, where, "labels", *model.labels, 0, ModelLimits::vocab);
+        if (model.tied_embeddings || model.mtp_layers > 0)
             problems.add(
-                "{}: labels name a head that is no output layer: it shares no table, has no bias and stands beside no multi-token "
-                "prediction; remove these or labels",
+                "{}: labels name a head that is no output layer: it shares no table and stands beside no multi-token prediction; remove "
+                "these or labels",
                 where);
     }
     if (model.default_sequence) check_range(problems, where, "sequence", *model.default_sequence, 1, ModelLimits::positions);

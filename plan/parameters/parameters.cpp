@@ -201,7 +201,7 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
         Parameter& output = list.add_sharded("output_layer.weight", {model.output_rows(sizes.tp) / sizes.tp, model.hidden}, 0);
         output.shared_embedding = output.embedding_copy = shared && model.tied_embeddings;
     }
-    if (chunk.loss && model.output_bias) list.add_sharded("output_layer.bias", {model.padded_vocab(sizes.tp) / sizes.tp}, 0);
+    if (chunk.loss && model.output_bias) list.add_sharded("output_layer.bias", {model.output_rows(sizes.tp) / sizes.tp}, 0);
     return parameters;
 }
 
@@ -257,7 +257,8 @@ PartCount count_compositions(const ModelSpec& model) {
 std::int64_t total_parameters(const ModelSpec& model) {
     std::int64_t rows = model.vocab + (model.labels ? *model.labels : model.tied_embeddings ? 0 : model.vocab) + model.token_types;
     if (model.position == PositionEmbedding::learned) rows += model.max_positions;
-    std::int64_t count = rows * model.hidden + (model.output_bias ? model.vocab : 0) + count_parts(model.beside_layers, model.hidden).all;
+    std::int64_t count = rows * model.hidden + (model.output_bias ? model.labels.value_or(model.vocab) : 0) +
+                         count_parts(model.beside_layers, model.hidden).all;
     // Of composed models the final norm stands among the parts beside the layers.
     if (!model.compositions.empty()) return count + count_compositions(model).all;
     count += (model.embedding_norm ? 2 : 1) * norm_count(model, model.hidden);

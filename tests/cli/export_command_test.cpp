@@ -292,6 +292,15 @@ std::string refusal_of(const ModelSpec& model) {
     }
 }
 
+TEST(MegatronRoundTrip, AHeadOfLabelsIsLostInWords) {
+    ModelSpec model = formats::load_model("llama3-8b").model;
+    model.labels = 3;
+    model.output_bias = true;  // as heads of tokens have
+    EXPECT_THAT(lost_of(model),
+                ElementsAre("the network ends in a head of 3 labels, and Megatron-LM's pretrain_gpt.py has none: it trains the "
+                            "output layer of a language model in its place"));
+}
+
 TEST(MegatronRoundTrip, EveryPresetIsTheSameNetworkOrSaysWhatIsLost) {
     const std::string gate = "model.activation behind the gate";
     const std::map<std::string, std::set<std::string>> kLost{

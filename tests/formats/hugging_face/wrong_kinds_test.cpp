@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/parameters/parameters.hpp"
 #include "tests/formats/hugging_face/class_configs.hpp"
 
 namespace mgplan::formats::wrong_kinds_test {
@@ -68,6 +69,44 @@ TEST(WrongKinds, AreRefusedOrListedAsNotUsed) {
         }
     }
     EXPECT_GT(tried, 10'000U);
+}
+
+TEST(WrongKinds, MixturesCannotChooseMoreExpertsThanTheyHave) {
+    const Json types = class_counts();
+    std::size_t tried = 0;
+    for (const auto& [type, entry] : types.items()) {
+        Json file = entry.at("config");
+        if (!model_of(file).moe && active_parameters(model_of(file)) == total_parameters(model_of(file))) continue;
+        Json& fields = file.contains("text_config") ? file.at("text_config") : file;
+        for (const auto* chosen : {"num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts", "moe_top_k"}) {
+            if (!fields.contains(chosen) || fields.at(chosen).is_null()) continue;
+            const auto unused = read_hugging_face(file, "test", "config.json").unused_fields;
+            if (std::find(unused.begin(), unused.end(), chosen) != unused.end()) continue;
+            fields[chosen] = 4000;
+            EXPECT_THAT(refusal_of(file), HasSubstr("= 4000 is more than")) << type << ": " << chosen;
+            ++tried;
+            break;
+        }
+    }
+    EXPECT_GT(tried, 30U);
+}
+
+TEST(WrongKinds, WordsOfLayersAreThoseThatTheTypeHas) {
+    Json config = class_config("recurrent_gemma");
+    config["block_types"] = {"recurrent", "atention"};
+    EXPECT_THAT(refusal_of(config), HasSubstr("block_types holds 'atention', which no layer of this type is; write recurrent, attention"));
+    config = class_config("gemma4");
+    config["text_config"]["per_layer_config"] = {{"7", {{"head_dim", 64}}}};
+    EXPECT_THAT(refusal_of(config), HasSubstr("per_layer_config has an entry '7', which is no layer; give numbers from 0 to 4"));
+    config["text_config"]["per_layer_config"] = {{"1", 64}};
+    EXPECT_THAT(refusal_of(config), HasSubstr("per_layer_config: 1 = 64 is not an object"));
+}
+
+TEST(WrongKinds, PartsOfLargerModelsAreObjects) {
+    EXPECT_THAT(refusal_of({{"model_type", "gemma3"}, {"text_config", "x"}}), HasSubstr("text_config = \"x\" is not an object"));
+    Json config = class_config("gemma4");
+    config["tie_word_embeddings"] = 1;
+    EXPECT_THAT(refusal_of(config), HasSubstr("config.json: tie_word_embeddings = 1 is not true or false"));
 }
 
 }  // namespace
