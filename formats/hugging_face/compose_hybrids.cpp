@@ -1,6 +1,7 @@
 // Layers with a state along the sequence: state-space models, delta nets, linear attention.
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "formats/hugging_face/composer.hpp"
@@ -36,12 +37,17 @@ PartSizesGiven attention_biases(Composer& c) {
 
 void compose_mamba(Composer& c) {
     const std::int64_t inner = c.number_or({"intermediate_size"}, c.number_or({"expand"}, 2) * c.hidden());
+    // Falcon Mamba has norms of B, C and the steps of all channels, without weights (modeling_falcon_mamba.py).
+    const bool normed = c.model().type == "falcon_mamba";
+    c.model().position = PositionEmbedding::none;
+    (void)c.config().real_or({"mixer_rms_eps"}, 0, 0, 1);
     const LayerPart mixer = Composer::part("mamba", {{"inner", inner},
                                                      {"state", c.number({"state_size"})},
                                                      {"conv", c.number({"conv_kernel"})},
                                                      {"dt_rank", step_rank(c, "time_step_rank")},
                                                      {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
-                                                     {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0}});
+                                                     {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0},
+                                                     {"inner_norms", normed ? 2 : 0}});
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("mamba", {c.norm(), mixer});
 }
 
@@ -111,9 +117,14 @@ void compose_jamba(Composer& c) {
                                                      {"conv_bias", c.flag({"mamba_conv_bias"}, true) ? 1 : 0},
                                                      {"proj_bias", c.flag({"mamba_proj_bias"}, false) ? 1 : 0},
                                                      {"inner_norms", 1}});
-    const LayerPart attention = c.attention();
+    c.model().position = PositionEmbedding::none;  // its order is that of the states
+    c.set_activation({"hidden_act"}, Activation::silu);
+    const LayerPart attention = c.attention({{"positions", 1}});
     const std::int64_t width = c.number({"intermediate_size"}), experts = c.number({"num_experts"});
-    const LayerPart dense = c.mlp(width), sparse = c.experts(std::max<std::int64_t>(1, experts), c.number({"num_experts_per_tok"}), width);
+    const LayerPart dense = c.activated(c.mlp(width));
+    const LayerPart sparse = c.activated(c.experts(std::max<std::int64_t>(1, experts), c.number({"num_experts_per_tok"}), width));
+    if (experts > 1) c.describe_mixture(sparse, 0, false);
+    if (c.model().moe) c.model().moe->normalize_top_k = false;  // modeling_jamba.py, JambaSparseMoeBlock.route_tokens_to_experts
     const std::int64_t attention_every = std::max<std::int64_t>(1, c.number({"attn_layer_period"})),
                        attention_at = c.number({"attn_layer_offset"});
     const std::int64_t experts_every = std::max<std::int64_t>(1, c.number({"expert_layer_period"})),
@@ -297,9 +308,14 @@ void compose_recurrent_gemma(Composer& c) {
     const std::int64_t width = c.number_or({"lru_width"}, c.hidden());
     const LayerPart recurrent =
         Composer::part("gated_linear_recurrence", {{"width", width}, {"heads", c.model().heads}, {"conv", c.number({"conv1d_width"})}});
-    const LayerPart attention = c.attention({{"qkv_bias", c.flag({"attention_bias"}, false) ? 1 : 0}, {"output_bias", 1}});
+    const LayerPart attention =
+        c.attention({{"qkv_bias", c.flag({"attention_bias"}, false) ? 1 : 0}, {"output_bias", 1}, {"positions", 2}});
+    c.set_activation({"hidden_activation"}, Activation::gelu);
+    c.model().sliding_window = c.config().integer_or({"attention_window_size"}, 2048, 1, ModelLimits::positions);
+    c.model().logit_softcap = c.config().real_or({"logits_soft_cap"}, 0, 0, ModelLimits::multiplier);
+    if (c.flag({"embeddings_scale_by_sqrt_dim"}, true)) c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
     // intermediate_size counts both matrices of the gate.
-    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}) / 2, true, true);
+    const LayerPart mlp = c.activated(c.mlp(c.number({"intermediate_size"}) / 2, true, true));
     std::vector<std::string> blocks = c.config().texts("block_types");
     if (!c.knows_words("block_types", blocks, {"recurrent", "attention"})) return;
     if (blocks.empty()) blocks = {"recurrent", "recurrent", "attention"};

@@ -236,7 +236,8 @@ void read_composed(ConfigParts& parts) {
     composer.add_final_norm();
     for (const auto* field : {"final_logit_softcapping", "logits_soft_cap", "attn_logit_softcapping"}) {
         const double cap = config.real_or({field}, 0, 0, ModelLimits::multiplier);
-        if (cap > 0) composer.leave_out(fmt::format("a soft cap of {:g} ({})", cap, field));
+        const bool computed = cap == model.logit_softcap && field != std::string_view("attn_logit_softcapping");
+        if (cap > 0 && !computed) composer.leave_out(fmt::format("a soft cap of {:g} ({})", cap, field));
     }
     refuse_more_chosen_than_there_are(config, model);
     if (!config.problems().empty()) return;

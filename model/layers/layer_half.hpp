@@ -14,14 +14,16 @@
 #include "model/layers/mamba_mixer.hpp"
 #include "model/layers/mlp.hpp"
 #include "model/layers/moe.hpp"
+#include "model/layers/recurrent_block.hpp"
+#include "model/layers/selective_mixer.hpp"
 #include "model/layers/self_attention.hpp"
 #include "model/layers/short_convolution.hpp"
 
 namespace mgplan::model {
 
 /// The first half of a layer. Each has a type Saved, and forward and backward as SelfAttention has them.
-using TokenMixer =
-    std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention, LightningAttention>;
+using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention,
+                                LightningAttention, SelectiveMixer, RecurrentBlock>;
 
 template <class Mixers>
 struct SavedOf;

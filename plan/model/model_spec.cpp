@@ -315,4 +315,21 @@ std::vector<std::string> features_not_computed(const ModelSpec& model) {
     return features;
 }
 
+namespace {
+
+bool has_part(const ModelSpec& model, std::string_view kind) {
+    return std::any_of(model.compositions.begin(), model.compositions.end(), [&](const LayerComposition& layer) {
+        return std::any_of(layer.parts.begin(), layer.parts.end(), [&](const LayerPart& part) { return part.kind == kind; });
+    });
+}
+
+}  // namespace
+
+std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
+    std::vector<std::string> layers;
+    if (has_part(model, "mamba")) layers.emplace_back("the selective scan of Mamba");
+    if (has_part(model, "gated_linear_recurrence")) layers.emplace_back("the gated linear recurrence of RecurrentGemma");
+    return layers;
+}
+
 }  // namespace mgplan

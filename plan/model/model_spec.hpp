@@ -276,5 +276,7 @@ void validate(const ModelSpec& model, const std::string& where);
 /// Features the spec carries that no layer computes, in words, for messages: "attention in chunks of 8,192 tokens". Their parameters are
 /// counted; what of them a prediction's time holds, docs/models.md says.
 [[nodiscard]] std::vector<std::string> features_not_computed(const ModelSpec& model);
+/// What of its layers is recorded on shapes, and so predicted, and computed by no device: training refuses it.
+[[nodiscard]] std::vector<std::string> layers_known_of_shapes(const ModelSpec& model);
 
 }  // namespace mgplan

@@ -75,6 +75,72 @@ void refuse_context_parallelism(Words& obstacles, std::string_view layer, const 
     if (division.cp > 1) obstacles.push_back(fmt::format("context parallelism over {} (cp = {})", layer, division.cp));
 }
 
+bool describe_mamba(const PartSizes& s, ModelSpec& fields) {
+    return s["proj_bias"] == 0 && s["inner_norms"] < 2 && fields.normalization == Normalization::rms_norm;
+}
+
+/// modeling_mamba.py and modeling_jamba.py: channels x and z of the projection, those of the convolution, of the scan and of what steps
+/// come from, divided over tp; norms of steps, B and C whole on every rank, which sees gradients from its own channels.
+void add_mamba(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, inner = s["inner"] / division.tp, state = s["state"], rank = s["dt_rank"];
+    list.add_sharded("mixer.dt_bias", {inner}, 0).initial = InitialValues::step_bias;
+    list.add_sharded("mixer.A_log", {inner, state}, 0).initial = InitialValues::log_of_decay;
+    list.add_sharded("mixer.D", {inner}, 0).initial = InitialValues::ones;
+    const auto by_taps = [&](Parameter& parameter) {
+        parameter.initial = InitialValues::by_taps;
+        parameter.initial_bound = 1 / std::sqrt(static_cast<double>(s["conv"]));
+    };
+    by_taps(list.add_sharded("mixer.conv1d_weight", {inner, 1, s["conv"]}, 0));
+    if (s["conv_bias"] != 0) by_taps(list.add_sharded("mixer.conv1d_bias", {inner}, 0));
+    list.add_norm(fields, "mixer.in_proj.layer_norm_weight", "mixer.in_proj.layer_norm_bias", hidden);
+    list.add_in_blocks("mixer.in_proj.weight", {inner, inner}, {hidden});
+    list.add_sharded("mixer.x_proj.weight", {rank + 2 * state, inner}, 1);
+    list.add_sharded("mixer.dt_proj.weight", {inner, rank}, 0);
+    if (s["inner_norms"] == 1) {
+        list.add("mixer.dt_norm.weight", {rank}, PartialGradient::always);
+        list.add("mixer.B_norm.weight", {state}, PartialGradient::always);
+        list.add("mixer.C_norm.weight", {state}, PartialGradient::always);
+    }
+    list.add_sharded("mixer.out_proj.weight", {hidden, inner}, 1);
+}
+
+void add_mamba_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "Mamba", "channels", s["inner"], division.tp);
+    refuse_context_parallelism(obstacles, "Mamba", division);
+}
+
+bool describe_recurrence(const PartSizes& s, ModelSpec& fields) {
+    return s["width"] % s["heads"] == 0 && fields.normalization == Normalization::rms_norm;
+}
+
+/// modeling_recurrent_gemma.py, RecurrentGemmaRecurrentBlock and RecurrentGemmaRglru: blocks y and x of the projection, the channels of the
+/// convolution and the recurrence, and the heads that its gates mix, divided over tp.
+void add_recurrence(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, width = s["width"] / division.tp, heads = s["heads"] / division.tp,
+                       block = s["width"] / s["heads"];
+    const auto by_taps = [&](Parameter& parameter) {
+        parameter.initial = InitialValues::by_taps;
+        parameter.initial_bound = 1 / std::sqrt(static_cast<double>(s["conv"]));
+    };
+    list.add_sharded("mixer.decay", {width}, 0).initial = InitialValues::ones;
+    by_taps(list.add_sharded("mixer.conv1d_weight", {width, 1, s["conv"]}, 0));
+    by_taps(list.add_sharded("mixer.conv1d_bias", {width}, 0));
+    for (const std::string_view gate : {"input", "decay"}) {
+        list.add_sharded(fmt::format("mixer.{}_gate.weight", gate), {heads, block, block}, 0);
+        list.add_sharded(fmt::format("mixer.{}_gate.bias", gate), {width}, 0);
+    }
+    list.add_norm(fields, "mixer.in_proj.layer_norm_weight", "mixer.in_proj.layer_norm_bias", hidden);
+    list.add_in_blocks("mixer.in_proj.weight", {width, width}, {hidden});
+    list.add_in_blocks("mixer.in_proj.bias", {width, width}, {});
+    list.add_sharded("mixer.out_proj.weight", {hidden, width}, 1);
+    list.add("mixer.out_proj.bias", {hidden}, PartialGradient::sequence_parallel);
+}
+
+void add_recurrence_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "recurrent blocks", "heads", s["heads"], division.tp);
+    refuse_context_parallelism(obstacles, "recurrent blocks", division);
+}
+
 bool describe_mamba2(const PartSizes& s, ModelSpec& /*fields*/) {
     // Megatron-core's mixer has neither biases of its projections nor a convolution without one (ssm/mamba_mixer.py).
     return s["inner"] % s["heads"] == 0 && s["heads"] % s["groups"] == 0 && s["conv_bias"] == 1 && s["proj_bias"] == 0;
@@ -264,6 +330,8 @@ constexpr std::array kComputedParts{
                      add_attention(list, fields, division.tp);
                  },
                  add_attention_obstacles},
+    ComputedPart{"mamba", true, describe_mamba, add_mamba, add_mamba_obstacles},
+    ComputedPart{"gated_linear_recurrence", true, describe_recurrence, add_recurrence, add_recurrence_obstacles},
     ComputedPart{"mamba2", true, describe_mamba2, add_mamba2, add_mamba2_obstacles},
     ComputedPart{"attention_beside_mamba2", true, describe_attention_beside_mamba, add_attention_beside_mamba,
                  add_attention_beside_mamba_obstacles},

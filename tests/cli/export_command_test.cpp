@@ -301,6 +301,13 @@ TEST(MegatronRoundTrip, AHeadOfLabelsIsLostInWords) {
                             "output layer of a language model in its place"));
 }
 
+TEST(MegatronRoundTrip, LayersKnownOfShapesAloneAreRefusedByName) {
+    const auto mamba = nlohmann::ordered_json::parse(R"({"model_type": "mamba", "vocab_size": 50280, "hidden_size": 2560,
+        "num_hidden_layers": 64, "state_size": 16})");
+    EXPECT_THAT(refusal_of(formats::read_hugging_face(mamba, "mamba-2.8b", "config.json").model),
+                HasSubstr("mamba-2.8b: layers of Mamba, for which Megatron-LM has no flags; export another model"));
+}
+
 TEST(MegatronRoundTrip, EveryPresetIsTheSameNetworkOrSaysWhatIsLost) {
     const std::string gate = "model.activation behind the gate";
     const std::map<std::string, std::set<std::string>> kLost{

@@ -96,8 +96,8 @@ TEST(WrongKinds, WordsOfLayersAreThoseThatTheTypeHas) {
     config["block_types"] = {"recurrent", "atention"};
     EXPECT_THAT(refusal_of(config), HasSubstr("block_types holds 'atention', which no layer of this type is; write recurrent, attention"));
     config = class_config("gemma4");
-    config["text_config"]["per_layer_config"] = {{"7", {{"head_dim", 64}}}};
-    EXPECT_THAT(refusal_of(config), HasSubstr("per_layer_config has an entry '7', which is no layer; give numbers from 0 to 4"));
+    config["text_config"]["per_layer_config"] = {{"700", {{"head_dim", 64}}}};
+    EXPECT_THAT(refusal_of(config), HasSubstr("per_layer_config has an entry '700', which is no layer; give numbers from 0 to"));
     config["text_config"]["per_layer_config"] = {{"1", 64}};
     EXPECT_THAT(refusal_of(config), HasSubstr("per_layer_config: 1 = 64 is not an object"));
 }
