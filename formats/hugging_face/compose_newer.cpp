@@ -360,4 +360,99 @@ void compose_zaya(Composer& c) {
     if (c.flag({"lm_head_bias"}, false) && !c.model().labels) c.add_beside(c.values(c.model().vocab));
 }
 
+bool has_latent_biases(ConfigParts& parts) {
+    return parts.config.boolean_or({"attention_bias"}, false);
+}
+
+/// DeepSeek V2 and V3 with attention_bias: biases of what leads to the latents and of the output.
+void compose_biased_latent(Composer& c) {
+    const std::int64_t shared = c.number_or({"n_shared_experts"}, 0);
+    const Parts mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts"}), shared * c.number({"moe_intermediate_size"}));
+    add_layers(c, mixtures_of(c, 0), "latent attention with biases", {c.norm(2), c.latent_attention()}, mixture);
+}
+
+/// GLM-5.3 Flash: Kimi delta attention, and latent attention without positions whose keys an indexer chooses out of means of several,
+/// between several residual streams that no weights bring together at the end.
+void compose_glm5_next(Composer& c) {
+    refuse_attention_bias(c);
+    for (const auto* field : {"index_topk", "hc_sinkhorn_iters"}) (void)c.number_or({field}, 0);
+    std::int64_t heads = c.number({"linear_num_heads"}), dim = c.number({"linear_head_dim"}), taps = c.number({"linear_conv_kernel_dim"});
+    if (const Json* nested = c.config().object("linear_attn_config"); nested != nullptr) {
+        JsonReader reader(*nested, c.config().where() + ": linear_attn_config", c.config().problems());
+        heads = reader.integer_or("num_heads", heads, 1, ModelLimits::heads);
+        dim = reader.integer_or("head_dim", dim, 1, ModelLimits::head_dim);
+        taps = reader.integer_or("short_conv_kernel_size", taps, 1, ModelLimits::head_dim);
+    }
+    const std::int64_t hidden = c.hidden(), streams = c.number({"hc_mult"}), width = c.number({"index_head_dim"});
+    const LayerPart connections =
+        Composer::part("hyper_connection", {{"streams", streams}, {"maps", (2 + streams) * streams}, {"scales", 3}, {"copies", 2}});
+    const Parts delta{Composer::part("kimi_delta_attention", {{"heads", heads}, {"head_dim", dim}, {"conv", taps}})};
+    const Parts latent{c.latent_attention()};
+    const Parts indexer{c.indexer(), c.values(c.number({"index_kpool"}) * width), c.linear(hidden, width)};
+    const Parts dense{c.mlp(c.number({"intermediate_size"}))};
+    const Parts mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts"}),
+                                     c.number({"n_shared_experts"}) * c.number({"moe_intermediate_size"}));
+    const std::vector<std::string> words =
+        c.words_of_layers("layer_types", {"linear_attention", "indexed_attention", "full_attention", "deepseek_sparse_attention"});
+    const std::vector<bool> chooses = layers_with_indexers(c.config(), c.layers()), mixtures = mixtures_of(c, 3);
+    if (!c.config().problems().empty()) return;
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        const bool linear = words.empty() ? layer % 4 != 3 : words[at] == "linear_attention";
+        const Parts mixer = linear ? delta : joined({latent, chooses[at] ? indexer : Parts{}});
+        c.add_layer(std::string(linear ? "kimi_delta_attention" : "latent_attention") + (mixtures[at] ? "+moe" : "+mlp"),
+                    joined({{c.norm(2), connections}, mixer, mixtures[at] ? mixture : dense}));
+    }
+}
+
+/// Inkling 2: what each half reads is chosen out of the outputs of blocks of layers before it; gates, logits of sinks and limits of queries
+/// and of biases by distance, each of which is trained; in layers that see all convolutions whose weights follow from the input.
+void compose_inkling2(Composer& c) {
+    const std::int64_t hidden = c.hidden(), taps = c.number({"conv_kernel_size", "sconv_kernel_size"}), distances = c.number({"d_rel"});
+    const std::vector<std::string> words = c.words_of_layers("layer_types", {"hybrid", "hybrid_sliding"});
+    const LayerPart mixture = c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}),
+                                        c.number({"moe_intermediate_size"}));
+    (void)c.number_or({"n_layers_per_attn_res_block"}, 0);
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool local = words.empty() ? (layer + 1) % 6 != 0 : words[static_cast<std::size_t>(layer)] == "hybrid_sliding";
+        const auto size = [&](std::string_view own, std::string_view of_window) { return c.number({local ? of_window : own}); };
+        const std::int64_t heads = size("num_attention_heads", "swa_num_attention_heads"), dim = size("head_dim", "swa_head_dim");
+        const std::int64_t groups = size("num_key_value_heads", "swa_num_key_value_heads");
+        const std::int64_t extent = size("rel_extent", "sliding_window_size");
+        // Queries over the outputs of blocks: one for each half, and in layers that see all one each for queries, keys and values.
+        const std::int64_t queries = 1 + (layer == 0 ? 0 : local ? 1 : 3);
+        const Parts gates{c.linear(hidden, heads * dim), c.linear(hidden, heads), c.linear(hidden, heads * distances),
+                          c.values(heads * (dim + distances) + distances * extent + (2 * hidden + 2 * groups * dim) * taps)};
+        const Parts more = local ? Parts{} : Parts{c.linear(hidden, groups * taps, false, 2)};
+        c.add_layer(local ? "window attention+moe" : "attention+moe",
+                    joined({{c.norm(local ? 2 : 4), c.attention({{"heads", heads}, {"kv_heads", groups}, {"head_dim", dim}})},
+                            gates,
+                            more,
+                            {c.values(queries * hidden), mixture}}));
+    }
+    c.add_beside(c.norm());              // of the embeddings
+    c.add_beside(c.values(c.hidden()));  // the query of what the output layer reads
+}
+
+/// HRM: two stacks of layers that take turns several times, so that a token passes each layer more than once; norms without weights, a gate
+/// of attention's output, and the state that the second stack begins with.
+void compose_hrm_text(Composer& c) {
+    // num_hidden_layers counts each pass through a stack where num_layers_per_stack is stated (configuration_hrm_text.py).
+    const std::int64_t stack = std::min(c.number_or({"num_layers_per_stack"}, c.layers()), ModelLimits::layers / 2);
+    c.model().layers = 2 * stack;
+    for (const auto* field : {"H_cycles", "L_cycles"}) (void)c.number_or({field}, 0);
+    (void)c.config().integers("L_bp_cycles", 0, ModelLimits::layers);
+    (void)c.config().real_or({"embedding_scale"}, 0, 0, ModelLimits::multiplier);
+    (void)c.flag({"prefix_lm"}, true);
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t heads = c.model().heads, width = heads * c.model().head_dim;
+    const Parts layer{c.attention({{"kv_heads", heads}, {"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}}),
+                      c.linear(c.hidden(), width, biased), c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
+    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+mlp, several times", layer);
+    c.without_final_norm();
+    c.add_beside(c.values(c.hidden()));
+    c.leave_out("layers that a token passes several times");
+    c.leave_out("norms without weights");
+}
+
 }  // namespace mgplan::formats

@@ -132,6 +132,12 @@ void compose_inkling(Composer& composer);
 void compose_ernie_vl(Composer& composer);
 void compose_step35(Composer& composer);
 void compose_zaya(Composer& composer);
+void compose_glm5_next(Composer& composer);
+void compose_inkling2(Composer& composer);
+void compose_hrm_text(Composer& composer);
+void compose_biased_latent(Composer& composer);
+/// Whether the projections to the latents have biases, which the fields of MlaSpec do not say.
+bool has_latent_biases(ConfigParts& parts);
 
 void compose_mamba(Composer& composer);
 void compose_mamba2(Composer& composer);

@@ -352,8 +352,9 @@ void read_sizes_of_composed(ConfigParts& parts) {
     if (config.has(kHeads)) model.heads = config.integer(kHeads, 1, ModelLimits::heads);
     model.heads = std::max<std::int64_t>(1, model.heads);
     model.kv_heads = config.integer_or({"num_key_value_heads"}, model.heads, 1, ModelLimits::heads);
-    model.head_dim =
-        config.integer_or({"head_dim", "kv_channels"}, std::max<std::int64_t>(1, model.hidden / model.heads), 1, ModelLimits::head_dim);
+    // Of latent attention it is what positions turn, which may be nothing.
+    const std::int64_t least = config.has({"kv_lora_rank"}) ? 0 : 1, usual = std::max<std::int64_t>(1, model.hidden / model.heads);
+    model.head_dim = std::max<std::int64_t>(1, config.integer_or({"head_dim", "kv_channels"}, usual, least, ModelLimits::head_dim));
     // Gemma 3n's may be a list.
     const bool listed =
         parts.type.compose == compose_gemma3n && config.member("intermediate_size", {JsonKind::number, JsonKind::list}) != nullptr;

@@ -55,6 +55,21 @@ constexpr std::array kNewer{
 "head_dim":128,"hidden_act":"silu","max_position_embeddings":131072,"rms_norm_eps":1e-05,"tie_word_embeddings":true,
 "moe_intermediate_size":2048,"num_experts_per_tok":1,"num_experts":16,"lm_head_bias":false,"router_hidden_size":256,"cca_time0":2,
 "cca_time1":2})"),
+    composed("glm5_next_text", "", compose_glm5_next,
+             R"({"vocab_size":154880,"hidden_size":4096,"intermediate_size":12288,"moe_intermediate_size":2048,"num_hidden_layers":45,
+"num_attention_heads":64,"num_key_value_heads":64,"n_shared_experts":1,"n_routed_experts":288,"kv_lora_rank":512,"q_lora_rank":1536,
+"qk_rope_head_dim":0,"v_head_dim":256,"qk_nope_head_dim":256,"num_experts_per_tok":8,"hidden_act":"silu",
+"max_position_embeddings":1048576,"rms_norm_eps":1e-05,"index_topk":2048,"index_head_dim":128,"index_n_heads":32,"index_kpool":16,
+"linear_head_dim":128,"linear_num_heads":64,"linear_conv_kernel_dim":4,"hc_mult":4})"),
+    composed(
+        "inkling2_text", "Inkling2ForCausalLM", compose_inkling2,
+        R"({"vocab_size":201024,"hidden_size":4608,"num_hidden_layers":48,"num_attention_heads":48,"num_key_value_heads":8,"head_dim":128,
+"swa_num_attention_heads":48,"swa_num_key_value_heads":8,"swa_head_dim":128,"sliding_window_size":1024,"d_rel":16,"rel_extent":1024,
+"max_position_embeddings":1048576,"rms_norm_eps":1e-06,"conv_kernel_size":4,"hidden_act":"silu","moe_intermediate_size":2304,
+"n_routed_experts":384,"num_experts_per_tok":8,"final_logit_softcapping":30.0})"),
+    composed("hrm_text", "HrmTextForCausalLM", compose_hrm_text,
+             R"({"vocab_size":151808,"hidden_size":1536,"intermediate_size":4096,"num_hidden_layers":16,"num_attention_heads":12,
+"head_dim":128,"hidden_act":"silu","max_position_embeddings":2048,"rms_norm_eps":1e-06})"),
 };
 
 }  // namespace

@@ -48,6 +48,27 @@ TEST(NewerTypes, HaveAsManyParametersAsTheirNamesSay) {
     EXPECT_TRUE(is_counted_only(mistral));
 }
 
+TEST(NewerTypes, OfClassDefaultsHaveTheParametersThatTransformersBuilds) {
+    EXPECT_EQ(total_parameters(of_class("glm5_next_text")), 313'326'816'766);
+    EXPECT_EQ(total_parameters(of_class("inkling2_text")), 593'722'930'176);
+    Json hrm = {{"model_type", "hrm_text"},  {"num_hidden_layers", 16},   {"hidden_size", 1536},
+                {"intermediate_size", 4096}, {"num_attention_heads", 12}, {"vocab_size", 151'808}};
+    EXPECT_EQ(total_parameters(model_of(hrm)), 1'447'822'848);
+    hrm["num_hidden_layers"] = 128;  // each pass through a stack, as transformers writes it
+    hrm["num_layers_per_stack"] = 16;
+    EXPECT_EQ(total_parameters(model_of(hrm)), 1'447'822'848);
+    EXPECT_TRUE(is_counted_only(model_of(hrm)));
+    Json shared = {{"model_type", "glm5_next"}, {"text_config", {{"model_type", "glm5_next_text"}, {"num_hidden_layers", 8}}}};
+    const std::int64_t all = total_parameters(model_of(shared));
+    shared["text_config"]["index_topk_pattern"] = "FFFFFFFS";
+    EXPECT_EQ(all - total_parameters(model_of(shared)), 32 * 128 * 1536 + 128 * 4096 + 256 + 32 * 4096 + 16 * 128 + 128 * 4096)
+        << "the last layer takes over the keys that the fourth chose";
+    shared["text_config"]["linear_attn_config"] = {{"num_heads", 32}};
+    EXPECT_LT(total_parameters(model_of(shared)), all);
+    shared["text_config"]["layer_types"] = {"linear"};
+    EXPECT_THAT(refusal_of(shared), HasSubstr("layer_types has 1 entries for 8 layers"));
+}
+
 TEST(NewerTypes, LayersWithoutPositionsHaveWiderKeysAndSomeTakeThemOver) {
     Json config = class_config("mistral_large4").at("text_config");
     const std::int64_t plain = total_parameters(model_of(config));

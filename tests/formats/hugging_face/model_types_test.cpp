@@ -117,7 +117,11 @@ TEST(ModelTypes, PutBiasesWhereTheirClassesDo) {
     EXPECT_EQ(biases("seed_oss", {{"attention_out_bias", true}}), (std::vector<bool>{true, true, false}));
     EXPECT_EQ(biases("stablelm", {{"use_qkv_bias", true}}), (std::vector<bool>{true, false, false}));
     EXPECT_EQ(biases("internlm2", {{"bias", false}}), (std::vector<bool>{false, false, false}));
-    EXPECT_THAT(refusal(sizes("deepseek_v3", on)), HasSubstr("attention_bias = true puts biases on the projections to the latents"));
+    EXPECT_THAT(refusal(sizes("youtu", on)), HasSubstr("attention_bias = true puts biases on the projections to the latents"));
+    const ModelSpec latent = read(sizes("deepseek_v3", on)).model;
+    EXPECT_TRUE(is_counted_only(latent));
+    EXPECT_EQ(total_parameters(latent) - total_parameters(read(sizes("deepseek_v3")).model), 4 * (1536 + 512 + 64 + 64))
+        << "of both latents, the part of the keys that is turned, and the output";
 }
 
 TEST(ModelTypes, GiveWindowsToTheLayersThatHaveThem) {
