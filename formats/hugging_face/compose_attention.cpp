@@ -161,7 +161,8 @@ void compose_gemma3n(Composer& c) {
 void compose_gemma4(Composer& c) {
     const std::int64_t hidden = c.hidden(), own = c.number_or({"hidden_size_per_layer_input"}, 0),
                        shared = c.number_or({"num_kv_shared_layers"}, 0);
-    const std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
+    std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
+    if (!types.empty()) types.back() = "full_attention";  // whatever a file states (configuration_gemma4.py)
     const std::int64_t head_dim = c.model().head_dim, kv_heads = c.model().kv_heads;
     const std::int64_t wide = c.number_or({"global_head_dim"}, 512), wide_groups = c.number_or({"num_global_key_value_heads"}, kv_heads);
     const bool same = c.flag({"attention_k_eq_v"}, false), double_wide = c.flag({"use_double_wide_mlp"}, false);
@@ -170,7 +171,8 @@ void compose_gemma4(Composer& c) {
     const bool by_layer = c.config().object("per_layer_config") != nullptr;
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const bool full = types.empty() ? (layer + 1) % 6 == 0 : types[static_cast<std::size_t>(layer)] == "full_attention";
+        const bool full =
+            types.empty() ? (layer + 1) % 6 == 0 || layer == c.layers() - 1 : types[static_cast<std::size_t>(layer)] == "full_attention";
         std::int64_t dim = full ? wide : head_dim, groups = full && same ? wide_groups : kv_heads, own_width = width;
         if (by_layer) {
             dim = head_dim;

@@ -1,6 +1,7 @@
 // Layers with a state along the sequence: state-space models, delta nets, linear attention.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -37,7 +38,7 @@ PartSizesGiven attention_biases(Composer& c) {
 
 void compose_mamba(Composer& c) {
     const std::int64_t inner = c.number_or({"intermediate_size"}, c.number_or({"expand"}, 2) * c.hidden());
-    // Falcon Mamba has norms of B, C and the steps of all channels, without weights (modeling_falcon_mamba.py).
+    // Falcon Mamba has norms of what the steps come from, of B and of C, without weights (modeling_falcon_mamba.py).
     const bool normed = c.model().type == "falcon_mamba";
     c.model().position = PositionEmbedding::none;
     (void)c.config().real_or({"mixer_rms_eps"}, 0, 0, 1);
@@ -218,13 +219,25 @@ void compose_zamba2(Composer& c) {
                                                       {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
                                                       {"proj_bias", c.flag({"add_bias_linear"}, false) ? 1 : 0}});
     std::vector<std::string> words = c.words_of_layers("layers_block_type", {"mamba", "linear_attention", "hybrid"});
+    if (words.empty()) {
+        // Of its class, which has 54 layers (configuration_zamba2.py): six of seven sixths, then two further apart.
+        constexpr std::array kHybrid{6, 12, 18, 24, 30, 36, 42, 47, 51};
+        constexpr std::int64_t kLayers = 54;
+        if (c.layers() != kLayers) {
+            c.config().problem(
+                "layers_block_type is missing, and the class's own is for {} layers; give one entry per layer, mamba or hybrid", kLayers);
+            return;
+        }
+        words.assign(static_cast<std::size_t>(kLayers), "mamba");
+        for (const int layer : kHybrid) words[static_cast<std::size_t>(layer)] = "hybrid";
+    }
     const std::int64_t rank = c.number_or({"adapter_rank"}, 128), width = c.number({"intermediate_size"});
     const std::int64_t blocks = c.number_or({"num_mem_blocks"}, 1);
     const bool biased = c.flag({"add_bias_linear"}, false), adapts_attention = c.flag({"use_shared_attention_adapter"}, false);
     const std::int64_t head_dim = c.number_or({"attention_head_dim"}, wide / std::max<std::int64_t>(1, c.model().heads));
     std::int64_t uses = 0;
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const bool hybrid = !words.empty() && words[static_cast<std::size_t>(layer)] == "hybrid";
+        const bool hybrid = words[static_cast<std::size_t>(layer)] == "hybrid";
         Parts parts{c.norm(), mamba};
         if (hybrid) {
             ++uses;
@@ -232,7 +245,7 @@ void compose_zamba2(Composer& c) {
         }
         c.add_layer(hybrid ? "mamba2+shared attention" : "mamba2", parts);
     }
-    if (words.empty() || uses == 0) return;
+    if (uses == 0) return;
     // A shared block holds the adapters of all uses that are its own.
     for (std::int64_t block = 0; block < std::min(blocks, uses); ++block) {
         const std::int64_t own = (uses - block + blocks - 1) / blocks;

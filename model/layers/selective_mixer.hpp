@@ -44,7 +44,7 @@ private:
     [[nodiscard]] Tensor back_through_maps(const RankContext& context, SelectiveScanGradients gradients, Saved& saved) const;
 
     std::int64_t dt_rank_, state_;
-    bool normed_;  ///< norms of what the steps come from, of B and of C (Jamba)
+    bool normed_;  ///< norms of what the steps come from, of B and of C, with weights (Jamba) or without (Falcon Mamba)
     BranchEnds ends_;
     Weight conv_weight_, conv_bias_, maps_weight_, steps_weight_, step_bias_, log_decay_, skip_;
     std::array<Weight, 3> norm_weights_;

@@ -7,8 +7,8 @@
 namespace mgplan {
 namespace {
 
-/// Mamba (arXiv 2312.00752, section 3.4); inner_norms: norms of the step and of both maps of the state, 1 with weights (Jamba), 2 without,
-/// that of the step over all channels (Falcon Mamba).
+/// Mamba (arXiv 2312.00752, section 3.4); inner_norms: norms of the step and of both maps of the state, 1 with weights (Jamba), 2 without
+/// (Falcon Mamba).
 constexpr std::array kMambaSizes{PartSize{"inner", 1},         PartSize{"state", 1},        PartSize{"conv", 1},
                                  PartSize{"dt_rank", 1},       PartSize{"conv_bias", 0, 1}, PartSize{"proj_bias", 0, 0},
                                  PartSize{"inner_norms", 0, 0}};

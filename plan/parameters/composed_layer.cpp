@@ -76,7 +76,7 @@ void refuse_context_parallelism(Words& obstacles, std::string_view layer, const 
 }
 
 bool describe_mamba(const PartSizes& s, ModelSpec& fields) {
-    return s["proj_bias"] == 0 && s["inner_norms"] < 2 && fields.normalization == Normalization::rms_norm;
+    return s["proj_bias"] == 0 && s["inner_norms"] <= 2 && fields.normalization == Normalization::rms_norm;
 }
 
 /// modeling_mamba.py and modeling_jamba.py: channels x and z of the projection, those of the convolution, of the scan and of what steps

@@ -69,6 +69,25 @@ TEST(NewerTypes, OfClassDefaultsHaveTheParametersThatTransformersBuilds) {
     EXPECT_THAT(refusal_of(shared), HasSubstr("layer_types has 1 entries for 8 layers"));
 }
 
+TEST(NewerTypes, SharedBlocksOfZamba2StandWhereItsListOrItsClassPutsThem) {
+    Json zamba = {{"model_type", "zamba2"},    {"num_hidden_layers", 54}, {"hidden_size", 2560}, {"intermediate_size", 10'240},
+                  {"num_attention_heads", 32}, {"vocab_size", 32'000},    {"num_mem_blocks", 2}, {"mamba_d_state", 64}};
+    const std::int64_t usual = total_parameters(model_of(zamba));
+    zamba["layers_block_type"] = std::vector<std::string>(54, "mamba");
+    for (const std::size_t layer : {6, 12, 18, 24, 30, 36, 42, 47, 51}) zamba["layers_block_type"][layer] = "hybrid";
+    EXPECT_EQ(total_parameters(model_of(zamba)), usual);
+    zamba.erase("layers_block_type");
+    zamba["num_hidden_layers"] = 38;
+    EXPECT_THAT(refusal_of(zamba), HasSubstr("layers_block_type is missing, and the class's own is for 54 layers"));
+}
+
+TEST(NewerTypes, LastLayerOfGemma4SeesAll) {
+    Json gemma = class_config("gemma4").at("text_config");
+    const std::int64_t usual = total_parameters(model_of(gemma));
+    gemma["layer_types"].back() = "sliding_attention";
+    EXPECT_EQ(total_parameters(model_of(gemma)), usual) << "whatever the file says (configuration_gemma4.py)";
+}
+
 TEST(NewerTypes, LayersWithoutPositionsHaveWiderKeysAndSomeTakeThemOver) {
     Json config = class_config("mistral_large4").at("text_config");
     const std::int64_t plain = total_parameters(model_of(config));
