@@ -163,6 +163,12 @@ std::vector<std::string> obstacles_of_cp(W w, L l) {
     return all;
 }
 
+/// Whether blocks beside the layers serve several of them.
+bool shares_weights(const ModelSpec& model) {
+    return std::any_of(model.beside_layers.begin(), model.beside_layers.end(),
+                       [](const LayerPart& part) { return part.kind == "shared_block"; });
+}
+
 constexpr auto kRules = std::to_array<Rule>({
     // ---- tensor ----
     {"cuda_graphs_suit_the_model", "CUDA graphs do not suit the model", Level::tensor,
@@ -232,6 +238,10 @@ constexpr auto kRules = std::to_array<Rule>({
                             w.model.layers);
      },
      true},
+    // Stages would add up the gradients of such weights and pass the embeddings on; nobody has published how.
+    {"shared_weights_on_one_stage", "weights that layers share over pipeline stages", Level::pipeline,
+     [](W w, L l) { return l.sizes.pp > 1 && shares_weights(w.model); },
+     [](W, L l) { return fmt::format("pp = {} over blocks whose weights layers share (Zamba2); use pp 1", l.sizes.pp); }},
     // Megatron-LM arguments.py, validate_args: PyTorch's FSDP2 shards whole layers and knows neither stages nor experts' ranks.
     {"fsdp2_without_pipeline", "PyTorch FSDP2 with a pipeline", Level::pipeline,
      [](W w, L l) { return l.sizes.pp > 1 && uses_fsdp2(w, l); },

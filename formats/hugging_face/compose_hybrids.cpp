@@ -206,7 +206,7 @@ void compose_nemotron_h(Composer& c) {
     }
 }
 
-/// Mamba-2 in every layer; in some of them, by layers_block_type, an attention and an MLP over states and embeddings joined, whose
+/// Mamba-2 in every layer; in some of them, by layers_block_type, behind an attention and an MLP over states and embeddings joined, whose
 /// weights num_mem_blocks of blocks share; each use has an adapter of the MLP's and a map back of its own.
 void compose_zamba2(Composer& c) {
     const std::int64_t hidden = c.hidden(), wide = 2 * hidden;
@@ -235,32 +235,32 @@ void compose_zamba2(Composer& c) {
     const std::int64_t blocks = c.number_or({"num_mem_blocks"}, 1);
     const bool biased = c.flag({"add_bias_linear"}, false), adapts_attention = c.flag({"use_shared_attention_adapter"}, false);
     const std::int64_t head_dim = c.number_or({"attention_head_dim"}, wide / std::max<std::int64_t>(1, c.model().heads));
+    const bool turned = c.flag({"use_mem_rope"}, false);
+    c.set_activation({"hidden_act"}, Activation::gelu_exact);
+    c.model().position = turned ? PositionEmbedding::rope : PositionEmbedding::none;
+    c.leave_out_step_limits();
+    const PartSizesGiven block{
+        {"query_heads", c.model().heads}, {"kv_heads", c.model().kv_heads}, {"head_dim", head_dim}, {"width", width}};
     std::int64_t uses = 0;
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool hybrid = words[static_cast<std::size_t>(layer)] == "hybrid";
-        Parts parts{c.norm(), mamba};
-        if (hybrid) {
-            ++uses;
-            parts.push_back(c.linear(hidden, hidden));
+        if (!hybrid) {
+            c.add_layer("mamba2", {c.norm(), mamba});
+            continue;
         }
-        c.add_layer(hybrid ? "mamba2+shared attention" : "mamba2", parts);
+        LayerPart shared = mamba;
+        shared.kind = "shared_block_mamba2";
+        for (const auto& [name, value] : block) shared.sizes[name] = value;
+        shared.sizes["block"] = uses++ % std::max<std::int64_t>(1, blocks);
+        shared.sizes["rank"] = rank;
+        shared.sizes["positions"] = turned ? 2 : 1;
+        shared.sizes["adapts_attention"] = adapts_attention ? 1 : 0;
+        c.add_layer("mamba2 behind a shared block", {c.norm(), c.activated(std::move(shared))});
     }
-    if (uses == 0) return;
-    // A shared block holds the adapters of all uses that are its own.
-    for (std::int64_t block = 0; block < std::min(blocks, uses); ++block) {
-        const std::int64_t own = (uses - block + blocks - 1) / blocks;
-        c.add_beside(c.attention({{"head_dim", head_dim}, {"in", wide}, {"out", hidden}}));
-        c.add_beside(Composer::part("norm", {{"width", wide}}));
-        c.add_beside(c.norm());
-        c.add_beside(c.mlp(width, true, biased));
-        for (std::int64_t use = 0; use < own; ++use) {
-            c.add_beside(c.linear(hidden, rank));
-            c.add_beside(c.linear(rank, 2 * width));
-        }
-        if (adapts_attention) {
-            c.add_beside(c.linear(wide, rank, false, 3 * own));
-            c.add_beside(c.linear(rank, wide, false, 3 * own));
-        }
+    for (std::int64_t i = 0; i < std::min(blocks, uses); ++i) {
+        LayerPart weights = Composer::part("shared_block", block);
+        weights.sizes["bias"] = biased ? 1 : 0;
+        c.add_beside(std::move(weights));
     }
 }
 

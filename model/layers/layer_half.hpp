@@ -17,13 +17,14 @@
 #include "model/layers/recurrent_block.hpp"
 #include "model/layers/selective_mixer.hpp"
 #include "model/layers/self_attention.hpp"
+#include "model/layers/shared_block_mixer.hpp"
 #include "model/layers/short_convolution.hpp"
 
 namespace mgplan::model {
 
 /// The first half of a layer. Each has a type Saved, and forward and backward as SelfAttention has them.
 using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention,
-                                LightningAttention, SelectiveMixer, RecurrentBlock>;
+                                LightningAttention, SelectiveMixer, RecurrentBlock, SharedBlockMixer>;
 
 template <class Mixers>
 struct SavedOf;

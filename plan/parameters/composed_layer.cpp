@@ -24,6 +24,14 @@ struct ComputedPart {
     void (*add_obstacles)(Words& obstacles, const ModelSpec& fields, const PartSizes& sizes, const ParallelSizes& division);
 };
 
+/// False where the part does not say it.
+bool describe_activation(const PartSizes& s, ModelSpec& fields) {
+    const std::int64_t stated = s["activation"];
+    if (stated < 1 || stated > 1 + static_cast<std::int64_t>(Activation::xielu)) return false;
+    fields.activation = static_cast<Activation>(stated - 1);
+    return true;
+}
+
 bool describe_attention(const PartSizes& s, ModelSpec& fields) {
     for (const auto* unknown : {"v_head_dim", "in", "out", "qk_norm_bias", "v_norm", "sinks", "shares_kv", "key_is_value"}) {
         if (s[unknown] != 0) return false;
@@ -196,6 +204,34 @@ void add_attention_beside_mamba_obstacles(Words& obstacles, const ModelSpec& fie
     add_mamba2_obstacles(obstacles, fields, s, division);
 }
 
+bool describe_shared_block(const PartSizes& s, ModelSpec& fields) {
+    return s["query_heads"] % s["kv_heads"] == 0 && fields.normalization == Normalization::rms_norm && s["positions"] <= 2 &&
+           describe_mamba2(s, fields) && describe_activation(s, fields);
+}
+
+/// What the layer has of its own (modeling_zamba2.py, Zamba2HybridLayer): the map is whole on every rank, adapters are whole down and
+/// divided over tp up, as is what they are added to.
+void add_shared_block_layer(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, tp = division.tp, rank = s["rank"], wide = 2 * hidden;
+    list.add("shared_map.weight", {hidden, hidden}, PartialGradient::sequence_parallel);
+    if (rank > 0) {
+        list.add("adapter_down.weight", {rank, hidden}, PartialGradient::sequence_parallel);
+        list.add_sharded("adapter_up.weight", {2 * s["width"] / tp, rank}, 0, 2);
+    }
+    for (const std::string_view what : {"q", "k", "v"}) {
+        if (rank == 0 || s["adapts_attention"] == 0) continue;
+        list.add(fmt::format("{}_adapter_down.weight", what), {rank, wide}, PartialGradient::sequence_parallel);
+        list.add_sharded(fmt::format("{}_adapter_up.weight", what), {wide / tp, rank}, 0);
+    }
+    add_mamba2(list, fields, s, division);
+}
+
+void add_shared_block_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "the shared block", "kv heads", s["kv_heads"], division.tp);
+    require_division(obstacles, "the shared block", "columns", s["width"], division.tp);
+    add_mamba2_obstacles(obstacles, fields, s, division);
+}
+
 bool describe_delta_net(const PartSizes& s, ModelSpec& fields) {
     return s["value_heads"] % s["key_heads"] == 0 && fields.normalization == Normalization::rms_norm;
 }
@@ -291,14 +327,6 @@ void add_short_convolution_obstacles(Words& obstacles, const ModelSpec& fields, 
     refuse_context_parallelism(obstacles, "short convolutions", division);
 }
 
-/// False where the part does not say it.
-bool describe_activation(const PartSizes& s, ModelSpec& fields) {
-    const std::int64_t stated = s["activation"];
-    if (stated < 1 || stated > 1 + static_cast<std::int64_t>(Activation::xielu)) return false;
-    fields.activation = static_cast<Activation>(stated - 1);
-    return true;
-}
-
 bool describe_mlp(const PartSizes& s, ModelSpec& fields) {
     fields.ffn = s["width"];
     fields.gated_mlp = s["gated"] != 0;
@@ -335,6 +363,7 @@ constexpr std::array kComputedParts{
     ComputedPart{"mamba2", true, describe_mamba2, add_mamba2, add_mamba2_obstacles},
     ComputedPart{"attention_beside_mamba2", true, describe_attention_beside_mamba, add_attention_beside_mamba,
                  add_attention_beside_mamba_obstacles},
+    ComputedPart{"shared_block_mamba2", true, describe_shared_block, add_shared_block_layer, add_shared_block_obstacles},
     ComputedPart{"latent_attention", true, describe_latent_attention,
                  [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
                      add_attention(list, fields, division.tp);
@@ -480,6 +509,30 @@ ModelSpec with_stated_fields(const ModelSpec& model) {
 
 namespace {
 
+/// Whether the parts beside the layers are the blocks that they share and the final norm.
+bool shares_as_beside(const ModelSpec& model) {
+    const auto blocks = static_cast<std::int64_t>(model.beside_layers.size()) - 1;
+    for (std::int64_t i = 0; i < blocks; ++i) {
+        const LayerPart& block = model.beside_layers[static_cast<std::size_t>(i)];
+        if (block.kind != "shared_block" || stated_sizes(block, model.hidden)["bias"] != 0) return false;
+    }
+    for (const LayerComposition& layer : model.compositions) {
+        for (const LayerPart& part : layer.parts) {
+            if (part.kind != "shared_block_mamba2") continue;
+            const PartSizes sizes = stated_sizes(part, model.hidden);
+            if (sizes["block"] >= blocks) return false;
+            const PartSizes block = stated_sizes(model.beside_layers[static_cast<std::size_t>(sizes["block"])], model.hidden);
+            for (const auto* same : {"query_heads", "kv_heads", "head_dim", "width"}) {
+                if (sizes[same] != block[same]) return false;
+            }
+            // An adapter of keys is as wide as that of queries.
+            const bool alike = sizes["kv_heads"] == sizes["query_heads"] && sizes["query_heads"] * sizes["head_dim"] == 2 * model.hidden;
+            if (sizes["adapts_attention"] != 0 && !alike) return false;
+        }
+    }
+    return true;
+}
+
 /// Biases that are counted and that training has, of a mixture's experts. Of how many mixtures, only the count asks; a piece of the model
 /// may have none.
 bool is_choice_of(const LayerPart& part, const ModelSpec& model) {
@@ -494,9 +547,10 @@ bool is_computed(const ModelSpec& model) {
     if (model.compositions.empty())
         return std::all_of(model.beside_layers.begin(), model.beside_layers.end(),
                            [&](const LayerPart& part) { return is_choice_of(part, model); });
-    return model.beside_layers.size() == 1 && is_norm_of(model.beside_layers.front(), model, 1) && model.mtp_layers == 0 &&
-           std::all_of(model.compositions.begin(), model.compositions.end(),
-                       [&](const LayerComposition& kind) { return computed_layer(model, kind).has_value(); });
+    return !model.beside_layers.empty() && is_norm_of(model.beside_layers.back(), model, 1) && shares_as_beside(model) &&
+           model.mtp_layers == 0 && std::all_of(model.compositions.begin(), model.compositions.end(), [&](const LayerComposition& kind) {
+               return computed_layer(model, kind).has_value();
+           });
 }
 
 void add_composed_layer(ParameterList& list, const ComposedLayer& layer, const ParallelSizes& sizes) {

@@ -56,6 +56,21 @@ ModelSpec recurrent_gemma() {
                  {"conv1d_width", 4}});
 }
 
+/// Zyphra/Zamba2-2.7B (config.json), with as many groups of Mamba-2 as two ranks need.
+ModelSpec zamba() {
+    return read({{"model_type", "zamba2"},
+                 {"vocab_size", 32000},
+                 {"hidden_size", 2560},
+                 {"num_hidden_layers", 54},
+                 {"intermediate_size", 10240},
+                 {"num_attention_heads", 32},
+                 {"num_key_value_heads", 32},
+                 {"mamba_ngroups", 2},
+                 {"n_mamba_heads", 80},
+                 {"num_mem_blocks", 2},
+                 {"use_shared_attention_adapter", true}});
+}
+
 Workload workload_of(const ModelSpec& model) {
     Workload work;
     work.model = model;
@@ -94,7 +109,7 @@ TEST(SelectiveScan, ModelFlopsAreThoseOfItsProductsAndItsScan) {
 }
 
 TEST(SelectiveScan, ParametersAreThoseOfTheCountAndAreDividedOverTensorParallelRanks) {
-    for (const ModelSpec& model : {jamba(), recurrent_gemma()}) {
+    for (const ModelSpec& model : {jamba(), recurrent_gemma(), zamba()}) {
         std::int64_t all = 0, halves = 0;
         for (std::int64_t layer = 0; layer < model.layers; ++layer) {
             for (const Parameter& parameter : decoder_layer_parameters(model, layer, {}, "")) all += parameter.count();
@@ -103,10 +118,24 @@ TEST(SelectiveScan, ParametersAreThoseOfTheCountAndAreDividedOverTensorParallelR
             for (const Parameter& parameter : decoder_layer_parameters(model, layer, two, ""))
                 halves += (parameter.shard_axis && !parameter.expert ? 2 : 1) * parameter.count();
         }
-        const std::int64_t tables = model.vocab * model.hidden * (model.tied_embeddings ? 1 : 2) + model.hidden;
-        EXPECT_EQ(all + tables, total_parameters(model));
+        // Blocks that layers share are counted with the embedding.
+        const std::int64_t words = model.padded_vocab(1) * model.hidden, table = model.vocab * model.hidden;
+        const std::int64_t shared = embedding_parameter_count(model, 1).total() - words;
+        EXPECT_EQ(all + shared + table * (model.tied_embeddings ? 1 : 2) + model.hidden, total_parameters(model));
         EXPECT_EQ(halves, all);
+        const std::int64_t norms = model.beside_layers.size() > 1 ? 2 * 3 * model.hidden : 0;  // whole on every rank
+        EXPECT_EQ(2 * (embedding_parameter_count(model, 2).total() - model.padded_vocab(2) / 2 * model.hidden), shared + norms);
     }
+}
+
+TEST(SharedBlocks, AreComputedByEachLayerThatPassesThem) {
+    // Of a token: Mamba-2 in all 54 layers, and in nine the block over 2 h, adapters of 128 values and the map.
+    constexpr double h = 2560, s = 4096, inner = 2 * h, state = 64, ffn = 10240, rank = 128;
+    const double mamba = 2 * h * (2 * inner + 2 * 2 * state + 80) + 7 * inner * state + 2 * inner * h;
+    const double attention = 2 * 2 * h * 3 * 2 * h + 2 * 2 * h * h + 2 * s * 2 * h, mlp = 2 * 3 * h * ffn;
+    const double own = 2 * h * h + 2 * rank * (h + 2 * ffn) + 3 * 2 * rank * 4 * h;
+    const double token = 54 * mamba + 9 * (attention + mlp + own) + 2 * h * 32000;
+    EXPECT_NEAR(model_flops(zamba(), {1, 4096}), 3 * token * s, 1e-9 * token * s);
 }
 
 TEST(SelectiveScan, KeepsWhatItsKernelsBackwardReads) {
@@ -131,7 +160,7 @@ TEST(SelectiveScan, KeepsWhatItsKernelsBackwardReads) {
 }
 
 TEST(SelectiveScan, EveryHalfTakesTimeAndTensorParallelRanksAddUpSteps) {
-    for (const ModelSpec& model : {jamba(), recurrent_gemma()}) {
+    for (const ModelSpec& model : {jamba(), recurrent_gemma(), zamba()}) {
         ASSERT_TRUE(is_computed(model));
         ASSERT_EQ(layers_known_of_shapes(model).size(), 1U) << "training refuses it by name";
         for (const Engine engine : {Engine::mgplan, Engine::megatron}) {
