@@ -232,6 +232,38 @@ void add_shared_block_obstacles(Words& obstacles, const ModelSpec& fields, const
     add_mamba2_obstacles(obstacles, fields, s, division);
 }
 
+bool describe_gemma_attention(const PartSizes& s, ModelSpec& fields) {
+    return s["heads"] % s["kv_heads"] == 0 && s["head_dim"] % 2 == 0 && fields.normalization == Normalization::rms_norm &&
+           fields.position == PositionEmbedding::rope;
+}
+
+/// modeling_gemma4.py, Gemma4TextAttention: queries, keys and values divided over tp by heads, their norms whole on every rank, which sees
+/// its own heads; a layer's own table of words divided by words, the rest of its inputs whole.
+void add_gemma_attention(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, tp = division.tp, width = s["head_dim"];
+    const std::int64_t queries = s["heads"] / tp * width, keys = s["kv_heads"] / tp * width;
+    list.add_sharded("self_attention.linear_proj.weight", {hidden, queries}, 1);
+    list.add_norm(fields, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
+    std::vector<std::int64_t> blocks{queries};
+    if (s["shares_kv"] == 0) blocks.resize(s["key_is_value"] != 0 ? 2 : 3, keys);
+    list.add_in_blocks("self_attention.linear_qkv.weight", blocks, {hidden});
+    list.add("self_attention.q_layernorm.weight", {width}, PartialGradient::always);
+    if (s["shares_kv"] == 0) list.add("self_attention.k_layernorm.weight", {width}, PartialGradient::always);
+    const std::int64_t input = s["input"];
+    if (input == 0) return;
+    list.add_sharded("layer_input.words.weight", {s["input_rows"] / tp, input}, 0);
+    list.add("layer_input.projection.weight", {input, hidden}, PartialGradient::sequence_parallel);
+    list.add("layer_input.gate.weight", {input, hidden}, PartialGradient::sequence_parallel);
+    list.add("layer_input.back.weight", {hidden, input}, PartialGradient::sequence_parallel);
+    list.add_norm(fields, "layer_input.norm.weight", "layer_input.norm.bias", hidden);
+}
+
+void add_gemma_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "the attention of Gemma 4", "kv heads", s["kv_heads"], division.tp);
+    if (s["input"] > 0) require_division(obstacles, "the inputs of layers", "words", s["input_rows"], division.tp);
+    refuse_context_parallelism(obstacles, "the attention of Gemma 4", division);
+}
+
 bool describe_delta_net(const PartSizes& s, ModelSpec& fields) {
     return s["value_heads"] % s["key_heads"] == 0 && fields.normalization == Normalization::rms_norm;
 }
@@ -364,6 +396,7 @@ constexpr std::array kComputedParts{
     ComputedPart{"attention_beside_mamba2", true, describe_attention_beside_mamba, add_attention_beside_mamba,
                  add_attention_beside_mamba_obstacles},
     ComputedPart{"shared_block_mamba2", true, describe_shared_block, add_shared_block_layer, add_shared_block_obstacles},
+    ComputedPart{"gemma_attention", true, describe_gemma_attention, add_gemma_attention, add_gemma_obstacles},
     ComputedPart{"latent_attention", true, describe_latent_attention,
                  [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
                      add_attention(list, fields, division.tp);
@@ -435,6 +468,10 @@ bool attends(const LayerPart& mixer) {
 
 }  // namespace
 
+bool norms_in_front_and_behind(const LayerPart& norm) {
+    return part_size(norm, "behind") == 2;
+}
+
 bool carries_state(const LayerPart& mixer) {
     return mixer.kind != "attention" && mixer.kind != "latent_attention";
 }
@@ -458,12 +495,16 @@ std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerC
     const bool mixture = layer.feed_forward && layer.feed_forward->kind == "experts";
     if (mixture ? !shares_as_described(parts, next, layer.fields) : next != parts.size()) return std::nullopt;
     const std::int64_t halves = (layer.mixer ? 1 : 0) + (layer.feed_forward ? 1 : 0);
-    if (halves == 0 || !is_norm_of(parts.front(), model, halves)) return std::nullopt;
-    if (stated_sizes(parts.front(), model.hidden)["behind"] != 0) {
-        if (layer.mixer && carries_state(*layer.mixer)) return std::nullopt;
-        layer.fields.pre_norms = false;
-        layer.fields.post_norms = true;
-    }
+    if (parts.front().kind != "norm") return std::nullopt;
+    const std::int64_t behind = stated_sizes(parts.front(), model.hidden)["behind"],
+                       both = norms_in_front_and_behind(parts.front()) ? 2 : 1;
+    if (halves == 0 || !is_norm_of(parts.front(), model, both * halves)) return std::nullopt;
+    if (behind == 0) return layer.mixer && layer.mixer->kind == "gemma_attention" ? std::nullopt : std::optional(layer);
+    // Of mixers with a state one alone has a norm behind it, and that beside the one in front.
+    const bool stateful = layer.mixer && carries_state(*layer.mixer);
+    if (stateful && (layer.mixer->kind != "gemma_attention" || both == 1)) return std::nullopt;
+    layer.fields.pre_norms = both == 2;
+    layer.fields.post_norms = true;
     return layer;
 }
 
@@ -509,16 +550,26 @@ ModelSpec with_stated_fields(const ModelSpec& model) {
 
 namespace {
 
-/// Whether the parts beside the layers are the blocks that they share and the final norm.
+/// Whether the norm of inputs of this width stands beside the layers, and none where layers have no inputs of their own.
+bool has_input_norm(const ModelSpec& model, std::int64_t width) {
+    if (width == 0) return model.beside_layers.size() == 1;
+    return model.beside_layers.size() == 2 && model.beside_layers.front().kind == "layer_input_norm" &&
+           part_size(model.beside_layers.front(), "width") == width;
+}
+
+/// Whether the parts beside the layers are what they share and the final norm.
 bool shares_as_beside(const ModelSpec& model) {
     const auto blocks = static_cast<std::int64_t>(model.beside_layers.size()) - 1;
     for (std::int64_t i = 0; i < blocks; ++i) {
         const LayerPart& block = model.beside_layers[static_cast<std::size_t>(i)];
+        if (block.kind == "layer_input_norm") continue;
         if (block.kind != "shared_block" || stated_sizes(block, model.hidden)["bias"] != 0) return false;
     }
     for (const LayerComposition& layer : model.compositions) {
         for (const LayerPart& part : layer.parts) {
+            if (part.kind == "gemma_attention" && !has_input_norm(model, stated_sizes(part, model.hidden)["input"])) return false;
             if (part.kind != "shared_block_mamba2") continue;
+            if (model.beside_layers.front().kind != "shared_block") return false;
             const PartSizes sizes = stated_sizes(part, model.hidden);
             if (sizes["block"] >= blocks) return false;
             const PartSizes block = stated_sizes(model.beside_layers[static_cast<std::size_t>(sizes["block"])], model.hidden);

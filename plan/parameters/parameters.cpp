@@ -86,10 +86,14 @@ void add_embedding(std::vector<Parameter>& parameters, const ModelSpec& model, s
     if (model.embedding_norm) list.add_norm(model, "norm.weight", "norm.bias", model.hidden);
 }
 
-/// Blocks whose weights layers share, in front of the layers: heads and columns of the MLP divided over tp (Zamba2).
+/// What layers share, in front of them: the norm of their inputs (Gemma 4), blocks whose heads and columns of the MLP are divided over tp
+/// (Zamba2).
 void add_shared_blocks(std::vector<Parameter>& parameters, const ModelSpec& model, std::int64_t tp) {
     for (std::size_t i = 0; i < model.beside_layers.size(); ++i) {
         const LayerPart& block = model.beside_layers[i];
+        if (block.kind == "layer_input_norm")
+            ParameterList(parameters, "layer_inputs.")
+                .add_norm(model, "norm.weight", "norm.bias", part_size(block, "width"), PartialGradient::sequence_parallel);
         if (block.kind != "shared_block") continue;
         const std::int64_t hidden = model.hidden, width = part_size(block, "width") / tp, dim = part_size(block, "head_dim");
         const std::int64_t queries = part_size(block, "query_heads") / tp * dim, keys = part_size(block, "kv_heads") / tp * dim;

@@ -307,7 +307,7 @@ std::vector<Case> cases() {
              const LayerPart block{"shared_block", {{"query_heads", 32}, {"kv_heads", 32}, {"head_dim", 256}, {"width", 16384}}};
              work.model.beside_layers.insert(work.model.beside_layers.begin(), block);
          },
-         {"pp = 2", "blocks whose weights layers share", "use pp 1"}},
+         {"pp = 2", "weights, keys or inputs that layers share", "use pp 1"}},
         {"offloaded_layers_without_pipeline",
          "llama3-8b",
          8,

@@ -71,6 +71,21 @@ ModelSpec zamba() {
                  {"use_shared_attention_adapter", true}});
 }
 
+/// Gemma 4 with inputs of its layers, of which the last 18 take over keys, and one that gives keys and values by one matrix.
+ModelSpec gemma4() {
+    return read({{"model_type", "gemma4_text"},
+                 {"vocab_size", 262144},
+                 {"hidden_size", 2560},
+                 {"num_hidden_layers", 42},
+                 {"intermediate_size", 10240},
+                 {"num_attention_heads", 8},
+                 {"num_key_value_heads", 2},
+                 {"head_dim", 256},
+                 {"attention_k_eq_v", true},
+                 {"num_kv_shared_layers", 18},
+                 {"hidden_size_per_layer_input", 256}});
+}
+
 Workload workload_of(const ModelSpec& model) {
     Workload work;
     work.model = model;
@@ -109,7 +124,7 @@ TEST(SelectiveScan, ModelFlopsAreThoseOfItsProductsAndItsScan) {
 }
 
 TEST(SelectiveScan, ParametersAreThoseOfTheCountAndAreDividedOverTensorParallelRanks) {
-    for (const ModelSpec& model : {jamba(), recurrent_gemma(), zamba()}) {
+    for (const ModelSpec& model : {jamba(), recurrent_gemma(), zamba(), gemma4()}) {
         std::int64_t all = 0, halves = 0;
         for (std::int64_t layer = 0; layer < model.layers; ++layer) {
             for (const Parameter& parameter : decoder_layer_parameters(model, layer, {}, "")) all += parameter.count();
@@ -123,7 +138,8 @@ TEST(SelectiveScan, ParametersAreThoseOfTheCountAndAreDividedOverTensorParallelR
         const std::int64_t shared = embedding_parameter_count(model, 1).total() - words;
         EXPECT_EQ(all + shared + table * (model.tied_embeddings ? 1 : 2) + model.hidden, total_parameters(model));
         EXPECT_EQ(halves, all);
-        const std::int64_t norms = model.beside_layers.size() > 1 ? 2 * 3 * model.hidden : 0;  // whole on every rank
+        // Norms are whole on every rank: two in each of two blocks, and that of the layers' inputs.
+        const std::int64_t norms = model.type == "zamba2" ? 2 * 3 * model.hidden : model.type == "gemma4_text" ? 256 : 0;
         EXPECT_EQ(2 * (embedding_parameter_count(model, 2).total() - model.padded_vocab(2) / 2 * model.hidden), shared + norms);
     }
 }
@@ -136,6 +152,38 @@ TEST(SharedBlocks, AreComputedByEachLayerThatPassesThem) {
     const double own = 2 * h * h + 2 * rank * (h + 2 * ffn) + 3 * 2 * rank * 4 * h;
     const double token = 54 * mamba + 9 * (attention + mlp + own) + 2 * h * 32000;
     EXPECT_NEAR(model_flops(zamba(), {1, 4096}), 3 * token * s, 1e-9 * token * s);
+}
+
+TEST(GemmaAttention, ProductsAreThoseOfItsLayers) {
+    // Of 42 layers every sixth sees all with heads of 512, the others a window with heads of 256; the last 18 have no keys of their own.
+    constexpr double h = 2560, s = 4096, ffn = 10240, input = 256;
+    const auto layer = [&](double dim, double matrices) {
+        const double queries = 8 * dim, keys = matrices * 2 * dim;
+        return 2 * h * (queries + keys) + 2 * queries * h + 2 * s * queries + 2 * 3 * h * ffn + 2 * 3 * h * input;
+    };
+    const double own = 20 * layer(256, 2) + 4 * layer(512, 1), taken = 15 * layer(256, 0) + 3 * layer(512, 0);
+    const double token = own + taken + 2 * h * 262144;
+    EXPECT_NEAR(model_flops(gemma4(), {1, 4096}), 3 * token * s, 1e-9 * token * s);
+    EXPECT_GT(model_flops(gemma4(), {2, 4096}), model_flops(gemma4(), {1, 4096}));
+}
+
+TEST(GemmaAttention, LayersThatTakeOverKeysKeepNone) {
+    PieceSizes sizes;
+    sizes.sequence = 4096;
+    const auto kept_by_first = [&](const ModelSpec& model) {
+        const PieceTrace trace = trace_dense_pieces(model, sizes);
+        const PieceRange& forward = trace.range(Piece::recurrent, false);
+        std::int64_t kept = 0;
+        for (const auto& tensor : trace.tensors)
+            kept += forward.contains(tensor.taken) && !forward.contains(tensor.returned) ? tensor.bytes : 0;
+        return kept;
+    };
+    ModelSpec own = gemma4(), taken = own;
+    own.composition_of_layer.assign(1, own.composition_of_layer.front());
+    taken.composition_of_layer.assign(1, taken.composition_of_layer[40]);
+    own.layers = taken.layers = 1;
+    // Keys and values of two heads of 256 in front of their norms and behind, and a statistic of each head.
+    EXPECT_EQ(kept_by_first(own) - kept_by_first(taken), 4096 * (4 * 2 * 256 * 2 + 2 * 2 * 4));
 }
 
 TEST(SelectiveScan, KeepsWhatItsKernelsBackwardReads) {
@@ -160,7 +208,7 @@ TEST(SelectiveScan, KeepsWhatItsKernelsBackwardReads) {
 }
 
 TEST(SelectiveScan, EveryHalfTakesTimeAndTensorParallelRanksAddUpSteps) {
-    for (const ModelSpec& model : {jamba(), recurrent_gemma(), zamba()}) {
+    for (const ModelSpec& model : {jamba(), recurrent_gemma(), zamba(), gemma4()}) {
         ASSERT_TRUE(is_computed(model));
         ASSERT_EQ(layers_known_of_shapes(model).size(), 1U) << "training refuses it by name";
         for (const Engine engine : {Engine::mgplan, Engine::megatron}) {

@@ -241,7 +241,7 @@ TEST(ComposedTypes, MiniMaxIsReadByTheFieldsOfBothItsForms) {
 TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
     const Json types = class_counts();
     for (const auto* name : {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2",
-                             "falcon_h1", "kimi_linear", "minimax", "mamba", "falcon_mamba", "jamba", "recurrent_gemma"}) {
+                             "falcon_h1", "kimi_linear", "minimax", "mamba", "falcon_mamba", "jamba", "recurrent_gemma", "gemma4_text"}) {
         const ModelSpec model = model_of(types.at(name).at("config"));
         EXPECT_FALSE(is_counted_only(model)) << name;
         EXPECT_EQ(message_of([&] { refuse_counted_only(model, "x"); }), "accepted") << name;
@@ -263,7 +263,8 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
         if (model.compositions.empty() || is_counted_only(model)) continue;
         EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text",
                                          "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "falcon_h1", "kimi_linear", "minimax",
-                                         "olmo_hybrid", "mamba", "falcon_mamba", "jamba", "recurrent_gemma"));
+                                         "olmo_hybrid", "mamba", "falcon_mamba", "jamba", "recurrent_gemma", "gemma4", "gemma4_text",
+                                         "gemma4_unified", "gemma4_unified_text"));
     }
     Json latent = nemotron_h("M*-E");
     latent["moe_latent_size"] = 16;
