@@ -205,8 +205,10 @@ void add_attention_beside_mamba_obstacles(Words& obstacles, const ModelSpec& fie
 }
 
 bool describe_shared_block(const PartSizes& s, ModelSpec& fields) {
+    const bool turns = s["positions"] == 2;
     return s["query_heads"] % s["kv_heads"] == 0 && fields.normalization == Normalization::rms_norm && s["positions"] <= 2 &&
-           describe_mamba2(s, fields) && describe_activation(s, fields);
+           (!turns || s["head_dim"] % 2 == 0) && describe_mamba2(s, fields) && describe_activation(s, fields) &&
+           fields.activation != Activation::xielu;
 }
 
 /// What the layer has of its own (modeling_zamba2.py, Zamba2HybridLayer): the map is whole on every rank, adapters are whole down and
@@ -234,7 +236,7 @@ void add_shared_block_obstacles(Words& obstacles, const ModelSpec& fields, const
 
 bool describe_gemma_attention(const PartSizes& s, ModelSpec& fields) {
     return s["heads"] % s["kv_heads"] == 0 && s["head_dim"] % 2 == 0 && fields.normalization == Normalization::rms_norm &&
-           fields.position == PositionEmbedding::rope;
+           fields.position == PositionEmbedding::rope && (s["input"] == 0) == (s["input_rows"] == 0);
 }
 
 /// modeling_gemma4.py, Gemma4TextAttention: queries, keys and values divided over tp by heads, their norms whole on every rank, which sees
@@ -366,7 +368,8 @@ bool describe_mlp(const PartSizes& s, ModelSpec& fields) {
     // A bias of the second product would miss the MLP's multiplier, which stands in front of it; and without a gate there is none to scale.
     const BranchMultipliers& by = fields.branch_multipliers;
     if ((by.mlp_output != 1 && fields.mlp_bias) || (by.mlp_gate != 1 && !fields.gated_mlp)) return false;
-    return s["in"] == 0 && describe_activation(s, fields);
+    // xIELU has no gate.
+    return s["in"] == 0 && describe_activation(s, fields) && !(fields.gated_mlp && fields.activation == Activation::xielu);
 }
 
 void add_mlp_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& /*sizes*/, const ParallelSizes& division) {
@@ -376,6 +379,7 @@ void add_mlp_obstacles(Words& obstacles, const ModelSpec& fields, const PartSize
 /// A mixture is described by the part and, where the part has no word for it (scores, balancing), by MoeSpec; both must agree.
 bool describe_experts(const PartSizes& s, ModelSpec& fields) {
     if (!fields.moe || s["in"] != fields.moe->latent || s["router"] != 1 || !describe_activation(s, fields)) return false;
+    if (fields.activation == Activation::xielu) return false;  // whose values belong to one MLP
     if (s["zero_experts"] != 0 || s["idle_first"] != 0 || s["idle"] != 0) return false;
     const MoeSpec& moe = *fields.moe;
     fields.gated_mlp = s["gated"] != 0;

@@ -81,6 +81,17 @@ TEST(NewerTypes, SharedBlocksOfZamba2StandWhereItsListOrItsClassPutsThem) {
     EXPECT_THAT(refusal_of(zamba), HasSubstr("layers_block_type is missing, and the class's own is for 54 layers"));
 }
 
+TEST(NewerTypes, PartsThatSayXieluBehindAGateAreCountedAlone) {
+    ModelSpec model = model_of(class_config("jamba"));
+    EXPECT_FALSE(is_counted_only(model));
+    for (LayerComposition& layer : model.compositions) {
+        for (LayerPart& part : layer.parts) {
+            if (part.kind == "mlp") part.sizes["activation"] = 1 + static_cast<std::int64_t>(Activation::xielu);
+        }
+    }
+    EXPECT_TRUE(is_counted_only(model));
+}
+
 TEST(NewerTypes, LastLayerOfGemma4SeesAll) {
     Json gemma = class_config("gemma4").at("text_config");
     const std::int64_t usual = total_parameters(model_of(gemma));
