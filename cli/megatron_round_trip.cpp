@@ -11,6 +11,7 @@
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::cli {
@@ -52,6 +53,8 @@ Plan comparable(Plan plan, const Plan& original) {
     ModelSpec& model = plan.model;
     model.name = model.source = model.type = "";
     model.left_out.clear();
+    if (model.labels) model.output_bias = false;  // said in words
+    model.labels.reset();
     model.rotary_interleaved = false;  // an order of published weights
     if (model.activation == Activation::clamped_swish) plan.training.megatron.activation_clamp = 7;
     // Its fused GELU, the form by tanh, is off where the exact one is meant, and where it is off the exact one is.
@@ -108,6 +111,11 @@ std::vector<std::string> lost_in_megatron_flags(const Plan& plan) {
     const Plan written = comparable(plan, plan), read = comparable(read_back_from_megatron(plan), plan);
     std::vector<std::string> lost;
     for (const auto& what : plan.model.left_out) lost.push_back(fmt::format("the network has {}", what));
+    if (plan.model.labels)
+        lost.push_back(
+            fmt::format("the network ends in a head of {}, and Megatron-LM's pretrain_gpt.py has none: it trains the output "
+                        "layer of a language model in its place",
+                        counted(*plan.model.labels, "label")));
     // --quick-geglu, the only gated GELU with a flag, gates with x · sigmoid(1.702 x).
     if (plan.model.gated_mlp && (plan.model.activation == Activation::gelu || plan.model.activation == Activation::gelu_exact))
         lost.emplace_back("model.activation behind the gate is gelu, and its quick approximation to Megatron-LM");

@@ -151,13 +151,11 @@ std::string residual_text(const NormedResidual& residual) {
                        factors(residual.attention), factors(residual.state), factors(residual.mlp));
 }
 
-/// Tables that hold a row for each word, place or type: embedding, output layer.
+/// Tables that hold a row for each word, place or type: embedding, output layer. A head of labels is none of these.
 std::int64_t embedding_parameters(const ModelSpec& model) {
-    const std::int64_t outputs = model.labels            ? *model.labels
-                                 : model.tied_embeddings ? 0
-                                                         : model.vocab,
+    const std::int64_t outputs = model.labels || model.tied_embeddings ? 0 : model.vocab,
                        places = model.position == PositionEmbedding::learned ? model.max_positions : 0;
-    return (model.vocab + outputs + places + model.token_types) * model.hidden + (model.output_bias ? model.vocab : 0);
+    return (model.vocab + outputs + places + model.token_types) * model.hidden + (model.output_bias && !model.labels ? model.vocab : 0);
 }
 
 /// Operations that forward and backward of one token take in a sequence of a usual length.
@@ -182,6 +180,7 @@ Table facts(const Job& job, bool plain) {
     row("parameters", number(total_parameters(model)));
     if (active_parameters(model) != total_parameters(model)) row("used by a token", number(active_parameters(model)));
     row("in tables of words", number(embedding_parameters(model)));
+    if (model.labels > 0) row("in the head of labels", number(*model.labels * (model.hidden + (model.output_bias ? 1 : 0))));
     if (mtp > 0) {
         row("with multi-token prediction", number(total_parameters(model) + mtp));
         if (model.moe) row("of these used by a token", number(active_parameters(model) + reports::active_mtp_parameters(model)));
@@ -214,7 +213,8 @@ Table facts(const Job& job, bool plain) {
     if (model.normed_residual) row("residual path", residual_text(*model.normed_residual));
     if (described) row("biases", biases_text(model));
     row("positions", position_text(model));
-    const std::string output = model.labels            ? fmt::format("and a head of {}", counted(*model.labels, "label"))
+    const std::string output = model.labels == 0       ? "and no output layer"
+                               : model.labels          ? fmt::format("and a head of {}", counted(*model.labels, "label"))
                                : model.tied_embeddings ? "tied embedding"
                                                        : "untied embedding";
     row("vocabulary", fmt::format("{}, {}", with_thousands(model.vocab), output));
@@ -223,7 +223,9 @@ Table facts(const Job& job, bool plain) {
     if (model.default_sequence) row("sequence", fmt::format("{} tokens", with_thousands(*model.default_sequence)));
     if (model.default_global_batch) row("global batch", fmt::format("{} sequences", with_thousands(*model.default_global_batch)));
     const auto features = features_not_computed(model);
-    if (is_counted_only(model)) row("memory and time", "not computed: no layer here does what these layers do");
+    if (is_counted_only(model))
+        row("memory and time", model.labels == 0 ? "not computed: without an output layer nothing is trained"
+                                                 : "not computed: no layer here does what these layers do");
     if (!features.empty()) row("not predicted", fmt::format("{}", fmt::join(features, ", ")));
     for (const auto& assumption : job.assumptions) row("assumed", assumption);
     if (!job.unused_fields.empty()) row("fields not used", fmt::format("{}", fmt::join(job.unused_fields, ", ")));

@@ -9,6 +9,7 @@
 #include "plan/cluster/nvlink_domains.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_schedule.hpp"
+#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/schedule/schedule.hpp"
@@ -168,6 +169,15 @@ std::vector<std::string> obstacles_of_cp(W w, L l) {
     return all;
 }
 
+/// Whether layers share blocks of weights, keys, or inputs out of the embeddings.
+bool shares_weights(const ModelSpec& model) {
+    const auto takes_over = [](const LayerPart& part) { return part.kind == "gemma_attention" && part_size(part, "shares_kv") != 0; };
+    return std::any_of(model.beside_layers.begin(), model.beside_layers.end(),
+                       [](const LayerPart& part) { return part.kind == "shared_block" || part.kind == "layer_input_norm"; }) ||
+           std::any_of(model.compositions.begin(), model.compositions.end(),
+                       [&](const LayerComposition& layer) { return std::any_of(layer.parts.begin(), layer.parts.end(), takes_over); });
+}
+
 constexpr auto kRules = std::to_array<Rule>({
     // ---- tensor ----
     {"cuda_graphs_suit_the_model", "CUDA graphs do not suit the model", Level::tensor,
@@ -237,6 +247,10 @@ constexpr auto kRules = std::to_array<Rule>({
                             w.model.layers);
      },
      true},
+    // Stages would add up the gradients of such weights and pass keys and embeddings on; nobody has published how.
+    {"shared_weights_on_one_stage", "what layers share over pipeline stages", Level::pipeline,
+     [](W w, L l) { return l.sizes.pp > 1 && shares_weights(w.model); },
+     [](W, L l) { return fmt::format("pp = {} over weights, keys or inputs that layers share (Zamba2, Gemma 4); use pp 1", l.sizes.pp); }},
     // Megatron-LM arguments.py, validate_args: PyTorch's FSDP2 shards whole layers and knows neither stages nor experts' ranks.
     {"fsdp2_without_pipeline", "PyTorch FSDP2 with a pipeline", Level::pipeline,
      [](W w, L l) { return l.sizes.pp > 1 && uses_fsdp2(w, l); },

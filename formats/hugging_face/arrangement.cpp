@@ -14,11 +14,11 @@ using Json = nlohmann::ordered_json;
 /// Rotary positions that differ between layers with a window and without one: {"full_attention": {…}, "sliding_attention": {…}}.
 void read_rotary_by_layer(ConfigParts& parts) {
     ModelSpec& model = parts.model;
-    const Json* rope = parts.config.member("rope_parameters");
-    if (rope != nullptr && rope->is_object() && rope->contains("full_attention")) {
+    const Json* rope = parts.config.object("rope_parameters");
+    if (rope != nullptr && rope->contains("full_attention")) {
         const std::string where = parts.config.where() + ": rope_parameters";
-        if (const Json& full = rope->at("full_attention"); full.is_object()) {
-            JsonReader reader(full, where, parts.config.problems());
+        if (const Json& full = rope->at("full_attention"); !full.is_null()) {
+            JsonReader reader(full, where + ": full_attention", parts.config.problems());
             model.rotary_base = reader.real_or("rope_theta", model.rotary_base, 0, ModelLimits::rotary_base);
             const std::string kind = reader.text_or("rope_type", "default");
             if (kind != "default") {
@@ -32,8 +32,8 @@ void read_rotary_by_layer(ConfigParts& parts) {
                     reader.real_or("beta_slow", model.rotary_scaling_values.beta_slow, 0, ModelLimits::rotary_scaling);
             }
         }
-        if (rope->contains("sliding_attention") && rope->at("sliding_attention").is_object()) {
-            JsonReader reader(rope->at("sliding_attention"), where, parts.config.problems());
+        if (rope->contains("sliding_attention") && !rope->at("sliding_attention").is_null()) {
+            JsonReader reader(rope->at("sliding_attention"), where + ": sliding_attention", parts.config.problems());
             model.window_rotary_base = reader.real_or("rope_theta", model.rotary_base, 0, ModelLimits::rotary_base);
         }
         return;
@@ -226,7 +226,7 @@ void arrange_mpt(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     if (!config.boolean_or({"no_bias"}, true)) config.problem("no_bias = false is not described by any layer here; give true");
     bool slopes = true;
-    if (const Json* nested = config.member("attn_config"); nested != nullptr && nested->is_object()) {
+    if (const Json* nested = config.object("attn_config"); nested != nullptr) {
         JsonReader reader(*nested, config.where() + ": attn_config", config.problems());
         if (reader.text_or("attn_type", "multihead_attention") != "multihead_attention" || reader.boolean_or("qk_ln", false))
             config.problem("attn_config: only multihead_attention without qk_ln is described here; give these");
@@ -311,8 +311,8 @@ void arrange_granite(ConfigParts& parts) {
 void arrange_granite_swa(ConfigParts& parts) {
     arrange_granite(parts);
     ModelSpec& model = parts.model;
-    const Json* listed = parts.config.member("layer_rope_theta");
-    if (listed == nullptr || !listed->is_array()) return;
+    const Json* listed = parts.config.list("layer_rope_theta");
+    if (listed == nullptr) return;
     const bool numbers = std::all_of(listed->begin(), listed->end(), [](const Json& one) { return one.is_number() && one >= 0; });
     if (!numbers || std::ssize(*listed) != model.layers) {
         parts.config.problem("layer_rope_theta is no list of a number for each of {} layers; give one entry per layer, 0 for none",
@@ -334,7 +334,10 @@ void arrange_granite_swa(ConfigParts& parts) {
     if (bases[0] > 0 || bases[1] > 0) model.rotary_base = bases[0] > 0 ? bases[0] : bases[1];
     if (bases[1] > 0) model.window_rotary_base = bases[1];
     drop_equal_window_base(model);
-    if (std::find(rotated.begin(), rotated.end(), false) != rotated.end()) model.rotary_layers = std::move(rotated);
+    if (bases[0] == 0 && bases[1] == 0)
+        model.position = PositionEmbedding::none;
+    else if (std::find(rotated.begin(), rotated.end(), false) != rotated.end())
+        model.rotary_layers = std::move(rotated);
 }
 
 void arrange_exaone_moe(ConfigParts& parts) {

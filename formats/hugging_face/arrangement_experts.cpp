@@ -16,8 +16,8 @@ void stretch_rotary_base(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     if (model.rotary_scaling != "dynamic" || model.head_dim <= 2) return;
     for (const auto* field : {"rope_parameters", "rope_scaling"}) {
-        const Json* rope = parts.config.member(field);
-        if (rope == nullptr || !rope->is_object() || !rope->contains("alpha")) continue;
+        const Json* rope = parts.config.object(field);
+        if (rope == nullptr || !rope->contains("alpha")) continue;
         JsonReader nested(*rope, parts.config.where() + ": " + field, parts.config.problems());
         const double alpha = nested.real_or("alpha", 0, 0, ModelLimits::rotary_scaling);
         if (alpha == 0) continue;
@@ -32,7 +32,7 @@ void stretch_rotary_base(ConfigParts& parts) {
 /// A number, or a list of one for each layer, all equal.
 std::int64_t same_in_all_layers(ConfigParts& parts, std::string_view field, std::int64_t fallback, std::int64_t high) {
     ConfigReader& config = parts.config;
-    const Json* stated = config.member(field);
+    const Json* stated = config.member(field, {JsonKind::number, JsonKind::list});
     if (stated == nullptr || !stated->is_array()) return config.integer_or({field}, fallback, 1, high);
     const std::vector<std::int64_t> values = config.integers(field, 1, high);
     if (static_cast<std::int64_t>(values.size()) != parts.model.layers) {
@@ -84,7 +84,7 @@ void arrange_dbrx(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     model.norm_bias = false;
     model.kv_heads = 1;
-    if (const Json* nested = config.member("attn_config"); nested != nullptr && nested->is_object()) {
+    if (const Json* nested = config.object("attn_config"); nested != nullptr) {
         JsonReader reader(*nested, config.where() + ": attn_config", config.problems());
         model.kv_heads = reader.integer_or("kv_n_heads", 1, 1, ModelLimits::heads);
         model.qkv_clip = reader.real_or("clip_qkv", 0, 0, ModelLimits::multiplier);
@@ -99,7 +99,7 @@ void arrange_dbrx(ConfigParts& parts) {
     moe.top_k = 1;
     moe.auxiliary_loss = 0.01;
     model.ffn = 3584;
-    if (const Json* nested = config.member("ffn_config"); nested != nullptr && nested->is_object()) {
+    if (const Json* nested = config.object("ffn_config"); nested != nullptr) {
         JsonReader reader(*nested, config.where() + ": ffn_config", config.problems());
         moe.experts = reader.integer_or("moe_num_experts", moe.experts, 1, ModelLimits::experts);
         moe.top_k = reader.integer_or("moe_top_k", moe.top_k, 1, ModelLimits::experts);

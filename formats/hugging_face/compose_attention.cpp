@@ -13,7 +13,7 @@ namespace {
 
 /// intermediate_size as one number, or as a list with one for each layer.
 std::vector<std::int64_t> widths_of_layers(Composer& c) {
-    const auto* stated = c.config().member("intermediate_size");
+    const auto* stated = c.config().member("intermediate_size", {JsonKind::number, JsonKind::list});
     if (stated == nullptr || !stated->is_array())
         return std::vector<std::int64_t>(static_cast<std::size_t>(c.layers()), c.number({"intermediate_size"}));
     std::vector<std::int64_t> widths = c.config().integers("intermediate_size", 1, ModelLimits::ffn);
@@ -111,7 +111,7 @@ void compose_openai_gpt(Composer& c) {
 /// rows of words beside the vocabulary.
 void compose_mllama(Composer& c) {
     std::vector<std::int64_t> listed = c.config().integers("cross_attention_layers", 0, ModelLimits::layers);
-    if (c.config().member("cross_attention_layers") == nullptr) listed = {3, 8, 13, 18, 23, 28, 33, 38};  // of its class
+    if (c.config().list("cross_attention_layers") == nullptr) listed = {3, 8, 13, 18, 23, 28, 33, 38};  // of its class
     const std::set<std::int64_t> crossing(listed.begin(), listed.end());
     const LayerPart mlp = c.mlp(c.number({"intermediate_size"}));
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
@@ -156,54 +156,97 @@ void compose_gemma3n(Composer& c) {
     if (inputs > 1) c.add_beside(c.linear(hidden, hidden, false, 2 * (inputs - 1)));
 }
 
-/// Other heads in layers that see all (global_head_dim, or per_layer_config), inputs of each layer from a table of their own, an MLP
-/// beside experts.
-void compose_gemma4(Composer& c) {
-    const std::int64_t hidden = c.hidden(), own = c.number_or({"hidden_size_per_layer_input"}, 0),
-                       shared = c.number_or({"num_kv_shared_layers"}, 0);
-    const std::vector<std::string> types = c.words_of_layers("layer_types");
+namespace {
+
+/// What differs between layers of Gemma 4.
+struct Gemma4Layer {
+    bool full = false, takes_over = false;  ///< sees all; keys and values are another layer's
+    std::int64_t head_dim = 0, groups = 0, width = 0;
+};
+
+/// Other heads in layers that see all (global_head_dim, or per_layer_config).
+Gemma4Layer gemma4_layer(Composer& c, std::int64_t layer, const std::vector<std::string>& types) {
+    const std::int64_t shared = c.number_or({"num_kv_shared_layers"}, 0), width = c.number({"intermediate_size"});
     const std::int64_t head_dim = c.model().head_dim, kv_heads = c.model().kv_heads;
     const std::int64_t wide = c.number_or({"global_head_dim"}, 512), wide_groups = c.number_or({"num_global_key_value_heads"}, kv_heads);
     const bool same = c.flag({"attention_k_eq_v"}, false), double_wide = c.flag({"use_double_wide_mlp"}, false);
-    const std::int64_t width = c.number({"intermediate_size"}),
-                       experts = c.flag({"enable_moe_block"}, false) ? c.number_or({"num_experts"}, 0) : 0;
-    const auto* per_layer = c.config().member("per_layer_config");
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const bool full = types.empty() ? (layer + 1) % 6 == 0 : types[static_cast<std::size_t>(layer)] == "full_attention";
-        std::int64_t dim = full ? wide : head_dim, groups = full && same ? wide_groups : kv_heads, own_width = width;
-        if (per_layer != nullptr && per_layer->is_object()) {
-            dim = head_dim;
-            groups = kv_heads;
-            for (const auto& [name, fields] : per_layer->items()) {
-                if (name.empty() || name.find_first_not_of("0123456789") != std::string::npos || std::stoll(name.substr(0, 9)) != layer)
-                    continue;
-                JsonReader reader(fields, c.config().where() + ": per_layer_config", c.config().problems());
-                dim = reader.integer_or("head_dim", dim, 1, ModelLimits::head_dim);
-                groups = reader.integer_or("num_key_value_heads", groups, 1, ModelLimits::heads);
-                own_width = reader.integer_or("intermediate_size", own_width, 1, ModelLimits::ffn);
-            }
+    const bool full =
+        types.empty() ? (layer + 1) % 6 == 0 || layer == c.layers() - 1 : types[static_cast<std::size_t>(layer)] == "full_attention";
+    Gemma4Layer one{full, shared > 0 && layer >= c.layers() - shared, full ? wide : head_dim, full && same ? wide_groups : kv_heads, width};
+    if (c.config().object("per_layer_config") != nullptr) {
+        one.head_dim = head_dim;
+        one.groups = kv_heads;
+        if (const auto* const fields = c.config_of_layer(layer); fields != nullptr) {
+            JsonReader reader(*fields, fmt::format("{}: per_layer_config: {}", c.config().where(), layer), c.config().problems());
+            one.head_dim = reader.integer_or("head_dim", head_dim, 1, ModelLimits::head_dim);
+            one.groups = reader.integer_or("num_key_value_heads", kv_heads, 1, ModelLimits::heads);
+            one.width = reader.integer_or("intermediate_size", width, 1, ModelLimits::ffn);
         }
-        const bool takes_over = shared > 0 && layer >= c.layers() - shared;
-        if (double_wide && takes_over && own_width == width) own_width *= 2;
+    }
+    if (double_wide && one.takes_over && one.width == width) one.width *= 2;
+    return one;
+}
+
+/// What the layers of Gemma 4 have where they have neither experts nor biases; `input`: width of their inputs, 0 none.
+Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t input) {
+    PartSizesGiven sizes{{"heads", c.model().heads},
+                         {"kv_heads", one.groups},
+                         {"head_dim", one.head_dim},
+                         {"shares_kv", one.takes_over ? 1 : 0},
+                         {"key_is_value", one.full && same ? 1 : 0},
+                         {"window", one.full ? 0 : c.number_or({"sliding_window"}, 512)}};
+    if (input > 0) {
+        sizes["input"] = input;
+        sizes["input_rows"] = c.number({"vocab_size_per_layer_input"});
+    }
+    LayerPart norms = c.norm(4);
+    norms.sizes["behind"] = 2;  // and in front
+    return {std::move(norms), Composer::part("gemma_attention", sizes), c.activated(c.mlp(one.width))};
+}
+
+}  // namespace
+
+/// Inputs of each layer from a table of their own; an MLP beside experts, which are counted alone, and so are biases.
+void compose_gemma4(Composer& c) {
+    const std::int64_t hidden = c.hidden(), own = c.number_or({"hidden_size_per_layer_input"}, 0);
+    std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
+    if (!types.empty()) types.back() = "full_attention";  // whatever a file states (configuration_gemma4.py)
+    const std::int64_t experts = c.flag({"enable_moe_block"}, false) ? c.number_or({"num_experts"}, 0) : 0;
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    const bool same = c.flag({"attention_k_eq_v"}, false), plain = experts == 0 && biased == 0;
+    c.set_activation({"hidden_activation"}, Activation::gelu);
+    c.model().embedding_multiplier = std::sqrt(static_cast<double>(hidden));
+    c.model().logit_softcap = c.config().real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const Gemma4Layer one = gemma4_layer(c, layer, types);
+        const std::string name =
+            std::string(one.full ? "attention" : "window attention") + (one.takes_over ? " with other layers' keys" : "");
+        if (plain) {
+            c.add_layer(name + "+mlp", gemma4_parts(c, one, same, own));
+            continue;
+        }
         Parts parts{c.norm(4),
-                    c.attention({{"head_dim", dim},
-                                 {"kv_heads", groups},
+                    c.attention({{"head_dim", one.head_dim},
+                                 {"kv_heads", one.groups},
                                  {"qk_norm", 1},
-                                 {"shares_kv", takes_over ? 1 : 0},
-                                 {"key_is_value", full && same ? 1 : 0},
+                                 {"shares_kv", one.takes_over ? 1 : 0},
+                                 {"key_is_value", one.full && same ? 1 : 0},
                                  {"qkv_bias", biased},
                                  {"output_bias", biased}}),
-                    c.mlp(own_width)};
+                    c.mlp(one.width)};
         if (experts > 0) {
             parts.push_back(c.experts(experts, c.number({"top_k_experts"}), c.number({"moe_intermediate_size"})));
             parts.push_back(c.norm(4));  // three norms and the router's scale
             parts.push_back(c.values(experts));
         }
         if (own > 0) parts = joined({parts, {c.linear(hidden, own), c.linear(own, hidden), c.norm()}});
-        c.add_layer(std::string(full ? "attention" : "window attention") + (experts > 0 ? "+mlp and moe" : "+mlp"), std::move(parts));
+        c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), std::move(parts));
     }
     if (own == 0) return;
+    if (plain) {
+        c.add_beside(Composer::part("layer_input_norm", {{"width", own}}));
+        return;
+    }
     c.add_beside(Composer::part("table", {{"rows", c.number({"vocab_size_per_layer_input"})}, {"width", c.layers() * own}}));
     c.add_beside(c.linear(hidden, c.layers() * own));
     c.add_beside(Composer::part("norm", {{"width", own}}));

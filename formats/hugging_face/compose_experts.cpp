@@ -73,7 +73,7 @@ void compose_phimoe(Composer& c) {
 // configuration_glm_moe_dsa.py; Mistral Large 4 has the same fields.
 std::vector<bool> layers_with_indexers(ConfigReader& config, std::int64_t layers) {
     std::vector<std::string> words = config.texts("indexer_types");
-    const auto* const pattern = config.member("index_topk_pattern");
+    const auto* const pattern = config.member("index_topk_pattern", {JsonKind::text, JsonKind::list});
     if (words.empty() && pattern != nullptr && pattern->is_array()) words = config.texts("index_topk_pattern");
     if (words.empty() && pattern != nullptr && pattern->is_string()) {
         for (const char letter : config.text_or({"index_topk_pattern"}, ""))
@@ -118,7 +118,7 @@ void compose_mimo_flash(Composer& c) {
     const std::int64_t groups = c.model().kv_heads, v_dim = c.number({"v_head_dim"});
     const std::int64_t window_groups = c.number_or({"swa_num_key_value_heads"}, 2 * groups);
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    const std::vector<std::string> types = c.words_of_layers("layer_types");
+    const std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
     const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
     const std::int64_t width = c.number({"moe_intermediate_size"});
     const LayerPart mixture = c.experts(experts_of(c), top_k_of(c), width), dense = c.mlp(c.number({"intermediate_size"}));

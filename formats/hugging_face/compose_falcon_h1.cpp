@@ -21,12 +21,12 @@ template <std::size_t N>
 std::array<double, N> multipliers(Composer& c, std::string_view field) {
     std::array<double, N> values;
     values.fill(1);
-    const auto* stated = c.config().member(field);
-    if (stated == nullptr || stated->is_null()) return values;
+    const auto* stated = c.config().list(field);
+    if (stated == nullptr) return values;
     const auto fits = [](const auto& value) {
         return value.is_number() && value.template get<double>() > 0 && value.template get<double>() <= ModelLimits::multiplier;
     };
-    if (!stated->is_array() || stated->size() != N || !std::all_of(stated->begin(), stated->end(), fits)) {
+    if (stated->size() != N || !std::all_of(stated->begin(), stated->end(), fits)) {
         c.config().problem("{} is no list of {} numbers above 0; give one, or leave it out", field, N);
         return values;
     }

@@ -1,6 +1,8 @@
 // Layers with a state along the sequence: state-space models, delta nets, linear attention.
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <set>
 
 #include "formats/hugging_face/composer.hpp"
@@ -18,6 +20,15 @@ LayerPart gated_delta_of(Composer& c) {
                                               {"conv", c.number({"linear_conv_kernel_dim"})}});
 }
 
+/// Width of the latent that Mamba-1's steps come from; "auto": hidden / 16, rounded up.
+std::int64_t step_rank(Composer& c, std::string_view field) {
+    const auto* const rank = c.config().member(field, {JsonKind::number, JsonKind::text});
+    if (rank != nullptr && rank->is_number()) return c.number({field});
+    if (rank != nullptr && *rank != "auto")
+        c.config().problem("{} = {} is not known; give auto, or a whole number", field, shown_json(*rank));
+    return (c.hidden() + 15) / 16;
+}
+
 PartSizesGiven attention_biases(Composer& c) {
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
     return {{"qkv_bias", biased}, {"output_bias", biased}};
@@ -27,15 +38,17 @@ PartSizesGiven attention_biases(Composer& c) {
 
 void compose_mamba(Composer& c) {
     const std::int64_t inner = c.number_or({"intermediate_size"}, c.number_or({"expand"}, 2) * c.hidden());
-    // "auto": hidden / 16, rounded up.
-    const auto* rank = c.config().member("time_step_rank");
-    const bool by_hidden = rank == nullptr || rank->is_string();
+    // Falcon Mamba has norms of what the steps come from, of B and of C, without weights (modeling_falcon_mamba.py).
+    const bool normed = c.model().type == "falcon_mamba";
+    c.model().position = PositionEmbedding::none;
+    (void)c.config().real_or({"mixer_rms_eps"}, 0, 0, 1);
     const LayerPart mixer = Composer::part("mamba", {{"inner", inner},
                                                      {"state", c.number({"state_size"})},
                                                      {"conv", c.number({"conv_kernel"})},
-                                                     {"dt_rank", by_hidden ? (c.hidden() + 15) / 16 : c.number({"time_step_rank"})},
+                                                     {"dt_rank", step_rank(c, "time_step_rank")},
                                                      {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
-                                                     {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0}});
+                                                     {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0},
+                                                     {"inner_norms", normed ? 2 : 0}});
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("mamba", {c.norm(), mixer});
 }
 
@@ -70,7 +83,10 @@ void compose_bamba(Composer& c) {
 
 void compose_granite_hybrid(Composer& c) {
     const LayerPart mamba = c.mamba2(c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
-    const bool rotary = c.config().text_or({"position_embedding_type"}, "") == "rope";
+    const std::string positions = c.config().text_or({"position_embedding_type"}, "");
+    const bool rotary = positions == "rope";
+    if (!rotary && !positions.empty() && positions != "nope")
+        c.config().problem("position_embedding_type = '{}' is not known; use rope or nope", positions.substr(0, 40));
     if (!rotary) c.model().position = PositionEmbedding::none;
     c.set_activation({"hidden_act"}, Activation::silu);
     c.leave_out_step_limits();
@@ -95,18 +111,21 @@ void compose_granite_hybrid(Composer& c) {
 
 void compose_jamba(Composer& c) {
     const std::int64_t inner = c.number_or({"mamba_expand"}, 2) * c.hidden();
-    const auto* rank = c.config().member("mamba_dt_rank");
-    const bool by_hidden = rank == nullptr || rank->is_string();
     const LayerPart mamba = Composer::part("mamba", {{"inner", inner},
                                                      {"state", c.number({"mamba_d_state"})},
                                                      {"conv", c.number({"mamba_d_conv"})},
-                                                     {"dt_rank", by_hidden ? (c.hidden() + 15) / 16 : c.number({"mamba_dt_rank"})},
+                                                     {"dt_rank", step_rank(c, "mamba_dt_rank")},
                                                      {"conv_bias", c.flag({"mamba_conv_bias"}, true) ? 1 : 0},
                                                      {"proj_bias", c.flag({"mamba_proj_bias"}, false) ? 1 : 0},
                                                      {"inner_norms", 1}});
-    const LayerPart attention = c.attention();
+    c.model().position = PositionEmbedding::none;  // its order is that of the states
+    c.set_activation({"hidden_act"}, Activation::silu);
+    const LayerPart attention = c.attention({{"positions", 1}});
     const std::int64_t width = c.number({"intermediate_size"}), experts = c.number({"num_experts"});
-    const LayerPart dense = c.mlp(width), sparse = c.experts(std::max<std::int64_t>(1, experts), c.number({"num_experts_per_tok"}), width);
+    const LayerPart dense = c.activated(c.mlp(width));
+    const LayerPart sparse = c.activated(c.experts(std::max<std::int64_t>(1, experts), c.number({"num_experts_per_tok"}), width));
+    if (experts > 1) c.describe_mixture(sparse, 0, false);
+    if (c.model().moe) c.model().moe->normalize_top_k = false;  // modeling_jamba.py, JambaSparseMoeBlock.route_tokens_to_experts
     const std::int64_t attention_every = std::max<std::int64_t>(1, c.number({"attn_layer_period"})),
                        attention_at = c.number({"attn_layer_offset"});
     const std::int64_t experts_every = std::max<std::int64_t>(1, c.number({"expert_layer_period"})),
@@ -187,7 +206,7 @@ void compose_nemotron_h(Composer& c) {
     }
 }
 
-/// Mamba-2 in every layer; in some of them, by layers_block_type, an attention and an MLP over states and embeddings joined, whose
+/// Mamba-2 in every layer; in some of them, by layers_block_type, behind an attention and an MLP over states and embeddings joined, whose
 /// weights num_mem_blocks of blocks share; each use has an adapter of the MLP's and a map back of its own.
 void compose_zamba2(Composer& c) {
     const std::int64_t hidden = c.hidden(), wide = 2 * hidden;
@@ -199,37 +218,49 @@ void compose_zamba2(Composer& c) {
                                                       {"conv", c.number({"mamba_d_conv"})},
                                                       {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
                                                       {"proj_bias", c.flag({"add_bias_linear"}, false) ? 1 : 0}});
-    std::vector<std::string> words = c.words_of_layers("layers_block_type");
+    std::vector<std::string> words = c.words_of_layers("layers_block_type", {"mamba", "linear_attention", "hybrid"});
+    if (words.empty()) {
+        // Of its class, which has 54 layers (configuration_zamba2.py): six of seven sixths, then two further apart.
+        constexpr std::array kHybrid{6, 12, 18, 24, 30, 36, 42, 47, 51};
+        constexpr std::int64_t kLayers = 54;
+        if (c.layers() != kLayers) {
+            c.config().problem(
+                "layers_block_type is missing, and the class's own is for {} layers; give one entry per layer, mamba or hybrid", kLayers);
+            return;
+        }
+        words.assign(static_cast<std::size_t>(kLayers), "mamba");
+        for (const int layer : kHybrid) words[static_cast<std::size_t>(layer)] = "hybrid";
+    }
     const std::int64_t rank = c.number_or({"adapter_rank"}, 128), width = c.number({"intermediate_size"});
     const std::int64_t blocks = c.number_or({"num_mem_blocks"}, 1);
     const bool biased = c.flag({"add_bias_linear"}, false), adapts_attention = c.flag({"use_shared_attention_adapter"}, false);
     const std::int64_t head_dim = c.number_or({"attention_head_dim"}, wide / std::max<std::int64_t>(1, c.model().heads));
+    const bool turned = c.flag({"use_mem_rope"}, false);
+    c.set_activation({"hidden_act"}, Activation::gelu_exact);
+    c.model().position = turned ? PositionEmbedding::rope : PositionEmbedding::none;
+    c.leave_out_step_limits();
+    const PartSizesGiven block{
+        {"query_heads", c.model().heads}, {"kv_heads", c.model().kv_heads}, {"head_dim", head_dim}, {"width", width}};
     std::int64_t uses = 0;
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const bool hybrid = !words.empty() && words[static_cast<std::size_t>(layer)] == "hybrid";
-        Parts parts{c.norm(), mamba};
-        if (hybrid) {
-            ++uses;
-            parts.push_back(c.linear(hidden, hidden));
+        const bool hybrid = words[static_cast<std::size_t>(layer)] == "hybrid";
+        if (!hybrid) {
+            c.add_layer("mamba2", {c.norm(), mamba});
+            continue;
         }
-        c.add_layer(hybrid ? "mamba2+shared attention" : "mamba2", parts);
+        LayerPart shared = mamba;
+        shared.kind = "shared_block_mamba2";
+        for (const auto& [name, value] : block) shared.sizes[name] = value;
+        shared.sizes["block"] = uses++ % std::max<std::int64_t>(1, blocks);
+        shared.sizes["rank"] = rank;
+        shared.sizes["positions"] = turned ? 2 : 1;
+        shared.sizes["adapts_attention"] = adapts_attention ? 1 : 0;
+        c.add_layer("mamba2 behind a shared block", {c.norm(), c.activated(std::move(shared))});
     }
-    if (words.empty() || uses == 0) return;
-    // A shared block holds the adapters of all uses that are its own.
-    for (std::int64_t block = 0; block < std::min(blocks, uses); ++block) {
-        const std::int64_t own = (uses - block + blocks - 1) / blocks;
-        c.add_beside(c.attention({{"head_dim", head_dim}, {"in", wide}, {"out", hidden}}));
-        c.add_beside(Composer::part("norm", {{"width", wide}}));
-        c.add_beside(c.norm());
-        c.add_beside(c.mlp(width, true, biased));
-        for (std::int64_t use = 0; use < own; ++use) {
-            c.add_beside(c.linear(hidden, rank));
-            c.add_beside(c.linear(rank, 2 * width));
-        }
-        if (adapts_attention) {
-            c.add_beside(c.linear(wide, rank, false, 3 * own));
-            c.add_beside(c.linear(rank, wide, false, 3 * own));
-        }
+    for (std::int64_t i = 0; i < std::min(blocks, uses); ++i) {
+        LayerPart weights = Composer::part("shared_block", block);
+        weights.sizes["bias"] = biased ? 1 : 0;
+        c.add_beside(std::move(weights));
     }
 }
 
@@ -264,8 +295,8 @@ void compose_delta_hybrid(Composer& c) {
 
 /// Delta nets with projections of their own, norms in front of them; attention with norms behind it and over all heads of q and k.
 void compose_olmo_hybrid(Composer& c) {
-    const auto* const rope = c.config().member("rope_parameters");
-    const bool turns = rope != nullptr && rope->is_object() && rope->contains("rope_theta") && !rope->at("rope_theta").is_null();
+    const auto* const rope = c.config().object("rope_parameters");
+    const bool turns = rope != nullptr && rope->contains("rope_theta") && !rope->at("rope_theta").is_null();
     if (!turns) c.model().position = PositionEmbedding::none;
     PartSizesGiven sizes = attention_biases(c);
     sizes["qk_norm"] = 3;
@@ -290,10 +321,16 @@ void compose_recurrent_gemma(Composer& c) {
     const std::int64_t width = c.number_or({"lru_width"}, c.hidden());
     const LayerPart recurrent =
         Composer::part("gated_linear_recurrence", {{"width", width}, {"heads", c.model().heads}, {"conv", c.number({"conv1d_width"})}});
-    const LayerPart attention = c.attention({{"qkv_bias", c.flag({"attention_bias"}, false) ? 1 : 0}, {"output_bias", 1}});
+    const LayerPart attention =
+        c.attention({{"qkv_bias", c.flag({"attention_bias"}, false) ? 1 : 0}, {"output_bias", 1}, {"positions", 2}});
+    c.set_activation({"hidden_activation"}, Activation::gelu);
+    c.model().sliding_window = c.config().integer_or({"attention_window_size"}, 2048, 1, ModelLimits::positions);
+    c.model().logit_softcap = c.config().real_or({"logits_soft_cap"}, 0, 0, ModelLimits::multiplier);
+    if (c.flag({"embeddings_scale_by_sqrt_dim"}, true)) c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
     // intermediate_size counts both matrices of the gate.
-    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}) / 2, true, true);
+    const LayerPart mlp = c.activated(c.mlp(c.number({"intermediate_size"}) / 2, true, true));
     std::vector<std::string> blocks = c.config().texts("block_types");
+    if (!c.knows_words("block_types", blocks, {"recurrent", "attention"})) return;
     if (blocks.empty()) blocks = {"recurrent", "recurrent", "attention"};
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = !is_recurrent(blocks[static_cast<std::size_t>(layer) % blocks.size()]);

@@ -38,7 +38,7 @@ void compose_kimi_linear(Composer& c) {
     std::int64_t heads = c.number_or({"linear_num_heads"}, 32), head_dim = c.number_or({"linear_head_dim"}, 128),
                  conv = c.number_or({"linear_conv_kernel_dim"}, 4);
     std::optional<std::set<std::int64_t>> listed;
-    if (const auto* nested = c.config().member("linear_attn_config"); nested != nullptr && nested->is_object()) {
+    if (const auto* nested = c.config().object("linear_attn_config"); nested != nullptr) {
         JsonReader reader(*nested, c.config().where() + ": linear_attn_config", c.config().problems());
         heads = reader.integer_or("num_heads", heads, 1, ModelLimits::heads);
         head_dim = reader.integer_or("head_dim", head_dim, 1, ModelLimits::head_dim);

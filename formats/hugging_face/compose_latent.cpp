@@ -58,7 +58,7 @@ std::vector<std::string> attention_of_layers(Composer& c) {
 /// Tokens that one compressed key stands for: compress_rates, in which older fields replace their entry.
 std::int64_t rate_of(Composer& c, std::string_view kind, std::string_view older, std::int64_t fallback) {
     std::int64_t rate = fallback;
-    if (const Json* rates = c.config().member("compress_rates"); rates != nullptr && rates->is_object()) {
+    if (const Json* rates = c.config().object("compress_rates"); rates != nullptr) {
         JsonReader reader(*rates, c.config().where() + ": compress_rates", c.config().problems());
         rate = reader.integer_or(kind, rate, 1, ModelLimits::positions);
     }
@@ -143,8 +143,8 @@ void compose_deepseek_v4(Composer& c) {
 /// Attention with norms of each head, in some layers over blocks of keys that an indexer chooses; a mixture with one shared expert.
 void compose_minimax_m3(Composer& c) {
     std::int64_t heads = c.number({"index_n_heads"}), width = c.number({"index_head_dim"});
-    std::vector<std::string> types = c.words_of_layers("layer_types");
-    if (const Json* nested = c.config().member("sparse_attention_config"); nested != nullptr && nested->is_object()) {
+    std::vector<std::string> types = c.words_of_layers("layer_types", {"minimax_m3_sparse", "full_attention"});
+    if (const Json* nested = c.config().object("sparse_attention_config"); nested != nullptr) {
         JsonReader reader(*nested, c.config().where() + ": sparse_attention_config", c.config().problems());
         heads = reader.integer_or("sparse_num_index_heads", heads, 1, ModelLimits::heads);
         width = reader.integer_or("sparse_index_dim", width, 1, ModelLimits::head_dim);
@@ -158,7 +158,7 @@ void compose_minimax_m3(Composer& c) {
     const std::vector<std::int64_t> mixtures = c.config().integers("moe_layer_freq", 0, 1);
     if (!mixtures.empty() && static_cast<std::int64_t>(mixtures.size()) != c.layers())
         c.config().problem("moe_layer_freq has {} entries for {} layers; give one entry per layer", mixtures.size(), c.layers());
-    std::vector<std::string> feed_forwards = c.words_of_layers("mlp_layer_types");
+    std::vector<std::string> feed_forwards = c.words_of_layers("mlp_layer_types", {"sparse", "dense"});
     const LayerPart attention = c.attention({{"qk_norm", 1}});
     const Parts indexer{c.linear(c.hidden(), heads * width), c.linear(c.hidden(), width),
                         Composer::part("norm", {{"width", width}, {"copies", 2}})};
@@ -183,7 +183,8 @@ void compose_unlimited_ocr(Composer& c) {
     const bool biased = c.flag({"attention_bias"}, false), mlp_biased = c.flag({"mlp_bias"}, false);
     const LayerPart attention = c.attention({{"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}});
     const std::int64_t width = c.number({"moe_intermediate_size"});
-    const std::vector<std::string> types = c.words_of_layers("layer_types");
+    const std::vector<std::string> types =
+        c.words_of_layers("layer_types", {"full_attention", "sliding_attention", "reference_sliding_attention"});
     const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
     const LayerPart dense = c.mlp(c.number({"intermediate_size"}), true, mlp_biased);
     const Parts mixture{c.experts(c.number({"n_routed_experts", "num_experts"}), c.number({"num_experts_per_tok"}), width),
@@ -204,7 +205,7 @@ void compose_axk1(Composer& c) {
     const Parts mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
                         c.mlp(width * c.number({"n_shared_experts"})), c.norm()};
     const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"moe_layer_freq"}, 1));
-    const bool listed = c.config().member("mlp_layer_types") != nullptr;
+    const bool listed = c.config().list("mlp_layer_types") != nullptr;
     const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool moe = sparse[static_cast<std::size_t>(layer)] && (listed || layer % every == 0);
@@ -222,7 +223,7 @@ void compose_hy_v4(Composer& c) {
     const Parts mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
                         c.mlp(width * c.number({"n_shared_experts"}))};
     const LayerPart dense = c.mlp(c.number({"intermediate_size"}));
-    const std::vector<std::string> indexers = c.words_of_layers("indexer_types");
+    const std::vector<std::string> indexers = c.words_of_layers("indexer_types", {"full", "shared"});
     (void)c.words_of_layers("layer_types");
     (void)c.number_or({"index_topk"}, 0);
     const std::vector<bool> sparse = c.sparse_layers(1);

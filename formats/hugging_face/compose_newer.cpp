@@ -26,8 +26,8 @@ void refuse_attention_bias(Composer& c) {
 /// Which layers are mixtures: mlp_layer_types, else from first_k_dense_replace on, of which moe_layer_freq takes every n-th, or lists them.
 std::vector<bool> mixtures_of(Composer& c, std::int64_t first_fallback) {
     const std::int64_t first = c.number_or({"first_k_dense_replace"}, first_fallback);
-    if (const Json* stated = c.config().member("mlp_layer_types"); stated != nullptr) return c.sparse_layers(first);
-    const Json* frequency = c.config().member("moe_layer_freq");
+    if (const Json* stated = c.config().list("mlp_layer_types"); stated != nullptr) return c.sparse_layers(first);
+    const Json* frequency = c.config().member("moe_layer_freq", {JsonKind::number, JsonKind::list});
     std::vector<std::int64_t> listed;
     if (frequency != nullptr && frequency->is_array()) listed = c.config().integers("moe_layer_freq", 0, 1);
     if (!listed.empty() && static_cast<std::int64_t>(listed.size()) != c.layers()) {
@@ -183,12 +183,9 @@ namespace {
 
 /// A size of one layer of dots.note: of per_layer_config; in layers with a window also swa_NAME, with a default of its own.
 std::int64_t size_of_layer(Composer& c, std::int64_t layer, bool window, const std::string& name, std::int64_t window_default) {
-    const Json* const by_layer = c.config().member("per_layer_config");
-    const std::string key = fmt::format("{}", layer);
-    if (by_layer != nullptr && by_layer->is_object() && by_layer->contains(key) && by_layer->at(key).is_object()) {
-        const Json& own = by_layer->at(key);
-        JsonReader reader(own, fmt::format("{}: per_layer_config: {}", c.config().where(), key), c.config().problems());
-        if (own.contains(name)) return reader.integer(name, 0, ModelLimits::part_size);
+    if (const Json* const own = c.config_of_layer(layer); own != nullptr && own->contains(name)) {
+        JsonReader reader(*own, fmt::format("{}: per_layer_config: {}", c.config().where(), layer), c.config().problems());
+        return reader.integer(name, 0, ModelLimits::part_size);
     }
     return window ? c.number_or({"swa_" + name}, window_default) : c.number({name});
 }
@@ -201,11 +198,12 @@ void compose_dots3_note(Composer& c) {
     refuse_attention_bias(c);
     (void)c.number_or({"index_topk"}, 0);
     const std::int64_t hidden = c.hidden();
-    const bool canonical = c.config().member("per_layer_config") != nullptr;
+    const bool canonical = c.config().object("per_layer_config") != nullptr;
     const bool windows = c.flag({"use_sliding_window"}, true);
-    const Json* const stated = c.config().member("use_dsa");
+    const bool stated = !c.config().stated({"use_dsa"}).empty();
     const bool sparse = c.flag({"use_dsa"}, true);
-    const std::vector<std::string> words = c.words_of_layers("layer_types");
+    const std::vector<std::string> words =
+        c.words_of_layers("layer_types", {"full_attention", "sliding_attention", "indexed_attention", "deepseek_sparse_attention"});
     const std::vector<bool> mixtures = mixtures_of(c, 1);
     const Parts dense{c.mlp(c.number({"intermediate_size"}))};
     const std::int64_t shared = c.number({"moe_shared_expert_intermediate_size", "shared_experts_intermediate_size"});
@@ -213,8 +211,8 @@ void compose_dots3_note(Composer& c) {
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const bool window = words.empty() ? windows && layer >= 2 && layer % 4 != 1 : words[at] == "sliding_attention";
-        const bool by_word = !words.empty() && canonical && stated == nullptr;  // else use_dsa says what the other layers are
-        const bool chooses = !window && (by_word ? words[at] == "indexed_attention" : sparse);
+        const bool by_word = !words.empty() && canonical && !stated;  // else use_dsa says what the other layers are
+        const bool chooses = !window && (by_word ? words[at] != "full_attention" : sparse);
         const auto size = [&](const std::string& name, std::int64_t fallback) { return size_of_layer(c, layer, window, name, fallback); };
         const std::int64_t heads = size("num_attention_heads", 64), q_rank = size("q_lora_rank", 1024),
                            kv_rank = size("kv_lora_rank", 1024);
@@ -238,10 +236,10 @@ void compose_dots3_note(Composer& c) {
 void compose_inkling(Composer& c) {
     const std::int64_t hidden = c.hidden(), taps = c.number({"conv_kernel_size", "sconv_kernel_size"}), distances = c.number({"d_rel"});
     std::vector<std::int64_t> listed = c.config().integers("local_layer_ids", 0, ModelLimits::layers);
-    const bool by_list = c.config().member("local_layer_ids") != nullptr;
-    const std::vector<std::string> words = c.words_of_layers("layer_types");
+    const bool by_list = c.config().list("local_layer_ids") != nullptr;
+    const std::vector<std::string> words = c.words_of_layers("layer_types", {"hybrid", "hybrid_sliding"});
     const std::int64_t first = c.number_or({"dense_mlp_idx"}, 0), experts = c.number({"n_routed_experts", "num_local_experts"});
-    const std::vector<bool> mixtures = c.config().member("mlp_layer_types") != nullptr ? c.sparse_layers(0) : mixtures_of(c, first);
+    const std::vector<bool> mixtures = c.config().list("mlp_layer_types") != nullptr ? c.sparse_layers(0) : mixtures_of(c, first);
     // With dense_intermediate_size the other width is the experts'.
     const std::int64_t stated = c.number_or({"dense_intermediate_size"}, 0);
     const std::int64_t width = stated > 0 ? c.number({"intermediate_size"}) : c.number({"moe_intermediate_size"});
@@ -290,7 +288,7 @@ namespace {
 
 /// moe_layers_enum: numbers of layers as a list, or as one text with commas between them; nothing: not stated.
 std::optional<std::set<std::int64_t>> layers_listed(ConfigReader& config, std::string_view field) {
-    const Json* const stated = config.member(field);
+    const Json* const stated = config.member(field, {JsonKind::text, JsonKind::list});
     if (stated == nullptr) return std::nullopt;
     const std::vector<std::int64_t> numbers = stated->is_string()
                                                   ? read_integer_list(config.problems(), fmt::format("{}: {}", config.where(), field),
@@ -317,7 +315,7 @@ void compose_step35(Composer& c) {
         }
     }
     std::int64_t window_heads = c.number_or({"num_sliding_attention_heads"}, heads);
-    if (const Json* other = c.config().member("attention_other_setting"); other != nullptr && other->is_object()) {
+    if (const Json* other = c.config().object("attention_other_setting"); other != nullptr) {
         JsonReader reader(*other, c.config().where() + ": attention_other_setting", c.config().problems());
         window_heads = reader.integer_or("num_attention_heads", heads, 1, ModelLimits::heads);
     }
@@ -360,6 +358,101 @@ void compose_zaya(Composer& c) {
     for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+moe", i == 0 ? layer : joined({layer, {c.values(small)}}));
     c.add_beside(c.values(2 * hidden));
     if (c.flag({"lm_head_bias"}, false) && !c.model().labels) c.add_beside(c.values(c.model().vocab));
+}
+
+bool has_latent_biases(ConfigParts& parts) {
+    return parts.config.boolean_or({"attention_bias"}, false);
+}
+
+/// DeepSeek V2 and V3 with attention_bias: biases of what leads to the latents and of the output.
+void compose_biased_latent(Composer& c) {
+    const std::int64_t shared = c.number_or({"n_shared_experts"}, 0);
+    const Parts mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts"}), shared * c.number({"moe_intermediate_size"}));
+    add_layers(c, mixtures_of(c, 0), "latent attention with biases", {c.norm(2), c.latent_attention()}, mixture);
+}
+
+/// GLM-5.3 Flash: Kimi delta attention, and latent attention without positions whose keys an indexer chooses out of means of several,
+/// between several residual streams that no weights bring together at the end.
+void compose_glm5_next(Composer& c) {
+    refuse_attention_bias(c);
+    for (const auto* field : {"index_topk", "hc_sinkhorn_iters"}) (void)c.number_or({field}, 0);
+    std::int64_t heads = c.number({"linear_num_heads"}), dim = c.number({"linear_head_dim"}), taps = c.number({"linear_conv_kernel_dim"});
+    if (const Json* nested = c.config().object("linear_attn_config"); nested != nullptr) {
+        JsonReader reader(*nested, c.config().where() + ": linear_attn_config", c.config().problems());
+        heads = reader.integer_or("num_heads", heads, 1, ModelLimits::heads);
+        dim = reader.integer_or("head_dim", dim, 1, ModelLimits::head_dim);
+        taps = reader.integer_or("short_conv_kernel_size", taps, 1, ModelLimits::head_dim);
+    }
+    const std::int64_t hidden = c.hidden(), streams = c.number({"hc_mult"}), width = c.number({"index_head_dim"});
+    const LayerPart connections =
+        Composer::part("hyper_connection", {{"streams", streams}, {"maps", (2 + streams) * streams}, {"scales", 3}, {"copies", 2}});
+    const Parts delta{Composer::part("kimi_delta_attention", {{"heads", heads}, {"head_dim", dim}, {"conv", taps}})};
+    const Parts latent{c.latent_attention()};
+    const Parts indexer{c.indexer(), c.values(c.number({"index_kpool"}) * width), c.linear(hidden, width)};
+    const Parts dense{c.mlp(c.number({"intermediate_size"}))};
+    const Parts mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts"}),
+                                     c.number({"n_shared_experts"}) * c.number({"moe_intermediate_size"}));
+    const std::vector<std::string> words =
+        c.words_of_layers("layer_types", {"linear_attention", "indexed_attention", "full_attention", "deepseek_sparse_attention"});
+    const std::vector<bool> chooses = layers_with_indexers(c.config(), c.layers()), mixtures = mixtures_of(c, 3);
+    if (!c.config().problems().empty()) return;
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        const bool linear = words.empty() ? layer % 4 != 3 : words[at] == "linear_attention";
+        const Parts mixer = linear ? delta : joined({latent, chooses[at] ? indexer : Parts{}});
+        c.add_layer(std::string(linear ? "kimi_delta_attention" : "latent_attention") + (mixtures[at] ? "+moe" : "+mlp"),
+                    joined({{c.norm(2), connections}, mixer, mixtures[at] ? mixture : dense}));
+    }
+}
+
+/// Inkling 2: what each half reads is chosen out of the outputs of blocks of layers before it; gates, logits of sinks and limits of queries
+/// and of biases by distance, each of which is trained; in layers that see all convolutions whose weights follow from the input.
+void compose_inkling2(Composer& c) {
+    const std::int64_t hidden = c.hidden(), taps = c.number({"conv_kernel_size", "sconv_kernel_size"}), distances = c.number({"d_rel"});
+    const std::vector<std::string> words = c.words_of_layers("layer_types", {"hybrid", "hybrid_sliding"});
+    const LayerPart mixture = c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}),
+                                        c.number({"moe_intermediate_size"}));
+    (void)c.number_or({"n_layers_per_attn_res_block"}, 0);
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool local = words.empty() ? (layer + 1) % 6 != 0 : words[static_cast<std::size_t>(layer)] == "hybrid_sliding";
+        const auto size = [&](std::string_view own, std::string_view of_window) { return c.number({local ? of_window : own}); };
+        const std::int64_t heads = size("num_attention_heads", "swa_num_attention_heads"), dim = size("head_dim", "swa_head_dim");
+        const std::int64_t groups = size("num_key_value_heads", "swa_num_key_value_heads");
+        const std::int64_t extent = size("rel_extent", "sliding_window_size");
+        // Queries over the outputs of blocks: one for each half, and in layers that see all one each for queries, keys and values.
+        const std::int64_t queries = 1 + (layer == 0 ? 0 : local ? 1 : 3);
+        const Parts gates{c.linear(hidden, heads * dim), c.linear(hidden, heads), c.linear(hidden, heads * distances),
+                          c.values(heads * (dim + distances) + distances * extent + (2 * hidden + 2 * groups * dim) * taps)};
+        const Parts more = local ? Parts{} : Parts{c.linear(hidden, groups * taps, false, 2)};
+        c.add_layer(local ? "window attention+moe" : "attention+moe",
+                    joined({{c.norm(local ? 2 : 4), c.attention({{"heads", heads}, {"kv_heads", groups}, {"head_dim", dim}})},
+                            gates,
+                            more,
+                            {c.values(queries * hidden), mixture}}));
+    }
+    c.add_beside(c.norm());              // of the embeddings
+    c.add_beside(c.values(c.hidden()));  // the query of what the output layer reads
+}
+
+/// HRM: two stacks of layers that take turns several times, so that a token passes each layer more than once; norms without weights, a gate
+/// of attention's output, and the state that the second stack begins with.
+void compose_hrm_text(Composer& c) {
+    // num_hidden_layers counts each pass through a stack where num_layers_per_stack is stated (configuration_hrm_text.py).
+    const std::int64_t stack = std::min(c.number_or({"num_layers_per_stack"}, c.layers()), ModelLimits::layers / 2);
+    c.model().layers = 2 * stack;
+    for (const auto* field : {"H_cycles", "L_cycles"}) (void)c.number_or({field}, 0);
+    (void)c.config().integers("L_bp_cycles", 0, ModelLimits::layers);
+    (void)c.config().real_or({"embedding_scale"}, 0, 0, ModelLimits::multiplier);
+    (void)c.flag({"prefix_lm"}, true);
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t heads = c.model().heads, width = heads * c.model().head_dim;
+    const Parts layer{c.attention({{"kv_heads", heads}, {"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}}),
+                      c.linear(c.hidden(), width, biased), c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
+    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+mlp, several times", layer);
+    c.without_final_norm();
+    c.add_beside(c.values(c.hidden()));
+    c.leave_out("layers that a token passes several times");
+    c.leave_out("norms without weights");
 }
 
 }  // namespace mgplan::formats

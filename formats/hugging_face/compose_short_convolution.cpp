@@ -34,7 +34,7 @@ std::vector<bool> attending_layers(Composer& c) {
             break;
         }
     }
-    const bool listed = c.config().member("full_attn_idxs") != nullptr;
+    const bool listed = c.config().list("full_attn_idxs") != nullptr;
     std::set<std::int64_t> full;
     for (const auto layer : c.config().integers("full_attn_idxs", 0, ModelLimits::layers)) full.insert(layer);
     if (!types.empty() || !listed) return attends;

@@ -4,8 +4,10 @@
 #include <set>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include "plan/model/layer_parts.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::formats {
 namespace {
@@ -31,6 +33,40 @@ std::vector<std::string> Composer::words_of_layers(std::string_view field) {
     return words;
 }
 
+bool Composer::knows_words(std::string_view field, const std::vector<std::string>& words, Aliases known) {
+    const auto other = std::find_if(words.begin(), words.end(),
+                                    [&](const std::string& word) { return std::find(known.begin(), known.end(), word) == known.end(); });
+    if (other == words.end()) return true;
+    config().problem("{} holds '{}', which no layer of this type is; write {}", field, other->substr(0, 40), fmt::join(known, ", "));
+    return false;
+}
+
+std::vector<std::string> Composer::words_of_layers(std::string_view field, Aliases known) {
+    std::vector<std::string> words = words_of_layers(field);
+    if (!knows_words(field, words, known)) words.clear();
+    return words;
+}
+
+const Json* Composer::config_of_layer(std::int64_t layer) {
+    if (!by_layer_) {
+        by_layer_.emplace();
+        const Json* const stated = config().object("per_layer_config");
+        if (stated == nullptr) return nullptr;
+        for (const auto& [name, fields] : stated->items()) {
+            const auto number = parse_integer(name);
+            if (!number || *number < 0 || *number >= layers())
+                config().problem("per_layer_config has an entry '{}', which is no layer; give numbers from 0 to {}", name.substr(0, 40),
+                                 layers() - 1);
+            else if (fields.is_object())
+                by_layer_->emplace(*number, &fields);
+            else if (!fields.is_null())
+                config().problem("per_layer_config: {} = {} is not an object; give one, or leave it out", name, shown_json(fields));
+        }
+    }
+    const auto found = by_layer_->find(layer);
+    return found == by_layer_->end() ? nullptr : found->second;
+}
+
 bool is_recurrent(const std::string& word) {
     return word == "linear_attention" || word == "mamba" || word == "conv" || word == "recurrent";
 }
@@ -48,7 +84,7 @@ std::vector<std::string> Composer::mixers_of_layers() {
 
 std::vector<bool> Composer::sparse_layers(std::int64_t first_sparse) {
     std::vector<bool> sparse;
-    for (const std::string& word : words_of_layers("mlp_layer_types")) sparse.push_back(word == "sparse");
+    for (const std::string& word : words_of_layers("mlp_layer_types", {"sparse", "dense"})) sparse.push_back(word == "sparse");
     if (!sparse.empty()) return sparse;
     std::set<std::int64_t> dense;
     for (const auto layer : config().integers("mlp_only_layers", 0, ModelLimits::layers)) dense.insert(layer);
@@ -131,8 +167,16 @@ void Composer::describe_mixture(const LayerPart& experts, std::int64_t shared_wi
 }
 
 void Composer::leave_out_step_limits() {
-    const Json* limits = config().member("time_step_limit");
-    if (limits == nullptr || !limits->is_array() || limits->size() != 2) return;
+    const Json* limits = config().list("time_step_limit");
+    if (limits == nullptr) return;
+    // Infinity, which is no JSON: a text here (formats/hugging_face/config_text.hpp), or an object as transformers 5 writes it.
+    const auto is_limit = [](const Json& limit) {
+        return limit.is_number() || limit == "Infinity" || (limit.is_object() && limit.contains("__float__"));
+    };
+    if (limits->size() != 2 || !is_limit(limits->at(0)) || !is_limit(limits->at(1))) {
+        config().problem("time_step_limit is no list of two numbers; give the lowest and the highest step, or leave it out");
+        return;
+    }
     constexpr double kNoStepReaches = 1e6;
     const auto& low = limits->at(0);
     const auto& high = limits->at(1);
@@ -161,6 +205,25 @@ Parts joined(std::initializer_list<Parts> lists) {
     return all;
 }
 
+namespace {
+
+/// Mixtures of which a token takes more experts than there are, by the name that the file or its class has for it.
+void refuse_more_chosen_than_there_are(ConfigReader& config, const ModelSpec& model) {
+    const Aliases kChosen{"num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"};
+    for (const LayerComposition& layer : model.compositions) {
+        for (const LayerPart& part : layer.parts) {
+            if (!config.problems().empty() || part.kind != "experts") continue;
+            const std::int64_t chosen = part_size(part, "top_k"), all = part_size(part, "experts") + part_size(part, "zero_experts");
+            if (all < 1 || chosen <= all) continue;
+            const std::string_view stated = config.stated(kChosen);
+            config.problem("{} = {} is more than the {} that a mixture has; give at most {}", stated.empty() ? "experts per token" : stated,
+                           chosen, counted(all, "expert"), all);
+        }
+    }
+}
+
+}  // namespace
+
 void read_composed(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     ModelSpec& model = parts.model;
@@ -173,8 +236,10 @@ void read_composed(ConfigParts& parts) {
     composer.add_final_norm();
     for (const auto* field : {"final_logit_softcapping", "logits_soft_cap", "attn_logit_softcapping"}) {
         const double cap = config.real_or({field}, 0, 0, ModelLimits::multiplier);
-        if (cap > 0) composer.leave_out(fmt::format("a soft cap of {:g} ({})", cap, field));
+        const bool computed = cap == model.logit_softcap && field != std::string_view("attn_logit_softcapping");
+        if (cap > 0 && !computed) composer.leave_out(fmt::format("a soft cap of {:g} ({})", cap, field));
     }
+    refuse_more_chosen_than_there_are(config, model);
     if (!config.problems().empty()) return;
     if (model.moe) {
         for (const auto kind : model.composition_of_layer) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,12 @@ public:
     bool flag(Aliases names, bool fallback) { return parts_.config.boolean_or(names, fallback); }
     /// A list of words with an entry for each layer, or nothing; another length is a problem.
     std::vector<std::string> words_of_layers(std::string_view field);
+    /// The same; a word that is none of `known` is a problem.
+    std::vector<std::string> words_of_layers(std::string_view field, Aliases known);
+    /// Whether all words are among `known`; else a problem that names the first other one.
+    bool knows_words(std::string_view field, const std::vector<std::string>& words, Aliases known);
+    /// per_layer_config: fields by the layer's number, an object each; nullptr where the file has none for this layer.
+    const nlohmann::ordered_json* config_of_layer(std::int64_t layer);
     /// layer_types, each of which is a mixer with a state or full attention; another word is a problem.
     std::vector<std::string> mixers_of_layers();
     /// Whether each layer's feed-forward is a mixture: mlp_layer_types, else from `first_sparse` on, every decoder_sparse_step-th, but
@@ -72,6 +79,7 @@ public:
 private:
     ConfigParts& parts_;
     bool has_final_norm_ = true;
+    std::optional<std::map<std::int64_t, const nlohmann::ordered_json*>> by_layer_;  ///< once asked for
 };
 
 /// A word of layer_types for a mixer with a state along the sequence.
@@ -124,6 +132,12 @@ void compose_inkling(Composer& composer);
 void compose_ernie_vl(Composer& composer);
 void compose_step35(Composer& composer);
 void compose_zaya(Composer& composer);
+void compose_glm5_next(Composer& composer);
+void compose_inkling2(Composer& composer);
+void compose_hrm_text(Composer& composer);
+void compose_biased_latent(Composer& composer);
+/// Whether the projections to the latents have biases, which the fields of MlaSpec do not say.
+bool has_latent_biases(ConfigParts& parts);
 
 void compose_mamba(Composer& composer);
 void compose_mamba2(Composer& composer);

@@ -16,6 +16,9 @@ namespace mgplan::formats {
 
 using Aliases = std::initializer_list<std::string_view>;
 
+/// Kinds of JSON values, for fields that may be one of several.
+enum class JsonKind : std::uint8_t { object, list, text, number, boolean };
+
 /// Whether class defaults stand in for the sizes that make a model what it is (layers, widths, heads, vocabulary). They do in
 /// the nested part of a multimodal file, which states what differs from them alone; a file of its own must state them.
 enum class SparseSizes : std::uint8_t { refused, allowed };
@@ -36,13 +39,18 @@ public:
     /// A size without which there is no model: its absence is a problem unless sparse sizes are allowed.
     std::int64_t size(Aliases aliases, std::int64_t high);
     std::int64_t integer(Aliases aliases, std::int64_t low, std::int64_t high);
+    /// The fallback where no name is stated, and where its value is a problem.
     std::int64_t integer_or(Aliases aliases, std::int64_t fallback, std::int64_t low, std::int64_t high);
     double real_or(Aliases aliases, double fallback, double low, double high);
     bool boolean_or(Aliases aliases, bool fallback);
     std::string text_or(Aliases aliases, std::string fallback);
     std::vector<std::int64_t> integers(std::string_view field, std::int64_t low, std::int64_t high);
     std::vector<std::string> texts(std::string_view field);
-    /// What the file states, or nullptr; counts as read.
+    /// What the file states where it is of one of these kinds, else nullptr; counts as read. Another kind is a problem.
+    const nlohmann::ordered_json* member(std::string_view field, std::initializer_list<JsonKind> kinds);
+    const nlohmann::ordered_json* object(std::string_view field) { return member(field, {JsonKind::object}); }
+    const nlohmann::ordered_json* list(std::string_view field) { return member(field, {JsonKind::list}); }
+    /// The same where the kinds were checked or do not matter.
     const nlohmann::ordered_json* member(std::string_view field);
 
     template <class... Args>
@@ -51,7 +59,7 @@ public:
     }
     [[nodiscard]] Problems& problems() { return file_.problems(); }
     [[nodiscard]] const std::string& where() const { return file_.where(); }
-    /// Fields of the file that nobody asked for, but for null ones and names that start with an underscore.
+    /// Fields of the file whose value nobody took, but for null ones and names that start with an underscore.
     [[nodiscard]] std::vector<std::string> unused() const;
     /// Sizes that a class default gave: "hidden_size = 4096".
     [[nodiscard]] const std::vector<std::string>& defaulted_sizes() const { return defaulted_sizes_; }
@@ -62,6 +70,10 @@ private:
         std::string_view name;
     };
     Found find(Aliases aliases);
+    /// What `read` gives, and `otherwise` where it finds a problem. A field that was found wrong is a problem once, however often it is
+    /// asked for.
+    template <class Value, class Read>
+    Value value_of(const Found& found, Value otherwise, const Read& read);
     std::int64_t missing(Aliases aliases, std::int64_t low, std::int64_t high);  ///< adds the problem, gives `low`
     [[nodiscard]] std::string_view defaulted(Aliases aliases) const;
 
@@ -69,6 +81,7 @@ private:
     const nlohmann::ordered_json& class_json_;
     JsonReader file_;
     JsonReader class_;
+    std::set<std::string, std::less<>> wrong_;  ///< fields whose problem was said
     SparseSizes sparse_;
     std::set<std::string, std::less<>> asked_;
     std::vector<std::string> defaulted_sizes_;

@@ -115,51 +115,95 @@ void read_sizes(ConfigParts& parts) {
     model.init_deviation = config.real_or({"initializer_range"}, model.init_deviation, 0, ModelLimits::init_deviation);
 }
 
-/// Whether a class of "architectures" scores whole texts: a linear layer without a bias, a row for each label, in place of the output layer
-/// (modeling_layers.py, GenericForSequenceClassification, and the classes of older types).
-bool scores_texts(std::string_view class_name) {
-    return class_name.ends_with("ForSequenceClassification");
+/// What stands in place of the output layer, by the class of "architectures" (modeling_layers.py, GenericFor…, and the classes of older
+/// types): a linear layer with a row for each label.
+enum class Head : std::uint8_t {
+    output_layer,
+    texts,   ///< …ForSequenceClassification: no bias
+    tokens,  ///< …ForTokenClassification: with a bias, unless token_classification_bias says no
+    spans,   ///< …ForQuestionAnswering: where an answer begins and where it ends, with a bias
+    reward,  ///< …RewardModel: one value. No class of transformers; Qwen's own is an MLP
+    none,    ///< …Model: nothing behind the last norm
+};
+
+Head head_of(std::string_view class_name) {
+    if (class_name.ends_with("ForSequenceClassification")) return Head::texts;
+    if (class_name.ends_with("ForTokenClassification")) return Head::tokens;
+    if (class_name.ends_with("ForQuestionAnswering")) return Head::spans;
+    if (class_name.ends_with("RewardModel")) return Head::reward;
+    const bool bare = class_name.ends_with("Model") && !class_name.ends_with("LMHeadModel") && find_model_class(class_name) == nullptr;
+    return bare ? Head::none : Head::output_layer;
 }
 
-/// Labels of such a class: those of id2label, else num_labels, else two (configuration_utils.py).
-void read_labels(ConfigParts& parts, const std::vector<std::string>& classes) {
-    if (std::none_of(classes.begin(), classes.end(), scores_texts)) return;
+/// Labels of a class that has as many as the file says: those of id2label, else num_labels, else two (configuration_utils.py).
+std::int64_t stated_labels(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     constexpr std::int64_t kUsual = 2;
     std::int64_t labels = config.integer_or({"num_labels"}, kUsual, 1, ModelLimits::vocab);
-    const Json* names = config.member("id2label");
-    const bool named = names != nullptr && names->is_object() && !names->empty();
+    const Json* names = config.object("id2label");
+    const bool named = names != nullptr && !names->empty();
     if (named) labels = std::min(static_cast<std::int64_t>(names->size()), ModelLimits::vocab);
     if (!named && config.stated({"num_labels"}).empty())
         parts.assumptions.push_back(fmt::format("labels not given, {} of the class's defaults taken", labels));
-    parts.model.labels = labels;
+    return labels;
+}
+
+/// Qwen's reward models (Qwen2.5-Math-RM, modeling_qwen2_rm.py): a linear layer, ReLU, and another to one value, or to two where each step
+/// is judged; both with biases. Of others one value without a bias.
+void read_reward(ConfigParts& parts, std::string_view class_name) {
+    ModelSpec& model = parts.model;
+    model.labels = class_name.ends_with("ProcessRewardModel") ? 2 : 1;
+    if (class_name.starts_with("Qwen"))
+        model.beside_layers.push_back({"linear", {{"in", model.hidden}, {"out", model.hidden}, {"bias", 1}}});
+    else
+        parts.assumptions.push_back(fmt::format("a head of {} without a bias, for transformers has no class {}",
+                                                counted(*model.labels, "value"), printable(class_name)));
+}
+
+/// The labels that the class named first with a head of its own has; 0 for a model that ends in none. The sizes are there.
+void read_head(ConfigParts& parts, const std::vector<std::string>& classes) {
+    const auto own =
+        std::find_if(classes.begin(), classes.end(), [](const std::string& name) { return head_of(name) != Head::output_layer; });
+    if (own == classes.end()) return;
+    ModelSpec& model = parts.model;
+    switch (head_of(*own)) {
+        case Head::output_layer:
+            return;
+        case Head::texts:
+        case Head::tokens:
+            model.labels = stated_labels(parts);
+            return;
+        case Head::spans:
+            model.labels = 2;
+            return;
+        case Head::reward:
+            read_reward(parts, *own);
+            return;
+        case Head::none:
+            model.labels = 0;
+            return;
+    }
+}
+
+/// Whether the head that stands in place of the output layer has a bias.
+bool head_has_bias(ConfigParts& parts, const std::vector<std::string>& classes) {
+    const auto is = [&](Head head) {
+        return std::any_of(classes.begin(), classes.end(), [&](const std::string& name) { return head_of(name) == head; });
+    };
+    const bool tokens = parts.config.boolean_or({"token_classification_bias"}, true);
+    const bool qwen = std::any_of(classes.begin(), classes.end(), [](const std::string& name) { return name.starts_with("Qwen"); });
+    return (is(Head::tokens) && tokens) || is(Head::spans) || (is(Head::reward) && qwen);
 }
 
 /// What belongs to the output layer alone.
-void drop_output_layer(ModelSpec& model) {
+void drop_output_layer(ConfigParts& parts, const std::vector<std::string>& classes) {
+    ModelSpec& model = parts.model;
     if (!model.labels) return;
-    model.tied_embeddings = model.output_bias = false;
+    model.tied_embeddings = false;
+    model.output_bias = head_has_bias(parts, classes);
     model.logit_multiplier = 1;
     model.logit_softcap = 0;
     model.mtp_layers = 0;
-}
-
-/// The classes of "architectures" that are no language model with an output layer, nor score texts: nothing where all is well.
-void check_heads(const std::vector<std::string>& classes, const std::string& where, Problems& problems) {
-    for (const auto& name : classes) {
-        const bool other_head = name.find("ForTokenClassification") != std::string::npos ||
-                                name.find("ForQuestionAnswering") != std::string::npos || name.ends_with("RewardModel");
-        const bool no_head = name.ends_with("Model") && !name.ends_with("LMHeadModel") && find_model_class(name) == nullptr;
-        if (other_head)
-            problems.add(
-                "{}: architectures = {} has a head of its own (num_labels) in place of the output layer, which no layer here describes; "
-                "give the config of its …ForCausalLM or …ForSequenceClassification",
-                where, printable(name));
-        else if (no_head)
-            problems.add("{}: architectures = {} has no output layer, so it trains no language model; give the config of its …ForCausalLM",
-                         where, printable(name));
-        if (other_head || no_head) return;
-    }
 }
 
 struct Reading {
@@ -205,7 +249,7 @@ std::string nearest_known(const std::string& stated, const std::vector<std::stri
 }
 
 /// The row to read with. Throws for types that are none or not known, unless they are assumed to be another.
-Reading find_reading(const Json& json, const std::string& where, const std::string& assume, bool nested) {
+Reading find_reading(const Json& json, const std::string& where, const std::string& assume) {
     Problems problems;
     JsonReader reader(json, where, problems);
     const std::string name = reader.text_or("model_type", "");
@@ -217,8 +261,6 @@ Reading find_reading(const Json& json, const std::string& where, const std::stri
             fmt::format("{}: model_type '{}' is no decoder-only transformer, so no layer here describes it; mgplan plans decoders, "
                         "such as llama, qwen3 or deepseek_v3",
                         where, printable(name)));
-    if (!nested) check_heads(classes, where, problems);
-    problems.throw_if_any();
     const ModelType* type = find_model_type(name);
     if (type == nullptr && name.empty()) {
         for (const auto& class_name : classes) {
@@ -240,11 +282,14 @@ Reading find_reading(const Json& json, const std::string& where, const std::stri
 }
 
 /// The language model of a multimodal file, and where it stands; nothing where the file is a language model.
-const Json* text_part(const Json& json, std::string& place) {
+const Json* text_part(const Json& json, std::string& place, const std::string& where) {
     if (!json.is_object()) return nullptr;
     for (const auto* nested : {"text_config", "llm_config", "language_config", "thinker_config"}) {
         const auto found = json.find(nested);
-        if (found == json.end() || !found->is_object()) continue;
+        if (found == json.end() || found->is_null()) continue;
+        if (!found->is_object())
+            throw ConfigError(fmt::format("{}: {} = {} is not an object; give the fields of the language model there, or leave it out",
+                                          where, nested, shown_json(*found)));
         place = nested;
         return &*found;
     }
@@ -307,10 +352,13 @@ void read_sizes_of_composed(ConfigParts& parts) {
     if (config.has(kHeads)) model.heads = config.integer(kHeads, 1, ModelLimits::heads);
     model.heads = std::max<std::int64_t>(1, model.heads);
     model.kv_heads = config.integer_or({"num_key_value_heads"}, model.heads, 1, ModelLimits::heads);
-    model.head_dim =
-        config.integer_or({"head_dim", "kv_channels"}, std::max<std::int64_t>(1, model.hidden / model.heads), 1, ModelLimits::head_dim);
-    const Json* ffn = config.member("intermediate_size");
-    if (ffn == nullptr || !ffn->is_array()) model.ffn = config.integer_or({"intermediate_size", "ffn_hidden_size"}, 1, 1, ModelLimits::ffn);
+    // Of latent attention it is what positions turn, which may be nothing.
+    const std::int64_t least = config.has({"kv_lora_rank"}) ? 0 : 1, usual = std::max<std::int64_t>(1, model.hidden / model.heads);
+    model.head_dim = std::max<std::int64_t>(1, config.integer_or({"head_dim", "kv_channels"}, usual, least, ModelLimits::head_dim));
+    // Gemma 3n's may be a list.
+    const bool listed =
+        parts.type.compose == compose_gemma3n && config.member("intermediate_size", {JsonKind::number, JsonKind::list}) != nullptr;
+    if (!listed) model.ffn = config.integer_or({"intermediate_size", "ffn_hidden_size"}, 1, 1, ModelLimits::ffn);
     model.norm_epsilon =
         config.real_or({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps", "layernorm_epsilon"},
                        model.norm_epsilon, 0, 1);
@@ -318,8 +366,8 @@ void read_sizes_of_composed(ConfigParts& parts) {
 
 Job read_one(const Json& json, const std::string& name, const std::string& where, const std::string& assume, bool nested) {
     std::string place;
-    if (const Json* part = text_part(json, place); part != nullptr) return read_text_part(json, *part, place, name, where, assume);
-    const Reading reading = find_reading(json, where, assume, nested);
+    if (const Json* part = text_part(json, place, where); part != nullptr) return read_text_part(json, *part, place, name, where, assume);
+    const Reading reading = find_reading(json, where, assume);
     const Json defaults = Json::parse(reading.type->defaults);
     static const Json kNoDefaults = Json::object();
     Problems problems;
@@ -338,9 +386,10 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
                                         reading.stated, reading.type->name));
     }
     (void)config.text_or({"model_type"}, "");
-    read_labels(parts, config.texts("architectures"));
+    const std::vector<std::string> classes = nested ? std::vector<std::string>{} : config.texts("architectures");
     (void)config.boolean_or({"is_encoder_decoder"}, false);
     read_sizes(parts);
+    read_head(parts, classes);
     const bool composed = reading.type->compose != nullptr && (reading.type->composed == nullptr || reading.type->composed(parts));
     if (composed) {
         read_sizes_of_composed(parts);
@@ -356,9 +405,9 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
             fmt::format("untied embeddings, for the class of {} passes over tie_word_embeddings", reading.type->name));
     }
     if (problems.empty() && reading.type->arrange != nullptr) reading.type->arrange(parts);
-    drop_output_layer(model);
+    drop_output_layer(parts, classes);
     read_left_out(parts);
-    refuse_other_networks(parts);
+    if (problems.empty()) refuse_other_networks(parts);  // else what is left to read says nothing
     if (config.has({"_sequence"})) model.default_sequence = config.integer({"_sequence"}, 1, ModelLimits::positions);
     if (config.has({"_global_batch"})) model.default_global_batch = config.integer({"_global_batch"}, 1, ModelLimits::positions);
     problems.throw_if_any();
@@ -373,6 +422,11 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
 Job read_text_part(const Json& json, const Json& part, const std::string& place, const std::string& name, const std::string& where,
                    const std::string& assume) {
     refuse_two_language_models(json, place, where);
+    for (const Json* const object : {&json, &part}) {
+        if (const auto tie = object->find("tie_word_embeddings"); tie != object->end() && !tie->is_null() && !tie->is_boolean())
+            throw ConfigError(fmt::format("{}{}: tie_word_embeddings = {} is not true or false", where, object == &part ? ": " + place : "",
+                                          shown_json(*tie)));
+    }
     Json text = part;
     // Some keep what is the language model's alone beside it.
     for (const auto* field : {"vocab_size", "max_position_embeddings"}) {

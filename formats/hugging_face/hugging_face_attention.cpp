@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 /// sliding_window_pattern: a number, or letters of which the last is G ("LLLG"); 0: no layer sees all.
 std::int64_t window_pattern(ConfigReader& config) {
-    const Json* stated = config.member("sliding_window_pattern");
+    const Json* stated = config.member("sliding_window_pattern", {JsonKind::number, JsonKind::text});
     if (stated == nullptr || !stated->is_string()) return config.integer_or({"sliding_window_pattern"}, 4, 0, ModelLimits::layers);
     const auto text = stated->get<std::string>();
     if (text.empty() || text.find_first_not_of("LG") != std::string::npos || text.find('G') + 1 != text.size())
@@ -86,8 +86,8 @@ std::vector<bool> listed_windows(ConfigParts& parts, const Json& types) {
 }
 
 void read_scaling(ConfigParts& parts, std::string_view field) {
-    const Json* scaling = parts.config.member(field);
-    if (scaling == nullptr || !scaling->is_object()) return;
+    const Json* scaling = parts.config.object(field);
+    if (scaling == nullptr) return;
     ModelSpec& model = parts.model;
     JsonReader nested(*scaling, fmt::format("{}: {}", parts.config.where(), field), parts.config.problems());
     model.rotary_base = nested.real_or("rope_theta", model.rotary_base, 0, ModelLimits::rotary_base);
@@ -150,7 +150,7 @@ void read_mla(ConfigParts& parts) {
     mla.qk_nope_head_dim = config.integer({"qk_nope_head_dim"}, 1, ModelLimits::head_dim);
     mla.qk_rope_head_dim = config.integer({"qk_rope_head_dim"}, 0, ModelLimits::head_dim);
     mla.v_head_dim = config.integer({"v_head_dim"}, 1, ModelLimits::head_dim);
-    (void)config.integer_or({"head_dim", "qk_head_dim"}, 0, 0, ModelLimits::head_dim);  // follows from the others
+    for (const auto* field : {"head_dim", "qk_head_dim"}) (void)config.integer_or({field}, 0, 0, ModelLimits::head_dim);  // from the others
     // The norms of the latents have the default of their class, whatever rms_norm_eps says (modeling_deepseek_v2.py and _v3.py,
     // modeling_minicpm3.py, modeling_glm4_moe_lite.py, modeling_youtu.py).
     constexpr double kLatentEpsilon = 1e-6;
@@ -238,8 +238,8 @@ void read_positions(ConfigParts& parts) {
     if (config.has({"rotary_dim"}) && model.head_dim > 0)
         fraction = std::min(
             1.0, static_cast<double>(config.integer({"rotary_dim"}, 1, ModelLimits::head_dim)) / static_cast<double>(model.head_dim));
-    if (const Json* rope = config.member("rope_parameters");
-        rope != nullptr && rope->is_object() && config.stated({"partial_rotary_factor", "rotary_pct", "rope_percent"}).empty()) {
+    if (const Json* rope = config.object("rope_parameters");
+        rope != nullptr && config.stated({"partial_rotary_factor", "rotary_pct", "rope_percent"}).empty()) {
         JsonReader nested(*rope, config.where() + ": rope_parameters", config.problems());
         fraction = nested.real_or("partial_rotary_factor", fraction, 0, 1);
     }

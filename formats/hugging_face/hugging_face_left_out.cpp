@@ -97,8 +97,8 @@ void read_left_out(ConfigParts& parts) {
     if (parts.type.llama4) leave_out_llama4(parts);
     // Ministral 3 scales queries of later positions (modeling_ministral3.py, get_llama_4_attn_scale).
     for (const auto* field : {"rope_parameters", "rope_scaling"}) {
-        const Json* rope = parts.config.member(field);
-        const bool scaled = rope != nullptr && rope->is_object() && rope->contains("llama_4_scaling_beta");
+        const Json* rope = parts.config.object(field);
+        const bool scaled = rope != nullptr && rope->contains("llama_4_scaling_beta");
         if (scaled && parts.type.left_out != kScaledByPosition) leave_out(parts, std::string(kScaledByPosition));
     }
 }

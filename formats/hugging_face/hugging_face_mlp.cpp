@@ -32,8 +32,7 @@ using Json = nlohmann::ordered_json;
 /// (configuration_llama4.py).
 std::vector<bool> read_llama4_moe_layers(ConfigReader& config, std::int64_t layers) {
     const std::int64_t step = config.integer_or({"interleave_moe_layer_step"}, 1, 1, ModelLimits::layers);
-    const Json* listed = config.member("moe_layers");
-    const bool has_list = listed != nullptr && listed->is_array();
+    const bool has_list = config.list("moe_layers") != nullptr;
     std::vector<bool> moe(static_cast<std::size_t>(layers), false);
     for (std::int64_t layer = step - 1; !has_list && layer < layers; layer += step) moe[static_cast<std::size_t>(layer)] = true;
     if (!has_list) return moe;
@@ -50,7 +49,7 @@ std::vector<bool> read_moe_layers(ConfigReader& config, std::int64_t layers) {
     const std::int64_t first = config.integer_or({"first_k_dense_replace"}, 0, 0, ModelLimits::layers);
     const std::int64_t step = config.integer_or({"decoder_sparse_step"}, 1, 1, ModelLimits::layers);
     std::int64_t every = 1;
-    const Json* frequency = config.member("moe_layer_freq");
+    const Json* frequency = config.member("moe_layer_freq", {JsonKind::number, JsonKind::list});
     const bool listed = frequency != nullptr && frequency->is_array();
     std::vector<std::int64_t> list;
     if (listed) {

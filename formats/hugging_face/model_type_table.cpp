@@ -1,6 +1,7 @@
 #include <array>
 
 #include "formats/hugging_face/arrangement.hpp"
+#include "formats/hugging_face/composer.hpp"
 #include "formats/hugging_face/model_type_tables.hpp"
 
 namespace mgplan::formats {
@@ -135,7 +136,9 @@ constexpr std::array kTable{
 "hidden_act":"silu","max_position_embeddings":2048,"rms_norm_eps":1e-06,"first_k_dense_replace":0,"kv_lora_rank":512,
 "q_lora_rank":1536,"n_routed_experts":64,"n_shared_experts":2,"qk_nope_head_dim":128,"qk_rope_head_dim":64,
 "routed_scaling_factor":1.0,"topk_method":"greedy","norm_topk_prob":false,"v_head_dim":128,
-"moe_intermediate_size":1407,"aux_loss_alpha":0.001,"seq_aux":true})"},
+"moe_intermediate_size":1407,"aux_loss_alpha":0.001,"seq_aux":true})",
+        .compose = compose_biased_latent,
+        .composed = has_latent_biases},
     // The mixtures of DeepSeek-V2 behind the attention of a llama (modeling_deepseek_ocr2.py).
     ModelType{
         .name = "deepseek_ocr2_text",
@@ -157,7 +160,9 @@ constexpr std::array kTable{
 "routed_scaling_factor":2.5,"kv_lora_rank":512,"q_lora_rank":1536,"qk_rope_head_dim":64,"v_head_dim":128,
 "qk_nope_head_dim":128,"n_group":8,"topk_group":4,"num_experts_per_tok":8,"first_k_dense_replace":3,
 "norm_topk_prob":true,"hidden_act":"silu","max_position_embeddings":4096,"rms_norm_eps":1e-06,"aux_loss_alpha":0.001,
-"seq_aux":true})"},
+"seq_aux":true})",
+              .compose = compose_biased_latent,
+              .composed = has_latent_biases},
     ModelType{.name = "kimi_k2",
               .class_name = "KimiK2ForCausalLM",
               .moe = true,
@@ -170,7 +175,9 @@ constexpr std::array kTable{
 "routed_scaling_factor":2.5,"kv_lora_rank":512,"q_lora_rank":1536,"qk_rope_head_dim":64,"v_head_dim":128,
 "qk_nope_head_dim":128,"n_group":8,"topk_group":4,"num_experts_per_tok":8,"first_k_dense_replace":3,
 "norm_topk_prob":true,"hidden_act":"silu","max_position_embeddings":4096,"rms_norm_eps":1e-06,"aux_loss_alpha":0.001,
-"seq_aux":true})"},
+"seq_aux":true})",
+              .compose = compose_biased_latent,
+              .composed = has_latent_biases},
     ModelType{
         .name = "youtu",
         .class_name = "YoutuForCausalLM",

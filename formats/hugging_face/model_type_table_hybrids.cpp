@@ -171,7 +171,7 @@ constexpr std::array kHybrids{
         .class_name = "RecurrentGemmaForCausalLM",
         .defaults = R"({"num_hidden_layers":26,"vocab_size":256000,"hidden_size":2560,"intermediate_size":7680,"num_attention_heads":10,
 "conv1d_width":4,"rms_norm_eps":1e-06,"hidden_activation":"gelu_pytorch_tanh","attention_bias":false,
-"tie_word_embeddings":true,"partial_rotary_factor":0.5})",
+"tie_word_embeddings":true,"partial_rotary_factor":0.5,"logits_soft_cap":30.0})",
         .compose = compose_recurrent_gemma},
 };
 

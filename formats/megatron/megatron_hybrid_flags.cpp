@@ -15,8 +15,8 @@ namespace mgplan::formats {
 namespace {
 
 [[noreturn]] void refuse_layers(const Plan& plan, std::string_view why) {
-    throw ConfigError(
-        fmt::format("{}: {}, for which Megatron-LM has no flags; train it with mgplan run, or export another model", plan.model.name, why));
+    throw ConfigError(fmt::format("{}: {}, for which Megatron-LM has no flags; {}export another model", plan.model.name, why,
+                                  layers_known_of_shapes(plan.model).empty() ? "train it with mgplan run, or " : ""));
 }
 
 void add_size(HybridFlags& out, std::string_view flag, const LayerPart& part, std::string_view size) {

@@ -9,19 +9,23 @@
 #include "model/layers/attention_beside_mamba.hpp"
 #include "model/layers/context.hpp"
 #include "model/layers/gated_delta_net.hpp"
+#include "model/layers/gemma_attention.hpp"
 #include "model/layers/kimi_delta_attention.hpp"
 #include "model/layers/lightning_attention.hpp"
 #include "model/layers/mamba_mixer.hpp"
 #include "model/layers/mlp.hpp"
 #include "model/layers/moe.hpp"
+#include "model/layers/recurrent_block.hpp"
+#include "model/layers/selective_mixer.hpp"
 #include "model/layers/self_attention.hpp"
+#include "model/layers/shared_block_mixer.hpp"
 #include "model/layers/short_convolution.hpp"
 
 namespace mgplan::model {
 
 /// The first half of a layer. Each has a type Saved, and forward and backward as SelfAttention has them.
-using TokenMixer =
-    std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention, LightningAttention>;
+using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention,
+                                LightningAttention, SelectiveMixer, RecurrentBlock, SharedBlockMixer, GemmaAttention>;
 
 template <class Mixers>
 struct SavedOf;

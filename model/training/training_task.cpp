@@ -64,6 +64,7 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
             features.push_back(fmt::format("rotary scaling '{}' whose factor is not given", model.rotary_scaling));
     }
     for (auto& feature : features_not_computed(model)) features.push_back(std::move(feature));
+    for (auto& layer : layers_known_of_shapes(model)) features.push_back(std::move(layer));
     if (model.labels) features.push_back(fmt::format("a head of {} in place of the output layer", counted(*model.labels, "label")));
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");

@@ -306,7 +306,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     if (const Json* member = reader.member("mla")) model.mla = mla_from_json(*member, where + ": mla", problems);
     if (const Json* member = reader.member("moe"))
         model.moe = moe_from_json(*member, where + ": moe", model.layers, model.moe_layers, problems);
-    if (reader.has("labels")) model.labels = reader.integer("labels", 1, ModelLimits::vocab);
+    if (reader.has("labels")) model.labels = reader.integer("labels", 0, ModelLimits::vocab);
     reader.ignore("labels");
     if (reader.has("default_sequence")) model.default_sequence = reader.integer("default_sequence", 1, ModelLimits::positions);
     reader.ignore("default_sequence");

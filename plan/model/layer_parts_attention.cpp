@@ -43,6 +43,36 @@ std::vector<PartTensor> attention_tensors(const PartSizes& s) {
     return tensors;
 }
 
+/// Attention of Gemma 4 (modeling_gemma4.py), with norms of each head; window: places that a query sees, 0 all before. shares_kv: keys and
+/// values are another layer's; key_is_value: one matrix gives both. input: width of inputs that the layer has of its own, from a table of
+/// input_rows words and the embeddings, 0 none.
+constexpr std::array kGemmaSizes{PartSize{"heads", 1},        PartSize{"kv_heads", 1},        PartSize{"head_dim", 1},
+                                 PartSize{"shares_kv", 0, 0}, PartSize{"key_is_value", 0, 0}, PartSize{"window", 0, 0},
+                                 PartSize{"input", 0, 0},     PartSize{"input_rows", 0, 0}};
+
+std::vector<PartTensor> gemma_tensors(const PartSizes& s) {
+    const std::int64_t hidden = s.hidden(), width = s["head_dim"], queries = s["heads"] * width, keys = s["kv_heads"] * width;
+    const std::int64_t own = s["shares_kv"] != 0 ? 0 : s["key_is_value"] != 0 ? 1 : 2;
+    std::vector<PartTensor> tensors{
+        {"qkv.weight", {queries + own * keys, hidden}}, {"output.weight", {hidden, queries}}, {"q_norm.weight", {width}}};
+    if (own > 0) tensors.push_back({"k_norm.weight", {width}});
+    if (const std::int64_t input = s["input"]; input > 0) {
+        tensors.push_back({"input.words.weight", {s["input_rows"], input}});
+        tensors.push_back({"input.projection.weight", {input, hidden}});
+        tensors.push_back({"input.gate.weight", {input, hidden}});
+        tensors.push_back({"input.back.weight", {hidden, input}});
+        tensors.push_back({"input.norm.weight", {hidden}});
+    }
+    return tensors;
+}
+
+/// The norm that inputs of all layers share, in front of the layers.
+constexpr std::array kInputNormSizes{PartSize{"width", 1}};
+
+std::vector<PartTensor> input_norm_tensors(const PartSizes& s) {
+    return {{"norm.weight", {s["width"]}}};
+}
+
 constexpr std::array kLatentSizes{PartSize{"heads", 1},        PartSize{"q_lora_rank", 0, 0}, PartSize{"kv_lora_rank", 1},
                                   PartSize{"qk_nope", 0},      PartSize{"qk_rope", 0},        PartSize{"v_head_dim", 1},
                                   PartSize{"down_bias", 0, 0}, PartSize{"output_bias", 0, 0}, PartSize{"latent_norms", 0, 1}};
@@ -115,6 +145,8 @@ std::vector<PartTensor> compressed_tensors(const PartSizes& s) {
 }
 
 constexpr std::array kAttentionKinds{PartKind{"attention", "attention", kAttentionSizes, attention_tensors},
+                                     PartKind{"gemma_attention", "attention of Gemma 4", kGemmaSizes, gemma_tensors},
+                                     PartKind{"layer_input_norm", "norm of layers' inputs", kInputNormSizes, input_norm_tensors},
                                      PartKind{"latent_attention", "latent attention", kLatentSizes, latent_tensors},
                                      PartKind{"compressed_attention", "compressed attention", kCompressedSizes, compressed_tensors},
                                      PartKind{"indexer", "the indexer of sparse attention", kIndexerSizes, indexer_tensors}};

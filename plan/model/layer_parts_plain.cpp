@@ -7,7 +7,8 @@
 namespace mgplan {
 namespace {
 
-/// behind: 1 where the norms stand behind the halves of their layer, in front of the addition to the residual stream.
+/// behind: 1 where the norms stand behind the halves of their layer, in front of the addition to the residual stream, 2 where they stand in
+/// front of the halves too, twice as many.
 constexpr std::array kNormSizes{PartSize{"width", 1}, PartSize{"weight", 0, 1}, PartSize{"bias", 0, 0}, PartSize{"copies", 1, 1},
                                 PartSize{"behind", 0, 0}};
 

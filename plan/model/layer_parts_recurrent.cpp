@@ -7,7 +7,8 @@
 namespace mgplan {
 namespace {
 
-/// Mamba (arXiv 2312.00752, section 3.4); inner_norms: norms of the step and of both maps of the state (Jamba).
+/// Mamba (arXiv 2312.00752, section 3.4); inner_norms: norms of the step and of both maps of the state, 1 with weights (Jamba), 2 without
+/// (Falcon Mamba).
 constexpr std::array kMambaSizes{PartSize{"inner", 1},         PartSize{"state", 1},        PartSize{"conv", 1},
                                  PartSize{"dt_rank", 1},       PartSize{"conv_bias", 0, 1}, PartSize{"proj_bias", 0, 0},
                                  PartSize{"inner_norms", 0, 0}};
@@ -27,7 +28,7 @@ std::vector<PartTensor> mamba_tensors(const PartSizes& s) {
         tensors.push_back({"in.bias", {2 * inner}});
         tensors.push_back({"out.bias", {hidden}});
     }
-    if (s["inner_norms"] != 0) {
+    if (s["inner_norms"] == 1) {
         tensors.push_back({"dt_norm.weight", {rank}});
         tensors.push_back({"B_norm.weight", {state}});
         tensors.push_back({"C_norm.weight", {state}});
@@ -71,6 +72,58 @@ std::vector<PartTensor> beside_tensors(const PartSizes& s) {
     tensors.push_back({"output.weight", {hidden, queries}});
     if (s["qkv_bias"] != 0) tensors.push_back({"qkv.bias", {queries + 2 * keys}});
     if (s["output_bias"] != 0) tensors.push_back({"output.bias", {hidden}});
+    return tensors;
+}
+
+/// Mamba-2 behind a block of attention and an MLP over stream and embeddings joined, whose weights layers share (Zamba2,
+/// modeling_zamba2.py): sizes of Mamba-2 under their own names; of the layer's own beside it a map of what the block gives and, of `rank`
+/// values where there is one, an adapter of the MLP of `width` columns and, with adapts_attention, of queries, keys and values. The block's
+/// own weights are the part "shared_block" that stands `block`-th beside the layers, with the same sizes.
+constexpr std::array kSharedMambaSizes{PartSize{"inner", 1},
+                                       PartSize{"heads", 1},
+                                       PartSize{"groups", 1},
+                                       PartSize{"state", 1},
+                                       PartSize{"conv", 1},
+                                       PartSize{"conv_bias", 0, 1},
+                                       PartSize{"proj_bias", 0, 0},
+                                       PartSize{"norm", 0, 1},
+                                       PartSize{"block", 0, 0},
+                                       PartSize{"rank", 0, 0},
+                                       PartSize{"width", 1},
+                                       PartSize{"query_heads", 1},
+                                       PartSize{"kv_heads", 1},
+                                       PartSize{"head_dim", 1},
+                                       PartSize{"positions", 1, 1},
+                                       PartSize{"activation", 0, 0},
+                                       PartSize{"adapts_attention", 0, 0}};
+
+std::vector<PartTensor> shared_mamba_tensors(const PartSizes& s) {
+    const std::int64_t hidden = s.hidden(), rank = s["rank"], width = s["width"];
+    std::vector<PartTensor> tensors = mamba2_tensors(s);
+    tensors.push_back({"map.weight", {hidden, hidden}});
+    if (rank == 0) return tensors;
+    tensors.push_back({"adapter_down.weight", {rank, hidden}});
+    tensors.push_back({"adapter_up.weight", {2 * width, rank}});
+    if (s["adapts_attention"] == 0) return tensors;
+    tensors.push_back({"attention_down.weight", {rank, 2 * hidden}, 3, 3});
+    tensors.push_back({"attention_up.weight", {2 * hidden, rank}, 3, 3});
+    return tensors;
+}
+
+/// The weights of such a block, in front of the layers.
+constexpr std::array kSharedBlockSizes{PartSize{"query_heads", 1}, PartSize{"kv_heads", 1}, PartSize{"head_dim", 1}, PartSize{"width", 1},
+                                       PartSize{"bias", 0, 0}};
+
+std::vector<PartTensor> shared_block_tensors(const PartSizes& s) {
+    const std::int64_t hidden = s.hidden(), queries = s["query_heads"] * s["head_dim"], keys = s["kv_heads"] * s["head_dim"];
+    const std::int64_t width = s["width"];
+    std::vector<PartTensor> tensors{{"input_norm.weight", {2 * hidden}},   {"qkv.weight", {queries + 2 * keys, 2 * hidden}},
+                                    {"output.weight", {hidden, queries}},  {"mlp_norm.weight", {hidden}},
+                                    {"first.weight", {2 * width, hidden}}, {"second.weight", {hidden, width}}};
+    if (s["bias"] != 0) {
+        tensors.push_back({"first.bias", {2 * width}});
+        tensors.push_back({"second.bias", {hidden}});
+    }
     return tensors;
 }
 
@@ -152,14 +205,17 @@ std::vector<PartTensor> rglru_tensors(const PartSizes& s) {
             {"out.bias", {hidden}}};
 }
 
-constexpr std::array kRecurrentKinds{PartKind{"mamba", "Mamba", kMambaSizes, mamba_tensors},
-                                     PartKind{"mamba2", "Mamba-2", kMamba2Sizes, mamba2_tensors},
-                                     PartKind{"attention_beside_mamba2", "attention beside Mamba-2", kBesideSizes, beside_tensors},
-                                     PartKind{"gated_delta_net", "gated delta net", kDeltaSizes, delta_tensors},
-                                     PartKind{"short_convolution", "short convolution", kShortConvSizes, short_conv_tensors},
-                                     PartKind{"kimi_delta_attention", "Kimi delta attention", kKimiSizes, kimi_tensors},
-                                     PartKind{"lightning_attention", "lightning attention", kLightningSizes, lightning_tensors},
-                                     PartKind{"gated_linear_recurrence", "gated linear recurrence", kRglruSizes, rglru_tensors}};
+constexpr std::array kRecurrentKinds{
+    PartKind{"mamba", "Mamba", kMambaSizes, mamba_tensors},
+    PartKind{"mamba2", "Mamba-2", kMamba2Sizes, mamba2_tensors},
+    PartKind{"attention_beside_mamba2", "attention beside Mamba-2", kBesideSizes, beside_tensors},
+    PartKind{"shared_block_mamba2", "Mamba-2 behind a shared block", kSharedMambaSizes, shared_mamba_tensors},
+    PartKind{"shared_block", "shared block of attention and MLP", kSharedBlockSizes, shared_block_tensors},
+    PartKind{"gated_delta_net", "gated delta net", kDeltaSizes, delta_tensors},
+    PartKind{"short_convolution", "short convolution", kShortConvSizes, short_conv_tensors},
+    PartKind{"kimi_delta_attention", "Kimi delta attention", kKimiSizes, kimi_tensors},
+    PartKind{"lightning_attention", "lightning attention", kLightningSizes, lightning_tensors},
+    PartKind{"gated_linear_recurrence", "gated linear recurrence", kRglruSizes, rglru_tensors}};
 
 }  // namespace
 

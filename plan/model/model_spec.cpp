@@ -54,11 +54,11 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
     check_range(problems, where, "mtp layers", model.mtp_layers, 0, ModelLimits::mtp_layers);
     check_range(problems, where, "vocabulary divisor", model.vocab_divisor, 1, ModelLimits::vocab);
     if (model.labels) {
-        check_range(problems, where, "labels", *model.labels, 1, ModelLimits::vocab);
-        if (model.tied_embeddings || model.output_bias || model.mtp_layers > 0)
+        check_range(problems, where, "labels", *model.labels, 0, ModelLimits::vocab);
+        if (model.tied_embeddings || model.mtp_layers > 0)
             problems.add(
-                "{}: labels name a head that is no output layer: it shares no table, has no bias and stands beside no multi-token "
-                "prediction; remove these or labels",
+                "{}: labels name a head that is no output layer: it shares no table and stands beside no multi-token prediction; remove "
+                "these or labels",
                 where);
     }
     if (model.default_sequence) check_range(problems, where, "sequence", *model.default_sequence, 1, ModelLimits::positions);
@@ -313,6 +313,25 @@ std::vector<std::string> features_not_computed(const ModelSpec& model) {
     if (model.mla && model.mla->index_heads > 0)
         features.push_back(fmt::format("attention to the {} alone that an indexer chooses", counted(model.mla->index_top_k, "key")));
     return features;
+}
+
+namespace {
+
+bool has_part(const ModelSpec& model, std::string_view kind) {
+    return std::any_of(model.compositions.begin(), model.compositions.end(), [&](const LayerComposition& layer) {
+        return std::any_of(layer.parts.begin(), layer.parts.end(), [&](const LayerPart& part) { return part.kind == kind; });
+    });
+}
+
+}  // namespace
+
+std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
+    std::vector<std::string> layers;
+    if (has_part(model, "mamba")) layers.emplace_back("the selective scan of Mamba");
+    if (has_part(model, "gated_linear_recurrence")) layers.emplace_back("the gated linear recurrence of RecurrentGemma");
+    if (has_part(model, "gemma_attention")) layers.emplace_back("the attention of Gemma 4");
+    if (has_part(model, "shared_block_mamba2")) layers.emplace_back("blocks whose weights layers share (Zamba2)");
+    return layers;
 }
 
 }  // namespace mgplan

@@ -198,7 +198,7 @@ struct ModelSpec {
     bool qkv_bias = false;
     bool attention_output_bias = false;
     bool mlp_bias = false;
-    bool output_bias = false;            ///< of the output layer, a value for each row of the vocabulary (Phi, GPT-J)
+    bool output_bias = false;            ///< of the output layer, or of the head of labels, a value for each row (Phi, GPT-J)
     bool qk_norm = false;                ///< norms on q and k of head_dim weights each (Qwen3); with MLA on the two latents
     bool qk_norm_full_width = false;     ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
     bool qk_norm_per_head = false;       ///< with qk_norm: head_dim weights for each head (Cohere)
@@ -223,7 +223,8 @@ struct ModelSpec {
     double logit_softcap = 0;      ///< logits become cap · tanh(logit / cap) (Gemma 2); 0: they stay
     std::int64_t token_types = 0;  ///< token-type embeddings; 0: none
     bool embedding_norm = false;   ///< a norm of the embeddings, in front of the first layer (BLOOM)
-    /// Rows of a head that scores texts in place of the output layer (…ForSequenceClassification); nothing: the vocabulary.
+    /// Rows of a head that scores texts or tokens in place of the output layer (…ForSequenceClassification); 0: nothing stands behind the
+    /// last norm (…Model), so that the model is counted alone; nothing: the vocabulary.
     std::optional<std::int64_t> labels;
     std::int64_t mtp_layers = 0;       ///< multi-token-prediction layers behind the decoder (DeepSeek-V3)
     bool mtp_repeated = false;         ///< one such layer's weights, used by all of them (Megatron-LM's --mtp-use-repeated-layer)
@@ -278,5 +279,7 @@ void validate(const ModelSpec& model, const std::string& where);
 /// Features the spec carries that no layer computes, in words, for messages: "attention in chunks of 8,192 tokens". Their parameters are
 /// counted; what of them a prediction's time holds, docs/models.md says.
 [[nodiscard]] std::vector<std::string> features_not_computed(const ModelSpec& model);
+/// What of its layers is recorded on shapes, and so predicted, and computed by no device: training refuses it.
+[[nodiscard]] std::vector<std::string> layers_known_of_shapes(const ModelSpec& model);
 
 }  // namespace mgplan

@@ -24,6 +24,14 @@ struct ComputedPart {
     void (*add_obstacles)(Words& obstacles, const ModelSpec& fields, const PartSizes& sizes, const ParallelSizes& division);
 };
 
+/// False where the part does not say it.
+bool describe_activation(const PartSizes& s, ModelSpec& fields) {
+    const std::int64_t stated = s["activation"];
+    if (stated < 1 || stated > 1 + static_cast<std::int64_t>(Activation::xielu)) return false;
+    fields.activation = static_cast<Activation>(stated - 1);
+    return true;
+}
+
 bool describe_attention(const PartSizes& s, ModelSpec& fields) {
     for (const auto* unknown : {"v_head_dim", "in", "out", "qk_norm_bias", "v_norm", "sinks", "shares_kv", "key_is_value"}) {
         if (s[unknown] != 0) return false;
@@ -73,6 +81,72 @@ void require_division(Words& obstacles, std::string_view layer, std::string_view
 
 void refuse_context_parallelism(Words& obstacles, std::string_view layer, const ParallelSizes& division) {
     if (division.cp > 1) obstacles.push_back(fmt::format("context parallelism over {} (cp = {})", layer, division.cp));
+}
+
+bool describe_mamba(const PartSizes& s, ModelSpec& fields) {
+    return s["proj_bias"] == 0 && s["inner_norms"] <= 2 && fields.normalization == Normalization::rms_norm;
+}
+
+/// modeling_mamba.py and modeling_jamba.py: channels x and z of the projection, those of the convolution, of the scan and of what steps
+/// come from, divided over tp; norms of steps, B and C whole on every rank, which sees gradients from its own channels.
+void add_mamba(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, inner = s["inner"] / division.tp, state = s["state"], rank = s["dt_rank"];
+    list.add_sharded("mixer.dt_bias", {inner}, 0).initial = InitialValues::step_bias;
+    list.add_sharded("mixer.A_log", {inner, state}, 0).initial = InitialValues::log_of_decay;
+    list.add_sharded("mixer.D", {inner}, 0).initial = InitialValues::ones;
+    const auto by_taps = [&](Parameter& parameter) {
+        parameter.initial = InitialValues::by_taps;
+        parameter.initial_bound = 1 / std::sqrt(static_cast<double>(s["conv"]));
+    };
+    by_taps(list.add_sharded("mixer.conv1d_weight", {inner, 1, s["conv"]}, 0));
+    if (s["conv_bias"] != 0) by_taps(list.add_sharded("mixer.conv1d_bias", {inner}, 0));
+    list.add_norm(fields, "mixer.in_proj.layer_norm_weight", "mixer.in_proj.layer_norm_bias", hidden);
+    list.add_in_blocks("mixer.in_proj.weight", {inner, inner}, {hidden});
+    list.add_sharded("mixer.x_proj.weight", {rank + 2 * state, inner}, 1);
+    list.add_sharded("mixer.dt_proj.weight", {inner, rank}, 0);
+    if (s["inner_norms"] == 1) {
+        list.add("mixer.dt_norm.weight", {rank}, PartialGradient::always);
+        list.add("mixer.B_norm.weight", {state}, PartialGradient::always);
+        list.add("mixer.C_norm.weight", {state}, PartialGradient::always);
+    }
+    list.add_sharded("mixer.out_proj.weight", {hidden, inner}, 1);
+}
+
+void add_mamba_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "Mamba", "channels", s["inner"], division.tp);
+    refuse_context_parallelism(obstacles, "Mamba", division);
+}
+
+bool describe_recurrence(const PartSizes& s, ModelSpec& fields) {
+    return s["width"] % s["heads"] == 0 && fields.normalization == Normalization::rms_norm;
+}
+
+/// modeling_recurrent_gemma.py, RecurrentGemmaRecurrentBlock and RecurrentGemmaRglru: blocks y and x of the projection, the channels of the
+/// convolution and the recurrence, and the heads that its gates mix, divided over tp.
+void add_recurrence(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, width = s["width"] / division.tp, heads = s["heads"] / division.tp,
+                       block = s["width"] / s["heads"];
+    const auto by_taps = [&](Parameter& parameter) {
+        parameter.initial = InitialValues::by_taps;
+        parameter.initial_bound = 1 / std::sqrt(static_cast<double>(s["conv"]));
+    };
+    list.add_sharded("mixer.decay", {width}, 0).initial = InitialValues::ones;
+    by_taps(list.add_sharded("mixer.conv1d_weight", {width, 1, s["conv"]}, 0));
+    by_taps(list.add_sharded("mixer.conv1d_bias", {width}, 0));
+    for (const std::string_view gate : {"input", "decay"}) {
+        list.add_sharded(fmt::format("mixer.{}_gate.weight", gate), {heads, block, block}, 0);
+        list.add_sharded(fmt::format("mixer.{}_gate.bias", gate), {width}, 0);
+    }
+    list.add_norm(fields, "mixer.in_proj.layer_norm_weight", "mixer.in_proj.layer_norm_bias", hidden);
+    list.add_in_blocks("mixer.in_proj.weight", {width, width}, {hidden});
+    list.add_in_blocks("mixer.in_proj.bias", {width, width}, {});
+    list.add_sharded("mixer.out_proj.weight", {hidden, width}, 1);
+    list.add("mixer.out_proj.bias", {hidden}, PartialGradient::sequence_parallel);
+}
+
+void add_recurrence_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "recurrent blocks", "heads", s["heads"], division.tp);
+    refuse_context_parallelism(obstacles, "recurrent blocks", division);
 }
 
 bool describe_mamba2(const PartSizes& s, ModelSpec& /*fields*/) {
@@ -128,6 +202,68 @@ void add_attention_beside_mamba(ParameterList& list, const ModelSpec& fields, co
 void add_attention_beside_mamba_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
     add_attention_obstacles(obstacles, fields, s, division);
     add_mamba2_obstacles(obstacles, fields, s, division);
+}
+
+bool describe_shared_block(const PartSizes& s, ModelSpec& fields) {
+    const bool turns = s["positions"] == 2;
+    return s["query_heads"] % s["kv_heads"] == 0 && fields.normalization == Normalization::rms_norm && s["positions"] <= 2 &&
+           (!turns || s["head_dim"] % 2 == 0) && describe_mamba2(s, fields) && describe_activation(s, fields) &&
+           fields.activation != Activation::xielu;
+}
+
+/// What the layer has of its own (modeling_zamba2.py, Zamba2HybridLayer): the map is whole on every rank, adapters are whole down and
+/// divided over tp up, as is what they are added to.
+void add_shared_block_layer(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, tp = division.tp, rank = s["rank"], wide = 2 * hidden;
+    list.add("shared_map.weight", {hidden, hidden}, PartialGradient::sequence_parallel);
+    if (rank > 0) {
+        list.add("adapter_down.weight", {rank, hidden}, PartialGradient::sequence_parallel);
+        list.add_sharded("adapter_up.weight", {2 * s["width"] / tp, rank}, 0, 2);
+    }
+    for (const std::string_view what : {"q", "k", "v"}) {
+        if (rank == 0 || s["adapts_attention"] == 0) continue;
+        list.add(fmt::format("{}_adapter_down.weight", what), {rank, wide}, PartialGradient::sequence_parallel);
+        list.add_sharded(fmt::format("{}_adapter_up.weight", what), {wide / tp, rank}, 0);
+    }
+    add_mamba2(list, fields, s, division);
+}
+
+void add_shared_block_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "the shared block", "kv heads", s["kv_heads"], division.tp);
+    require_division(obstacles, "the shared block", "columns", s["width"], division.tp);
+    add_mamba2_obstacles(obstacles, fields, s, division);
+}
+
+bool describe_gemma_attention(const PartSizes& s, ModelSpec& fields) {
+    return s["heads"] % s["kv_heads"] == 0 && s["head_dim"] % 2 == 0 && fields.normalization == Normalization::rms_norm &&
+           fields.position == PositionEmbedding::rope && (s["input"] == 0) == (s["input_rows"] == 0);
+}
+
+/// modeling_gemma4.py, Gemma4TextAttention: queries, keys and values divided over tp by heads, their norms whole on every rank, which sees
+/// its own heads; a layer's own table of words divided by words, the rest of its inputs whole.
+void add_gemma_attention(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, tp = division.tp, width = s["head_dim"];
+    const std::int64_t queries = s["heads"] / tp * width, keys = s["kv_heads"] / tp * width;
+    list.add_sharded("self_attention.linear_proj.weight", {hidden, queries}, 1);
+    list.add_norm(fields, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
+    std::vector<std::int64_t> blocks{queries};
+    if (s["shares_kv"] == 0) blocks.resize(s["key_is_value"] != 0 ? 2 : 3, keys);
+    list.add_in_blocks("self_attention.linear_qkv.weight", blocks, {hidden});
+    list.add("self_attention.q_layernorm.weight", {width}, PartialGradient::always);
+    if (s["shares_kv"] == 0) list.add("self_attention.k_layernorm.weight", {width}, PartialGradient::always);
+    const std::int64_t input = s["input"];
+    if (input == 0) return;
+    list.add_sharded("layer_input.words.weight", {s["input_rows"] / tp, input}, 0);
+    list.add("layer_input.projection.weight", {input, hidden}, PartialGradient::sequence_parallel);
+    list.add("layer_input.gate.weight", {input, hidden}, PartialGradient::sequence_parallel);
+    list.add("layer_input.back.weight", {hidden, input}, PartialGradient::sequence_parallel);
+    list.add_norm(fields, "layer_input.norm.weight", "layer_input.norm.bias", hidden);
+}
+
+void add_gemma_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "the attention of Gemma 4", "kv heads", s["kv_heads"], division.tp);
+    if (s["input"] > 0) require_division(obstacles, "the inputs of layers", "words", s["input_rows"], division.tp);
+    refuse_context_parallelism(obstacles, "the attention of Gemma 4", division);
 }
 
 bool describe_delta_net(const PartSizes& s, ModelSpec& fields) {
@@ -225,14 +361,6 @@ void add_short_convolution_obstacles(Words& obstacles, const ModelSpec& fields, 
     refuse_context_parallelism(obstacles, "short convolutions", division);
 }
 
-/// False where the part does not say it.
-bool describe_activation(const PartSizes& s, ModelSpec& fields) {
-    const std::int64_t stated = s["activation"];
-    if (stated < 1 || stated > 1 + static_cast<std::int64_t>(Activation::xielu)) return false;
-    fields.activation = static_cast<Activation>(stated - 1);
-    return true;
-}
-
 bool describe_mlp(const PartSizes& s, ModelSpec& fields) {
     fields.ffn = s["width"];
     fields.gated_mlp = s["gated"] != 0;
@@ -240,7 +368,8 @@ bool describe_mlp(const PartSizes& s, ModelSpec& fields) {
     // A bias of the second product would miss the MLP's multiplier, which stands in front of it; and without a gate there is none to scale.
     const BranchMultipliers& by = fields.branch_multipliers;
     if ((by.mlp_output != 1 && fields.mlp_bias) || (by.mlp_gate != 1 && !fields.gated_mlp)) return false;
-    return s["in"] == 0 && describe_activation(s, fields);
+    // xIELU has no gate.
+    return s["in"] == 0 && describe_activation(s, fields) && !(fields.gated_mlp && fields.activation == Activation::xielu);
 }
 
 void add_mlp_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& /*sizes*/, const ParallelSizes& division) {
@@ -250,6 +379,7 @@ void add_mlp_obstacles(Words& obstacles, const ModelSpec& fields, const PartSize
 /// A mixture is described by the part and, where the part has no word for it (scores, balancing), by MoeSpec; both must agree.
 bool describe_experts(const PartSizes& s, ModelSpec& fields) {
     if (!fields.moe || s["in"] != fields.moe->latent || s["router"] != 1 || !describe_activation(s, fields)) return false;
+    if (fields.activation == Activation::xielu) return false;  // whose values belong to one MLP
     if (s["zero_experts"] != 0 || s["idle_first"] != 0 || s["idle"] != 0) return false;
     const MoeSpec& moe = *fields.moe;
     fields.gated_mlp = s["gated"] != 0;
@@ -264,9 +394,13 @@ constexpr std::array kComputedParts{
                      add_attention(list, fields, division.tp);
                  },
                  add_attention_obstacles},
+    ComputedPart{"mamba", true, describe_mamba, add_mamba, add_mamba_obstacles},
+    ComputedPart{"gated_linear_recurrence", true, describe_recurrence, add_recurrence, add_recurrence_obstacles},
     ComputedPart{"mamba2", true, describe_mamba2, add_mamba2, add_mamba2_obstacles},
     ComputedPart{"attention_beside_mamba2", true, describe_attention_beside_mamba, add_attention_beside_mamba,
                  add_attention_beside_mamba_obstacles},
+    ComputedPart{"shared_block_mamba2", true, describe_shared_block, add_shared_block_layer, add_shared_block_obstacles},
+    ComputedPart{"gemma_attention", true, describe_gemma_attention, add_gemma_attention, add_gemma_obstacles},
     ComputedPart{"latent_attention", true, describe_latent_attention,
                  [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
                      add_attention(list, fields, division.tp);
@@ -338,6 +472,10 @@ bool attends(const LayerPart& mixer) {
 
 }  // namespace
 
+bool norms_in_front_and_behind(const LayerPart& norm) {
+    return part_size(norm, "behind") == 2;
+}
+
 bool carries_state(const LayerPart& mixer) {
     return mixer.kind != "attention" && mixer.kind != "latent_attention";
 }
@@ -361,12 +499,16 @@ std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerC
     const bool mixture = layer.feed_forward && layer.feed_forward->kind == "experts";
     if (mixture ? !shares_as_described(parts, next, layer.fields) : next != parts.size()) return std::nullopt;
     const std::int64_t halves = (layer.mixer ? 1 : 0) + (layer.feed_forward ? 1 : 0);
-    if (halves == 0 || !is_norm_of(parts.front(), model, halves)) return std::nullopt;
-    if (stated_sizes(parts.front(), model.hidden)["behind"] != 0) {
-        if (layer.mixer && carries_state(*layer.mixer)) return std::nullopt;
-        layer.fields.pre_norms = false;
-        layer.fields.post_norms = true;
-    }
+    if (parts.front().kind != "norm") return std::nullopt;
+    const std::int64_t behind = stated_sizes(parts.front(), model.hidden)["behind"],
+                       both = norms_in_front_and_behind(parts.front()) ? 2 : 1;
+    if (halves == 0 || !is_norm_of(parts.front(), model, both * halves)) return std::nullopt;
+    if (behind == 0) return layer.mixer && layer.mixer->kind == "gemma_attention" ? std::nullopt : std::optional(layer);
+    // Of mixers with a state one alone has a norm behind it, and that beside the one in front.
+    const bool stateful = layer.mixer && carries_state(*layer.mixer);
+    if (stateful && (layer.mixer->kind != "gemma_attention" || both == 1)) return std::nullopt;
+    layer.fields.pre_norms = both == 2;
+    layer.fields.post_norms = true;
     return layer;
 }
 
@@ -412,6 +554,40 @@ ModelSpec with_stated_fields(const ModelSpec& model) {
 
 namespace {
 
+/// Whether the norm of inputs of this width stands beside the layers, and none where layers have no inputs of their own.
+bool has_input_norm(const ModelSpec& model, std::int64_t width) {
+    if (width == 0) return model.beside_layers.size() == 1;
+    return model.beside_layers.size() == 2 && model.beside_layers.front().kind == "layer_input_norm" &&
+           part_size(model.beside_layers.front(), "width") == width;
+}
+
+/// Whether the parts beside the layers are what they share and the final norm.
+bool shares_as_beside(const ModelSpec& model) {
+    const auto blocks = static_cast<std::int64_t>(model.beside_layers.size()) - 1;
+    for (std::int64_t i = 0; i < blocks; ++i) {
+        const LayerPart& block = model.beside_layers[static_cast<std::size_t>(i)];
+        if (block.kind == "layer_input_norm") continue;
+        if (block.kind != "shared_block" || stated_sizes(block, model.hidden)["bias"] != 0) return false;
+    }
+    for (const LayerComposition& layer : model.compositions) {
+        for (const LayerPart& part : layer.parts) {
+            if (part.kind == "gemma_attention" && !has_input_norm(model, stated_sizes(part, model.hidden)["input"])) return false;
+            if (part.kind != "shared_block_mamba2") continue;
+            if (model.beside_layers.front().kind != "shared_block") return false;
+            const PartSizes sizes = stated_sizes(part, model.hidden);
+            if (sizes["block"] >= blocks) return false;
+            const PartSizes block = stated_sizes(model.beside_layers[static_cast<std::size_t>(sizes["block"])], model.hidden);
+            for (const auto* same : {"query_heads", "kv_heads", "head_dim", "width"}) {
+                if (sizes[same] != block[same]) return false;
+            }
+            // An adapter of keys is as wide as that of queries.
+            const bool alike = sizes["kv_heads"] == sizes["query_heads"] && sizes["query_heads"] * sizes["head_dim"] == 2 * model.hidden;
+            if (sizes["adapts_attention"] != 0 && !alike) return false;
+        }
+    }
+    return true;
+}
+
 /// Biases that are counted and that training has, of a mixture's experts. Of how many mixtures, only the count asks; a piece of the model
 /// may have none.
 bool is_choice_of(const LayerPart& part, const ModelSpec& model) {
@@ -422,12 +598,14 @@ bool is_choice_of(const LayerPart& part, const ModelSpec& model) {
 }  // namespace
 
 bool is_computed(const ModelSpec& model) {
+    if (model.labels == 0) return false;
     if (model.compositions.empty())
         return std::all_of(model.beside_layers.begin(), model.beside_layers.end(),
                            [&](const LayerPart& part) { return is_choice_of(part, model); });
-    return model.beside_layers.size() == 1 && is_norm_of(model.beside_layers.front(), model, 1) && model.mtp_layers == 0 &&
-           std::all_of(model.compositions.begin(), model.compositions.end(),
-                       [&](const LayerComposition& kind) { return computed_layer(model, kind).has_value(); });
+    return !model.beside_layers.empty() && is_norm_of(model.beside_layers.back(), model, 1) && shares_as_beside(model) &&
+           model.mtp_layers == 0 && std::all_of(model.compositions.begin(), model.compositions.end(), [&](const LayerComposition& kind) {
+               return computed_layer(model, kind).has_value();
+           });
 }
 
 void add_composed_layer(ParameterList& list, const ComposedLayer& layer, const ParallelSizes& sizes) {

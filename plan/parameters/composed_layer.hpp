@@ -21,6 +21,9 @@ struct ComposedLayer {
     std::optional<LayerPart> feed_forward;  ///< "mlp", "experts"
 };
 
+/// Whether the norms that a layer begins with stand in front of its halves and behind them: two for each.
+[[nodiscard]] bool norms_in_front_and_behind(const LayerPart& norm);
+
 /// Whether a mixer has a state along the sequence: any but attention alone.
 [[nodiscard]] bool carries_state(const LayerPart& mixer);
 

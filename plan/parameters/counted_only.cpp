@@ -17,6 +17,11 @@ bool is_counted_only(const ModelSpec& model) {
 
 void refuse_counted_only(const ModelSpec& model, const std::string& where) {
     if (!is_counted_only(model)) return;
+    if (model.labels == 0)
+        throw ConfigError(
+            fmt::format("{}: the model ends behind its last norm (architectures names a class without an output layer), so no "
+                        "loss trains it; give the config of its …ForCausalLM",
+                        where));
     std::vector<std::string> kinds;
     for (const LayerComposition& kind : model.compositions) {
         if (!computed_layer(model, kind)) kinds.push_back(kind.name.substr(0, 60));

@@ -44,7 +44,8 @@ ModelSpec model_of_halves(const ModelSpec& model, const LayerHalf* mixer, const 
     const LayerHalf* const any = mixer != nullptr ? mixer : feed_forward;
     layer.name = mixer != nullptr && feed_forward != nullptr ? mixer->part.kind + "+" + feed_forward->part.kind : any->part.kind;
     layer.parts.push_back(model.compositions[any->composition].parts.front());
-    layer.parts.front().sizes["copies"] = mixer != nullptr && feed_forward != nullptr ? 2 : 1;
+    layer.parts.front().sizes["copies"] =
+        (mixer != nullptr && feed_forward != nullptr ? 2 : 1) * (norms_in_front_and_behind(layer.parts.front()) ? 2 : 1);
     if (mixer != nullptr) layer.parts.push_back(mixer->part);
     if (feed_forward != nullptr) {
         layer.parts.push_back(feed_forward->part);

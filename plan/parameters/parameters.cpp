@@ -86,6 +86,27 @@ void add_embedding(std::vector<Parameter>& parameters, const ModelSpec& model, s
     if (model.embedding_norm) list.add_norm(model, "norm.weight", "norm.bias", model.hidden);
 }
 
+/// What layers share, in front of them: the norm of their inputs (Gemma 4), blocks whose heads and columns of the MLP are divided over tp
+/// (Zamba2).
+void add_shared_blocks(std::vector<Parameter>& parameters, const ModelSpec& model, std::int64_t tp) {
+    for (std::size_t i = 0; i < model.beside_layers.size(); ++i) {
+        const LayerPart& block = model.beside_layers[i];
+        if (block.kind == "layer_input_norm")
+            ParameterList(parameters, "layer_inputs.")
+                .add_norm(model, "norm.weight", "norm.bias", part_size(block, "width"), PartialGradient::sequence_parallel);
+        if (block.kind != "shared_block") continue;
+        const std::int64_t hidden = model.hidden, width = part_size(block, "width") / tp, dim = part_size(block, "head_dim");
+        const std::int64_t queries = part_size(block, "query_heads") / tp * dim, keys = part_size(block, "kv_heads") / tp * dim;
+        ParameterList list(parameters, fmt::format("shared_blocks.{}.", i));
+        list.add_norm(model, "input_layernorm.weight", "input_layernorm.bias", 2 * hidden);
+        list.add_sharded("linear_proj.weight", {hidden, queries}, 1);
+        list.add_sharded("linear_qkv.weight", {queries + 2 * keys, 2 * hidden}, 0);
+        list.add_norm(model, "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
+        list.add_sharded("linear_fc1.weight", {2 * width, hidden}, 0, 2);
+        list.add_sharded("linear_fc2.weight", {hidden, width}, 1);
+    }
+}
+
 /// Of the layers of a chunk, each kind counted once.
 ParameterCount composed_count(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk) {
     std::vector<std::int64_t> layers(model.compositions.size());
@@ -165,7 +186,11 @@ ParameterCount mtp_layer_parameter_count(const ModelSpec& model, std::int64_t tp
 ParameterCount embedding_parameter_count(const ModelSpec& model, std::int64_t tp) {
     std::int64_t rows = model.padded_vocab(tp) / tp + model.token_types;
     if (model.position == PositionEmbedding::learned) rows += model.max_positions;
-    return {.dense = rows * model.hidden + (model.embedding_norm ? norm_count(model, model.hidden) : 0)};
+    std::vector<Parameter> shared;
+    add_shared_blocks(shared, model, tp);
+    std::int64_t count = rows * model.hidden + (model.embedding_norm ? norm_count(model, model.hidden) : 0);
+    for (const Parameter& parameter : shared) count += parameter.count();
+    return {.dense = count};
 }
 
 ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, bool copy_of_embedding) {
@@ -181,6 +206,7 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
     const bool shared = sizes.pp > 1 && (model.tied_embeddings || model.mtp_layers > 0);
     std::vector<Parameter> parameters;
     if (chunk.embedding || chunk.mtp > 0) add_embedding(parameters, model, sizes.tp, shared, !chunk.embedding);
+    if (chunk.embedding) add_shared_blocks(parameters, model, sizes.tp);
     for (std::int64_t i = 0; i < chunk.decoders; ++i) {
         const std::int64_t layer = chunk.first_decoder + i;
         for (Parameter& parameter : decoder_layer_parameters(model, layer, sizes, fmt::format("decoder.layers.{}.", layer)))
@@ -201,7 +227,7 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
         Parameter& output = list.add_sharded("output_layer.weight", {model.output_rows(sizes.tp) / sizes.tp, model.hidden}, 0);
         output.shared_embedding = output.embedding_copy = shared && model.tied_embeddings;
     }
-    if (chunk.loss && model.output_bias) list.add_sharded("output_layer.bias", {model.padded_vocab(sizes.tp) / sizes.tp}, 0);
+    if (chunk.loss && model.output_bias) list.add_sharded("output_layer.bias", {model.output_rows(sizes.tp) / sizes.tp}, 0);
     return parameters;
 }
 
@@ -258,7 +284,8 @@ PartCount count_compositions(const ModelSpec& model) {
 std::int64_t total_parameters(const ModelSpec& model) {
     std::int64_t rows = model.vocab + (model.labels ? *model.labels : model.tied_embeddings ? 0 : model.vocab) + model.token_types;
     if (model.position == PositionEmbedding::learned) rows += model.max_positions;
-    std::int64_t count = rows * model.hidden + (model.output_bias ? model.vocab : 0) + count_parts(model.beside_layers, model.hidden).all;
+    std::int64_t count = rows * model.hidden + (model.output_bias ? model.labels.value_or(model.vocab) : 0) +
+                         count_parts(model.beside_layers, model.hidden).all;
     // Of composed models the final norm stands among the parts beside the layers.
     if (!model.compositions.empty()) return count + count_compositions(model).all;
     count += (model.embedding_norm ? 2 : 1) * norm_count(model, model.hidden);

@@ -1,5 +1,8 @@
 #include "plan/text/errors.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace mgplan {
@@ -15,9 +18,17 @@ ConfigError::ConfigError(std::string problem) : ConfigError(std::vector<std::str
 
 ConfigError::ConfigError(std::vector<std::string> problems) : std::runtime_error(join(problems)), problems_(std::move(problems)) {}
 
+bool Problems::keep(std::string problem) {
+    if (std::find(found_.begin(), found_.end(), problem) != found_.end()) return false;
+    found_.push_back(std::move(problem));
+    return true;
+}
+
 void Problems::absorb(const ConfigError& error, std::string_view prefix) {
-    for (const auto& problem : error.problems()) found_.push_back(fmt::format("{}{}", prefix, problem));
-    if (dynamic_cast<const MissingFactError*>(&error) != nullptr) missing_facts_ += error.problems().size();
+    const bool facts = dynamic_cast<const MissingFactError*>(&error) != nullptr;
+    for (const auto& problem : error.problems()) {
+        if (keep(fmt::format("{}{}", prefix, problem)) && facts) ++missing_facts_;
+    }
 }
 
 void Problems::throw_if_any() const {

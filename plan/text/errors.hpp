@@ -37,18 +37,17 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// Collects the problems of one input so that they are reported together.
+/// Collects the problems of one input so that they are reported together, each once however often it is found.
 class Problems {
 public:
     template <class... Args>
     void add(fmt::format_string<Args...> format, Args&&... args) {
-        found_.push_back(fmt::format(format, std::forward<Args>(args)...));
+        (void)keep(fmt::format(format, std::forward<Args>(args)...));
     }
     /// The same for a fact that the input does not hold, or a kind of job that no plan describes.
     template <class... Args>
     void add_missing_fact(fmt::format_string<Args...> format, Args&&... args) {
-        add(format, std::forward<Args>(args)...);
-        ++missing_facts_;
+        if (keep(fmt::format(format, std::forward<Args>(args)...))) ++missing_facts_;
     }
     /// Takes over the problems of an error thrown by a part.
     void absorb(const ConfigError& error, std::string_view prefix = "");
@@ -58,6 +57,8 @@ public:
     void throw_if_any() const;
 
 private:
+    bool keep(std::string problem);  ///< whether it is a new one
+
     std::vector<std::string> found_;
     std::size_t missing_facts_ = 0;  ///< of those found
 };

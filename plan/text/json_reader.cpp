@@ -14,12 +14,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kDeepestJson = 64;
 constexpr std::size_t kMemberLimit = 4096;
 
-std::string shown_json(const Json& value) {
-    if (value.is_structured()) return value.is_object() ? "an object" : "a list";
-    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-    return text.size() > 40 ? text.substr(0, 40) + "..." : text;
-}
-
 /// Position of a byte as "line:column", both from 1.
 std::string line_and_column(std::string_view text, std::size_t byte) {
     std::size_t line = 1, column = 1;
@@ -67,6 +61,12 @@ Extent extent_of(std::string_view text) {
 }
 
 }  // namespace
+
+std::string shown_json(const Json& value) {
+    if (value.is_structured()) return value.is_object() ? "an object" : "a list";
+    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    return text.size() > 40 ? text.substr(0, 40) + "..." : text;
+}
 
 Json parse_json(std::string_view text, const std::string& where) {
     const Extent extent = extent_of(text);

@@ -17,6 +17,9 @@ namespace mgplan {
 /// Parses text of at most 64 levels with at most 4,096 members in one object; throws ConfigError "where:line:column: reason".
 [[nodiscard]] nlohmann::ordered_json parse_json(std::string_view text, const std::string& where);
 
+/// A value as a message shows it: at most 40 bytes of a number or a text, "an object", "a list".
+[[nodiscard]] std::string shown_json(const nlohmann::ordered_json& value);
+
 /// Takes fields out of one JSON object. Missing or ill-typed fields become problems (with the field's path) and a
 /// default is returned so that reading goes on; finish() adds a problem for every field nobody asked for.
 class JsonReader {

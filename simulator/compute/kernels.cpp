@@ -41,6 +41,7 @@ double efficiency(const Calibration& calibration, Precision precision, Quantised
 KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision, std::int64_t gradient_bytes,
                          QuantisedFormat format)
     : calibration_(calibration),
+      clock_(cluster.compute_capability < 90 ? 1.41e9 : 1.83e9),  // at which A100, H100 and B200 have the rates of their data sheets
       peak_(cluster.peak(precision)),
       peak_16_(storage_peak(cluster, precision)),
       efficiency_(efficiency(calibration, precision, format)),
@@ -102,6 +103,10 @@ double KernelTimes::grouped_weight_gradient(std::int64_t m, std::int64_t n, std:
 
 double KernelTimes::products(double flops) const {
     return flops / (peak_16_ * efficiency_) + calibration_.kernel_seconds;
+}
+
+double KernelTimes::multiprocessor_clocks(double clocks) const {
+    return clocks / (calibration_.multiprocessors * clock_) + calibration_.kernel_seconds;
 }
 
 double KernelTimes::attention_forward(double flops, std::int64_t keys, std::int64_t head_dim) const {

@@ -32,6 +32,8 @@ public:
     /// Fused attention of `flops` (the causal half) whose longest rows see `keys` keys of width `head_dim`.
     [[nodiscard]] double attention_forward(double flops, std::int64_t keys, std::int64_t head_dim) const;
     [[nodiscard]] double attention_backward(double flops, std::int64_t keys, std::int64_t head_dim) const;
+    /// A kernel that issues `clocks` of work on one multiprocessor in all, spread over those that there are.
+    [[nodiscard]] double multiprocessor_clocks(double clocks) const;
     /// A kernel that reads and writes `bytes` in all.
     [[nodiscard]] double memory_bound(double bytes, Traffic traffic = Traffic::streaming) const;
     /// Bytes of an element of an activation; under fp8 they have 16 bits.
@@ -42,6 +44,7 @@ private:
     [[nodiscard]] double accumulating(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, double rate) const;
 
     const Calibration& calibration_;
+    double clock_;    ///< of a multiprocessor, Hz
     double peak_;     ///< FLOP/s of the products' precision
     double peak_16_;  ///< FLOP/s of attention (16-bit, or the precision itself for fp32)
     double efficiency_;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "model/ops/selective_scan.hpp"
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "simulator/piece/piece_trace.hpp"
@@ -23,13 +24,15 @@ double flops_of(const PieceTrace& trace, Piece piece, double attention_share = 1
 
 double model_flops_of(const PieceStep& step, double attention_share) {
     if (step.kind != StepKind::op || step.router || step.gate) return 0;
-    if (step.op.product.m > 0 || step.op.grouped.groups > 0 || step.op.name == "index_scores") return step.op.flops;
+    if (step.op.product.m > 0 || step.op.grouped.groups > 0 || step.op.name == "index_scores" || step.op.name.starts_with("block_products"))
+        return step.op.flops;
     return (step.op.name == "attention_backward" ? 2 : 1) * attention_share * step.op.part.causal_half_flops();
 }
 
 double model_flops_of_state(const LayerPart& mixer, double rows) {
     const auto size = [&](std::string_view name) { return static_cast<double>(part_size(mixer, name)); };
-    if (mixer.kind == "mamba2") return 7 * rows * size("inner") * size("state");
+    if (mixer.kind == "mamba") return model::kSelectiveScanFlops * rows * size("inner") * size("state");
+    if (mixer.kind == "mamba2" || mixer.kind == "shared_block_mamba2") return 7 * rows * size("inner") * size("state");
     if (mixer.kind != "gated_delta_net") return 0;
     const double keys = size("key_heads") * size("key_dim"), values = size("value_heads") * size("value_dim");
     return 2 * rows * (size("conv") * (2 * keys + values) + 4 * values * size("key_dim"));

@@ -292,6 +292,22 @@ std::string refusal_of(const ModelSpec& model) {
     }
 }
 
+TEST(MegatronRoundTrip, AHeadOfLabelsIsLostInWords) {
+    ModelSpec model = formats::load_model("llama3-8b").model;
+    model.labels = 3;
+    model.output_bias = true;  // as heads of tokens have
+    EXPECT_THAT(lost_of(model),
+                ElementsAre("the network ends in a head of 3 labels, and Megatron-LM's pretrain_gpt.py has none: it trains the "
+                            "output layer of a language model in its place"));
+}
+
+TEST(MegatronRoundTrip, LayersKnownOfShapesAloneAreRefusedByName) {
+    const auto mamba = nlohmann::ordered_json::parse(R"({"model_type": "mamba", "vocab_size": 50280, "hidden_size": 2560,
+        "num_hidden_layers": 64, "state_size": 16})");
+    EXPECT_THAT(refusal_of(formats::read_hugging_face(mamba, "mamba-2.8b", "config.json").model),
+                HasSubstr("mamba-2.8b: layers of Mamba, for which Megatron-LM has no flags; export another model"));
+}
+
 TEST(MegatronRoundTrip, EveryPresetIsTheSameNetworkOrSaysWhatIsLost) {
     const std::string gate = "model.activation behind the gate";
     const std::map<std::string, std::set<std::string>> kLost{

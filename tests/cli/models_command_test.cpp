@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include <gmock/gmock.h>
@@ -100,6 +101,22 @@ TEST(ModelsCommand, CountsLayersByKindAndMultiTokenPrediction) {
 TEST(ModelsCommand, FindsHuggingFaceIdsAndListsUnusedFields) {
     EXPECT_THAT(run({"models", "show", "meta-llama/Llama-3.1-8B"}).out, HasSubstr("8,030,261,248"));
     EXPECT_EQ(run({"models", "show", "meta-llama/Llama-9"}).code, kBadInput);
+}
+
+TEST(ModelsCommand, HeadsOfLabelsAreNoTablesOfWords) {
+    const auto file = std::filesystem::temp_directory_path() / ("mgplan_models_command_head_" + std::to_string(getpid()) + ".json");
+    const auto show = [&](const std::string& class_name, const std::string& format) {
+        std::ofstream(file) << R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
+            "num_attention_heads": 4, "vocab_size": 1000, "num_labels": 3, "architectures": [")"
+                            << class_name << R"("]})";
+        return run({"models", "show", file.string(), "--format", format}).out;
+    };
+    EXPECT_EQ(nlohmann::json::parse(show("LlamaForSequenceClassification", "json")).at("_embedding_parameters"), 64'000);
+    EXPECT_THAT(show("LlamaForTokenClassification", "csv"),
+                AllOf(HasSubstr("in tables of words,64000"), HasSubstr("in the head of labels,195")));
+    EXPECT_THAT(show("LlamaModel", "table"),
+                AllOf(HasSubstr("1,000, and no output layer"), HasSubstr("without an output layer nothing is trained")));
+    std::filesystem::remove(file);
 }
 
 TEST(ModelsCommand, RefusesUnknownNamesWithTheNearest) {

@@ -228,12 +228,20 @@ TEST(PublishedConfigs, OfMixturesAndHybridsUseAsManyParametersATokenAsPublished)
         {R"({"model_type": "jamba", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
              "vocab_size": 65536})",
          52, 12, 1, 1, "arXiv 2403.19887, section 1"},
+        {R"({"model_type": "falcon_mamba", "hidden_size": 4096, "intermediate_size": 8192, "num_hidden_layers": 64, "state_size": 16,
+             "time_step_rank": 256, "vocab_size": 65024, "tie_word_embeddings": false})",
+         7.27, 7.27, 0.005, 0.005, "parameter count of tiiuae/falcon-mamba-7b on the hub"},
     };
     for (const Published& one : all) {
         const ModelSpec model = published_config(one.config);
         EXPECT_NEAR(static_cast<double>(total_parameters(model)) / 1e9, one.total, one.total_unit) << one.source;
         EXPECT_NEAR(static_cast<double>(active_parameters(model)) / 1e9, one.active, one.active_unit) << one.source;
     }
+    // arXiv 2404.07839, abstract: 2 B without embeddings.
+    const ModelSpec recurrent = published_config(
+        R"({"model_type": "recurrent_gemma", "hidden_size": 2560, "intermediate_size": 15360, "num_hidden_layers": 26, "head_dim": 256,
+             "num_attention_heads": 10, "num_key_value_heads": 1, "lru_width": 2560, "vocab_size": 256000})");
+    EXPECT_NEAR(static_cast<double>(total_parameters(recurrent) - recurrent.vocab * recurrent.hidden) / 1e9, 2, 0.05);
 }
 
 ParameterCount sum(const std::vector<Parameter>& parameters) {

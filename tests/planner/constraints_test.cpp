@@ -320,6 +320,18 @@ std::vector<Case> cases() {
              work.training.megatron.fully_sharded.kind = FullyShardedKind::torch_fsdp2;
          },
          {"ep = 4", "FSDP2", "use ep 1"}},
+        {"shared_weights_on_one_stage",
+         "nemotron-h-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             LayoutRequest request;
+             request.pp = 2;
+             layout = make_layout(request, work);
+             const LayerPart block{"shared_block", {{"query_heads", 32}, {"kv_heads", 32}, {"head_dim", 256}, {"width", 16384}}};
+             work.model.beside_layers.insert(work.model.beside_layers.begin(), block);
+         },
+         {"pp = 2", "weights, keys or inputs that layers share", "use pp 1"}},
         {"offloaded_layers_without_pipeline",
          "llama3-8b",
          8,

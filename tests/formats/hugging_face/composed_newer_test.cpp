@@ -1,40 +1,20 @@
 // Composed types of transformers 5, by the lists and forms of their files. Counts beside transformers' own stand in class_counts.json.
 
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
-#include "formats/hugging_face/hugging_face.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/parameters.hpp"
-#include "plan/text/errors.hpp"
-#include "tests/support/data_folder.hpp"
+#include "tests/formats/hugging_face/class_configs.hpp"
 
 namespace mgplan::formats::composed_newer_test {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using class_configs::class_config;
+using class_configs::Json;
+using class_configs::model_of;
+using class_configs::refusal_of;
 using testing::HasSubstr;
-
-ModelSpec model_of(const Json& json) {
-    return read_hugging_face(json, "test", "config.json").model;
-}
-
-std::string refusal_of(const Json& json) {
-    try {
-        (void)model_of(json);
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "accepted";
-}
-
-Json class_config(const std::string& type) {
-    std::ifstream file(tests::data_folder() + "/formats/counts/class_counts.json");
-    return Json::parse(file).at("types").at(type).at("config");
-}
 
 double billions(std::int64_t count) {
     return static_cast<double>(count) / 1e9;
@@ -66,6 +46,57 @@ TEST(NewerTypes, HaveAsManyParametersAsTheirNamesSay) {
     EXPECT_NEAR(billions(total_parameters(model_of(jet))), 8.5, 0.1);
     EXPECT_NEAR(billions(active_parameters(model_of(jet)) - 32000 * 2048), 2.2, 0.1);
     EXPECT_TRUE(is_counted_only(mistral));
+}
+
+TEST(NewerTypes, OfClassDefaultsHaveTheParametersThatTransformersBuilds) {
+    EXPECT_EQ(total_parameters(of_class("glm5_next_text")), 313'326'816'766);
+    EXPECT_EQ(total_parameters(of_class("inkling2_text")), 593'722'930'176);
+    Json hrm = {{"model_type", "hrm_text"},  {"num_hidden_layers", 16},   {"hidden_size", 1536},
+                {"intermediate_size", 4096}, {"num_attention_heads", 12}, {"vocab_size", 151'808}};
+    EXPECT_EQ(total_parameters(model_of(hrm)), 1'447'822'848);
+    hrm["num_hidden_layers"] = 128;  // each pass through a stack, as transformers writes it
+    hrm["num_layers_per_stack"] = 16;
+    EXPECT_EQ(total_parameters(model_of(hrm)), 1'447'822'848);
+    EXPECT_TRUE(is_counted_only(model_of(hrm)));
+    Json shared = {{"model_type", "glm5_next"}, {"text_config", {{"model_type", "glm5_next_text"}, {"num_hidden_layers", 8}}}};
+    const std::int64_t all = total_parameters(model_of(shared));
+    shared["text_config"]["index_topk_pattern"] = "FFFFFFFS";
+    EXPECT_EQ(all - total_parameters(model_of(shared)), 32 * 128 * 1536 + 128 * 4096 + 256 + 32 * 4096 + 16 * 128 + 128 * 4096)
+        << "the last layer takes over the keys that the fourth chose";
+    shared["text_config"]["linear_attn_config"] = {{"num_heads", 32}};
+    EXPECT_LT(total_parameters(model_of(shared)), all);
+    shared["text_config"]["layer_types"] = {"linear"};
+    EXPECT_THAT(refusal_of(shared), HasSubstr("layer_types has 1 entries for 8 layers"));
+}
+
+TEST(NewerTypes, SharedBlocksOfZamba2StandWhereItsListOrItsClassPutsThem) {
+    Json zamba = {{"model_type", "zamba2"},    {"num_hidden_layers", 54}, {"hidden_size", 2560}, {"intermediate_size", 10'240},
+                  {"num_attention_heads", 32}, {"vocab_size", 32'000},    {"num_mem_blocks", 2}, {"mamba_d_state", 64}};
+    const std::int64_t usual = total_parameters(model_of(zamba));
+    zamba["layers_block_type"] = std::vector<std::string>(54, "mamba");
+    for (const std::size_t layer : {6, 12, 18, 24, 30, 36, 42, 47, 51}) zamba["layers_block_type"][layer] = "hybrid";
+    EXPECT_EQ(total_parameters(model_of(zamba)), usual);
+    zamba.erase("layers_block_type");
+    zamba["num_hidden_layers"] = 38;
+    EXPECT_THAT(refusal_of(zamba), HasSubstr("layers_block_type is missing, and the class's own is for 54 layers"));
+}
+
+TEST(NewerTypes, PartsThatSayXieluBehindAGateAreCountedAlone) {
+    ModelSpec model = model_of(class_config("jamba"));
+    EXPECT_FALSE(is_counted_only(model));
+    for (LayerComposition& layer : model.compositions) {
+        for (LayerPart& part : layer.parts) {
+            if (part.kind == "mlp") part.sizes["activation"] = 1 + static_cast<std::int64_t>(Activation::xielu);
+        }
+    }
+    EXPECT_TRUE(is_counted_only(model));
+}
+
+TEST(NewerTypes, LastLayerOfGemma4SeesAll) {
+    Json gemma = class_config("gemma4").at("text_config");
+    const std::int64_t usual = total_parameters(model_of(gemma));
+    gemma["layer_types"].back() = "sliding_attention";
+    EXPECT_EQ(total_parameters(model_of(gemma)), usual) << "whatever the file says (configuration_gemma4.py)";
 }
 
 TEST(NewerTypes, LayersWithoutPositionsHaveWiderKeysAndSomeTakeThemOver) {

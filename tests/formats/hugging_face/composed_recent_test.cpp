@@ -1,44 +1,23 @@
 // Composed types whose lists, counts of layers or experts are unlike those of the types before them.
 
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
-#include "formats/hugging_face/hugging_face.hpp"
 #include "plan/parameters/parameters.hpp"
-#include "plan/text/errors.hpp"
-#include "tests/support/data_folder.hpp"
+#include "tests/formats/hugging_face/class_configs.hpp"
 
 namespace mgplan::formats::composed_recent_test {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using class_configs::class_config;
+using class_configs::Json;
+using class_configs::model_of;
+using class_configs::refusal_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-ModelSpec model_of(const Json& json) {
-    return read_hugging_face(json, "test", "config.json").model;
-}
-
-std::string refusal_of(const Json& json) {
-    try {
-        (void)model_of(json);
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "accepted";
-}
-
-/// A config that transformers has as its class's own, with five layers.
-Json config_of(const std::string& type) {
-    std::ifstream file(tests::data_folder() + "/formats/counts/class_counts.json");
-    return Json::parse(file).at("types").at(type).at("config");
-}
-
 TEST(ComposedTypes, LongCatHasTwoAttentionsInEachOfItsLayers) {
-    Json config = config_of("longcat_flash");
+    Json config = class_config("longcat_flash");
     config["num_layers"] = 2;
     const ModelSpec two = model_of(config);
     EXPECT_EQ(two.layers, 2);
@@ -58,7 +37,7 @@ TEST(ComposedTypes, LongCatHasTwoAttentionsInEachOfItsLayers) {
 }
 
 TEST(ComposedTypes, DeepSeekV4CompressesKeysAsItsRatiosSay) {
-    Json config = config_of("deepseek_v4");
+    Json config = class_config("deepseek_v4");
     config.erase("layer_types");
     config.erase("mlp_layer_types");
     const ModelSpec usual = model_of(config);
@@ -80,7 +59,7 @@ TEST(ComposedTypes, DeepSeekV4CompressesKeysAsItsRatiosSay) {
 }
 
 TEST(ComposedTypes, DogesExpertsAreRowsOfTwoTables) {
-    Json config = config_of("doge");
+    Json config = class_config("doge");
     const std::int64_t dense = total_parameters(model_of(config));
     config["is_moe"] = true;
     config["num_experts"] = 50;
@@ -91,7 +70,7 @@ TEST(ComposedTypes, DogesExpertsAreRowsOfTwoTables) {
 }
 
 TEST(ComposedTypes, MiniMaxM3IsReadByTheListsOfBothItsForms) {
-    Json config = config_of("minimax_m3_vl").at("text_config");
+    Json config = class_config("minimax_m3_vl").at("text_config");
     const std::int64_t plain = total_parameters(model_of(config));
     config.erase("layer_types");
     config.erase("mlp_layer_types");
@@ -117,7 +96,7 @@ TEST(ComposedTypes, LlamaVisionAttendsToPicturesInLayersOfTheirOwn) {
 }
 
 TEST(ComposedTypes, Lfm3HasWindowsBetweenItsConvolutions) {
-    Json config = config_of("lfm3");
+    Json config = class_config("lfm3");
     const std::int64_t usual = total_parameters(model_of(config));
     config.erase("layer_types");
     EXPECT_EQ(total_parameters(model_of(config)), usual);
@@ -127,7 +106,7 @@ TEST(ComposedTypes, Lfm3HasWindowsBetweenItsConvolutions) {
 }
 
 TEST(ComposedTypes, HyV4ChoosesKeysInEveryFourthLayer) {
-    Json config = config_of("hy_v4");
+    Json config = class_config("hy_v4");
     const std::int64_t usual = total_parameters(model_of(config));
     config.erase("indexer_types");
     EXPECT_EQ(total_parameters(model_of(config)), usual);

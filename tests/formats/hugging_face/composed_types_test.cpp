@@ -1,43 +1,23 @@
 // Types whose layers are composed of parts, and those that norms, order and multipliers tell from a llama.
 
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
-#include "formats/hugging_face/hugging_face.hpp"
 #include "plan/json/model_json.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/parameters.hpp"
-#include "plan/text/errors.hpp"
-#include "tests/support/data_folder.hpp"
+#include "tests/formats/hugging_face/class_configs.hpp"
 
-namespace mgplan::formats {
+namespace mgplan::formats::composed_types_test {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using class_configs::class_config;
+using class_configs::class_counts;
+using class_configs::Json;
+using class_configs::message_of;
+using class_configs::model_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-ModelSpec model_of(const Json& json) {
-    return read_hugging_face(json, "test", "config.json").model;
-}
-
-template <class Work>
-std::string message_of(const Work& work) {
-    try {
-        work();
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "accepted";
-}
-
-Json class_counts() {
-    std::ifstream file(tests::data_folder() + "/formats/counts/class_counts.json");
-    return Json::parse(file);
-}
 
 /// Nemotron-H's fields at small sizes; `pattern` as its files write it.
 Json nemotron_h(const std::string& pattern) {
@@ -61,7 +41,7 @@ Json nemotron_h(const std::string& pattern) {
 }
 
 TEST(ClassCounts, EqualTheParametersThatTransformersBuilds) {
-    const Json types = class_counts().at("types");
+    const Json types = class_counts();
     EXPECT_GE(types.size(), 100U);
     for (const auto& [name, entry] : types.items())
         EXPECT_EQ(total_parameters(model_of(entry.at("config"))), entry.at("parameters").get<std::int64_t>()) << name;
@@ -69,7 +49,7 @@ TEST(ClassCounts, EqualTheParametersThatTransformersBuilds) {
 
 TEST(ClassCounts, SurviveTheWayThroughJson) {
     const Json counts = class_counts();
-    for (const auto& [name, entry] : counts.at("types").items()) {
+    for (const auto& [name, entry] : counts.items()) {
         const ModelSpec model = model_of(entry.at("config"));
         EXPECT_EQ(model_from_json(model_to_json(model), "model"), model) << name;
     }
@@ -92,7 +72,7 @@ TEST(ComposedTypes, LayersFollowTheirPattern) {
 }
 
 TEST(ComposedTypes, NameALayerThatTheirTypeDoesNotHave) {
-    const Json types = class_counts().at("types");
+    const Json types = class_counts();
     for (const auto* name : {"qwen3_next", "granitemoehybrid"}) {
         Json config = types.at(name).at("config");
         config["num_hidden_layers"] = 2;
@@ -203,7 +183,7 @@ TEST(ComposedTypes, MultipliersOfInputsBecomeThoseOfOutputs) {
 }
 
 TEST(ComposedTypes, KimiLinearAttendsInTheLayersThatAreListed) {
-    Json config = class_counts().at("types").at("kimi_linear").at("config");
+    Json config = class_config("kimi_linear");
     config.erase("layer_types");
     config.erase("mlp_layer_types");
     config["num_hidden_layers"] = 6;
@@ -226,14 +206,14 @@ TEST(ComposedTypes, KimiLinearAttendsInTheLayersThatAreListed) {
 }
 
 TEST(ComposedTypes, MiniMaxIsReadByTheFieldsOfBothItsForms) {
-    Json config = class_counts().at("types").at("minimax").at("config");
+    Json config = class_config("minimax");
     const ModelSpec plain = model_of(config);
     EXPECT_EQ(plain.normed_residual, NormedResidual{});
     config["full_attn_alpha_factor"] = 3.5;
     config["mlp_beta_factor"] = 0.5;
     EXPECT_EQ(model_of(config).normed_residual, (NormedResidual{.attention = {.path = 3.5}, .mlp = {.branch = 0.5}}));
     // As MiniMax's own code names them, beside the weights.
-    Json own = class_counts().at("types").at("minimax").at("config");
+    Json own = class_config("minimax");
     own["model_type"] = "minimax_m1";
     own.erase("layer_types");
     own.erase("linear_attn_alpha_factor");
@@ -259,9 +239,9 @@ TEST(ComposedTypes, MiniMaxIsReadByTheFieldsOfBothItsForms) {
 }
 
 TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
-    const Json types = class_counts().at("types");
+    const Json types = class_counts();
     for (const auto* name : {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2",
-                             "falcon_h1", "kimi_linear", "minimax"}) {
+                             "falcon_h1", "kimi_linear", "minimax", "mamba", "falcon_mamba", "jamba", "recurrent_gemma", "gemma4_text"}) {
         const ModelSpec model = model_of(types.at(name).at("config"));
         EXPECT_FALSE(is_counted_only(model)) << name;
         EXPECT_EQ(message_of([&] { refuse_counted_only(model, "x"); }), "accepted") << name;
@@ -283,7 +263,8 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
         if (model.compositions.empty() || is_counted_only(model)) continue;
         EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text",
                                          "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "falcon_h1", "kimi_linear", "minimax",
-                                         "olmo_hybrid"));
+                                         "olmo_hybrid", "mamba", "falcon_mamba", "jamba", "recurrent_gemma", "gemma4", "gemma4_text",
+                                         "gemma4_unified", "gemma4_unified_text"));
     }
     Json latent = nemotron_h("M*-E");
     latent["moe_latent_size"] = 16;
@@ -301,7 +282,7 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
 }
 
 TEST(ArrangedTypes, HaveTheNormsAndTheOrderOfTheirClasses) {
-    const Json types = class_counts().at("types");
+    const Json types = class_counts();
     const auto read = [&](const std::string& name) { return model_of(types.at(name).at("config")); };
     const ModelSpec gemma3 = read("gemma3_text");
     EXPECT_TRUE(gemma3.pre_norms && gemma3.post_norms && gemma3.qk_norm);
@@ -326,11 +307,11 @@ TEST(ArrangedTypes, HaveTheNormsAndTheOrderOfTheirClasses) {
 
 TEST(ArrangedTypes, NameWhatTheyLeaveOutAndRefuseWhatTheyDoNotHave) {
     const auto alibi = ElementsAre("attention scores lowered by distance (ALiBi)");
-    Json falcon = class_counts().at("types").at("falcon").at("config");
+    Json falcon = class_config("falcon");
     falcon["alibi"] = true;
     EXPECT_THAT(model_of(falcon).left_out, alibi);
     EXPECT_EQ(model_of(falcon).position, PositionEmbedding::none);
-    EXPECT_THAT(model_of(class_counts().at("types").at("mpt").at("config")).left_out, alibi);
+    EXPECT_THAT(model_of(class_config("mpt")).left_out, alibi);
     falcon["parallel_attn"] = false;
     EXPECT_EQ(model_of(falcon).order, LayerOrder::sequential);
     falcon["new_decoder_architecture"] = true;
@@ -338,7 +319,7 @@ TEST(ArrangedTypes, NameWhatTheyLeaveOutAndRefuseWhatTheyDoNotHave) {
 }
 
 TEST(ArrangedTypes, ErniesMixturesHaveBiasesOfTheirChoiceThatCount) {
-    Json config = class_counts().at("types").at("ernie4_5_moe").at("config");
+    Json config = class_config("ernie4_5_moe");
     const ModelSpec model = model_of(config);
     ASSERT_TRUE(model.moe.has_value());
     EXPECT_TRUE(model.moe->score == RouterScore::softmax && model.moe->expert_bias);
@@ -352,4 +333,4 @@ TEST(ArrangedTypes, ErniesMixturesHaveBiasesOfTheirChoiceThatCount) {
 }
 
 }  // namespace
-}  // namespace mgplan::formats
+}  // namespace mgplan::formats::composed_types_test

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/hugging_face/hugging_face.hpp"
+#include "plan/json/model_json.hpp"
+#include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 
@@ -115,7 +117,11 @@ TEST(ModelTypes, PutBiasesWhereTheirClassesDo) {
     EXPECT_EQ(biases("seed_oss", {{"attention_out_bias", true}}), (std::vector<bool>{true, true, false}));
     EXPECT_EQ(biases("stablelm", {{"use_qkv_bias", true}}), (std::vector<bool>{true, false, false}));
     EXPECT_EQ(biases("internlm2", {{"bias", false}}), (std::vector<bool>{false, false, false}));
-    EXPECT_THAT(refusal(sizes("deepseek_v3", on)), HasSubstr("attention_bias = true puts biases on the projections to the latents"));
+    EXPECT_THAT(refusal(sizes("youtu", on)), HasSubstr("attention_bias = true puts biases on the projections to the latents"));
+    const ModelSpec latent = read(sizes("deepseek_v3", on)).model;
+    EXPECT_TRUE(is_counted_only(latent));
+    EXPECT_EQ(total_parameters(latent) - total_parameters(read(sizes("deepseek_v3")).model), 4 * (1536 + 512 + 64 + 64))
+        << "of both latents, the part of the keys that is turned, and the output";
 }
 
 TEST(ModelTypes, GiveWindowsToTheLayersThatHaveThem) {
@@ -210,15 +216,45 @@ TEST(ModelTypes, AnAssumedArchitectureIsCarried) {
     EXPECT_THAT(refusal(sizes("llamoid"), "gpt9"), HasSubstr("--assume = 'gpt9' is not known; use llama"));
 }
 
-TEST(ModelTypes, HeadsOtherThanTheOutputLayerAreRefused) {
-    EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaForTokenClassification"}}, {"num_labels", 1}})),
-                HasSubstr("has a head of its own (num_labels)"));
-    EXPECT_THAT(refusal(sizes("qwen2", {{"architectures", {"Qwen2ForRewardModel"}}})), HasSubstr("has a head of its own (num_labels)"));
-    EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaModel"}}})), HasSubstr("LlamaModel has no output layer"));
+TEST(ModelTypes, EncodersAreRefusedAndOutputLayersAreNoHeads) {
     EXPECT_EQ(refusal(sizes("gpt2", {{"architectures", {"GPT2LMHeadModel"}}})), "accepted");
-    EXPECT_EQ(refusal({{"model_type", "seeing"}, {"text_config", sizes("llama", {{"architectures", {"LlamaModel"}}})}}), "accepted")
-        << "the larger model has the output layer";
+    EXPECT_FALSE(read(sizes("gpt2", {{"architectures", {"GPT2LMHeadModel"}}})).model.labels);
+    const Json nested = {{"model_type", "seeing"}, {"text_config", sizes("llama", {{"architectures", {"LlamaModel"}}})}};
+    EXPECT_FALSE(read(nested).model.labels) << "the larger model has the output layer";
     EXPECT_THAT(refusal(sizes("llama", {{"is_encoder_decoder", true}})), HasSubstr("no decoder-only transformer"));
+}
+
+TEST(ModelTypes, HeadsOfTokensSpansAndRewardsAreWhatTheirClassesAre) {
+    const auto of = [](const std::string& type, const std::string& class_name, const Json& more = Json::object()) {
+        Json json = sizes(type, {{"architectures", {class_name}}, {"tie_word_embeddings", true}});
+        json.update(more);
+        return read(json);
+    };
+    const auto behind_the_norm = [&](const Job& job, const std::string& type) {
+        return total_parameters(job.model) - total_parameters(of(type, "", Json::object()).model);
+    };
+    const Job tokens = of("llama", "LlamaForTokenClassification", {{"num_labels", 3}});
+    EXPECT_EQ(tokens.model.labels, 3);
+    EXPECT_EQ(behind_the_norm(tokens, "llama"), 3 * 64 + 3) << "a bias as well (modeling_layers.py, GenericForTokenClassification)";
+    EXPECT_EQ(behind_the_norm(of("llama", "LlamaForTokenClassification", {{"token_classification_bias", false}}), "llama"), 2 * 64);
+    EXPECT_EQ(behind_the_norm(of("qwen2", "Qwen2ForQuestionAnswering"), "qwen2"), 2 * 64 + 2);
+    const Job reward = of("llama", "LlamaForRewardModel");
+    EXPECT_EQ(behind_the_norm(reward, "llama"), 64);
+    EXPECT_THAT(reward.assumptions, Contains("a head of 1 value without a bias, for transformers has no class LlamaForRewardModel"));
+    EXPECT_FALSE(is_counted_only(reward.model));
+    // Qwen2.5-Math-RM, modeling_qwen2_rm.py: two linear layers.
+    EXPECT_EQ(behind_the_norm(of("qwen2", "Qwen2ForRewardModel"), "qwen2"), 64 * 64 + 64 + 64 + 1);
+    EXPECT_EQ(behind_the_norm(of("qwen2", "Qwen2ForProcessRewardModel"), "qwen2"), 64 * 64 + 64 + 2 * 64 + 2);
+    EXPECT_EQ(model_from_json(model_to_json(tokens.model), "model"), tokens.model);
+}
+
+TEST(ModelTypes, ModelsWithoutAnOutputLayerAreCountedAlone) {
+    const ModelSpec bare = read(sizes("llama", {{"architectures", {"LlamaModel"}}})).model;
+    EXPECT_EQ(bare.labels, 0);
+    EXPECT_EQ(total_parameters(bare), total_parameters(read(sizes("llama", {{"tie_word_embeddings", true}})).model));
+    EXPECT_TRUE(is_counted_only(bare));
+    EXPECT_THROW(refuse_counted_only(bare, "here"), ConfigError);
+    EXPECT_EQ(model_from_json(model_to_json(bare), "model"), bare);
 }
 
 TEST(ModelTypes, HeadsThatScoreTextsStandInPlaceOfTheOutputLayer) {
@@ -388,6 +424,10 @@ TEST(ModelTypes, RotaryBasesMayStandLayerByLayer) {
     EXPECT_TRUE(two.rotary_layers.empty());
     EXPECT_EQ(two.rotary_base, 1000);
     EXPECT_EQ(two.window_rotary_base, 500);
+    const ModelSpec nowhere = read(granite({0, 0, 0, 0})).model;
+    EXPECT_EQ(nowhere.position, PositionEmbedding::none);
+    EXPECT_TRUE(nowhere.rotary_layers.empty());
+    EXPECT_THAT(refusal(granite("x")), HasSubstr("layer_rope_theta = \"x\" is not a list"));
     EXPECT_THAT(refusal(granite({1000.0, 500.0, 400.0, 500.0})), HasSubstr("layer_rope_theta has 500 and 400 in layers that are alike"));
     EXPECT_THAT(refusal(granite({500.0})), HasSubstr("layer_rope_theta is no list of a number for each of 4 layers"));
 }

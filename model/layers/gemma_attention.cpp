@@ -1,0 +1,175 @@
+#include "model/layers/gemma_attention.hpp"
+
+#include <utility>
+
+#include "model/layers/residual.hpp"
+#include "model/layers/rotary_scaling.hpp"
+#include "model/ops/activation.hpp"
+#include "model/ops/elementwise.hpp"
+#include "model/ops/embedding.hpp"
+#include "model/ops/rotary.hpp"
+#include "plan/model/layer_parts.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// Each head a row, for its norm.
+Tensor head_rows(const Tensor& heads) {
+    return heads.view({heads.shape()[0] * heads.shape()[1], heads.shape()[2]});
+}
+
+Tensor heads_joined(const Tensor& heads) {
+    return heads.view({heads.shape()[0], heads.shape()[1] * heads.shape()[2]});
+}
+
+}  // namespace
+
+LayerInputs::LayerInputs(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t width)
+    : width_(width),
+      words_(weights.at(prefix + "layer_input.words.weight")),
+      norm_(weights.at("layer_inputs.norm.weight")),
+      projection_(weights.at(prefix + "layer_input.projection.weight")),
+      gate_(weights.at(prefix + "layer_input.gate.weight")),
+      back_(weights.at(prefix + "layer_input.back.weight")),
+      behind_(model, weights.at(prefix + "layer_input.norm.weight"), {}) {}
+
+Tensor LayerInputs::ids_of(const RankContext& context, const Tensor& x) const {
+    const std::int64_t rows = x.shape()[0] * (context.sequence_parallel ? context.tp->size() : 1);
+    return context.device->empty({rows}, Dtype::int32, MemoryCategory::workspace, "ids of a layer's inputs");
+}
+
+void LayerInputs::forward(const RankContext& context, const Tensor& x, LayerInputsSaved& saved) const {
+    saved.stream = x;
+    const std::int64_t first = words_.value.shape()[0] * context.tp->rank();
+    const Tensor input = leave_region(context, embedding(ids_of(context, x), words_.value, first));  // (rows outside, width)
+    saved.projected = projection_.forward(x);
+    saved.normed = norm(saved.projected, norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.statistics);
+    add(saved.normed, input);
+    saved.normed = {};
+    saved.joined = context.device->empty({x.shape()[0], 2 * width_}, x.dtype(), MemoryCategory::activations, "gate and layer input");
+    set_columns(gate_.forward(x), saved.joined, 0);
+    set_columns(input, saved.joined, width_);
+    saved.gated = activation(saved.joined, Activation::gelu, true);
+    add(behind_.forward(context, back_.forward(saved.gated), saved.behind), x);
+}
+
+void LayerInputs::backward(const RankContext& context, const Tensor& dy, LayerInputsSaved& saved) const {
+    const Tensor d_gated = back_.backward(context, behind_.backward(dy, saved.behind), saved.gated);
+    const Tensor d_joined = activation_backward(d_gated, saved.joined, Activation::gelu, true);
+    saved.gated = saved.joined = {};
+    const Tensor d_input = columns(d_joined, width_, 2 * width_);
+    add(gate_.backward(context, columns(d_joined, 0, width_), saved.stream), dy);
+    const Tensor d_projected =
+        norm_backward(d_input, saved.projected, norm_.value, saved.statistics, Normalization::rms_norm, norm_.gradient, {});
+    add(projection_.backward(context, d_projected, saved.stream), dy);  // of the embeddings, for which the stream stands in
+    embedding_backward(enter_region(context, d_input), ids_of(context, dy), words_.value.shape()[0] * context.tp->rank(), words_.gradient);
+    saved = {};
+}
+
+GemmaAttention::GemmaAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
+                               std::int64_t layer, EnumSet<RecomputeModule> /*recompute*/)
+    : model_(model),
+      layer_(layer),
+      heads_(part_size(part, "heads")),
+      kv_heads_(part_size(part, "kv_heads")),
+      head_dim_(part_size(part, "head_dim")),
+      window_(part_size(part, "window")),
+      shares_(part_size(part, "shares_kv") != 0),
+      key_is_value_(part_size(part, "key_is_value") != 0),
+      norm_(model, weights.at(prefix + "self_attention.linear_qkv.layer_norm_weight"), {}),
+      behind_(model, weights.at(prefix + "post_self_attn_layernorm.weight"), {}),
+      q_norm_(weights.at(prefix + "self_attention.q_layernorm.weight")),
+      k_norm_(weights.find(prefix + "self_attention.k_layernorm.weight")),
+      projection_(weights.at(prefix + "self_attention.linear_qkv.weight"), {}),
+      output_(weights.at(prefix + "self_attention.linear_proj.weight"), {}) {
+    if (const std::int64_t width = part_size(part, "input"); width > 0) inputs_.emplace(model, weights, prefix, width);
+}
+
+CoreAttention GemmaAttention::core_of(const MicrobatchContext& microbatch) const {
+    return {.scale = 1, .window = window_ >= microbatch.sequence ? 0 : window_, .sinks = {}};
+}
+
+Tensor GemmaAttention::turned(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, bool inverse) const {
+    return rotary(x, positions_of(context, microbatch), head_dim_, rotary_angles(model_, head_dim_), inverse);
+}
+
+Tensor GemmaAttention::taken_over(const RankContext& context, const Tensor& q, std::string_view name) const {
+    return context.device->empty({q.shape()[0], kv_heads_ / context.tp->size(), head_dim_}, q.dtype(), MemoryCategory::activations, name);
+}
+
+Tensor GemmaAttention::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
+    saved.normed = norm_.forward(context, x, saved.norm);
+    const Tensor packed = projection_.forward(context, saved.normed);
+    const std::int64_t tp = context.tp->size(), rows = packed.shape()[0], queries = heads_ / tp, groups = kv_heads_ / tp;
+    const auto block = [&](std::int64_t begin, std::int64_t heads) {
+        return columns(packed, begin * head_dim_, (begin + heads) * head_dim_).view({rows, heads, head_dim_});
+    };
+    const auto normed = [&](const Tensor& raw, const Weight& weight, NormStatistics& statistics) {
+        return norm(head_rows(raw), weight.value, {}, Normalization::rms_norm, context.norm_epsilon, statistics).view(raw.shape());
+    };
+    saved.q_raw = shares_ ? packed.view({rows, queries, head_dim_}) : block(0, queries);
+    saved.q = turned(context, microbatch, normed(saved.q_raw, q_norm_, saved.q_statistics), false);
+    if (!shares_) {
+        saved.k_raw = block(queries, groups);
+        saved.v_raw = key_is_value_ ? saved.k_raw : block(queries + groups, groups);
+        saved.k = turned(context, microbatch, normed(saved.k_raw, k_norm_, saved.k_statistics), false);
+        saved.v = normed(saved.v_raw, {}, saved.v_statistics);
+    }
+    {
+        const Tensor k = shares_ ? taken_over(context, saved.q, "keys of another layer") : saved.k;
+        const Tensor v = shares_ ? taken_over(context, saved.q, "values of another layer") : saved.v;
+        saved.core = sharded_attention(context, microbatch, saved.q, k, v, core_of(microbatch));
+    }
+    const Tensor y = output_.forward(context, heads_joined(saved.core.output));
+    Tensor sum = add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), x);
+    if (inputs_) inputs_->forward(context, sum, saved.inputs);
+    return sum;
+}
+
+Tensor GemmaAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
+    if (inputs_) inputs_->backward(context, dy, saved.inputs);
+    const Tensor d_branch =
+        behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.behind);
+    const Tensor d_output = output_.backward(context, d_branch, heads_joined(saved.core.output));
+    const Tensor d_packed = to_projection(context, microbatch, d_output, saved);
+    Tensor dx = norm_.backward(projection_.backward(context, d_packed, saved.normed), saved.norm);
+    add_path_to_input(model_, dy, dx);
+    saved = {};
+    return dx;
+}
+
+Tensor GemmaAttention::to_projection(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
+                                     Saved& saved) const {
+    const Tensor k = shares_ ? taken_over(context, saved.q, "keys of another layer") : saved.k;
+    const Tensor v = shares_ ? taken_over(context, saved.q, "values of another layer") : saved.v;
+    AttentionGradients gradients = sharded_attention_backward(context, microbatch, d_output.view(saved.core.output.shape()), saved.q, k, v,
+                                                              saved.core, core_of(microbatch));
+    saved.core = {};
+    const auto through = [&](const Tensor& d_heads, const Tensor& raw, const Weight& weight, const NormStatistics& statistics) {
+        return heads_joined(
+            norm_backward(head_rows(d_heads), head_rows(raw), weight.value, statistics, Normalization::rms_norm, weight.gradient, {})
+                .view(raw.shape()));
+    };
+    const Tensor dq = through(turned(context, microbatch, gradients.q, true), saved.q_raw, q_norm_, saved.q_statistics);
+    saved.q = saved.q_raw = {};
+    // Gradients of keys and values of another layer are added to its own.
+    if (shares_) {
+        add(gradients.k, k);
+        add(gradients.v, v);
+        return dq;
+    }
+    const Tensor dk = through(turned(context, microbatch, gradients.k, true), saved.k_raw, k_norm_, saved.k_statistics);
+    const Tensor dv = through(gradients.v, saved.v_raw, {}, saved.v_statistics);
+    gradients = {};
+    saved.k = saved.v = saved.k_raw = saved.v_raw = {};
+    if (key_is_value_) add(dv, dk);
+    const std::int64_t wide = dq.shape()[1], narrow = dk.shape()[1];
+    Tensor d_packed = context.device->empty({dq.shape()[0], wide + (key_is_value_ ? 1 : 2) * narrow}, dq.dtype(),
+                                            MemoryCategory::activations, "gradient of queries, keys and values");
+    set_columns(dq, d_packed, 0);
+    set_columns(dk, d_packed, wide);
+    if (!key_is_value_) set_columns(dv, d_packed, wide + narrow);
+    return d_packed;
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,87 @@
+#pragma once
+// Attention of Gemma 4 as the first half of a layer (transformers 5.23.0, modeling_gemma4.py): norms of each head of queries, keys and,
+// without weights, values; values that are keys in front of their norm; keys and values taken over from another layer; norms in front and
+// behind; and the layer's own inputs, from a table of words of its own, which in the network stand behind the MLP. Known of shapes alone.
+
+#include <optional>
+
+#include "model/layers/context.hpp"
+#include "model/layers/context_parallel.hpp"
+#include "model/layers/stream_norm.hpp"
+#include "model/layers/tensor_parallel.hpp"
+#include "model/ops/norm.hpp"
+
+namespace mgplan::model {
+
+/// What the inputs of a layer keep.
+struct LayerInputsSaved {
+    Tensor stream;             ///< what the gate sees
+    Tensor projected, normed;  ///< of the embeddings, for which the stream stands in
+    NormStatistics statistics;
+    Tensor joined;  ///< gate and input, side by side
+    Tensor gated;   ///< input of the map back
+    StreamNormSaved behind;
+};
+
+/// A gate of the stream times what words and embeddings say of this layer, mapped back and normed. The table is divided over tp by words,
+/// the rest whole on every rank.
+class LayerInputs {
+public:
+    LayerInputs(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t width);
+    /// Adds to x, in place.
+    void forward(const RankContext& context, const Tensor& x, LayerInputsSaved& saved) const;
+    /// dy: the gradient of the sum; adds that of x to it, in place.
+    void backward(const RankContext& context, const Tensor& dy, LayerInputsSaved& saved) const;
+
+private:
+    [[nodiscard]] Tensor ids_of(const RankContext& context, const Tensor& x) const;
+
+    std::int64_t width_;
+    Weight words_, norm_;
+    DuplicatedLinear projection_, gate_, back_;
+    StreamNorm behind_;
+};
+
+/// What a forward keeps.
+struct GemmaAttentionSaved {
+    StreamNormSaved norm, behind;
+    Tensor normed;
+    Tensor q_raw, k_raw, v_raw;  ///< in front of their norms; with one matrix for both the last two are one
+    NormStatistics q_statistics, k_statistics, v_statistics;
+    Tensor q, k, v;  ///< of layers that take over keys and values q alone
+    AttentionResult core;
+    LayerInputsSaved inputs;
+};
+
+/// Heads are divided over tp, up to the kv heads.
+class GemmaAttention {
+public:
+    using Saved = GemmaAttentionSaved;
+    /// `part`: of kind "gemma_attention"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
+    GemmaAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
+                   EnumSet<RecomputeModule> recompute);
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
+
+private:
+    [[nodiscard]] Tensor turned(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, bool inverse) const;
+    /// Of another layer: known by their shapes.
+    [[nodiscard]] Tensor taken_over(const RankContext& context, const Tensor& q, std::string_view name) const;
+    [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
+    /// The gradient of the projection's output.
+    [[nodiscard]] Tensor to_projection(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
+                                       Saved& saved) const;
+
+    const ModelSpec& model_;
+    std::int64_t layer_, heads_, kv_heads_, head_dim_, window_;
+    bool shares_, key_is_value_;
+    StreamNorm norm_, behind_;
+    Weight q_norm_, k_norm_;
+    ColumnParallelLinear projection_;
+    RowParallelLinear output_;
+    std::optional<LayerInputs> inputs_;
+};
+
+}  // namespace mgplan::model

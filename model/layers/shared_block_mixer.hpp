@@ -1,0 +1,75 @@
+#pragma once
+// Mamba-2 behind a block of attention and an MLP whose weights layers share, as the first half of a layer (Zamba2, arXiv 2411.15242;
+// transformers 5.23.0, modeling_zamba2.py, Zamba2HybridLayer): stream and embeddings joined, norm, attention, norm, MLP with an adapter of
+// the layer's own, a map of the layer's own, the addition to what Mamba-2's norm sees. Known of shapes alone: where the embeddings belong,
+// the stream stands in for them, which is as wide, and takes up their gradient.
+
+#include <array>
+#include <optional>
+
+#include "model/layers/context.hpp"
+#include "model/layers/context_parallel.hpp"
+#include "model/layers/mamba_mixer.hpp"
+#include "model/layers/stream_norm.hpp"
+#include "model/layers/tensor_parallel.hpp"
+#include "model/ops/norm.hpp"
+
+namespace mgplan::model {
+
+/// A small map beside a projection: whole on every rank down, divided over tp up.
+struct Adapter {
+    DuplicatedLinear down;
+    ColumnParallelLinear up;
+};
+
+/// What a forward keeps.
+struct SharedBlockMixerSaved {
+    Tensor joined, normed_joined;  ///< stream and embeddings side by side, in front of their norm and behind
+    NormStatistics joined_statistics;
+    std::array<Tensor, 3> attention_latents;  ///< of adapters of queries, keys and values
+    Tensor q, k, v;
+    AttentionResult core;
+    Tensor attended, normed_attended;
+    NormStatistics attended_statistics;
+    Tensor mlp_latent;     ///< of the MLP's adapter
+    Tensor before, after;  ///< of the activation
+    Tensor mlp_output;     ///< input of the map
+    StreamNormSaved norm;
+    Tensor normed;  ///< input of Mamba-2's projection
+    MambaMixerSaved state;
+};
+
+/// Heads of both mixers and columns of the MLP are divided over tp. Weights that layers share lie on one stage: no pipeline.
+class SharedBlockMixer {
+public:
+    using Saved = SharedBlockMixerSaved;
+    /// `part`: of kind "shared_block_mamba2"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
+    SharedBlockMixer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
+                     std::int64_t layer, EnumSet<RecomputeModule> recompute);
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
+
+private:
+    /// x -> what the map gives, and back from its gradient to that of x.
+    [[nodiscard]] Tensor block(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    [[nodiscard]] Tensor block_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
+                                        Saved& saved) const;
+    /// Queries, keys and values turned by their positions, or back.
+    void turn(const RankContext& context, const MicrobatchContext& microbatch, Tensor& q, Tensor& k, bool inverse) const;
+
+    const ModelSpec& model_;
+    std::int64_t layer_, heads_, kv_heads_, head_dim_;  ///< of the attention, of all ranks
+    bool turned_;
+    Weight joined_norm_, attended_norm_;
+    ColumnParallelLinear qkv_, first_;
+    RowParallelLinear output_, second_;
+    std::optional<Adapter> mlp_adapter_;
+    std::array<std::optional<Adapter>, 3> attention_adapters_;
+    DuplicatedLinear map_;
+    StreamNorm norm_;
+    MambaMixer state_;
+};
+
+}  // namespace mgplan::model
