@@ -446,6 +446,9 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     resolved.warnings.insert(resolved.warnings.end(), job.notes.begin(), job.notes.end());
     const auto ignored = features_not_computed(work.model);
     if (!ignored.empty()) resolved.warnings.push_back(fmt::format("{} has {}: not predicted", work.model.name, fmt::join(ignored, ", ")));
+    for (const std::string& layer : layers_timed_at_least(work.model))
+        resolved.warnings.push_back(
+            fmt::format("{}: nobody measured {}, whose time is taken for the least that its kernels take", work.model.name, layer));
     add_flag_warnings(job.flags, resolved.warnings);
     return resolved;
 }

@@ -325,10 +325,15 @@ bool has_part(const ModelSpec& model, std::string_view kind) {
 
 }  // namespace
 
-std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
+std::vector<std::string> layers_timed_at_least(const ModelSpec& model) {
     std::vector<std::string> layers;
     if (has_part(model, "mamba")) layers.emplace_back("the selective scan of Mamba");
     if (has_part(model, "gated_linear_recurrence")) layers.emplace_back("the gated linear recurrence of RecurrentGemma");
+    return layers;
+}
+
+std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
+    std::vector<std::string> layers = layers_timed_at_least(model);
     if (has_part(model, "gemma_attention")) layers.emplace_back("the attention of Gemma 4");
     if (has_part(model, "shared_block_mamba2")) layers.emplace_back("blocks whose weights layers share (Zamba2)");
     return layers;

@@ -281,5 +281,7 @@ void validate(const ModelSpec& model, const std::string& where);
 [[nodiscard]] std::vector<std::string> features_not_computed(const ModelSpec& model);
 /// What of its layers is recorded on shapes, and so predicted, and computed by no device: training refuses it.
 [[nodiscard]] std::vector<std::string> layers_known_of_shapes(const ModelSpec& model);
+/// Those of them whose kernels nobody measured, so that their time is the least that bytes and instructions take (docs/models.md).
+[[nodiscard]] std::vector<std::string> layers_timed_at_least(const ModelSpec& model);
 
 }  // namespace mgplan
