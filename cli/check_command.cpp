@@ -109,7 +109,7 @@ int gate_exit_code(reports::GateVerdict verdict) {
 void judge_documents(reports::MegatronCheck& check, std::int64_t most, const Layout& layout, simulator::CostModel& model) {
     try {
         check.asked = {layout, planner::predict_dynamic_context(check.workload, layout, most)};
-        check.assumed.emplace_back("each document over the ranks that it needs, the search left out");
+        check.assumed.emplace_back("each document over the ranks that it needs; the search and how long training takes left out");
     } catch (const MissingFactError& error) {
         leave_documents_open(check.flags, error.problems().front());
         check.asked = {layout, model.predict_exactly(layout)};
@@ -211,15 +211,21 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     check.flags = resolved.job.flags;
     simulator::CostModel model(check.workload);
     judge(check, resolved, model);
-    if (top > 0 && !gate && !resolved.job.most_of_a_document)
+    if (workload_options.strict) refuse_partial_answer(check.flags);
+    const bool places_documents = resolved.job.most_of_a_document.has_value();
+    if (places_documents) check.why_not_searched = "each document over the ranks that it needs";
+    if (top > 0 && !gate && !places_documents)
         look_for_better(check, resolved, model, static_cast<std::size_t>(top), static_cast<int>(threads), console);
     if (plan_path) {
-        if (check.asked)
+        if (places_documents)
+            console.err << fmt::format(
+                "mgplan: no plan holds documents over as many ranks as each needs, so --save-plan {} is not written\n", *plan_path);
+        else if (check.asked)
             save_plan(*plan_path, plan_of(check.workload, check.asked->layout));
         else
             console.err << fmt::format("mgplan: the command is not legal, so --save-plan {} is not written\n", *plan_path);
     }
-    if (check.asked) hand_over_plan(console, check.workload, check.asked->layout);
+    if (check.asked && !places_documents) hand_over_plan(console, check.workload, check.asked->layout);
     for (const auto& better : check.better) hand_over_plan(console, check.workload, better.plan.layout);
     options.write(console, report_text(check, options.format(), gate));
     if (gate) return gate_exit_code(reports::gate_verdict(check));

@@ -101,15 +101,6 @@ void add_flag_warnings(const formats::FlagAccount& flags, std::vector<std::strin
     if (!flags.stray.empty()) warnings.push_back(fmt::format("words that belong to no flag, ignored: {}", fmt::join(flags.stray, " ")));
 }
 
-/// --strict: what is left out of the prediction is a problem.
-void refuse_partial_answer(const formats::FlagAccount& flags) {
-    Problems problems;
-    for (const auto& one : flags.not_computed)
-        problems.add("--strict: {} ({}) is not part of the prediction; take it out, or drop --strict", one.flag, one.feature);
-    for (const auto& flag : flags.unknown) problems.add("--strict: {} is not known; take it out, or drop --strict", flag);
-    problems.throw_if_any();
-}
-
 /** What --lengths names, or the text that was given in its place. Throws ConfigError. */
 PackedLengths load_lengths(const Options& options, const std::string& given) {
     if (const GivenText* text = options.contents("lengths"))
@@ -119,6 +110,22 @@ PackedLengths load_lengths(const Options& options, const std::string& given) {
 }
 
 /** Sequence length and global batch: as asked for, else the command's, else the model's or a default, which `assumed` then names. */
+/// Of a schedule of batches the last that training comes to.
+void end_with_the_last_step(ResolvedWorkload& resolved) {
+    if (resolved.batches.steps.empty()) return;
+    BatchSpec& batch = resolved.workload.batch;
+    std::vector<BatchStage> stages;
+    try {
+        stages = batch_stages(resolved.batches, batch);
+    } catch (const ConfigError&) {
+        return;  // told where the layout is judged
+    }
+    if (stages.empty() || stages.back().batch == batch.global_batch) return;
+    batch.global_batch = stages.back().batch;
+    resolved.assumed.push_back(
+        fmt::format("global batch of {}: training ends before the later steps of its schedule", with_thousands(batch.global_batch)));
+}
+
 void resolve_batch(const Options& options, const WorkloadOptions& values, ResolvedWorkload& resolved) {
     Workload& work = resolved.workload;
     const auto& layout = resolved.job.layout;
@@ -157,6 +164,7 @@ void resolve_batch(const Options& options, const WorkloadOptions& values, Resolv
                         rest > 0 && work.batch.global_batch > work.world ? "; --global-batch " + even + " lets dp grow" : ""));
     }
     if (values.lengths) work.batch.lengths = load_lengths(options, *values.lengths);
+    end_with_the_last_step(resolved);
     const bool asked_longer = values.sequence && work.model.max_positions > 0 && *values.sequence > work.model.max_positions;
     if (asked_longer && work.model.position != PositionEmbedding::learned)
         resolved.assumed.push_back(fmt::format("positions beyond the {} of {}", with_thousands(work.model.max_positions), work.model.name));
@@ -355,16 +363,29 @@ void settle_documents(const WorkloadOptions& values, ResolvedWorkload& resolved)
     const LayoutRequest& layout = *resolved.job.layout;
     const std::int64_t ranks = std::max<std::int64_t>(1, resolved.workload.world / layout.tp / layout.pp);
     const bool doubles = ranks % 2 != 0 || (ranks & (ranks - 1)) == 0;  // an odd number is refused
-    if (values.places_documents && !resolved.workload.batch.lengths.empty() && dense && doubles) return;
+    // Every microbatch has another length, and ranks exchange keys though the command itself has no context parallelism.
+    const bool graphs = !layout.cuda_graphs.empty(), exchanges_otherwise = layout.cp == 1 && layout.cp_comm_type != CpCommType::p2p;
+    if (values.places_documents && !resolved.workload.batch.lengths.empty() && dense && doubles && !graphs && !exchanges_otherwise) return;
     const std::string_view open = !dense                     ? "dynamic context parallelism of mixtures"
                                   : !values.places_documents ? "dynamic context parallelism, but by check"
                                   : !doubles                 ? "dynamic context parallelism where dp·cp is no power of two"
-                                                             : "dynamic context parallelism without --lengths";
+                                  : graphs                   ? "dynamic context parallelism beside CUDA graphs"
+                                  : exchanges_otherwise
+                                      ? "dynamic context parallelism by another exchange than p2p with --context-parallel-size 1"
+                                      : "dynamic context parallelism without --lengths";
     resolved.job.most_of_a_document.reset();
     leave_documents_open(resolved.job.flags, open);
 }
 
 }  // namespace
+
+void refuse_partial_answer(const formats::FlagAccount& flags) {
+    Problems problems;
+    for (const auto& one : flags.not_computed)
+        problems.add("--strict: {} ({}) is not part of the prediction; take it out, or drop --strict", one.flag, one.feature);
+    for (const auto& flag : flags.unknown) problems.add("--strict: {} is not known; take it out, or drop --strict", flag);
+    problems.throw_if_any();
+}
 
 void leave_documents_open(formats::FlagAccount& account, std::string_view why) {
     for (const std::string_view mark :
@@ -412,13 +433,13 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     problems.throw_if_any();
 
     const formats::Job& job = resolved.job;
-    if (values.strict) refuse_partial_answer(job.flags);
     work.model = job.model;
     work.world = *world;
     for (const auto& assumption : job.assumptions) resolved.assumed.push_back(assumption);
 
     resolve_batch(options, values, resolved);
     if (job.most_of_a_document) settle_documents(values, resolved);
+    if (values.strict) refuse_partial_answer(job.flags);
     if (!job.training) {
         if (!values.precision)
             resolved.assumed.push_back(fmt::format("bf16 with {} gradients", to_string(kept_gradient_dtype(work.training))));

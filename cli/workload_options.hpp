@@ -71,6 +71,9 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 /// Loads model and cluster and fills in the defaults of CLI.md. Throws ConfigError with all problems.
 [[nodiscard]] ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values);
 
+/// --strict: throws where something is left out of the prediction.
+void refuse_partial_answer(const formats::FlagAccount& flags);
+
 /// The flags of dynamic context parallelism are not computed.
 void leave_documents_open(formats::FlagAccount& account, std::string_view why);
 

@@ -150,7 +150,7 @@ std::string megatron_check_text(const MegatronCheck& check) {
         text += "legal:  no\n";
         for (const auto& rule : check.broken) text += fmt::format("    {}\n", rule);
     }
-    if (!check.searched) return text + "better: not looked for (--top 0)\n";
+    if (!check.searched) return text + fmt::format("better: not looked for ({})\n", check.why_not_searched);
     const bool fits = check.asked && check.asked->prediction.memory.fits();
     if (check.better.empty()) {
         text += fmt::format("better: {}, of {} layouts timed\n", fits ? "none that is faster" : "none that fits",

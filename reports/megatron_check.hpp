@@ -30,7 +30,8 @@ struct MegatronCheck {
     std::optional<TrainingCourse> training;  ///< of it, where the command says how long it goes on or how the batch grows
     std::vector<BetterLayout> better;        ///< best first
     bool searched = false;                   ///< whether better ones were looked for
-    std::int64_t evaluated = 0;              ///< layouts timed for it: those that fit
+    std::string_view why_not_searched = "--top 0";
+    std::int64_t evaluated = 0;  ///< layouts timed for it: those that fit
 };
 
 /// How the flags of `from` become those of `to`, in the order of `to`; flags that only `from` has come last.

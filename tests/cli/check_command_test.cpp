@@ -354,6 +354,50 @@ TEST(CheckCommand, SpreadsDocumentsOfGivenLengthsOverTheRanksThatTheyNeed) {
                 HasSubstr("dynamic context parallelism, but by check"));
 }
 
+TEST(CheckCommand, SaysOfDocumentsOverManyRanksWhatItDoesNotKnow) {
+    const std::string words =
+        "--tensor-model-parallel-size 2 --sequence-parallel --calculate-per-token-loss --hybrid-context-parallel "
+        "--max-seqlen-per-dp-cp-rank 1024 ";
+    const TempFile dynamic("documents.args", command(words + "--train-iters 10"));
+    const TempFile lengths("document_lengths.json", "[[512, 40], [4096, 10]]");
+    const std::string asked = "--world 16 --lengths " + lengths.path();
+    for (const std::string graphs : {"--cuda-graph-impl local", "--cuda-graph-impl transformer_engine --cuda-graph-scope attn"}) {
+        const TempFile graphed("graphed.args", command(words + graphs));
+        const Json json = judged(graphed, asked);
+        EXPECT_TRUE(json["legal"].is_null() && json["fits"].is_null()) << graphs;
+        EXPECT_THAT(json["not_computed"].dump(), HasSubstr("beside CUDA graphs"));
+        EXPECT_EQ(say("check --gate --megatron-args " + graphed.path() + " " + asked).code, kCannotSay);
+    }
+    const TempFile exchanged("exchanged.args", command(words + "--cp-comm-type a2a"));
+    EXPECT_THAT(judged(exchanged, asked)["not_computed"].dump(), HasSubstr("by another exchange than p2p"));
+
+    for (const char* one : {"check --top 0 --megatron-args ", "simulate --megatron-args ", "plan --model "})
+        expect_refused(one + dynamic.path() + " --world 16 --strict", "--strict: --hybrid-context-parallel (dynamic context parallelism");
+    expect_refused(
+        "check --top 0 --strict --megatron-args " + dynamic.path() + " --world 16 --global-batch 65536 --lengths " + lengths.path(),
+        "documents a step, more than 65,536");
+
+    const TempFile plan("documents.plan.json", "");
+    std::filesystem::remove(plan.path());
+    const Said said = say("check --megatron-args " + dynamic.path() + " " + asked + " --save-plan " + plan.path());
+    EXPECT_EQ(said.code, kDone);
+    EXPECT_FALSE(std::filesystem::exists(plan.path())) << "it would hold another job";
+    EXPECT_THAT(said.err, HasSubstr("no plan holds documents over as many ranks as each needs"));
+    EXPECT_THAT(said.out, HasSubstr("better: not looked for (each document over the ranks that it needs)"));
+    EXPECT_THAT(judged(dynamic, asked)["assumed"].dump(), HasSubstr("the search and how long training takes left out"));
+}
+
+TEST(CheckCommand, JudgesTheLastBatchThatTrainingComesTo) {
+    const std::string layout = "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1 ";
+    const TempFile early("early.args", command(layout + "--step-batch-size-schedule '0:32 1T:33' --train-iters 100"));
+    const Json json = judged(early);
+    EXPECT_EQ(json["legal"], true) << "the step of 33 is never taken";
+    EXPECT_THAT(json["assumed"].dump(), HasSubstr("global batch of 32: training ends before the later steps"));
+    EXPECT_EQ(json["predicted"]["iteration_seconds"], json["training"]["stages"][0]["iteration_seconds"]);
+    const TempFile late("late.args", command(layout + "--step-batch-size-schedule '0:32 1M:33' --train-iters 100000"));
+    EXPECT_THAT(judged(late, "--world 16", kBadInput)["problems"].dump(), HasSubstr("33"));
+}
+
 TEST(CheckCommand, CannotSayWhatAFlagDecidesThatIsNotComputed) {
     const TempFile undecided("open.args", command("--enable-mhc-connections --micro-batch-size 16"));
     const Json json = judged(undecided, "--world 8");
