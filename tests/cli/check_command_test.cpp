@@ -388,13 +388,17 @@ TEST(CheckCommand, SaysOfDocumentsOverManyRanksWhatItDoesNotKnow) {
 }
 
 TEST(CheckCommand, JudgesTheLastBatchThatTrainingComesTo) {
-    const std::string layout = "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1 ";
-    const TempFile early("early.args", command(layout + "--step-batch-size-schedule '0:32 1T:33' --train-iters 100"));
+    const auto scheduled = [](const std::string& schedule) {
+        std::string text = command("--tensor-model-parallel-size 2 --sequence-parallel --step-batch-size-schedule " + schedule);
+        const std::string batch = "--global-batch-size 128 ";
+        return text.erase(text.find(batch), batch.size());
+    };
+    const TempFile early("early.args", scheduled("'0:32 1T:33' --train-iters 100"));
     const Json json = judged(early);
     EXPECT_EQ(json["legal"], true) << "the step of 33 is never taken";
     EXPECT_THAT(json["assumed"].dump(), HasSubstr("global batch of 32: training ends before the later steps"));
     EXPECT_EQ(json["predicted"]["iteration_seconds"], json["training"]["stages"][0]["iteration_seconds"]);
-    const TempFile late("late.args", command(layout + "--step-batch-size-schedule '0:32 1M:33' --train-iters 100000"));
+    const TempFile late("late.args", scheduled("'0:32 1M:33' --train-iters 100000"));
     EXPECT_THAT(judged(late, "--world 16", kBadInput)["problems"].dump(), HasSubstr("33"));
 }
 
