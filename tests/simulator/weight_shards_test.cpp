@@ -2,6 +2,8 @@
 // megatron/core/tensor_parallel/generalized_tensor_parallelism.py at d98e8a64.
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -127,6 +129,24 @@ TEST_F(WeightShardsOfAJob, DivideParametersAndGradientsAndLeaveTheOptimizer) {
     request.engine = Engine::mgplan;
     ModelStates states(own);
     EXPECT_EQ(states.of(planner::make_layout(request, own), 0).parameters, whole.parameters) << "which has no such parts";
+}
+
+TEST_F(WeightShardsOfAJob, AreGatheredInSixteenBitsWhereTheyAreUsedSo) {
+    work.cluster = load_cluster("dgx-b200");
+    work.memory_limit = work.cluster.memory_bytes;
+    const auto seconds = [&](bool quantised, std::int64_t layers) {
+        Workload workload = with(16);
+        if (quantised) {
+            workload.training.precision = Precision::fp8;
+            workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+            workload.training.fp8_parameters = workload.training.megatron.reuse_grad_buffer = true;
+        }
+        workload.training.megatron.bf16_layers_at_start = layers;
+        CostModel model(workload);
+        return model.exact_seconds(planner::make_layout(request, workload));
+    };
+    EXPECT_NEAR(seconds(true, work.model.layers) / seconds(false, 0), 1, 1e-6);
+    EXPECT_LT(seconds(true, 0), seconds(true, work.model.layers / 2));
 }
 
 TEST_F(WeightShardsOfAJob, TakeTimeWhereLinksAreSlow) {
