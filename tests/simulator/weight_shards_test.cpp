@@ -12,6 +12,7 @@
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/layout_paths.hpp"
+#include "simulator/memory/device_overhead.hpp"
 #include "simulator/memory/gathered_weights.hpp"
 #include "simulator/memory/model_state.hpp"
 
@@ -129,6 +130,32 @@ TEST_F(WeightShardsOfAJob, DivideParametersAndGradientsAndLeaveTheOptimizer) {
     request.engine = Engine::mgplan;
     ModelStates states(own);
     EXPECT_EQ(states.of(planner::make_layout(request, own), 0).parameters, whole.parameters) << "which has no such parts";
+}
+
+TEST_F(WeightShardsOfAJob, ConnectThoseThatHoldTheParts) {
+    const Calibration calibration = default_calibration(work.cluster);
+    const auto bytes_of_group = [&](std::int64_t parts, std::string_view name) {
+        const Workload workload = with(parts);
+        const DeviceOverhead overhead(workload, calibration);
+        for (const CommunicatorTerm& term : overhead.terms(planner::make_layout(request, workload), 0).nccl) {
+            if (term.group == name) return term.bytes;
+        }
+        return std::int64_t{0};
+    };
+    EXPECT_EQ(bytes_of_group(1, "weight-parts"), 0);
+    EXPECT_GT(bytes_of_group(4, "weight-parts"), 0);
+    EXPECT_GT(bytes_of_group(4, "dp-cp"), 0);
+    EXPECT_EQ(bytes_of_group(16, "dp-cp"), 0) << "no two ranks hold the same part";
+    EXPECT_EQ(bytes_of_group(4, "expert-weight-parts"), 0);
+    request.engine = Engine::mgplan;
+    EXPECT_EQ(bytes_of_group(4, "weight-parts"), 0);
+    work.model = formats::load_model("qwen3-30b-a3b").model;
+    work.training.megatron.weight_shards.experts = 2;
+    request.engine = Engine::megatron;
+    request.ep = 8;
+    request.etp = 1;
+    EXPECT_GT(bytes_of_group(1, "expert-weight-parts"), 0);
+    EXPECT_GT(bytes_of_group(1, "expert-dp"), 0) << "over the two others that hold the same";
 }
 
 TEST_F(WeightShardsOfAJob, AreGatheredInSixteenBitsWhereTheyAreUsedSo) {
