@@ -14,6 +14,7 @@
 #include "simulator/layout_paths.hpp"
 #include "simulator/memory/device_overhead.hpp"
 #include "simulator/memory/gathered_weights.hpp"
+#include "simulator/memory/megatron_replay.hpp"
 #include "simulator/memory/model_state.hpp"
 
 namespace mgplan::simulator::weight_shards_test {
@@ -90,6 +91,21 @@ TEST(WeightShards, ShareBuffersByShapeAndTakeThoseOfExpertsInTurns) {
     EXPECT_EQ(repeated.bytes().weights, quantised + quantised / 2) << "along rows once more";
 }
 
+TEST(WeightShards, GiveNeighboursOfOneShapeTwoBuffers) {
+    const TrainingSpec training = with_parts(4, 1);
+    GatherBufferList buffers(training, 90);
+    buffers.add(parameter("mlp.linear_fc1.weight", {4096, 64}), 10, {});
+    buffers.add(parameter("mlp.linear_fc1.layer_norm_weight", {64}), 10, {.next = true});
+    buffers.add(parameter("mlp.linear_fc2.weight", {4096, 64}), 10, {.next = true});
+    EXPECT_EQ(buffers.bytes().weights, 2 * 4096 * 64 * 2);
+    EXPECT_EQ(buffers.bytes().gradients, (4096 + 2 * 1024) * 64 * 4) << "of whole gradients one";
+    EXPECT_EQ(buffers.weights_one_by_one(), (std::vector<std::int64_t>{4096 * 64 * 2, 4096 * 64 * 2}));
+    EXPECT_EQ(buffers.gradients_one_by_one(), (std::vector<std::int64_t>{4096 * 64 * 4, 1024 * 64 * 4, 1024 * 64 * 4}));
+    buffers.add(parameter("self_attention.linear_proj.weight", {4096, 32}), 10, {.next = true});
+    buffers.add(parameter("self_attention.linear_qkv.weight", {4096, 64}), 10, {.next = true});
+    EXPECT_EQ(buffers.bytes().weights, 2 * 4096 * 64 * 2 + 4096 * 32 * 2) << "behind another shape the first buffer is free";
+}
+
 class WeightShardsOfAJob : public testing::Test {
 protected:
     Workload work;
@@ -130,6 +146,41 @@ TEST_F(WeightShardsOfAJob, DivideParametersAndGradientsAndLeaveTheOptimizer) {
     request.engine = Engine::mgplan;
     ModelStates states(own);
     EXPECT_EQ(states.of(planner::make_layout(request, own), 0).parameters, whole.parameters) << "which has no such parts";
+}
+
+TEST_F(WeightShardsOfAJob, HaveTwoBuffersWhereAnMlpIsSquareInItsParts) {
+    work.model = formats::load_model("gpt3-175b").model;  // 4h wide without a gate: at tp 4 both weights are h by h
+    work.world = 64;
+    request.tp = 4;
+    const auto buffers = [&](std::int64_t ffn) {
+        Workload workload = with(4);
+        workload.model.ffn = ffn;
+        ModelStates states(workload);
+        return states.gather_buffers(planner::make_layout(request, workload), 0).size();
+    };
+    const std::int64_t hidden = work.model.hidden;
+    EXPECT_EQ(buffers(4 * hidden), buffers(8 * hidden) - 1) << "two for two weights, and of whole gradients one";
+}
+
+TEST_F(WeightShardsOfAJob, AreWhatTheAllocatorIsAskedFor) {
+    for (const std::int64_t parts : {1, 2, 8}) {
+        const Workload workload = with(parts);
+        const Layout layout = planner::make_layout(request, workload);
+        std::int64_t held = 0;
+        for (const Allocation& a : megatron_setup(workload, layout, 0)) held += a.returned < 0 ? a.bytes : 0;
+        for (const Allocation& a : megatron_moments(workload, layout, 0, 0)) held += a.bytes;
+        ModelStates states(workload);
+        for (const std::int64_t bytes : states.gather_buffers(layout, 0)) held += bytes;
+        const ModelStateBytes& state = states.of(layout, 0);
+        const double counted = static_cast<double>(state.parameters + state.gradients + state.optimizer);
+        EXPECT_NEAR(static_cast<double>(held) / counted, 1, 1e-3) << parts;
+        CostModel model(workload);
+        const auto replayed = model.replay_allocator(layout, 0);
+        ASSERT_TRUE(replayed.has_value());
+        EXPECT_GE(static_cast<double>(replayed->allocated), 0.999 * counted) << parts;
+        EXPECT_LT(static_cast<double>(replayed->allocated), 1.02 * static_cast<double>(model.stage_memory(layout, 0).framework_bytes))
+            << parts;
+    }
 }
 
 TEST_F(WeightShardsOfAJob, ConnectThoseThatHoldTheParts) {
