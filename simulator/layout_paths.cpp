@@ -28,8 +28,7 @@ std::vector<GridAxis> axes_of_parts(const std::vector<GridAxis>& grid, std::int6
     std::vector<GridAxis> cut;
     for (GridAxis axis : grid) {
         if (axis.axis == Axis::dp)
-            cut.push_back(same ? GridAxis{axis.axis, std::max<std::int64_t>(1, axis.size / parts), axis.stride * parts}
-                               : GridAxis{axis.axis, std::min(parts, axis.size), axis.stride});
+            cut.push_back(axis_of_parts(axis, parts, same));
         else if (same && axis.axis == Axis::cp)
             cut.push_back(axis);
     }
@@ -70,6 +69,11 @@ void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t 
     if (instances == 1) return;
     paths.dp_outer = group_path(axes_of_instances(dense, instances, true), cluster, calibration, sizes.world);
     paths.edp_outer = group_path(axes_of_instances(expert, instances, true), cluster, calibration, sizes.world);
+}
+
+GridAxis axis_of_parts(const GridAxis& data, std::int64_t parts, bool same) {
+    if (same) return {data.axis, std::max<std::int64_t>(1, data.size / parts), data.stride * parts};
+    return {data.axis, std::min(parts, data.size), data.stride};
 }
 
 void add_weight_shards(LayoutPaths& paths, const ParallelSizes& sizes, const WeightShards& shards, const ClusterSpec& cluster,

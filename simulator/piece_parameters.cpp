@@ -10,6 +10,7 @@ PieceParameters piece_parameters(const ModelSpec& model, const LayerKinds& kinds
             (parameter.expert ? count.expert : count.dense) += parameter.count();
         counts.layers.push_back(count);
     }
+    for (const LayerKindHalves& kind : kinds.kinds) counts.layers_in_bf16.push_back(kind.in_bf16);
     if (model.mtp_layers > 0) counts.mtp = mtp_layer_parameter_count(model, sizes.tp, sizes.ep, sizes.etp);
     counts.embedding = embedding_parameter_count(model, sizes.tp);
     counts.head = head_parameter_count(model, sizes.tp, false);

@@ -13,6 +13,7 @@ namespace mgplan::simulator {
 struct PieceParameters {
     std::vector<ParameterCount> layers;  ///< a decoder layer, by index of its kind
     ParameterCount mtp, embedding, head, head_with_copy;
+    std::vector<bool> layers_in_bf16{};  ///< by index of their kind: whether products stay in 16 bits; empty: none does
 };
 
 [[nodiscard]] PieceParameters piece_parameters(const ModelSpec& model, const LayerKinds& kinds, const ParallelSizes& sizes);

@@ -109,9 +109,9 @@ void add_unit_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTime&
                 time);
 }
 
-/// Bytes of a gathered parameter: with scales where it is quantised.
-double gathered_width(const TrainingSpec& training) {
-    if (!training.fp8_parameters) return static_cast<double>(bytes_of(training.compute_dtype()));
+/// Bytes of a gathered parameter of a layer: with scales where it is quantised, which neither the table of words nor the output layer is.
+double gathered_width(const TrainingSpec& training, bool in_bf16) {
+    if (!training.fp8_parameters || in_bf16) return static_cast<double>(bytes_of(training.compute_dtype()));
     return training.format() == QuantisedFormat::nvfp4 ? 0.5 + 1.0 / 16 : 1 + 1.0 / 32;
 }
 
@@ -121,9 +121,10 @@ double gathered_width(const TrainingSpec& training) {
 void add_gathered_weights(const StepInputs& in, const ChunkCensus& chunk, StageTime& time) {
     const TrainingSpec& training = in.workload.training;
     const WeightShards& shards = training.megatron.weight_shards;
-    const double width = gathered_width(training), gradient = static_cast<double>(bytes_of(training.grad_dtype));
+    const double gradient = static_cast<double>(bytes_of(training.grad_dtype));
     constexpr double kWeights = 4, kOfExperts = 2;
-    const auto seconds = [&](const ParameterCount& count, double weights) {
+    const auto seconds = [&](const ParameterCount& count, double weights, bool in_bf16) {
+        const double width = gathered_width(training, in_bf16);
         UnitSeconds unit;
         const auto add = [&](std::int64_t elements, double number, const GroupPath& path) {
             const double each = static_cast<double>(elements) / number;
@@ -135,16 +136,18 @@ void add_gathered_weights(const StepInputs& in, const ChunkCensus& chunk, StageT
         return unit;
     };
     UnitSeconds layers, one;
-    const auto add = [&](const ParameterCount& count, std::int64_t copies) {
+    const auto add = [&](const ParameterCount& count, std::int64_t copies, bool in_bf16) {
         if (copies == 0) return;
-        one = seconds(count, kWeights);
+        one = seconds(count, kWeights, in_bf16);
         layers.gather += static_cast<double>(copies) * one.gather;
         layers.reduce += static_cast<double>(copies) * one.reduce;
     };
-    for (std::size_t kind = 0; kind < chunk.kinds.size(); ++kind) add(in.pieces->layers[kind], chunk.kinds[kind]);
-    add(in.pieces->mtp, chunk.mtp);  // of which one that is used repeatedly is gathered each time
-    const UnitSeconds front = chunk.embedding ? seconds(in.pieces->embedding, 1) : UnitSeconds{},
-                      back = chunk.loss ? seconds(in.pieces->head, 1) : UnitSeconds{};
+    const std::vector<bool>& in_bf16 = in.pieces->layers_in_bf16;
+    for (std::size_t kind = 0; kind < chunk.kinds.size(); ++kind)
+        add(in.pieces->layers[kind], chunk.kinds[kind], kind < in_bf16.size() && in_bf16[kind]);
+    add(in.pieces->mtp, chunk.mtp, false);  // of which one that is used repeatedly is gathered each time
+    const UnitSeconds front = chunk.embedding ? seconds(in.pieces->embedding, 1, true) : UnitSeconds{},
+                      back = chunk.loss ? seconds(in.pieces->head, 1, true) : UnitSeconds{};
     const double first = chunk.embedding ? front.gather : one.gather / kWeights, last = chunk.loss ? back.gather : one.gather / kWeights,
                  summed_last = chunk.embedding ? front.reduce : one.reduce / kWeights;
     const double again = in.layout.recompute == Recompute::full ? layers.gather : 0;

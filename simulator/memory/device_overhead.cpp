@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "plan/text/rounding.hpp"
+#include "simulator/layout_paths.hpp"
 #include "simulator/memory/dispatcher_buffers.hpp"
 
 namespace mgplan::simulator {
@@ -58,6 +59,8 @@ struct Group {
     EnumSet<Axis> axes;
     CommunicatorUse use;
     bool ends_only = false;  ///< on the first and last stage
+    /// Of the dp axis, with weights in parts: all of it, the neighbours that hold a weight's parts, or those that hold the same part.
+    enum class Data { all, parts, same_part } data = Data::all;
 };
 
 std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
@@ -75,7 +78,7 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
         {"world", false, {Axis::tp, Axis::cp, Axis::dp, Axis::pp}, {.small_reduces = megatron}},
         {"tp", false, {Axis::tp}, {.gathers = parallel_rows, .large_reduces = !parallel_rows, .small_reduces = true}},
         {"cp", false, {Axis::cp}, context},
-        {"dp-cp", false, {Axis::cp, Axis::dp}, data},
+        {"dp-cp", false, {Axis::cp, Axis::dp}, data, false, Group::Data::same_part},
     };
     if (megatron) {
         groups.push_back({"pp", false, {Axis::pp}, {.streams = 2}});
@@ -83,7 +86,9 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
         if (distributed)
             groups.push_back({"intra-optimizer", false, {Axis::tp, Axis::cp, Axis::dp, Axis::pp}, {.small_reduces = true}});
         else
-            groups.push_back({"tp-pp", false, {Axis::tp, Axis::pp}, {.small_reduces = true}});
+            groups.push_back({"tp-pp", false, {Axis::tp, Axis::dp, Axis::pp}, {.small_reduces = true}, false, Group::Data::parts});
+        // GTP_WEIGHT_REMAT_GROUP: weights are gathered, and their gradients scattered.
+        groups.push_back({"weight-parts", false, {Axis::dp}, {.gathers = true}, false, Group::Data::parts});
     } else {
         groups.push_back({"pp", false, {Axis::pp}, {.small_reduces = true, .streams = 1}});
         groups.push_back({"pp-backward", false, {Axis::pp}, {.streams = 1}});
@@ -97,9 +102,13 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
         const bool exchanges = work.model.moe->dispatcher == TokenDispatcher::all_to_all;
         groups.push_back({"ep", true, {Axis::ep}, {.gathers = !exchanges, .exchanges = exchanges}});
         groups.push_back({"etp", true, {Axis::tp}, {.gathers = true}});
-        groups.push_back({"expert-dp", true, {Axis::dp}, data});
+        groups.push_back({"expert-dp", true, {Axis::dp}, data, false, Group::Data::same_part});
+        if (megatron) groups.push_back({"expert-weight-parts", true, {Axis::dp}, {.gathers = true}, false, Group::Data::parts});
         groups.push_back({"tp-cp", false, {Axis::tp, Axis::cp}, {.small_reduces = true}});
-        if (!megatron || !distributed) groups.push_back({"expert-tp-ep-pp", true, {Axis::tp, Axis::ep, Axis::pp}, {.small_reduces = true}});
+        // Spans the neighbours that hold parts, too (_EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP_WITH_EGTP).
+        if (!megatron || !distributed)
+            groups.push_back(
+                {"expert-tp-ep-pp", true, {Axis::tp, Axis::ep, Axis::dp, Axis::pp}, {.small_reduces = true}, false, Group::Data::parts});
     }
     return groups;
 }
@@ -168,12 +177,15 @@ ContextTerms DeviceOverhead::terms(const Layout& layout, int pp_rank) const {
     terms.modules = calibration_.module_bytes;
     const bool end = pp_rank == 0 || pp_rank + 1 == static_cast<int>(layout.sizes.pp);
     const auto dense = dense_grid(layout.sizes), expert = expert_grid(layout.sizes);
+    const WeightShards shards = layout.engine == Engine::megatron ? workload_.training.megatron.weight_shards : WeightShards{};
     for (const Group& group : groups_of(layout, workload_)) {
         if (group.ends_only && !end) continue;
         std::vector<GridAxis> axes;
         for (const GridAxis& axis : group.expert_grid ? expert : dense) {
             if (!group.axes.contains(axis.axis)) continue;
-            axes.push_back(axis);
+            const bool cut = axis.axis == Axis::dp && group.data != Group::Data::all;
+            axes.push_back(
+                cut ? axis_of_parts(axis, group.expert_grid ? shards.experts : shards.dense, group.data == Group::Data::same_part) : axis);
             // The first stage and the last, side by side or at the two ends.
             if (group.ends_only) axes.back() = {axis.axis, 2, axis.stride * (axis.size - 1)};
         }

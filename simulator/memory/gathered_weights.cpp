@@ -26,6 +26,13 @@ std::int64_t padded_rows(const Parameter& parameter, std::int64_t parts, const T
     return round_up(parameter.shape[0], parts * (mxfp8 ? 32 : 16));
 }
 
+template <class Buffers>
+void add_turns(const Buffers& buffers, std::vector<std::int64_t>& list) {
+    for (const auto& [key, held] : buffers) {
+        for (std::int64_t turn = 0; turn < std::min<std::int64_t>(2, held.second); ++turn) list.push_back(held.first);
+    }
+}
+
 }  // namespace
 
 std::int64_t weight_parts(const Parameter& parameter, const WeightShards& shards) {
@@ -42,6 +49,12 @@ Parameter held_part(Parameter parameter, const TrainingSpec& training) {
     return parameter;
 }
 
+model::BufferOptions over_parts(model::BufferOptions options, const WeightShards& shards) {
+    options.dp = std::max<std::int64_t>(1, options.dp / shards.dense);
+    options.edp = std::max<std::int64_t>(1, options.edp / shards.experts);
+    return options;
+}
+
 void GatherBufferList::add(const Parameter& parameter, std::int64_t layers, Use use) {
     const std::int64_t parts = weight_parts(parameter, training_.megatron.weight_shards);
     if (parts == 1) return;
@@ -55,32 +68,50 @@ void GatherBufferList::add(const Parameter& parameter, std::int64_t layers, Use 
         along_rows = both.rowwise + both.scales / 2;
     }
     if (use.repeated && mgplan::quantised(training_.precision)) gathered += along_rows;
-    // The product's own result, whole, and the part that the reduction leaves.
-    const std::int64_t gradient = ((use.multiplied ? parameter.count() : 0) + rows / parts * columns) * bytes_of(training_.grad_dtype);
+    const std::int64_t element = bytes_of(training_.grad_dtype);
+    const std::int64_t gradient = use.multiplied ? parameter.count() * element : 0, part = rows / parts * columns * element;
     if (parameter.expert) {
         const bool first = named(parameter, "linear_fc1");
         auto& [bytes, turns] = expert_weights_[{first, parameter.local_expert, quantised}];
         bytes = gathered;
         turns += layers;
         auto& [summed, sum_turns] = expert_gradients_[{first, parameter.local_expert}];
-        summed = gradient;
+        summed = gradient + part;
         sum_turns += layers;
     } else {
-        std::int64_t& held = weights_[{rows, columns, quantised}];
-        held = std::max(held, gathered);
-        std::int64_t& summed = gradients_[{rows, columns}];
-        summed = std::max(summed, gradient);
+        const Kind kind{rows, columns, quantised};
+        const std::int64_t turns = use.next && last_ == kind ? 2 : 1;
+        const auto at_least = [&](BytesAndTurns& held, std::int64_t bytes) {
+            held = {std::max(held.first, bytes), std::max(held.second, turns)};
+        };
+        at_least(weights_[kind], gathered);
+        at_least(summed_[{rows, columns}], part);
+        std::int64_t& whole = gradients_[{rows, columns}];
+        whole = std::max(whole, gradient);
+        last_ = kind;
     }
 }
 
 GatherBuffers GatherBufferList::bytes() const {
     GatherBuffers sum;
-    for (const auto& [shape, bytes] : weights_) sum.weights += bytes;
-    for (const auto& [shape, bytes] : gradients_) sum.gradients += bytes;
-    // Gathered a layer of experts ahead, and reduced a layer behind.
-    for (const auto& [role, held] : expert_weights_) sum.weights += held.first * std::min<std::int64_t>(2, held.second);
-    for (const auto& [role, held] : expert_gradients_) sum.gradients += held.first * std::min<std::int64_t>(2, held.second);
+    for (const std::int64_t bytes : weights_one_by_one()) sum.weights += bytes;
+    for (const std::int64_t bytes : gradients_one_by_one()) sum.gradients += bytes;
     return sum;
+}
+
+std::vector<std::int64_t> GatherBufferList::weights_one_by_one() const {
+    std::vector<std::int64_t> list;
+    add_turns(weights_, list);
+    add_turns(expert_weights_, list);  // gathered a layer of experts ahead
+    return list;
+}
+
+std::vector<std::int64_t> GatherBufferList::gradients_one_by_one() const {
+    std::vector<std::int64_t> list;
+    for (const auto& [shape, bytes] : gradients_) list.push_back(bytes);
+    add_turns(summed_, list);
+    add_turns(expert_gradients_, list);  // reduced a layer behind
+    return list;
 }
 
 }  // namespace mgplan::simulator

@@ -320,7 +320,10 @@ struct LayoutMemory::State {
         // The libraries' scratch is made in front of everything else that the iteration takes.
         std::int64_t first = 0;
         for (const Allocation& tensor : trace.tensors) first = std::min(first, tensor.taken);
-        trace.tensors.push_back({lasting_workspace(layout), first - 1, -1});
+        trace.tensors.push_back({lasting_workspace(layout), --first, -1});
+        // So are, and stay, the buffers of gathered weights, which depend on switches that sizes do not tell: as part of the trace they
+        // tell one layout's replay from another's.
+        for (const std::int64_t bytes : model_states.gather_buffers(layout, pp_rank)) trace.tensors.push_back({bytes, --first, -1});
         const std::int64_t limit = workload.memory_limit - overhead.bytes(layout, pp_rank) + spared_by_offloading(layout);
         ReplayKey key{layout.sizes,
                       layout.split,

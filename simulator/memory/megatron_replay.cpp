@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "model/optimizer/buffer_layout.hpp"
 #include "model/optimizer/shard_ranges.hpp"
 #include "plan/text/errors.hpp"
+#include "simulator/memory/gathered_weights.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -33,8 +35,10 @@ class StageTensors {
 public:
     StageTensors(const Workload& workload, const Layout& layout, int pp_rank)
         : training_(workload.training), chunks_(stage_parameters(workload.model, layout, pp_rank)) {
+        const WeightShards& shards = training_.megatron.weight_shards;
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
-            const auto options = model::buffer_options(layout, training_, pp_rank, static_cast<int>(c));
+            for (Parameter& parameter : chunks_[c]) parameter = held_part(std::move(parameter), training_);
+            const auto options = over_parts(model::buffer_options(layout, training_, pp_rank, static_cast<int>(c)), shards);
             buffers_.push_back(model::lay_out_buffers(model::buffer_parameters(chunks_[c], training_.compute_dtype()), options).buffers);
         }
         for (const auto& chunk : buffers_) {

@@ -13,7 +13,8 @@ namespace mgplan::simulator {
 /// What Megatron-LM takes before the first iteration, in its order: every parameter on its own, the parameter and gradient
 /// buffers (core/distributed/param_and_grad_buffer.py; with the distributed optimizer parameters move into theirs and what
 /// they had is free), and the main parameters, one by one, each through a copy of its own type (core/optimizer/
-/// distrib_optimizer.py, _build_model_and_main_param_groups). Sizes are those of rank 0 of the data-parallel group.
+/// distrib_optimizer.py, _build_model_and_main_param_groups). Sizes are those of rank 0 of the data-parallel group, of
+/// weights that neighbours hold in parts (gathered_weights.hpp) those of its parts.
 [[nodiscard]] std::vector<Allocation> megatron_setup(const Workload& workload, const Layout& layout, int pp_rank);
 
 /// The moments of the same parameters, which the optimizer makes in its first step and keeps (taken from time `from` on).

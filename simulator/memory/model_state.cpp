@@ -1,6 +1,7 @@
 #include "simulator/memory/model_state.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <string>
@@ -11,7 +12,6 @@
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/rounding.hpp"
-#include "simulator/memory/gathered_weights.hpp"
 #include "simulator/memory/offloaded_state.hpp"
 #include "simulator/memory/sharded_state.hpp"
 #include "simulator/memory/unit_state.hpp"
@@ -57,6 +57,17 @@ OwnedElements owned_of(const BufferElements& elements, Engine engine, bool muon)
     const std::int64_t matrices =
         elements.shards == 1 ? elements.matrices : std::max(divide_up(elements.matrices, elements.shards), elements.largest_matrix);
     return {(elements.buffer - elements.matrices) / elements.shards + matrices, matrices};
+}
+
+/// A layer's parameters with attention's projection behind what it multiplies the result of: Megatron-core registers it in front.
+std::vector<Parameter> in_order_of_use(std::vector<Parameter> parameters) {
+    const auto has = [](std::string_view part) {
+        return [part](const Parameter& parameter) { return parameter.name.find(part) != std::string::npos; };
+    };
+    const auto first = std::find_if(parameters.begin(), parameters.end(), has("self_attention."));
+    const auto last = std::find_if_not(first, parameters.end(), has("self_attention."));
+    std::stable_partition(first, last, std::not_fn(has("self_attention.linear_proj.")));
+    return parameters;
 }
 
 /// Of a buffer that holds Muon's matrices alone, or none.
@@ -223,7 +234,7 @@ void ModelStates::take_parts(std::vector<Parameter>& parameters, const Layout& l
     for (Parameter& parameter : parameters) parameter = held_part(std::move(parameter), workload_.training);
 }
 
-ModelStateBytes ModelStates::gather_buffers(const Layout& layout, int pp_rank) const {
+GatherBufferList ModelStates::gather_list(const Layout& layout, int pp_rank) const {
     const ModelSpec& model = workload_.model;
     GatherBufferList buffers(workload_.training, workload_.cluster.compute_capability);
     std::vector<std::int64_t> layers(kinds_.size());
@@ -237,13 +248,22 @@ ModelStateBytes ModelStates::gather_buffers(const Layout& layout, int pp_rank) c
     }
     for (std::size_t kind = 0; kind < layers.size(); ++kind) {
         if (layers[kind] == 0) continue;
-        for (const Parameter& parameter : decoder_layer_parameters(model, kinds_.first_layer[kind], layout.sizes, ""))
-            buffers.add(parameter, layers[kind], {.in_bf16 = kinds_.kinds[kind].in_bf16, .repeated = layout.recompute == Recompute::full});
+        GatherBufferList::Use use{.in_bf16 = kinds_.kinds[kind].in_bf16, .repeated = layout.recompute == Recompute::full};
+        for (const Parameter& parameter : in_order_of_use(decoder_layer_parameters(model, kinds_.first_layer[kind], layout.sizes, ""))) {
+            buffers.add(parameter, layers[kind], use);
+            use.next = true;
+        }
     }
-    ModelStateBytes bytes;
-    bytes.parameters = buffers.bytes().weights;
-    bytes.gradients = buffers.bytes().gradients;
-    return bytes;
+    return buffers;
+}
+
+std::vector<std::int64_t> ModelStates::gather_buffers(const Layout& layout, int pp_rank) const {
+    if (!in_parts(layout)) return {};
+    const GatherBufferList buffers = gather_list(layout, pp_rank);
+    std::vector<std::int64_t> list = buffers.weights_one_by_one();
+    const std::vector<std::int64_t> gradients = buffers.gradients_one_by_one();
+    list.insert(list.end(), gradients.begin(), gradients.end());
+    return list;
 }
 
 ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
@@ -323,11 +343,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     }
 
     model::BufferOptions options = model::buffer_options(layout, training, pp_rank, chunk_number);
-    if (in_parts(layout)) {
-        // The ranks that hold the same part; gradients are summed over the others where they are made.
-        options.dp = std::max<std::int64_t>(1, options.dp / training.megatron.weight_shards.dense);
-        options.edp = std::max<std::int64_t>(1, options.edp / training.megatron.weight_shards.experts);
-    }
+    if (in_parts(layout)) options = over_parts(options, training.megatron.weight_shards);
     if (layout.engine == Engine::megatron) apply_megatron_switches(options, training, parameters);
     std::array<std::int64_t, kBuffers> numel{}, largest_shard{};  // of a bucket, in which a rank's piece of a parameter lies
     largest_shard.fill(std::numeric_limits<std::int64_t>::max());
@@ -507,7 +523,11 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
         different.push_back(stage);
         if (by_units) bytes = stage_by_units(pieces, layout, stage);
         for (int chunk = 0; chunk < layout.vpp && !by_units; ++chunk) bytes += chunk_bytes(pieces, layout, stage, chunk);
-        if (in_parts(layout)) bytes += gather_buffers(layout, stage);
+        if (in_parts(layout)) {
+            const GatherBuffers gathered = gather_list(layout, stage).bytes();
+            bytes.parameters += gathered.weights;
+            bytes.gradients += gathered.gradients;
+        }
         bytes.parameters += expert_bias_bytes(layout, stage);
         bytes.update += bytes.staged + most_moving(bytes, workload_.training);
         // Matrices are orthogonalised one behind the other.

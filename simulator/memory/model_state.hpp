@@ -15,6 +15,7 @@
 #include "plan/parameters/layer_kinds.hpp"
 #include "plan/workload.hpp"
 #include "simulator/memory/fp8_weights.hpp"
+#include "simulator/memory/gathered_weights.hpp"
 
 namespace mgplan::simulator {
 
@@ -82,6 +83,10 @@ public:
     /// What every rank of pipeline stage `pp_rank` holds. The reference is valid until the next call.
     [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank);
 
+    /// Buffers of a stage for gathered weights and their gradients, bytes of each (gathered_weights.hpp); none where weights are whole.
+    /// They are in of(), too.
+    [[nodiscard]] std::vector<std::int64_t> gather_buffers(const Layout& layout, int pp_rank) const;
+
 private:
     /// Dense and expert buffers, each in the compute type and in fp8.
     static constexpr std::size_t kBuffers = 4;
@@ -144,8 +149,7 @@ private:
     [[nodiscard]] bool in_parts(const Layout& layout) const;
     /// The parts of these that a rank holds, where they are.
     void take_parts(std::vector<Parameter>& parameters, const Layout& layout) const;
-    /// Buffers of a stage for gathered weights and their gradients.
-    [[nodiscard]] ModelStateBytes gather_buffers(const Layout& layout, int pp_rank) const;
+    [[nodiscard]] GatherBufferList gather_list(const Layout& layout, int pp_rank) const;
     /// A stage of engine mgplan that does the same unit by unit, with the most that its passes gather and reduce at once.
     [[nodiscard]] ModelStateBytes stage_by_units(Pieces& pieces, const Layout& layout, int pp_rank) const;
     /// Biases of the experts' scores, which no optimizer moves: one for each expert of each mixture of the stage, fp32 (fp64 with

@@ -17,7 +17,9 @@
 
 namespace mgplan::simulator {
 
-/// What a replay of engine megatron's allocations depends on (megatron_replay.hpp).
+/// What a replay of engine megatron's allocations depends on (megatron_replay.hpp), within one workload but for switches that change no
+/// type of what is held. Anything else that a replay is to depend on, such as whether weights in parts are gathered for a forward that is
+/// repeated, is in `trace`.
 struct ReplayKey {
     ParallelSizes sizes;
     std::shared_ptr<const StageSplit> split;

@@ -82,8 +82,10 @@ const SplitChunks& SplitStages::chunks(const Layout& layout) {
 const ChunkRecipe& SplitStages::recipe(int number, const FullRecompute* full) {
     const auto same = [full](const Recipes& known) { return full == nullptr ? !known.full : known.full == *full; };
     auto found = std::find_if(recipes_.begin(), recipes_.end(), same);
-    if (found == recipes_.end())
-        found = recipes_.insert(recipes_.end(), Recipes{full == nullptr ? std::nullopt : std::optional(*full), {}});
+    if (found == recipes_.end()) {
+        recipes_.push_back({full == nullptr ? std::nullopt : std::optional(*full), {}});
+        found = std::prev(recipes_.end());
+    }
     if (found->of.size() < contents_.size()) found->of.resize(contents_.size());
     auto& recipe = found->of[static_cast<std::size_t>(number)];
     if (!recipe) recipe.emplace(contents(number), full);

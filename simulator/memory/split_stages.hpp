@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -64,7 +65,7 @@ private:
     /// How all chunks run under one mode of recompute, by number of their contents as far as they were asked for.
     struct Recipes {
         std::optional<FullRecompute> full;
-        std::vector<std::optional<ChunkRecipe>> of;
+        std::deque<std::optional<ChunkRecipe>> of;
     };
 
     [[nodiscard]] int number_of(ChunkContents asked);
@@ -73,8 +74,9 @@ private:
     LayerKinds kinds_;
     SharedSchedules& schedules_;
     std::unordered_map<const StageSplit*, SplitChunks> splits_;
-    std::vector<ChunkContents> contents_;  ///< all that were met
-    std::vector<Recipes> recipes_;
+    // Deques: what they hold stays where it is when they grow.
+    std::deque<ChunkContents> contents_;  ///< all that were met
+    std::deque<Recipes> recipes_;
     std::unordered_map<MemoKey<3>, std::vector<StageInstants>, MemoKeyHash> instants_;
 };
 

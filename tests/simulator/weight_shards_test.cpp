@@ -2,6 +2,8 @@
 // megatron/core/tensor_parallel/generalized_tensor_parallelism.py at d98e8a64.
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +12,9 @@
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/layout_paths.hpp"
+#include "simulator/memory/device_overhead.hpp"
 #include "simulator/memory/gathered_weights.hpp"
+#include "simulator/memory/megatron_replay.hpp"
 #include "simulator/memory/model_state.hpp"
 
 namespace mgplan::simulator::weight_shards_test {
@@ -87,6 +91,21 @@ TEST(WeightShards, ShareBuffersByShapeAndTakeThoseOfExpertsInTurns) {
     EXPECT_EQ(repeated.bytes().weights, quantised + quantised / 2) << "along rows once more";
 }
 
+TEST(WeightShards, GiveNeighboursOfOneShapeTwoBuffers) {
+    const TrainingSpec training = with_parts(4, 1);
+    GatherBufferList buffers(training, 90);
+    buffers.add(parameter("mlp.linear_fc1.weight", {4096, 64}), 10, {});
+    buffers.add(parameter("mlp.linear_fc1.layer_norm_weight", {64}), 10, {.next = true});
+    buffers.add(parameter("mlp.linear_fc2.weight", {4096, 64}), 10, {.next = true});
+    EXPECT_EQ(buffers.bytes().weights, 2 * 4096 * 64 * 2);
+    EXPECT_EQ(buffers.bytes().gradients, (4096 + 2 * 1024) * 64 * 4) << "of whole gradients one";
+    EXPECT_EQ(buffers.weights_one_by_one(), (std::vector<std::int64_t>{4096 * 64 * 2, 4096 * 64 * 2}));
+    EXPECT_EQ(buffers.gradients_one_by_one(), (std::vector<std::int64_t>{4096 * 64 * 4, 1024 * 64 * 4, 1024 * 64 * 4}));
+    buffers.add(parameter("self_attention.linear_proj.weight", {4096, 32}), 10, {.next = true});
+    buffers.add(parameter("self_attention.linear_qkv.weight", {4096, 64}), 10, {.next = true});
+    EXPECT_EQ(buffers.bytes().weights, 2 * 4096 * 64 * 2 + 4096 * 32 * 2) << "behind another shape the first buffer is free";
+}
+
 class WeightShardsOfAJob : public testing::Test {
 protected:
     Workload work;
@@ -127,6 +146,85 @@ TEST_F(WeightShardsOfAJob, DivideParametersAndGradientsAndLeaveTheOptimizer) {
     request.engine = Engine::mgplan;
     ModelStates states(own);
     EXPECT_EQ(states.of(planner::make_layout(request, own), 0).parameters, whole.parameters) << "which has no such parts";
+}
+
+TEST_F(WeightShardsOfAJob, HaveTwoBuffersWhereAnMlpIsSquareInItsParts) {
+    work.model = formats::load_model("gpt3-175b").model;  // 4h wide without a gate: at tp 4 both weights are h by h
+    work.world = 64;
+    request.tp = 4;
+    const auto buffers = [&](std::int64_t ffn) {
+        Workload workload = with(4);
+        workload.model.ffn = ffn;
+        ModelStates states(workload);
+        return states.gather_buffers(planner::make_layout(request, workload), 0).size();
+    };
+    const std::int64_t hidden = work.model.hidden;
+    EXPECT_EQ(buffers(4 * hidden), buffers(8 * hidden) - 1) << "two for two weights, and of whole gradients one";
+}
+
+TEST_F(WeightShardsOfAJob, AreWhatTheAllocatorIsAskedFor) {
+    for (const std::int64_t parts : {1, 2, 8}) {
+        const Workload workload = with(parts);
+        const Layout layout = planner::make_layout(request, workload);
+        std::int64_t held = 0;
+        for (const Allocation& a : megatron_setup(workload, layout, 0)) held += a.returned < 0 ? a.bytes : 0;
+        for (const Allocation& a : megatron_moments(workload, layout, 0, 0)) held += a.bytes;
+        ModelStates states(workload);
+        for (const std::int64_t bytes : states.gather_buffers(layout, 0)) held += bytes;
+        const ModelStateBytes& state = states.of(layout, 0);
+        const double counted = static_cast<double>(state.parameters + state.gradients + state.optimizer);
+        EXPECT_NEAR(static_cast<double>(held) / counted, 1, 1e-3) << parts;
+        CostModel model(workload);
+        const auto replayed = model.replay_allocator(layout, 0);
+        ASSERT_TRUE(replayed.has_value());
+        EXPECT_GE(static_cast<double>(replayed->allocated), 0.999 * counted) << parts;
+        EXPECT_LT(static_cast<double>(replayed->allocated), 1.02 * static_cast<double>(model.stage_memory(layout, 0).framework_bytes))
+            << parts;
+    }
+}
+
+TEST_F(WeightShardsOfAJob, ConnectThoseThatHoldTheParts) {
+    const Calibration calibration = default_calibration(work.cluster);
+    const auto bytes_of_group = [&](std::int64_t parts, std::string_view name) {
+        const Workload workload = with(parts);
+        const DeviceOverhead overhead(workload, calibration);
+        for (const CommunicatorTerm& term : overhead.terms(planner::make_layout(request, workload), 0).nccl) {
+            if (term.group == name) return term.bytes;
+        }
+        return std::int64_t{0};
+    };
+    EXPECT_EQ(bytes_of_group(1, "weight-parts"), 0);
+    EXPECT_GT(bytes_of_group(4, "weight-parts"), 0);
+    EXPECT_GT(bytes_of_group(4, "dp-cp"), 0);
+    EXPECT_EQ(bytes_of_group(16, "dp-cp"), 0) << "no two ranks hold the same part";
+    EXPECT_EQ(bytes_of_group(4, "expert-weight-parts"), 0);
+    request.engine = Engine::mgplan;
+    EXPECT_EQ(bytes_of_group(4, "weight-parts"), 0);
+    work.model = formats::load_model("qwen3-30b-a3b").model;
+    work.training.megatron.weight_shards.experts = 2;
+    request.engine = Engine::megatron;
+    request.ep = 8;
+    request.etp = 1;
+    EXPECT_GT(bytes_of_group(1, "expert-weight-parts"), 0);
+    EXPECT_GT(bytes_of_group(1, "expert-dp"), 0) << "over the two others that hold the same";
+}
+
+TEST_F(WeightShardsOfAJob, AreGatheredInSixteenBitsWhereTheyAreUsedSo) {
+    work.cluster = load_cluster("dgx-b200");
+    work.memory_limit = work.cluster.memory_bytes;
+    const auto seconds = [&](bool quantised, std::int64_t layers) {
+        Workload workload = with(16);
+        if (quantised) {
+            workload.training.precision = Precision::fp8;
+            workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+            workload.training.fp8_parameters = workload.training.megatron.reuse_grad_buffer = true;
+        }
+        workload.training.megatron.bf16_layers_at_start = layers;
+        CostModel model(workload);
+        return model.exact_seconds(planner::make_layout(request, workload));
+    };
+    EXPECT_NEAR(seconds(true, work.model.layers) / seconds(false, 0), 1, 1e-6);
+    EXPECT_LT(seconds(true, 0), seconds(true, work.model.layers / 2));
 }
 
 TEST_F(WeightShardsOfAJob, TakeTimeWhereLinksAreSlow) {

@@ -7,6 +7,7 @@
 
 #include "simulator/memory/replay_memo.hpp"
 #include "simulator/memory/shared_schedules.hpp"
+#include "simulator/memory/split_stages.hpp"
 
 namespace mgplan::simulator::shared_memos_test {
 namespace {
@@ -59,6 +60,27 @@ TEST(SharedSchedules, TellEverythingApartThatTheyDependOn) {
     EXPECT_NE(&schedules.live(4, 2, 16, 4, 0), &schedules.live(4, 2, 16, 4, 1));
 }
 
+TEST(SplitStages, KeepWhatTheyGaveInItsPlace) {
+    ModelSpec model;
+    model.layers = 24;
+    SharedSchedules schedules;
+    SplitStages stages(layer_kinds(model), schedules);
+    Layout layout;
+    const auto ask = [&](int pp) {
+        layout.sizes.pp = pp;
+        layout.split = std::make_shared<const StageSplit>(automatic_stage_split(24, 0, pp, 1).value());
+        return stages.chunks(layout).kind.front();
+    };
+    const int first = ask(1);
+    const ChunkContents* contents = &stages.contents(first);
+    const ChunkRecipe* recipe = &stages.recipe(first, nullptr);
+    for (const int pp : {2, 3, 4, 6, 8, 12, 24}) (void)stages.recipe(ask(pp), nullptr);
+    FullRecompute full;
+    (void)stages.recipe(first, &full);
+    EXPECT_EQ(&stages.contents(first), contents);
+    EXPECT_EQ(&stages.recipe(first, nullptr), recipe);
+}
+
 ReplayKey key_of(std::int64_t bytes) {
     ReplayKey key;
     key.split = std::make_shared<const StageSplit>(automatic_stage_split(4, 0, 1, 1).value());
@@ -99,7 +121,10 @@ TEST(ReplayMemo, PlaysEqualListsOnce) {
     (void)counted.ask(memo, more, 0.2);
     more.sizes.tp = 2;
     (void)counted.ask(memo, more, 0.2);
-    EXPECT_EQ(counted.played, 6) << "what an allocator may take, what the update takes, the rank and the shard count";
+    EXPECT_EQ(counted.played, 6);
+    more.trace.tensors.push_back({100, -1, -1});
+    (void)counted.ask(memo, more, 0.2);
+    EXPECT_EQ(counted.played, 7) << "what an allocator may take, what the update takes, the rank and the shard count";
 }
 
 TEST(ReplayMemo, AsksAgainWhereMoreMayBeWasted) {
