@@ -468,7 +468,7 @@ TEST(MegatronArguments, HoldsWeightsInParts) {
                 HasSubstr("needs --fp8-param-gather and --reuse-grad-buf-for-mxfp8-param-ag"));
     EXPECT_THAT(refusal(words + "8 --gtp-remat-opt-in-modules attention"), HasSubstr("use moe_latent_proj"));
     for (const char* open : {"8 --optimizer muon", "8 --fp8-format hybrid", "8 --recompute-granularity selective --recompute-modules mlp",
-                             "8 --cuda-graph-impl transformer_engine"}) {
+                             "8 --cuda-graph-impl transformer_engine", "8 --use-transformer-engine-op-fuser"}) {
         const Job job = read(words + open);
         EXPECT_FALSE(job.training->megatron.weight_shards.active()) << open;
         EXPECT_EQ(job.flags.not_computed.size(), 1U) << open;
