@@ -8,6 +8,7 @@
 
 #include "formats/megatron/megatron_arguments.hpp"
 #include "formats/megatron/megatron_job.hpp"
+#include "plan/layout/unpredicted_shards.hpp"
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/text/errors.hpp"
@@ -79,6 +80,15 @@ Plan comparable(Plan plan, const Plan& original) {
     if (model.moe && model.moe->score == RouterScore::sigmoid && model.moe->top_k == 1) model.moe->normalize_top_k = true;
     if (model.mtp_layers < 2) model.mtp_repeated = false;
     if (!quantised(plan.training.precision)) plan.training.megatron.bf16_layers_at_start = plan.training.megatron.bf16_layers_at_end = 0;
+    // What is not predicted beside the rest is read as if it were not there, and its flags are written all the same.
+    const BesideOffload beside = beside_offload(original.layout);
+    const MegatronSwitches& said = original.training.megatron;
+    if (!unpredicted_beside_shards(original.training, beside).empty()) plan.training.megatron.weight_shards = said.weight_shards;
+    if (!model.moe) plan.training.megatron.weight_shards.experts = 1;
+    if (quantised(plan.training.precision) && !beside.graphs.empty() && !beside.graphs.contains(CudaGraphScope::full_iteration)) {
+        plan.training.megatron.bf16_layers_at_start = said.bf16_layers_at_start;
+        plan.training.megatron.bf16_layers_at_end = said.bf16_layers_at_end;
+    }
     if (model.mtp_layers == 0) model.mtp_loss_factor = ModelSpec{}.mtp_loss_factor;
     if (!model.compositions.empty()) {
         make_parts_comparable(model);

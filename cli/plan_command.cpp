@@ -218,7 +218,9 @@ void finish_space(PlanOptions& values, Problems& problems) {
 }
 
 /// Takes from a Megatron-LM command what a search does not choose, where no option says otherwise.
-void keep_of_command(const Options& options, const LayoutRequest& command, planner::SearchSpace& space) {
+void keep_of_command(const Options& options, ResolvedWorkload& resolved, planner::SearchSpace& space) {
+    const LayoutRequest& command = *resolved.job.layout;
+    warn_of_kept_shards(resolved, std::nullopt, std::nullopt);
     if (!options.given("cuda-graphs")) space.cuda_graphs = command.cuda_graphs;
     if (!options.given("order")) space.orders = {command.order};
     if (command.recompute == Recompute::selective && !options.given("recompute-modules"))
@@ -428,7 +430,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         resolved.workload.confine_tp = values.space.tp.empty();
         resolved.workload.confine_ep = values.space.ep.empty();
         if (resolved.job.layout) {
-            keep_of_command(options, *resolved.job.layout, values.space);
+            keep_of_command(options, resolved, values.space);
             resolved.job.flags = formats::without_layout_flags(resolved.job.flags);
         }
         const auto assumption = simulator::assumed_graph_node_bytes(resolved.workload.cluster);

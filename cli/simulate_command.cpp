@@ -226,6 +226,7 @@ SimulatedLayout asked_by_options(const Options& options, const WorkloadOptions& 
         imply_engine(*divided, options, resolved, console);
     const LayoutRequest request = request_from(layout_options, resolved);
     decrease_batch(resolved, request);
+    warn_of_kept_shards(resolved, request.tp, request.etp.value_or(request.tp));
     SimulatedLayout asked;
     asked.work = resolved.workload;
     asked.work.confine_tp = false;

@@ -59,6 +59,12 @@ void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, 
     const DataShardingChoice choice = parse_data_sharding(*values.sharding).value_or(DataShardingChoice{});
     if (values.no_distributed_optimizer && choice.kind != DataSharding::none)
         problems.add("--no-distributed-optimizer divides nothing, and --sharding {} does; drop one of the two", *values.sharding);
+    const bool fully_shards = choice.kind != DataSharding::none && choice.kind != DataSharding::optimizer;
+    if (fully_shards && training.megatron.weight_shards.active())
+        problems.add(
+            "--sharding {} does not go with the command's weights in parts (--tensor-parallel-num-weight-shards, "
+            "--expert-tensor-parallel-num-weight-shards); drop one of the two",
+            *values.sharding);
     set_data_sharding(choice, training);
     FullyShardedSpec& fully_sharded = training.megatron.fully_sharded;
     if (values.grad_dtype && fully_sharded.kind == FullyShardedKind::megatron_fsdp) fully_sharded.main_grads = training.grad_dtype;

@@ -474,12 +474,31 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     return resolved;
 }
 
+void warn_of_kept_shards(ResolvedWorkload& resolved, std::optional<std::int64_t> tp, std::optional<std::int64_t> etp) {
+    const WeightShards& shards = resolved.workload.training.megatron.weight_shards;
+    if (!resolved.job.layout) return;
+    const LayoutRequest& said = *resolved.job.layout;
+    const std::int64_t said_etp = said.etp.value_or(said.tp);
+    const auto warn = [&](std::string_view whose, std::string_view flag, std::string_view axis, std::int64_t parts, std::int64_t over) {
+        resolved.warnings.push_back(fmt::format("{} in {} parts whatever the {}: the command's {} = {} is them times its {} = {}", whose,
+                                                parts, axis, flag, parts * over, axis, over));
+    };
+    if (shards.dense > 1 && tp != said.tp) warn("weights stay", "--tensor-parallel-num-weight-shards", "tp", shards.dense, said.tp);
+    if (shards.experts > 1 && etp != said_etp)
+        warn("experts' weights stay", "--expert-tensor-parallel-num-weight-shards", "etp", shards.experts, said_etp);
+}
+
 void decrease_batch(ResolvedWorkload& resolved, const LayoutRequest& layout) {
     if (!resolved.batches.decreases) return;
     std::int64_t& batch = resolved.workload.batch.global_batch;
     const std::int64_t dp = std::max<std::int64_t>(1, resolved.workload.world / layout.tp / layout.cp / layout.pp);
     const std::int64_t whole = batch, rest = batch % (dp * layout.micro_batch);
-    if (rest == 0 || rest == whole) return;
+    if (rest == 0) return;
+    if (rest == whole)
+        throw ConfigError(
+            fmt::format("--decrease-batch-size-if-needed leaves nothing of the global batch of {}, which is below dp·micro-batch = {}·{}; "
+                        "use a batch of at least {}, a smaller micro-batch or fewer dp ranks",
+                        whole, dp, layout.micro_batch, dp * layout.micro_batch));
     batch -= rest;
     resolved.batches.whole_batch = whole;
     resolved.assumed.push_back(fmt::format(

@@ -77,8 +77,12 @@ void refuse_partial_answer(const formats::FlagAccount& flags);
 /// The flags of dynamic context parallelism are not computed.
 void leave_documents_open(formats::FlagAccount& account, std::string_view why);
 
+/// A layout keeps the parts of weights that the command's flags of weight shards say beside its own tp and etp: a warning where these are
+/// not `tp` and `etp`; nullopt: several are tried.
+void warn_of_kept_shards(ResolvedWorkload& resolved, std::optional<std::int64_t> tp, std::optional<std::int64_t> etp);
+
 /// Where the command decreases batches (--decrease-batch-size-if-needed): the batch becomes what dp times the micro-batch of the layout
-/// divides, which is said under what is assumed. One that is less than both stays, for a rule to refuse.
+/// divides, which is said under what is assumed. Throws ConfigError for one that is less than both.
 void decrease_batch(ResolvedWorkload& resolved, const LayoutRequest& layout);
 
 /// Says which of these options change nothing for the model, whatever its layout.

@@ -149,6 +149,32 @@ WeightShards parts_of_weights(const Workload& workload, const Layout& layout) {
     return layout.engine == Engine::megatron ? workload.training.megatron.weight_shards : WeightShards{};
 }
 
+/// "2, 4 or 8": values of a flag of shards that `ranks` neighbours hold, beside `over` ranks of tensor parallelism.
+std::string usable_shards(std::int64_t ranks, std::int64_t over) {
+    std::vector<std::string> names;
+    for (const auto parts : divisors(ranks)) {
+        if (names.size() < 12) names.push_back(std::to_string(parts * over));
+    }
+    return any_of_text(names);
+}
+
+/// Why Megatron-LM does not begin with its first and last layers in bf16 (transformer_config.py, __post_init__, at d98e8a64), with a way
+/// out; "" where it does.
+std::string layers_in_bf16_problem(const Workload& workload, const Layout& layout) {
+    const TrainingSpec& training = workload.training;
+    const std::int64_t most = std::max(training.megatron.bf16_layers_at_start, training.megatron.bf16_layers_at_end);
+    if (layout.engine != Engine::megatron || training.precision != Precision::fp8 || most == 0) return "";
+    if (training.megatron.fp8_recipe == Fp8Recipe::delayed)
+        return "layers in bf16 (--first-last-layers-bf16) do not go with delayed scaling of fp8; use --precision fp8-current, "
+               "fp8-blockwise or mxfp8, or leave that flag out";
+    const std::int64_t layers = workload.model.layers / layout.sizes.pp;
+    if (most <= layers) return "";
+    return fmt::format(
+        "pp = {}: {} layers in bf16 at an end of the model (--num-layers-at-start-in-bf16, --num-layers-at-end-in-bf16) are more than the "
+        "{} of a pipeline stage; use a pp of at most {}, or fewer layers in bf16",
+        layout.sizes.pp, most, layers, std::max<std::int64_t>(1, workload.model.layers / most));
+}
+
 using W = const Workload&;
 using L = const Layout&;
 
@@ -269,18 +295,23 @@ constexpr auto kRules = std::to_array<Rule>({
     {"weight_shards_divide_dp", "parts of weights do not divide dp", Level::pipeline,
      [](W w, L l) { return l.dp() % parts_of_weights(w, l).dense != 0; },
      [](W w, L l) {
-         return fmt::format("weights in {} parts (--tensor-parallel-num-weight-shards = {}) need a dp that is a multiple of it, and dp = {}; use "
-                            "parts out of {}, or another tp, cp or pp",
-                            parts_of_weights(w, l).dense, parts_of_weights(w, l).dense * l.sizes.tp, l.dp(), divisors_text(l.dp(), l.dp()));
+         return fmt::format(
+             "--tensor-parallel-num-weight-shards = {} divides weights over tp = {} and {} data-parallel ranks, and dp = {} is no multiple "
+             "of {}; use {}, or another tp, cp or pp",
+             parts_of_weights(w, l).dense * l.sizes.tp, l.sizes.tp, parts_of_weights(w, l).dense, l.dp(), parts_of_weights(w, l).dense,
+             usable_shards(l.dp(), l.sizes.tp));
      }},
+    {"layers_in_bf16_suit_the_stages", "layers in bf16 that Megatron-LM refuses", Level::pipeline,
+     [](W w, L l) { return !layers_in_bf16_problem(w, l).empty(); }, layers_in_bf16_problem},
     // ---- expert ----
     {"expert_shards_divide_edp", "parts of experts' weights do not divide their data parallelism", Level::expert,
      [](W w, L l) { return w.model.moe && !first_grid_problem(l.sizes) && l.edp() % parts_of_weights(w, l).experts != 0; },
      [](W w, L l) {
-         return fmt::format("experts' weights in {} parts (--expert-tensor-parallel-num-weight-shards = {}) need data-parallel ranks of experts "
-                            "that are a multiple of it, and there are {}; use parts out of {}, or another ep, etp or pp",
-                            parts_of_weights(w, l).experts, parts_of_weights(w, l).experts * l.sizes.etp, l.edp(),
-                            divisors_text(l.edp(), l.edp()));
+         return fmt::format(
+             "--expert-tensor-parallel-num-weight-shards = {} divides weights over etp = {} and {} data-parallel ranks of experts, and edp = {} "
+             "is no multiple of {}; use {}, or another ep, etp or pp",
+             parts_of_weights(w, l).experts * l.sizes.etp, l.sizes.etp, parts_of_weights(w, l).experts, l.edp(),
+             parts_of_weights(w, l).experts, usable_shards(l.edp(), l.sizes.etp));
      }},
     {"fsdp2_without_expert_parallel", "PyTorch FSDP2 with expert parallelism", Level::expert,
      [](W w, L l) { return w.model.moe && l.sizes.ep > 1 && uses_fsdp2(w, l); },

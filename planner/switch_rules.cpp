@@ -11,6 +11,7 @@
 
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/megatron_offload.hpp"
+#include "plan/layout/unpredicted_shards.hpp"
 #include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
@@ -58,6 +59,20 @@ std::optional<std::string> unpredicted_offload(const Workload& w, const Layout& 
         if (!list->empty()) return list->front();
     }
     return std::nullopt;
+}
+
+/// What is not predicted beside weights in parts; "" where all is.
+std::string_view unpredicted_shards(const Workload& w, const Layout& l) {
+    if (l.engine != Engine::megatron || !w.training.megatron.weight_shards.active()) return "";
+    return unpredicted_beside_shards(w.training, beside_offload(l));
+}
+
+/// Graphs of layers hold the layers' formats; that some are in bf16 is not predicted in them.
+bool captures_layers_in_bf16(const Workload& w, const Layout& l) {
+    const MegatronSwitches& switches = w.training.megatron;
+    return l.engine == Engine::megatron && quantised(w.training.precision) &&
+           switches.bf16_layers_at_start + switches.bf16_layers_at_end > 0 && !l.cuda_graphs.empty() &&
+           !l.cuda_graphs.contains(CudaGraphScope::full_iteration);
 }
 
 bool overlaps_moe(const Layout& l) {
@@ -186,6 +201,13 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
     {"own_engine_offloads_what_it_trains", "offloading that mgplan's own engine does not train with", Level::switches,
      [](W w, L l) { return !obstacles_of_own_offload(w, l).empty(); },
      [](W w, L l) { return fmt::format("engine mgplan does not train {}", obstacles_of_own_offload(w, l).front()); }},
+    {"own_engine_holds_whole_weights", "parts of weights that mgplan's own engine does not hold", Level::switches,
+     [](W w, L l) { return l.engine == Engine::mgplan && w.training.megatron.weight_shards.active(); },
+     [](W, L) {
+         return std::string(
+             "engine mgplan holds no weights in parts (--tensor-parallel-num-weight-shards, --expert-tensor-parallel-num-weight-shards); "
+             "leave these flags out, or use --engine megatron");
+     }},
     // Documents of a sequence are told apart by fused kernels alone (Transformer Engine, dot_product_attention, qkv_format "thd").
     {"packed_lengths_need_fused_attention", "documents of several lengths where nothing computes them", Level::switches,
      [](W w, L l) {
@@ -205,6 +227,20 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
     {"megatron_offload_is_predicted", "offloading that is not predicted for engine megatron", Level::switches,
      [](W w, L l) { return unpredicted_offload(w, l).has_value(); },
      [](W w, L l) { return fmt::format("engine megatron: not predicted are {}", unpredicted_offload(w, l).value_or("")); }},
+    {"weight_shards_are_predicted", "parts of weights beside what is not predicted with them", Level::switches,
+     [](W w, L l) { return !unpredicted_shards(w, l).empty(); },
+     [](W w, L l) {
+         return fmt::format(
+             "engine megatron: not predicted are {}; leave that out, or the parts of weights (--tensor-parallel-num-weight-shards)",
+             unpredicted_shards(w, l));
+     }},
+    {"layers_in_bf16_are_predicted", "layers in bf16 under CUDA graphs of layers", Level::switches,
+     [](W w, L l) { return captures_layers_in_bf16(w, l); },
+     [](W, L) {
+         return std::string(
+             "engine megatron: not predicted are first and last layers in bf16 (--first-last-layers-bf16) under CUDA graphs of layers; "
+             "leave the graphs out, or that flag");
+     }},
 });
 
 }  // namespace

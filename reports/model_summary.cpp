@@ -48,7 +48,8 @@ std::int64_t mtp_parameters(const ModelSpec& model) {
 std::int64_t active_mtp_parameters(const ModelSpec& model) {
     if (model.mtp_layers == 0) return 0;
     const ParameterCount layer = mtp_layer(model);
-    return model.mtp_layers * (layer.dense + (model.moe ? layer.expert / model.moe->experts * model.moe->top_k : layer.expert));
+    return model.mtp_weights(model.mtp_layers) *
+           (layer.dense + (model.moe ? layer.expert / model.moe->experts * model.moe->top_k : layer.expert));
 }
 
 Json assumed_architecture_to_json(const ModelSpec& model) {

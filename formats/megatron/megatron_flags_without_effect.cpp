@@ -33,7 +33,7 @@ constexpr std::array kFlagsWithoutEffect{
               "decoupled-min-lr lr-mult-router embedding-init-method-std loss-scale initial-loss-scale "
               "min-loss-scale loss-scale-window hysteresis train-tokens exit-interval exit-duration-in-mins "
               "eval-interval "
-              "eval-iters eval-global-batch-size eval-micro-batch-size start-eval-at-iter seed data-parallel-random-init-seed"},
+              "eval-iters start-eval-at-iter seed data-parallel-random-init-seed"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "save save-interval save-retain-interval ckpt-step dist-ckpt-format dist-ckpt-strictness "
               "dist-ckpt-workers pretrained-checkpoint non-persistent-save-interval non-persistent-ckpt-type "
@@ -61,6 +61,10 @@ constexpr std::array kFlagsWithoutEffect{
     FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune skip-train ddp-average-in-collective calculate-per-token-loss",
               Decides::nothing, true},
     FlagGroup{FlagArity::one, FlagEffect::without, "", "dataloader-type", Decides::nothing, true},
+    // What weights in parts do not go with, or need (formats/megatron/megatron_weight_shards.cpp).
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "eval-global-batch-size eval-micro-batch-size", Decides::nothing, true},
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "dist-ckpt-optim-fully-reshardable distrib-optim-fully-reshardable-mem-efficient",
+              Decides::nothing, true},
     // Of forks: logs, the last save, data and names of Primus, Pai-Megatron-Patch, llm-jp and swiss-ai; what older releases had as
     // defaults.
     FlagGroup{FlagArity::one, FlagEffect::without, "",
@@ -86,7 +90,7 @@ constexpr std::array kFlagsWithoutEffect{
               "profile-ranks mrope-section no-rope-freq mtp-layer-pattern"},
     FlagGroup{FlagArity::none, FlagEffect::without, "",
               "use-persistent-ckpt-worker auto-detect-ckpt-format ckpt-assume-constant-structure ckpt-fully-parallel-load "
-              "ckpt-fully-parallel-save no-ckpt-fully-parallel-save dist-ckpt-optim-fully-reshardable dist-ckpt-save-pre-mcore-014 "
+              "ckpt-fully-parallel-save no-ckpt-fully-parallel-save dist-ckpt-save-pre-mcore-014 "
               "use-dist-ckpt exit-on-missing-checkpoint no-load-rng no-save-rng no-load-strict "
               "perform-initialization no-initialization use-checkpoint-args use-mp-args-from-checkpoint-args "
               "use-checkpoint-opt_param-scheduler use-checkpoint-opt-param-scheduler override-opt_param-scheduler "
@@ -118,7 +122,7 @@ constexpr std::array kFlagsWithoutEffect{
     // Checkpoints.
     FlagGroup{FlagArity::none, FlagEffect::without, "",
               "async-ckpt-use-cpu-shm ckpt-convert-update-legacy-dist-opt-format ckpt-fully-parallel-load-per-rank-objects "
-              "ckpt-pg-tensors-cache-create distrib-optim-fully-reshardable-mem-efficient load-main-params-from-ckpt "
+              "ckpt-pg-tensors-cache-create load-main-params-from-ckpt "
               "no-ckpt-load-validate-sharding-integrity no-save-tokenizer-assets no-strict-fsdp-dtensor-load "
               "no-use-tokenizer-model-from-checkpoint-args ckpt-drop-redundant-extra-state"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",

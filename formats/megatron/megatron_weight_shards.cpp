@@ -1,6 +1,7 @@
 #include <string_view>
 
 #include "formats/megatron/flag_reader.hpp"
+#include "plan/layout/unpredicted_shards.hpp"
 
 // Rules: resolve_tensor_parallel_weight_shards of megatron/core/model_parallel_config.py, validate_args of megatron/training/arguments.py,
 // initialize_model_parallel of megatron/core/parallel_state.py and __post_init__ of transformer_config.py, Megatron-LM at d98e8a64.
@@ -19,16 +20,36 @@ std::int64_t read_parts(FlagReader& flags, std::string_view flag, std::int64_t o
     return 1;
 }
 
-/// What Megatron-LM stops at beside weight shards.
+/// Megatron-LM evaluates with the global batch unless told otherwise. Where none is given it takes a microbatch for each rank that has no
+/// part of another's weights, which is no multiple of all data-parallel ranks (arguments.py, validate_args, eval_global_batch_size).
+void check_batch(FlagReader& flags, std::int64_t parts) {
+    for (const std::string_view batch : {"--global-batch-size", "--eval-global-batch-size", "--eval-micro-batch-size"}) {
+        if (flags.has(batch)) return;
+    }
+    if (parts == 1) return;
+    flags.problem("{} needs --global-batch-size: without it Megatron-LM takes a microbatch for one data-parallel rank out of {}, and stops",
+                  kDense, parts);
+}
+
+/// What Megatron-LM stops at beside weight shards, a model without experts and shards of theirs too.
 void check_rules(FlagReader& flags, const TrainingSpec& training, std::string_view flag) {
     if (training.precision == Precision::nvfp4 && !training.fp8_parameters)
         flags.problem("{} with --fp4-format needs --fp4-param-gather; add it", flag);
-    const bool mxfp8 = training.precision == Precision::fp8 && training.megatron.fp8_recipe == Fp8Recipe::mxfp8;
-    if (mxfp8 && !(training.fp8_parameters && training.megatron.reuse_grad_buffer))
+    // Asked whether or not there is an --fp8-format.
+    constexpr std::string_view kReuse = "--reuse-grad-buf-for-mxfp8-param-ag";
+    const bool mxfp8 = training.megatron.fp8_recipe == Fp8Recipe::mxfp8;
+    if (mxfp8 && training.precision != Precision::fp8 && !(flags.has("--fp8-param-gather") && flags.has(kReuse)))
+        flags.problem("{} with --fp8-recipe mxfp8 needs --fp8-param-gather and {}; without --fp8-format leave that recipe out", flag,
+                      kReuse);
+    if (mxfp8 && training.precision == Precision::fp8 && !(training.fp8_parameters && training.megatron.reuse_grad_buffer))
         flags.problem("{} with --fp8-recipe mxfp8 needs --fp8-param-gather and --reuse-grad-buf-for-mxfp8-param-ag; add them", flag);
     if (flags.has("--ddp-average-in-collective")) flags.problem("{} does not go with --ddp-average-in-collective; remove the latter", flag);
     if (training.distributed_optimizer_instances > 1)
         flags.problem("{} needs --num-distributed-optimizer-instances 1, not {}", flag, training.distributed_optimizer_instances);
+    constexpr std::string_view kReshardable = "--dist-ckpt-optim-fully-reshardable",
+                               kFrugal = "--distrib-optim-fully-reshardable-mem-efficient";
+    if (flags.has(kReshardable) && flags.has(kFrugal))
+        flags.problem("{} does not go with {} and {}; remove one of them", flag, kReshardable, kFrugal);
     const std::string format = flags.text("--ckpt-format").value_or("torch_dist");
     if (format != "torch" && format != "torch_dist")
         flags.problem("{} needs --ckpt-format torch or torch_dist, not {}", flag, FlagReader::shown(format));
@@ -36,18 +57,12 @@ void check_rules(FlagReader& flags, const TrainingSpec& training, std::string_vi
 
 /// What of the job beside weight shards is not predicted; "" where all is.
 std::string_view not_predicted_beside(const Job& job, const TrainingSpec& training) {
-    const bool mxfp8 = training.megatron.fp8_recipe == Fp8Recipe::mxfp8;
-    if (training.precision == Precision::fp8 && !mxfp8) return "weight shards (GTP) of an fp8 recipe other than mxfp8";
-    if (training.megatron.fully_sharded.active()) return "weight shards (GTP) beside FSDP";
-    if (training.megatron.optimizer == OptimizerKind::muon) return "weight shards (GTP) with Muon";
-    if (!job.layout) return "";
-    if (!job.layout->cuda_graphs.empty()) return "weight shards (GTP) under CUDA graphs";
-    using enum RecomputeModule;
-    for (const RecomputeModule module : {mlp, moe, shared_experts, mla_up_proj}) {
-        if (job.layout->recompute == Recompute::selective && job.layout->recompute_modules.contains(module))
-            return "weight shards (GTP) of recomputed modules";
+    BesideOffload beside;
+    if (job.layout) {
+        if (job.layout->recompute == Recompute::selective) beside.recomputed = job.layout->recompute_modules;
+        beside.graphs = job.layout->cuda_graphs;
     }
-    return "";
+    return unpredicted_beside_shards(training, beside);
 }
 
 }  // namespace
@@ -67,8 +82,9 @@ void read_weight_shards(FlagReader& flags, const Job& job, TrainingSpec& trainin
     const bool latent = job.model.moe && job.model.moe->latent > 0 && shards.dense > 1;
     if (!latent) flags.idle(kModules);
     shards.latent_projections = shards.latent_projections && latent;
+    if (shards.dense > 1 || experts > 1) check_rules(flags, training, shards.dense > 1 ? kDense : kExperts);
     if (!shards.active()) return;
-    check_rules(flags, training, shards.dense > 1 ? kDense : kExperts);
+    check_batch(flags, shards.dense);
     const std::string_view open = not_predicted_beside(job, training);
     if (!open.empty()) {
         for (const std::string_view flag : {kDense, kExperts, kModules}) flags.not_computed(flag, std::string(open), Decides::fit);

@@ -318,6 +318,9 @@ TEST(CheckCommand, SaysWhatTrainingTakesOverAScheduleOfBatches) {
     EXPECT_THAT(rounded["assumed"].dump(), HasSubstr("global batch of 128, which is 130 decreased"));
     EXPECT_EQ(Json::parse(say("simulate --format json --world 16 --megatron-args " + decreased.path()).out)["training"],
               rounded["training"]);
+    const TempFile nothing("nothing.args", command(layout + "--global-batch-size 1 --decrease-batch-size-if-needed"));
+    expect_refused("check --top 0 --world 16 --megatron-args " + nothing.path(),
+                   "--decrease-batch-size-if-needed leaves nothing of the global batch of 1");
     const TempFile none("none.args", command(layout + "--train-samples 100 --global-batch-size 128"));
     EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + none.path()).out,
                 HasSubstr("train:  no step: fewer samples than a batch"));

@@ -438,6 +438,13 @@ TEST(MegatronRoundTrip, PartsOfWeightsLayersInBf16AndARepeatedPredictionComeBack
     plan.training.megatron.bf16_layers_at_start = 1;
     EXPECT_THAT(lost_in_megatron_flags(plan), IsEmpty());
     EXPECT_EQ(value_of(formats::megatron_job(plan).words(), "--num-layers-at-end-in-bf16"), "0");
+    plan.layout.cuda_graphs.add(CudaGraphScope::attn);
+    EXPECT_THAT(lost_in_megatron_flags(plan), IsEmpty()) << "written, though not predicted";
+    plan.training.precision = Precision::bf16;
+    plan.training.megatron.fp8_recipe = Fp8Recipe::delayed;
+    plan.training.megatron.bf16_layers_at_start = 0;
+    plan.training.megatron.weight_shards = {.dense = 4, .experts = 2};
+    EXPECT_THAT(lost_in_megatron_flags(plan), IsEmpty()) << "so are parts of weights under CUDA graphs";
 }
 
 TEST(MegatronRoundTrip, WritesTheRouterTheNormsAndTheStartOfTheModel) {

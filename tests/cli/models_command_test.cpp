@@ -90,6 +90,12 @@ TEST(ModelsCommand, CountsLayersByKindAndMultiTokenPrediction) {
         << "three rounded figures";
     EXPECT_EQ(json.at("layers"),
               nlohmann::json::parse(R"([{"kind": "latent_attention+mlp", "count": 3}, {"kind": "latent_attention+moe", "count": 58}])"));
+    const auto file = std::filesystem::temp_directory_path() / ("mgplan_repeated_" + std::to_string(getpid()) + ".args");
+    std::ofstream(file) << "--num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 64 --vocab-size 1000 "
+                           "--position-embedding-type rope --mtp-num-layers 8 --mtp-use-repeated-layer\n";
+    const auto once = nlohmann::json::parse(run({"models", "show", file.string(), "--format", "json"}).out);
+    std::filesystem::remove(file);
+    EXPECT_EQ(once.at("active_parameters"), once.at("parameters")) << "one layer of prediction, used eight times";
     const auto windows = nlohmann::json::parse(run({"models", "show", "gpt-oss-20b", "--format", "json"}).out);
     EXPECT_EQ(windows.at("layers"),
               nlohmann::json::parse(R"([{"kind": "window_attention+moe", "count": 12}, {"kind": "attention+moe", "count": 12}])"));

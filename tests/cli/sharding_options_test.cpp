@@ -135,5 +135,53 @@ TEST(ShardingOptions, WhatContradictsItselfIsRefused) {
     EXPECT_THAT(refused("--sharding optimizer_gradients --no-overlap grad-reduce"), HasSubstr("Megatron-FSDP overlaps what it divides"));
 }
 
+/// A dense model on 16 GPUs, tp 2.
+std::string dense_command(const std::string& words) {
+    return "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --vocab-size 50000 "
+           "--micro-batch-size 1 --global-batch-size 64 --bf16 --tensor-model-parallel-size 2 --sequence-parallel "
+           "--use-distributed-optimizer " +
+           words;
+}
+
+TEST(ShardingOptions, PartsOfWeightsAreKeptOrRefusedAloud) {
+    const TempFile file("parts.args", dense_command("--tensor-parallel-num-weight-shards 4"));
+    const std::string simulate = "simulate --world 16 --megatron-args " + file.path();
+    const Said as_said = say(simulate), wider = say(simulate + " --tp 4");
+    EXPECT_EQ(as_said.code, kDone) << as_said.err;
+    EXPECT_THAT(as_said.err, Not(HasSubstr("weights stay")));
+    EXPECT_EQ(wider.code, kDone) << wider.err;
+    EXPECT_THAT(in_one_line(wider.err), HasSubstr("weights stay in 2 parts whatever the tp: the command's "
+                                                  "--tensor-parallel-num-weight-shards = 4 is them times its tp = 2"));
+    EXPECT_THAT(in_one_line(say("plan --top 1 --world 16 --model " + file.path()).err),
+                HasSubstr("weights stay in 2 parts whatever the tp"));
+    const auto refused = [&](const std::string& options) {
+        const Said said = say(simulate + " " + options);
+        EXPECT_EQ(said.code, kBadInput) << options;
+        return in_one_line(said.err);
+    };
+    EXPECT_THAT(refused("--sharding optimizer_gradients"), HasSubstr("does not go with the command's weights in parts"));
+    EXPECT_THAT(refused("--engine mgplan"), HasSubstr("engine mgplan holds no weights in parts"));
+    EXPECT_THAT(refused("--optimizer muon"), HasSubstr("not predicted are weight shards (GTP) with Muon"));
+    EXPECT_THAT(refused("--cuda-graphs attn"), HasSubstr("not predicted are weight shards (GTP) under CUDA graphs"));
+    EXPECT_THAT(refused("--recompute selective --recompute-modules mlp"), HasSubstr("weight shards (GTP) of recomputed modules"));
+}
+
+TEST(ShardingOptions, LayersInBf16KeepToAStage) {
+    const TempFile file("ends.args", dense_command("--fp8-format e4m3 --fp8-recipe tensorwise --first-last-layers-bf16 "
+                                                   "--num-layers-at-start-in-bf16 5"));
+    const std::string simulate = "simulate --world 16 --megatron-args " + file.path();
+    EXPECT_EQ(say(simulate).code, kDone);
+    for (const auto& [options, said] :
+         {std::pair("--pp 2", "pp = 2: 5 layers in bf16"), std::pair("--precision fp8-delayed", "do not go with delayed scaling"),
+          std::pair("--cuda-graphs attn", "not predicted are first and last layers in bf16")}) {
+        const Said refused = say(simulate + " " + options);
+        EXPECT_EQ(refused.code, kBadInput) << options;
+        EXPECT_THAT(in_one_line(refused.err), HasSubstr(said));
+    }
+    const Said plan = say("plan --format json --top 3 --search recompute,cuda-graphs --pp 1,2 --world 16 --model " + file.path());
+    ASSERT_EQ(plan.code, kDone) << plan.err;
+    for (const Json& one : Json::parse(plan.out)["plans"]) EXPECT_EQ(one["layout"]["pp"], 1);
+}
+
 }  // namespace
 }  // namespace mgplan::cli::testing::sharding_options_test

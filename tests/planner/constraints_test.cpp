@@ -295,7 +295,21 @@ std::vector<Case> cases() {
              layout.engine = Engine::megatron;
              work.training.megatron.weight_shards.dense = 8;
          },
-         {"in 8 parts", "--tensor-parallel-num-weight-shards = 16", "dp = 4", "use parts out of 1, 2 or 4"}},
+         {"--tensor-parallel-num-weight-shards = 16", "over tp = 2 and 8 data-parallel ranks", "dp = 4", "use 2, 4 or 8,"}},
+        {"layers_in_bf16_suit_the_stages",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             LayoutRequest request;
+             request.pp = 2;
+             layout = make_layout(request, work);
+             layout.engine = Engine::megatron;
+             work.training.precision = Precision::fp8;
+             work.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+             work.training.megatron.bf16_layers_at_start = 17;
+         },
+         {"pp = 2", "17 layers in bf16", "--num-layers-at-start-in-bf16", "the 16 of a pipeline stage", "use a pp of at most 1"}},
         {"expert_shards_divide_edp",
          "mixtral-8x7b",
          8,
@@ -307,7 +321,7 @@ std::vector<Case> cases() {
              layout.engine = Engine::megatron;
              work.training.megatron.weight_shards.experts = 4;
          },
-         {"in 4 parts", "--expert-tensor-parallel-num-weight-shards = 4", "there are 2", "use parts out of 1 or 2"}},
+         {"--expert-tensor-parallel-num-weight-shards = 4", "over etp = 1 and 4", "edp = 2", "use 1 or 2,"}},
         {"fsdp2_without_expert_parallel",
          "mixtral-8x7b",
          8,
@@ -474,6 +488,15 @@ std::vector<Case> cases() {
              work.training.offload.modules = {OffloadModule::core_attn};
          },
          {"engine mgplan does not train --offload core_attn with full recompute", "use --recompute none or selective"}},
+        {"own_engine_holds_whole_weights",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::mgplan;
+             work.training.megatron.weight_shards.dense = 2;
+         },
+         {"engine mgplan holds no weights in parts", "--tensor-parallel-num-weight-shards", "--engine megatron"}},
         {"packed_lengths_need_fused_attention",
          "llama3-8b",
          8,
@@ -506,6 +529,29 @@ std::vector<Case> cases() {
              work.training.offload.modules = {OffloadModule::core_attn};
          },
          {"not predicted are inputs of modules on the host", "under full recompute", "use --recompute none or selective"}},
+        {"weight_shards_are_predicted",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::megatron;
+             layout.recompute = Recompute::selective;
+             layout.recompute_modules = {RecomputeModule::mlp};
+             work.training.megatron.weight_shards.dense = 2;
+         },
+         {"not predicted are weight shards (GTP) of recomputed modules", "leave that out", "--tensor-parallel-num-weight-shards"}},
+        {"layers_in_bf16_are_predicted",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::megatron;
+             layout.cuda_graphs.add(CudaGraphScope::attn);
+             work.training.precision = Precision::fp8;
+             work.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+             work.training.megatron.bf16_layers_at_end = 1;
+         },
+         {"not predicted are first and last layers in bf16", "--first-last-layers-bf16", "leave the graphs out"}},
     };
 }
 
@@ -535,6 +581,46 @@ TEST(Constraints, EachRuleIsBrokenAloneAndSaysTheWayOut) {
     std::set<std::string> all;
     for (const Rule& rule : rules()) all.emplace(rule.name);
     EXPECT_EQ(tested, all);
+}
+
+TEST(Constraints, RefuseWhatIsNotPredictedBesideWeightsInParts) {
+    Workload work = workload_of("llama3-8b", 8);
+    Layout layout = make_layout({}, work);
+    layout.engine = Engine::megatron;
+    work.training.megatron.weight_shards.dense = 2;
+    EXPECT_THAT(broken_rules(work, layout), IsEmpty());
+    Layout graphs = layout;
+    graphs.cuda_graphs.add(CudaGraphScope::attn);
+    EXPECT_THAT(broken_rules(work, graphs), ElementsAre("weight_shards_are_predicted"));
+    graphs.cuda_graphs = {};
+    graphs.recompute = Recompute::full;
+    graphs.recompute_method = RecomputeMethod::uniform;
+    graphs.recompute_num_layers = 1;
+    EXPECT_THAT(broken_rules(work, graphs), IsEmpty()) << "full recompute is predicted";
+    using Spoil = void (*)(TrainingSpec&);
+    for (const Spoil spoil : {Spoil([](TrainingSpec& training) { training.megatron.optimizer = OptimizerKind::muon; }),
+                              Spoil([](TrainingSpec& training) { training.precision = Precision::fp8; }), Spoil([](TrainingSpec& training) {
+                                  training.megatron.fully_sharded.kind = FullyShardedKind::torch_fsdp2;
+                              })}) {
+        Workload spoilt = work;
+        spoil(spoilt.training);
+        EXPECT_THAT(broken_rules(spoilt, layout), ElementsAre("weight_shards_are_predicted"));
+    }
+}
+
+TEST(Constraints, KeepLayersInBf16FromDelayedScaling) {
+    Workload work = workload_of("llama3-8b", 8);
+    Layout layout = make_layout({}, work);
+    layout.engine = Engine::megatron;
+    work.training.precision = Precision::fp8;
+    work.training.megatron.bf16_layers_at_start = 1;
+    work.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    EXPECT_THAT(broken_rules(work, layout), IsEmpty());
+    work.training.megatron.fp8_recipe = Fp8Recipe::delayed;
+    ASSERT_THAT(broken_rules(work, layout), ElementsAre("layers_in_bf16_suit_the_stages"));
+    EXPECT_THAT(broken_messages(work, layout).front(), HasSubstr("do not go with delayed scaling"));
+    layout.engine = Engine::mgplan;
+    EXPECT_THAT(broken_rules(work, layout), IsEmpty()) << "a rule of Megatron-LM";
 }
 
 TEST(Constraints, KeepTensorParallelRanksWithinADomainInEveryOrder) {

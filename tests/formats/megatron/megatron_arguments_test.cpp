@@ -446,7 +446,16 @@ TEST(MegatronArguments, SpreadsDocumentsOverTheRanksThatTheyNeed) {
 }
 
 TEST(MegatronArguments, HoldsWeightsInParts) {
-    const std::string words = kSmall + "--bf16 --tensor-model-parallel-size 2 --tensor-parallel-num-weight-shards ";
+    const std::string without_batch = kSmall + "--bf16 --tensor-model-parallel-size 2 --tensor-parallel-num-weight-shards ";
+    const std::string words = kSmall + "--bf16 --global-batch-size 64 --tensor-model-parallel-size 2 --tensor-parallel-num-weight-shards ";
+    EXPECT_THAT(refusal(without_batch + "8"), HasSubstr("--tensor-parallel-num-weight-shards needs --global-batch-size"));
+    EXPECT_EQ(read(without_batch + "8 --eval-global-batch-size 64").training->megatron.weight_shards.dense, 4);
+    EXPECT_THAT(refusal(words + "8 --dist-ckpt-optim-fully-reshardable --distrib-optim-fully-reshardable-mem-efficient"),
+                HasSubstr("does not go with --dist-ckpt-optim-fully-reshardable and --distrib-optim-fully-reshardable-mem-efficient"));
+    EXPECT_THAT(refusal(words + "8 --fp8-recipe mxfp8"), HasSubstr("without --fp8-format leave that recipe out"));
+    EXPECT_THAT(refusal(kSmall + "--bf16 --expert-tensor-parallel-num-weight-shards 4 --ddp-average-in-collective"),
+                HasSubstr("does not go with --ddp-average-in-collective"))
+        << "without experts, too";
     EXPECT_EQ(read(words + "8").training->megatron.weight_shards.dense, 4) << "beside tp";
     EXPECT_THAT(read(words + "2").flags.without_effect, Contains("--tensor-parallel-num-weight-shards"));
     EXPECT_THAT(refusal(words + "5"), HasSubstr("= 5 is no multiple of --tensor-model-parallel-size = 2"));
@@ -459,7 +468,7 @@ TEST(MegatronArguments, HoldsWeightsInParts) {
                 HasSubstr("needs --fp8-param-gather and --reuse-grad-buf-for-mxfp8-param-ag"));
     EXPECT_THAT(refusal(words + "8 --gtp-remat-opt-in-modules attention"), HasSubstr("use moe_latent_proj"));
     for (const char* open : {"8 --optimizer muon", "8 --fp8-format hybrid", "8 --recompute-granularity selective --recompute-modules mlp",
-                             "8 --cuda-graph-impl transformer_engine"}) {
+                             "8 --cuda-graph-impl transformer_engine", "8 --use-transformer-engine-op-fuser"}) {
         const Job job = read(words + open);
         EXPECT_FALSE(job.training->megatron.weight_shards.active()) << open;
         EXPECT_EQ(job.flags.not_computed.size(), 1U) << open;
