@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"

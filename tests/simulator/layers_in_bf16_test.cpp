@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/memory/shard_layers.hpp"

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"

@@ -11,6 +11,7 @@
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "planner/constraints.hpp"
+#include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/op_price.hpp"
