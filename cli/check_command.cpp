@@ -143,6 +143,16 @@ std::optional<ResolvedWorkload> resolve_or_say(const Options& options, const Wor
     }
 }
 
+/// --strict, of what was found open while the command was judged.
+void refuse_what_is_open(const Options& options, const formats::FlagAccount& flags, Console& console, bool gate) {
+    try {
+        refuse_partial_answer(flags);
+    } catch (const ConfigError& error) {
+        if (gate) options.write(console, reports::refusal_line("illegal", error.problems()));
+        throw;
+    }
+}
+
 std::string report_text(const reports::MegatronCheck& check, Format format, bool gate) {
     switch (format) {
         case Format::json:
@@ -211,7 +221,7 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     check.flags = resolved.job.flags;
     simulator::CostModel model(check.workload);
     judge(check, resolved, model);
-    if (workload_options.strict) refuse_partial_answer(check.flags);
+    if (workload_options.strict) refuse_what_is_open(options, check.flags, console, gate);
     const bool places_documents = resolved.job.most_of_a_document.has_value();
     if (places_documents) check.why_not_searched = "each document over the ranks that it needs";
     if (top > 0 && !gate && !places_documents)

@@ -469,7 +469,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (!ignored.empty()) resolved.warnings.push_back(fmt::format("{} has {}: not predicted", work.model.name, fmt::join(ignored, ", ")));
     for (const std::string& layer : layers_timed_at_least(work.model))
         resolved.warnings.push_back(
-            fmt::format("{}: nobody measured {}, whose time is taken for the least that its kernels take", work.model.name, layer));
+            fmt::format("{}: the time of {} is a lower bound; no measurement of its kernels is known", work.model.name, layer));
     add_flag_warnings(job.flags, resolved.warnings);
     return resolved;
 }

@@ -36,15 +36,15 @@ class ReplayMemo;
 class SharedSchedules;
 class SplitStages;
 
-/// What layouts cost in time too, computed once elsewhere.
+/// What is computed once elsewhere, for time too or for other switches of the same model.
 struct SharedByLayouts {
     std::function<const SplitCensus&(const Layout&)> census;
     std::function<const LayerCosts&(const Layout&)> costs;
-    ShardLayers* layers;  ///< recordings of the layers
-    ModelStates* states;
-    SplitStages* splits;
-    SharedSchedules* schedules;
-    ReplayMemo* replays;
+    ShardLayers* layers;         ///< recordings of the layers
+    ModelStates* states;         ///< of workloads with equal types of gradients and moments
+    SplitStages* splits;         ///< of this thread
+    SharedSchedules* schedules;  ///< of all threads
+    ReplayMemo* replays;         ///< of this thread
 };
 
 /// Not thread-safe: each thread owns one. Workload, calibration and what `shared` refers to must outlive it. Layouts must be

@@ -380,6 +380,11 @@ TEST(CheckCommand, SaysOfDocumentsOverManyRanksWhatItDoesNotKnow) {
         "check --top 0 --strict --megatron-args " + dynamic.path() + " --world 16 --global-batch 65536 --lengths " + lengths.path(),
         "documents a step, more than 65,536");
 
+    const Said gated =
+        say("check --gate --strict --megatron-args " + dynamic.path() + " --world 16 --global-batch 65536 --lengths " + lengths.path());
+    EXPECT_EQ(gated.code, kBadInput);
+    EXPECT_THAT(gated.out, HasSubstr("illegal: --strict")) << "a gate has a line for every answer";
+
     const TempFile plan("documents.plan.json", "");
     std::filesystem::remove(plan.path());
     const Said said = say("check --megatron-args " + dynamic.path() + " " + asked + " --save-plan " + plan.path());
@@ -388,6 +393,13 @@ TEST(CheckCommand, SaysOfDocumentsOverManyRanksWhatItDoesNotKnow) {
     EXPECT_THAT(said.err, HasSubstr("no plan holds documents over as many ranks as each needs"));
     EXPECT_THAT(said.out, HasSubstr("better: not looked for (each document over the ranks that it needs)"));
     EXPECT_THAT(judged(dynamic, asked)["assumed"].dump(), HasSubstr("the search and how long training takes left out"));
+}
+
+TEST(CheckCommand, SaysWhereTheTimeOfALayerIsALowerBound) {
+    const TempFile mamba("mamba.json", R"({"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 4, "vocab_size": 50280})");
+    EXPECT_THAT(say("simulate --world 1 --model " + mamba.path()).err,
+                HasSubstr("the time of the selective scan of Mamba is a lower bound"));
+    EXPECT_THAT(say("simulate --world 1 --model tiny-llama").err, Not(HasSubstr("lower bound")));
 }
 
 TEST(CheckCommand, JudgesTheLastBatchThatTrainingComesTo) {
