@@ -180,7 +180,9 @@ TEST(ShardingOptions, LayersInBf16KeepToAStage) {
     }
     const Said plan = say("plan --format json --top 3 --search recompute,cuda-graphs --pp 1,2 --world 16 --model " + file.path());
     ASSERT_EQ(plan.code, kDone) << plan.err;
-    for (const Json& one : Json::parse(plan.out)["plans"]) EXPECT_EQ(one["layout"]["pp"], 1);
+    const Json plans = Json::parse(plan.out)["plans"];
+    ASSERT_FALSE(plans.empty());
+    for (const Json& one : plans) EXPECT_EQ(one["layout"]["pp"], 1);
 }
 
 }  // namespace
