@@ -18,7 +18,8 @@ bool is_norm_of(const LayerPart& part, const ModelSpec& model, std::int64_t halv
     return sizes["width"] == model.hidden && sizes["weight"] == 1 && (sizes["bias"] != 0) == biased && sizes["copies"] == halves;
 }
 
-/// What may follow the experts: the shared experts as an MLP, a gate on them, maps to the experts' width and back.
+/// What may follow the experts: the shared experts as an MLP, a gate on them, maps to the experts' width and back,
+/// norms around the branches.
 bool shares_as_described(const std::vector<LayerPart>& parts, std::size_t next, const ModelSpec& fields) {
     const MoeSpec& moe = *fields.moe;
     if (moe.shared_ffn > 0) {
@@ -39,6 +40,12 @@ bool shares_as_described(const std::vector<LayerPart>& parts, std::size_t next, 
         const PartSizes map = stated_sizes(parts[next++], fields.hidden);
         const std::int64_t in = there ? fields.hidden : moe.latent, out = there ? moe.latent : fields.hidden;
         if (map["in"] != in || map["out"] != out || map["bias"] != 0 || map["copies"] != 1) return false;
+    }
+    // Norms around the branches, and a factor for each expert.
+    if (moe.branch_norms) {
+        if (parts.size() - next != 2 || moe.shared_ffn == 0 || !is_norm_of(parts[next], fields, 4)) return false;
+        const LayerPart& factors = parts[next + 1];
+        return factors.kind == "values" && stated_sizes(factors, fields.hidden)["count"] == moe.experts;
     }
     return next == parts.size();
 }
