@@ -187,8 +187,19 @@ Gemma4Layer gemma4_layer(Composer& c, std::int64_t layer, const std::vector<std:
     return one;
 }
 
-/// What the layers of Gemma 4 have where they have neither experts nor biases; `input`: width of their inputs, 0 none.
-Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t input) {
+/// The MLP of a layer and, with experts, these beside it (Gemma4TextDecoderLayer): the MLP as a shared expert, behind the layer's norm; the
+/// router and the experts each behind a norm of their own, and norms behind both.
+Parts gemma4_feed_forward(Composer& c, std::int64_t width, std::int64_t experts) {
+    const LayerPart mlp = c.activated(c.mlp(width));
+    if (experts == 0) return {mlp};
+    const LayerPart chosen = c.activated(c.experts(experts, c.number({"top_k_experts"}), c.number({"moe_intermediate_size"})));
+    if (!c.model().moe) c.describe_mixture(chosen, width, false);
+    if (c.model().moe) c.model().moe->branch_norms = true;
+    return {chosen, mlp, c.norm(4), c.values(experts)};
+}
+
+/// What the layers of Gemma 4 have where they have no biases; `input`: width of their inputs, 0 none.
+Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t input, std::int64_t experts) {
     PartSizesGiven sizes{{"heads", c.model().heads},
                          {"kv_heads", one.groups},
                          {"head_dim", one.head_dim},
@@ -201,19 +212,20 @@ Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t 
     }
     LayerPart norms = c.norm(4);
     norms.sizes["behind"] = 2;  // and in front
-    return {std::move(norms), Composer::part("gemma_attention", sizes), c.activated(c.mlp(one.width))};
+    return joined({{std::move(norms), Composer::part("gemma_attention", sizes)}, gemma4_feed_forward(c, one.width, experts)});
 }
 
 }  // namespace
 
-/// Inputs of each layer from a table of their own; an MLP beside experts, which are counted alone, and so are biases.
+/// Inputs of each layer from a table of their own; an MLP beside experts. With biases, or MLPs of several widths beside experts, counted
+/// alone.
 void compose_gemma4(Composer& c) {
     const std::int64_t hidden = c.hidden(), own = c.number_or({"hidden_size_per_layer_input"}, 0);
     std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
     if (!types.empty()) types.back() = "full_attention";  // whatever a file states (configuration_gemma4.py)
     const std::int64_t experts = c.flag({"enable_moe_block"}, false) ? c.number_or({"num_experts"}, 0) : 0;
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    const bool same = c.flag({"attention_k_eq_v"}, false), plain = experts == 0 && biased == 0;
+    const bool same = c.flag({"attention_k_eq_v"}, false), plain = biased == 0;
     c.set_activation({"hidden_activation"}, Activation::gelu);
     c.model().embedding_multiplier = std::sqrt(static_cast<double>(hidden));
     c.model().logit_softcap = c.config().real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
@@ -222,7 +234,7 @@ void compose_gemma4(Composer& c) {
         const std::string name =
             std::string(one.full ? "attention" : "window attention") + (one.takes_over ? " with other layers' keys" : "");
         if (plain) {
-            c.add_layer(name + "+mlp", gemma4_parts(c, one, same, own));
+            c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), gemma4_parts(c, one, same, own, experts));
             continue;
         }
         Parts parts{c.norm(4),

@@ -19,6 +19,11 @@ Tensor as_list(const Tensor& rows) {
     return rows.view({rows.elements()});
 }
 
+/// Whether copies' weights are scaled: by a factor, or one for each expert, which are known of their shape alone.
+bool scales_weights(const MoeSpec& moe) {
+    return moe.routed_scaling != 1 || moe.branch_norms;
+}
+
 /// Moves inputs of modules, by one of the functions of model/layers/offload.hpp.
 void move_inputs(const RankContext& context, const MoeSaved& saved, void (*move)(const RankContext&, ModuleInputs)) {
     using enum OffloadModule;
@@ -42,7 +47,13 @@ Moe::Moe(const ModelSpec& model, const WeightTable& weights, const std::string& 
       from_latent_(weights.find(prefix + "mlp.fc2_latent_proj.weight")),
       dispatcher_(model, layer),
       experts_(model, weights, prefix + "mlp.experts.", recompute),
-      behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")) {
+      behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")),
+      router_norm_(model, weights.find(prefix + "mlp.router.layer_norm_weight"), weights.find(prefix + "mlp.router.layer_norm_bias")),
+      experts_norm_(model, weights.find(prefix + "mlp.experts.layer_norm_weight"), weights.find(prefix + "mlp.experts.layer_norm_bias")),
+      behind_experts_(model, weights.find(prefix + "mlp.post_experts_layernorm.weight"),
+                      weights.find(prefix + "mlp.post_experts_layernorm.bias")),
+      behind_shared_(model, weights.find(prefix + "mlp.post_shared_experts_layernorm.weight"),
+                     weights.find(prefix + "mlp.post_shared_experts_layernorm.bias")) {
     if (model.moe->shared_ffn > 0) shared_.emplace(model, weights, prefix + "mlp.shared_experts.", recompute);
 }
 
@@ -51,14 +62,17 @@ Tensor Moe::normalise(const RankContext& context, const Tensor& x, NormStatistic
     return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
 }
 
-ChosenRows Moe::choose_rows(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, ChosenUpTo up_to,
-                            MoeSaved::Mixture& saved) const {
+ChosenRows Moe::choose_rows(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& normed,
+                            ChosenUpTo up_to, MoeSaved::Mixture& saved) const {
     MGPLAN_ASSERT(context.tp->size() == 1 || context.sequence_parallel, "with tp > 1 mixtures need sequence parallelism");
+    const bool own_norms = model_.moe->branch_norms;
     ChosenRows chosen;
-    if (shared_) chosen.shared = shared_->forward(context, normed, saved.shared);
-    router_.forward(context, microbatch, normed, saved.router);
+    if (shared_) chosen.shared = behind_shared_.forward(context, shared_->forward(context, normed, saved.shared), saved.behind_shared);
+    if (own_norms) saved.router_input = router_norm_.forward(context, x, saved.router_norm);
+    router_.forward(context, microbatch, own_norms ? saved.router_input : normed, saved.router);
+    const Tensor rows = own_norms ? experts_norm_.forward(context, x, saved.experts_norm) : normed;
     chosen.up_to = ChosenUpTo::router;
-    chosen.hidden = model_.moe->latent > 0 ? to_latent_.forward(normed) : normed;
+    chosen.hidden = model_.moe->latent > 0 ? to_latent_.forward(rows) : rows;
     chosen.probabilities = saved.router.routing.probabilities;
     chosen.choices = saved.router.kept;
     if (up_to == ChosenUpTo::permuted) permute(context, microbatch, chosen);
@@ -69,7 +83,7 @@ void Moe::permute(const RankContext& context, const MicrobatchContext& microbatc
     SortedCopies sorted = dispatcher_.sort(context, microbatch, chosen.choices);
     chosen.probabilities = permute_probabilities(chosen.probabilities, sorted.permutation);
     // Only the copies are scaled: the router's backward needs its own probabilities as they are.
-    if (model_.moe->routed_scaling != 1) scale(chosen.probabilities, model_.moe->routed_scaling);
+    if (scales_weights(*model_.moe)) scale(chosen.probabilities, model_.moe->routed_scaling);
     chosen.hidden = permute_rows(chosen.hidden, sorted.permutation, model_.moe->top_k);
     chosen.choices = Tensor();
     chosen.source = std::move(sorted.permutation.source);
@@ -88,11 +102,12 @@ Tensor Moe::mix(const RankContext& context, const MicrobatchContext& microbatch,
     Tensor outputs = experts_.forward(context, routed, row_weights, saved.plan.per_expert, saved.experts);
     outputs = dispatcher_.from_experts(context, saved.plan, std::move(outputs));
     Tensor y = unpermute_rows(outputs, saved.permutation, rows, model_.moe->top_k);
+    if (model_.moe->latent > 0 || model_.moe->branch_norms) outputs = {};
     if (model_.moe->latent > 0) {
-        outputs = {};
         saved.combined = y;
         y = from_latent_.forward(y);
     }
+    y = behind_experts_.forward(context, y, saved.behind_experts);
     if (shared_) add(chosen.shared, y);
     return y;
 }
@@ -101,7 +116,7 @@ ChosenRows Moe::choose(const RankContext& context, const MicrobatchContext& micr
                        MoeSaved& saved) const {
     saved.x = x;
     saved.normed = normalise(context, x, saved.statistics);
-    ChosenRows chosen = choose_rows(context, microbatch, saved.normed, up_to, saved.mixture.emplace());
+    ChosenRows chosen = choose_rows(context, microbatch, x, saved.normed, up_to, saved.mixture.emplace());
     if (recompute_.contains(RecomputeModule::layernorm) && !model_.normed_residual) saved.normed = Tensor();
     return chosen;
 }
@@ -123,6 +138,7 @@ ChosenGradients Moe::combine_backward(const RankContext& context, const Microbat
     ChosenGradients gradients;
     Tensor d_y = behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.behind);
     if (shared_) gradients.shared = d_y;
+    d_y = behind_experts_.backward(d_y, mixture.behind_experts);
     if (model_.moe->latent > 0) d_y = from_latent_.backward(context, d_y, std::exchange(mixture.combined, {}));
     ExpertGradients of_experts =
         experts_.backward(context, dispatcher_.to_experts(context, mixture.plan, permute_rows(d_y, mixture.permutation, top_k)),
@@ -152,9 +168,19 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
         gradients.probabilities = unpermute_probabilities(gradients.probabilities, mixture.permutation, rows, top_k);
     }
     if (model_.moe->latent > 0) d_normed = to_latent_.backward(context, d_normed, saved.normed);
-    if (model_.moe->routed_scaling != 1) scale(gradients.probabilities, model_.moe->routed_scaling);
-    add(router_.backward(context, microbatch, gradients.probabilities, saved.normed, mixture.router), d_normed);
-    if (shared_) add(shared_->backward(context, gradients.shared, saved.normed, mixture.shared), d_normed);
+    if (scales_weights(*model_.moe)) scale(gradients.probabilities, model_.moe->routed_scaling);
+    Tensor d_own;  // of the layer's input, through norms of the branches' own
+    if (model_.moe->branch_norms) {
+        d_own = experts_norm_.backward(std::exchange(d_normed, {}), mixture.experts_norm);
+        Tensor d_router =
+            router_.backward(context, microbatch, gradients.probabilities, std::exchange(mixture.router_input, {}), mixture.router);
+        add(router_norm_.backward(std::exchange(d_router, {}), mixture.router_norm), d_own);
+        d_normed =
+            shared_->backward(context, behind_shared_.backward(gradients.shared, mixture.behind_shared), saved.normed, mixture.shared);
+    } else {
+        add(router_.backward(context, microbatch, gradients.probabilities, saved.normed, mixture.router), d_normed);
+        if (shared_) add(shared_->backward(context, gradients.shared, saved.normed, mixture.shared), d_normed);
+    }
     gradients = {};
     mixture.router = {};
     mixture.shared = {};
@@ -164,6 +190,7 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
                                                  norm_weight_.gradient, norm_bias_.gradient)
                                  : d_normed;
     d_normed = {};
+    if (d_own.defined()) add(std::exchange(d_own, {}), dx);
     add_path_to_input(model_, dy, dx);
     saved.x = {};
     saved.statistics = {};
@@ -187,8 +214,8 @@ Tensor Moe::backward(const RankContext& context, const MicrobatchContext& microb
             saved.normed = normalise(context, saved.x, again);
         }
         MoeSaved::Mixture& mixture = saved.mixture.emplace();
-        (void)mix(context, microbatch, saved.x.shape()[0], choose_rows(context, microbatch, saved.normed, ChosenUpTo::permuted, mixture),
-                  mixture);
+        (void)mix(context, microbatch, saved.x.shape()[0],
+                  choose_rows(context, microbatch, saved.x, saved.normed, ChosenUpTo::permuted, mixture), mixture);
     }
     ChosenGradients gradients = combine_backward(context, microbatch, dy, ChosenUpTo::permuted, saved);
     Tensor dx = choose_backward(context, microbatch, dy, std::move(gradients), saved);

@@ -22,7 +22,10 @@ struct MoeSaved {
     struct Mixture {
         RouterSaved router;
         SharedExpertsSaved shared;
+        StreamNormSaved router_norm, experts_norm, behind_shared;  ///< of branches with norms of their own
+        Tensor router_input;                                       ///< likewise: what the router saw
         // The part that CUDA graphs leave outside:
+        StreamNormSaved behind_experts;
         Permutation permutation;
         DispatchPlan plan;
         ExpertsSaved experts;
@@ -86,8 +89,9 @@ public:
                                          ChosenGradients gradients, MoeSaved& saved) const;
 
 private:
-    [[nodiscard]] ChosenRows choose_rows(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
-                                         ChosenUpTo up_to, MoeSaved::Mixture& saved) const;
+    /// `x`: the layer's input; `normed`: what the norm in front of the branches makes of it.
+    [[nodiscard]] ChosenRows choose_rows(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x,
+                                         const Tensor& normed, ChosenUpTo up_to, MoeSaved::Mixture& saved) const;
     /// Counts, sorting and copies: from ChosenUpTo::router to ChosenUpTo::permuted.
     void permute(const RankContext& context, const MicrobatchContext& microbatch, ChosenRows& chosen) const;
     /// `rows`: of the layer's input.
@@ -105,6 +109,7 @@ private:
     Experts experts_;
     std::optional<SharedExperts> shared_;
     StreamNorm behind_;
+    StreamNorm router_norm_, experts_norm_, behind_experts_, behind_shared_;  ///< without branch norms they pass on what they get
 };
 
 }  // namespace mgplan::model

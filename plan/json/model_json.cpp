@@ -136,6 +136,7 @@ Json moe_to_json(const MoeSpec& moe, const std::vector<bool>& layers) {
               {"group_top_k", moe.group_top_k},
               {"expert_bias_update_rate", moe.expert_bias_update_rate}};
     if (moe.latent != 0) json["latent"] = moe.latent;
+    if (moe.branch_norms) json["branch_norms"] = true;
     if (moe.sequence_auxiliary_loss != 0) json["sequence_auxiliary_loss"] = moe.sequence_auxiliary_loss;
     if (moe.routed_scaling != 1) json["routed_scaling"] = moe.routed_scaling;
     if (!moe.normalize_top_k) json["normalize_top_k"] = false;
@@ -163,6 +164,7 @@ MoeSpec moe_from_json(const Json& json, const std::string& where, std::int64_t m
         layers.assign(static_cast<std::size_t>(model_layers), true);
     }
     moe.shared_gate = reader.boolean_or("shared_gate", moe.shared_gate);
+    moe.branch_norms = reader.boolean_or("branch_norms", moe.branch_norms);
     moe.expert_bias = reader.boolean_or("expert_bias", moe.expert_bias);
     moe.router_bias = reader.boolean_or("router_bias", moe.router_bias);
     moe.score = read_name(reader, "score", kScores, moe.score);

@@ -92,6 +92,11 @@ void check_moe(Problems& problems, const ModelSpec& model, const std::string& wh
     check_range(problems, where, "shared expert ffn size", moe.shared_ffn, 0, ModelLimits::ffn);
     check_range(problems, where, "expert groups", moe.groups, 0, ModelLimits::experts);
     check_range(problems, where, "expert groups per token", moe.group_top_k, 0, ModelLimits::experts);
+    if (moe.branch_norms && (model.compositions.empty() || moe.shared_ffn == 0 || moe.latent != 0 || moe.shared_gate))
+        problems.add(
+            "{}: branch_norms is known of mixtures in layers of parts (compositions), with shared experts, without their gate and "
+            "without maps of the experts' rows; remove it",
+            where);
     for (const double coefficient : {moe.auxiliary_loss, moe.sequence_auxiliary_loss}) {
         if (!(coefficient >= 0 && coefficient <= ModelLimits::auxiliary_loss))
             problems.add("{}: coefficient of the auxiliary loss = {} is out of range; give a number from 0 (none) to {}", where,
@@ -335,6 +340,7 @@ std::vector<std::string> layers_timed_at_least(const ModelSpec& model) {
 std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
     std::vector<std::string> layers = layers_timed_at_least(model);
     if (has_part(model, "gemma_attention")) layers.emplace_back("the attention of Gemma 4");
+    if (model.moe && model.moe->branch_norms) layers.emplace_back("experts behind norms of their own (Gemma 4)");
     if (has_part(model, "shared_block_mamba2")) layers.emplace_back("blocks whose weights layers share (Zamba2)");
     return layers;
 }

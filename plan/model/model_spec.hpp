@@ -74,6 +74,9 @@ struct MoeSpec {
     std::int64_t latent = 0;
     std::int64_t shared_ffn = 0;  ///< width of all shared experts together; 0: none
     bool shared_gate = false;     ///< a learned gate (h -> 1) on the shared expert (Qwen2-MoE)
+    /// Branches with norms of their own (Gemma 4): the router and the experts see the layer's input, not what the norm in front of the
+    /// shared experts makes of it, each through a norm; behind both stand norms, and a trained factor scales the weights of each expert.
+    bool branch_norms = false;
     bool expert_bias = false;     ///< aux-loss-free balancing: a non-trained bias of `experts` values (DeepSeek-V3)
     bool router_bias = false;     ///< a trained router bias of `experts` values (gpt-oss)
     RouterScore score = RouterScore::softmax;

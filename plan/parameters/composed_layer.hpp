@@ -1,7 +1,7 @@
 #pragma once
 // Layers that are described by parts (plan/model/layer_parts.hpp) and that layers here compute: which parts of which kind, the parameters
 // of each as Megatron-core names and divides them, and what stands in a layout's way. A kind of part is computed when it has a row in
-// plan/parameters/composed_layer.cpp and one in model/layers/layer_half.cpp.
+// the tables of plan/parameters/computed_parts.hpp and one in model/layers/layer_half.cpp.
 
 #include <optional>
 #include <string>

@@ -155,6 +155,14 @@ void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, s
     if (has_mlp_norm(model)) list.add_norm(model, "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
     list.add("mlp.router.weight", {moe.experts, hidden}, PartialGradient::sequence_parallel);
     if (moe.router_bias) list.add("mlp.router.bias", {moe.experts}, PartialGradient::sequence_parallel);
+    if (moe.branch_norms) {
+        list.add("mlp.router.per_expert_scale", {moe.experts}, PartialGradient::sequence_parallel).initial = InitialValues::ones;
+        list.add_norm(model, "mlp.router.layer_norm_weight", "mlp.router.layer_norm_bias", hidden);
+        list.add_norm(model, "mlp.experts.layer_norm_weight", "mlp.experts.layer_norm_bias", hidden);
+        list.add_norm(model, "mlp.post_experts_layernorm.weight", "mlp.post_experts_layernorm.bias", hidden);
+        if (moe.shared_ffn > 0)
+            list.add_norm(model, "mlp.post_shared_experts_layernorm.weight", "mlp.post_shared_experts_layernorm.bias", hidden);
+    }
     const std::int64_t rows = model.routed_width();
     if (moe.latent > 0) {
         list.add("mlp.fc1_latent_proj.weight", {moe.latent, hidden}, PartialGradient::sequence_parallel);

@@ -172,6 +172,7 @@ ParameterCount layer_parameter_count(const ModelSpec& model, LayerKind kind, std
     }
     const MoeSpec& moe = *model.moe;
     count.dense += moe.experts * model.hidden + (moe.router_bias ? moe.experts : 0) + 2 * model.hidden * moe.latent;
+    if (moe.branch_norms) count.dense += moe.experts + (moe.shared_ffn > 0 ? 4 : 3) * norm_count(model, model.hidden);
     if (moe.shared_ffn > 0) count.dense += mlp_count(model, model.hidden, moe.shared_ffn, tp, false) + (moe.shared_gate ? model.hidden : 0);
     count.expert = moe.experts / ep * mlp_count(model, model.routed_width(), moe.expert_ffn, etp, model.mlp_bias);
     return count;

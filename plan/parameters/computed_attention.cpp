@@ -1,0 +1,98 @@
+// Attention: packed, latent, and that of Gemma 4.
+
+#include <array>
+
+#include <fmt/core.h>
+
+#include "plan/parameters/computed_parts.hpp"
+
+namespace mgplan {
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool describe_attention(const PartSizes& s, ModelSpec& fields) {
+    for (const auto* unknown : {"v_head_dim", "in", "out", "qk_norm_bias", "v_norm", "sinks", "shares_kv", "key_is_value"}) {
+        if (s[unknown] != 0) return false;
+    }
+    if (s["output_gate"] > 1 || s["qk_norm"] == 2 || s["qk_norm"] > 3 || s["positions"] < 1 || s["positions"] > 2) return false;
+    if (s["positions"] == 1) fields.position = PositionEmbedding::none;
+    fields.heads = s["heads"];
+    fields.kv_heads = s["kv_heads"];
+    fields.head_dim = s["head_dim"];
+    fields.qkv_bias = s["qkv_bias"] != 0;
+    fields.attention_output_bias = s["output_bias"] != 0;
+    fields.attention_output_gate = s["output_gate"] == 1;
+    fields.qk_norm = s["qk_norm"] != 0;
+    fields.qk_norm_full_width = s["qk_norm"] == 3;
+    return fields.heads % fields.kv_heads == 0;
+}
+
+/// Latent attention's sizes stand in MlaSpec too, beside what the part has no word for; both must agree.
+bool describe_latent_attention(const PartSizes& s, ModelSpec& fields) {
+    if (!fields.mla || s["down_bias"] != 0 || s["output_bias"] != 0 || s["latent_norms"] == 0) return false;
+    const MlaSpec& mla = *fields.mla;
+    fields.heads = fields.kv_heads = s["heads"];
+    fields.qk_norm = true;
+    if (fields.position == PositionEmbedding::none) fields.rotary_fraction = 0;  // else it turns its part of the keys whatever else does
+    return mla.q_lora_rank == s["q_lora_rank"] && mla.kv_lora_rank == s["kv_lora_rank"] && mla.qk_nope_head_dim == s["qk_nope"] &&
+           mla.qk_rope_head_dim == s["qk_rope"] && mla.v_head_dim == s["v_head_dim"];
+}
+
+void add_latent_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& /*sizes*/, const ParallelSizes& division) {
+    if (fields.heads % division.tp != 0)
+        obstacles.push_back(fmt::format("tp = {} over {} heads of latent attention", division.tp, fields.heads));
+}
+
+bool describe_gemma_attention(const PartSizes& s, ModelSpec& fields) {
+    return s["heads"] % s["kv_heads"] == 0 && s["head_dim"] % 2 == 0 && fields.normalization == Normalization::rms_norm &&
+           fields.position == PositionEmbedding::rope && (s["input"] == 0) == (s["input_rows"] == 0);
+}
+
+/// modeling_gemma4.py, Gemma4TextAttention: queries, keys and values divided over tp by heads, their norms whole on every rank, which sees
+/// its own heads; a layer's own table of words divided by words, the rest of its inputs whole.
+void add_gemma_attention(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t hidden = fields.hidden, tp = division.tp, width = s["head_dim"];
+    const std::int64_t queries = s["heads"] / tp * width, keys = s["kv_heads"] / tp * width;
+    list.add_sharded("self_attention.linear_proj.weight", {hidden, queries}, 1);
+    list.add_norm(fields, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
+    std::vector<std::int64_t> blocks{queries};
+    if (s["shares_kv"] == 0) blocks.resize(s["key_is_value"] != 0 ? 2 : 3, keys);
+    list.add_in_blocks("self_attention.linear_qkv.weight", blocks, {hidden});
+    list.add("self_attention.q_layernorm.weight", {width}, PartialGradient::always);
+    if (s["shares_kv"] == 0) list.add("self_attention.k_layernorm.weight", {width}, PartialGradient::always);
+    const std::int64_t input = s["input"];
+    if (input == 0) return;
+    list.add_sharded("layer_input.words.weight", {s["input_rows"] / tp, input}, 0);
+    list.add("layer_input.projection.weight", {input, hidden}, PartialGradient::sequence_parallel);
+    list.add("layer_input.gate.weight", {input, hidden}, PartialGradient::sequence_parallel);
+    list.add("layer_input.back.weight", {hidden, input}, PartialGradient::sequence_parallel);
+    list.add_norm(fields, "layer_input.norm.weight", "layer_input.norm.bias", hidden);
+}
+
+void add_gemma_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "the attention of Gemma 4", "kv heads", s["kv_heads"], division.tp);
+    if (s["input"] > 0) require_division(obstacles, "the inputs of layers", "words", s["input_rows"], division.tp);
+    refuse_context_parallelism(obstacles, "the attention of Gemma 4", division);
+}
+
+constexpr std::array kComputedAttention{
+    ComputedPart{"attention", true, describe_attention,
+                 [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
+                     add_attention(list, fields, division.tp);
+                 },
+                 add_attention_obstacles},
+    ComputedPart{"latent_attention", true, describe_latent_attention,
+                 [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
+                     add_attention(list, fields, division.tp);
+                 },
+                 add_latent_obstacles},
+    ComputedPart{"gemma_attention", true, describe_gemma_attention, add_gemma_attention, add_gemma_obstacles}};
+
+}  // namespace
+
+std::span<const ComputedPart> computed_attention() {
+    return kComputedAttention;
+}
+
+}  // namespace mgplan
