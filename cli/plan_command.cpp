@@ -298,6 +298,16 @@ void add_axes(const Options& options, const PlanOptions& values, const ResolvedW
     if (!dispatchers.empty()) planner::choose_dispatchers(space, dispatchers, workload);
 }
 
+/// Assumptions of a single layout that rows of a search decide for themselves.
+std::vector<std::string> without_what_is_searched(std::vector<std::string> assumed, const Workload& workload,
+                                                  const planner::SearchSpace& space) {
+    if (!space.more_cuda_graphs.empty()) std::erase(assumed, kNoCudaGraphs);
+    const bool gradients =
+        std::any_of(space.switches.begin(), space.switches.end(), [](const auto& one) { return one && one->bf16_gradients; });
+    if (gradients) std::replace(assumed.begin(), assumed.end(), assumed_gradients(workload.training), std::string("bf16"));
+    return assumed;
+}
+
 /// Axes that an order leaves out have one rank each (plan/layout/rank_groups.hpp), which its reader may not expect.
 void note_short_orders(const planner::SearchSpace& space, bool has_experts, const Console& console) {
     constexpr std::array<std::pair<Axis, std::string_view>, 5> kAxes{
@@ -512,14 +522,16 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     report.all_assumed = values.assumed;
     report.switches_searched = values.search || values.dispatcher;
     report.workload = resolved.workload;
-    report.assumed = resolved.assumed;
+    report.graphs_searched = !values.space.more_cuda_graphs.empty();
+    report.assumed = without_what_is_searched(resolved.assumed, resolved.workload, values.space);
     if (resolved.job.layout) report.flags = resolved.job.flags;
     report.orders = values.space.orders.size();
 
     const auto& best = report.search.best;
     const auto at_most = [&](const char* name, std::optional<std::int64_t> k) {
         if (k && !best.empty() && static_cast<std::size_t>(*k) > best.size())
-            throw ConfigError(fmt::format("--{} = {}, but only {} layouts fit; use 1 to {}", name, *k, best.size(), best.size()));
+            throw ConfigError(
+                fmt::format("--{} = {}, but only {} layouts fit; use 1 to {}", name, *k, report.search.feasible, report.search.feasible));
     };
     at_most("pick", values.pick);
     at_most("explain", values.explain);

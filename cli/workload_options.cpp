@@ -398,6 +398,10 @@ void leave_documents_open(formats::FlagAccount& account, std::string_view why) {
     }
 }
 
+std::string assumed_gradients(const TrainingSpec& training) {
+    return fmt::format("bf16 with {} gradients", to_string(kept_gradient_dtype(training)));
+}
+
 ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values) {
     Problems problems;
     if (!values.world && !values.trace) problems.add("--world is missing; give the number of GPUs, as in --world 16");
@@ -441,12 +445,11 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (job.most_of_a_document) settle_documents(values, resolved);
     if (values.strict) refuse_partial_answer(job.flags);
     if (!job.training) {
-        if (!values.precision)
-            resolved.assumed.push_back(fmt::format("bf16 with {} gradients", to_string(kept_gradient_dtype(work.training))));
+        if (!values.precision) resolved.assumed.push_back(assumed_gradients(work.training));
         if (!values.no_distributed_optimizer && !values.sharding) resolved.assumed.push_back("distributed optimizer");
         if (!options.given("overlap") && !options.given("no-overlap")) resolved.assumed.push_back("gradient, parameter and p2p overlap");
         if (!values.attention) resolved.assumed.push_back("flash attention");
-        if (!options.given("cuda-graphs")) resolved.assumed.push_back("no CUDA graphs");
+        if (!options.given("cuda-graphs")) resolved.assumed.emplace_back(kNoCudaGraphs);
     }
     settle_engine(values, resolved);
     if (const auto assumption = simulator::assumed_efficiencies(work.cluster))

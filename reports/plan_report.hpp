@@ -63,6 +63,7 @@ struct PlanReport {
     Detail detail = Detail::first_look;            ///< of the table
     bool all_assumed = false;                      ///< in a first look, too
     bool switches_searched = false;                ///< with --search or --dispatcher
+    bool graphs_searched = false;                  ///< whether layers have CUDA graphs is the search's choice
 
     /// Bytes of each GPU that the search left free.
     [[nodiscard]] std::int64_t headroom_bytes() const { return workload.memory_limit - search.limit_bytes; }

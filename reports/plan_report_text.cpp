@@ -101,9 +101,12 @@ struct PlanColumn {
 };
 
 /// Whether plans differ in their CUDA graphs, so that a row must say which it has.
-bool graphs_differ(const PlanReport& report) {
-    return std::any_of(report.plans.begin(), report.plans.end(),
-                       [&](const PlannedLayout& plan) { return plan.layout.cuda_graphs != report.plans.front().layout.cuda_graphs; });
+/// Whether the search chose CUDA graphs for a row: all rows may have them.
+bool search_chose_graphs(const PlanReport& report) {
+    return std::any_of(report.plans.begin(), report.plans.end(), [&](const PlannedLayout& plan) {
+        return plan.layout.cuda_graphs != report.plans.front().layout.cuda_graphs ||
+               (report.graphs_searched && !plan.layout.cuda_graphs.empty());
+    });
 }
 
 std::vector<PlanColumn> plan_columns(const PlanReport& report) {
@@ -136,7 +139,7 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
     columns.insert(columns.end(), others.begin(), others.end());
     if (!report.schedules.empty())
         columns.push_back({"schedule", Align::left, [](Plan p) { return std::string(schedule_name(p.layout)); }});
-    const bool graphs = graphs_differ(report);
+    const bool graphs = search_chose_graphs(report);
     if (graphs || std::any_of(report.plans.begin(), report.plans.end(), [](Plan p) { return p.layout.switches != nullptr; })) {
         const auto behind =
             std::find_if(columns.begin(), columns.end(), [](const PlanColumn& column) { return column.header == "rec"; }) + 1;
@@ -428,7 +431,8 @@ std::string plan_report_text(const PlanReport& report) {
     text += wide || report.all_assumed ? assumed_text(report.assumed) : first_assumed_text(report.assumed);
     if (report.flags) text += flag_account_text(*report.flags);
     const auto feasible_text = [](const planner::SearchResult& found) {
-        return (found.bounded > 0 ? "at least " : "") + with_thousands(found.feasible);
+        // Allocators are replayed of some alone: with those that do not fit then, the count is one and the same however many are shown.
+        return (found.bounded > 0 ? "at least " : "") + with_thousands(found.feasible + found.too_large_replayed.count);
     };
     text +=
         fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),
