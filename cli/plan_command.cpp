@@ -542,10 +542,12 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         console.err << "mgplan: nothing fits, so there is no plan that --compare could put the layout beside\n";
     add_too_large(report);
     if (values.save_plan) {
-        if (best.empty())
+        if (best.empty()) {
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
-        else
+        } else {
+            report.saved_as = *values.save_plan;
             save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
+        }
     }
     if (draws) {
         std::string page = search_page_of(report, model);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "plan/layout/layout_schedule.hpp"
+#include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
 #include "reports/flag_account.hpp"
 #include "reports/layout_cells.hpp"
@@ -59,6 +60,13 @@ Engine engine_of(const PlanReport& report) {
 
 /// What to type next.
 std::string next_text(const PlanReport& report) {
+    if (report.saved_as) {
+        const std::string file = shell_word(*report.saved_as), flags = fmt::format("mgplan export {} --to megatron-args (its flags)", file);
+        const std::string start = engine_of(report) == Engine::mgplan
+                                      ? fmt::format("mgplan run {} (train it)", file)
+                                      : fmt::format("mgplan launch {} --job megatron --via slurm --dry-run (a job script)", file);
+        return wrapped("next: ", {flags, start}, ",", kColumns);
+    }
     std::vector<std::string> words{"--explain 1 (every term, and why it wins)", "--save-plan FILE (keep it)"};
     if (report.detail != Detail::wide) words.emplace_back("--wide (where time goes, what was rejected)");
     // Of a mixture the first look is at the model's own dispatcher, without what recipes switch on.
