@@ -4,9 +4,11 @@
 #include <array>
 #include <exception>
 #include <ostream>
+#include <sstream>
 
 #include <fmt/core.h>
 
+#include "cli/command_description.hpp"
 #include "cli/terminal_stream.hpp"
 #include "formats/model_source.hpp"
 #include "plan/text/errors.hpp"
@@ -34,9 +36,11 @@ constexpr std::array kCommands{
     Command{"export", "write a plan as Megatron-LM's flags or YAML", run_export},
     Command{"models", "list the model presets, or show one", run_models},
     Command{"clusters", "list the cluster presets, or show one", run_clusters},
-    Command{"completion", "print a completion script for bash, zsh or fish", run_completion},
+    Command{"completion", "print a completion script for bash, zsh or fish",
+            [](const std::vector<std::string>& args, Console& console) { return run_completion(args, console, describe_commands); }},
     Command{"serve", "show a search in the browser, with sliders that search again", run_serve},
-    Command{"manual", "print the manual page", run_manual},
+    Command{"manual", "print the manual page",
+            [](const std::vector<std::string>& args, Console& console) { return run_manual(args, console, describe_commands); }},
 };
 
 std::string overview() {
@@ -97,6 +101,20 @@ void say_problem(std::ostream& err, std::string_view problem) {
 
 std::span<const Command> commands() {
     return kCommands;
+}
+
+std::vector<CommandDescription> describe_commands() {
+    std::vector<CommandDescription> described;
+    for (const auto& command : commands()) {
+        std::ostringstream out;
+        std::ostringstream err;
+        Console console{out, err};
+        command.run({"--help", "--format", "json"}, console);
+        described.push_back(command_from_json(out.str()));
+        described.back().name = command.name;
+        described.back().summary = command.summary;
+    }
+    return described;
 }
 
 int run_mgplan(const std::vector<std::string>& args, Console& asked) {

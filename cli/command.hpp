@@ -15,6 +15,8 @@ struct Plan;
 
 namespace mgplan::cli {
 
+struct CommandDescription;
+
 /// Exit codes (CLI.md).
 enum ExitCode : int { kDone = 0, kBadInput = 2, kNothingFits = 3, kRunFailed = 4, kMissedTolerance = 5, kCannotSay = 6 };
 
@@ -77,8 +79,11 @@ int run_record(const std::vector<std::string>& args, Console& console);
 int run_export(const std::vector<std::string>& args, Console& console);
 int run_models(const std::vector<std::string>& args, Console& console);
 int run_clusters(const std::vector<std::string>& args, Console& console);
-int run_completion(const std::vector<std::string>& args, Console& console);
-int run_manual(const std::vector<std::string>& args, Console& console);
 int run_serve(const std::vector<std::string>& args, Console& console);
+// These two tell of all commands. They are given what describes these, so that their library needs nothing of the table's, which
+// another one holds: linkers that read libraries once, in order, would not find it.
+using DescribeCommands = std::vector<CommandDescription> (*)();
+int run_completion(const std::vector<std::string>& args, Console& console, DescribeCommands describe);
+int run_manual(const std::vector<std::string>& args, Console& console, DescribeCommands describe);
 
 }  // namespace mgplan::cli

@@ -1,10 +1,6 @@
 #include "cli/command_description.hpp"
 
-#include <sstream>
-
 #include <nlohmann/json.hpp>
-
-#include "cli/command.hpp"
 
 namespace mgplan::cli {
 
@@ -20,20 +16,6 @@ std::string to_json(const CommandDescription& command) {
 
 CommandDescription command_from_json(const std::string& json) {
     return nlohmann::json::parse(json).get<CommandDescription>();
-}
-
-std::vector<CommandDescription> describe_commands() {
-    std::vector<CommandDescription> described;
-    for (const auto& command : commands()) {
-        std::ostringstream out;
-        std::ostringstream err;
-        Console console{out, err};
-        command.run({"--help", "--format", "json"}, console);
-        described.push_back(command_from_json(out.str()));
-        described.back().name = command.name;
-        described.back().summary = command.summary;
-    }
-    return described;
 }
 
 }  // namespace mgplan::cli

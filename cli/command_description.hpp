@@ -43,7 +43,7 @@ struct CommandDescription {
     bool operator==(const CommandDescription&) const = default;
 };
 
-/// All commands in the order of the overview, each asked for its --help --format json.
+/// All commands in the order of the overview, each asked for its --help --format json. Stands beside their table, in cli/command.cpp.
 [[nodiscard]] std::vector<CommandDescription> describe_commands();
 
 /// The JSON of --help --format json, for one command.

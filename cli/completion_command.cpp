@@ -13,7 +13,7 @@
 
 namespace mgplan::cli {
 
-int run_completion(const std::vector<std::string>& args, Console& console) {
+int run_completion(const std::vector<std::string>& args, Console& console, DescribeCommands describe) {
     std::vector<std::string> words;
     Options options("completion bash|zsh|fish",
                     "Prints a script that completes mgplan's commands, options and preset names:\n\n"
@@ -29,7 +29,7 @@ int run_completion(const std::vector<std::string>& args, Console& console) {
         if (words[0] == "fish") return Shell::fish;
         throw ConfigError(fmt::format("completion: shell '{}' is not known; use bash, zsh or fish", words[0].substr(0, 60)));
     }();
-    options.write(console, shell_completion(shell, describe_commands(), {formats::preset_names(), cluster_preset_names()}));
+    options.write(console, shell_completion(shell, describe(), {formats::preset_names(), cluster_preset_names()}));
     return kDone;
 }
 

@@ -298,6 +298,16 @@ void add_axes(const Options& options, const PlanOptions& values, const ResolvedW
     if (!dispatchers.empty()) planner::choose_dispatchers(space, dispatchers, workload);
 }
 
+/// Assumptions of a single layout that rows of a search decide for themselves.
+std::vector<std::string> without_what_is_searched(std::vector<std::string> assumed, const Workload& workload,
+                                                  const planner::SearchSpace& space) {
+    if (!space.more_cuda_graphs.empty()) std::erase(assumed, kNoCudaGraphs);
+    const bool gradients =
+        std::any_of(space.switches.begin(), space.switches.end(), [](const auto& one) { return one && one->bf16_gradients; });
+    if (gradients) std::replace(assumed.begin(), assumed.end(), assumed_gradients(workload.training), std::string("bf16"));
+    return assumed;
+}
+
 /// Axes that an order leaves out have one rank each (plan/layout/rank_groups.hpp), which its reader may not expect.
 void note_short_orders(const planner::SearchSpace& space, bool has_experts, const Console& console) {
     constexpr std::array<std::pair<Axis, std::string_view>, 5> kAxes{
@@ -512,14 +522,16 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     report.all_assumed = values.assumed;
     report.switches_searched = values.search || values.dispatcher;
     report.workload = resolved.workload;
-    report.assumed = resolved.assumed;
+    report.graphs_searched = !values.space.more_cuda_graphs.empty();
+    report.assumed = without_what_is_searched(resolved.assumed, resolved.workload, values.space);
     if (resolved.job.layout) report.flags = resolved.job.flags;
     report.orders = values.space.orders.size();
 
     const auto& best = report.search.best;
     const auto at_most = [&](const char* name, std::optional<std::int64_t> k) {
         if (k && !best.empty() && static_cast<std::size_t>(*k) > best.size())
-            throw ConfigError(fmt::format("--{} = {}, but only {} layouts fit; use 1 to {}", name, *k, best.size(), best.size()));
+            throw ConfigError(
+                fmt::format("--{} = {}, but only {} layouts fit; use 1 to {}", name, *k, report.search.feasible, report.search.feasible));
     };
     at_most("pick", values.pick);
     at_most("explain", values.explain);
@@ -530,10 +542,12 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         console.err << "mgplan: nothing fits, so there is no plan that --compare could put the layout beside\n";
     add_too_large(report);
     if (values.save_plan) {
-        if (best.empty())
+        if (best.empty()) {
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
-        else
+        } else {
+            report.saved_as = *values.save_plan;
             save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
+        }
     }
     if (draws) {
         std::string page = search_page_of(report, model);

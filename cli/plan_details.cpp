@@ -58,6 +58,11 @@ void add_too_large(reports::PlanReport& report) {
     simulator::CostModel model(judged);
     const planner::TooLarge& replayed = report.search.too_large_replayed;
     const auto closely = [&](const Layout& layout) { return model.replayed_memory(layout); };
+    // As simulate and check say it; the search's estimate where that alone does not fit.
+    const auto missing = [&](const Layout& layout) {
+        simulator::MemoryPrediction memory = closely(layout);
+        return memory.fits() ? model.memory(layout) : memory;
+    };
     const auto add_nearest = [&](const Layout& layout, simulator::MemoryPrediction memory) {
         std::vector<planner::Remedy> remedies;  // of a host that is too small they know nothing
         if (memory.host_fits()) remedies = planner::remedies(judged, layout, planner::simulator_cost_model());
@@ -65,11 +70,10 @@ void add_too_large(reports::PlanReport& report) {
     };
     if (report.plans.empty()) {
         if (replayed.count > 0) add_nearest(replayed.nearest->layout, closely(replayed.nearest->layout));
-        for (const auto& miss : report.search.nearest) add_nearest(miss.layout, model.memory(miss.layout));
+        for (const auto& miss : report.search.nearest) add_nearest(miss.layout, missing(miss.layout));
     }
     const auto add = [&](std::optional<planner::FillingTerm> term, const planner::TooLarge& found) {
-        if (found.count > 0)
-            report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout), false});
+        if (found.count > 0) report.too_large.push_back({term, found.count, found.nearest->layout, missing(found.nearest->layout), false});
     };
     for (std::size_t term = 0; term < planner::kFillingTerms; ++term)
         add(static_cast<planner::FillingTerm>(term), report.search.too_large_by_term[term]);

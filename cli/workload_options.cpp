@@ -337,6 +337,28 @@ void note_idle_workload_options(const Options& options, const WorkloadOptions& v
 
 namespace {
 
+/// Megatron-LM's data loader makes a mask of a byte for each pair of tokens of a sequence unless it is told not to, and fused attention
+/// does not read it. From this length on nobody trains with it, so that a job without a command of its own is taken to leave it out.
+constexpr std::int64_t kLongestWithMask = 16384;
+
+void settle_attention_mask(ResolvedWorkload& resolved) {
+    Workload& work = resolved.workload;
+    bool& masked = work.training.megatron.attention_mask_in_dataloader;
+    if (resolved.engine != Engine::megatron || !masked || work.batch.sequence <= kLongestWithMask) return;
+    if (!resolved.job.training) {
+        masked = false;
+        resolved.assumed.emplace_back("no attention mask from the data loader");
+        return;
+    }
+    constexpr std::int64_t kWorthSaying = 20;  // a twentieth of the card
+    const std::int64_t bytes = work.batch.sequence * work.batch.sequence;
+    if (bytes < work.cluster.memory_bytes / kWorthSaying) return;
+    resolved.warnings.push_back(
+        fmt::format("the data loader's attention mask takes {} for each sequence of {} tokens, which fused attention does not read; "
+                    "--no-create-attention-mask-in-dataloader leaves it out",
+                    human_bytes(bytes), work.batch.sequence));
+}
+
 /// Which engine is predicted, and what follows from that for the training.
 void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
     TrainingSpec& training = resolved.workload.training;
@@ -398,6 +420,10 @@ void leave_documents_open(formats::FlagAccount& account, std::string_view why) {
     }
 }
 
+std::string assumed_gradients(const TrainingSpec& training) {
+    return fmt::format("bf16 with {} gradients", to_string(kept_gradient_dtype(training)));
+}
+
 ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values) {
     Problems problems;
     if (!values.world && !values.trace) problems.add("--world is missing; give the number of GPUs, as in --world 16");
@@ -441,14 +467,14 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (job.most_of_a_document) settle_documents(values, resolved);
     if (values.strict) refuse_partial_answer(job.flags);
     if (!job.training) {
-        if (!values.precision)
-            resolved.assumed.push_back(fmt::format("bf16 with {} gradients", to_string(kept_gradient_dtype(work.training))));
+        if (!values.precision) resolved.assumed.push_back(assumed_gradients(work.training));
         if (!values.no_distributed_optimizer && !values.sharding) resolved.assumed.push_back("distributed optimizer");
         if (!options.given("overlap") && !options.given("no-overlap")) resolved.assumed.push_back("gradient, parameter and p2p overlap");
         if (!values.attention) resolved.assumed.push_back("flash attention");
-        if (!options.given("cuda-graphs")) resolved.assumed.push_back("no CUDA graphs");
+        if (!options.given("cuda-graphs")) resolved.assumed.emplace_back(kNoCudaGraphs);
     }
     settle_engine(values, resolved);
+    settle_attention_mask(resolved);
     if (const auto assumption = simulator::assumed_efficiencies(work.cluster))
         resolved.assumed.insert(resolved.assumed.begin(), *assumption);  // seen first
     if (const auto assumption = simulator::assumed_module_bytes(work.cluster)) resolved.assumed.push_back(*assumption);

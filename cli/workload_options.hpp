@@ -71,6 +71,10 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 /// Loads model and cluster and fills in the defaults of CLI.md. Throws ConfigError with all problems.
 [[nodiscard]] ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values);
 
+// What is assumed of a job without a command of its own, where a search may choose otherwise.
+inline constexpr std::string_view kNoCudaGraphs = "no CUDA graphs";
+[[nodiscard]] std::string assumed_gradients(const TrainingSpec& training);
+
 /// --strict: throws where something is left out of the prediction.
 void refuse_partial_answer(const formats::FlagAccount& flags);
 

@@ -22,7 +22,7 @@ public:
             if (each.at_least >= fastest_) return true;
             if (is_replayed(each)) continue;
             passes += simulator::CostModel::passes(each.layout);
-            if (passes > kPassesRankedExactly) return false;
+            if (passes > kPassesProved) return false;
             added_.push_back({each.layout, model_.exact_seconds(each.layout), each.peak_bytes});
             fastest_ = std::min(fastest_, added_.back().iteration_seconds);
         }
@@ -59,17 +59,27 @@ private:
     std::vector<RankedLayout> added_;
 };
 
+/// How many of the best rank_exactly() replays.
+std::size_t count_ranked_exactly(const std::vector<RankedLayout>& best, std::size_t most) {
+    std::size_t count = 0;
+    std::int64_t passes = 0;
+    for (; count < std::min(best.size(), kRankedExactly); ++count) {
+        passes += simulator::CostModel::passes(best[count].layout);
+        if (count >= kRankedExactlyAlways && passes > kPassesRankedExactly) break;
+    }
+    while (count > 0 && count < best.size() && certain_ranks(count) < most) count *= 2;
+    return std::min(count, best.size());
+}
+
 }  // namespace
 
 void rank_exactly(SearchResult& found, simulator::CostModel& model, Objective objective, std::size_t most) {
     auto& best = found.best;
+    const std::size_t count = count_ranked_exactly(best, most);
     std::size_t replayed = 0;
-    std::int64_t passes = 0;
     std::vector<double> estimated;
-    for (; replayed < best.size(); ++replayed) {
+    for (; replayed < count; ++replayed) {
         RankedLayout& ranked = best[replayed];
-        passes += simulator::CostModel::passes(ranked.layout);
-        if (replayed >= most && passes > kPassesRankedExactly) break;
         estimated.push_back(ranked.iteration_seconds);
         ranked.iteration_seconds = model.exact_seconds(ranked.layout);
     }
@@ -102,18 +112,21 @@ void drop_too_large(SearchResult& found, RankedLayout ranked, ReplayedMemories& 
     if (!dropped.nearest || ranked.peak_bytes < dropped.nearest->peak_bytes) dropped.nearest = std::move(ranked);
 }
 
-void keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, const Enough& enough) {
+std::size_t keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, const Enough& enough, std::size_t exact) {
     std::vector<RankedLayout> kept;
-    for (RankedLayout& ranked : found.best) {
-        if (enough(kept)) break;
+    std::size_t exact_kept = 0;
+    for (std::size_t place = 0; place < found.best.size() && !enough(kept); ++place) {
+        RankedLayout& ranked = found.best[place];
         if (!fits_when_replayed(found, ranked, memories)) {
             drop_too_large(found, std::move(ranked), memories);
             continue;
         }
         if (ranked.layout.engine == Engine::megatron) ranked.peak_bytes = memories.of(ranked.layout).deciding_bytes();
         kept.push_back(std::move(ranked));
+        if (place < exact) exact_kept = kept.size();
     }
     found.best = std::move(kept);
+    return exact_kept;
 }
 
 }  // namespace mgplan::planner

@@ -73,9 +73,10 @@ ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best
     return {faster - std::min(faster, dropped) + 1, false};
 }
 
-/// Seconds of the slowest layout that is shown or counts as nearly as fast as the fastest.
-double slowest_of_interest(const SearchResult& found, std::size_t ranks, std::size_t families) {
-    const std::span<const RankedLayout> replayed(found.best.data(), std::min(found.replayed, found.best.size()));
+/// Seconds of the slowest layout that is shown or counts as nearly as fast as the fastest. `exact`: layouts of the list whose times are of
+/// a closer look.
+double slowest_of_interest(const SearchResult& found, std::size_t exact, std::size_t ranks, std::size_t families) {
+    const std::span<const RankedLayout> replayed(found.best.data(), exact);
     double slowest = found.fastest_seconds ? (1 + kNearlyAsFast) * *found.fastest_seconds : 0;
     for (const RankedLayout& each : replayed.first(std::min(replayed.size(), ranks))) slowest = std::max(slowest, each.iteration_seconds);
     if (families == 0) return slowest;
@@ -94,6 +95,14 @@ double nearly_the_fastest(const std::vector<RankedLayout>& best, simulator::Cost
     double fastest = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < std::min(kFirst, best.size()); ++i) fastest = std::min(fastest, model.exact_seconds(best[i].layout));
     return best.empty() ? 0 : (1 + kNearlyAsFast) * fastest * kJustAbove;
+}
+
+/// Ranks down to which a list has to be exact: of what is asked for by its rank, and of the fastest of each family that is shown.
+std::size_t last_rank_shown(const SearchResult& found, std::size_t ranks, std::size_t families) {
+    std::size_t last = std::min(ranks, found.best.size());
+    if (families == 0) return last;
+    for (const auto& [fastest, others] : plan_families(found.best, families)) last = std::max(last, fastest + 1);
+    return last;
 }
 
 /// How many families a growing list holds.
@@ -142,14 +151,21 @@ struct Known {
     Known(const Workload& workload, const CostModelFactory& cost_model) : pricers(cost_model), model(workload) {}
 };
 
+/// What a ranking that has to be made once more asks for beyond its options.
+struct Again {
+    std::size_t ranks = 0;   ///< that are exact
+    double never_below = 0;  ///< of SearchOptions, as the next
+    double slowest_known = std::numeric_limits<double>::infinity();
+};
+
 /// `narrowed`: the workload with as much memory as plans may take. What is replayed has the whole card: its allocator knows no headroom.
-/// `never_below` and `slowest_known`: those of SearchOptions.
+/// `again`: what another turn found to be needed.
 Ranking rank_within(const Workload& narrowed, const Workload& workload, const SearchSpace& space, const RankingOptions& options,
-                    Known& known, double never_below = 0, double slowest_known = std::numeric_limits<double>::infinity()) {
-    const std::size_t wanted = std::max(options.plans, options.ranks);
+                    Known& known, const Again& again = {}) {
+    const std::size_t wanted = std::max({options.plans, options.ranks, again.ranks});
     const bool by_time = options.objective == Objective::throughput;
     SearchOptions asked;
-    asked.keep = std::max(wanted, kRankedExactly);
+    asked.keep = std::max(wanted + wanted / 2, kRankedExactly);
     asked.keep_contenders = kContenders;
     asked.objective = options.objective;
     // Schedules are tried for what misses by little, too. Where inputs of modules wait on the host, a layout that repeats less copies more:
@@ -160,8 +176,8 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     asked.bounded = options.bounded && bounds_hold;
     asked.times_bounded = !options.every_time && bounds_hold;
     asked.of_interest = [&](const std::vector<RankedLayout>& best) { return nearly_the_fastest(best, known.model); };
-    asked.never_below = never_below;
-    asked.slowest_known = slowest_known;
+    asked.never_below = again.never_below;
+    asked.slowest_known = again.slowest_known;
     asked.threads = options.threads;
     asked.pareto = options.pareto;
     asked.pareto_within = by_time ? kNearlyAsFast : 0;
@@ -184,23 +200,34 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     if (!by_time) sort_as_replayed(found.best, found.best.size(), memories);
     const std::vector<RankedLayout> best = options.compared ? found.best : std::vector<RankedLayout>{};
     const std::size_t families = std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0);
-    const std::size_t ranks = options.one_per_family ? options.ranks : wanted;
+    // A rank that nothing has is told by the caller, and needs no list up to it.
+    const std::size_t by_rank = std::cmp_greater(options.ranks, found.feasible + 1) ? 0 : options.ranks;
+    const std::size_t ranks = options.one_per_family ? by_rank : std::max(options.plans, by_rank);
+    const bool list_is_full = found.best.size() + dropped >= asked.keep;
     FamilyCount count;
     Clock::time_point said = Clock::now();
-    keep_fitting_when_replayed(found, memories, [&](std::span<const RankedLayout> kept) {
+    const auto enough = [&](std::span<const RankedLayout> kept) {
         if (options.replaying && Clock::now() - said >= std::chrono::seconds(1)) {
             options.replaying(kept.size(), std::max(ranks, families));
             said = Clock::now();
         }
         if (kept.size() < ranks) return false;
         return families == 0 || count.among(kept) >= families;
-    });
+    };
+    const std::size_t exact = keep_fitting_when_replayed(found, memories, enough, found.replayed - std::min(dropped, found.replayed));
     if (by_time && !found.fastest_seconds && !found.best.empty()) found.fastest_seconds = found.best.front().iteration_seconds;
+    // Down to the last rank that is shown times are exact, and what was dropped leaves as many as were asked for.
+    const std::size_t last = last_rank_shown(found, ranks, families);
+    const bool kept_too_few = list_is_full && found.best.size() < ranks;
+    Again more = again;
+    more.ranks = (kept_too_few ? ranks : last) + static_cast<std::size_t>(found.too_large_replayed.count);
+    if (((by_time && last > certain_ranks(exact)) || kept_too_few) && more.ranks > wanted)
+        return rank_within(narrowed, workload, space, options, known, more);
     if (by_time) {
-        const double slowest = slowest_of_interest(found, ranks, families);
+        const double slowest = slowest_of_interest(found, exact, ranks, families);
         // Event by event the best may take longer than what was cut off does at least.
         if (found.cut_at_least < slowest)
-            return rank_within(narrowed, workload, space, options, known, slowest * kJustAbove, found.slowest_kept);
+            return rank_within(narrowed, workload, space, options, known, {again.ranks, slowest * kJustAbove, found.slowest_kept});
     }
     if (options.compared) ranking.compared = rank_of(*options.compared, best, dropped, found, memories);
     if (options.predictions) ranking.plans = plans_of(workload, found.best, options.plans, options.one_per_family, model, memories);

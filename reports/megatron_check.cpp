@@ -100,7 +100,9 @@ GateVerdict gate_verdict(const MegatronCheck& check) {
     if (legal == false) return GateVerdict::illegal;
     const auto fitting = fits(check);
     if (fitting == false) return GateVerdict::does_not_fit;
-    return legal && fitting ? GateVerdict::runs : GateVerdict::cannot_say;
+    // Megatron-LM's parser stops at a flag that it does not know; a fork's may change anything.
+    const bool all_known = check.flags.unknown.empty();
+    return legal && fitting && all_known ? GateVerdict::runs : GateVerdict::cannot_say;
 }
 
 std::string refusal_line(std::string_view verdict, const std::vector<std::string>& problems) {
@@ -117,15 +119,16 @@ std::string gate_line(const MegatronCheck& check) {
         case GateVerdict::does_not_fit:
             return fit_text(check.asked->prediction.memory) + "\n";
         case GateVerdict::cannot_say:
+            if (is_legal(check) && fits(check))
+                return fmt::format("cannot say: no flags of Megatron-LM, which stops at them: {}\n", fmt::join(check.flags.unknown, " "));
             return fmt::format("cannot say: {}\n", fits(check) ? why_legality_is_open(check.flags) : why_fit_is_open(check.flags));
         case GateVerdict::runs:
             break;
     }
     const simulator::Prediction& prediction = check.asked->prediction;
-    const std::string unknown = fmt::format("; unknown flags, left out: {}", fmt::join(check.flags.unknown, " "));
-    return fmt::format("runs: {}; {}; {} a step ({} to {}){}\n", summary(check.asked->layout), fit_text(prediction.memory),
+    return fmt::format("runs: {}; {}; {} a step ({} to {})\n", summary(check.asked->layout), fit_text(prediction.memory),
                        human_seconds(prediction.time.iteration_seconds), human_seconds(prediction.time.interval_low),
-                       human_seconds(prediction.time.interval_high), check.flags.unknown.empty() ? "" : unknown);
+                       human_seconds(prediction.time.interval_high));
 }
 
 std::string megatron_check_text(const MegatronCheck& check) {

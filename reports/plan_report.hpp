@@ -62,7 +62,9 @@ struct PlanReport {
     std::optional<formats::FlagAccount> flags;     ///< where the model comes from a Megatron-LM command
     Detail detail = Detail::first_look;            ///< of the table
     bool all_assumed = false;                      ///< in a first look, too
+    std::optional<std::string> saved_as;           ///< the file that holds the best plan, or a picked one
     bool switches_searched = false;                ///< with --search or --dispatcher
+    bool graphs_searched = false;                  ///< whether layers have CUDA graphs is the search's choice
 
     /// Bytes of each GPU that the search left free.
     [[nodiscard]] std::int64_t headroom_bytes() const { return workload.memory_limit - search.limit_bytes; }

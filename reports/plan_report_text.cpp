@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "plan/layout/layout_schedule.hpp"
+#include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
 #include "reports/flag_account.hpp"
 #include "reports/layout_cells.hpp"
@@ -59,6 +60,13 @@ Engine engine_of(const PlanReport& report) {
 
 /// What to type next.
 std::string next_text(const PlanReport& report) {
+    if (report.saved_as) {
+        const std::string file = shell_word(*report.saved_as), flags = fmt::format("mgplan export {} --to megatron-args (its flags)", file);
+        const std::string start = engine_of(report) == Engine::mgplan
+                                      ? fmt::format("mgplan run {} (train it)", file)
+                                      : fmt::format("mgplan launch {} --job megatron --via slurm --dry-run (a job script)", file);
+        return wrapped("next: ", {flags, start}, ",", kColumns);
+    }
     std::vector<std::string> words{"--explain 1 (every term, and why it wins)", "--save-plan FILE (keep it)"};
     if (report.detail != Detail::wide) words.emplace_back("--wide (where time goes, what was rejected)");
     // Of a mixture the first look is at the model's own dispatcher, without what recipes switch on.
@@ -101,9 +109,12 @@ struct PlanColumn {
 };
 
 /// Whether plans differ in their CUDA graphs, so that a row must say which it has.
-bool graphs_differ(const PlanReport& report) {
-    return std::any_of(report.plans.begin(), report.plans.end(),
-                       [&](const PlannedLayout& plan) { return plan.layout.cuda_graphs != report.plans.front().layout.cuda_graphs; });
+/// Whether the search chose CUDA graphs for a row: all rows may have them.
+bool search_chose_graphs(const PlanReport& report) {
+    return std::any_of(report.plans.begin(), report.plans.end(), [&](const PlannedLayout& plan) {
+        return plan.layout.cuda_graphs != report.plans.front().layout.cuda_graphs ||
+               (report.graphs_searched && !plan.layout.cuda_graphs.empty());
+    });
 }
 
 std::vector<PlanColumn> plan_columns(const PlanReport& report) {
@@ -136,7 +147,7 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
     columns.insert(columns.end(), others.begin(), others.end());
     if (!report.schedules.empty())
         columns.push_back({"schedule", Align::left, [](Plan p) { return std::string(schedule_name(p.layout)); }});
-    const bool graphs = graphs_differ(report);
+    const bool graphs = search_chose_graphs(report);
     if (graphs || std::any_of(report.plans.begin(), report.plans.end(), [](Plan p) { return p.layout.switches != nullptr; })) {
         const auto behind =
             std::find_if(columns.begin(), columns.end(), [](const PlanColumn& column) { return column.header == "rec"; }) + 1;
@@ -428,7 +439,8 @@ std::string plan_report_text(const PlanReport& report) {
     text += wide || report.all_assumed ? assumed_text(report.assumed) : first_assumed_text(report.assumed);
     if (report.flags) text += flag_account_text(*report.flags);
     const auto feasible_text = [](const planner::SearchResult& found) {
-        return (found.bounded > 0 ? "at least " : "") + with_thousands(found.feasible);
+        // Allocators are replayed of some alone: with those that do not fit then, the count is one and the same however many are shown.
+        return (found.bounded > 0 ? "at least " : "") + with_thousands(found.feasible + found.too_large_replayed.count);
     };
     text +=
         fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),

@@ -142,6 +142,7 @@ std::string summary(const Layout& layout) {
     if (layout.recompute == Recompute::selective && layout.recompute_modules != EnumSet<RecomputeModule>{RecomputeModule::core_attn})
         text += fmt::format(" {}", fmt::join(names_in(layout.recompute_modules), "+"));
     if (layout.recompute_method == RecomputeMethod::block) text += fmt::format(" block{}", layout.recompute_num_layers);
+    if (!layout.cuda_graphs.empty()) text += fmt::format(" graphs={}", fmt::join(names_in(layout.cuda_graphs), "+"));
     if (layout.switches) {
         for (const auto& word : switch_words(*layout.switches)) text += " " + word;
     }

@@ -30,6 +30,18 @@ constexpr std::array<SizeWord, 7> kSizeWords{{
     {"pp", [](LayoutRequest& r, std::int64_t size) { r.pp = size; }},
 }};
 
+/// "layernorm+moe_act": nothing where a word is none of the names.
+template <class Enum>
+std::optional<EnumSet<Enum>> parse_set(const std::string& words, std::optional<Enum> (*parse)(std::string_view)) {
+    EnumSet<Enum> set;
+    for (const std::string& word : split(words, '+')) {
+        const std::optional<Enum> one = parse(word);
+        if (!one) return std::nullopt;
+        set.add(*one);
+    }
+    return set.empty() ? std::nullopt : std::optional(set);
+}
+
 class LayoutWords {
 public:
     void read(const std::string& whole_word) {
@@ -61,13 +73,29 @@ public:
         } else if (const auto recompute = parse_recompute(word == "sel" ? "selective" : word)) {
             once("recompute");
             request_.recompute = *recompute;
+        } else if (const auto modules = parse_set<RecomputeModule>(word, parse_recompute_module)) {
+            once("recomputed modules");
+            request_.recompute = Recompute::selective;
+            request_.recompute_modules = *modules;
+        } else if (word.starts_with("block") && parse_integer(std::string_view(word).substr(5)).value_or(0) > 0) {
+            once("block");
+            request_.recompute = Recompute::full;
+            request_.recompute_method = RecomputeMethod::block;
+            request_.recompute_num_layers = *parse_integer(std::string_view(word).substr(5));
+        } else if (const auto scopes =
+                       word.starts_with("graphs=") ? parse_set<CudaGraphScope>(word.substr(7), parse_cuda_graph_scope) : std::nullopt) {
+            once("graphs");
+            request_.cuda_graphs = *scopes;
+        } else if (word.starts_with("dp") && parse_integer(std::string_view(word).substr(2))) {
+            problems_.add("{}: dp follows from the number of GPUs and the other sizes; leave it out", word.substr(0, 40));
         } else if (read_switch_word(word, switches_)) {
             once(parse_dispatcher_word(word) ? "dispatcher" : word);
         } else {
             problems_.add(
                 "'{}' is no part of a layout; write sizes (tp2 cp1 ep8 etp1 pp4 vpp2 mbs1), sp or nosp, p2p, all_gather or a2a, "
-                "none, selective or full, and what is switched on (alltoall, deepep, hybridep, tp-overlap, moe-overlap, bf16-grads, "
-                "bf16-moments)",
+                "none, selective, full, blockN or modules (layernorm+moe_act), and what is switched on (alltoall, deepep, hybridep, "
+                "tp-overlap, "
+                "moe-overlap, bf16-grads, bf16-moments, graphs=attn+moe_router)",
                 word.substr(0, 40));
         }
     }

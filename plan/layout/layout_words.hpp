@@ -8,9 +8,10 @@
 namespace mgplan {
 
 /// Reads words between blanks or commas: sizes with or without "=" (tp4 cp=2 ep8 etp1 pp2 vpp4 mbs1), "sp" or "nosp", how cp ranks exchange
-/// (p2p, all_gather, a2a), the recompute (none, selective, full) and what is switched on (switch_words()), in any order. What is left out
-/// is 1, p2p and none; sequence parallelism is on where tp > 1, but off in words that name the exchange, as a whole summary does, and not
-/// sp. Throws ConfigError with all problems: words that are not known or stand twice, sizes below 1.
+/// (p2p, all_gather, a2a), the recompute (none, selective, full, block4, or the modules of selective: layernorm+moe_act), CUDA graphs by
+/// their scopes (graphs=attn+moe_router) and what is switched on (switch_words()), in any order. What is left out is 1, p2p and none;
+/// sequence parallelism is on where tp > 1, but off in words that name the exchange, as a whole summary does, and not sp. Throws
+/// ConfigError with all problems: words that are not known or stand twice, sizes below 1.
 [[nodiscard]] LayoutRequest parse_layout_words(std::string_view text);
 
 }  // namespace mgplan

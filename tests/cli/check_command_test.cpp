@@ -76,7 +76,11 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     const Said open = gate("--tensor-model-parallel-size 8 --enable-mhc-connections", 16);
     EXPECT_EQ(open.code, kCannotSay) << open.out;
     EXPECT_THAT(open.out, AllOf(StartsWith("cannot say: "), HasSubstr("--enable-mhc-connections")));
-    for (const auto& said : {runs, illegal, large, open}) EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 1) << said.out;
+    const Said foreign = gate("--tensor-model-parallel-size 8 --no-such-flag 3", 16);
+    EXPECT_EQ(foreign.code, kCannotSay) << foreign.out;
+    EXPECT_THAT(foreign.out, AllOf(StartsWith("cannot say: no flags of Megatron-LM"), HasSubstr("--no-such-flag 3")));
+    for (const auto& said : {runs, illegal, large, open, foreign})
+        EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 1) << said.out;
 
     // Without a vocabulary there is nothing to judge, and nothing wrong either.
     const TempFile nameless("gated_nameless.args",

@@ -8,6 +8,7 @@
 namespace mgplan::cli::testing::plan_search_axes_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::ordered_json;
@@ -42,6 +43,15 @@ TEST(PlanSearchAxes, RowsAndFieldsNameWhatIsSwitchedOn) {
     const Json exhaustive = Json::parse(say(kJob + "--tp 2 --search recipe --exhaustive --format json").out);
     EXPECT_EQ(exhaustive["search"]["bounded"], 0);
     EXPECT_EQ(exhaustive["plans"], recipe["plans"]);
+}
+
+TEST(PlanSearchAxes, WhatRowsDecideIsNotAssumed) {
+    const Said table = say(kJob + "--search cuda-graphs,optimizer --assumed");
+    EXPECT_THAT(table.out,
+                AllOf(HasSubstr(" graphs "), HasSubstr("bf16:g"), Not(HasSubstr("no CUDA graphs")), Not(HasSubstr("fp32 gradients"))))
+        << "even where all rows have them";
+    EXPECT_THAT(say(kJob + "--search cuda-graphs --explain 1").out, HasSubstr(" graphs=attn"));
+    EXPECT_THAT(say(kJob + "--search vpp --assumed").out, AllOf(HasSubstr("no CUDA graphs"), HasSubstr("bf16 with fp32 gradients")));
 }
 
 TEST(PlanSearchAxes, DispatchersArePinned) {

@@ -563,5 +563,24 @@ TEST(SimulateSchedule, OfAMegatronCommandNeedsTheOtherEngineByName) {
     EXPECT_EQ(say(words + " --engine mgplan").code, kDone);
 }
 
+TEST(SimulateCommand, LongSequencesHaveNoMaskOfTheDataLoader) {
+    const TempFile plan("long.json", "");
+    const std::string job =
+        "plan --world 8 --model llama3.2-1b --global-batch 8 --tp 1 --cp 8 --pp 1 --micro-batch 1 --recompute full --assumed --seq ";
+    const Said planned = say(job + "128k --save-plan " + plan.path());
+    ASSERT_EQ(planned.code, kDone) << planned.err;
+    EXPECT_THAT(planned.out, HasSubstr("no attention mask from the data loader"));
+    const Said exported = say("export " + plan.path() + " --to megatron-args");
+    EXPECT_THAT(exported.out, HasSubstr("--no-create-attention-mask-in-dataloader"));
+    EXPECT_THAT(say(job + "8k").out, Not(HasSubstr("attention mask")));
+    // A command that does not say so has it, and is told what that takes.
+    std::string command = exported.out;
+    command.erase(command.find("--no-create-attention-mask-in-dataloader"),
+                  std::string_view("--no-create-attention-mask-in-dataloader").size());
+    const TempFile args("long.args", command);
+    const Said masked = say("simulate --world 8 --vocab-size 128256 --megatron-args " + args.path());
+    EXPECT_THAT(masked.err, HasSubstr("attention mask takes 16.0 GiB for each sequence of 131072 tokens"));
+}
+
 }  // namespace
 }  // namespace mgplan::cli::testing::simulate_command_test

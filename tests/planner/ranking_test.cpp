@@ -51,6 +51,34 @@ TEST(RankLayouts, PlansAreTheExactPredictionsOfTheBest) {
     EXPECT_EQ(ranking.search.fastest_is_proven, true);
 }
 
+TEST(RankLayouts, ARankIsOneLayoutsInEveryView) {
+    // Microbatches enough that exact timelines of a hundred layouts are many passes, and families that begin far down the list.
+    Workload work = workload_on(64, "llama3-70b");
+    work.batch = {.global_batch = 512, .sequence = 8192};
+    SearchSpace space;
+    space.engine = Engine::megatron;
+    RankingOptions options;
+    options.headroom_bytes = 4'000'000'000;
+    options.plans = 5;
+    const Ranking families = rank_layouts(work, space, options);
+    ASSERT_THAT(families.plans, SizeIs(5));
+    ASSERT_GT(families.plans.back().rank, 40U);
+    options.one_per_family = options.predictions = false;
+    options.plans = families.plans.back().rank + 1;
+    const Ranking list = rank_layouts(work, space, options);
+    for (const PlannedLayout& plan : families.plans) {
+        EXPECT_EQ(list.search.best.at(plan.rank - 1).layout, plan.layout) << "rank " << plan.rank;
+        const auto same = [&](const RankedLayout& each) { return same_family(each.layout, plan.layout); };
+        EXPECT_EQ(std::find_if(list.search.best.begin(), list.search.best.end(), same) - list.search.best.begin(), plan.rank - 1)
+            << "the fastest of its family";
+    }
+    EXPECT_EQ(list.search.feasible + list.search.too_large_replayed.count,
+              families.search.feasible + families.search.too_large_replayed.count);
+    options.plans = 5;
+    options.ranks = 1'000'000'000;  // told by who asked for it; nothing is replayed for it
+    EXPECT_LT(rank_layouts(work, space, options).search.best.size(), 1000U);
+}
+
 TEST(RankLayouts, ShowsTheFastestOfEachFamily) {
     const Workload work = workload_on(16);
     RankingOptions options;

@@ -41,6 +41,12 @@ TEST(LayoutWords, LeaveOutWhatIsUsual) {
     const LayoutRequest switched = parse_layout_words("ep8 deepep moe-overlap bf16-moments");
     ASSERT_NE(switched.switches, nullptr);
     EXPECT_EQ(switch_words(*switched.switches), (std::vector<std::string>{"deepep", "moe-overlap", "bf16-moments"}));
+    const LayoutRequest modules = parse_layout_words("ep8 p2p selective layernorm+moe_act graphs=attn+moe_router deepep");
+    EXPECT_EQ(modules.recompute_modules, (EnumSet<RecomputeModule>{RecomputeModule::layernorm, RecomputeModule::moe_act}));
+    EXPECT_EQ(modules.cuda_graphs, (EnumSet<CudaGraphScope>{CudaGraphScope::attn, CudaGraphScope::moe_router}));
+    EXPECT_EQ(parse_layout_words("moe_act").recompute, Recompute::selective);
+    const LayoutRequest block = parse_layout_words("pp2 block4");
+    EXPECT_TRUE(block.recompute == Recompute::full && block.recompute_method == RecomputeMethod::block && block.recompute_num_layers == 4);
     const LayoutRequest of_a_table = parse_layout_words("tp2+sp pp2 sel");
     EXPECT_TRUE(of_a_table.tp == 2 && of_a_table.sequence_parallel);
     EXPECT_EQ(of_a_table.recompute, Recompute::selective);
@@ -57,7 +63,7 @@ TEST(LayoutWords, NameEveryWordThatIsNone) {
         return std::vector<std::string>{};
     };
     EXPECT_THAT(problems("tp2 dp4 pp0 tp4 vpp"),
-                ElementsAre(HasSubstr("'dp4' is no part of a layout"), HasSubstr("pp = 0 is not between 1 and"),
+                ElementsAre(HasSubstr("dp4: dp follows from the number of GPUs"), HasSubstr("pp = 0 is not between 1 and"),
                             HasSubstr("tp stands twice"), HasSubstr("'vpp' is no part of a layout")));
     EXPECT_THAT(problems("tp99999999999999999999"), ElementsAre(HasSubstr("is no part of a layout")));
     EXPECT_THAT(problems(" , "), ElementsAre(HasSubstr("a layout without words")));

@@ -1,0 +1,49 @@
+// The table of plans: what it says of a search beside its rows.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "made_up_search.hpp"
+#include "reports/plan_report.hpp"
+
+namespace mgplan::reports::testing::plan_report_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+PlanReport report_of_one_plan() {
+    PlanReport report = made_up_report();
+    report.plans.push_back(made_up_points(1).front().plan);
+    report.plans.front().rank = 1;
+    report.search.replayed = 4;
+    return report;
+}
+
+TEST(PlanReport, SaysWhereTheFastestIsNotProven) {
+    PlanReport report = report_of_one_plan();
+    report.search.fastest_is_proven = false;
+    EXPECT_THAT(plan_report_text(report),
+                HasSubstr("\n4 layouts were ranked event by event; by their lower bounds others might be as fast as the fastest.\n"));
+    report.search.fastest_is_proven = true;
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("event by event")));
+}
+
+TEST(PlanReport, CountsWhatFitsWhateverIsShown) {
+    PlanReport report = report_of_one_plan();
+    report.search.feasible = 3790;
+    report.search.too_large_replayed.count = 10;  // looked at, of those that were shown
+    EXPECT_THAT(plan_report_text(report), HasSubstr("5,000 legal, 3,800 fit in "));
+}
+
+TEST(PlanReport, SaysWhatToDoWithAPlanThatIsSaved) {
+    PlanReport report = report_of_one_plan();
+    EXPECT_THAT(plan_report_text(report), HasSubstr("--save-plan FILE (keep it)"));
+    report.saved_as = "my plan.json";
+    EXPECT_THAT(plan_report_text(report),
+                AllOf(HasSubstr("mgplan export 'my plan.json' --to megatron-args"), Not(HasSubstr("--save-plan"))));
+}
+
+}  // namespace
+}  // namespace mgplan::reports::testing::plan_report_test
