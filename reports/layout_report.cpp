@@ -96,9 +96,10 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
                         counted(l.micro_batch, "sequence"), l.sequence_parallel ? "on" : "off", to_string(l.recompute));
     text += fmt::format("  layers      {}\n", layers_text(*l.split));
     if (const auto& string = l.split->request().pipeline_layout) text += fmt::format("  stages      {}\n", *string);
-    text += fmt::format("  iteration   {} ({} to {})\n              {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
-                        human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high),
-                        t.tokens_per_second_per_gpu, t.model_tflops_per_gpu, 100 * t.mfu, 100 * t.hfu);
+    text += fmt::format(
+        "  iteration   {} ({} to {}, 4 times in 5)\n              {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
+        human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high), t.tokens_per_second_per_gpu,
+        t.model_tflops_per_gpu, 100 * t.mfu, 100 * t.hfu);
     Table time({{"time", Align::left}, {"seconds"}, {"share"}});
     const auto share = [&](std::string_view name, double seconds) {
         if (seconds > 0)

@@ -15,6 +15,7 @@
 #include "reports/layout_report.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/prediction_json.hpp"
+#include "reports/published_accuracy.hpp"
 #include "reports/training_report.hpp"
 
 namespace mgplan::reports {
@@ -144,10 +145,11 @@ std::string megatron_check_text(const MegatronCheck& check) {
             text += fmt::format("memory: {}\n", fit_text(prediction.memory));
         else
             text += fmt::format("memory: cannot say, {}; without it {}\n", why_fit_is_open(check.flags), fit_text(prediction.memory));
-        text += fmt::format("speed:  {}\n        between {} and {}", speed_text(prediction.time),
+        text += fmt::format("speed:  {}\n        between {} and {} (4 times in 5)", speed_text(prediction.time),
                             human_seconds(prediction.time.interval_low), human_seconds(prediction.time.interval_high));
         const std::string loss = largest_loss(prediction.time);
         text += loss.empty() ? "\n" : fmt::format("; costs most beside useful compute: {}\n", loss);
+        text += accuracy_text(check.workload, layout.engine);
         if (check.training) text += "train:  " + training_text(*check.training);
     } else {
         text += "legal:  no\n";
