@@ -1,11 +1,17 @@
+#include <algorithm>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
+#include "plan/layout/layout_switches.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
 #include "planner/search.hpp"
+#include "planner/search_axes.hpp"
 
 namespace mgplan::planner {
 namespace {
@@ -56,6 +62,55 @@ std::optional<Remedy> full_recompute(const Trial& trial, const LayoutRequest& ba
     LayoutRequest request = base;
     take_full_recompute(request);
     return trial.attempt(request, "full recompute");
+}
+
+std::optional<Remedy> narrower_gradients(const Trial& trial, const LayoutRequest& base) {
+    if (base.engine != Engine::megatron) return std::nullopt;
+    LayoutSwitches switches = base.switches ? *base.switches : LayoutSwitches{};
+    switches.bf16_gradients = true;
+    LayoutRequest request = base;
+    request.switches = switches_beyond(switches, trial.workload().model, trial.workload().training);
+    if (!request.switches || (base.switches && *base.switches == *request.switches)) return std::nullopt;
+    return trial.attempt(request, "gradients in bf16");
+}
+
+/// Of selective recompute the fewest modules that help.
+std::optional<Remedy> recomputed_modules(const Trial& trial, const LayoutRequest& base) {
+    if (base.recompute == Recompute::full) return std::nullopt;
+    std::vector<EnumSet<RecomputeModule>> sets = useful_module_sets(trial.workload(), false);
+    std::stable_sort(sets.begin(), sets.end(), [](auto a, auto b) { return names_in(a).size() < names_in(b).size(); });
+    for (EnumSet<RecomputeModule> modules : sets) {
+        LayoutRequest request = base;
+        request.recompute = Recompute::selective;
+        if (base.recompute == Recompute::selective) {
+            for (const std::string& name : names_in(base.recompute_modules)) modules.add(*parse_recompute_module(name));
+            if (modules == base.recompute_modules) continue;
+        }
+        request.recompute_modules = modules;
+        if (auto found = trial.attempt(request, fmt::format("selective recompute of {}", fmt::join(names_in(modules), ", ")))) return found;
+    }
+    return std::nullopt;
+}
+
+/// Of the layers of each chunk the fewest that help, more of which never need more memory.
+std::optional<Remedy> recomputed_layers(const Trial& trial, const LayoutRequest& base) {
+    if (base.recompute == Recompute::full) return std::nullopt;
+    std::optional<Remedy> best;
+    std::int64_t enough = trial.workload().model.layers / (base.pp * base.vpp), too_few = 0;
+    while (enough - too_few > 1) {
+        const std::int64_t layers = too_few + (enough - too_few) / 2;
+        LayoutRequest request = base;
+        request.recompute = Recompute::full;
+        request.recompute_method = RecomputeMethod::block;
+        request.recompute_num_layers = layers;
+        if (auto found = trial.attempt(request, fmt::format("full recompute of {} of each chunk", counted(layers, "layer")))) {
+            best = std::move(found);
+            enough = layers;
+        } else {
+            too_few = layers;
+        }
+    }
+    return best;
 }
 
 std::optional<Remedy> smaller_micro_batch(const Trial& trial, const LayoutRequest& base) {
@@ -114,6 +169,9 @@ std::vector<Remedy> remedies(const Workload& workload, const Layout& layout, con
     };
     const Trial here(workload, cost_model);
     const LayoutRequest base = request_of(layout);
+    keep(narrower_gradients(here, base));
+    keep(recomputed_modules(here, base));
+    keep(recomputed_layers(here, base));
     keep(full_recompute(here, base));
     keep(smaller_micro_batch(here, base));
     keep(more_stages(here, base));

@@ -73,8 +73,9 @@ struct SearchOptions {
 [[nodiscard]] SearchResult search(const Workload& workload, const SearchSpace& space, const CostModelFactory& cost_model,
                                   const SearchOptions& options);
 
-/// Single changes that make `layout` fit, each tried and priced, at most one of each kind and that the smallest: more
-/// recompute, a smaller micro-batch, more pp, more GPUs (with whatever they are used for).
+/// Single changes that make `layout` fit, each tried and priced, at most one of each kind and that the smallest, in this order: gradients
+/// in bf16 (engine megatron), recompute of modules, of some layers, of all, a smaller micro-batch, more pp, more GPUs (with whatever they
+/// are used for).
 [[nodiscard]] std::vector<Remedy> remedies(const Workload& workload, const Layout& layout, const CostModelFactory& cost_model);
 
 }  // namespace mgplan::planner

@@ -377,7 +377,7 @@ std::string nearest_text(const PlanReport& report) {
         text += fmt::format("    {}\n", fmt::join(largest, ", "));
         for (const auto& remedy : miss.remedies)
             text += fmt::format("    would fit with {}: {}\n", remedy.change, human_bytes(remedy.peak_bytes));
-        if (miss.remedies.empty()) text += "    no single change (recompute, micro-batch, pp, more GPUs) makes it fit\n";
+        if (miss.remedies.empty()) text += "    no single change (bf16 gradients, recompute, micro-batch, pp, more GPUs) makes it fit\n";
     }
     return text;
 }

@@ -82,6 +82,28 @@ TEST(Remedies, NameTheSmallestOfEachChangeThatHelps) {
     EXPECT_GT(request.pp, 4);
 }
 
+TEST(Remedies, BeginWithWhatCostsLeast) {
+    // 70 B on 64 GPUs that miss by some GiB: narrower gradients, or recompute of some layers, are enough.
+    const Workload work = workload_of("llama3-70b", 64, "dgx-h100", 512);
+    LayoutRequest request;
+    request.engine = Engine::megatron;
+    request.tp = request.pp = 4;
+    request.sequence_parallel = true;
+    Workload tight = work;
+    tight.memory_limit =
+        simulator_cost_model()(work).memory(make_layout(request, work), work.memory_limit * 4).bytes - (std::int64_t{6} << 30);
+    std::vector<std::string> changes;
+    for (const Remedy& remedy : remedies(tight, make_layout(request, tight), simulator_cost_model())) {
+        changes.push_back(remedy.change);
+        expect_fits(tight, remedy);
+    }
+    ASSERT_GE(changes.size(), 3U);
+    EXPECT_EQ(changes[0], "gradients in bf16");
+    EXPECT_THAT(changes[1], HasSubstr("selective recompute of "));
+    EXPECT_THAT(changes[2], ::testing::ContainsRegex("full recompute of [0-9]+ layers? of each chunk"));
+    EXPECT_THAT(changes, ::testing::Contains("full recompute"));
+}
+
 TEST(Remedies, MayBeNone) {
     Workload work = workload_of("llama3-8b", 2);
     work.memory_limit = std::int64_t{1} << 20;  // no context fits into a MiB
