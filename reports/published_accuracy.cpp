@@ -40,17 +40,22 @@ int bits_of(const Workload& work) {
     return 16;
 }
 
-/// "dense", "mixtures"; "hybrids" with layers that carry a state along the sequence, of which no run is published here.
+constexpr std::string_view kHybrids = "hybrids", kOfGemma4 = "models of Gemma 4's kind";
+
+/// "dense", "mixtures"; and kinds of which no run is published here: with layers that carry a state along the sequence, or with attention
+/// that is known of shapes alone.
 std::string_view words_of_model(const ModelSpec& model) {
     const LayerKinds kinds = layer_kinds(model);
-    if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; })) return "hybrids";
+    const auto is_gemma = [](const LayerHalf& mixer) { return mixer.part.kind == "gemma_attention"; };
+    if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), is_gemma)) return kOfGemma4;
+    if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; })) return kHybrids;
     return model.moe ? "mixtures" : "dense";
 }
 
 }  // namespace
 
 std::optional<PublishedAccuracy> published_accuracy(const Workload& work) {
-    if (words_of_model(work.model) == "hybrids") return std::nullopt;
+    if (const auto words = words_of_model(work.model); words == kHybrids || words == kOfGemma4) return std::nullopt;
     for (const EmbeddedFile& file : embedded_accuracy()) {
         for (const auto& group : parse_json(file.text, fmt::format("configs/accuracy/{}.json", file.name))) {
             if (group.at("gpu") == short_gpu(work.cluster) && group.at("models") == kind_of_model(work) &&
