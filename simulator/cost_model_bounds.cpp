@@ -1,0 +1,157 @@
+// Bounds of what layouts take, whatever their tails and switches are.
+
+#include <algorithm>
+
+#include "simulator/cost_model_state.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// Nothing repeated, and no graphs.
+Layout without_tail(const Layout& layout) {
+    Layout plain = layout;
+    plain.recompute = Recompute::none;
+    plain.recompute_modules = {};
+    plain.recompute_method.reset();
+    plain.recompute_num_layers = 0;
+    plain.cuda_graphs = {};
+    return plain;
+}
+
+double least_of(const TimePrediction& time) {
+    return std::min(time.at_least_seconds, time.iteration_seconds);
+}
+
+/// Seconds of an iteration, or less, in which a microbatch takes `whole` seconds of the device in all layers and ends: those of a stage
+/// that takes as long as the mean of all.
+double seconds_of_mean_stage(const Layout& layout, double whole) {
+    // A hair less, for the sums are others than the closed form's.
+    return whole / static_cast<double>(layout.sizes.pp) * static_cast<double>(layout.num_microbatches) * (1 - 1e-9);
+}
+
+/// Whether one of the choices hides exchanges of experts and is the same as `switches` else.
+bool hides_more(const BoundedChoices& choices, const std::shared_ptr<const LayoutSwitches>& switches) {
+    const LayoutSwitches none;
+    const LayoutSwitches& asked = switches ? *switches : none;
+    return std::any_of(choices.switches.begin(), choices.switches.end(), [&](const auto& one) {
+        return one && one->overlap_moe && !asked.overlap_moe && one->dispatcher == asked.dispatcher &&
+               one->overlap_tp == asked.overlap_tp && one->bf16_gradients == asked.bf16_gradients &&
+               one->bf16_moments == asked.bf16_moments;
+    });
+}
+
+}  // namespace
+
+const LayerCosts& CostModel::least_layers(const Layout& layout, const BoundedChoices& choices, double& whole) {
+    const Bounded& least = least_->shared->all.of(cost_key_without_tail(layout, state_->workload), [&] {
+        Bounded bounded;
+        Layout plain = without_tail(layout);
+        std::vector<const State*> taken;
+        for (const auto& switches : choices.switches) {
+            // A layer whose exchanges are hidden takes no longer than one that shows them, but for launches and passes that run alone.
+            if (choices.graphs && hides_more(choices, switches)) continue;
+            plain.switches = switches;
+            State& state = state_of(plain).priced_by();
+            if (std::find(taken.begin(), taken.end(), &state) != taken.end()) continue;
+            LayerCosts costs = state.costs_now(plain);
+            take_unpaired_off(costs);
+            take_least(bounded.layers, costs);
+            taken.push_back(&state);
+        }
+        if (choices.graphs) take_launches_off(bounded.layers);
+        bounded.whole = whole_model(bounded.layers);
+        return bounded;
+    });
+    whole = least.whole;
+    return least.layers;
+}
+
+double CostModel::whole_model(const LayerCosts& costs) const {
+    return seconds_of_model(costs, state_->kinds, state_->workload.model.mtp_layers);
+}
+
+double CostModel::least_compute(const Layout& layout, const BoundedChoices& choices) {
+    Layout plain = without_tail(layout);
+    plain.switches = choices.narrowest;  // whose gradients cost least to add up
+    return whole_model(state_of(plain).least_compute(plain));
+}
+
+double CostModel::least_without_exchanges(const Layout& layout, const BoundedChoices& choices) {
+    Layout plain = without_tail(layout);
+    LayerCosts least;
+    std::vector<std::pair<bool, Dtype>> taken;  // what alone of the switches changes what is no mixture
+    for (const auto& switches : choices.switches) {
+        plain.switches = switches;
+        State& state = state_of(plain);
+        const std::pair seen(state.workload.training.overlap_tp, state.workload.training.grad_dtype);
+        if (std::find(taken.begin(), taken.end(), seen) != taken.end()) continue;
+        take_least(least, state.costs_without_mixtures(plain));
+        taken.push_back(seen);
+    }
+    plain.switches = choices.narrowest;
+    state_of(plain).add_expert_products(plain, least);
+    return whole_model(least);
+}
+
+double CostModel::least_seconds_unsplit(const Layout& layout, const BoundedChoices& choices, double enough) {
+    // The slowest of all stages takes the mean of them at least: two numbers tell most layouts apart.
+    if (std::isfinite(enough)) {
+        const CostKey key = cost_key_without_tail(layout, state_->workload);
+        SharedLeast& shared = *least_->shared;
+        double mean = seconds_of_mean_stage(layout, shared.compute.of(key, [&] { return least_compute(layout, choices); }));
+        if (mean > enough) return mean;
+        if (state_->workload.model.moe) {
+            const double whole = shared.without_exchanges.of(key, [&] { return least_without_exchanges(layout, choices); });
+            mean = seconds_of_mean_stage(layout, whole);
+            if (mean > enough) return mean;
+        }
+    }
+    double whole = 0;
+    (void)least_layers(layout, choices, whole);
+    return seconds_of_mean_stage(layout, whole);
+}
+
+double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices, double enough) {
+    if (const double mean = least_seconds_unsplit(layout, choices, enough); mean > enough) return mean;
+    double whole = 0;
+    const LayerCosts& layers = least_layers(layout, choices, whole);
+    Layout plain = without_tail(layout);
+    plain.switches = choices.narrowest;
+    return least_of(step_time(state_of(plain).inputs_of(plain, layers)));
+}
+
+double CostModel::least_seconds(const Layout& layout, bool graphs, double enough) {
+    const Layout plain = without_tail(layout);
+    State& state = state_of(plain);
+    const LayerCosts& costs = state.costs(plain);
+    auto [entry, fresh] = least_->launched.try_emplace(&costs);
+    if (fresh) {
+        entry->second.layers = costs;
+        if (graphs) take_launches_off(entry->second.layers);
+        entry->second.whole = whole_model(costs);
+    }
+    if (const double mean = seconds_of_mean_stage(layout, entry->second.whole); mean > enough) return mean;
+    return least_of(step_time(state.inputs_of(plain, entry->second.layers)));
+}
+
+std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& choices) {
+    Layout narrow = layout;
+    narrow.switches = choices.narrowest;
+    // Above nothing, the state alone answers.
+    return state_of(narrow).memory.peaks(narrow, 0).even;
+}
+
+std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedChoices& choices) {
+    const auto [entry, fresh] = least_->narrowest.try_emplace(layout.switches.get());
+    if (fresh) {
+        // The types of `narrowest` beside the layout's dispatcher; overlaps take no memory.
+        LayoutSwitches narrow = choices.narrowest ? *choices.narrowest : LayoutSwitches{};
+        narrow.dispatcher = layout.switches ? layout.switches->dispatcher : std::nullopt;
+        narrow.overlap_tp = narrow.overlap_moe = false;
+        if (!(narrow == LayoutSwitches{})) entry->second = std::make_shared<const LayoutSwitches>(narrow);
+    }
+    // Asked for as the layout is: its switches do not say what it keeps.
+    return state_of(entry->second).memory.least_bytes(layout);
+}
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,341 @@
+#pragma once
+// What a cost model keeps of the workloads that it prices: for simulator/cost_model*.cpp alone.
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "plan/layout/layout_schedule.hpp"
+#include "plan/layout/layout_switches.hpp"
+#include "simulator/cluster_parameters.hpp"
+#include "simulator/compute/layer_costs.hpp"
+#include "simulator/cost_model.hpp"
+#include "simulator/layout_paths.hpp"
+#include "simulator/least_costs.hpp"
+#include "simulator/memory/layout_memory.hpp"
+#include "simulator/memory/model_state.hpp"
+#include "simulator/memory/routing_load.hpp"
+#include "simulator/memory/shard_layers.hpp"
+#include "simulator/memory/shared_schedules.hpp"
+#include "simulator/model_memos.hpp"
+#include "simulator/muon.hpp"
+#include "simulator/piece/memo_key.hpp"
+#include "simulator/piece/shared_memo.hpp"
+#include "simulator/piece_parameters.hpp"
+#include "simulator/price/recorded_costs.hpp"
+#include "simulator/stage_census.hpp"
+#include "simulator/step_time.hpp"
+
+namespace mgplan::simulator {
+
+/// What layer costs depend on.
+struct CostKey {
+    ShardKey shard;
+    LinksKey links;
+
+    bool operator==(const CostKey&) const = default;
+    [[nodiscard]] std::size_t hash() const {
+        const auto& [shard_, links_] = *this;
+        return hash_of(shard_, links_);
+    }
+};
+
+inline LinksKey links_key(const Layout& layout, const Workload& workload) {
+    const ParallelSizes& sizes = layout.sizes;
+    LinksKey key;
+    if (!workload.batch.lengths.empty()) key.packed_over = layout.dp();
+    if (sizes.order == AxisOrder{}) return key;
+    key.pp = sizes.pp;
+    key.world = sizes.world;
+    key.order = sizes.order.axes();
+    return key;
+}
+
+inline CostKey cost_key(const Layout& layout, const Workload& workload) {
+    return {shard_key(layout), links_key(layout, workload)};
+}
+
+/// The key of the same layout without recompute.
+inline CostKey cost_key_without_tail(const Layout& layout, const Workload& workload) {
+    CostKey key = cost_key(layout, workload);
+    key.shard.modules = {};
+    return key;
+}
+
+struct CostModel::State {
+    const Workload& workload;
+    Calibration calibration;
+    KernelTimes kernels, storage_kernels;
+    double flops;
+    std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
+    std::unordered_map<CostKey, std::vector<MuonSeconds>, MemoKeyHash> orthogonalised;
+    std::shared_ptr<ModelMemos> memos;  ///< of this thread
+    const LayerKinds& kinds;
+    std::shared_ptr<ShardLayers> shards;
+    std::shared_ptr<ShardLayers> kept;    ///< what layers keep and take, which fewer switches change than what they cost
+    std::shared_ptr<ModelStates> states;  ///< which most switches do not change
+    State* with_equal_costs = nullptr;    ///< another of the same model, which has priced the layers
+    RecordedCosts recorded;
+    LayoutMemory memory;
+    std::optional<RoutingLoad> routing;  ///< of models with experts
+    PackedAttention packed;
+    // Layers whose products stay in 16 bits beside quantised ones; null without.
+    std::unique_ptr<const Workload> workload_in_bf16;
+    std::unique_ptr<State> others_in_bf16;
+
+    /// What is known of a workload that differs in nothing but what switches change.
+    struct Known {
+        std::shared_ptr<ShardLayers> layers, kept;
+        std::shared_ptr<ModelStates> states;
+        std::shared_ptr<ModelMemos> memos;  ///< null: for another thread
+        const State* others = nullptr;      ///< null: nothing
+    };
+
+    State(const Workload& work, const Calibration& rates, Known known)
+        : workload(work),
+          calibration(rates),
+          kernels(work.cluster, calibration, work.training.precision, bytes_of(work.training.grad_dtype), work.training.format()),
+          storage_kernels(work.cluster, calibration, quantised(work.training.precision) ? Precision::bf16 : work.training.precision,
+                          bytes_of(work.training.grad_dtype)),
+          flops(model_flops(work.model, work.batch)),
+          memos(known.memos
+                    ? std::move(known.memos)
+                    : std::make_shared<ModelMemos>(work, calibration,
+                                                   known.others ? known.others->memos->schedules() : std::make_shared<SharedSchedules>())),
+          kinds(memos->kinds()),
+          shards(std::move(known.layers)),
+          kept(std::move(known.kept)),
+          states(std::move(known.states)),
+          recorded(work,
+                   {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards->dense_steps(sizes, plain_layer); },
+                    [this](const PieceSizes& sizes, std::size_t plain_layer) {
+                        return shards->dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
+                    },
+                    [this](const PieceSizes& sizes) { return shards->prediction_steps(sizes); },
+                    [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }},
+                   known.others ? &known.others->recorded : nullptr),
+          memory(work, calibration,
+                 {[this](const Layout& layout) -> const SplitCensus& { return memos->census(layout); },
+                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get(), states.get(), &memos->stages(),
+                  memos->schedules().get(), &memos->replays()}) {
+        packed = packed_attention(work.batch);
+        if (work.model.moe) routing.emplace(work.model, work.routing);
+        if (!has_layers_in_bf16(work.training)) return;
+        workload_in_bf16 = std::make_unique<const Workload>(in_bf16(work));
+        others_in_bf16 = std::make_unique<State>(
+            *workload_in_bf16, rates,
+            Known{shards->in_bf16(), kept->in_bf16(), std::make_shared<ModelStates>(*workload_in_bf16), nullptr, nullptr});
+    }
+
+    /// The layers whose products stay in 16 bits cost what they cost where all do.
+    void replace_in_bf16(LayerCosts& costs, const LayerCosts& others) const {
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+            if (kinds.kinds[kind].in_bf16) costs.layers[kind] = others.layers[kind];
+        }
+    }
+
+    /// By index of a layer's kind, and behind them of a layer of multi-token prediction.
+    std::vector<double> orthogonalise_seconds(const Layout& layout) {
+        const ParallelSizes& sizes = layout.sizes;
+        auto [entry, fresh] = orthogonalised.try_emplace(cost_key(layout, workload));
+        if (fresh) {
+            for (const std::int64_t layer : kinds.first_layer) {
+                entry->second.push_back(layout.engine == Engine::megatron
+                                            ? muon_seconds(workload.model, layer, sizes, storage_kernels)
+                                            : own_muon_seconds(workload.model, layer, sizes, workload.training,
+                                                               {&kernels, &storage_kernels, &calibration}, memos->paths(sizes)));
+            }
+            entry->second.push_back(entry->second[kinds.of_prediction]);
+        }
+        const bool divided = workload.training.distributed_optimizer;
+        const double dense = divided ? static_cast<double>(layout.dp() * sizes.cp) : 1,
+                     expert = divided ? static_cast<double>(layout.edp()) : 1;
+        std::vector<double> seconds;
+        for (const MuonSeconds& layer : entry->second) seconds.push_back(layer.dense / dense + layer.expert / expert);
+        return seconds;
+    }
+
+    [[nodiscard]] State& priced_by() { return with_equal_costs != nullptr ? *with_equal_costs : *this; }
+
+    const LayerCosts& costs(const Layout& layout) {
+        if (with_equal_costs != nullptr) return with_equal_costs->costs(layout);
+        auto [entry, fresh] = layers.try_emplace(cost_key(layout, workload));
+        if (fresh) entry->second = costs_now(layout);
+        return entry->second;
+    }
+
+    /// costs() that are not kept: of the many whose least alone counts.
+    LayerCosts costs_now(const Layout& layout) {
+        LayerCosts costs = recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+        if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs(layout));
+        return costs;
+    }
+
+    /// What layers cost at least, whatever a dispatcher, an overlap or the host do: the compute of what is no mixture and the products of
+    /// experts on a rank that gets its even share.
+    LayerCosts least_compute(const Layout& layout) {
+        LayerCosts costs = costs_without_mixtures(layout);
+        take_all_but_compute_off(costs);
+        add_expert_products(layout, costs);
+        return costs;
+    }
+
+    LayerCosts costs_without_mixtures(const Layout& layout) {
+        LayerCosts costs = recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+        if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs_without_mixtures(layout));
+        return costs;
+    }
+
+    void add_expert_products(const Layout& layout, LayerCosts& costs) const {
+        if (!workload.model.moe || workload.model.moe->capacity_factor > 0) return;
+        add_to_mixtures(costs, expert_products(layout, workload, kernels));
+    }
+
+    Shard shard_of(const Layout& layout) {
+        const ParallelSizes& sizes = layout.sizes;
+        Shard shard{shard_key(layout)};
+        shard.workload = &workload;
+        shard.calibration = &calibration;
+        shard.kernels = &kernels;
+        shard.storage_kernels = &storage_kernels;
+        shard.paths = &memos->paths(sizes);
+        const std::int64_t rows = layout.micro_batch * workload.batch.sequence / sizes.cp;
+        shard.tokens_outside = layout.sequence_parallel ? rows / sizes.tp : rows;
+        shard.element = bytes_of(workload.training.compute_dtype());
+        shard.packed = packed;
+        shard.attention_share = busiest_share(packed, workload.batch, layout.dp());
+        if (routing) shard.busiest_experts = routing->busiest(sizes.ep);
+        return shard;
+    }
+
+    /// Parameters of the pieces in `stage`, on a rank that holds the embedding's table or not.
+    [[nodiscard]] ParameterCount count_of(const PieceParameters& pieces, const ChunkCensus& stage, bool has_table) const {
+        ParameterCount count;
+        for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) {
+            count.dense += stage.kinds[kind] * pieces.layers[kind].dense;
+            count.expert += stage.kinds[kind] * pieces.layers[kind].expert;
+        }
+        const std::int64_t depths = workload.model.mtp_weights(stage.mtp);
+        count += {.dense = depths * pieces.mtp.dense, .expert = depths * pieces.mtp.expert};
+        if (stage.embedding) count += pieces.embedding;
+        if (stage.loss) count += has_table ? pieces.head : pieces.head_with_copy;
+        // MTP looks tokens up again: without the first stage's table at hand its rank holds a copy.
+        if (stage.mtp > 0 && !has_table) count += pieces.embedding;
+        return count;
+    }
+
+    StepInputs inputs_of(const Layout& layout) { return inputs_of(layout, costs(layout)); }
+
+    StepInputs inputs_of(const Layout& layout, const LayerCosts& layers_of_shard) {
+        const SplitCensus& split = memos->census(layout);
+        const PieceParameters& pieces = memos->pieces(layout.sizes);
+        StepInputs inputs{workload, layout, calibration, kernels, layers_of_shard, split, memos->paths(layout.sizes), flops, {}, &pieces};
+        if (workload.training.megatron.optimizer == OptimizerKind::muon) inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
+        if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
+        if (layout.engine == Engine::megatron && !workload.training.offload.modules.empty())
+            inputs.offloaded_by_kind = memory.offloaded_by_kind(layout);
+        inputs.stage_parameters.reserve(static_cast<std::size_t>(layout.sizes.pp));
+        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
+            const int like = split.alike[static_cast<std::size_t>(rank)];
+            if (like < rank) {
+                inputs.stage_parameters.push_back(inputs.stage_parameters[static_cast<std::size_t>(like)]);
+            } else {
+                const ChunkCensus& stage = split.stages[static_cast<std::size_t>(rank)];
+                inputs.stage_parameters.push_back(count_of(pieces, stage, stage.embedding));
+            }
+        }
+        return inputs;
+    }
+
+    TimePrediction time(const Layout& layout) {
+        // There is no closed form of divided backwards.
+        if (layout.schedule) return timeline(layout, memos->program(layout), is_v_shaped(*layout.schedule), false, {}).step.time;
+        return step_time(inputs_of(layout));
+    }
+
+    LayoutTimeline timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
+                            const std::vector<double>& slowdown) {
+        const StepInputs inputs = inputs_of(layout);
+        const PieceParameters& pieces = memos->pieces(layout.sizes);
+        std::vector<ChunkCensus> chunks;
+        std::vector<ParameterCount> held;
+        const int pp = program->pp;
+        const auto own = [&](int rank, int chunk) {
+            // In a V chunk 1 of a rank is what chunk 1 of the opposite rank is otherwise; a layout of its own V has it there.
+            const int holder = v_shaped && !layout.split->v_shaped() && chunk == 1 ? pp - 1 - rank : rank;
+            return inputs.split
+                .chunks[static_cast<std::size_t>(holder) * static_cast<std::size_t>(program->chunks) + static_cast<std::size_t>(chunk)];
+        };
+        for (int rank = 0; rank < pp; ++rank) {
+            bool has_table = false;
+            for (int chunk = 0; chunk < program->chunks; ++chunk) has_table = has_table || own(rank, chunk).embedding;
+            for (int chunk = 0; chunk < program->chunks; ++chunk) {
+                chunks.push_back(own(rank, chunk));
+                held.push_back(count_of(pieces, chunks.back(), has_table));
+            }
+        }
+        StepTimeline step = step_timeline(inputs, *program, chunks, held, details, slowdown);
+        return {std::move(program), std::move(step)};
+    }
+};
+
+/// A workload with switches, and what is known of it.
+struct CostModel::Switched {
+    std::shared_ptr<const LayoutSwitches> switches;
+    Workload workload;
+    std::optional<State> state;
+
+    Switched(const Workload& base, std::shared_ptr<const LayoutSwitches> choices) : switches(std::move(choices)), workload(base) {
+        apply_switches(*switches, workload.model, workload.training);
+    }
+
+    /// Whether layers keep and take the same bytes under both: overlaps and the types of gradients and moments change none of them.
+    [[nodiscard]] bool keeps_as(const Workload& other) const {
+        return !workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher;
+    }
+
+    /// Whether parameters, gradients and optimizer state take the same bytes under both.
+    [[nodiscard]] bool has_types_of(const Workload& other) const {
+        const TrainingSpec &a = workload.training, &b = other.training;
+        return a.grad_dtype == b.grad_dtype && a.exp_avg_dtype == b.exp_avg_dtype && a.exp_avg_sq_dtype == b.exp_avg_sq_dtype &&
+               a.megatron.precision_aware_optimizer == b.megatron.precision_aware_optimizer;
+    }
+
+    /// Whether layers cost the same under both.
+    [[nodiscard]] bool prices_layers_as(const Workload& other) const {
+        return has_layers_of(other) && workload.training.overlap_moe == other.training.overlap_moe;
+    }
+
+    /// Whether layers do the same under both. The type of moments is the optimizer's, and what another microbatch hides is taken off the
+    /// price of the layers.
+    [[nodiscard]] bool has_layers_of(const Workload& other) const {
+        return workload.training.overlap_tp == other.training.overlap_tp && workload.training.grad_dtype == other.training.grad_dtype &&
+               (!workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher);
+    }
+};
+
+/// What layers cost, and seconds of the device for a microbatch in all of them.
+struct Bounded {
+    LayerCosts layers;
+    double whole = 0;
+};
+
+/// What bounds have found out, by what layers cost for the fastest of the choices; for all threads.
+struct CostModel::SharedLeast {
+    SharedMemo<CostKey, Bounded> all;
+    SharedMemo<CostKey, double> compute, without_exchanges;  ///< such seconds, or less
+};
+
+/// The same of one model.
+struct CostModel::Least {
+    std::shared_ptr<SharedLeast> shared;
+    std::unordered_map<const LayerCosts*, Bounded> launched;  ///< without launches where graphs may have none, by the costs with them
+    /// Of least_bytes_of_tail(), by a layout's switches, which the choices keep alive.
+    std::unordered_map<const LayoutSwitches*, std::shared_ptr<const LayoutSwitches>> narrowest;
+};
+
+}  // namespace mgplan::simulator
