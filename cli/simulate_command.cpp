@@ -109,7 +109,7 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
     if (values.recompute_method) request.recompute_method = *parse_recompute_method(*values.recompute_method);
     if (values.cp_comm_type) request.cp_comm_type = *parse_cp_comm_type(*values.cp_comm_type);
     if (!values.recompute_modules.empty()) request.recompute_modules = recompute_module_set(values.recompute_modules);
-    if (values.recompute_num_layers) request.recompute_num_layers = *values.recompute_num_layers;
+    if (values.recompute_num_layers) request.recompute_num_layers = request.mhc_recompute_layers = *values.recompute_num_layers;
     if (values.sequence_parallel) {
         request.sequence_parallel = *values.sequence_parallel != "off";
     } else if (!resolved.job.layout) {

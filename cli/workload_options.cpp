@@ -200,7 +200,7 @@ void refuse_precision_of_other_gpus(const WorkloadOptions& values, const Workloa
 }  // namespace
 
 std::vector<std::string> recompute_module_names() {
-    return {"core_attn", "mlp", "moe_act", "layernorm", "mla_up_proj", "moe", "shared_experts"};
+    return {"core_attn", "mlp", "moe_act", "layernorm", "mla_up_proj", "moe", "shared_experts", "mhc"};
 }
 
 EnumSet<RecomputeModule> recompute_module_set(const std::vector<std::string>& names) {

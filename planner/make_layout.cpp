@@ -70,7 +70,10 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
     layout.sequence_parallel = request.sequence_parallel && request.tp > 1;
     layout.cp_comm_type = request.cp > 1 ? request.cp_comm_type : CpCommType::p2p;
     layout.recompute = request.recompute;
-    if (request.recompute == Recompute::selective) layout.recompute_modules = request.recompute_modules;
+    if (request.recompute == Recompute::selective) {
+        layout.recompute_modules = request.recompute_modules;
+        if (layout.recompute_modules.contains(RecomputeModule::mhc)) layout.recompute_num_layers = request.mhc_recompute_layers;
+    }
     if (request.recompute == Recompute::full) {
         layout.recompute_method = request.recompute_method;
         layout.recompute_num_layers = request.recompute_num_layers;
@@ -135,6 +138,7 @@ LayoutRequest request_of(const Layout& layout) {
     request.recompute = layout.recompute;
     if (layout.recompute == Recompute::selective) request.recompute_modules = layout.recompute_modules;
     if (layout.recompute_method) request.recompute_method = *layout.recompute_method;
+    if (layout.recompute == Recompute::selective) request.mhc_recompute_layers = layout.recompute_num_layers;
     if (layout.recompute == Recompute::full) request.recompute_num_layers = layout.recompute_num_layers;
     request.cuda_graphs = layout.cuda_graphs;
     request.engine = layout.engine;

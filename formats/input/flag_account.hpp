@@ -16,7 +16,7 @@ enum class Decides : std::uint8_t {
 
 /// A flag that changes memory, time or legality in a way that is not predicted.
 struct FlagNotComputed {
-    std::string flag;     ///< as the command has it: "--enable-mhc-connections"
+    std::string flag;     ///< as the command has it: "--flextron"
     std::string feature;  ///< what it asks for: "Megatron FSDP"
     Decides decides = Decides::fit;
 

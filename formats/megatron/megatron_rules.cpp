@@ -48,7 +48,6 @@ void read_length(FlagReader& flags, Job& job) {
     job.batches.train_samples = read("--train-samples");
     if (!job.batches.train_iterations || !job.batches.train_samples) return;
     job.batches.train_samples.reset();
-    flags.idle("--train-samples");
     std::string counts = "--train-iters counts, not --train-samples";
     if (!flags.has("--skip-train")) counts += "; Megatron-LM stops where both are given, up to the newest release";
     job.assumptions.push_back(std::move(counts));

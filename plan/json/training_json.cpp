@@ -169,6 +169,7 @@ constexpr std::array kSwitches{
     Switch{"forced_routing", &MegatronSwitches::forced_routing},
     Switch{"overlap_host_update", &MegatronSwitches::overlap_host_update},
     Switch{"reuse_grad_buffer", &MegatronSwitches::reuse_grad_buffer},
+    Switch{"fused_streams", &MegatronSwitches::fused_streams},
     Switch{"fp8_output_projection", &MegatronSwitches::fp8_output_projection},
 };
 

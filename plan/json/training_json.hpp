@@ -13,7 +13,7 @@ namespace mgplan {
 [[nodiscard]] nlohmann::ordered_json training_to_json(const TrainingSpec& training);
 [[nodiscard]] nlohmann::ordered_json batch_to_json(const BatchSpec& batch);
 
-/// Both throw ConfigError naming `where` and each missing, unknown or ill-typed field and each value out of range.
+/// All throw ConfigError naming `where` and each missing, unknown or ill-typed field and each value out of range.
 [[nodiscard]] TrainingSpec training_from_json(const nlohmann::ordered_json& json, const std::string& where);
 [[nodiscard]] BatchSpec batch_from_json(const nlohmann::ordered_json& json, const std::string& where);
 

@@ -29,6 +29,7 @@ struct LayoutRequest {
     EnumSet<RecomputeModule> recompute_modules{RecomputeModule::core_attn};
     RecomputeMethod recompute_method = RecomputeMethod::uniform;
     std::int64_t recompute_num_layers = 1;
+    std::int64_t mhc_recompute_layers = 0;  ///< of the module mhc: layers of a block, 0: all of a chunk (--mhc-recompute-layer-num)
     EnumSet<CudaGraphScope> cuda_graphs;
     Engine engine = Engine::mgplan;
     std::shared_ptr<const LayoutSwitches> switches;  ///< Layout::switches

@@ -1,6 +1,7 @@
 #include "plan/layout/rank_groups.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <initializer_list>
 #include <iterator>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "plan/text/rounding.hpp"
 #include "simulator/layout_paths.hpp"

@@ -73,9 +73,9 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     const Said large = gate("--micro-batch-size 16", 8);
     EXPECT_EQ(large.code, kNothingFits);
     EXPECT_THAT(large.out, StartsWith("does not fit: "));
-    const Said open = gate("--tensor-model-parallel-size 8 --enable-mhc-connections", 16);
+    const Said open = gate("--tensor-model-parallel-size 8 --flextron", 16);
     EXPECT_EQ(open.code, kCannotSay) << open.out;
-    EXPECT_THAT(open.out, AllOf(StartsWith("cannot say: "), HasSubstr("--enable-mhc-connections")));
+    EXPECT_THAT(open.out, AllOf(StartsWith("cannot say: "), HasSubstr("--flextron")));
     for (const auto& said : {runs, illegal, large, open}) EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 1) << said.out;
 
     // Without a vocabulary there is nothing to judge, and nothing wrong either.
@@ -108,7 +108,7 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
         expect_refused("check --world 16 --megatron-args " + file.path(), "cannot be planned");
     }
 
-    const Said json = gate("--tensor-model-parallel-size 8 --enable-mhc-connections", 16, " --format json");
+    const Said json = gate("--tensor-model-parallel-size 8 --flextron", 16, " --format json");
     EXPECT_EQ(json.code, kCannotSay);
     EXPECT_TRUE(Json::parse(json.out)["fits"].is_null());
     EXPECT_TRUE(Json::parse(json.out)["better"].empty());
@@ -183,9 +183,9 @@ TEST(CheckCommand, ListsTheFlagsThatItKnows) {
     EXPECT_EQ(flags.at("--hidden-size")["effect"], "used");
     EXPECT_TRUE(flags.at("--hidden-size")["asks_for"].is_null());
     EXPECT_EQ(flags.at("--lr")["effect"], "without effect");
-    EXPECT_EQ(flags.at("--enable-mhc-connections")["effect"], "not computed");
-    EXPECT_EQ(flags.at("--enable-mhc-connections")["asks_for"], "mHC residual connections");
-    EXPECT_EQ(flags.at("--enable-mhc-connections")["leaves_open"], "legal and fits");
+    EXPECT_EQ(flags.at("--flextron")["effect"], "not computed");
+    EXPECT_EQ(flags.at("--flextron")["asks_for"], "elastic sub-networks (Flextron)");
+    EXPECT_EQ(flags.at("--flextron")["leaves_open"], "legal and fits");
     const std::string csv = say("check --list-flags --format csv").out;
     EXPECT_EQ(std::count(csv.begin(), csv.end(), '\r'), static_cast<std::ptrdiff_t>(flags.size()) + 1);
     EXPECT_THAT(say("check --list-flags").out, HasSubstr("\n--hidden-size "));
@@ -418,18 +418,17 @@ TEST(CheckCommand, JudgesTheLastBatchThatTrainingComesTo) {
 }
 
 TEST(CheckCommand, CannotSayWhatAFlagDecidesThatIsNotComputed) {
-    const TempFile undecided("open.args", command("--enable-mhc-connections --micro-batch-size 16"));
+    const TempFile undecided("open.args", command("--flextron --micro-batch-size 16"));
     const Json json = judged(undecided, "--world 8");
     EXPECT_TRUE(json["legal"].is_null() && json["fits"].is_null());
     EXPECT_GT(json["predicted"]["memory"]["peak_bytes"], json["predicted"]["memory"]["limit_bytes"]);
     EXPECT_THAT(
         say("check --top 0 --world 8 --megatron-args " + undecided.path()).out,
-        AllOf(
-            HasSubstr("legal:  cannot say, --enable-mhc-connections (mHC residual connections) is not computed: tp1"),
-            HasSubstr("memory: cannot say, --enable-mhc-connections (mHC residual connections) is not computed; without it does not fit")));
+        AllOf(HasSubstr("legal:  cannot say, --flextron (elastic sub-networks (Flextron)) is not computed: tp1"),
+              HasSubstr("memory: cannot say, --flextron (elastic sub-networks (Flextron)) is not computed; without it does not fit")));
     EXPECT_EQ(say("simulate --world 8 --megatron-args " + undecided.path()).code, kDone);
     expect_refused("check --strict --world 8 --megatron-args " + undecided.path(),
-                   "--strict: --enable-mhc-connections (mHC residual connections) is not part");
+                   "--strict: --flextron (elastic sub-networks (Flextron)) is not part");
 
     const TempFile optimizer("soap.args", command("--optimizer soap --tensor-model-parallel-size 2"));
     EXPECT_EQ(judged(optimizer)["legal"], true) << "which decides only what a rank holds";

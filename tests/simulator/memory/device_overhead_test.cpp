@@ -1,5 +1,8 @@
 #include "simulator/memory/device_overhead.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "plan/json/cluster_json.hpp"
