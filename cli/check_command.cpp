@@ -231,12 +231,12 @@ int run_check(const std::vector<std::string>& args, Console& console) {
             console.err << fmt::format(
                 "mgplan: no plan holds documents over as many ranks as each needs, so --save-plan {} is not written\n", *plan_path);
         else if (check.asked)
-            save_plan(*plan_path, plan_of(check.workload, check.asked->layout));
+            save_plan(*plan_path, plan_of(check.workload, check.asked->layout, resolved.batches));
         else
             console.err << fmt::format("mgplan: the command is not legal, so --save-plan {} is not written\n", *plan_path);
     }
-    if (check.asked && !places_documents) hand_over_plan(console, check.workload, check.asked->layout);
-    for (const auto& better : check.better) hand_over_plan(console, check.workload, better.plan.layout);
+    if (check.asked && !places_documents) hand_over_plan(console, check.workload, check.asked->layout, resolved.batches);
+    for (const auto& better : check.better) hand_over_plan(console, check.workload, better.plan.layout, resolved.batches);
     options.write(console, report_text(check, options.format(), gate));
     if (gate) return gate_exit_code(reports::gate_verdict(check));
     if (!check.asked) return kBadInput;

@@ -533,14 +533,14 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         if (best.empty())
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
         else
-            save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
+            save_plan(*values.save_plan, plan_of(resolved.workload, best[values.pick.value_or(1) - 1].layout, resolved.batches));
     }
     if (draws) {
         std::string page = search_page_of(report, model);
         if (values.html) write_search_page(*values.html, page);
         if (console.page) console.page(std::move(page));
     }
-    for (const auto& plan : report.plans) hand_over_plan(console, resolved.workload, plan.layout);
+    for (const auto& plan : report.plans) hand_over_plan(console, resolved.workload, plan.layout, resolved.batches);
     write_answer(options, values, workload_options.worlds.size() > 1, report, model, console);
     return report.plans.empty() ? kNothingFits : kDone;
 }

@@ -213,6 +213,7 @@ SimulatedLayout asked_by_plan(const Options& options, const WorkloadOptions& val
     if (values.max_memory) work.memory_limit = *values.max_memory;
     if (values.routing_skew) work.routing = load_routing_skew(options, *values.routing_skew, work.model);
     asked.layout = plan.layout;
+    asked.batches = plan.batches;
     note_assumed_architecture(work.model, console);
     auto broken = planner::broken_messages(work, asked.layout);
     if (!broken.empty()) throw ConfigError(std::move(broken));
@@ -388,7 +389,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                                 .markdown = markdown};
     write_files(values, answer, slowdown, model);
     write_simulate_answer(options, answer, model, console);
-    hand_over_plan(console, work, layout);
+    hand_over_plan(console, work, layout, asked.batches);
     // Where a flag that decides it is not computed, nothing is said about it.
     return prediction.memory.fits() || (asked.flags && reports::leaves_fit_open(*asked.flags)) ? kDone : kNothingFits;
 }

@@ -299,6 +299,57 @@ Json batch_to_json(const BatchSpec& batch) {
     return json;
 }
 
+Json batch_schedule_to_json(const BatchSchedule& schedule) {
+    Json json = Json::object();
+    if (schedule.ramp_up)
+        json["ramp_up"] = {
+            {"start", schedule.ramp_up->start}, {"increment", schedule.ramp_up->increment}, {"samples", schedule.ramp_up->samples}};
+    for (const BatchSchedule::Step& step : schedule.steps)
+        json["steps"].push_back({{"from_tokens", step.from_tokens}, {"batch", step.batch}});
+    if (schedule.train_iterations) json["train_iterations"] = *schedule.train_iterations;
+    if (schedule.train_samples) json["train_samples"] = *schedule.train_samples;
+    if (schedule.resumed) json["resumed"] = true;
+    if (schedule.decreases) json["decreases"] = true;
+    if (schedule.whole_batch > 0) json["whole_batch"] = schedule.whole_batch;
+    return json;
+}
+
+BatchSchedule batch_schedule_from_json(const Json& json, const std::string& where) {
+    Problems problems;
+    JsonReader reader(json, where, problems);
+    BatchSchedule schedule;
+    if (const Json* member = reader.member("ramp_up")) {
+        JsonReader ramp(*member, where + ": ramp_up", problems);
+        schedule.ramp_up = {ramp.integer("start", 1, kMostBatchSequences), ramp.integer("increment", 1, kMostBatchSequences),
+                            ramp.integer("samples", 1, BatchSchedule::most_tokens)};
+        ramp.finish();
+    }
+    if (const Json* steps = reader.member("steps")) {
+        if (!steps->is_array() || steps->size() > BatchSchedule::most_stages) {
+            problems.add("{}: steps is no list of at most {} steps; write [{{\"from_tokens\": 0, \"batch\": 32}}, …]", where,
+                         BatchSchedule::most_stages);
+        } else {
+            for (const Json& one : *steps) {
+                JsonReader step(one, where + ": steps", problems);
+                schedule.steps.push_back(
+                    {step.integer("from_tokens", 0, BatchSchedule::most_tokens), step.integer("batch", 1, kMostBatchSequences)});
+                step.finish();
+            }
+        }
+    }
+    for (const auto& [field, value] :
+         {std::pair{"train_iterations", &schedule.train_iterations}, std::pair{"train_samples", &schedule.train_samples}}) {
+        if (reader.has(field)) *value = reader.integer(field, 1, BatchSchedule::most_tokens);
+        reader.ignore(field);
+    }
+    schedule.resumed = reader.boolean_or("resumed", false);
+    schedule.decreases = reader.boolean_or("decreases", false);
+    schedule.whole_batch = reader.integer_or("whole_batch", 0, 0, kMostBatchSequences);
+    reader.finish();
+    problems.throw_if_any();
+    return schedule;
+}
+
 BatchSpec batch_from_json(const Json& json, const std::string& where) {
     Problems problems;
     JsonReader reader(json, where, problems);
