@@ -439,6 +439,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
 
     resolve_batch(options, values, resolved);
     if (job.most_of_a_document) settle_documents(values, resolved);
+    if (job.most_of_a_document) work.training.megatron.document_tokens = *job.most_of_a_document;
     if (values.strict) refuse_partial_answer(job.flags);
     if (!job.training) {
         if (!values.precision)

@@ -192,6 +192,7 @@ Json switches_to_json(const MegatronSwitches& switches) {
     if (switches.bf16_layers_at_end != 0) json["bf16_layers_at_end"] = switches.bf16_layers_at_end;
     if (switches.offloaded_layers != 0) json["offloaded_layers"] = switches.offloaded_layers;
     if (switches.offload_chunk_mib != 0) json["offload_chunk_mib"] = switches.offload_chunk_mib;
+    if (switches.document_tokens != 0) json["document_tokens"] = switches.document_tokens;
     if (switches.least_offloaded != defaults.least_offloaded) json["least_offloaded"] = switches.least_offloaded;
     if (switches.optimizer != defaults.optimizer) json["optimizer"] = to_string(switches.optimizer);
     if (switches.weight_shards != defaults.weight_shards) json["weight_shards"] = weight_shards_to_json(switches.weight_shards);
@@ -214,6 +215,7 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     switches.bucket_size = reader.integer_or("bucket_size", 0, 0, std::int64_t{1} << 50);
     switches.num_buckets = reader.integer_or("num_buckets", 0, 0, std::int64_t{1} << 30);
     switches.dispatcher_sms = reader.integer_or("dispatcher_sms", 0, 0, 1024);
+    switches.document_tokens = reader.integer_or("document_tokens", 0, 0, std::int64_t{1} << 27);
     switches.activation_clamp = reader.real_or("activation_clamp", 0, 0, 1e6);
     switches.bf16_layers_at_start = reader.integer_or("bf16_layers_at_start", 0, 0, ModelLimits::layers);
     switches.bf16_layers_at_end = reader.integer_or("bf16_layers_at_end", 0, 0, ModelLimits::layers);

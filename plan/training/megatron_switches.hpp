@@ -121,6 +121,8 @@ struct MegatronSwitches {
     bool forced_routing = false;     ///< --moe-router-force-load-balancing: experts are drawn at random in the router's place
     bool fused_streams = false;      ///< --use-fused-mhc (branch dev): kernels that mix residual streams in one pass
     bool reuse_grad_buffer = false;  ///< --reuse-grad-buf-for-mxfp8-param-ag: mxfp8 parameters are gathered in bf16 and quantised behind it
+    /// --max-seqlen-per-dp-cp-rank under --hybrid-context-parallel: tokens that a document leaves on a rank at most; 0: no such switch.
+    std::int64_t document_tokens = 0;
     FullyShardedSpec fully_sharded{};
     WeightShards weight_shards{};
 
