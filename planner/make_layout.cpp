@@ -29,6 +29,21 @@ Layout check(Layout layout, const Workload& workload) {
     return layout;
 }
 
+/// Megatron-LM lays out the grid of experts for models without any too: etp, the parts of experts' weights and pp divide the world
+/// (parallel_state.py, initialize_model_parallel, at d98e8a64).
+void check_idle_expert_grid(const LayoutRequest& request, const Workload& workload) {
+    const std::int64_t etp = request.etp.value_or(request.tp), parts = request.idle_expert_shards;
+    // Divided one by one, so that no product leaves 64 bits; pp and, where nothing else is asked for, tp are known to divide.
+    if (workload.model.moe || request.engine != Engine::megatron || parts == 0) return;
+    const std::int64_t stage = workload.world / request.pp;
+    if (stage % etp == 0 && stage / etp % parts == 0) return;
+    throw ConfigError(fmt::format(
+        "etp = {} (--expert-tensor-parallel-size){} times pp = {} does not divide world = {}, which Megatron-LM asks of models without "
+        "experts too; leave {} out",
+        etp, parts > 1 ? fmt::format(" in {} parts of weights (--expert-tensor-parallel-num-weight-shards)", parts) : "", request.pp,
+        workload.world, parts > 1 ? "both flags" : "that flag"));
+}
+
 /// Model chunks of a pipeline rank: as asked for, or from the layers of a chunk.
 std::int64_t chunks_asked_for(const LayoutRequest& request, const Workload& workload) {
     if (!request.layers_per_virtual_stage) return request.vpp;
@@ -93,6 +108,8 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
         // Known to divide the world by now, so that their product stays small.
         if (level == Level::context && !model.moe) layout.sizes.etp = etp_without_experts(layout.sizes);
     }
+
+    check_idle_expert_grid(request, workload);
 
     const std::int64_t vpp = chunks_asked_for(request, workload);
     if (vpp < 1 || vpp > 65536)

@@ -72,7 +72,10 @@ void read_weight_shards(FlagReader& flags, Job& job, TrainingSpec& training) {
     const std::int64_t tp = job.layout ? job.layout->tp : 1, etp = job.layout ? job.layout->etp.value_or(tp) : 1;
     shards.dense = read_parts(flags, kDense, tp, "--tensor-model-parallel-size");
     const std::int64_t experts = read_parts(flags, kExperts, etp, "--expert-tensor-parallel-size");
-    if (job.model.moe) shards.experts = experts;
+    if (job.model.moe)
+        shards.experts = experts;
+    else if (job.layout)
+        job.layout->idle_expert_shards = experts;
     for (const auto& module : flags.texts(kModules)) {
         if (module != "moe_latent_proj") flags.problem("{} = '{}' is not known; use moe_latent_proj", kModules, FlagReader::shown(module));
         shards.latent_projections = true;

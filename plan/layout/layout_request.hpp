@@ -16,6 +16,9 @@ struct LayoutRequest {
     std::int64_t cp = 1;
     std::int64_t ep = 1;
     std::optional<std::int64_t> etp;
+    /// Of a Megatron-LM command for a model without experts: parts of experts' weights, by which and by etp Megatron-LM divides the world
+    /// all the same; 0: etp asks for nothing there.
+    std::int64_t idle_expert_shards = 0;
     std::int64_t pp = 1;
     std::int64_t vpp = 1;
     std::optional<std::int64_t> layers_per_virtual_stage;  ///< instead of vpp: --num-layers-per-virtual-pipeline-stage

@@ -518,8 +518,10 @@ TEST(MegatronArguments, HoldsWeightsInParts) {
     const std::string mixture = kSmall + "--bf16 --num-experts 8 --expert-model-parallel-size 2 --disable-bias-linear ";
     const Job experts = read(mixture + "--expert-tensor-parallel-num-weight-shards 4");
     EXPECT_EQ(experts.training->megatron.weight_shards, (WeightShards{.dense = 1, .experts = 4}));
-    EXPECT_THAT(read(kSmall + "--bf16 --expert-tensor-parallel-num-weight-shards 4").flags.without_effect,
-                Contains("--expert-tensor-parallel-num-weight-shards"));
+    const Job dense = read(kSmall + "--bf16 --expert-tensor-parallel-num-weight-shards 4");
+    EXPECT_FALSE(dense.training->megatron.weight_shards.active());
+    EXPECT_EQ(dense.layout->idle_expert_shards, 4) << "by which Megatron-LM divides the world all the same";
+    EXPECT_THAT(dense.flags.used, Contains("--expert-tensor-parallel-num-weight-shards"));
 }
 
 TEST(MegatronArguments, KeepsFirstAndLastLayersInBf16) {
