@@ -45,7 +45,7 @@ bool leaves_fit_open(const FlagAccount& account) {
 }
 
 bool leaves_legality_open(const FlagAccount& account) {
-    return !deciding(account, Decides::fit_and_legal).empty();
+    return !deciding(account, Decides::legal).empty();
 }
 
 std::string why_fit_is_open(const FlagAccount& account) {
@@ -53,7 +53,7 @@ std::string why_fit_is_open(const FlagAccount& account) {
 }
 
 std::string why_legality_is_open(const FlagAccount& account) {
-    return not_computed_text(deciding(account, Decides::fit_and_legal));
+    return not_computed_text(deciding(account, Decides::legal));
 }
 
 std::string flag_account_text(const FlagAccount& account) {

@@ -460,6 +460,8 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     const Job both = read(kSmall + "--train-iters 10 --train-samples 5");
     EXPECT_FALSE(both.batches.train_samples.has_value());
     EXPECT_THAT(both.assumptions, Contains(HasSubstr("Megatron-LM stops where both are given")));
+    ASSERT_EQ(both.flags.not_computed.size(), 1U);
+    EXPECT_EQ(both.flags.not_computed[0].decides, Decides::legal);
     EXPECT_THAT(read(kSmall + "--train-iters 10 --train-samples 5 --skip-train").assumptions,
                 Contains("--train-iters counts, not --train-samples"))
         << "which is not checked";
