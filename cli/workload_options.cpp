@@ -471,6 +471,11 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     for (const std::string& layer : layers_timed_at_least(work.model))
         resolved.warnings.push_back(
             fmt::format("{}: the time of {} is a lower bound; no measurement of its kernels is known", work.model.name, layer));
+    if (work.model.hyper_connections)
+        resolved.warnings.push_back(
+            "the time of residual streams (mHC) is not calibrated: Megatron-LM's small test of them takes longer, the paper's own kernels "
+            "less "
+            "(docs/megatron.md)");
     add_flag_warnings(job.flags, resolved.warnings);
     return resolved;
 }

@@ -62,7 +62,6 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "loads of experts forced apart", "moe-router-force-biased", Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "frozen layers", "freeze-all-layers freeze-base-for-mtp"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "another type of the logits", "output-logit-dtype"},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "another type of the logits", "fp16-lm-cross-entropy"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "Megatron FSDP",
               "fsdp-db-use-persist-buf-on-alloc-fail enable-full-sharding-in-hsdp megatron-fsdp-enable-fine-grained-param-gather",
               Decides::fit},

@@ -468,6 +468,9 @@ TEST(CheckCommand, JudgesResidualStreams) {
     const TempFile refused("streams_run.args", command("--tensor-model-parallel-size 8 --enable-mhc-connections"));
     const TempFile plan("streams.json", "");
     ASSERT_EQ(say("check --top 0 --world 16 --megatron-args " + refused.path() + " --save-plan " + plan.path()).code, kDone);
+    EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + refused.path()).err,
+                HasSubstr("residual streams (mHC) is not calibrated"));
+    EXPECT_THAT(say("run " + plan.path()).err, HasSubstr("4 residual streams that maps mix (hyper-connections)"));
     EXPECT_THAT(say("export " + plan.path() + " --to megatron-args").out,
                 AllOf(HasSubstr("--enable-mhc-connections"), HasSubstr("--mhc-num-residual-streams 4")));
 }

@@ -401,6 +401,16 @@ TEST(MegatronArguments, LeavesOpenWhatIsNotPredictedBesideResidualStreams) {
     EXPECT_EQ(read(kSmall + "--enable-hyper-connections --mtp-num-layers 1").flags.not_computed.size(), 1U);
 }
 
+TEST(MegatronArguments, LeavesOutWhatAsksForNothingByItself) {
+    const auto open = [](const std::string& more) { return read(kSmall + more).flags.not_computed.size(); };
+    EXPECT_EQ(open("--moe-paged-stash-page-size 64 --kitchen-attention-backend fa --dsa-kernel-backend tilelang --mtp-detach-heads"), 0U);
+    EXPECT_EQ(open("--disable-fp8-wgrad"), 0U);
+    EXPECT_EQ(open("--bf16 --fp8-format e4m3 --disable-fp8-wgrad"), 1U);
+    EXPECT_EQ(open("--num-experts 8 --moe-paged-stash --moe-paged-stash-page-size 64"), 2U);
+    EXPECT_EQ(open("--mtp-num-layers 1 --mtp-detach-heads"), 1U);
+    EXPECT_THAT(read(kSmall + "--fp16-lm-cross-entropy").flags.without_effect, Contains("--fp16-lm-cross-entropy"));
+}
+
 TEST(MegatronArguments, ReadsOptimizers) {
     const auto training = [](const std::string& more) { return *read(kSmall + more).training; };
     EXPECT_EQ(training("").megatron.optimizer, OptimizerKind::adam);
