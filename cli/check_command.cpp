@@ -91,6 +91,20 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
     });
 }
 
+/// Better layouts of another tp or etp keep the number of parts that weights are held in, not the flag's number.
+void say_kept_shards(const reports::MegatronCheck& check, ResolvedWorkload& resolved, const Console& console) {
+    const LayoutRequest& said = *resolved.job.layout;
+    const std::int64_t etp = said.etp.value_or(said.tp);
+    const auto differs = [&check](auto size, std::int64_t of_command) {
+        return std::any_of(check.better.begin(), check.better.end(),
+                           [&](const reports::BetterLayout& better) { return better.plan.layout.sizes.*size != of_command; });
+    };
+    const std::size_t before = resolved.warnings.size();
+    warn_of_kept_shards(resolved, differs(&ParallelSizes::tp, said.tp) ? std::nullopt : std::optional(said.tp),
+                        differs(&ParallelSizes::etp, etp) ? std::nullopt : std::optional(etp));
+    for (std::size_t i = before; i < resolved.warnings.size(); ++i) console.err << "mgplan: " << resolved.warnings[i] << "\n";
+}
+
 int gate_exit_code(reports::GateVerdict verdict) {
     switch (verdict) {
         case reports::GateVerdict::runs:
@@ -226,17 +240,18 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     if (places_documents) check.why_not_searched = "each document over the ranks that it needs";
     if (top > 0 && !gate && !places_documents)
         look_for_better(check, resolved, model, static_cast<std::size_t>(top), static_cast<int>(threads), console);
+    say_kept_shards(check, resolved, console);
     if (plan_path) {
         if (places_documents)
             console.err << fmt::format(
                 "mgplan: no plan holds documents over as many ranks as each needs, so --save-plan {} is not written\n", *plan_path);
         else if (check.asked)
-            save_plan(*plan_path, plan_of(check.workload, check.asked->layout));
+            save_plan(*plan_path, plan_of(check.workload, check.asked->layout, resolved.batches));
         else
             console.err << fmt::format("mgplan: the command is not legal, so --save-plan {} is not written\n", *plan_path);
     }
-    if (check.asked && !places_documents) hand_over_plan(console, check.workload, check.asked->layout);
-    for (const auto& better : check.better) hand_over_plan(console, check.workload, better.plan.layout);
+    if (check.asked && !places_documents) hand_over_plan(console, check.workload, check.asked->layout, resolved.batches);
+    for (const auto& better : check.better) hand_over_plan(console, check.workload, better.plan.layout, resolved.batches);
     options.write(console, report_text(check, options.format(), gate));
     if (gate) return gate_exit_code(reports::gate_verdict(check));
     if (!check.asked) return kBadInput;

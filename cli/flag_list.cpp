@@ -26,6 +26,8 @@ std::string_view open_text(formats::Decides decides) {
             return "time alone";
         case formats::Decides::fit:
             return "fits";
+        case formats::Decides::legal:
+            return "legal";
         case formats::Decides::fit_and_legal:
             break;
     }

@@ -25,6 +25,7 @@ struct GroupsOptions {
     std::optional<std::int64_t> dp;
     std::string order = "tp-cp-ep-dp-pp";
     ParallelSizes sizes;
+    bool by_document = false;
 };
 
 /// The sizes to lay out; every problem of the options together.
@@ -147,9 +148,11 @@ int run_groups(const std::vector<std::string>& args, Console& console) {
     options.text("order", given.order, "AXES", "order of the axes, fastest varying first; axes of size 1 may be left out");
     options.integer("distributed-optimizer-instances", given.sizes.optimizer_instances, 1, kAny,
                     "number of distributed optimizer instances; more than 1 adds the intra_partial and inter_partial groups");
+    options.flag("hybrid-context-parallel", given.by_document,
+                 "dynamic context parallelism: adds the groups that documents run over, of each power of two of ranks");
     if (!options.parse(args, console.out)) return kDone;
 
-    const RankGroups groups(sizes_of(given));
+    const RankGroups groups(sizes_of(given), given.by_document);
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {
             case Format::json:

@@ -546,7 +546,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
         } else {
             report.saved_as = *values.save_plan;
-            save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
+            const Layout& saved = best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout;
+            save_plan(*values.save_plan, plan_of(resolved.workload, saved, resolved.batches));
         }
     }
     if (draws) {
@@ -554,7 +555,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         if (values.html) write_search_page(*values.html, page);
         if (console.page) console.page(std::move(page));
     }
-    for (const auto& plan : report.plans) hand_over_plan(console, resolved.workload, plan.layout);
+    for (const auto& plan : report.plans) hand_over_plan(console, resolved.workload, plan.layout, resolved.batches);
     write_answer(options, values, workload_options.worlds.size() > 1, report, model, console);
     return report.plans.empty() ? kNothingFits : kDone;
 }

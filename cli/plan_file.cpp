@@ -58,15 +58,15 @@ Plan load_asked_plan(const Options& options, const std::string& path) {
     return unbroken(read_asked_plan(options, path));
 }
 
-Plan plan_of(const Workload& work, const Layout& layout) {
-    Plan plan{work.model, work.cluster, work.batch, work.training, layout, work.routing};
+Plan plan_of(const Workload& work, const Layout& layout, const BatchSchedule& batches) {
+    Plan plan{work.model, work.cluster, work.batch, work.training, layout, work.routing, batches};
     if (layout.switches) apply_switches(*layout.switches, plan.model, plan.training);
     plan.layout.switches = nullptr;
     return plan;
 }
 
-void hand_over_plan(const Console& console, const Workload& work, const Layout& layout) {
-    if (console.plans) console.plans(plan_of(work, layout));
+void hand_over_plan(const Console& console, const Workload& work, const Layout& layout, const BatchSchedule& batches) {
+    if (console.plans) console.plans(plan_of(work, layout, batches));
 }
 
 void save_plan(const std::string& path, const Plan& plan) {

@@ -26,11 +26,11 @@ namespace mgplan::cli {
 /// The same for the positional PLAN of a command.
 [[nodiscard]] Plan load_asked_plan(const Options& options, const std::string& path);
 
-/// The plan of one layout of a workload.
-[[nodiscard]] Plan plan_of(const Workload& work, const Layout& layout);
+/// The plan of one layout of a workload; `batches`: of a command.
+[[nodiscard]] Plan plan_of(const Workload& work, const Layout& layout, const BatchSchedule& batches = {});
 
 /// Gives `console.plans` the plan, where somebody asked for it.
-void hand_over_plan(const Console& console, const Workload& work, const Layout& layout);
+void hand_over_plan(const Console& console, const Workload& work, const Layout& layout, const BatchSchedule& batches = {});
 
 /// Writes it for --save-plan, which Options::output_file() has tried. Throws RunError when the file cannot be written.
 void save_plan(const std::string& path, const Plan& plan);

@@ -109,7 +109,7 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
     if (values.recompute_method) request.recompute_method = *parse_recompute_method(*values.recompute_method);
     if (values.cp_comm_type) request.cp_comm_type = *parse_cp_comm_type(*values.cp_comm_type);
     if (!values.recompute_modules.empty()) request.recompute_modules = recompute_module_set(values.recompute_modules);
-    if (values.recompute_num_layers) request.recompute_num_layers = *values.recompute_num_layers;
+    if (values.recompute_num_layers) request.recompute_num_layers = request.mhc_recompute_layers = *values.recompute_num_layers;
     if (values.sequence_parallel) {
         request.sequence_parallel = *values.sequence_parallel != "off";
     } else if (!resolved.job.layout) {
@@ -213,6 +213,7 @@ SimulatedLayout asked_by_plan(const Options& options, const WorkloadOptions& val
     if (values.max_memory) work.memory_limit = *values.max_memory;
     if (values.routing_skew) work.routing = load_routing_skew(options, *values.routing_skew, work.model);
     asked.layout = plan.layout;
+    asked.batches = plan.batches;
     note_assumed_architecture(work.model, console);
     auto broken = planner::broken_messages(work, asked.layout);
     if (!broken.empty()) throw ConfigError(std::move(broken));
@@ -388,7 +389,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                                 .markdown = markdown};
     write_files(values, answer, slowdown, model);
     write_simulate_answer(options, answer, model, console);
-    hand_over_plan(console, work, layout);
+    hand_over_plan(console, work, layout, asked.batches);
     // Where a flag that decides it is not computed, nothing is said about it.
     return prediction.memory.fits() || (asked.flags && reports::leaves_fit_open(*asked.flags)) ? kDone : kNothingFits;
 }

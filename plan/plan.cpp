@@ -76,7 +76,7 @@ void check_agreement(const Plan& plan, const std::string& where, Problems& probl
 
 bool operator==(const Plan& a, const Plan& b) {
     return a.model == b.model && a.cluster == b.cluster && a.batch == b.batch && a.training == b.training && a.layout == b.layout &&
-           a.routing == b.routing;
+           a.routing == b.routing && a.batches == b.batches;
 }
 
 Json plan_to_json(const Plan& plan) {
@@ -84,6 +84,7 @@ Json plan_to_json(const Plan& plan) {
         {"mgplan_plan", kPlanVersion},        {"model", model_to_json(plan.model)},          {"cluster", cluster_to_json(plan.cluster)},
         {"batch", batch_to_json(plan.batch)}, {"training", training_to_json(plan.training)}, {"layout", layout_to_json(plan.layout)}};
     if (plan.routing != RoutingSkew{}) json["routing_skew"] = routing_skew_to_json(plan.routing);
+    if (plan.batches.stated()) json["batch_schedule"] = batch_schedule_to_json(plan.batches);
     return json;
 }
 
@@ -92,7 +93,7 @@ Plan plan_from_json(const Json& json, const std::string& where) {
     Problems problems;
     JsonReader reader(json, where, problems);
     reader.ignore("mgplan_plan");
-    reader.ignore("routing_skew");  // older plans have none
+    for (const auto* field : {"routing_skew", "batch_schedule"}) reader.ignore(field);  // older plans have none
     Plan plan;
     read_part(reader, "model", problems, model_from_json, plan.model);
     read_part(reader, "cluster", problems, cluster_from_json, plan.cluster);
@@ -100,6 +101,7 @@ Plan plan_from_json(const Json& json, const std::string& where) {
     read_part(reader, "training", problems, training_from_json, plan.training);
     read_part(reader, "layout", problems, layout_from_json, plan.layout);
     if (reader.has("routing_skew")) read_part(reader, "routing_skew", problems, routing_skew_from_json, plan.routing);
+    if (reader.has("batch_schedule")) read_part(reader, "batch_schedule", problems, batch_schedule_from_json, plan.batches);
     reader.finish();
     problems.throw_if_any();
     refuse_counted_only(plan.model, where + ": model");

@@ -11,6 +11,7 @@
 #include "plan/layout/layout.hpp"
 #include "plan/model/model_spec.hpp"
 #include "plan/model/routing_skew.hpp"
+#include "plan/training/batch_schedule.hpp"
 #include "plan/training/batch_spec.hpp"
 #include "plan/training/training_spec.hpp"
 
@@ -26,12 +27,13 @@ struct Plan {
     TrainingSpec training;
     Layout layout;
     RoutingSkew routing;
+    BatchSchedule batches{};  ///< of a Megatron-LM command: how the batch grows, and how long training goes on; `batch` is the last
 };
 
 [[nodiscard]] bool operator==(const Plan& a, const Plan& b);
 
-/// {"mgplan_plan": version, "model", "cluster", "batch", "training", "layout"}, and "routing_skew" where it is not the default; integers
-/// stay integers.
+/// {"mgplan_plan": version, "model", "cluster", "batch", "training", "layout"}, "routing_skew" where it is not the default, and
+/// "batch_schedule" where one is stated; integers stay integers.
 [[nodiscard]] nlohmann::ordered_json plan_to_json(const Plan& plan);
 
 /// Reads what plan_to_json wrote; plan_from_json(plan_to_json(p)) == p. Throws ConfigError with all problems: wrong

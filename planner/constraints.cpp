@@ -195,6 +195,11 @@ std::vector<std::string> obstacles_of_cp(W w, L l) {
     return all;
 }
 
+/// Residual streams as Megatron-LM's main has them at d98e8a64 (--enable-mhc-connections), with its limits.
+bool main_branch_streams(W w, L l) {
+    return l.engine == Engine::megatron && w.model.hyper_connections && !w.model.hyper_connections->learned_head;
+}
+
 /// Whether layers share blocks of weights, keys, or inputs out of the embeddings.
 bool shares_weights(const ModelSpec& model) {
     const auto takes_over = [](const LayerPart& part) { return part.kind == "gemma_attention" && part_size(part, "shares_kv") != 0; };
@@ -282,6 +287,15 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W w, L l) { return l.sizes.pp > 1 && uses_fsdp2(w, l); },
      [](W, L l) {
          return fmt::format("pp = {}: PyTorch FSDP2 (--use-torch-fsdp2) has no pipeline; use pp 1 or --use-megatron-fsdp", l.sizes.pp);
+     }},
+    // Megatron-LM transformer_config.py, __post_init__: its stages send one stream of the width of the hidden size.
+    {"residual_streams_without_pipeline", "residual streams with a pipeline", Level::pipeline,
+     [](W w, L l) { return l.sizes.pp > 1 && main_branch_streams(w, l); },
+     [](W, L l) {
+         return fmt::format(
+             "pp = {}: Megatron-LM's main has no pipeline of residual streams (--enable-mhc-connections); use pp 1, or "
+             "--enable-hyper-connections of its branch dev",
+             l.sizes.pp);
      }},
     // Megatron-LM transformer_config.py, __post_init__.
     {"offloaded_layers_without_pipeline", "activations on the host with a pipeline", Level::pipeline,
@@ -410,13 +424,22 @@ constexpr auto kRules = std::to_array<Rule>({
          const auto& modules = l.recompute_modules;
          const bool expert = modules.contains(RecomputeModule::moe) || modules.contains(RecomputeModule::moe_act) ||
                              modules.contains(RecomputeModule::shared_experts);
-         return modules.empty() || (modules.contains(RecomputeModule::mla_up_proj) && !w.model.mla) || (expert && !w.model.moe);
+         const bool streams = modules.contains(RecomputeModule::mhc);
+         return modules.empty() || (modules.contains(RecomputeModule::mla_up_proj) && !w.model.mla) || (expert && !w.model.moe) ||
+                (streams && (!w.model.hyper_connections || l.engine != Engine::megatron || modules.contains(RecomputeModule::mlp)));
      },
      [](W w, L) {
          return fmt::format(
-             "recompute modules: mla_up_proj needs multi-latent attention, and moe, moe_act and shared_experts need experts, which {} has "
-             "not; use core_attn, mlp or layernorm",
+             "recompute modules: mla_up_proj needs multi-latent attention, moe, moe_act and shared_experts need experts, and mhc residual "
+             "streams that maps mix, without mlp and for engine megatron, which {} has not; use core_attn, mlp or layernorm",
              w.model.name);
+     }},
+    {"residual_streams_without_full_recompute", "full recompute of residual streams", Level::recompute,
+     [](W w, L l) { return main_branch_streams(w, l) && l.recompute == Recompute::full; },
+     [](W, L) {
+         return std::string(
+             "recompute = full: Megatron-LM's main refuses it beside --enable-mhc-connections (transformer_config.py); use selective with "
+             "module mhc, or none");
      }},
     {"cuda_graphs_hold_the_recompute", "CUDA graphs cannot hold the recompute", Level::recompute,
      [](W w, L l) { return graph_recompute_problem(l.cuda_graphs, l.recompute, l.recompute_modules, w.model).has_value(); },

@@ -29,6 +29,21 @@ Layout check(Layout layout, const Workload& workload) {
     return layout;
 }
 
+/// Megatron-LM lays out the grid of experts for models without any too: etp, the parts of experts' weights and pp divide the world
+/// (parallel_state.py, initialize_model_parallel, at d98e8a64).
+void check_idle_expert_grid(const LayoutRequest& request, const Workload& workload) {
+    const std::int64_t etp = request.etp.value_or(request.tp), parts = request.idle_expert_shards;
+    // Divided one by one, so that no product leaves 64 bits; pp and, where nothing else is asked for, tp are known to divide.
+    if (workload.model.moe || request.engine != Engine::megatron || parts == 0) return;
+    const std::int64_t stage = workload.world / request.pp;
+    if (stage % etp == 0 && stage / etp % parts == 0) return;
+    throw ConfigError(fmt::format(
+        "etp = {} (--expert-tensor-parallel-size){} times pp = {} does not divide world = {}, which Megatron-LM asks of models without "
+        "experts too; leave {} out",
+        etp, parts > 1 ? fmt::format(" in {} parts of weights (--expert-tensor-parallel-num-weight-shards)", parts) : "", request.pp,
+        workload.world, parts > 1 ? "both flags" : "that flag"));
+}
+
 /// Model chunks of a pipeline rank: as asked for, or from the layers of a chunk.
 std::int64_t chunks_asked_for(const LayoutRequest& request, const Workload& workload) {
     if (!request.layers_per_virtual_stage) return request.vpp;
@@ -70,7 +85,10 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
     layout.sequence_parallel = request.sequence_parallel && request.tp > 1;
     layout.cp_comm_type = request.cp > 1 ? request.cp_comm_type : CpCommType::p2p;
     layout.recompute = request.recompute;
-    if (request.recompute == Recompute::selective) layout.recompute_modules = request.recompute_modules;
+    if (request.recompute == Recompute::selective) {
+        layout.recompute_modules = request.recompute_modules;
+        if (layout.recompute_modules.contains(RecomputeModule::mhc)) layout.recompute_num_layers = request.mhc_recompute_layers;
+    }
     if (request.recompute == Recompute::full) {
         layout.recompute_method = request.recompute_method;
         layout.recompute_num_layers = request.recompute_num_layers;
@@ -90,6 +108,8 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
         // Known to divide the world by now, so that their product stays small.
         if (level == Level::context && !model.moe) layout.sizes.etp = etp_without_experts(layout.sizes);
     }
+
+    check_idle_expert_grid(request, workload);
 
     const std::int64_t vpp = chunks_asked_for(request, workload);
     if (vpp < 1 || vpp > 65536)
@@ -135,6 +155,7 @@ LayoutRequest request_of(const Layout& layout) {
     request.recompute = layout.recompute;
     if (layout.recompute == Recompute::selective) request.recompute_modules = layout.recompute_modules;
     if (layout.recompute_method) request.recompute_method = *layout.recompute_method;
+    if (layout.recompute == Recompute::selective) request.mhc_recompute_layers = layout.recompute_num_layers;
     if (layout.recompute == Recompute::full) request.recompute_num_layers = layout.recompute_num_layers;
     request.cuda_graphs = layout.cuda_graphs;
     request.engine = layout.engine;

@@ -142,6 +142,7 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
         if (!modules.empty() && std::find(sets.begin(), sets.end(), modules) == sets.end()) sets.push_back(modules);
     };
     add({{core, Module::core_attn}});
+    add({{model.hyper_connections.has_value(), Module::mhc}});
     // As published: DeepSeek-V3 mla_up_proj or mlp or both, gpt-oss layernorm and moe_act (Megatron-Bridge, recipes of 25.09 to 26.08).
     add({{up, Module::mla_up_proj}});
     add({{act, Module::moe_act}, {norm, Module::layernorm}});

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/layout/beside_streams.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/megatron_offload.hpp"
 #include "plan/layout/unpredicted_shards.hpp"
@@ -67,16 +68,24 @@ std::string_view unpredicted_shards(const Workload& w, const Layout& l) {
     return unpredicted_beside_shards(w.training, beside_offload(l));
 }
 
+bool overlaps_moe(const Layout& l) {
+    return l.switches && l.switches->overlap_moe;
+}
+
+/// What is not predicted beside residual streams that maps mix; "" where all is.
+std::string_view beside_streams(const Workload& w, const Layout& l) {
+    if (!w.model.hyper_connections) return "";
+    TrainingSpec training = w.training;
+    if (overlaps_moe(l)) training.overlap_moe = true;
+    return unpredicted_beside_streams(w.model, training, l.cuda_graphs);
+}
+
 /// Graphs of layers hold the layers' formats; that some are in bf16 is not predicted in them.
 bool captures_layers_in_bf16(const Workload& w, const Layout& l) {
     const MegatronSwitches& switches = w.training.megatron;
     return l.engine == Engine::megatron && quantised(w.training.precision) &&
            switches.bf16_layers_at_start + switches.bf16_layers_at_end > 0 && !l.cuda_graphs.empty() &&
            !l.cuda_graphs.contains(CudaGraphScope::full_iteration);
-}
-
-bool overlaps_moe(const Layout& l) {
-    return l.switches && l.switches->overlap_moe;
 }
 
 /// Ranks among which DeepEP exchanges: 8 peers over NVLink times 20 nodes (deepseek-ai/DeepEP, csrc/kernels/configs.cuh,
@@ -234,6 +243,9 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
              "engine megatron: not predicted are {}; leave that out, or the parts of weights (--tensor-parallel-num-weight-shards)",
              unpredicted_shards(w, l));
      }},
+    {"residual_streams_are_predicted", "residual streams beside what is not predicted with them", Level::switches,
+     [](W w, L l) { return !beside_streams(w, l).empty(); },
+     [](W w, L l) { return fmt::format("not predicted are {}; leave that out, or the streams", beside_streams(w, l)); }},
     {"layers_in_bf16_are_predicted", "layers in bf16 under CUDA graphs of layers", Level::switches,
      [](W w, L l) { return captures_layers_in_bf16(w, l); },
      [](W, L) {

@@ -17,11 +17,11 @@ std::string with_feature(const formats::FlagNotComputed& one) {
     return fmt::format("{} ({})", one.flag, one.feature);
 }
 
-/// Those that decide at least so much.
-std::vector<std::string> deciding(const FlagAccount& account, Decides least) {
+/// Those that decide this, alone or with the other; nothing: all.
+std::vector<std::string> deciding(const FlagAccount& account, Decides what) {
     std::vector<std::string> flags;
     for (const auto& one : account.not_computed) {
-        if (one.decides >= least) flags.push_back(with_feature(one));
+        if (what == Decides::nothing || one.decides == what || one.decides == Decides::fit_and_legal) flags.push_back(with_feature(one));
     }
     return flags;
 }
@@ -45,7 +45,7 @@ bool leaves_fit_open(const FlagAccount& account) {
 }
 
 bool leaves_legality_open(const FlagAccount& account) {
-    return !deciding(account, Decides::fit_and_legal).empty();
+    return !deciding(account, Decides::legal).empty();
 }
 
 std::string why_fit_is_open(const FlagAccount& account) {
@@ -53,7 +53,7 @@ std::string why_fit_is_open(const FlagAccount& account) {
 }
 
 std::string why_legality_is_open(const FlagAccount& account) {
-    return not_computed_text(deciding(account, Decides::fit_and_legal));
+    return not_computed_text(deciding(account, Decides::legal));
 }
 
 std::string flag_account_text(const FlagAccount& account) {

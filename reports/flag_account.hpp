@@ -10,7 +10,7 @@
 
 namespace mgplan::reports {
 
-/// Adds "used", "not_computed" ("--enable-mhc-connections (mHC residual connections)") and "unknown", lists of flags as the command has
+/// Adds "used", "not_computed" ("--flextron (elastic sub-networks (Flextron))") and "unknown", lists of flags as the command has
 /// them, each the first word of its entry.
 void add_flag_account(nlohmann::ordered_json& json, const formats::FlagAccount& account);
 
@@ -18,7 +18,7 @@ void add_flag_account(nlohmann::ordered_json& json, const formats::FlagAccount& 
 [[nodiscard]] bool leaves_fit_open(const formats::FlagAccount& account);
 [[nodiscard]] bool leaves_legality_open(const formats::FlagAccount& account);
 
-/// The flags that leave it open: "--enable-mhc-connections (mHC residual connections) is not computed"; "" where none does.
+/// The flags that leave it open: "--flextron (elastic sub-networks (Flextron)) is not computed"; "" where none does.
 [[nodiscard]] std::string why_fit_is_open(const formats::FlagAccount& account);
 [[nodiscard]] std::string why_legality_is_open(const formats::FlagAccount& account);
 

@@ -19,13 +19,14 @@ struct ShortName {
     RecomputeModule module;
     std::string_view name;
 };
-constexpr std::array<ShortName, 7> kShortNames{{{RecomputeModule::core_attn, "attn"},
+constexpr std::array<ShortName, 8> kShortNames{{{RecomputeModule::core_attn, "attn"},
                                                 {RecomputeModule::mla_up_proj, "up"},
                                                 {RecomputeModule::layernorm, "norm"},
                                                 {RecomputeModule::mlp, "mlp"},
                                                 {RecomputeModule::moe, "moe"},
                                                 {RecomputeModule::moe_act, "act"},
-                                                {RecomputeModule::shared_experts, "shared"}}};
+                                                {RecomputeModule::shared_experts, "shared"},
+                                                {RecomputeModule::mhc, "streams"}}};
 
 }  // namespace
 

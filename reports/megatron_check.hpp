@@ -49,7 +49,7 @@ enum class GateVerdict { runs, illegal, does_not_fit, cannot_say };
 /// A broken rule first, then memory, then what is not computed: what is known to fail is never left open.
 [[nodiscard]] GateVerdict gate_verdict(const MegatronCheck& check);
 /// One line: "runs: tp8 pp2 …; 61.2 GiB of 79.1 GiB …; 1.83 s a step (1.70 s to 1.96 s)", "illegal: RULE (and 2 more)",
-/// "does not fit: …", "cannot say: --enable-mhc-connections (mHC residual connections) is not computed".
+/// "does not fit: …", "cannot say: --flextron (elastic sub-networks (Flextron)) is not computed".
 [[nodiscard]] std::string gate_line(const MegatronCheck& check);
 /// The line of a command of which nothing is judged: "illegal: PROBLEM (and 2 more)". `problems` is not empty.
 [[nodiscard]] std::string refusal_line(std::string_view verdict, const std::vector<std::string>& problems);

@@ -279,6 +279,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     repeats(RecomputeModule::layernorm, "norm");
     repeats(RecomputeModule::moe_act, "act");
     repeats(RecomputeModule::shared_experts, "shared");
+    repeats(RecomputeModule::mhc, "streams");
     if (shows([](const Layout& l) { return l.recompute_method == RecomputeMethod::block; }))
         words.emplace_back("blkN: full recompute of N layers a chunk");
     if (table.has("on")) words.emplace_back("on: switched on for the row (ov: overlap; bf16: g gradients, m moments)");

@@ -11,12 +11,13 @@ namespace mgplan::formats {
 enum class Decides : std::uint8_t {
     nothing,       ///< neither whether the command is legal nor whether it fits
     fit,           ///< the memory of a rank
+    legal,         ///< whether Megatron-LM starts, and nothing that it would do
     fit_and_legal  ///< also rules of its own, which are not checked
 };
 
 /// A flag that changes memory, time or legality in a way that is not predicted.
 struct FlagNotComputed {
-    std::string flag;     ///< as the command has it: "--enable-mhc-connections"
+    std::string flag;     ///< as the command has it: "--flextron"
     std::string feature;  ///< what it asks for: "Megatron FSDP"
     Decides decides = Decides::fit;
 

@@ -58,7 +58,7 @@ constexpr std::array kDependent{
                     "model.experimental_attention_variant model.linear_attention_freq model.hybrid_layer_pattern "
                     "model.hybrid_override_pattern"},
     DependentFields{"mamba_ gdp_", "model.is_hybrid_model model.hybrid_layer_pattern model.hybrid_override_pattern"},
-    DependentFields{"mhc_", "model.enable_mhc_connections"},
+    DependentFields{"mhc_ num_residual_streams use_fused_mhc", "model.enable_mhc_connections model.enable_hyper_connections"},
     DependentFields{"kitchen_", "model.use_kitchen_attention model.use_kitchen"},
     DependentFields{"num_layers_at_", "model.first_last_layers_bf16"},
     DependentFields{"activation_offload_ delta_offload_ min_offloaded_ fine_grained_offloading_ offload_modules delay_offload_",

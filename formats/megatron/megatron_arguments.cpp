@@ -1,7 +1,11 @@
 #include "formats/megatron/megatron_arguments.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "formats/megatron/flag_reader.hpp"
 #include "formats/megatron/shell_words.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::formats {
 
@@ -18,6 +22,55 @@ bool names_variable(const std::string& text, const std::string& name) {
     return false;
 }
 
+/// Flags that ask for nothing unless one of these switches stands beside them, where d98e8a64 reads their values.
+struct IdleWithout {
+    std::string_view flags, switches;  ///< without "--", separated by blanks
+};
+
+constexpr std::array kIdleWithout{
+    IdleWithout{"kitchen-attention-backend", "use-kitchen-attention"},  // gpt_builders.py
+    IdleWithout{"moe-paged-stash-buffer-size-factor-cpu moe-paged-stash-buffer-size-factor-cuda moe-paged-stash-page-size",
+                "moe-paged-stash"},                                    // moe/paged_stash.py
+    IdleWithout{"mtp-standalone mtp-detach-heads", "mtp-num-layers"},  // multi_token_prediction.py
+    IdleWithout{"fsdp-db-use-persist-buf-on-alloc-fail megatron-fsdp-enable-fine-grained-param-gather",
+                "use-megatron-fsdp use-custom-fsdp"},                 // distributed/fsdp
+    IdleWithout{"no-fp8-wgrad fp8-quantizer-factory", "fp8-format"},  // fp8_utils.py
+    IdleWithout{"fp4-quantizer-factory", "fp4-format"},               // fp4_utils.py
+    IdleWithout{"dsa-indexer-topk-freq dsa-indexer-skip-topk-offset dsa-kernel-backend dsa-indexer-use-sparse-loss "
+                "dsa-indexer-k-norm-fp32",
+                "experimental-attention-variant"},  // experimental_attention_variant/dsa.py
+};
+
+/// Whether the command has one of these switches, computed or not.
+bool has_one_of(const ParsedFlags& parsed, std::string_view switches) {
+    for (const auto& name : split(switches, ' ')) {
+        const std::string flag = fmt::format("--{}", name);
+        if (parsed.used.contains(flag)) return true;
+        for (const FlagNotComputed& one : parsed.account.not_computed) {
+            if (one.flag == flag) return true;
+        }
+    }
+    return false;
+}
+
+/// What is not computed and would ask for nothing is without effect.
+void leave_out_idle(ParsedFlags& parsed) {
+    for (const IdleWithout& idle : kIdleWithout) {
+        if (has_one_of(parsed, idle.switches)) continue;
+        const auto names = split(idle.flags, ' ');
+        const auto listed = [&](const FlagNotComputed& one) {
+            return std::any_of(names.begin(), names.end(), [&](const auto& name) {
+                const std::string flag = fmt::format("--{}", name);
+                return one.flag == flag || other_spelling(one.flag) == flag;
+            });
+        };
+        for (const FlagNotComputed& one : parsed.account.not_computed) {
+            if (listed(one)) parsed.account.without_effect.push_back(one.flag);
+        }
+        std::erase_if(parsed.account.not_computed, listed);
+    }
+}
+
 }  // namespace
 
 Job read_megatron_arguments(const std::vector<std::string>& words, const std::string& where, const MegatronSurroundings& surroundings) {
@@ -25,6 +78,7 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     if (parsed.used.empty())
         throw ConfigError(
             fmt::format("{}: holds no Megatron-LM flags (--num-layers 32 …), and is neither JSON nor YAML with MODEL_ARGS", where));
+    leave_out_idle(parsed);
     Job job;
     job.flags = std::move(parsed.account);
     Problems problems;

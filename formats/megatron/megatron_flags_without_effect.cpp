@@ -61,6 +61,8 @@ constexpr std::array kFlagsWithoutEffect{
     FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune skip-train ddp-average-in-collective calculate-per-token-loss",
               Decides::nothing, true},
     FlagGroup{FlagArity::one, FlagEffect::without, "", "dataloader-type", Decides::nothing, true},
+    // Models of Megatron-core take it and read it nowhere (models/gpt/gpt_model.py, hybrid/hybrid_model.py).
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "fp16-lm-cross-entropy"},
     // What weights in parts do not go with, or need (formats/megatron/megatron_weight_shards.cpp).
     FlagGroup{FlagArity::one, FlagEffect::without, "", "eval-global-batch-size eval-micro-batch-size", Decides::nothing, true},
     FlagGroup{FlagArity::none, FlagEffect::without, "", "dist-ckpt-optim-fully-reshardable distrib-optim-fully-reshardable-mem-efficient",

@@ -174,6 +174,13 @@ void write_mixture(FlagWriter& out, const ModelSpec& model, bool by_pattern) {
     write_dispatcher(out, moe.dispatcher);
 }
 
+/// As main spells them, or branch dev where streams come together by trained weights.
+void write_streams(FlagWriter& out, const HyperConnections& streams) {
+    out.flag(streams.learned_head ? "enable-hyper-connections" : "enable-mhc-connections");
+    out.integer(streams.learned_head ? "num-residual-streams" : "mhc-num-residual-streams", streams.streams);
+    out.integer("mhc-sinkhorn-iterations", streams.sinkhorn_iterations);
+}
+
 MegatronFlags model_flags(const Plan& plan) {
     const ModelSpec model = with_stated_fields(plan.model);
     const HybridFlags hybrid = hybrid_flags(plan);
@@ -197,6 +204,7 @@ MegatronFlags model_flags(const Plan& plan) {
         out.flag_if(model.mtp_repeated, "mtp-use-repeated-layer");
         out.real("mtp-loss-scaling-factor", model.mtp_loss_factor);
     }
+    if (model.hyper_connections) write_streams(out, *model.hyper_connections);
     if (model.moe) write_mixture(out, model, hybrid.by_pattern);
     return out.take();
 }
@@ -224,6 +232,8 @@ void write_recompute(FlagWriter& out, const Layout& layout) {
     out.word("recompute-granularity", to_string(layout.recompute));
     if (layout.recompute == Recompute::selective) {
         out.flag("recompute-modules", names_in(layout.recompute_modules));
+        if (layout.recompute_modules.contains(RecomputeModule::mhc) && layout.recompute_num_layers > 0)
+            out.integer("mhc-recompute-layer-num", layout.recompute_num_layers);
     } else {
         out.word("recompute-method", to_string(layout.recompute_method.value_or(RecomputeMethod::uniform)));
         out.integer("recompute-num-layers", layout.recompute_num_layers);
@@ -447,6 +457,7 @@ void write_switches(FlagWriter& out, const MegatronSwitches& switches, const Mod
     out.flag_if(switches.pad_buckets, "ddp-pad-buckets-for-high-nccl-busbw");
     out.flag_if(switches.reuse_grad_buffer, "reuse-grad-buf-for-mxfp8-param-ag");
     if (switches.offloaded_layers > 0) out.integer("cpu-offloading-num-layers", switches.offloaded_layers);
+    out.flag_if(switches.fused_streams && model.hyper_connections, "use-fused-mhc");
     out.flag_if(switches.forced_routing && model.moe, "moe-router-force-load-balancing");
 }
 

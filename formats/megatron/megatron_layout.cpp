@@ -73,7 +73,7 @@ void read_recompute(FlagReader& flags, LayoutRequest& layout, std::vector<std::s
     if (const auto modules = flags.texts("--recompute-modules"); !modules.empty()) {
         layout.recompute_modules = {};
         for (const auto& module : modules) {
-            if (module == "mhc" || module == "gdn_norm_out" || module == "gdp_in_proj" || module == "gdp_qkv") {
+            if (module == "gdn_norm_out" || module == "gdp_in_proj" || module == "gdp_qkv") {
                 flags.not_computed("--recompute-modules", fmt::format("recompute of {}", module), Decides::fit);
                 continue;
             }
@@ -84,7 +84,8 @@ void read_recompute(FlagReader& flags, LayoutRequest& layout, std::vector<std::s
                                                                        {"layernorm", RecomputeModule::layernorm},
                                                                        {"mla_up_proj", RecomputeModule::mla_up_proj},
                                                                        {"moe", RecomputeModule::moe},
-                                                                       {"shared_experts", RecomputeModule::shared_experts}}));
+                                                                       {"shared_experts", RecomputeModule::shared_experts},
+                                                                       {"mhc", RecomputeModule::mhc}}));
         }
     }
     if (flags.has("--moe-layer-recompute")) {

@@ -48,9 +48,14 @@ void read_length(FlagReader& flags, Job& job) {
     job.batches.train_samples = read("--train-samples");
     if (!job.batches.train_iterations || !job.batches.train_samples) return;
     job.batches.train_samples.reset();
-    flags.idle("--train-samples");
     std::string counts = "--train-iters counts, not --train-samples";
-    if (!flags.has("--skip-train")) counts += "; Megatron-LM stops where both are given, up to the newest release";
+    if (flags.has("--skip-train")) {
+        flags.idle("--train-samples");
+    } else {
+        // Published commands have both, whose scripts may take one away: left open rather than refused.
+        flags.not_computed("--train-samples", "beside --train-iters, where Megatron-LM stops at both", Decides::legal);
+        counts += "; Megatron-LM stops where both are given, up to the newest release";
+    }
     job.assumptions.push_back(std::move(counts));
 }
 

@@ -372,6 +372,7 @@ void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
         flags.problem("--overlap-param-gather needs --use-distributed-optimizer; add it");
     if (training.overlap_param_gather && !training.overlap_grad_reduce)
         flags.problem("--overlap-param-gather needs --overlap-grad-reduce; add it");
+    read_hyper_connections(flags, job, training);
     job.training = training;
 }
 

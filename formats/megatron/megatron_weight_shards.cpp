@@ -67,18 +67,21 @@ std::string_view not_predicted_beside(const Job& job, const TrainingSpec& traini
 
 }  // namespace
 
-void read_weight_shards(FlagReader& flags, const Job& job, TrainingSpec& training) {
+void read_weight_shards(FlagReader& flags, Job& job, TrainingSpec& training) {
     WeightShards shards;
     const std::int64_t tp = job.layout ? job.layout->tp : 1, etp = job.layout ? job.layout->etp.value_or(tp) : 1;
     shards.dense = read_parts(flags, kDense, tp, "--tensor-model-parallel-size");
     const std::int64_t experts = read_parts(flags, kExperts, etp, "--expert-tensor-parallel-size");
-    if (job.model.moe) shards.experts = experts;
+    if (job.model.moe)
+        shards.experts = experts;
+    else if (job.layout)
+        job.layout->idle_expert_shards = experts;
     for (const auto& module : flags.texts(kModules)) {
         if (module != "moe_latent_proj") flags.problem("{} = '{}' is not known; use moe_latent_proj", kModules, FlagReader::shown(module));
         shards.latent_projections = true;
     }
     if (shards.dense == 1) flags.idle(kDense);
-    if (shards.experts == 1) flags.idle(kExperts);
+    if (experts == 1) flags.idle(kExperts);
     const bool latent = job.model.moe && job.model.moe->latent > 0 && shards.dense > 1;
     if (!latent) flags.idle(kModules);
     shards.latent_projections = shards.latent_projections && latent;

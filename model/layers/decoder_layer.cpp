@@ -10,13 +10,29 @@
 
 namespace mgplan::model {
 
+namespace {
+
+/// Where streams are made again, so are norms that stand alone in front of a half, not those that belong to a linear layer (Megatron-LM,
+/// transformer_layer.py, mhc_checkpoint_input_layernorm).
+EnumSet<RecomputeModule> with_norm(EnumSet<RecomputeModule> modules, bool norm) {
+    if (norm) modules.add(RecomputeModule::layernorm);
+    return modules;
+}
+
+}  // namespace
+
 DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                            EnumSet<RecomputeModule> recompute)
     : beside_(model.order != LayerOrder::sequential) {
     if (model.compositions.empty()) {
         const bool mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
-        mixer_.emplace(make_mixer({model, {"attention", {}}, weights, prefix, layer, recompute}));
-        feed_forward_.emplace(make_feed_forward({model, {mixture ? "experts" : "mlp", {}}, weights, prefix, layer, recompute}));
+        const bool repeated = recompute.contains(RecomputeModule::mhc);
+        mixer_.emplace(make_mixer({model, {"attention", {}}, weights, prefix, layer, with_norm(recompute, repeated && model.mla)}));
+        feed_forward_.emplace(make_feed_forward(
+            {model, {mixture ? "experts" : "mlp", {}}, weights, prefix, layer, with_norm(recompute, repeated && mixture)}));
+        if (!model.hyper_connections) return;
+        attention_streams_.emplace(model, weights, prefix + "self_attention_hyper_connection.", repeated);
+        mlp_streams_.emplace(model, weights, prefix + "mlp_hyper_connection.", repeated);
         return;
     }
     composed_ = std::make_shared<const ComposedLayer>(composed_layer(model, layer));
@@ -47,25 +63,31 @@ GraphedPart DecoderLayer::graphed(const RankContext& context) const {
 Tensor DecoderLayer::attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     if (!mixer_) return x;
     const Range range(*context.device, "attention forward");
-    return std::visit(
+    const Tensor input = attention_streams_ ? attention_streams_->enter(context, x, saved.attention_streams) : x;
+    Tensor y = std::visit(
         [&]<class Mixer>(const Mixer& mixer) {
-            return mixer.forward(context, microbatch, x, std::get<typename Mixer::Saved>(saved.mixer));
+            return mixer.forward(context, microbatch, input, std::get<typename Mixer::Saved>(saved.mixer));
         },
         *mixer_);
+    return attention_streams_ ? attention_streams_->leave(context, std::move(y), saved.attention_streams) : y;
 }
 
 Tensor DecoderLayer::transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& attended,
                                Saved& saved) const {
     if (!feed_forward_) return attended;
     const Range range(*context.device, "mlp forward");
-    if (const Moe* const moe = mixture()) return moe->forward(context, microbatch, attended, saved.moe);
-    return std::get<Mlp>(*feed_forward_).forward(context, microbatch, beside_ ? x : attended, attended, saved.mlp);
+    const Tensor input = mlp_streams_ ? mlp_streams_->enter(context, attended, saved.mlp_streams) : attended;
+    const Moe* const moe = mixture();
+    Tensor y = moe != nullptr ? moe->forward(context, microbatch, input, saved.moe)
+                              : std::get<Mlp>(*feed_forward_).forward(context, microbatch, beside_ ? x : input, input, saved.mlp);
+    return mlp_streams_ ? mlp_streams_->leave(context, std::move(y), saved.mlp_streams) : y;
 }
 
 Tensor DecoderLayer::attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                                      Tensor of_mlp) const {
     if (!mixer_) return dy;
     const Range range(*context.device, "attention backward");
+    if (attention_streams_) dy = attention_streams_->leave_backward(context, dy, saved.attention_streams);
     Tensor dx = std::visit(
         [&]<class Mixer>(const Mixer& mixer) {
             return mixer.backward(context, microbatch, dy, std::get<typename Mixer::Saved>(saved.mixer));
@@ -74,16 +96,19 @@ Tensor DecoderLayer::attend_backward(const RankContext& context, const Microbatc
     if (of_mlp.defined()) add(of_mlp, dx);
     of_mlp = {};
     dy = {};  // within the range: traces put it there
+    if (attention_streams_) dx = attention_streams_->enter_backward(context, std::move(dx), saved.attention_streams);
     return dx;
 }
 
 Tensor DecoderLayer::transform_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const {
     if (!feed_forward_) return dy;
     const Range range(*context.device, "mlp backward");
+    if (mlp_streams_) dy = mlp_streams_->leave_backward(context, dy, saved.mlp_streams);
     const Moe* const moe = mixture();
     Tensor d_attended = moe != nullptr ? moe->backward(context, microbatch, dy, saved.moe)
                                        : std::get<Mlp>(*feed_forward_).backward(context, microbatch, dy, saved.mlp);
     dy = {};
+    if (mlp_streams_) d_attended = mlp_streams_->enter_backward(context, std::move(d_attended), saved.mlp_streams);
     return d_attended;
 }
 

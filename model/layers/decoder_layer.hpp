@@ -8,6 +8,7 @@
 #include "model/graphs/layer_graphs.hpp"
 #include "model/layers/context.hpp"
 #include "model/layers/layer_half.hpp"
+#include "model/layers/residual_streams.hpp"
 #include "model/layers/weight_events.hpp"
 #include "plan/parameters/composed_layer.hpp"
 
@@ -21,7 +22,8 @@ public:
         SavedOfMixers mixer;  ///< of the layer's kind of mixer; the others empty
         MlpSaved mlp;
         MoeSaved moe;
-        PassMemory graph;  ///< in place of what a replayed forward would have kept
+        ResidualStreamsSaved attention_streams, mlp_streams;  ///< of hyper-connections
+        PassMemory graph;                                     ///< in place of what a replayed forward would have kept
         /// Whether a forward left anything here, without graphs.
         [[nodiscard]] bool kept() const;
     };
@@ -65,6 +67,7 @@ private:
     bool beside_;                                    ///< both halves read the layer's input (LayerOrder)
     std::optional<TokenMixer> mixer_;
     std::optional<FeedForward> feed_forward_;
+    std::optional<ResidualStreams> attention_streams_, mlp_streams_;  ///< of hyper-connections, around each half
 };
 
 }  // namespace mgplan::model

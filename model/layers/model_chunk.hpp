@@ -10,6 +10,7 @@
 #include "model/layers/context.hpp"
 #include "model/layers/decoder_layer.hpp"
 #include "model/layers/mtp.hpp"
+#include "model/layers/residual_streams.hpp"
 #include "model/layers/vocabulary.hpp"
 #include "model/layers/weight_events.hpp"
 #include "plan/layout/stage_split.hpp"
@@ -32,6 +33,7 @@ struct ChunkSaved {
     std::vector<MtpDepthSaved> mtp;
     LossHeadSaved head;
     EmbeddingSaved embedding;
+    StreamHeadSaved stream_head;  ///< of hyper-connections
 };
 
 /// Runs whole chunks; knows nothing of pipelines. Not thread-safe.
@@ -103,6 +105,8 @@ private:
     std::vector<DecoderLayer> layers_;
     std::optional<Mtp> mtp_;
     std::optional<LossHead> head_;
+    std::optional<StreamHead> stream_head_;
+    std::int64_t streams_;  ///< residual streams
 };
 
 }  // namespace mgplan::model

@@ -29,6 +29,11 @@ PathFactors factors_of(const ModelSpec& model, ResidualPlace place) {
     return own;
 }
 
+/// What a half gives is added to streams by the layer (ResidualStreams), not here.
+bool mixed_as_streams(const ModelSpec& model, ResidualPlace place) {
+    return model.hyper_connections && place != ResidualPlace::embedding;
+}
+
 Tensor scaled_copy(const Tensor& x, double factor) {
     Tensor y = x.device().empty(x.shape(), x.dtype(), MemoryCategory::activations, "scaled gradient");
     copy(x, y);
@@ -44,6 +49,7 @@ const Tensor& residual_path(const ModelSpec& model, const Tensor& x, const Tenso
 
 Tensor add_residual(const RankContext& context, const MicrobatchContext& microbatch, const ModelSpec& model, std::int64_t layer,
                     ResidualPlace place, const Tensor& x, const Tensor& residual) {
+    if (mixed_as_streams(model, place)) return x;
     const PathFactors factors = factors_of(model, place);
     // The path is kept elsewhere: only the sum takes its factor.
     if (factors.branch != factors.path) scale(x, factors.branch / factors.path);
@@ -54,6 +60,7 @@ Tensor add_residual(const RankContext& context, const MicrobatchContext& microba
 
 Tensor residual_backward(const RankContext& context, const MicrobatchContext& microbatch, const ModelSpec& model, std::int64_t layer,
                          ResidualPlace place, const Tensor& dy) {
+    if (mixed_as_streams(model, place)) return dy;
     const double factor = factors_of(model, place).branch;
     if (model.hidden_dropout == 0) return factor == 1 ? dy : scaled_copy(dy, factor);
     Tensor dx = dropout_backward(dy, place_of(context, microbatch, model, layer, place));
@@ -68,7 +75,7 @@ void add_path_to_normed(const ModelSpec& model, ResidualPlace place, const Tenso
 }
 
 void add_path_to_input(const ModelSpec& model, const Tensor& dy, const Tensor& dx) {
-    if (!model.normed_residual) add(dy, dx);
+    if (!model.normed_residual && !model.hyper_connections) add(dy, dx);
 }
 
 }  // namespace mgplan::model

@@ -11,6 +11,7 @@ enum class ResidualPlace : std::uint8_t { embedding, attention, mlp };
 /// What the residual path of a half carries: its input x, or with ModelSpec::normed_residual what its norm gives.
 [[nodiscard]] const Tensor& residual_path(const ModelSpec& model, const Tensor& x, const Tensor& normed);
 
+/// With hyper-connections what a half gives stays as it is, and so do gradients: streams are mixed around the half.
 /// residual + dropout(x), each with its factor where the model has some. x and residual outside the tp region; x may be overwritten.
 [[nodiscard]] Tensor add_residual(const RankContext& context, const MicrobatchContext& microbatch, const ModelSpec& model,
                                   std::int64_t layer, ResidualPlace place, const Tensor& x, const Tensor& residual);

@@ -23,7 +23,7 @@ PipelineExecutor::PipelineExecutor(const ModelSpec& model, const RankContext& co
 Tensor PipelineExecutor::stream(const MicrobatchContext& microbatch, std::string_view name) const {
     std::int64_t rows = microbatch.batch * microbatch.sequence / context_.cp->size();
     if (context_.sequence_parallel) rows /= context_.tp->size();
-    return context_.device->empty({rows, model_.hidden}, context_.dtype, MemoryCategory::communication, name);
+    return context_.device->empty({rows, model_.stream_width()}, context_.dtype, MemoryCategory::communication, name);
 }
 
 void PipelineExecutor::send(Communicator& channel, const Tensor& tensor, int peer, std::deque<Sent>& open, std::int64_t depth) {

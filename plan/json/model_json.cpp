@@ -87,6 +87,21 @@ MlaSpec mla_from_json(const Json& json, const std::string& where, Problems& prob
     return mla;
 }
 
+Json streams_to_json(const HyperConnections& streams) {
+    return {{"streams", streams.streams}, {"sinkhorn_iterations", streams.sinkhorn_iterations}, {"learned_head", streams.learned_head}};
+}
+
+HyperConnections streams_from_json(const Json& json, const std::string& where, Problems& problems) {
+    JsonReader reader(json, where, problems);
+    HyperConnections streams;
+    streams.streams = reader.integer_or("streams", streams.streams, 1, ModelLimits::residual_streams);
+    streams.sinkhorn_iterations =
+        reader.integer_or("sinkhorn_iterations", streams.sinkhorn_iterations, 1, ModelLimits::sinkhorn_iterations);
+    streams.learned_head = reader.boolean_or("learned_head", false);
+    reader.finish();
+    return streams;
+}
+
 Json scaling_to_json(const RotaryScaling& scaling) {
     Json json{{"factor", scaling.factor},
               {"original_positions", scaling.original_positions},
@@ -244,6 +259,7 @@ Json model_to_json(const ModelSpec& model) {
     if (model.init_deviation != ModelSpec{}.init_deviation) json["init_deviation"] = model.init_deviation;
     if (model.rotary_scaling_values != RotaryScaling{}) json["rotary_scaling_values"] = scaling_to_json(model.rotary_scaling_values);
     if (model.mla) json["mla"] = mla_to_json(*model.mla);
+    if (model.hyper_connections) json["hyper_connections"] = streams_to_json(*model.hyper_connections);
     if (model.moe) json["moe"] = moe_to_json(*model.moe, model.moe_layers);
     if (model.default_sequence) json["default_sequence"] = *model.default_sequence;
     if (model.default_global_batch) json["default_global_batch"] = *model.default_global_batch;
@@ -306,6 +322,8 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     if (const Json* member = reader.member("rotary_scaling_values"))
         model.rotary_scaling_values = scaling_from_json(*member, where + ": rotary_scaling_values", problems);
     if (const Json* member = reader.member("mla")) model.mla = mla_from_json(*member, where + ": mla", problems);
+    if (const Json* member = reader.member("hyper_connections"))
+        model.hyper_connections = streams_from_json(*member, where + ": hyper_connections", problems);
     if (const Json* member = reader.member("moe"))
         model.moe = moe_from_json(*member, where + ": moe", model.layers, model.moe_layers, problems);
     if (reader.has("labels")) model.labels = reader.integer("labels", 0, ModelLimits::vocab);

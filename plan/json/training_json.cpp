@@ -169,6 +169,7 @@ constexpr std::array kSwitches{
     Switch{"forced_routing", &MegatronSwitches::forced_routing},
     Switch{"overlap_host_update", &MegatronSwitches::overlap_host_update},
     Switch{"reuse_grad_buffer", &MegatronSwitches::reuse_grad_buffer},
+    Switch{"fused_streams", &MegatronSwitches::fused_streams},
     Switch{"fp8_output_projection", &MegatronSwitches::fp8_output_projection},
 };
 
@@ -191,6 +192,7 @@ Json switches_to_json(const MegatronSwitches& switches) {
     if (switches.bf16_layers_at_end != 0) json["bf16_layers_at_end"] = switches.bf16_layers_at_end;
     if (switches.offloaded_layers != 0) json["offloaded_layers"] = switches.offloaded_layers;
     if (switches.offload_chunk_mib != 0) json["offload_chunk_mib"] = switches.offload_chunk_mib;
+    if (switches.document_tokens != 0) json["document_tokens"] = switches.document_tokens;
     if (switches.least_offloaded != defaults.least_offloaded) json["least_offloaded"] = switches.least_offloaded;
     if (switches.optimizer != defaults.optimizer) json["optimizer"] = to_string(switches.optimizer);
     if (switches.weight_shards != defaults.weight_shards) json["weight_shards"] = weight_shards_to_json(switches.weight_shards);
@@ -213,6 +215,7 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     switches.bucket_size = reader.integer_or("bucket_size", 0, 0, std::int64_t{1} << 50);
     switches.num_buckets = reader.integer_or("num_buckets", 0, 0, std::int64_t{1} << 30);
     switches.dispatcher_sms = reader.integer_or("dispatcher_sms", 0, 0, 1024);
+    switches.document_tokens = reader.integer_or("document_tokens", 0, 0, std::int64_t{1} << 27);
     switches.activation_clamp = reader.real_or("activation_clamp", 0, 0, 1e6);
     switches.bf16_layers_at_start = reader.integer_or("bf16_layers_at_start", 0, 0, ModelLimits::layers);
     switches.bf16_layers_at_end = reader.integer_or("bf16_layers_at_end", 0, 0, ModelLimits::layers);
@@ -296,6 +299,57 @@ Json batch_to_json(const BatchSpec& batch) {
     Json json{{"global_batch", batch.global_batch}, {"sequence", batch.sequence}};
     if (!batch.lengths.empty()) json["lengths"] = packed_lengths_to_json(batch.lengths);
     return json;
+}
+
+Json batch_schedule_to_json(const BatchSchedule& schedule) {
+    Json json = Json::object();
+    if (schedule.ramp_up)
+        json["ramp_up"] = {
+            {"start", schedule.ramp_up->start}, {"increment", schedule.ramp_up->increment}, {"samples", schedule.ramp_up->samples}};
+    for (const BatchSchedule::Step& step : schedule.steps)
+        json["steps"].push_back({{"from_tokens", step.from_tokens}, {"batch", step.batch}});
+    if (schedule.train_iterations) json["train_iterations"] = *schedule.train_iterations;
+    if (schedule.train_samples) json["train_samples"] = *schedule.train_samples;
+    if (schedule.resumed) json["resumed"] = true;
+    if (schedule.decreases) json["decreases"] = true;
+    if (schedule.whole_batch > 0) json["whole_batch"] = schedule.whole_batch;
+    return json;
+}
+
+BatchSchedule batch_schedule_from_json(const Json& json, const std::string& where) {
+    Problems problems;
+    JsonReader reader(json, where, problems);
+    BatchSchedule schedule;
+    if (const Json* member = reader.member("ramp_up")) {
+        JsonReader ramp(*member, where + ": ramp_up", problems);
+        schedule.ramp_up = {ramp.integer("start", 1, kMostBatchSequences), ramp.integer("increment", 1, kMostBatchSequences),
+                            ramp.integer("samples", 1, BatchSchedule::most_tokens)};
+        ramp.finish();
+    }
+    if (const Json* steps = reader.member("steps")) {
+        if (!steps->is_array() || steps->size() > BatchSchedule::most_stages) {
+            problems.add("{}: steps is no list of at most {} steps; write [{{\"from_tokens\": 0, \"batch\": 32}}, …]", where,
+                         BatchSchedule::most_stages);
+        } else {
+            for (const Json& one : *steps) {
+                JsonReader step(one, where + ": steps", problems);
+                schedule.steps.push_back(
+                    {step.integer("from_tokens", 0, BatchSchedule::most_tokens), step.integer("batch", 1, kMostBatchSequences)});
+                step.finish();
+            }
+        }
+    }
+    for (const auto& [field, value] :
+         {std::pair{"train_iterations", &schedule.train_iterations}, std::pair{"train_samples", &schedule.train_samples}}) {
+        if (reader.has(field)) *value = reader.integer(field, 1, BatchSchedule::most_tokens);
+        reader.ignore(field);
+    }
+    schedule.resumed = reader.boolean_or("resumed", false);
+    schedule.decreases = reader.boolean_or("decreases", false);
+    schedule.whole_batch = reader.integer_or("whole_batch", 0, 0, kMostBatchSequences);
+    reader.finish();
+    problems.throw_if_any();
+    return schedule;
 }
 
 BatchSpec batch_from_json(const Json& json, const std::string& where) {

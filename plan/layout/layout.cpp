@@ -13,15 +13,15 @@ namespace {
 // Names in the order of the enumerators; the static_asserts keep enumerators and names from drifting apart.
 constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"};
 constexpr std::array<std::string_view, 2> kRecomputeMethod{"uniform", "block"};
-constexpr std::array<std::string_view, 7> kRecomputeModule{"core_attn",   "mlp", "moe_act",       "layernorm",
-                                                           "mla_up_proj", "moe", "shared_experts"};
+constexpr std::array<std::string_view, 8> kRecomputeModule{"core_attn",   "mlp", "moe_act",        "layernorm",
+                                                           "mla_up_proj", "moe", "shared_experts", "mhc"};
 constexpr std::array<std::string_view, 7> kCudaGraphScope{"attn", "mlp", "moe", "moe_router", "moe_preprocess", "layer", "full_iteration"};
 constexpr std::array<std::string_view, 4> kCpCommType{"p2p", "all_gather", "a2a", "a2a+p2p"};
 constexpr std::array<std::string_view, 2> kEngine{"mgplan", "megatron"};
 
 static_assert(static_cast<std::size_t>(Recompute::full) + 1 == kRecompute.size());
 static_assert(static_cast<std::size_t>(RecomputeMethod::block) + 1 == kRecomputeMethod.size());
-static_assert(static_cast<std::size_t>(RecomputeModule::shared_experts) + 1 == kRecomputeModule.size());
+static_assert(static_cast<std::size_t>(RecomputeModule::mhc) + 1 == kRecomputeModule.size());
 static_assert(static_cast<std::size_t>(CudaGraphScope::full_iteration) + 1 == kCudaGraphScope.size());
 static_assert(static_cast<std::size_t>(CpCommType::a2a_p2p) + 1 == kCpCommType.size());
 static_assert(static_cast<std::size_t>(Engine::megatron) + 1 == kEngine.size());

@@ -20,7 +20,7 @@ struct LayoutSwitches;
 enum class Recompute : std::uint8_t { none, selective, full };
 enum class RecomputeMethod : std::uint8_t { uniform, block };
 /// Modules of Megatron-LM's --recompute-modules.
-enum class RecomputeModule : std::uint8_t { core_attn, mlp, moe_act, layernorm, mla_up_proj, moe, shared_experts };
+enum class RecomputeModule : std::uint8_t { core_attn, mlp, moe_act, layernorm, mla_up_proj, moe, shared_experts, mhc };
 /// Scopes of --cuda-graphs (CLI.md).
 enum class CudaGraphScope : std::uint8_t { attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration };
 /// How keys and values travel between context-parallel ranks (Megatron-LM's --cp-comm-type).
@@ -42,7 +42,9 @@ struct Layout {
     Recompute recompute = Recompute::none;
     EnumSet<RecomputeModule> recompute_modules;       ///< of selective
     std::optional<RecomputeMethod> recompute_method;  ///< of full
-    std::int64_t recompute_num_layers = 0;            ///< of full: uniform = layers per checkpoint, block = layers recomputed per stage
+    /// Of full: uniform = layers per checkpoint, block = layers recomputed per stage. Of selective with the module mhc: layers whose
+    /// streams are made again together, 0 = all of a chunk.
+    std::int64_t recompute_num_layers = 0;
     EnumSet<CudaGraphScope> cuda_graphs;
     Engine engine = Engine::mgplan;
     std::shared_ptr<const StageSplit> split;  ///< never null in a valid layout; shared between layouts of equal (pp, vpp)

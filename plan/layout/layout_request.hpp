@@ -16,6 +16,9 @@ struct LayoutRequest {
     std::int64_t cp = 1;
     std::int64_t ep = 1;
     std::optional<std::int64_t> etp;
+    /// Of a Megatron-LM command for a model without experts: parts of experts' weights, by which and by etp Megatron-LM divides the world
+    /// all the same; 0: etp asks for nothing there.
+    std::int64_t idle_expert_shards = 0;
     std::int64_t pp = 1;
     std::int64_t vpp = 1;
     std::optional<std::int64_t> layers_per_virtual_stage;  ///< instead of vpp: --num-layers-per-virtual-pipeline-stage
@@ -29,6 +32,7 @@ struct LayoutRequest {
     EnumSet<RecomputeModule> recompute_modules{RecomputeModule::core_attn};
     RecomputeMethod recompute_method = RecomputeMethod::uniform;
     std::int64_t recompute_num_layers = 1;
+    std::int64_t mhc_recompute_layers = 0;  ///< of the module mhc: layers of a block, 0: all of a chunk (--mhc-recompute-layer-num)
     EnumSet<CudaGraphScope> cuda_graphs;
     Engine engine = Engine::mgplan;
     std::shared_ptr<const LayoutSwitches> switches;  ///< Layout::switches

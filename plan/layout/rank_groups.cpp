@@ -1,6 +1,7 @@
 #include "plan/layout/rank_groups.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <initializer_list>
 #include <iterator>
@@ -340,7 +341,7 @@ std::vector<GridAxis> expert_grid(const ParallelSizes& sizes) {
     return grid(sizes, Axis::cp, expert_size);
 }
 
-RankGroups::RankGroups(const ParallelSizes& sizes) : sizes_(sizes) {
+RankGroups::RankGroups(const ParallelSizes& sizes, bool by_document) : sizes_(sizes) {
     auto found = problems(sizes);
     if (!found.empty()) throw ConfigError(std::move(found));
     if (sizes.world > kMaxListedRanks) {
@@ -357,6 +358,15 @@ RankGroups::RankGroups(const ParallelSizes& sizes) : sizes_(sizes) {
         const std::size_t last = static_cast<std::size_t>(sizes.pp) - 1;
         all_.push_back(members_of("embedding", at("pp"), last == 0 ? std::vector<std::size_t>{0} : std::vector<std::size_t>{0, last}));
         all_.push_back(members_of("position_embedding", at("pp"), {0}));
+    }
+    if (by_document) {
+        const auto ranks = static_cast<std::uint64_t>(sizes.dp() * sizes.cp);
+        if (!std::has_single_bit(ranks))
+            throw ConfigError(fmt::format(
+                "dp·cp = {}·{} is no power of two, over which dynamic context parallelism is not placed here; use another world, tp or pp",
+                sizes.dp(), sizes.cp));
+        for (std::uint64_t size = 2; size < ranks; size *= 2)
+            all_.push_back(slices_of(fmt::format("hybrid:dp-cp-{}", size), at("dp-cp"), static_cast<std::size_t>(ranks / size)));
     }
     if (sizes.optimizer_instances > 1) {
         const auto parts = static_cast<std::size_t>(sizes.optimizer_instances);

@@ -90,8 +90,10 @@ struct NamedGroups {
 /// All groups of a layout (CLI.md lists the names).
 class RankGroups {
 public:
-    /// Throws ConfigError with problems(sizes), or when the world is larger than kMaxListedRanks.
-    explicit RankGroups(const ParallelSizes& sizes);
+    /// `by_document`: dynamic context parallelism (--hybrid-context-parallel) has groups of each power of two of the ranks of dp·cp too,
+    /// from 2 to the largest below all of them ("hybrid:dp-cp-2", parallel_state.py, create_hybrid_dp_cp_groups). Throws ConfigError with
+    /// problems(sizes), when the world is larger than kMaxListedRanks, or where dp·cp is no power of two that is asked for so.
+    explicit RankGroups(const ParallelSizes& sizes, bool by_document = false);
 
     [[nodiscard]] const ParallelSizes& sizes() const { return sizes_; }
     [[nodiscard]] const std::vector<NamedGroups>& all() const { return all_; }

@@ -172,6 +172,18 @@ void check_activation_and_norms(Problems& problems, const ModelSpec& model, cons
             where);
 }
 
+void check_streams(Problems& problems, const ModelSpec& model, const std::string& where) {
+    check_range(problems, where, "residual streams", model.hyper_connections->streams, 1, ModelLimits::residual_streams);
+    check_range(problems, where, "rounds of Sinkhorn and Knopp", model.hyper_connections->sinkhorn_iterations, 1,
+                ModelLimits::sinkhorn_iterations);
+    if (!model.compositions.empty() || model.mtp_layers > 0 || model.order != LayerOrder::sequential || model.normed_residual ||
+        model.residual_multiplier != 1)
+        problems.add(
+            "{}: hyper_connections are known of layers that fields describe, their halves one behind the other, without multi-token "
+            "prediction, normed_residual and residual_multiplier; remove these or hyper_connections",
+            where);
+}
+
 /// How the halves of a layer are put together, and multipliers.
 void check_arrangement(Problems& problems, const ModelSpec& model, const std::string& where) {
     check_layer_list(problems, model.window_layers, "layers with a window", model, where);
@@ -221,6 +233,7 @@ void check_arrangement(Problems& problems, const ModelSpec& model, const std::st
             problems.add("{}: normed_residual needs norms in front of halves that follow each other; set pre_norms and order, or remove it",
                          where);
     }
+    if (model.hyper_connections) check_streams(problems, model, where);
     check_activation_and_norms(problems, model, where);
     check("epsilon of the norm of what gated delta nets give", model.state_norm_epsilon, true);
     check("bound of queries, keys and values", model.qkv_clip, true);
@@ -264,6 +277,7 @@ double estimated_parameters(const ModelSpec& model) {
         mlp = std::max(
             mlp, real(model.moe->experts) * (real(model.moe->expert_ffn) + 1) + real(model.moe->shared_ffn) + real(model.moe->latent));
     double layer = attention + 3 * (hidden + 2) * mlp + 16 * hidden;
+    if (model.hyper_connections) layer += 2 * (real(model.stream_width()) + 1) * real(model.hyper_connections->maps() + 4);
     for (const LayerComposition& kind : model.compositions) layer = std::max(layer, estimate_parts(kind.parts, model.hidden));
     return estimate_parts(model.beside_layers, model.hidden) + 2 * hidden * real(model.vocab + model.max_positions + model.token_types) +
            real(model.layers + model.mtp_layers) * layer;
@@ -339,6 +353,8 @@ std::vector<std::string> layers_timed_at_least(const ModelSpec& model) {
 
 std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
     std::vector<std::string> layers = layers_timed_at_least(model);
+    if (model.hyper_connections)
+        layers.push_back(fmt::format("{} that maps mix (hyper-connections)", counted(model.hyper_connections->streams, "residual stream")));
     if (has_part(model, "gemma_attention")) layers.emplace_back("the attention of Gemma 4");
     if (model.moe && model.moe->branch_norms) layers.emplace_back("experts behind norms of their own (Gemma 4)");
     if (has_part(model, "shared_block_mamba2")) layers.emplace_back("blocks whose weights layers share (Zamba2)");

@@ -46,6 +46,8 @@ struct ModelLimits {
     static constexpr std::size_t parts = 64;                          ///< of a kind of layer, or beside the layers
     static constexpr std::int64_t part_size = std::int64_t{1} << 40;  ///< each size of a part
     static constexpr double multiplier = 1e6;
+    static constexpr std::int64_t residual_streams = 64;
+    static constexpr std::int64_t sinkhorn_iterations = 10'000;
 };
 
 /// Multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1). Widths in elements.
@@ -157,6 +159,21 @@ struct NormedResidual {
     bool operator==(const NormedResidual&) const = default;
 };
 
+/// Residual streams beside each other, whose mixes follow from the streams (manifold-constrained hyper-connections, arXiv 2512.24880,
+/// equations 5 to 9; Megatron-LM's --enable-mhc-connections at d98e8a64, core/transformer/hyper_connection.py): each half of a layer reads
+/// a weighted sum of them, adds what it gives to each with a weight, and mixes them by a matrix whose rows and columns sum to 1.
+struct HyperConnections {
+    std::int64_t streams = 4;               ///< Megatron-LM's default
+    std::int64_t sinkhorn_iterations = 20;  ///< rounds in which the matrix comes to its sums
+    /// In front of the last norm the streams come together by trained weights, and maps are computed in fp32 (Megatron-LM's branch dev at
+    /// d48bd6be, --enable-hyper-connections); else by their mean, with maps in the storage type.
+    bool learned_head = false;
+    bool operator==(const HyperConnections&) const = default;
+
+    /// Values of one token that mix its streams: n weights in, n weights out, n · n between them.
+    [[nodiscard]] std::int64_t maps() const { return streams * (streams + 2); }
+};
+
 /// One model. Defaults describe a Llama-like layer; every reader of formats/ sets each field it knows.
 struct ModelSpec {
     std::string name;
@@ -222,10 +239,11 @@ struct ModelSpec {
     double attention_multiplier = 0;  ///< of the attention scores; 0: 1 / sqrt(qk head size)
     BranchMultipliers branch_multipliers;
     std::optional<NormedResidual> normed_residual;
-    double attention_softcap = 0;  ///< attention scores become cap · tanh(score / cap) (Gemma 2); 0: they stay
-    double logit_softcap = 0;      ///< logits become cap · tanh(logit / cap) (Gemma 2); 0: they stay
-    std::int64_t token_types = 0;  ///< token-type embeddings; 0: none
-    bool embedding_norm = false;   ///< a norm of the embeddings, in front of the first layer (BLOOM)
+    std::optional<HyperConnections> hyper_connections;  ///< nothing: one residual stream
+    double attention_softcap = 0;                       ///< attention scores become cap · tanh(score / cap) (Gemma 2); 0: they stay
+    double logit_softcap = 0;                           ///< logits become cap · tanh(logit / cap) (Gemma 2); 0: they stay
+    std::int64_t token_types = 0;                       ///< token-type embeddings; 0: none
+    bool embedding_norm = false;                        ///< a norm of the embeddings, in front of the first layer (BLOOM)
     /// Rows of a head that scores texts or tokens in place of the output layer (…ForSequenceClassification); 0: nothing stands behind the
     /// last norm (…Model), so that the model is counted alone; nothing: the vocabulary.
     std::optional<std::int64_t> labels;
@@ -271,6 +289,10 @@ struct ModelSpec {
     [[nodiscard]] std::int64_t qk_head_dim() const;
     /// Value width of one head in elements.
     [[nodiscard]] std::int64_t v_head_dim() const;
+    /// Residual streams.
+    [[nodiscard]] std::int64_t streams() const { return hyper_connections ? hyper_connections->streams : 1; }
+    /// Width of what goes from layer to layer and from stage to stage.
+    [[nodiscard]] std::int64_t stream_width() const { return hidden * streams(); }
     /// Width of the rows that travel to experts and back.
     [[nodiscard]] std::int64_t routed_width() const { return moe && moe->latent > 0 ? moe->latent : hidden; }
 };

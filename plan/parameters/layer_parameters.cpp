@@ -193,6 +193,16 @@ void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, s
     }
 }
 
+void add_stream_maps(ParameterList& list, const HyperConnections& streams, std::int64_t hidden, std::string_view module) {
+    const auto add = [&](std::string_view name, const std::vector<std::int64_t>& shape) {
+        list.add(fmt::format("{}.{}", module, name), shape, PartialGradient::sequence_parallel);
+    };
+    // A module's own parameters in front of its children's, each in the order in which the constructor makes them.
+    for (const char* scale : {"alpha_pre", "alpha_post", "alpha_res"}) add(scale, {1});
+    add("bias", {streams.maps()});
+    add("mapping_proj.weight", {streams.maps(), streams.streams * hidden});
+}
+
 void add_layer(std::vector<Parameter>& parameters, const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,
                std::int64_t etp, const std::string& prefix) {
     ParameterList list(parameters, prefix);
@@ -203,6 +213,9 @@ void add_layer(std::vector<Parameter>& parameters, const ModelSpec& model, Layer
     else
         add_dense_mlp(list, model, tp);
     if (model.post_norms) list.add_norm(model, "post_mlp_layernorm.weight", "post_mlp_layernorm.bias", model.hidden);
+    if (!model.hyper_connections) return;
+    for (const std::string_view half : {"self_attention_hyper_connection", "mlp_hyper_connection"})
+        add_stream_maps(list, *model.hyper_connections, model.hidden, half);
 }
 
 }  // namespace mgplan

@@ -47,6 +47,9 @@ void add_attention(ParameterList& list, const ModelSpec& model, std::int64_t tp)
 void add_dense_mlp(ParameterList& list, const ModelSpec& model, std::int64_t tp);
 void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp);
 
+/// What mixes residual streams around one half: "self_attention_hyper_connection". Whole on every tp rank.
+void add_stream_maps(ParameterList& list, const HyperConnections& streams, std::int64_t hidden, std::string_view module);
+
 /// A whole layer of them.
 void add_layer(std::vector<Parameter>& parameters, const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,
                std::int64_t etp, const std::string& prefix);

@@ -59,6 +59,24 @@ std::int64_t attention_count(const ModelSpec& model, std::int64_t tp) {
     return count;
 }
 
+/// What mixes the residual streams of a layer: for each half a matrix, biases and three scales.
+std::int64_t stream_maps_count(const ModelSpec& model) {
+    return model.hyper_connections ? 2 * (model.hyper_connections->maps() * (model.stream_width() + 1) + 3) : 0;
+}
+
+/// What brings streams together in front of the last norm.
+std::int64_t stream_head_count(const ModelSpec& model) {
+    if (!model.hyper_connections || !model.hyper_connections->learned_head) return 0;
+    return model.streams() * (model.stream_width() + 1) + 1;
+}
+
+void add_stream_head(ParameterList& list, const ModelSpec& model) {
+    if (stream_head_count(model) == 0) return;
+    list.add("decoder.hc_head_fn", {model.streams(), model.stream_width()}, PartialGradient::sequence_parallel);
+    list.add("decoder.hc_head_base", {model.streams()}, PartialGradient::sequence_parallel);
+    list.add("decoder.hc_head_scale", {1}, PartialGradient::sequence_parallel);
+}
+
 /// One MLP of width `ffn` divided over `tp`, between rows of `outer` values.
 std::int64_t mlp_count(const ModelSpec& model, std::int64_t outer, std::int64_t ffn, std::int64_t tp, bool bias) {
     const std::int64_t width = ffn / tp, first = model.gated_mlp ? 2 * width : width;
@@ -165,7 +183,7 @@ std::vector<Parameter> decoder_layer_parameters(const ModelSpec& model, std::int
 
 ParameterCount layer_parameter_count(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep, std::int64_t etp) {
     ParameterCount count;
-    count.dense = attention_count(model, tp) + norms_of_layer(model) * norm_count(model, model.hidden);
+    count.dense = attention_count(model, tp) + norms_of_layer(model) * norm_count(model, model.hidden) + stream_maps_count(model);
     if (kind == LayerKind::dense) {
         count.dense += mlp_count(model, model.hidden, model.ffn, tp, model.mlp_bias) + (model.activation == Activation::xielu ? 2 : 0);
         return count;
@@ -196,7 +214,7 @@ ParameterCount embedding_parameter_count(const ModelSpec& model, std::int64_t tp
 
 ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, bool copy_of_embedding) {
     const std::int64_t rows = model.output_rows(tp) / tp;
-    ParameterCount count{.dense = norm_count(model, model.hidden) + (model.output_bias ? rows : 0)};
+    ParameterCount count{.dense = norm_count(model, model.hidden) + stream_head_count(model) + (model.output_bias ? rows : 0)};
     if (!model.tied_embeddings || copy_of_embedding) count.dense += rows * model.hidden;
     return count;
 }
@@ -208,12 +226,13 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
     std::vector<Parameter> parameters;
     if (chunk.embedding || chunk.mtp > 0) add_embedding(parameters, model, sizes.tp, shared, !chunk.embedding);
     if (chunk.embedding) add_shared_blocks(parameters, model, sizes.tp);
+    ParameterList list(parameters, "");
+    if (chunk.loss) add_stream_head(list, model);
     for (std::int64_t i = 0; i < chunk.decoders; ++i) {
         const std::int64_t layer = chunk.first_decoder + i;
         for (Parameter& parameter : decoder_layer_parameters(model, layer, sizes, fmt::format("decoder.layers.{}.", layer)))
             parameters.push_back(std::move(parameter));
     }
-    ParameterList list(parameters, "");
     if (chunk.loss) list.add_norm(model, "decoder.final_layernorm.weight", "decoder.final_layernorm.bias", model.hidden);
     for (std::int64_t i = 0; i < model.mtp_weights(chunk.mtp); ++i) {
         const std::string prefix = fmt::format("mtp.layers.{}.", i);
@@ -289,7 +308,7 @@ std::int64_t total_parameters(const ModelSpec& model) {
                          count_parts(model.beside_layers, model.hidden).all;
     // Of composed models the final norm stands among the parts beside the layers.
     if (!model.compositions.empty()) return count + count_compositions(model).all;
-    count += (model.embedding_norm ? 2 : 1) * norm_count(model, model.hidden);
+    count += (model.embedding_norm ? 2 : 1) * norm_count(model, model.hidden) + stream_head_count(model);
     std::int64_t moe_layers = 0;
     for (const bool moe : model.moe_layers) moe_layers += moe ? 1 : 0;
     if (moe_layers < model.layers) count += (model.layers - moe_layers) * layer_parameter_count(model, LayerKind::dense, 1, 1, 1).total();

@@ -15,6 +15,7 @@ public:
         for (auto member : members) add(member);
     }
     constexpr void add(Enum member) { bits_ |= bit(member); }
+    constexpr void remove(Enum member) { bits_ &= ~bit(member); }
     [[nodiscard]] constexpr bool contains(Enum member) const { return (bits_ & bit(member)) != 0; }
     [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
     constexpr bool operator==(const EnumSet&) const = default;

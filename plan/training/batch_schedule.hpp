@@ -18,10 +18,12 @@ struct BatchSchedule {
     /// --rampup-batch-size: from `start` to the global batch by `increment`, over so many samples.
     struct RampUp {
         std::int64_t start = 1, increment = 1, samples = 1;
+        bool operator==(const RampUp&) const = default;
     };
     /// --step-batch-size-schedule: so many sequences from so many tokens on.
     struct Step {
         std::int64_t from_tokens = 0, batch = 1;
+        bool operator==(const Step&) const = default;
     };
     static constexpr std::size_t most_stages = 65'536;
     static constexpr std::int64_t most_tokens = std::int64_t{1} << 62;  ///< of a training
@@ -34,6 +36,8 @@ struct BatchSchedule {
     /// --decrease-batch-size-if-needed: each batch runs as far as dp times the micro-batch divides it. Steps are counted by whole batches.
     bool decreases = false;
     std::int64_t whole_batch = 0;  ///< where the workload has the decreased batch: the one that the flags say; else 0
+
+    bool operator==(const BatchSchedule&) const = default;
 
     /// Whether it says more than one batch does.
     [[nodiscard]] bool stated() const { return ramp_up || !steps.empty() || train_iterations || train_samples; }

@@ -119,7 +119,10 @@ struct MegatronSwitches {
     std::int64_t offload_chunk_mib = 0;              ///< --optimizer-state-offload-chunk-size-mb: moments that come back at once; 0: all
     std::int64_t least_offloaded = kLeastOffloaded;  ///< --min-offloaded-tensor-size: what has fewer elements stays on the device
     bool forced_routing = false;     ///< --moe-router-force-load-balancing: experts are drawn at random in the router's place
+    bool fused_streams = false;      ///< --use-fused-mhc (branch dev): kernels that mix residual streams in one pass
     bool reuse_grad_buffer = false;  ///< --reuse-grad-buf-for-mxfp8-param-ag: mxfp8 parameters are gathered in bf16 and quantised behind it
+    /// --max-seqlen-per-dp-cp-rank under --hybrid-context-parallel: tokens that a document leaves on a rank at most; 0: no such switch.
+    std::int64_t document_tokens = 0;
     FullyShardedSpec fully_sharded{};
     WeightShards weight_shards{};
 

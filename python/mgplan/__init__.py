@@ -118,7 +118,8 @@ def schedule(pp: Any, microbatches: Any, **pins: Any) -> Answer:
 
 
 def groups(world: Any = None, **pins: Any) -> Answer:
-    """Which global ranks form each communication group. pins: tp, cp, ep, etp, dp, pp, order, distributed_optimizer_instances."""
+    """Which global ranks form each communication group. pins: tp, cp, ep, etp, dp, pp, order, distributed_optimizer_instances,
+    hybrid_context_parallel."""
     given = pins | {"world": world}
     return _answer("groups", _words.pin_words(given), {}, given)
 

@@ -144,7 +144,7 @@ def plan(
     vpp: model chunks per pipeline rank; without it 1 to 8, and as many more as make chunks of equal layers.
     micro_batch: sequences per microbatch; without it powers of two up to 16.
     recompute: activation recompute (default: none,selective,full).
-    recompute_modules: what selective recomputes (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe, shared_experts) (default:
+    recompute_modules: what selective recomputes (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe, shared_experts, mhc) (default:
         core_attn).
     recompute_method: of full recompute (default: uniform).
     recompute_num_layers: uniform: layers per checkpoint; block: layers recomputed per chunk (default: 1).
@@ -292,7 +292,7 @@ def simulate(
     micro_batch: sequences per microbatch; without it 1.
     recompute: activation recompute; without it none.
     recompute_modules: what selective recomputes; without it core_attn (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe,
-        shared_experts).
+        shared_experts, mhc).
     recompute_method: of full recompute; without it uniform.
     recompute_num_layers: uniform: layers per checkpoint; block: layers recomputed per chunk; without it 1.
     sequence_parallel: sequence parallelism; auto and without it: on where tp > 1.
@@ -448,8 +448,10 @@ def groups(
     pp: int | str | None = ...,
     order: str | None = ...,
     distributed_optimizer_instances: int | str | None = ...,
+    hybrid_context_parallel: bool | None = ...,
 ) -> Answer:
-    """Which global ranks form each communication group. pins: tp, cp, ep, etp, dp, pp, order, distributed_optimizer_instances.
+    """Which global ranks form each communication group. pins: tp, cp, ep, etp, dp, pp, order, distributed_optimizer_instances,
+    hybrid_context_parallel.
 
     Pins:
 
@@ -462,6 +464,7 @@ def groups(
     order: order of the axes, fastest varying first; axes of size 1 may be left out (default: tp-cp-ep-dp-pp).
     distributed_optimizer_instances: number of distributed optimizer instances; more than 1 adds the intra_partial and inter_partial
         groups (default: 1).
+    hybrid_context_parallel: dynamic context parallelism: adds the groups that documents run over, of each power of two of ranks.
     """
 
 def buffers(

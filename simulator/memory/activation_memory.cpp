@@ -83,13 +83,19 @@ struct ActivationMemory::State {
           own_splits(of_all == nullptr ? std::make_unique<SplitStages>(layers.kinds(), *own_schedules) : nullptr),
           splits(of_all == nullptr ? *own_splits : *of_all) {}
 
-    static FullRecompute full_recompute(const Layout& layout) {
-        return {layout.recompute_method.value_or(RecomputeMethod::uniform), layout.recompute_num_layers};
+    /// Nothing: neither full recompute nor blocks of streams.
+    static std::optional<ChunkRecompute> recompute_of(const Layout& layout) {
+        if (layout.recompute == Recompute::full)
+            return ChunkRecompute{layout.recompute_method.value_or(RecomputeMethod::uniform), layout.recompute_num_layers};
+        if (layout.recompute == Recompute::selective && layout.recompute_modules.contains(RecomputeModule::mhc))
+            return ChunkRecompute{.layers = layout.recompute_num_layers, .streams = true};
+        return std::nullopt;
     }
+    static const ChunkRecompute* address(const std::optional<ChunkRecompute>& recompute) { return recompute ? &*recompute : nullptr; }
 
     PassProfile profile_of_chunk(const ShardProfiles& profiles, const Layout& layout, int number) const {
-        const FullRecompute full = full_recompute(layout);
-        return chunk_profile(profiles, splits.contents(number), layout.recompute == Recompute::full ? &full : nullptr);
+        const std::optional<ChunkRecompute> recompute = recompute_of(layout);
+        return chunk_profile(profiles, splits.contents(number), address(recompute));
     }
 
     /// From now on weights() are of this layout, and what is held of its first stages.
@@ -108,8 +114,8 @@ struct ActivationMemory::State {
         std::vector<ChunkWeight>& weights_of_node = weights[node];
         if (weighed[node]) return weights_of_node;
         weighed[node] = true;
-        const FullRecompute of_layout = full_recompute(layout);
-        const FullRecompute* full = layout.recompute == Recompute::full ? &of_layout : nullptr;
+        const std::optional<ChunkRecompute> of_layout = recompute_of(layout);
+        const ChunkRecompute* full = address(of_layout);
         layers.steps(layout, recomputes_prediction(full), static_cast<int>(node), steps);
         weights_of_node.clear();
         for (const int number : split.distinct) weights_of_node.push_back(splits.recipe(number, full).weigh(steps));
@@ -140,13 +146,13 @@ struct ActivationMemory::State {
     /// Of the residual stream between stages.
     [[nodiscard]] std::int64_t stream_bytes(const Layout& layout) const {
         const std::int64_t rows = layout.micro_batch * workload.batch.sequence / layout.sizes.cp;
-        return (layout.sequence_parallel ? rows / layout.sizes.tp : rows) * workload.model.hidden *
+        return (layout.sequence_parallel ? rows / layout.sizes.tp : rows) * workload.model.stream_width() *
                bytes_of(workload.training.compute_dtype());
     }
 
     [[nodiscard]] RankContext megatron_rank(const Layout& layout, const SplitChunks& split, int pp_rank, const PieceSizes& sizes) {
         RankContext rank{{workload.model, workload.training, sizes}, layout, pp_rank};
-        rank.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
+        rank.stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
         for (int c = 0; c < layout.vpp; ++c) {
             const ChunkContents& held = splits.contents(split.kind[SplitChunks::place_of(layout, pp_rank, c)]);
             rank.embedding |= held.embedding;
@@ -286,8 +292,8 @@ IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank) {
     const SplitChunks& split = state_->splits.chunks(layout);
     std::vector<ChunkContents> chunks;
     for (const int number : kinds_of(split, layout, pp_rank)) chunks.push_back(state_->splits.contents(number));
-    const FullRecompute full = State::full_recompute(layout);
-    IterationTrace trace = chunk_traces(state_->layers.traces(layout), chunks, layout.recompute == Recompute::full ? &full : nullptr);
+    const std::optional<ChunkRecompute> recompute = State::recompute_of(layout);
+    IterationTrace trace = chunk_traces(state_->layers.traces(layout), chunks, State::address(recompute));
     const Held held = state_->held(layout, split, pp_rank);
     auto before = -static_cast<std::int64_t>(held.tensors.size());
     for (const RankPasses::Held& tensor : held.tensors) trace.tensors.push_back({tensor.bytes, before++, -1});

@@ -52,6 +52,11 @@ OpProfile profile_of_step(const ShardProfiles& shard, const ChunkStep& step, boo
             return change_of(MemoryCategory::communication, shard.stream, step.tensor);
         case Kind::give:
             return change_of(MemoryCategory::activations, -shard.stream);
+        case Kind::discard:
+        case Kind::remake: {
+            const std::int64_t bytes = step.count * shard.streams_of_layer[step.layer_kind] - (step.ends_block ? shard.stream : 0);
+            return change_of(MemoryCategory::activations, step.backward ? bytes : -bytes, "residual streams of a block");
+        }
         case Kind::losses:
             return change_of(MemoryCategory::activations, -losses_of(shard));
         case Kind::piece:
@@ -137,12 +142,13 @@ PassProfile mixer_profile(const LayerKinds& kinds, std::span<const PieceProfiles
 }
 
 ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const PieceProfiles* mixture,
-                             const PieceSizes& sizes, std::int64_t hidden) {
+                             const PieceSizes& sizes, std::int64_t hidden, std::int64_t streams) {
     const auto of = [](const PieceProfiles& profiles, Piece piece) -> const PassProfile& {
         return profiles[static_cast<std::size_t>(piece)];
     };
     ShardProfiles shard;
-    shard.stream = sizes.rows_outside() * hidden * bytes_of(sizes.dtype);
+    const std::int64_t stream = sizes.rows_outside() * hidden * bytes_of(sizes.dtype);
+    shard.stream = streams * stream;
     shard.ids = sizes.rows() * bytes_of(Dtype::int32);
     const PieceProfiles& first = plain.front();
     shard.embedding = of(first, Piece::embedding);
@@ -153,6 +159,9 @@ ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfi
     if (mixture != nullptr) shard.mixture_half = kept_and_taken(of(*mixture, Piece::mixture));
     for (const LayerKindHalves& kind : kinds.kinds) {
         PassProfile& layer = shard.layers.emplace_back();
+        // Behind each half all streams, in front of it their sum.
+        const bool mixes = kind.mixer != LayerKindHalves::kNone, feeds = kind.mixture || kind.feed_forward != LayerKindHalves::kNone;
+        shard.streams_of_layer.push_back(((mixes ? 1 : 0) + (feeds ? 1 : 0)) * (streams + 1) * stream);
         if (kind.mixture && mixture == nullptr) continue;
         const PassProfile mixer = mixer_profile(kinds, plain, kind);
         PassProfile feed_forward;
@@ -165,7 +174,7 @@ ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfi
     return shard;
 }
 
-PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& contents, const FullRecompute* full) {
+PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& contents, const ChunkRecompute* full) {
     const ChunkSteps steps = chunk_steps(contents, full);
     const bool recomputed = recomputes_prediction(full);
     PassProfile chunk;

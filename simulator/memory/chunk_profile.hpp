@@ -55,6 +55,8 @@ struct PredictionProfiles {
 struct ShardProfiles {
     PassProfile embedding, norm, loss;
     std::vector<PassProfile> layers;  ///< whole decoder layers, by index of their kind
+    std::vector<std::int64_t>
+        streams_of_layer;  ///< by the same: bytes that ChunkStep::Kind::discard gives back, were the last stream among it
     /// Halves that CUDA graphs take apart, for models that fields describe.
     KeptAndTaken attention_half, dense_half, mixture_half;
     PredictionProfiles prediction, recomputed_prediction;  ///< of models with multi-token prediction
@@ -66,9 +68,9 @@ struct ShardProfiles {
 };
 
 /// `plain`: of LayerKinds::plain_layers; `mixture`: of trace_mixture(), null for a model without mixtures, whose kinds of layer then stay
-/// empty. `hidden`: of the residual stream. Without predictions.
+/// empty. `hidden`: width of one of `streams` residual streams. Without predictions.
 [[nodiscard]] ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const PieceProfiles* mixture,
-                                           const PieceSizes& sizes, std::int64_t hidden);
+                                           const PieceSizes& sizes, std::int64_t hidden, std::int64_t streams = 1);
 
 /// The profile of a kind's mixer; nothing happens in a layer that has none.
 [[nodiscard]] PassProfile mixer_profile(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const LayerKindHalves& kind);
@@ -79,6 +81,6 @@ struct ShardProfiles {
 
 /// A microbatch's forward through a chunk, and its backward. What is sent to another stage is given back at the end.
 /// `full`: null without full recompute. O(layers).
-[[nodiscard]] PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& contents, const FullRecompute* full);
+[[nodiscard]] PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& contents, const ChunkRecompute* full);
 
 }  // namespace mgplan::simulator

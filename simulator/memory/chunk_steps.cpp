@@ -14,7 +14,7 @@ struct Block {
     bool recomputed;
 };
 
-std::vector<Block> blocks_of(std::size_t layers, const FullRecompute& full) {
+std::vector<Block> blocks_of(std::size_t layers, const ChunkRecompute& full) {
     std::vector<Block> blocks;
     const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(full.layers, 0));
     for (std::size_t i = 0; i < layers;) {
@@ -65,11 +65,46 @@ void add_layer(std::vector<ChunkStep>& steps, const ChunkStep& next) {
     steps.push_back(next);
 }
 
-void add_decoder(const ChunkContents& contents, const FullRecompute* full, ChunkSteps& steps) {
+/// Layers of [begin, end) whose streams are given back, or taken again.
+void add_streams(const ChunkContents& contents, std::size_t begin, std::size_t end, bool backward, std::vector<ChunkStep>& steps) {
+    for (std::size_t i = begin; i < end;) {
+        std::size_t next = i;
+        while (next < end && contents.layers[next] == contents.layers[i]) ++next;
+        ChunkStep step = tensor(backward ? Kind::remake : Kind::discard, backward);
+        step.layer_kind = contents.layers[i];
+        step.instance = static_cast<std::int64_t>(i);
+        step.count = static_cast<std::int64_t>(next - i);
+        step.ends_block = next == end;
+        steps.push_back(step);
+        i = next;
+    }
+}
+
+void add_stream_blocks(const ChunkContents& contents, std::int64_t of_block, ChunkSteps& steps) {
+    const std::size_t layers = contents.layers.size();
+    const std::size_t length = of_block > 0 ? std::min(static_cast<std::size_t>(of_block), layers) : layers;
+    const auto at = [&](std::size_t i, bool backward) { return layer(contents.layers[i], backward, static_cast<std::int64_t>(i)); };
+    for (std::size_t begin = 0; begin < layers; begin += length) {
+        const std::size_t end = std::min(begin + length, layers);
+        for (std::size_t i = begin; i < end; ++i) add_layer(steps.forward, at(i, false));
+        add_streams(contents, begin, end, false, steps.forward);
+    }
+    for (std::size_t begin = layers == 0 ? 0 : (layers - 1) / length * length, end = layers; end > 0; end = begin, begin -= length) {
+        add_streams(contents, begin, end, true, steps.backward);
+        for (std::size_t i = end; i-- > begin;) add_layer(steps.backward, at(i, true));
+        if (begin == 0) break;
+    }
+}
+
+void add_decoder(const ChunkContents& contents, const ChunkRecompute* full, ChunkSteps& steps) {
     const std::size_t layers = contents.layers.size();
     const auto at = [&](std::size_t i, bool backward, Drop drop = Drop::none) {
         return layer(contents.layers[i], backward, static_cast<std::int64_t>(i), drop);
     };
+    if (full != nullptr && full->streams) {
+        add_stream_blocks(contents, full->layers, steps);
+        return;
+    }
     if (full == nullptr) {
         for (std::size_t i = 0; i < layers; ++i) add_layer(steps.forward, at(i, false));
         for (std::size_t i = layers; i-- > 0;) add_layer(steps.backward, at(i, true));
@@ -97,7 +132,7 @@ std::int64_t traced_depth(std::int64_t depth, std::int64_t depths) {
 
 }  // namespace
 
-ChunkSteps chunk_steps(const ChunkContents& contents, const FullRecompute* full) {
+ChunkSteps chunk_steps(const ChunkContents& contents, const ChunkRecompute* full) {
     ChunkSteps steps;
     std::vector<ChunkStep>&f = steps.forward, &b = steps.backward;
     const bool again = recomputes_prediction(full);

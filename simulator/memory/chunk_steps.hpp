@@ -24,15 +24,20 @@ struct ChunkContents {
     bool operator==(const ChunkContents&) const = default;
 };
 
-struct FullRecompute {
+/// Full recompute of a chunk, or what is made again for blocks of its layers together.
+struct ChunkRecompute {
     RecomputeMethod method = RecomputeMethod::uniform;
-    std::int64_t layers = 1;  ///< uniform: per kept input; block: of each chunk
-    bool operator==(const FullRecompute&) const = default;
+    std::int64_t layers = 1;  ///< uniform: per kept input; block: of each chunk; of streams: of a block, 0: all of the chunk
+    /// Of residual streams that maps mix, those within a block of layers and what halves read of them are given back behind the block's
+    /// forward and made again in front of its backward (RecomputeModule::mhc; Megatron-LM d98e8a64, hyper_connection.py,
+    /// build_mhc_recompute_layer_plan, and random.py, CheckpointWithoutOutputManager). Not full recompute.
+    bool streams = false;
+    bool operator==(const ChunkRecompute&) const = default;
 };
 
 /// Whether predictions are recomputed whole: under the uniform method alone (Megatron-core, multi_token_prediction.py).
-[[nodiscard]] inline bool recomputes_prediction(const FullRecompute* full) {
-    return full != nullptr && full->method == RecomputeMethod::uniform;
+[[nodiscard]] inline bool recomputes_prediction(const ChunkRecompute* full) {
+    return full != nullptr && !full->streams && full->method == RecomputeMethod::uniform;
 }
 
 /// One step of a pass: a piece or a whole decoder layer in one direction, or tensors that come and go between them.
@@ -44,6 +49,8 @@ struct ChunkStep {
         receive,  ///< the residual stream or its gradient comes from another stage
         give,     ///< one tensor of the residual stream is given back: sent, or wanted by nobody
         losses,   ///< the losses have been read
+        discard,  ///< `count` layers give back their streams, and what their halves read of them …
+        remake,   ///< … and take them again, in front of their backward
         rest,     ///< the end: nothing of the microbatch is left
     };
     /// A forward that keeps nothing for its backward gives everything but its output back when it has ended …
@@ -61,6 +68,7 @@ struct ChunkStep {
     std::int64_t instance = 0;     ///< layers from 0, then depths: what forward and backward have in common
     std::int64_t count = 1;        ///< of layers: so many in a row, with instances counting up (forward) or down (backward)
     Drop drop = Drop::none;
+    bool ends_block = false;    ///< of discard and remake: the last stream of these layers is the block's output, which stays
     std::string_view tensor{};  ///< of `receive`
 };
 
@@ -68,8 +76,8 @@ struct ChunkSteps {
     std::vector<ChunkStep> forward, backward;
 };
 
-/// `full`: null without full recompute. As model/pipeline/pipeline_executor.cpp, model/layers/model_chunk.cpp and mtp.cpp run
-/// them. O(layers).
-[[nodiscard]] ChunkSteps chunk_steps(const ChunkContents& contents, const FullRecompute* full);
+/// `full`: null without full recompute and without blocks. As model/pipeline/pipeline_executor.cpp, model/layers/model_chunk.cpp and
+/// mtp.cpp run them. O(layers).
+[[nodiscard]] ChunkSteps chunk_steps(const ChunkContents& contents, const ChunkRecompute* full);
 
 }  // namespace mgplan::simulator

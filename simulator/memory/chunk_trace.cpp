@@ -54,7 +54,7 @@ private:
 /// One chunk's tensors from its forward to its backward.
 class Chunk {
 public:
-    Chunk(const ShardTraces& shard, const ChunkContents& contents, const FullRecompute* full, RangeEventCache& events,
+    Chunk(const ShardTraces& shard, const ChunkContents& contents, const ChunkRecompute* full, RangeEventCache& events,
           std::vector<Allocation>& tensors, std::int64_t& clock)
         : shard_(shard), steps_(chunk_steps(contents, full)), events_(events), tensors_(tensors), clock_(clock) {}
 
@@ -105,6 +105,12 @@ private:
                 return;
             case Kind::give:
                 give_back_handed(shard_.stream);
+                return;
+            case Kind::discard:
+                discard_streams(step);
+                return;
+            case Kind::remake:
+                remake_streams(step);
                 return;
             case Kind::losses:
                 give_back_losses();
@@ -176,6 +182,44 @@ private:
         if (has_output) handed_.push_back(output);
     }
 
+    /// Gives back what the halves of these layers read of the streams, and the streams behind them but for a block's last.
+    void discard_streams(const ChunkStep& step) {
+        for (auto entry = own_.begin(); entry != own_.end();) {
+            const Key& key = entry->first;
+            const bool of_step = key.instance >= step.instance && key.instance < step.instance + step.count;
+            if (!of_step || key.trace->tensors[key.tensor].name != "gathered streams") {
+                ++entry;
+                continue;
+            }
+            give_back(entry->second);
+            gathered_.push_back(key);
+            entry = own_.erase(entry);
+        }
+        std::int64_t left = streams_behind(step);
+        for (std::size_t i = handed_.size(), skipped = 0; i-- > 0 && left > 0;) {
+            if (tensors_[handed_[i]].bytes != shard_.stream || skipped++ == 0) continue;
+            give_back(handed_[i]);
+            handed_.erase(handed_.begin() + static_cast<std::ptrdiff_t>(i));
+            --left;
+        }
+    }
+
+    void remake_streams(const ChunkStep& step) {
+        for (std::int64_t left = streams_behind(step); left > 0; --left) handed_.push_back(take(shard_.stream));
+        for (const Key& key : gathered_) {
+            if (key.instance >= step.instance && key.instance < step.instance + step.count)
+                own_.insert_or_assign(key, take(key.trace->tensors[key.tensor].bytes));
+        }
+        std::erase_if(gathered_, [&](const Key& key) { return own_.contains(key); });
+    }
+
+    /// Streams behind the halves of these layers that do not stay.
+    [[nodiscard]] std::int64_t streams_behind(const ChunkStep& step) const {
+        const LayerKindHalves& kind = shard_.kinds->kinds[step.layer_kind];
+        const bool mixes = kind.mixer != LayerKindHalves::kNone, feeds = kind.mixture || kind.feed_forward != LayerKindHalves::kNone;
+        return step.count * ((mixes ? 1 : 0) + (feeds ? 1 : 0)) - (step.ends_block ? 1 : 0);
+    }
+
     void run_piece(const ChunkStep& step) {
         switch (step.piece) {
             case Piece::norm:
@@ -243,13 +287,14 @@ private:
     std::int64_t& clock_;
     std::map<Key, std::size_t> own_;   ///< taken, and given back by the piece itself
     std::vector<std::size_t> handed_;  ///< taken, and given back by another piece; in order
+    std::vector<Key> gathered_;        ///< given back, and taken again in front of the backward
     std::vector<std::size_t> ids_;
     std::int64_t losses_ = 0;  ///< bytes of the losses
 };
 
 }  // namespace
 
-IterationTrace chunk_traces(const ShardTraces& shard, std::span<const ChunkContents> chunks, const FullRecompute* full) {
+IterationTrace chunk_traces(const ShardTraces& shard, std::span<const ChunkContents> chunks, const ChunkRecompute* full) {
     IterationTrace trace;
     RangeEventCache events;
     std::int64_t clock = 0;

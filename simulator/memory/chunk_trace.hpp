@@ -15,6 +15,6 @@ namespace mgplan::simulator {
 /// takes and another gives back (the residual stream, its gradient) ends with the first return of as many bytes that follows, the
 /// latest taken first. Its live bytes at any instant are those of chunk_profile(); what is sent to another stage is returned at the
 /// end of its pass. `full`: null without full recompute. O(tensors of all layers · log).
-[[nodiscard]] IterationTrace chunk_traces(const ShardTraces& shard, std::span<const ChunkContents> chunks, const FullRecompute* full);
+[[nodiscard]] IterationTrace chunk_traces(const ShardTraces& shard, std::span<const ChunkContents> chunks, const ChunkRecompute* full);
 
 }  // namespace mgplan::simulator

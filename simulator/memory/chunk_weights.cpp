@@ -23,8 +23,8 @@ MemoryDelta repeat(const MemoryDelta& a, std::int64_t times) {
 // Slots: a forward has an even number, its backward the odd one behind it.
 constexpr std::size_t kNorm = 0, kPredictingNorm = 2, kLoss = 4, kEmbedding = 6, kIds = 8, kReceive = 10, kGive = 11, kLosses = 12;
 constexpr std::size_t kDepths = 13, kSlotsOfDepth = 6;
-// Of each kind of layer: forward, backward, forwards that drop all or all but their input.
-constexpr std::size_t kLayers = kDepths + kSlotsOfDepth * static_cast<std::size_t>(kMostDepths), kSlotsOfLayer = 4;
+// Of each kind of layer: forward, backward, forwards that drop all or all but their input; its streams given back and taken again.
+constexpr std::size_t kLayers = kDepths + kSlotsOfDepth * static_cast<std::size_t>(kMostDepths), kSlotsOfLayer = 6;
 
 }  // namespace
 
@@ -50,6 +50,9 @@ std::optional<std::size_t> StepDeltas::slot_of(const ChunkStep& step) {
             return kGive;
         case Kind::losses:
             return kLosses;
+        case Kind::discard:
+        case Kind::remake:
+            return kLayers + kSlotsOfLayer * step.layer_kind + 4 + backward;
         case Kind::rest:
             return std::nullopt;
         case Kind::layer: {
@@ -81,10 +84,13 @@ void StepDeltas::set_layer(std::size_t kind, const PassDeltas& layer) {
     deltas_[first + 1] = layer.backward;
     deltas_[first + 2] = {stream_, layer.forward.peak};
     deltas_[first + 3] = {0, layer.forward.peak};
+    const std::int64_t streams = streams_of_layer_[kind];
+    deltas_[first + 4] = {-streams, 0};
+    deltas_[first + 5] = {streams, streams};
 }
 
 StepDeltas::StepDeltas(const ShardProfiles& shard, bool recomputed)
-    : stream_(shard.stream), deltas_(kLayers + kSlotsOfLayer * shard.layers.size()) {
+    : stream_(shard.stream), streams_of_layer_(shard.streams_of_layer), deltas_(kLayers + kSlotsOfLayer * shard.layers.size()) {
     const auto put = [&](ChunkStep step) {
         const auto slot = slot_of(step);
         deltas_[*slot] = delta_of(profile_of_step(shard, step, recomputed));
@@ -107,7 +113,7 @@ void StepDeltas::set_mixture(std::size_t kind, const PassDeltas& mixer, const Pa
     set_layer(kind, {then(mixer.forward, mixture.forward), then(mixture.backward, mixer.backward)});
 }
 
-ChunkRecipe::ChunkRecipe(const ChunkContents& contents, const FullRecompute* full) {
+ChunkRecipe::ChunkRecipe(const ChunkContents& contents, const ChunkRecompute* full) {
     const ChunkSteps steps = chunk_steps(contents, full);
     forward_ = fold(steps.forward);
     backward_ = fold(steps.backward);
@@ -120,11 +126,16 @@ ChunkRecipe::Pass ChunkRecipe::fold(const std::vector<ChunkStep>& steps) {
     for (const ChunkStep& step : steps) {
         const auto slot = StepDeltas::slot_of(step);
         if (!slot) continue;
-        const Run run{static_cast<std::uint16_t>(*slot), step.count};
-        if (!pass.runs.empty() && pass.runs.back().slot == run.slot)
-            pass.runs.back().count += run.count;
-        else
-            pass.runs.push_back(run);
+        const auto add = [&](std::size_t of, std::int64_t count) {
+            if (!pass.runs.empty() && pass.runs.back().slot == of)
+                pass.runs.back().count += count;
+            else
+                pass.runs.push_back({static_cast<std::uint16_t>(of), count});
+        };
+        // A block's output stays, and so is not taken again.
+        if (step.kind == Kind::remake && step.ends_block) add(kGive, 1);
+        add(*slot, step.count);
+        if (step.kind == Kind::discard && step.ends_block) add(kReceive, 1);
     }
     const auto turns = [&](std::size_t begin, std::size_t period) {
         std::size_t end = begin + period;

@@ -50,6 +50,7 @@ private:
     void set_layer(std::size_t kind, const PassDeltas& layer);
 
     std::int64_t stream_ = 0;
+    std::vector<std::int64_t> streams_of_layer_;  ///< ShardProfiles::streams_of_layer
     /// Norm (predicting or not), loss, embedding, what is neither piece nor layer; parts of predictions; layers. Copied over one of as
     /// many kinds it needs no memory.
     std::vector<MemoryDelta> deltas_;
@@ -59,7 +60,7 @@ private:
 class ChunkRecipe {
 public:
     /// `full`: null without full recompute.
-    ChunkRecipe(const ChunkContents& contents, const FullRecompute* full);
+    ChunkRecipe(const ChunkContents& contents, const ChunkRecompute* full);
 
     /// The sums of chunk_profile() of the same chunk. No allocation.
     [[nodiscard]] ChunkWeight weigh(const StepDeltas& steps) const;

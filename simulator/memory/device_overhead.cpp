@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "plan/text/rounding.hpp"
 #include "simulator/layout_paths.hpp"
@@ -61,6 +62,7 @@ struct Group {
     bool ends_only = false;  ///< on the first and last stage
     /// Of the dp axis, with weights in parts: all of it, the neighbours that hold a weight's parts, or those that hold the same part.
     enum class Data { all, parts, same_part } data = Data::all;
+    std::int64_t first_ranks = 0;  ///< so many neighbours among the members, 0: all
 };
 
 std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
@@ -93,6 +95,13 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
         groups.push_back({"pp", false, {Axis::pp}, {.small_reduces = true, .streams = 1}});
         groups.push_back({"pp-backward", false, {Axis::pp}, {.streams = 1}});
         groups.push_back({"tp-pp", false, {Axis::tp, Axis::pp}, {.small_reduces = true}});
+    }
+    // Of dynamic context parallelism (parallel_state.py, create_hybrid_dp_cp_groups): groups of each power of two of ranks, but for one and
+    // for all, over which documents pass keys and values around. Each is made at its first use; all are counted.
+    const std::int64_t ranks = layout.dp() * layout.sizes.cp;
+    if (megatron && work.training.megatron.document_tokens > 0) {
+        for (std::int64_t size = 2; size < ranks && ranks % size == 0; size *= 2)
+            groups.push_back({"hybrid-dp-cp", false, {Axis::cp, Axis::dp}, {.streams = 1}, false, Group::Data::all, size});
     }
     if (work.model.tied_embeddings && layout.sizes.pp > 1)
         groups.push_back({"embedding", false, {Axis::pp}, {.large_reduces = true}, true});
@@ -171,6 +180,19 @@ std::int64_t library_workspace_bytes(const Workload& workload, Engine engine, co
     return 2 * each + (megatron.transformer_engine ? (grouped ? 5 : 1) * calibration.engine_workspace_bytes : 0);
 }
 
+namespace {
+
+/// The first so many members of a group over these axes, the fastest varying first.
+std::vector<GridAxis> first_members(std::vector<GridAxis> axes, std::int64_t members) {
+    for (GridAxis& axis : axes) {
+        axis.size = std::min(axis.size, members);
+        members /= axis.size;
+    }
+    return axes;
+}
+
+}  // namespace
+
 ContextTerms DeviceOverhead::terms(const Layout& layout, int pp_rank) const {
     ContextTerms terms;
     terms.driver = calibration_.driver_bytes;
@@ -189,13 +211,17 @@ ContextTerms DeviceOverhead::terms(const Layout& layout, int pp_rank) const {
             // The first stage and the last, side by side or at the two ends.
             if (group.ends_only) axes.back() = {axis.axis, 2, axis.stride * (axis.size - 1)};
         }
+        if (group.first_ranks > 0) axes = first_members(std::move(axes), group.first_ranks);
         const GroupPath path = group_path(axes, workload_.cluster, calibration_, layout.sizes.world);
         if (group.name == "ep") {
             const std::int64_t buffers = dispatcher_bytes(path, layout, workload_);
             if (buffers > 0) terms.nccl.push_back({"dispatcher", buffers});
         }
         const std::int64_t bytes = communicator_bytes(path, group.use, workload_.cluster);
-        if (bytes > 0) terms.nccl.push_back({group.name, bytes});
+        if (bytes > 0 && !terms.nccl.empty() && terms.nccl.back().group == group.name)
+            terms.nccl.back().bytes += bytes;  // groups of another size under one name
+        else if (bytes > 0)
+            terms.nccl.push_back({group.name, bytes});
     }
     return terms;
 }

@@ -131,7 +131,7 @@ RankProbe probe_rank(const model::TrainingTask& task, int pp_rank, const model::
         probe.sends_backward.push_back(another(schedule.rank_before(pp_rank, c)));
     }
     const std::int64_t rows = layout.micro_batch * task.batch.sequence / layout.sizes.cp / (layout.sequence_parallel ? layout.sizes.tp : 1);
-    probe.message = rows * task.model.hidden * bytes_of(task.training.compute_dtype());
+    probe.message = rows * task.model.stream_width() * bytes_of(task.training.compute_dtype());
 
     std::int64_t passes_begin = end, passes_end = begin;
     Outboxes boxes(model::send_depth(schedule, pp_rank), probe.v_shaped);

@@ -261,11 +261,12 @@ struct ShardLayers::State {
             profiles.prediction = prediction_profiles(trace(Traced::prediction));
             profiles.recomputed_prediction = prediction_profiles(trace(Traced::recomputed_prediction));
         }
-        ShardProfiles shard = shard_profiles(kinds, profiles.pieces, nullptr, sizes, workload.model.hidden);
+        ShardProfiles shard = shard_profiles(kinds, profiles.pieces, nullptr, sizes, workload.model.hidden, workload.model.streams());
         ShardProfiles others_shard;
         replace_in_bf16(
             shard.layers, [&](State & others) -> const auto& {
-                others_shard = shard_profiles(kinds, others.dense_profiles(sizes).pieces, nullptr, sizes, workload.model.hidden);
+                others_shard = shard_profiles(kinds, others.dense_profiles(sizes).pieces, nullptr, sizes, workload.model.hidden,
+                                              workload.model.streams());
                 return others_shard.layers;
             });
         shard.prediction = profiles.prediction;
@@ -287,7 +288,7 @@ struct ShardLayers::State {
         const MixtureKey key = mixture_key(layout, sizes, 0);
         auto [entry, fresh] = routers.try_emplace(key);
         if (fresh) {
-            const std::int64_t stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
+            const std::int64_t stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
             // mgplan's graphs hold the shared experts; Megatron-LM's may leave them to run beside the dispatch.
             entry->second = simulator::router_part(under_policies(mixture_trace(sizes, 1, key), sizes, mixture_fields), stream,
                                                    layout.engine == Engine::mgplan);
@@ -331,7 +332,7 @@ struct ShardLayers::State {
             if (new_mixture) found->second = mixture_profiles(layout, sizes, node, key);
             mixture = &found->second;
         }
-        entry->second = shard_profiles(kinds, dense.pieces, mixture, sizes, workload.model.hidden);
+        entry->second = shard_profiles(kinds, dense.pieces, mixture, sizes, workload.model.hidden, workload.model.streams());
         entry->second.prediction = dense.prediction;
         entry->second.recomputed_prediction = dense.recomputed_prediction;
         replace_in_bf16(
@@ -353,7 +354,7 @@ struct ShardLayers::State {
             const Traced what = recomputed ? Traced::recomputed_prediction : Traced::prediction;
             traces.prediction = under_policies(dense_trace(sizes, what), sizes, workload.model);
         }
-        traces.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
+        traces.stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
         traces.ids = sizes.rows() * bytes_of(Dtype::int32);
         if (layers_in_bf16 != nullptr) traces.in_bf16 = std::make_shared<const ShardTraces>(layers_in_bf16->traces(layout));
         return traces;

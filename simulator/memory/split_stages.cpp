@@ -79,7 +79,7 @@ const SplitChunks& SplitStages::chunks(const Layout& layout) {
     return chunks;
 }
 
-const ChunkRecipe& SplitStages::recipe(int number, const FullRecompute* full) {
+const ChunkRecipe& SplitStages::recipe(int number, const ChunkRecompute* full) {
     const auto same = [full](const Recipes& known) { return full == nullptr ? !known.full : known.full == *full; };
     auto found = std::find_if(recipes_.begin(), recipes_.end(), same);
     if (found == recipes_.end()) {

@@ -54,7 +54,7 @@ public:
     /// By a number of SplitChunks.
     [[nodiscard]] const ChunkContents& contents(int number) const { return contents_[static_cast<std::size_t>(number)]; }
     /// How a chunk with these contents runs; `full`: null but under full recompute.
-    [[nodiscard]] const ChunkRecipe& recipe(int number, const FullRecompute* full);
+    [[nodiscard]] const ChunkRecipe& recipe(int number, const ChunkRecompute* full);
     /// By pipeline stage. `split`: chunks() of the layout.
     [[nodiscard]] const std::vector<StageInstants>& instants(const Layout& layout, const SplitChunks& split);
     [[nodiscard]] const std::vector<LiveState>& live(const Layout& layout, int pp_rank);
@@ -64,7 +64,7 @@ public:
 private:
     /// How all chunks run under one mode of recompute, by number of their contents as far as they were asked for.
     struct Recipes {
-        std::optional<FullRecompute> full;
+        std::optional<ChunkRecompute> full;
         std::deque<std::optional<ChunkRecipe>> of;
     };
 

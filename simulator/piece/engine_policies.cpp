@@ -7,6 +7,7 @@
 #include "simulator/piece/layer_editor.hpp"
 #include "simulator/piece/offload_policies.hpp"
 #include "simulator/piece/recurrent_policies.hpp"
+#include "simulator/piece/stream_policies.hpp"
 #include "simulator/piece/time_policies.hpp"
 
 namespace mgplan::simulator {
@@ -155,7 +156,7 @@ bool drops(const PolicyContext& context) {
 }
 
 void keep_dropout_masks(LayerEditor& layer, const PolicyContext& context) {
-    const std::int64_t mask = context.sizes.rows_outside() * context.model.hidden;
+    const std::int64_t mask = context.sizes.rows_outside() * context.model.stream_width();
     const EditedTensor& stream = must(layer.find(layer.forward(), "residual stream"), "the residual stream");
     layer.add("dropout mask", MemoryCategory::activations, mask, stream.taken, layer.backward().begin + LayerEditor::kRoom);
 }
@@ -291,8 +292,8 @@ constexpr EnginePolicy kPolicies[] = {
      fp8::keep_expert_inputs},
     {"the output projection keeps a copy in fp8", in(Piece::attention), "output projection under delayed scaling", "core attention output",
      "fp8 and scale", "megatron/core/transformer/attention.py, set_save_original_input", fp8::copies_core_output, fp8::keep_core_output},
-    {"products keep their workspaces", kHalves | in(Piece::mtp_front) | in(Piece::mtp_end), "linear layers", "workspace", "bytes",
-     "ATen/cuda/CublasHandlePool.cpp; transformer_engine/pytorch/module/base.py, get_workspace", always, drop_product_workspaces},
+    {"products keep their workspaces", kHalves | in(Piece::norm) | in(Piece::mtp_front) | in(Piece::mtp_end), "linear layers", "workspace",
+     "bytes", "ATen/cuda/CublasHandlePool.cpp; transformer_engine/pytorch/module/base.py, get_workspace", always, drop_product_workspaces},
     {"products keep their workspaces", in(Piece::loss), "output layer", "workspace", "bytes", "ATen/cuda/CublasHandlePool.cpp", always,
      drop_product_workspaces},
     {"values are a view of the packed projection", in(Piece::attention), "attention without Transformer Engine", "packed q, k, v",
@@ -319,6 +320,11 @@ constexpr EnginePolicy kPolicies[] = {
     {"dropout keeps its mask", kHalves, "residual additions", "mask", "1 byte",
      "megatron/core/fusions/fused_bias_dropout.py; ATen/native/cuda/Dropout.cu", drops, keep_dropout_masks},
     {"dropout keeps its mask", kEmbeddings, "embedding", "mask", "1 byte", "ATen/native/cuda/Dropout.cu", drops, keep_embedding_mask},
+    {"residual streams are mixed kernel by kernel", kHalves, "hyper-connections without --use-fused-mhc",
+     "mixed streams, the half's output for each stream, gradients", "storage type", "megatron/core/transformer/hyper_connection.py",
+     streams::mixed_by_kernels, streams::mix_by_kernels},
+    {"maps of streams are computed in fp32", kHalves, "hyper-connections of branch dev without --use-fused-mhc", "streams", "fp32",
+     "megatron/core/transformer/hyper_connection.py at d48bd6be, _projection_and_get_norm", streams::in_fp32, streams::keep_fp32_streams},
     {"the routing is a table of all experts", in(Piece::mixture), "router", "probability and choice of every token and expert",
      "fp32, 1 byte", "megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function", always, keep_dense_routing},
     {"the unweighted activation is kept", in(Piece::mixture), "experts", "activation before its probability; of gated ones the gate's too",
@@ -341,6 +347,9 @@ constexpr EnginePolicy kPolicies[] = {
     // What changes steps alone; those of tp behind all that removes steps between a product and its collective, fp8 last.
     {"the loss passes over the logits in fp32", in(Piece::loss), "cross-entropy", "kernels", kNoBytes,
      "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", always, timed::lose_in_fp32},
+    {"lengths of streams are taken by the product", kHalves, "hyper-connections with --use-fused-mhc", "kernels", kNoBytes,
+     "megatron/core/fusions/fused_mhc_kernels.py at d48bd6be, fused_proj_rms_compute_h", streams::mixed_at_once,
+     streams::measure_with_product},
     {"queries, keys and values are views", in(Piece::attention), "packed projection", "copies", kNoBytes,
      "megatron/core/transformer/attention.py, get_query_key_value_tensors", timed::splits_by_views, timed::split_by_views},
     {"experts' biases are added one by one", in(Piece::mixture), "second linear layer of experts with biases", "kernels", kNoBytes,

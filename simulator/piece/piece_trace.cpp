@@ -224,7 +224,8 @@ void add_head(const Recorded& recorded, std::size_t head, std::vector<PieceRange
     const bool backward = is_backward(ranges[head]);
     Instant first = end_of(ranges[head]), last = begin_of(ranges[head]);
     for (std::size_t i = head + 1; i < ranges.size() && ranges[i].depth > ranges[head].depth; ++i) {
-        if (ranges[i].depth > ranges[head].depth + 1) continue;
+        // The products that bring streams together are a part of the norm.
+        if (ranges[i].depth > ranges[head].depth + 1 || ranges[i].name.starts_with("gate")) continue;
         first = std::min(first, begin_of(ranges[i]));
         last = std::max(last, end_of(ranges[i]));
         if (ranges[i].name.starts_with("loss"))

@@ -415,7 +415,7 @@ struct RecordedCosts::State {
         }
         costs.embedding = pieces.embedding;
         costs.head = pieces.head;
-        costs.boundary = shard.tokens_outside * model().hidden * shard.element;
+        costs.boundary = shard.tokens_outside * model().stream_width() * shard.element;
         if (model().mtp_layers > 0) {
             const LayerCosts::Layer& layer = costs.layers[kinds.of_prediction];
             costs.mtp = both(layer.cost, pieces.prediction);

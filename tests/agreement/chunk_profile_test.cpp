@@ -33,6 +33,12 @@ ModelSpec predicting(ModelSpec model, std::int64_t depths) {
     return model;
 }
 
+/// Three residual streams that maps mix; with `learned` weights they come together by.
+ModelSpec streaming(ModelSpec model, bool learned) {
+    model.hyper_connections = HyperConnections{.streams = 3, .learned_head = learned};
+    return model;
+}
+
 PieceSizes sizes_of(const TrainingTask& task) {
     PieceSizes sizes;
     const Layout& layout = task.layout;
@@ -58,8 +64,9 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
     const Case& c = GetParam();
     for (const ModelSpec& model :
          {tests::small_gpt(), tests::small_llama(), small_mixture(), predicting(tests::small_llama(), 1), predicting(small_mixture(), 1),
-          predicting(tests::small_llama(), 2), predicting(small_mixture(), 4), model::small::small_mamba2(),
-          model::small::small_nemotron_h(), model::small::small_nemotron_h_moe(), model::small::small_qwen3_next()}) {
+          predicting(tests::small_llama(), 2), predicting(small_mixture(), 4), streaming(tests::small_llama(), false),
+          streaming(small_mixture(), true), model::small::small_mamba2(), model::small::small_nemotron_h(),
+          model::small::small_nemotron_h_moe(), model::small::small_qwen3_next()}) {
         if (!model.compositions.empty() && (c.cp > 1 || c.offload.active())) continue;  // refused by name
         if (model.moe && c.tp > 1 && !c.sequence_parallel) continue;                    // mixtures want sequence parallelism
         if (!model.moe && c.ep > 1) continue;
@@ -72,12 +79,12 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         for (const ModelSpec& layer : kinds.plain_layers) plain.push_back(piece_profiles(trace_dense_pieces(layer, sizes)));
         PieceProfiles mixtures{};
         if (model.moe) mixtures = piece_profiles(trace_mixture(kinds.mixture_layer, sizes));
-        ShardProfiles shard = shard_profiles(kinds, plain, model.moe ? &mixtures : nullptr, sizes, model.hidden);
+        ShardProfiles shard = shard_profiles(kinds, plain, model.moe ? &mixtures : nullptr, sizes, model.hidden, model.streams());
         if (model.mtp_layers > 0) {
             shard.prediction = prediction_profiles(trace_prediction(model, sizes, false));
             shard.recomputed_prediction = prediction_profiles(trace_prediction(model, sizes, true));
         }
-        const FullRecompute recompute{c.method, c.recompute_layers};
+        const ChunkRecompute recompute{c.method, c.recompute_layers};
         for (int stage = 0; stage < static_cast<int>(task.layout.sizes.pp); ++stage) {
             const RankProbe probe = probe_rank(task, stage);
             for (int chunk = 0; chunk < task.layout.vpp; ++chunk) {
@@ -101,7 +108,7 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                 const bool recomputed = recomputes_prediction(full ? &recompute : nullptr);
                 EXPECT_EQ(recipe.weigh(StepDeltas(shard, recomputed)), weight);
                 if (!model.moe) continue;
-                ShardProfiles without = shard_profiles(kinds, plain, nullptr, sizes, model.hidden);
+                ShardProfiles without = shard_profiles(kinds, plain, nullptr, sizes, model.hidden, model.streams());
                 without.prediction = shard.prediction;
                 without.recomputed_prediction = shard.recomputed_prediction;
                 StepDeltas steps(without, recomputed);

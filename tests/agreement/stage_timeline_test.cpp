@@ -277,6 +277,24 @@ TEST(MegatronTimelines, HaveThePeakThatTheSearchComposes) {
     }
 }
 
+TEST(MegatronTimelines, GiveBackResidualStreamsOfBlocksAndMakeThemAgain) {
+    ModelSpec dense = small::llama(), experts = mixture();
+    dense.hyper_connections = experts.hyper_connections = HyperConnections{.streams = 3, .learned_head = true};
+    for (const ModelSpec& model : {dense, experts}) {
+        for (const auto& sizes : {small::Sizes{.dp = 2}, small::Sizes{.tp = 2, .pp = 2, .vpp = 2, .dp = 2, .sequence_parallel = true}}) {
+            for (const std::int64_t block : {0, 1, 3}) {
+                TrainingTask task = bf16_task(model, sizes, 8);
+                task.batch.sequence = 256;
+                task.layout.engine = Engine::megatron;
+                task.layout.recompute = Recompute::selective;
+                task.layout.recompute_modules = {RecomputeModule::mhc};
+                task.layout.recompute_num_layers = block;
+                expect_composed(task, StepPart::passes);
+            }
+        }
+    }
+}
+
 TEST(MegatronTimelines, PeakInTheUpdateWhereItIsTheFullerInstant) {
     ModelSpec model = small::llama();
     model.vocab = 1 << 19U;

@@ -73,9 +73,9 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     const Said large = gate("--micro-batch-size 16", 8);
     EXPECT_EQ(large.code, kNothingFits);
     EXPECT_THAT(large.out, StartsWith("does not fit: "));
-    const Said open = gate("--tensor-model-parallel-size 8 --enable-mhc-connections", 16);
+    const Said open = gate("--tensor-model-parallel-size 8 --flextron", 16);
     EXPECT_EQ(open.code, kCannotSay) << open.out;
-    EXPECT_THAT(open.out, AllOf(StartsWith("cannot say: "), HasSubstr("--enable-mhc-connections")));
+    EXPECT_THAT(open.out, AllOf(StartsWith("cannot say: "), HasSubstr("--flextron")));
     const Said foreign = gate("--tensor-model-parallel-size 8 --no-such-flag 3", 16);
     EXPECT_EQ(foreign.code, kCannotSay) << foreign.out;
     EXPECT_THAT(foreign.out, AllOf(StartsWith("cannot say: no flags of Megatron-LM"), HasSubstr("--no-such-flag 3")));
@@ -112,7 +112,7 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
         expect_refused("check --world 16 --megatron-args " + file.path(), "cannot be planned");
     }
 
-    const Said json = gate("--tensor-model-parallel-size 8 --enable-mhc-connections", 16, " --format json");
+    const Said json = gate("--tensor-model-parallel-size 8 --flextron", 16, " --format json");
     EXPECT_EQ(json.code, kCannotSay);
     EXPECT_TRUE(Json::parse(json.out)["fits"].is_null());
     EXPECT_TRUE(Json::parse(json.out)["better"].empty());
@@ -187,9 +187,9 @@ TEST(CheckCommand, ListsTheFlagsThatItKnows) {
     EXPECT_EQ(flags.at("--hidden-size")["effect"], "used");
     EXPECT_TRUE(flags.at("--hidden-size")["asks_for"].is_null());
     EXPECT_EQ(flags.at("--lr")["effect"], "without effect");
-    EXPECT_EQ(flags.at("--enable-mhc-connections")["effect"], "not computed");
-    EXPECT_EQ(flags.at("--enable-mhc-connections")["asks_for"], "mHC residual connections");
-    EXPECT_EQ(flags.at("--enable-mhc-connections")["leaves_open"], "legal and fits");
+    EXPECT_EQ(flags.at("--flextron")["effect"], "not computed");
+    EXPECT_EQ(flags.at("--flextron")["asks_for"], "elastic sub-networks (Flextron)");
+    EXPECT_EQ(flags.at("--flextron")["leaves_open"], "legal and fits");
     const std::string csv = say("check --list-flags --format csv").out;
     EXPECT_EQ(std::count(csv.begin(), csv.end(), '\r'), static_cast<std::ptrdiff_t>(flags.size()) + 1);
     EXPECT_THAT(say("check --list-flags").out, HasSubstr("\n--hidden-size "));
@@ -421,19 +421,76 @@ TEST(CheckCommand, JudgesTheLastBatchThatTrainingComesTo) {
     EXPECT_THAT(judged(late, "--world 16", kBadInput)["problems"].dump(), HasSubstr("33"));
 }
 
+TEST(CheckCommand, LeavesOpenWhetherACommandOfTwoLengthsStarts) {
+    // arguments.py, validate_args: "expected iteration-based training".
+    const TempFile both("two_lengths.args", command("--tensor-model-parallel-size 8 --train-iters 10 --train-samples 1280"));
+    const Said gate = say("check --gate --world 16 --megatron-args " + both.path());
+    EXPECT_EQ(gate.code, kCannotSay) << gate.out;
+    EXPECT_THAT(gate.out, StartsWith("cannot say: --train-samples (beside --train-iters, where Megatron-LM stops at both)"));
+    const Json json = judged(both);
+    EXPECT_TRUE(json["legal"].is_null());
+    EXPECT_EQ(json["fits"], true) << "which they do not decide";
+    const TempFile skipped("skipped.args", command("--tensor-model-parallel-size 8 --train-iters 10 --train-samples 1280 --skip-train"));
+    EXPECT_EQ(judged(skipped)["legal"], true);
+}
+
+TEST(CheckCommand, AsksModelsWithoutExpertsForTheirGridToo) {
+    // parallel_state.py, initialize_model_parallel: etp times ep times pp divides the world.
+    const TempFile wide("etp_of_dense.args", command("--tensor-model-parallel-size 2 --expert-tensor-parallel-size 3"));
+    const Said gate = say("check --gate --world 16 --megatron-args " + wide.path());
+    EXPECT_EQ(gate.code, kBadInput);
+    EXPECT_THAT(gate.out, AllOf(StartsWith("illegal: etp = 3 (--expert-tensor-parallel-size) times pp = 1 does not divide world = 16"),
+                                HasSubstr("leave that flag out")));
+    const TempFile parts("parts_of_dense.args", command("--tensor-model-parallel-size 2 --expert-tensor-parallel-num-weight-shards 12"));
+    EXPECT_THAT(say("check --gate --world 16 --megatron-args " + parts.path()).out, HasSubstr("in 6 parts of weights"));
+    const TempFile divides("etp_divides.args", command("--tensor-model-parallel-size 2 --expert-tensor-parallel-size 4"));
+    EXPECT_EQ(say("check --gate --world 16 --megatron-args " + divides.path()).code, kDone);
+}
+
+TEST(CheckCommand, SavesHowTheBatchGrowsWithItsPlan) {
+    const TempFile file("grows.args", command("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2 --train-iters 100"));
+    const TempFile plan("grows.json", "");
+    ASSERT_EQ(say("check --top 0 --world 16 --megatron-args " + file.path() + " --save-plan " + plan.path()).code, kDone);
+    const Said simulated = say("simulate " + plan.path() + " --format json");
+    ASSERT_EQ(simulated.code, kDone) << simulated.err;
+    EXPECT_EQ(Json::parse(simulated.out)["training"], judged(file)["training"]);
+    EXPECT_EQ(Json::parse(simulated.out)["training"]["steps"], 100);
+}
+
+TEST(CheckCommand, JudgesResidualStreams) {
+    const auto check = [](const std::string& more) {
+        const TempFile file("streams.args", command("--tensor-model-parallel-size 8 " + more));
+        return judged(file);
+    };
+    const Json plain = check(""), streams = check("--enable-mhc-connections");
+    EXPECT_EQ(streams["legal"], true);
+    EXPECT_GT(streams["predicted"]["memory"]["peak_bytes"], plain["predicted"]["memory"]["peak_bytes"]);
+    EXPECT_GT(streams["predicted"]["iteration_seconds"], plain["predicted"]["iteration_seconds"]);
+    EXPECT_THAT(streams["assumed"].dump(), HasSubstr("HyperConnectionTransformerLayer"));
+    const Json again = check("--enable-mhc-connections --recompute-granularity selective --recompute-modules mhc");
+    EXPECT_LT(again["predicted"]["memory"]["peak_bytes"], streams["predicted"]["memory"]["peak_bytes"]);
+    const TempFile refused("streams_run.args", command("--tensor-model-parallel-size 8 --enable-mhc-connections"));
+    const TempFile plan("streams.json", "");
+    ASSERT_EQ(say("check --top 0 --world 16 --megatron-args " + refused.path() + " --save-plan " + plan.path()).code, kDone);
+    EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + refused.path()).err,
+                HasSubstr("residual streams (mHC) is not calibrated"));
+    EXPECT_THAT(say("run " + plan.path()).err, HasSubstr("4 residual streams that maps mix (hyper-connections)"));
+    EXPECT_THAT(say("export " + plan.path() + " --to megatron-args").out,
+                AllOf(HasSubstr("--enable-mhc-connections"), HasSubstr("--mhc-num-residual-streams 4")));
+}
+
 TEST(CheckCommand, CannotSayWhatAFlagDecidesThatIsNotComputed) {
-    const TempFile undecided("open.args", command("--enable-mhc-connections --micro-batch-size 16"));
+    const TempFile undecided("open.args", command("--flextron --micro-batch-size 16"));
     const Json json = judged(undecided, "--world 8");
     EXPECT_TRUE(json["legal"].is_null() && json["fits"].is_null());
     EXPECT_GT(json["predicted"]["memory"]["peak_bytes"], json["predicted"]["memory"]["limit_bytes"]);
     EXPECT_THAT(
         say("check --top 0 --world 8 --megatron-args " + undecided.path()).out,
-        AllOf(
-            HasSubstr("legal:  cannot say, --enable-mhc-connections (mHC residual connections) is not computed: tp1"),
-            HasSubstr("memory: cannot say, --enable-mhc-connections (mHC residual connections) is not computed; without it does not fit")));
+        AllOf(HasSubstr("legal:  cannot say, --flextron (elastic sub-networks (Flextron)) is not computed: tp1"),
+              HasSubstr("memory: cannot say, --flextron (elastic sub-networks (Flextron)) is not computed; without it does not fit")));
     EXPECT_EQ(say("simulate --world 8 --megatron-args " + undecided.path()).code, kDone);
     expect_refused("check --strict --world 8 --megatron-args " + undecided.path(),
-                   "--strict: --enable-mhc-connections (mHC residual connections) is not part");
+                   "--strict: --flextron (elastic sub-networks (Flextron)) is not part");
 
     const TempFile optimizer("soap.args", command("--optimizer soap --tensor-model-parallel-size 2"));
     EXPECT_EQ(judged(optimizer)["legal"], true) << "which decides only what a rank holds";

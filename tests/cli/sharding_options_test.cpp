@@ -154,6 +154,15 @@ TEST(ShardingOptions, PartsOfWeightsAreKeptOrRefusedAloud) {
                                                   "--tensor-parallel-num-weight-shards = 4 is them times its tp = 2"));
     EXPECT_THAT(in_one_line(say("plan --top 1 --world 16 --model " + file.path()).err),
                 HasSubstr("weights stay in 2 parts whatever the tp"));
+    // check says it where one of its better layouts has another tp.
+    const Said better = say("check --top 3 --format json --world 16 --megatron-args " + file.path());
+    const bool another = [&] {
+        const Json layouts = Json::parse(better.out)["better"];
+        return std::any_of(layouts.begin(), layouts.end(), [](const Json& one) { return one["layout"]["tp"] != 2; });
+    }();
+    EXPECT_TRUE(another) << "the search finds a better tp";
+    EXPECT_THAT(in_one_line(better.err), HasSubstr("weights stay in 2 parts whatever the tp"));
+    EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + file.path()).err, Not(HasSubstr("weights stay")));
     const auto refused = [&](const std::string& options) {
         const Said said = say(simulate + " " + options);
         EXPECT_EQ(said.code, kBadInput) << options;

@@ -29,6 +29,8 @@ const std::string kFlexible =
     kDense + "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --moe-token-dispatcher-type flex --moe-grouped-gemm ";
 const std::string kSharded = kDense + "--use-distributed-optimizer --overlap-grad-reduce ";
 const std::string kIndexed = kDense + "--multi-latent-attention --q-lora-rank 256 --experimental-attention-variant dsa ";
+const std::string kStreams = kDense + "--enable-mhc-connections ";
+const std::string kDevStreams = kDense + "--enable-hyper-connections ";
 const std::string kLatent = kDense + "--multi-latent-attention --q-lora-rank 256 ";
 const std::string kPipeline = kDense + "--pipeline-model-parallel-size 4 ";
 const std::string kRotary = kDense + "--position-embedding-type rope ";
@@ -157,6 +159,14 @@ std::vector<UsedFlag> used_flags() {
         {"--tensor-parallel-num-weight-shards", kDense, "4"},
         {"--expert-tensor-parallel-num-weight-shards", kMixture, "4"},
         {"--gtp-remat-opt-in-modules", kMixture + "--moe-latent-size 512 --tensor-parallel-num-weight-shards 4 ", "moe_latent_proj"},
+        {"--enable-mhc-connections", kDense, ""},
+        {"--enable-hyper-connections", kDense, ""},
+        {"--use-fused-mhc", kDevStreams, ""},
+        {"--mhc-num-residual-streams", kStreams, "2"},
+        {"--num-residual-streams", kDevStreams, "2"},
+        {"--mhc-sinkhorn-iterations", kStreams, "5"},
+        {"--mhc-init-gating-factor", kStreams, "-1"},
+        {"--mhc-recompute-layer-num", kStreams + "--recompute-granularity selective --recompute-modules mhc ", "2"},
         {"--hybrid-context-parallel", kDense + "--calculate-per-token-loss --max-seqlen-per-dp-cp-rank 2048 ", ""},
         {"--max-seqlen-per-dp-cp-rank", kDense + "--calculate-per-token-loss --hybrid-context-parallel ", "2048"},
         {"--first-last-layers-bf16", kFp8 + "--fp8-recipe tensorwise ", ""},

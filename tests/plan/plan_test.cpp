@@ -230,6 +230,31 @@ TEST(Plan, AChangedFieldMakesAnotherPlan) {
     for (const auto& other : others) EXPECT_FALSE(other == plan);
 }
 
+TEST(Plan, HoldsHowItsBatchGrows) {
+    Plan plan = example();
+    EXPECT_FALSE(plan_to_json(plan).contains("batch_schedule")) << "nothing is stated";
+    plan.batches.ramp_up = {.start = 8, .increment = 8, .samples = 1000};
+    plan.batches.steps = {{0, 16}, {1 << 20, 32}};
+    plan.batches.train_iterations = 100;
+    plan.batches.train_samples = 5000;
+    plan.batches.resumed = plan.batches.decreases = true;
+    plan.batches.whole_batch = 33;
+    const Plan read = plan_from_json(plan_to_json(plan), "plan.json");
+    EXPECT_EQ(read, plan);
+    EXPECT_EQ(read.batches, plan.batches);
+    EXPECT_FALSE(plan == example());
+    nlohmann::ordered_json json = plan_to_json(plan);
+    json["batch_schedule"]["steps"][1]["batch"] = 0;
+    json["batch_schedule"]["train_iters"] = 3;
+    try {
+        (void)plan_from_json(json, "plan.json");
+        ADD_FAILURE() << "accepted";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("batch_schedule: steps: batch = 0"));
+        EXPECT_THAT(error.what(), testing::HasSubstr("train_iters"));
+    }
+}
+
 TEST(Plan, LayoutHasTheFieldsOfTheCommandLineDocumentation) {
     const Json layout = layout_to_json(example().layout);
     for (const char* field : {"tp",

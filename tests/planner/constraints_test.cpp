@@ -296,6 +296,40 @@ std::vector<Case> cases() {
              work.training.megatron.weight_shards.dense = 8;
          },
          {"--tensor-parallel-num-weight-shards = 16", "over tp = 2 and 8 data-parallel ranks", "dp = 4", "use 2, 4 or 8,"}},
+        {"residual_streams_without_pipeline",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             LayoutRequest request;
+             request.pp = 2;
+             layout = make_layout(request, work);
+             layout.engine = Engine::megatron;
+             work.model.hyper_connections.emplace();
+         },
+         {"pp = 2", "--enable-mhc-connections", "use pp 1", "--enable-hyper-connections"}},
+        {"residual_streams_without_full_recompute",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::megatron;
+             layout.recompute = Recompute::full;
+             layout.recompute_method = RecomputeMethod::uniform;
+             layout.recompute_num_layers = 1;
+             work.model.hyper_connections.emplace();
+         },
+         {"recompute = full", "--enable-mhc-connections", "use selective with module mhc"}},
+        {"residual_streams_are_predicted",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::megatron;
+             work.model.hyper_connections.emplace();
+             work.training.megatron.optimizer = OptimizerKind::muon;
+         },
+         {"not predicted are residual streams (mHC) with Muon", "leave that out"}},
         {"layers_in_bf16_suit_the_stages",
          "llama3-8b",
          8,

@@ -243,10 +243,11 @@ TEST(BridgeConfig, AppliesPrecisionAndOverlapAsBridgeDoes) {
 
 TEST(BridgeConfig, NamesFieldsInWhatItLeavesOpen) {
     const Job job =
-        read_bridge_config(with(with(kDense, "model", "enable_mhc_connections: true"), "model", "shiny_new_field: 3"), "run_config.yaml");
-    ASSERT_EQ(job.flags.not_computed.size(), 2U);
-    EXPECT_EQ(job.flags.not_computed[0].flag, "model.enable_mhc_connections");
-    EXPECT_EQ(job.flags.not_computed[1].flag, "model.mhc_num_residual_streams") << "its switch is on";
+        read_bridge_config(with(with(kDense, "model", "use_kitchen_attention: true"), "model", "shiny_new_field: 3"), "run_config.yaml");
+    ASSERT_EQ(job.flags.not_computed.size(), 1U);
+    EXPECT_EQ(job.flags.not_computed[0].flag, "model.use_kitchen_attention");
+    const Job streams = read_bridge_config(with(kDense, "model", "enable_hyper_connections: true"), "run_config.yaml");
+    EXPECT_EQ(streams.model.hyper_connections.value().streams, 4) << "its switch is on";
     EXPECT_THAT(job.flags.unknown, ElementsAre("model.shiny_new_field 3"));
     const Job single = read_bridge_config(changed(kDense, "  micro_batch_size: 1\n", ""), "run_config.yaml");
     EXPECT_THAT(single.assumptions, Contains("train.micro_batch_size not given: 1 taken"));

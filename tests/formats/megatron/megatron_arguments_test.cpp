@@ -265,10 +265,10 @@ TEST(MegatronArguments, ReadsWhereTheInputGradientIsReduced) {
 }
 
 TEST(MegatronArguments, SortsFlagsByTheirEffect) {
-    const Job job = read(kSmall + "--lr 1e-4 --lr 2e-4 --enable-mhc-connections --made-up-flag a b --bf16 stray --optimizer soap");
+    const Job job = read(kSmall + "--lr 1e-4 --lr 2e-4 --flextron --made-up-flag a b --bf16 stray --optimizer soap");
     EXPECT_THAT(job.flags.without_effect, ElementsAre("--lr"));
     EXPECT_THAT(job.flags.not_computed,
-                ElementsAre(FlagNotComputed{"--enable-mhc-connections", "mHC residual connections", Decides::fit_and_legal},
+                ElementsAre(FlagNotComputed{"--flextron", "elastic sub-networks (Flextron)", Decides::fit_and_legal},
                             FlagNotComputed{"--optimizer", "optimizer soap, predicted as Adam", Decides::fit}));
     EXPECT_THAT(job.flags.unknown, ElementsAre("--made-up-flag a b"));
     EXPECT_THAT(job.flags.stray, ElementsAre("stray"));
@@ -349,14 +349,66 @@ TEST(MegatronArguments, NamesValuesThatItDoesNotCompute) {
     EXPECT_THAT(not_computed("--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep"),
                 testing::IsEmpty());
     EXPECT_THAT(not_computed("--bf16 --fp8-format e4m3 --fp8-recipe custom"), ElementsAre("--fp8-recipe"));
-    EXPECT_THAT(not_computed("--recompute-granularity selective --recompute-modules mlp mhc gdn_norm_out"),
-                ElementsAre("--recompute-modules"));
-    EXPECT_EQ(read(kSmall + "--recompute-granularity selective --recompute-modules mlp mhc").layout->recompute_modules,
+    EXPECT_THAT(not_computed("--recompute-granularity selective --recompute-modules mlp gdn_norm_out"), ElementsAre("--recompute-modules"));
+    EXPECT_EQ(read(kSmall + "--recompute-granularity selective --recompute-modules mlp gdn_norm_out").layout->recompute_modules,
               EnumSet{RecomputeModule::mlp});
-    EXPECT_EQ(read(kSmall + "--recompute-granularity selective --recompute-modules mhc").layout->recompute, Recompute::none)
+    EXPECT_EQ(read(kSmall + "--recompute-granularity selective --recompute-modules gdn_norm_out").layout->recompute, Recompute::none)
         << "an empty list is no selective recompute";
     EXPECT_THAT(not_computed("--optimizer adaptive_muon"), ElementsAre("--optimizer"));
     EXPECT_THAT(not_computed("--use-megatron-fsdp --megatron-fsdp-version 2"), ElementsAre("--megatron-fsdp-version"));
+}
+
+TEST(MegatronArguments, ReadsResidualStreamsAsMainAndAsDevHaveThem) {
+    const Job main = read(kSmall +
+                          "--enable-mhc-connections --mhc-num-residual-streams 2 --mhc-sinkhorn-iterations 5 "
+                          "--recompute-granularity selective --recompute-modules mhc --mhc-recompute-layer-num 3");
+    EXPECT_EQ(main.model.hyper_connections, (HyperConnections{.streams = 2, .sinkhorn_iterations = 5}));
+    EXPECT_EQ(main.layout->mhc_recompute_layers, 3);
+    EXPECT_TRUE(main.layout->recompute_modules.contains(RecomputeModule::mhc));
+    EXPECT_THAT(main.assumptions, Contains(HasSubstr("HyperConnectionTransformerLayer"))) << "no model of main builds such layers";
+    const Job dev = read(kSmall + "--enable-hyper-connections --use-fused-mhc --num-experts 8 --pipeline-model-parallel-size 2");
+    EXPECT_EQ(dev.model.hyper_connections, (HyperConnections{.learned_head = true})) << "defaults of four streams and 20 rounds";
+    EXPECT_TRUE(dev.training->megatron.fused_streams);
+    EXPECT_FALSE(read(kSmall + "--mhc-num-residual-streams 2").model.hyper_connections) << "not without the switch";
+}
+
+TEST(MegatronArguments, RefusesWhatMegatronRefusesBesideResidualStreams) {
+    const auto main = [](const std::string& more) { return refusal(kSmall + "--enable-mhc-connections " + more); };
+    EXPECT_THAT(main("--pipeline-model-parallel-size 2"), HasSubstr("does not go with --pipeline-model-parallel-size = 2"));
+    EXPECT_THAT(main("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"),
+                HasSubstr("does not go with --recompute-granularity full"));
+    EXPECT_THAT(main("--mtp-num-layers 1"), HasSubstr("does not go with --mtp-num-layers = 1"));
+    EXPECT_THAT(main("--num-experts 8"), HasSubstr("does not go with --num-experts"));
+    EXPECT_THAT(main("--fp32-residual-connection"), HasSubstr("does not go with --fp32-residual-connection"));
+    EXPECT_THAT(main("--mhc-sinkhorn-iterations 0"), HasSubstr("--mhc-sinkhorn-iterations = 0"));
+    EXPECT_THAT(main("--mhc-init-gating-factor -1"), HasSubstr("--mhc-init-gating-factor"));
+    EXPECT_THAT(main("--recompute-granularity selective --recompute-modules mhc mlp"), HasSubstr("mhc and mlp, which exclude each other"));
+    EXPECT_THAT(main("--use-fused-mhc"), HasSubstr("--use-fused-mhc is of branch dev"));
+    EXPECT_THAT(main("--enable-hyper-connections"), HasSubstr("keep one"));
+    EXPECT_THAT(refusal(kSmall + "--recompute-granularity selective --recompute-modules mhc"),
+                HasSubstr("--recompute-modules mhc needs --enable-mhc-connections"));
+}
+
+TEST(MegatronArguments, LeavesOpenWhatIsNotPredictedBesideResidualStreams) {
+    const Job graphs = read(kSmall +
+                            "--enable-hyper-connections --recompute-granularity selective --recompute-modules mhc "
+                            "--cuda-graph-impl transformer_engine --cuda-graph-modules attn");
+    ASSERT_EQ(graphs.flags.not_computed.size(), 1U);
+    EXPECT_EQ(graphs.flags.not_computed[0],
+              (FlagNotComputed{"--enable-hyper-connections", "residual streams (mHC) under CUDA graphs", Decides::fit_and_legal}));
+    EXPECT_FALSE(graphs.model.hyper_connections);
+    EXPECT_EQ(graphs.layout->recompute, Recompute::none);
+    EXPECT_EQ(read(kSmall + "--enable-hyper-connections --mtp-num-layers 1").flags.not_computed.size(), 1U);
+}
+
+TEST(MegatronArguments, LeavesOutWhatAsksForNothingByItself) {
+    const auto open = [](const std::string& more) { return read(kSmall + more).flags.not_computed.size(); };
+    EXPECT_EQ(open("--moe-paged-stash-page-size 64 --kitchen-attention-backend fa --dsa-kernel-backend tilelang --mtp-detach-heads"), 0U);
+    EXPECT_EQ(open("--disable-fp8-wgrad"), 0U);
+    EXPECT_EQ(open("--bf16 --fp8-format e4m3 --disable-fp8-wgrad"), 1U);
+    EXPECT_EQ(open("--num-experts 8 --moe-paged-stash --moe-paged-stash-page-size 64"), 2U);
+    EXPECT_EQ(open("--mtp-num-layers 1 --mtp-detach-heads"), 1U);
+    EXPECT_THAT(read(kSmall + "--fp16-lm-cross-entropy").flags.without_effect, Contains("--fp16-lm-cross-entropy"));
 }
 
 TEST(MegatronArguments, ReadsOptimizers) {
@@ -418,6 +470,8 @@ TEST(MegatronArguments, ChecksABatchThatRampsUp) {
     const Job both = read(kSmall + "--train-iters 10 --train-samples 5");
     EXPECT_FALSE(both.batches.train_samples.has_value());
     EXPECT_THAT(both.assumptions, Contains(HasSubstr("Megatron-LM stops where both are given")));
+    ASSERT_EQ(both.flags.not_computed.size(), 1U);
+    EXPECT_EQ(both.flags.not_computed[0].decides, Decides::legal);
     EXPECT_THAT(read(kSmall + "--train-iters 10 --train-samples 5 --skip-train").assumptions,
                 Contains("--train-iters counts, not --train-samples"))
         << "which is not checked";
@@ -476,8 +530,10 @@ TEST(MegatronArguments, HoldsWeightsInParts) {
     const std::string mixture = kSmall + "--bf16 --num-experts 8 --expert-model-parallel-size 2 --disable-bias-linear ";
     const Job experts = read(mixture + "--expert-tensor-parallel-num-weight-shards 4");
     EXPECT_EQ(experts.training->megatron.weight_shards, (WeightShards{.dense = 1, .experts = 4}));
-    EXPECT_THAT(read(kSmall + "--bf16 --expert-tensor-parallel-num-weight-shards 4").flags.without_effect,
-                Contains("--expert-tensor-parallel-num-weight-shards"));
+    const Job dense = read(kSmall + "--bf16 --expert-tensor-parallel-num-weight-shards 4");
+    EXPECT_FALSE(dense.training->megatron.weight_shards.active());
+    EXPECT_EQ(dense.layout->idle_expert_shards, 4) << "by which Megatron-LM divides the world all the same";
+    EXPECT_THAT(dense.flags.used, Contains("--expert-tensor-parallel-num-weight-shards"));
 }
 
 TEST(MegatronArguments, KeepsFirstAndLastLayersInBf16) {

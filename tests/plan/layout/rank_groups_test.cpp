@@ -93,6 +93,18 @@ TEST(RankGroups, OptimizerInstancesCutDataGroups) {
     EXPECT_THAT(groups.at("inter_partial:expert:dp")[1], ElementsAre(1, 5));
 }
 
+TEST(RankGroups, OfDocumentsAreOfEachPowerOfTwoOfTheRanks) {
+    // parallel_state.py, create_hybrid_dp_cp_groups: of 8 ranks groups of 2 and 4, in the order of dp-cp; one and all have groups of their
+    // own.
+    const RankGroups groups(sizes_of(16, 2, 2, 1, 1, 1), true);
+    EXPECT_EQ(groups.at("hybrid:dp-cp-2").count(), 8U);
+    EXPECT_THAT(groups.at("hybrid:dp-cp-2")[0], ElementsAre(0, 2)) << "ranks of one cp group";
+    EXPECT_THAT(groups.at("hybrid:dp-cp-4")[1], ElementsAre(8, 10, 12, 14));
+    EXPECT_THROW((void)groups.at("hybrid:dp-cp-8"), std::out_of_range);
+    EXPECT_THROW((void)RankGroups(sizes_of(16, 2, 2, 1, 1, 1)).at("hybrid:dp-cp-2"), std::out_of_range);
+    EXPECT_THROW(RankGroups(sizes_of(12, 2, 1, 1, 1, 1), true), ConfigError);
+}
+
 TEST(RankGroups, ReportEveryProblemWithItsWayOut) {
     EXPECT_THAT(problems(sizes_of(16, 3, 1, 5, 3, 1)),
                 ElementsAre(HasSubstr("tp·cp·pp = 3·1·1 = 3 does not divide world = 16; choose sizes whose product is 1, 2, 4, 8 or 16"),

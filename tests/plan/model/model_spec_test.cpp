@@ -266,6 +266,26 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     EXPECT_EQ(model_from_json(nlohmann::ordered_json::parse(model_to_json(model).dump()), "m"), model);
 }
 
+TEST(ModelSpec, CountsWhatMixesResidualStreams) {
+    ModelSpec model = small();
+    model.hyper_connections = HyperConnections{.streams = 3, .sinkhorn_iterations = 7, .learned_head = true};
+    EXPECT_EQ(model_from_json(model_to_json(model), "m"), model);
+    // For each half 3 · 5 maps of 3 · 8 values and a bias, and three scales; in front of the last norm 3 weights of 3 · 8 values, 3 biases
+    // and a scale (hyper_connection.py, HyperConnectionModule.__init__; transformer_block.py at d48bd6be, hc_head_fn).
+    const std::int64_t half = 15 * (24 + 1) + 3, head = 3 * (24 + 1) + 1;
+    EXPECT_EQ(total_parameters(model) - total_parameters(small()), 3 * 2 * half + head);
+    std::int64_t listed = 0;
+    for (const Parameter& parameter : layer_parameters(model, LayerKind::dense, 1, 1, 1, "")) listed += parameter.count();
+    EXPECT_EQ(listed, layer_parameter_count(model, LayerKind::dense, 1, 1, 1).total());
+    model.hyper_connections->streams = 0;
+    model.hyper_connections->sinkhorn_iterations = 0;
+    model.mtp_layers = 1;
+    const std::string text = refusal(model);
+    EXPECT_THAT(text, HasSubstr("residual streams = 0 is out of range"));
+    EXPECT_THAT(text, HasSubstr("rounds of Sinkhorn and Knopp = 0 is out of range"));
+    EXPECT_THAT(text, HasSubstr("hyper_connections are known of layers that fields describe"));
+}
+
 TEST(ModelSpec, ReadsBackAnIndexerLabelsAndANormOfTheEmbeddings) {
     ModelSpec model = small();
     model.kv_heads = model.heads;

@@ -16,6 +16,7 @@ public:
         for (PassProfile* piece : {&shard.embedding, &shard.norm, &shard.loss, &attention, &mixture}) *piece = pass();
         shard.layers = {pass(), {then(attention.forward, mixture.forward), then(mixture.backward, attention.backward)}};
         shard.stream = 64;
+        shard.streams_of_layer = {130, 260};
         shard.ids = 3;
         for (PredictionProfiles* prediction : {&shard.prediction, &shard.recomputed_prediction}) {
             prediction->norm = pass();
@@ -61,14 +62,15 @@ TEST(ChunkWeights, AreTheSumsOfTheChunksProfile) {
             }
         }
     }
-    std::vector<std::optional<FullRecompute>> modes{std::nullopt};
+    std::vector<std::optional<ChunkRecompute>> modes{std::nullopt};
     for (const RecomputeMethod method : {RecomputeMethod::uniform, RecomputeMethod::block}) {
-        for (const std::int64_t layers : {0, 1, 2, 3, 4, 12}) modes.push_back(FullRecompute{method, layers});
+        for (const std::int64_t layers : {0, 1, 2, 3, 4, 12}) modes.push_back(ChunkRecompute{method, layers});
     }
+    for (const std::int64_t layers : {0, 1, 2, 5}) modes.push_back(ChunkRecompute{.layers = layers, .streams = true});
     for (unsigned seed = 0; seed < 3; ++seed) {
         const MadeUpShard made_up(seed);
         for (const auto& mode : modes) {
-            const FullRecompute* full = mode ? &*mode : nullptr;
+            const ChunkRecompute* full = mode ? &*mode : nullptr;
             const StepDeltas steps(made_up.shard, recomputes_prediction(full));
             for (std::size_t i = 0; i < chunks.size(); ++i) {
                 const PassProfile profile = chunk_profile(made_up.shard, chunks[i], full);
@@ -83,7 +85,7 @@ TEST(ChunkWeights, AreTheSumsOfTheChunksProfile) {
 TEST(ChunkWeights, TakeMixturesInLater) {
     const MadeUpShard made_up(1), other(2);
     const ChunkContents chunk = contents_of(true, true, {false, true, true}, 1);
-    const FullRecompute full{RecomputeMethod::uniform, 2};
+    const ChunkRecompute full{RecomputeMethod::uniform, 2};
     StepDeltas steps(other.shard, false);
     // The other shard's dense pieces, this one's mixture.
     steps.set_mixture(1, deltas_of(other.attention), deltas_of(made_up.mixture));

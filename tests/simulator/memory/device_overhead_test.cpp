@@ -1,5 +1,8 @@
 #include "simulator/memory/device_overhead.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "plan/json/cluster_json.hpp"
@@ -100,6 +103,36 @@ TEST(DeviceOverhead, NamesTheGroupsThatTheEngineUses) {
     EXPECT_EQ(names(overhead.terms(layout, 0)),
               (std::vector<std::string_view>{"world", "tp", "dp-cp", "pp", "intra-optimizer", "embedding", "ep", "expert-dp", "tp-cp"}));
     for (const int stage : {0, 1, 2, 3}) EXPECT_EQ(overhead.bytes(layout, stage), overhead.terms(layout, stage).total()) << stage;
+}
+
+TEST(DeviceOverhead, CountsGroupsOfEachPowerOfTwoOfRanksThatDocumentsRunOver) {
+    Workload work = tied_mixture();
+    work.model.moe.reset();
+    work.model.moe_layers.clear();
+    work.model.ffn = 1024;
+    work.training.megatron.document_tokens = 512;
+    const Calibration calibration = default_calibration(work.cluster);
+    LayoutRequest request;
+    request.engine = Engine::megatron;
+    request.tp = 2;
+    request.cp = 2;
+    const Layout layout = planner::make_layout(request, work);
+    const ContextTerms terms = DeviceOverhead(work, calibration).terms(layout, 0);
+    // Of the 16 ranks of dp·cp groups of 2, 4 and 8 (parallel_state.py, create_hybrid_dp_cp_groups); tp 2 lies between their members, so
+    // that four share a node of eight.
+    std::int64_t expected = 0;
+    for (const auto& [ranks, in_domain] : {std::pair{2, 2}, {4, 4}, {8, 4}}) {
+        const std::vector<GridAxis> members{{Axis::cp, ranks, 2}};
+        const GroupPath path = group_path(members, work.cluster, calibration, 32);
+        EXPECT_EQ(path.ranks_per_domain, in_domain);
+        expected += communicator_bytes(path, {.streams = 1}, work.cluster);
+    }
+    const auto found =
+        std::find_if(terms.nccl.begin(), terms.nccl.end(), [](const CommunicatorTerm& t) { return t.group == "hybrid-dp-cp"; });
+    ASSERT_NE(found, terms.nccl.end());
+    EXPECT_EQ(found->bytes, expected);
+    work.training.megatron.document_tokens = 0;
+    EXPECT_EQ(terms.total() - DeviceOverhead(work, calibration).terms(layout, 0).total(), expected);
 }
 
 TEST(DeviceOverhead, IsTheContextOfThePrediction) {

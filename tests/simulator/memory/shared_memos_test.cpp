@@ -75,7 +75,7 @@ TEST(SplitStages, KeepWhatTheyGaveInItsPlace) {
     const ChunkContents* contents = &stages.contents(first);
     const ChunkRecipe* recipe = &stages.recipe(first, nullptr);
     for (const int pp : {2, 3, 4, 6, 8, 12, 24}) (void)stages.recipe(ask(pp), nullptr);
-    FullRecompute full;
+    ChunkRecompute full;
     (void)stages.recipe(first, &full);
     EXPECT_EQ(&stages.contents(first), contents);
     EXPECT_EQ(&stages.recipe(first, nullptr), recipe);

@@ -1,0 +1,95 @@
+#include "model/layers/residual_streams.hpp"
+
+#include <utility>
+
+#include "model/ops/elementwise.hpp"
+#include "model/ops/matmul.hpp"
+#include "model/ops/stream_mixing.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// Products beside those of linear layers, in the storage type whatever these do, and no part of the model FLOPs that Megatron-LM prints
+/// (training.py, num_floating_point_operations).
+constexpr std::string_view kRange = "gate of streams";
+
+/// Adds to dx what comes by the maps and by the lengths, and the gradient of the maps' weight.
+void maps_backward(const RankContext& context, const Tensor& d_raw, const Tensor& x, const Tensor& lengths, const Weight& weight,
+                   const Tensor& dx) {
+    const Range range(*context.device, kRange);
+    const Tensor by_maps = matmul(d_raw, weight.value, {}, "residual stream gradient");
+    matmul_accumulate(d_raw, x, {.a = true}, weight.gradient);
+    stream_lengths_backward(x, lengths, by_maps);
+    add(by_maps, dx);
+}
+
+}  // namespace
+
+ResidualStreams::ResidualStreams(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool repeated)
+    : sizes_(*model.hyper_connections), projection_(weights.at(prefix + "mapping_proj.weight")), repeated_(repeated) {}
+
+Tensor ResidualStreams::enter(const RankContext& context, const Tensor& x, ResidualStreamsSaved& saved) const {
+    saved.x = x;
+    const Range range(*context.device, kRange);
+    saved.lengths = stream_lengths(x);
+    saved.raw = matmul(x, projection_.value, {.b = true}, "raw stream maps");
+    saved.maps = stream_maps(saved.raw, saved.lengths);
+    saved.start = balance_maps(saved.maps, sizes_.streams, sizes_.sinkhorn_iterations);
+    return gather_streams(x, saved.maps, sizes_.streams);
+}
+
+Tensor ResidualStreams::leave(const RankContext& context, Tensor y, ResidualStreamsSaved& saved) const {
+    const Range range(*context.device, kRange);
+    saved.branch = std::move(y);
+    return mix_streams(saved.x, saved.branch, saved.maps);
+}
+
+Tensor ResidualStreams::leave_backward(const RankContext& context, const Tensor& d_streams, ResidualStreamsSaved& saved) const {
+    if (repeated_) {
+        const Range range(*context.device, "recompute");
+        repeat_mixing(saved.x, saved.branch, saved.maps);
+    }
+    MixGradients gradients = mix_streams_backward(d_streams, saved.x, saved.branch, saved.maps);
+    saved.branch = {};
+    saved.dx = std::move(gradients.dx);
+    saved.d_maps = std::move(gradients.d_maps);
+    return std::move(gradients.dy);
+}
+
+Tensor ResidualStreams::enter_backward(const RankContext& context, Tensor d_input, ResidualStreamsSaved& saved) const {
+    gather_streams_backward(d_input, saved.x, saved.maps, saved.dx, saved.d_maps);
+    d_input = {};
+    balance_maps_backward(saved.d_maps, saved.start, sizes_.sinkhorn_iterations);
+    const Tensor d_raw = stream_maps_backward(saved.d_maps, saved.raw, saved.lengths);
+    maps_backward(context, d_raw, saved.x, saved.lengths, projection_, saved.dx);
+    Tensor dx = std::move(saved.dx);
+    saved = {};
+    return dx;
+}
+
+StreamHead::StreamHead(const ModelSpec& model, const WeightTable& weights)
+    : sizes_(*model.hyper_connections), weights_(weights.find("decoder.hc_head_fn")) {}
+
+Tensor StreamHead::forward(const RankContext& context, const Tensor& x, StreamHeadSaved& saved) const {
+    if (!weights_.defined()) return sum_of_streams(x, sizes_.streams, "mean of streams");
+    const Range range(*context.device, kRange);
+    saved.x = x;
+    saved.lengths = stream_lengths(x);
+    saved.raw = matmul(x, weights_.value, {.b = true}, "raw stream maps");
+    saved.maps = stream_maps(saved.raw, saved.lengths);
+    return gather_streams(x, saved.maps, sizes_.streams);
+}
+
+Tensor StreamHead::backward(const RankContext& context, const Tensor& dy, StreamHeadSaved& saved) const {
+    if (!weights_.defined()) return copy_to_streams(dy, sizes_.streams);
+    Device& device = *context.device;
+    Tensor dx = device.empty(saved.x.shape(), saved.x.dtype(), MemoryCategory::activations, "residual stream gradient");
+    const Tensor d_maps = device.empty(saved.maps.shape(), saved.maps.dtype(), MemoryCategory::activations, "stream map gradient");
+    gather_streams_backward(dy, saved.x, saved.maps, dx, d_maps);
+    const Tensor d_raw = stream_maps_backward(d_maps, saved.raw, saved.lengths);
+    maps_backward(context, d_raw, saved.x, saved.lengths, weights_, dx);
+    saved = {};
+    return dx;
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,65 @@
+#pragma once
+// Residual streams beside each other around the halves of a layer, and at the ends of the model (plan/model/model_spec.hpp,
+// HyperConnections). n streams of h values make rows of n · h, outside the tensor-parallel region, so that with sequence parallelism each
+// tp rank mixes its own rows.
+
+#include <string>
+
+#include "model/layers/context.hpp"
+
+namespace mgplan::model {
+
+/// What the forward of one half keeps.
+struct ResidualStreamsSaved {
+    Tensor x;        ///< (rows, n·h): the streams in front of the half
+    Tensor lengths;  ///< (rows)
+    Tensor raw;      ///< (rows, n·(n + 2)): maps in front of scales, biases and bounds
+    Tensor maps;     ///< the same behind them
+    Tensor start;    ///< (rows, n·n): the matrix in front of its rounds
+    Tensor branch;   ///< (rows, h): what the half gives
+    // Between the backward of the mix and that of the half's input.
+    Tensor dx, d_maps;
+};
+
+/// The streams around one half of a layer.
+class ResidualStreams {
+public:
+    /// `prefix`: "decoder.layers.0.self_attention_hyper_connection.". `model` outlives it. `repeated`: mixes are made again in the
+    /// backward, for a block of layers together (RecomputeModule::mhc): what that keeps is told by the steps of a chunk, here is its work.
+    ResidualStreams(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool repeated);
+
+    /// The half's input (rows, h) from the streams x.
+    [[nodiscard]] Tensor enter(const RankContext& context, const Tensor& x, ResidualStreamsSaved& saved) const;
+    /// The streams behind the half, which gave y (rows, h).
+    [[nodiscard]] Tensor leave(const RankContext& context, Tensor y, ResidualStreamsSaved& saved) const;
+
+    /// The gradient of y.
+    [[nodiscard]] Tensor leave_backward(const RankContext& context, const Tensor& d_streams, ResidualStreamsSaved& saved) const;
+    /// The gradient of x, from that of the half's input; adds to the main gradients of the maps' weights. Consumes what was saved.
+    [[nodiscard]] Tensor enter_backward(const RankContext& context, Tensor d_input, ResidualStreamsSaved& saved) const;
+
+private:
+    const HyperConnections& sizes_;
+    Weight projection_;
+    bool repeated_;
+};
+
+struct StreamHeadSaved {
+    Tensor x, lengths, raw, maps;  ///< as ResidualStreamsSaved has them; of a mean nothing
+};
+
+/// Where streams come together in front of the last norm: by trained weights, or by their mean.
+class StreamHead {
+public:
+    StreamHead(const ModelSpec& model, const WeightTable& weights);
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, StreamHeadSaved& saved) const;
+    /// Consumes what was saved.
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, StreamHeadSaved& saved) const;
+
+private:
+    const HyperConnections& sizes_;
+    Weight weights_;
+};
+
+}  // namespace mgplan::model

@@ -1,0 +1,18 @@
+#include "plan/layout/beside_streams.hpp"
+
+namespace mgplan {
+
+std::string_view unpredicted_beside_streams(const ModelSpec& model, const TrainingSpec& training, EnumSet<CudaGraphScope> graphs) {
+    if (!model.compositions.empty()) return "residual streams (mHC) of hybrids";
+    if (model.mtp_layers > 0) return "residual streams (mHC) with multi-token prediction";
+    if (!graphs.empty()) return "residual streams (mHC) under CUDA graphs";
+    if (training.overlap_moe) return "residual streams (mHC) beside hidden exchanges of experts";
+    const MegatronSwitches& switches = training.megatron;
+    if (!training.offload.modules.empty() || switches.offloaded_layers > 0) return "residual streams (mHC) beside activations on the host";
+    if (switches.fully_sharded.active()) return "residual streams (mHC) beside FSDP";
+    if (switches.weight_shards.active()) return "residual streams (mHC) beside weight shards (GTP)";
+    if (switches.optimizer == OptimizerKind::muon) return "residual streams (mHC) with Muon";
+    return "";
+}
+
+}  // namespace mgplan

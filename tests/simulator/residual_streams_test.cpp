@@ -1,0 +1,140 @@
+// Residual streams that maps mix (mHC): what they keep, what making them again saves, what mixing takes.
+
+#include <gtest/gtest.h>
+
+#include "formats/megatron/megatron_arguments.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "planner/constraints.hpp"
+#include "simulator/cost_model.hpp"
+#include "simulator/memory/activation_memory.hpp"
+#include "simulator/memory/shard_layers.hpp"
+#include "simulator/price/recorded_flops.hpp"
+
+namespace mgplan::simulator::residual_streams_test {
+namespace {
+
+constexpr std::int64_t kRows = 2 * 1024, kHidden = 512, kStreams = 4, kMaps = kStreams * (kStreams + 2);
+constexpr std::int64_t kStream = kRows * kHidden * 2;  // one of them, bf16
+
+ModelSpec model_of(std::optional<HyperConnections> streams) {
+    ModelSpec model;
+    model.name = "streams";
+    model.layers = 6;
+    model.hidden = kHidden;
+    model.ffn = 1024;
+    model.heads = model.kv_heads = 8;
+    model.head_dim = 64;
+    model.vocab = 4096;
+    model.max_positions = 1024;
+    model.hyper_connections = streams;
+    return model;
+}
+
+Workload workload_of(std::optional<HyperConnections> streams, bool fused = false) {
+    Workload work;
+    work.model = model_of(streams);
+    work.cluster = load_cluster("dgx-h100");
+    work.memory_limit = work.cluster.memory_bytes;
+    work.batch = {.global_batch = 16, .sequence = 1024};
+    work.world = 8;
+    work.training.megatron.fused_streams = fused;
+    return work;
+}
+
+Layout layout_of(const Workload& work, std::int64_t pp = 1, std::optional<std::int64_t> block = std::nullopt) {
+    LayoutRequest request;
+    request.engine = Engine::megatron;
+    request.pp = pp;
+    request.micro_batch = 2;
+    if (block) {
+        request.recompute = Recompute::selective;
+        request.recompute_modules = {RecomputeModule::mhc};
+        request.mhc_recompute_layers = *block;
+    }
+    return planner::make_layout(request, work);
+}
+
+std::int64_t kept_by_a_layer(const Workload& work) {
+    ShardLayers layers(work);
+    return layers.profiles(layout_of(work), 0).layers.front().forward.net_total();
+}
+
+constexpr HyperConnections kMain{.streams = kStreams}, kDev{.streams = kStreams, .learned_head = true};
+
+TEST(ResidualStreams, KeepWhatTheirBackwardReads) {
+    // Behind each half all streams in place of one; in front of it their sum; what it gives, which else goes into the sum; raw maps and
+    // those behind their bounds, the matrix in front of its rounds, and the lengths in fp32.
+    const std::int64_t maps = kRows * ((2 * kMaps + kStreams * kStreams) * 2 + 4);
+    const std::int64_t more = 2 * ((kStreams - 1) * kStream + 2 * kStream + maps);
+    EXPECT_EQ(kept_by_a_layer(workload_of(kDev, true)) - kept_by_a_layer(workload_of(std::nullopt)), more);
+    EXPECT_EQ(kept_by_a_layer(workload_of(kMain)) - kept_by_a_layer(workload_of(std::nullopt)), more);
+    // Branch dev's own kernels compute maps from fp32 copies, which stay (hyper_connection.py, _projection_and_get_norm).
+    EXPECT_EQ(kept_by_a_layer(workload_of(kDev)) - kept_by_a_layer(workload_of(kDev, true)), 2 * kStreams * kStream * 2);
+}
+
+TEST(ResidualStreams, OfABlockAreMadeAgain) {
+    const Workload work = workload_of(kMain);
+    const auto kept = [&](std::optional<std::int64_t> block) {
+        ActivationMemory memory(work);
+        return memory.passes(layout_of(work, 1, block), 0).chunks.front().forward.net_total();
+    };
+    // Each layer gives back the streams behind its halves and what they read of them; a block's last streams stay.
+    const std::int64_t of_layers = 6 * 2 * (kStreams + 1) * kStream, of_block = kStreams * kStream;
+    EXPECT_EQ(kept(std::nullopt) - kept(0), of_layers - of_block) << "one block";
+    EXPECT_EQ(kept(std::nullopt) - kept(2), of_layers - 3 * of_block);
+    EXPECT_EQ(kept(std::nullopt) - kept(4), of_layers - 2 * of_block) << "four layers and two";
+    // A block's tensors are all there while it runs.
+    ActivationMemory memory(work);
+    const auto backward = [&](std::int64_t block) { return memory.passes(layout_of(work, 1, block), 0).chunks.front().backward.peak; };
+    EXPECT_GT(backward(0), backward(2));
+}
+
+TEST(ResidualStreams, TravelBetweenStages) {
+    const Workload work = workload_of(kDev), plain = workload_of(std::nullopt);
+    CostModel with(work), without(plain);
+    const auto sent = [](CostModel& model, const Workload& workload) { return model.predict(layout_of(workload, 2)).time.exposed.pp; };
+    EXPECT_GT(sent(with, work), 2 * sent(without, plain)) << "four times the bytes";
+    ShardLayers layers(work);
+    EXPECT_EQ(layers.profiles(layout_of(work, 2), 0).stream, kStreams * kStream);
+}
+
+TEST(ResidualStreams, TakeTimeByTheKernelsThatMixThem) {
+    const auto seconds = [](const Workload& work) {
+        CostModel model(work);
+        return model.predict(layout_of(work)).time.iteration_seconds;
+    };
+    HyperConnections few = kMain;
+    few.sinkhorn_iterations = 5;
+    EXPECT_LT(seconds(workload_of(std::nullopt)), seconds(workload_of(kDev, true)));
+    EXPECT_LT(seconds(workload_of(kDev, true)), seconds(workload_of(kDev)));
+    EXPECT_LT(seconds(workload_of(few)), seconds(workload_of(kMain))) << "rounds run kernel by kernel";
+}
+
+TEST(ResidualStreams, AreNoModelFlops) {
+    // As Megatron-LM counts them (training.py, num_floating_point_operations).
+    const BatchSpec batch{.global_batch = 1, .sequence = 1024};
+    EXPECT_EQ(model_flops(model_of(kMain), batch), model_flops(model_of(std::nullopt), batch));
+}
+
+/// Megatron-LM's own run of mHC: branch dev at d48bd6be, tests/functional_tests/test_cases/gpt/gpt3_mcore_te_tp2_pp2_mhc, eight H100.
+TEST(ResidualStreams, TakeTheMemoryThatMegatronLmMeasured) {
+    const formats::Job job = formats::read_megatron_text(
+        "--num-layers 12 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 4 --global-batch-size 32 --seq-length 1024 "
+        "--max-position-embeddings 1024 --vocab-size 50257 --transformer-impl transformer_engine --tensor-model-parallel-size 2 "
+        "--pipeline-model-parallel-size 2 --deterministic-mode --no-gradient-accumulation-fusion --attention-softmax-in-fp32 --bf16 "
+        "--attention-backend unfused --sequence-parallel --log-params-norm --log-num-zeros-in-grad --enable-hyper-connections "
+        "--num-residual-streams 4 --mhc-sinkhorn-iterations 20 --recompute-granularity selective --recompute-modules [mhc] "
+        "--mhc-recompute-layer-num 2",
+        "flags");
+    Workload work = workload_of(std::nullopt);
+    work.model = job.model;
+    work.training = *job.training;
+    work.batch = *job.batch;
+    CostModel model(work);
+    const Layout layout = planner::make_layout(*job.layout, work);
+    // mem-max-allocated-bytes of golden_values_dev_dgx_h100.json, which the last rank writes.
+    EXPECT_NEAR(static_cast<double>(model.stage_memory(layout, 1).framework_bytes), 2'139'342'848.0, 0.02 * 2'139'342'848.0);
+}
+
+}  // namespace
+}  // namespace mgplan::simulator::residual_streams_test
