@@ -12,9 +12,9 @@ namespace mgplan::model {
 struct MlpSaved {
     Tensor x;
     NormStatistics statistics;
-    Tensor normed;
+    LinearInput normed;
     Tensor before;  ///< output of the first product: (rows, 2·ffn/tp) when gated, the gate times its multiplier
-    Tensor after;   ///< output of the activation, times the MLP's multiplier: (rows, ffn/tp)
+    LinearInput after;  ///< output of the activation, times the MLP's multiplier: (rows, ffn/tp)
     StreamNormSaved behind;
 };
 
@@ -34,7 +34,8 @@ private:
     void activate(const RankContext& context, MlpSaved& saved) const;
     /// Multiplies the gate's columns of what lies in front of the activation, or of its gradient (BranchMultipliers).
     void scale_gate(const RankContext& context, const Tensor& before) const;
-    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
+    /// What the first product reads.
+    [[nodiscard]] LinearInput normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
     const ModelSpec& model_;
     std::int64_t layer_;

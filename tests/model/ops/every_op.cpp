@@ -1,5 +1,7 @@
 #include "tests/model/ops/every_op.hpp"
 
+#include <tuple>
+
 #include "model/ops/activation.hpp"
 #include "model/ops/adam.hpp"
 #include "model/ops/attention.hpp"
@@ -11,6 +13,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/fp8.hpp"
 #include "model/ops/gate.hpp"
 #include "model/ops/gated_norm.hpp"
 #include "model/ops/grouped_matmul.hpp"
@@ -127,6 +130,31 @@ void run_channel_ops(Maker& maker, Results& results) {
     const Tensor part_scaled = maker.random({13, 7});
     scale_columns(part_scaled, 2, 3, 0.75);
     keep("scale_columns", part_scaled);
+}
+
+/// Casts to both types of fp8, sizes around words and packs, and their products.
+void run_fp8_ops(Maker& maker, Results& results) {
+    Device& device = maker.device();
+    const auto cast = [&](const Tensor& x, Dtype dtype) {
+        const Fp8Tensor made{device.empty(x.shape(), dtype, MemoryCategory::activations, "codes"), maker.zeros({kFp8ScaleElements}, Dtype::fp32)};
+        find_largest(x, made.scale);
+        quantise(x, made);
+        results.emplace_back("scale of fp8", made.scale);
+        return made;
+    };
+    for (const auto& [m, n, k] : {std::tuple<std::int64_t, std::int64_t, std::int64_t>{13, 7, 9}, {16, 32, 48}, {68, 4, 72}}) {
+        const Fp8Tensor a = cast(maker.random({m, k}), Dtype::fp8), b = cast(maker.random({n, k}), Dtype::fp8),
+                        dy = cast(maker.random({m, n}), Dtype::e5m2);
+        results.emplace_back("fp8_matmul", fp8_matmul(a, b, maker.dtype(), "product"));
+        results.emplace_back("fp8_matmul of a gradient", fp8_matmul(dy, {transpose_codes(b.codes), b.scale}, maker.dtype(), "product"));
+        const Fp8Tensor dy_columns{transpose_codes(dy.codes), dy.scale}, a_columns{transpose_codes(a.codes), a.scale};
+        const Tensor sum = maker.random({n, k}, statistics_dtype(maker.dtype()));
+        fp8_matmul_accumulate(dy_columns, a_columns, sum);
+        results.emplace_back("fp8_matmul_accumulate", sum);
+        const Tensor written = maker.random({k, n}, statistics_dtype(maker.dtype()));
+        fp8_matmul_write(a_columns, dy_columns, written);
+        results.emplace_back("fp8_matmul_write", written);
+    }
 }
 
 /// A norm without a weight, clipped values (OLMo 1), xIELU (Apertus).
@@ -351,6 +379,7 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     keep("permute_probabilities", probabilities);
     keep("unpermute_probabilities", unpermute_probabilities(probabilities, permutation, 4, 2));
     keep("reorder_blocks", reorder_blocks(maker.random({6, 3}), {1, 3, 2}, {2, 0, 1}));
+    run_fp8_ops(maker, results);
     run_olmo_and_apertus_ops(maker, results);
     run_recurrent_ops(maker, results);
     run_channel_ops(maker, results);
