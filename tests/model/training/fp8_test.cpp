@@ -225,7 +225,8 @@ TEST(Fp8, KeepsAByteForEachValueThatProductsRead) {
         return predict(task, 0, nullptr).memory.high_water[static_cast<std::size_t>(category)];
     };
     std::int64_t elements = 0, matrices = 0;
-    for (const Parameter& parameter : stage_parameters(model, narrow.layout, 0).front()) {
+    const auto parameters = stage_parameters(model, narrow.layout, 0);
+    for (const Parameter& parameter : parameters.front()) {
         if (!is_linear_weight(parameter)) continue;
         elements += parameter.count();
         ++matrices;

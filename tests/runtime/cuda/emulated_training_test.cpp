@@ -99,6 +99,16 @@ TEST(EmulatedTrainingInBf16, UsesFusedAttentionWhereItIsPredicted) {
     }
 }
 
+TEST(EmulatedTrainingInFp8, AgreesWithTheCpuAndTakesThePredictedBytes) {
+    for (const Case& c : {Case{.name = "one"}, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}}) {
+        auto task = task_for(small_llama(kScale), c, Precision::fp8, kPlaces);
+        task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+        const Outcome actual = on_emulated_gpus(task, true);
+        expect_losses_near(actual, on_cpu(task), 5e-3);
+        expect_as_predicted(task, emulated_traits(true), actual);
+    }
+}
+
 TEST(EmulatedTrainingInBf16, TakesThePredictedBytesForMixturesToo) {
     const auto task = task_for(small_mixture(RouterScore::softmax), {.name = "", .dp = 2, .ep = 2}, Precision::bf16, kPlaces);
     expect_as_predicted(task, emulated_traits(true), on_emulated_gpus(task, true));
