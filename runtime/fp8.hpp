@@ -43,8 +43,8 @@ struct Fp8Format {
     }
 };
 
-using E4m3Format = Fp8Format<3, 7, 0x7eU>;    // up to 448
-using E5m2Format = Fp8Format<2, 15, 0x7bU>;   // up to 57344
+using E4m3Format = Fp8Format<3, 7, 0x7eU>;   // up to 448
+using E5m2Format = Fp8Format<2, 15, 0x7bU>;  // up to 57344
 
 namespace fp8 {
 
@@ -70,8 +70,8 @@ MGPLAN_BOTH float widened(std::uint8_t bits) {
 
 }  // namespace fp8
 
-/// Sign, four bits of exponent, three of mantissa: weights and inputs of products. Rounds to the nearest, ties to even, and saturates; a NaN
-/// stays one.
+/// Sign, four bits of exponent, three of mantissa: weights and inputs of products. Rounds to the nearest, ties to even, and saturates; a
+/// NaN stays one.
 struct E4m3 {
     using Format = E4m3Format;
     std::uint8_t bits;
@@ -84,7 +84,9 @@ struct E4m3 {
         bits = fp8::narrowed<Format>(value);
 #endif
     }
-    MGPLAN_BOTH operator float() const { return fp8::widened<Format>(bits); }  // NOLINT(google-explicit-constructor): every code is an fp32
+    MGPLAN_BOTH operator float() const {
+        return fp8::widened<Format>(bits);
+    }  // NOLINT(google-explicit-constructor): every code is an fp32
 };
 
 /// Sign, five bits of exponent, two of mantissa: gradients of outputs. Otherwise as E4m3.
@@ -100,7 +102,9 @@ struct E5m2 {
         bits = fp8::narrowed<Format>(value);
 #endif
     }
-    MGPLAN_BOTH operator float() const { return fp8::widened<Format>(bits); }  // NOLINT(google-explicit-constructor): every code is an fp32
+    MGPLAN_BOTH operator float() const {
+        return fp8::widened<Format>(bits);
+    }  // NOLINT(google-explicit-constructor): every code is an fp32
 };
 
 /// What values are multiplied with in front of the cast so that the largest magnitude becomes the format's largest value; 1 where

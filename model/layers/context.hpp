@@ -31,7 +31,7 @@ struct Weight {
     Tensor value;
     Tensor gradient;
     std::shared_ptr<GradientStart> start{};  ///< shared by all who use the weight; without one the gradient begins at zero
-    std::shared_ptr<Fp8Weight> fp8{};        ///< of linear layers that multiply in fp8 (model/layers/fp8_weight.hpp); null: in the weight's type
+    std::shared_ptr<Fp8Weight> fp8{};  ///< of linear layers that multiply in fp8 (model/layers/fp8_weight.hpp); null: in the weight's type
     [[nodiscard]] bool defined() const { return value.defined(); }
 };
 

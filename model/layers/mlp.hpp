@@ -13,7 +13,7 @@ struct MlpSaved {
     Tensor x;
     NormStatistics statistics;
     LinearInput normed;
-    Tensor before;  ///< output of the first product: (rows, 2·ffn/tp) when gated, the gate times its multiplier
+    Tensor before;      ///< output of the first product: (rows, 2·ffn/tp) when gated, the gate times its multiplier
     LinearInput after;  ///< output of the activation, times the MLP's multiplier: (rows, ffn/tp)
     StreamNormSaved behind;
 };

@@ -98,8 +98,8 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
 
 Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                              SelfAttentionSaved& saved) const {
-    QkvParts parts =
-        latent_ ? latent_->forward(context, microbatch, normed.x, saved.latent) : packed_->forward(context, microbatch, normed, saved.packed);
+    QkvParts parts = latent_ ? latent_->forward(context, microbatch, normed.x, saved.latent)
+                             : packed_->forward(context, microbatch, normed, saved.packed);
     if (indexer_) saved.chosen = indexer_->forward(context, microbatch, normed.x, saved.latent.q_normed);
     saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_of(microbatch));
     if (latent_ && latent_->recomputes_up()) {
@@ -156,8 +156,8 @@ void SelfAttention::recompute(const RankContext& context, const MicrobatchContex
     }
 }
 
-Tensor SelfAttention::branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy,
-                                      const LinearInput& normed, SelfAttentionSaved& saved) const {
+Tensor SelfAttention::branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const LinearInput& normed,
+                                      SelfAttentionSaved& saved) const {
     recompute(context, microbatch, normed, saved);
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
     Tensor d_output = projection_.backward(context, dy, projection_input(saved));

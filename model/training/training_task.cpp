@@ -153,14 +153,14 @@ void add_fp8_features(std::vector<std::string>& features, const TrainingTask& ta
     if (obstacles.empty()) {
         const std::string_view word = precision_text(task.training);
         if (!layout.cuda_graphs.empty()) obstacles.push_back(fmt::format("{} with CUDA graphs (use --cuda-graphs none)", word));
-        if (layout.sizes.cp > 1) obstacles.push_back(fmt::format("{} with cp = {} (use --cp 1)", word, layout.sizes.cp));
         const auto divides = [&](std::int64_t size, std::string_view what) {
             if (size % kFp8Multiple != 0)
-                obstacles.push_back(fmt::format("{} products of {} {}, no multiple of {} (change the model, tp or the micro-batch, or use bf16)",
-                                                word, size, what, kFp8Multiple));
+                obstacles.push_back(
+                    fmt::format("{} products of {} {}, no multiple of {} (change the model, tp or the micro-batch, or use bf16)", word,
+                                size, what, kFp8Multiple));
         };
         const std::int64_t sequence = task.batch.sequence / layout.sizes.cp;
-        divides(layout.micro_batch * sequence, "rows of a microbatch");
+        divides(layout.micro_batch * sequence, "rows of a microbatch on a rank");
         if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp)) return;  // said elsewhere
         for (const Parameter& parameter : decoder_layer_parameters(model, 0, layout.sizes, "")) {
             if (!is_linear_weight(parameter)) continue;

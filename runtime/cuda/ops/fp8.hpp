@@ -127,9 +127,9 @@ template <class Launcher>
 void quantise(model::Device& device, const model::QuantiseArguments& x) {
     auto&& launcher = Launcher::of(device);
     const auto cast = [&]<class Element, class Code>() {
-        each_pack<kPack<Element, Code>>(launcher, x.elements, address(x.x.data) | address(x.codes.data),
-                                        CastToFp8<Element, Code>{values<Element>(x.x), values<float>(x.largest), values<Code>(x.codes),
-                                                                 values<float>(x.inverse)});
+        each_pack<kPack<Element, Code>>(
+            launcher, x.elements, address(x.x.data) | address(x.codes.data),
+            CastToFp8<Element, Code>{values<Element>(x.x), values<float>(x.largest), values<Code>(x.codes), values<float>(x.inverse)});
     };
     with_type(x.x.dtype, [&]<class Element>() {
         if (x.codes.dtype == Dtype::fp8)
@@ -142,8 +142,7 @@ void quantise(model::Device& device, const model::QuantiseArguments& x) {
 template <class Launcher>
 void transpose_bytes(model::Device& device, const model::TransposeBytesArguments& x) {
     auto&& launcher = Launcher::of(device);
-    const std::int64_t squares =
-        ((x.rows + kTransposedSide - 1) / kTransposedSide) * ((x.columns + kTransposedSide - 1) / kTransposedSide);
+    const std::int64_t squares = ((x.rows + kTransposedSide - 1) / kTransposedSide) * ((x.columns + kTransposedSide - 1) / kTransposedSide);
     const auto* const from = static_cast<const std::uint8_t*>(x.x.data);
     auto* const to = static_cast<std::uint8_t*>(x.y.data);
     const std::uint64_t bytes = static_cast<std::uint64_t>(x.rows | x.columns) | address(from) | address(to);

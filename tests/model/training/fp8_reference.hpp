@@ -1,7 +1,8 @@
 #pragma once
 // A small Llama without positions whose linear layers multiply in fp8 with current scaling, forward and backward, by plain loops: written
 // from the formulas alone, to hold the layers against. Linear layers are those of Transformer Engine (QKV, projection, both of the MLP),
-// divided over tp as Megatron-core divides them, each rank's share cast by its own largest value.
+// divided over tp as Megatron-core divides them, each rank's share cast by its own largest value, and so are the rows of each rank of
+// context parallelism.
 
 #include <algorithm>
 #include <cmath>
@@ -95,6 +96,7 @@ inline void add_to(Matrix& into, const Matrix& other) {
 struct Sizes {
     std::size_t layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0;  ///< of the whole model
     std::size_t tp = 1;
+    std::vector<std::vector<std::size_t>> parts;  ///< rows that are cast together, all of them in one part or another
     double epsilon = 1e-5;
 };
 
@@ -105,6 +107,20 @@ struct Result {
     double loss = 0;  ///< mean
     std::vector<Weights> gradients;
 };
+
+inline Matrix rows_of(const Matrix& x, const std::vector<std::size_t>& part) {
+    Matrix rows(part.size(), x.columns);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+        for (std::size_t j = 0; j < x.columns; ++j) rows.at(i, j) = x.at(part[i], j);
+    }
+    return rows;
+}
+
+inline void set_rows(Matrix& into, const std::vector<std::size_t>& part, const Matrix& rows) {
+    for (std::size_t i = 0; i < part.size(); ++i) {
+        for (std::size_t j = 0; j < rows.columns; ++j) into.at(part[i], j) = rows.at(i, j);
+    }
+}
 
 inline Matrix norm(const Matrix& x, const Matrix& weight, double epsilon) {
     Matrix y = x;
@@ -150,8 +166,7 @@ public:
         Matrix x(rows, sizes_.hidden);
         for (std::size_t i = 0; i < rows; ++i) {
             const auto id = static_cast<std::size_t>(tokens[i]);
-            for (std::size_t j = 0; j < sizes_.hidden; ++j)
-                x.at(i, j) = ranks_[id / vocab_of_rank].at(kTable).at(id % vocab_of_rank, j);
+            for (std::size_t j = 0; j < sizes_.hidden; ++j) x.at(i, j) = ranks_[id / vocab_of_rank].at(kTable).at(id % vocab_of_rank, j);
         }
         std::vector<Matrix> halves;  // inputs of attention and MLP, in turn
         for (std::size_t layer = 0; layer < sizes_.layers; ++layer) {
@@ -180,9 +195,16 @@ private:
         return "decoder.layers." + std::to_string(layer) + "." + rest;
     }
 
+    /// x · Wᵀ of a rank's share.
+    [[nodiscard]] Matrix linear(std::size_t rank, const std::string& layer, const Matrix& x) const {
+        const Cast weight = cast(ranks_[rank].at(layer + ".weight"), kE4m3);
+        Matrix y(x.rows, weight.codes.rows);
+        for (const auto& part : sizes_.parts) set_rows(y, part, product(cast(rows_of(x, part), kE4m3), weight));
+        return y;
+    }
     /// y of each rank = x · Wᵀ + b of a column-parallel layer.
     [[nodiscard]] Matrix column(std::size_t rank, const std::string& layer, const Matrix& x) const {
-        Matrix y = product(cast(x, kE4m3), cast(ranks_[rank].at(layer + ".weight"), kE4m3));
+        Matrix y = linear(rank, layer, x);
         const Matrix& bias = ranks_[rank].at(layer + ".bias");
         for (std::size_t i = 0; i < y.rows; ++i) {
             for (std::size_t j = 0; j < y.columns; ++j) y.at(i, j) += bias.values[j];
@@ -191,9 +213,14 @@ private:
     }
     /// Gradients of any linear layer of a rank: of W, and returned of x.
     Matrix linear_backward(std::size_t rank, const std::string& layer, const Matrix& x, const Matrix& dy) {
-        const Cast gradient = cast(dy, kE5m2);
-        add_to(result_.gradients[rank].at(layer + ".weight"), product(gradient.transposed(), cast(x, kE4m3).transposed()));
-        return product(gradient, cast(ranks_[rank].at(layer + ".weight"), kE4m3).transposed());
+        const Cast weight = cast(ranks_[rank].at(layer + ".weight"), kE4m3).transposed();
+        Matrix dx(x.rows, x.columns);
+        for (const auto& part : sizes_.parts) {
+            const Cast gradient = cast(rows_of(dy, part), kE5m2), input = cast(rows_of(x, part), kE4m3);
+            add_to(result_.gradients[rank].at(layer + ".weight"), product(gradient.transposed(), input.transposed()));
+            set_rows(dx, part, product(gradient, weight));
+        }
+        return dx;
     }
     void bias_backward(std::size_t rank, const std::string& layer, const Matrix& dy) {
         Matrix& bias = result_.gradients[rank].at(layer + ".bias");
@@ -206,7 +233,8 @@ private:
         std::size_t query, key, value;  ///< first columns in the packed projection
     };
     [[nodiscard]] Heads heads_at(std::size_t head) const {
-        const std::size_t share = sizes_.heads / sizes_.kv_heads, d = sizes_.head_dim, group = head / share, begin = group * (share + 2) * d;
+        const std::size_t share = sizes_.heads / sizes_.kv_heads, d = sizes_.head_dim, group = head / share,
+                          begin = group * (share + 2) * d;
         return {begin + head % share * d, begin + share * d, begin + (share + 1) * d};
     }
     /// Softmax weights of one place of a head.
@@ -281,8 +309,11 @@ private:
     [[nodiscard]] Matrix row(const std::string& layer, const std::vector<Matrix>& inputs) const {
         Matrix sum;
         for (std::size_t rank = 0; rank < sizes_.tp; ++rank) {
-            const Matrix part = product(cast(inputs[rank], kE4m3), cast(ranks_[rank].at(layer + ".weight"), kE4m3));
-            rank == 0 ? sum = part : (add_to(sum, part), sum);
+            const Matrix part = linear(rank, layer, inputs[rank]);
+            if (rank == 0)
+                sum = part;
+            else
+                add_to(sum, part);
         }
         const Matrix& bias = ranks_[0].at(layer + ".bias");
         for (std::size_t i = 0; i < sum.rows; ++i) {

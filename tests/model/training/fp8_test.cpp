@@ -1,8 +1,10 @@
 // fp8 with current scaling: losses and gradients of a chunk against an implementation of its own, every layout against that with as many
 // ranks, bytes and traffic against the same ranks on shapes, and what is refused.
 
-#include <cstring>
+#include <cmath>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -64,11 +66,33 @@ std::vector<double> values_of(const Parameter& parameter, int rank) {
     return values;
 }
 
-/// A chunk's loss and gradients on `ranks` ranks of tp, in fp64 but for its products in fp8.
-reference::Result run_chunk(const ModelSpec& model, int ranks, bool sequence_parallel, EnumSet<RecomputeModule> modules,
-                            std::vector<reference::Weights>& weights, bool fp8 = true) {
+struct ChunkCase {
+    int tp = 1, cp = 1;
+    bool sequence_parallel = false;
+    EnumSet<RecomputeModule> modules{};
+    CpCommType exchange = CpCommType::p2p;
+};
+
+/// The places that each rank of cp holds: one stretch from the front and one from the back (model/ops/positions.hpp).
+std::vector<std::vector<std::size_t>> places_of(int cp) {
+    std::vector<std::vector<std::size_t>> parts(static_cast<std::size_t>(cp));
+    const std::size_t stretch = static_cast<std::size_t>(kTokens) / (2 * parts.size());
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+        for (const std::size_t first : {rank, 2 * parts.size() - 1 - rank}) {
+            for (std::size_t i = 0; i < stretch; ++i) parts[rank].push_back(first * stretch + i);
+        }
+    }
+    return parts;
+}
+
+/// A chunk's loss and, by rank of tp, its gradients, in fp64 but for its products in fp8. What ranks of cp, and with sequence parallelism
+/// of tp, have parts of is their sum.
+reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, std::vector<reference::Weights>& weights, bool fp8 = true) {
     Layout layout;
-    layout.sizes.world = layout.sizes.tp = ranks;
+    const int ranks = c.tp * c.cp;
+    layout.sizes.world = ranks;
+    layout.sizes.tp = c.tp;
+    layout.sizes.cp = c.cp;
     StageSplitRequest request;
     request.layers = model.layers;
     layout.split = std::make_shared<const StageSplit>(make_stage_split(request));
@@ -78,61 +102,71 @@ reference::Result run_chunk(const ModelSpec& model, int ranks, bool sequence_par
                                  read(tensor));
     };
     reference::Result result;
-    result.gradients.resize(static_cast<std::size_t>(ranks));
-    weights.assign(static_cast<std::size_t>(ranks), {});
+    result.gradients.resize(static_cast<std::size_t>(c.tp));
+    weights.assign(static_cast<std::size_t>(c.tp), {});
     std::mutex mutex;
     runtime::InProcessWorld world(ranks);
     runtime::run_ranks(world, [&](int rank) {
         runtime::CpuDevice device;
-        std::vector<std::int32_t> all;
-        for (int i = 0; i < ranks; ++i) all.push_back(i);
-        const auto tp = world.view(rank).join("tp", all);
+        const int tp_rank = rank % c.tp, cp_rank = rank / c.tp;
+        std::vector<std::int32_t> tp_ranks, cp_ranks;
+        for (int i = 0; i < c.tp; ++i) tp_ranks.push_back(cp_rank * c.tp + i);
+        for (int i = 0; i < c.cp; ++i) cp_ranks.push_back(i * c.tp + tp_rank);
+        const auto tp = world.view(rank).join("tp", tp_ranks), cp = world.view(rank).join("cp", cp_ranks);
         const auto alone = world.view(rank).join("alone", std::vector<std::int32_t>{rank});
         RankContext context;
         context.device = &device;
         context.tp = tp.get();
-        context.cp = context.ep = context.etp = alone.get();
-        context.sequence_parallel = sequence_parallel;
+        context.cp = cp.get();
+        context.ep = context.etp = alone.get();
+        context.sequence_parallel = c.sequence_parallel;
+        context.cp_comm_type = c.exchange;
         context.dtype = Dtype::fp64;
         WeightTable table;
         const auto parameters = stage_parameters(model, layout, 0).front();
         for (const Parameter& parameter : parameters) {
             const auto& s = parameter.shape;
             const Shape shape = s.size() == 1 ? Shape{s[0]} : Shape{s[0], s[1]};
-            Weight weight{make(device, shape, Dtype::fp64, values_of(parameter, rank)),
+            Weight weight{make(device, shape, Dtype::fp64, values_of(parameter, tp_rank)),
                           device.zeros(shape, Dtype::fp64, MemoryCategory::gradients, "gradient")};
             if (fp8 && is_linear_weight(parameter)) weight.fp8 = make_fp8_weight(device, s[0], s[1]);
             table.add(parameter.name, weight);
         }
-        ModelChunk chunk(model, layout.split->chunk(0, 0), table, {modules, std::nullopt, 0});
+        ModelChunk chunk(model, layout.split->chunk(0, 0), table, {c.modules, std::nullopt, 0});
         MicrobatchContext microbatch;
         microbatch.sequence = kTokens;
         std::vector<std::int32_t> tokens(kTokens + 1);
         tests::tokens_of(3, tokens);
-        const Tensor ids = device.empty({kTokens}, Dtype::int32, MemoryCategory::activations, "ids"),
-                     targets = device.empty({kTokens}, Dtype::int32, MemoryCategory::activations, "targets");
-        device.write(ids, tokens.data());
-        device.write(targets, tokens.data() + 1);
+        std::vector<double> own_ids, own_targets;
+        const auto places = places_of(c.cp);
+        for (const std::size_t place : places[static_cast<std::size_t>(cp_rank)]) {
+            own_ids.push_back(tokens[place]);
+            own_targets.push_back(tokens[place + 1]);
+        }
+        const Shape rows{std::ssize(own_ids)};
+        const Tensor ids = make(device, rows, Dtype::int32, own_ids), targets = make(device, rows, Dtype::int32, own_targets);
         ChunkSaved saved;
         const auto losses = read(chunk.forward(context, microbatch, ids, targets, saved));
         (void)chunk.backward(context, microbatch, {}, 1.0 / kTokens, ids, targets, saved);
         const std::scoped_lock lock(mutex);
         for (const Parameter& parameter : parameters) {
             const Weight& weight = table.at(parameter.name);
-            weights[static_cast<std::size_t>(rank)].emplace(parameter.name, matrix(weight.value));
-            result.gradients[static_cast<std::size_t>(rank)].emplace(parameter.name, matrix(weight.gradient));
+            weights[static_cast<std::size_t>(tp_rank)].emplace(parameter.name, matrix(weight.value));
+            const auto add = [&](int to) {
+                const auto [place, fresh] =
+                    result.gradients[static_cast<std::size_t>(to)].try_emplace(parameter.name, matrix(weight.gradient));
+                if (!fresh) reference::add_to(place->second, matrix(weight.gradient));
+            };
+            const bool in_parts = c.sequence_parallel && replicated(parameter.name);
+            for (int other = 0; other < c.tp; ++other) {
+                if (other == tp_rank || in_parts) add(other);
+            }
         }
-        if (rank != 0) return;
+        if (tp_rank != 0) return;
         for (const double loss : losses) result.loss += loss / kTokens;
     });
     return result;
 }
-
-struct ChunkCase {
-    int ranks = 1;
-    bool sequence_parallel = false;
-    EnumSet<RecomputeModule> modules{};
-};
 
 TEST(Fp8, LossesAndGradientsAreThoseOfPlainLoops) {
     using enum RecomputeModule;
@@ -144,29 +178,30 @@ TEST(Fp8, LossesAndGradientsAreThoseOfPlainLoops) {
         tokens[i] = drawn[i];
         targets[i] = drawn[i + 1];
     }
-    for (const ChunkCase& c : {ChunkCase{}, {2}, {2, true}, {2, true, {layernorm, mlp, core_attn}}}) {
+    for (const ChunkCase& c : {ChunkCase{},
+                               {2},
+                               {2, 1, true},
+                               {2, 1, true, {layernorm, mlp, core_attn}},
+                               {1, 2},
+                               {2, 2, true},
+                               {1, 2, false, {}, CpCommType::all_gather},
+                               {1, 2, false, {}, CpCommType::a2a}}) {
+        SCOPED_TRACE(testing::Message() << "tp " << c.tp << " cp " << c.cp << (c.sequence_parallel ? " sp" : ""));
         std::vector<reference::Weights> weights;
-        const reference::Result result = run_chunk(model, c.ranks, c.sequence_parallel, c.modules, weights);
+        const reference::Result result = run_chunk(model, c, weights);
         const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
-        const reference::Sizes sizes{size(model.layers), size(model.hidden),   size(model.ffn),     size(model.heads),
-                                     size(model.kv_heads), size(model.head_dim), size(c.ranks), RankContext{}.norm_epsilon};
+        const reference::Sizes sizes{size(model.layers), size(model.hidden),   size(model.ffn),
+                                     size(model.heads),  size(model.kv_heads), size(model.head_dim),
+                                     size(c.tp),         places_of(c.cp),      RankContext{}.norm_epsilon};
         const reference::Result expected = reference::Model(sizes, weights).run(tokens, targets);
-        EXPECT_NEAR(result.loss / expected.loss, 1, 1e-5) << c.ranks << " ranks";
+        EXPECT_NEAR(result.loss / expected.loss, 1, 1e-5);
         for (std::size_t rank = 0; rank < result.gradients.size(); ++rank) {
-            for (const auto& [name, gradient] : expected.gradients[rank]) {
-                std::vector<double> actual = result.gradients[rank].at(name).values;
-                // Each rank has its own rows' part of what is replicated.
-                for (std::size_t other = 0; c.sequence_parallel && replicated(name) && other < result.gradients.size(); ++other) {
-                    if (other == rank) continue;
-                    const auto& part = result.gradients[other].at(name).values;
-                    for (std::size_t i = 0; i < actual.size(); ++i) actual[i] += part[i];
-                }
-                expect_close(actual, gradient.values, 1e-5, name + " of rank " + std::to_string(rank));
-            }
+            for (const auto& [name, gradient] : expected.gradients[rank])
+                expect_close(result.gradients[rank].at(name).values, gradient.values, 1e-5, name + " of rank " + std::to_string(rank));
         }
         // Which the same model without fp8 does not meet.
         std::vector<reference::Weights> same;
-        const reference::Result wide = run_chunk(model, c.ranks, c.sequence_parallel, c.modules, same, false);
+        const reference::Result wide = run_chunk(model, c, same, false);
         EXPECT_GT(std::abs(wide.loss / expected.loss - 1), 1e-4);
         EXPECT_NEAR(wide.loss / expected.loss, 1, 0.05);
     }
@@ -180,17 +215,21 @@ TrainingTask task_of(const ModelSpec& model, const Case& c, std::int64_t sequenc
 
 std::vector<Case> cases() {
     using enum RecomputeModule;
-    return {{.name = "one"},
-            {.name = "tp2", .tp = 2},
-            {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
-            {.name = "pp2", .pp = 2},
-            {.name = "dp2", .dp = 2},
-            {.name = "dp2_plain", .dp = 2, .distributed_optimizer = false},
-            {.name = "pp2_vpp2", .pp = 2, .vpp = 2},
-            {.name = "tp2_sp_pp2_dp2", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
-            {.name = "modules", .tp = 2, .sequence_parallel = true, .recompute = Recompute::selective, .modules = {core_attn, mlp, layernorm}},
-            {.name = "full", .recompute = Recompute::full},
-            {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
+    return {
+        {.name = "one"},
+        {.name = "tp2", .tp = 2},
+        {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
+        {.name = "pp2", .pp = 2},
+        {.name = "dp2", .dp = 2},
+        {.name = "dp2_plain", .dp = 2, .distributed_optimizer = false},
+        {.name = "pp2_vpp2", .pp = 2, .vpp = 2},
+        {.name = "tp2_sp_pp2_dp2", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
+        {.name = "modules", .tp = 2, .sequence_parallel = true, .recompute = Recompute::selective, .modules = {core_attn, mlp, layernorm}},
+        {.name = "cp2", .cp = 2},
+        {.name = "tp2_sp_cp2", .tp = 2, .cp = 2, .sequence_parallel = true},
+        {.name = "cp2_heads", .cp = 2, .cp_comm_type = CpCommType::a2a},
+        {.name = "full", .recompute = Recompute::full},
+        {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
 }
 
 class Fp8Layouts : public testing::TestWithParam<Case> {};
@@ -198,22 +237,57 @@ class Fp8Layouts : public testing::TestWithParam<Case> {};
 TEST_P(Fp8Layouts, TrainAndHoldWhatShapesPredict) {
     const Case& c = GetParam();
     for (const ModelSpec& model : {tests::small_gpt(2), tests::small_llama(2)}) {
-        const TrainingTask task = task_of(model, c);
+        const std::int64_t sequence = 16 * c.cp;
+        const TrainingTask task = task_of(model, c, sequence);
         Outcome outcome = train(task);
         for (int rank = 0; rank < static_cast<int>(task.layout.sizes.world); ++rank) expect_prediction_equals(task, outcome, rank);
-        // Shares of tp are cast by their own largest values, so that their losses are near one rank's; all others see the same
+        // Shares of tp and cp are cast by their own largest values, so that their losses are near one rank's; all others see the same
         // microbatches, whose sums come in another order.
-        static std::map<std::string, Outcome> known;
-        Outcome& one = known[model.name];
-        if (one.steps.empty()) one = train(task_of(model, {.name = "one"}));
-        EXPECT_NEAR(outcome.steps[0].loss / one.steps[0].loss, 1, c.tp > 1 ? 5e-3 : 1e-12) << model.name;
-        EXPECT_NEAR(outcome.steps[0].result.grad_norm / one.steps[0].result.grad_norm, 1, c.tp > 1 ? 0.05 : 1e-5) << model.name;
+        static std::map<std::pair<std::string, std::int64_t>, Outcome> known;
+        Outcome& one = known[{model.name, sequence}];
+        if (one.steps.empty()) one = train(task_of(model, {.name = "one"}, sequence));
+        const bool casts_alike = c.tp * c.cp == 1;
+        EXPECT_NEAR(outcome.steps[0].loss / one.steps[0].loss, 1, casts_alike ? 1e-12 : 5e-3) << model.name;
+        EXPECT_NEAR(outcome.steps[0].result.grad_norm / one.steps[0].result.grad_norm, 1, casts_alike ? 1e-5 : 0.05) << model.name;
         EXPECT_NEAR(outcome.steps.back().loss / one.steps.back().loss, 1, 0.05) << model.name;
         EXPECT_LT(outcome.steps.back().loss, outcome.steps.front().loss);
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fp8Layouts, testing::ValuesIn(cases()), [](const auto& c) { return c.param.name; });
+
+/// Counts ops by their name.
+class OpCounter final : public OpListener {
+public:
+    void on_op(const OpRecord& record) override { ++counts[std::string(record.name)]; }
+    std::map<std::string, int> counts;
+};
+
+TEST(Fp8, WeightsAreCastOnceAStep) {
+    const TrainingTask task = task_of(tests::small_llama(2), {.name = "one"});
+    runtime::InProcessWorld world(1);
+    runtime::CpuDevice device;
+    RankTrainer trainer(task, device, world.view(0));
+    const int layers = 4, microbatches = 8;
+    for (int step = 0; step < 2; ++step) {
+        OpCounter counter;
+        device.set_listener(&counter);
+        (void)trainer.step(tests::tokens_of, 1e-2);
+        device.set_listener(nullptr);
+        // Four inputs and four gradients of outputs, and the input of the output projection once more; four weights.
+        EXPECT_EQ(counter.counts["cast_to_fp8"], layers * (9 * microbatches + 4)) << "step " << step;
+        EXPECT_EQ(counter.counts["largest_magnitude"], counter.counts["cast_to_fp8"]);
+        // Both operands of four gradients of weights; the weights.
+        EXPECT_EQ(counter.counts["transpose_codes"], layers * (8 * microbatches + 4));
+        // The copies are those of the weights that the step began with, cast as they are now they differ.
+        const Weight& weight = trainer.buffers(0).weights().at("decoder.layers.1.mlp.linear_fc1.weight");
+        const Fp8Tensor now = to_fp8(weight.value, Dtype::fp8, nullptr, "weight");
+        std::vector<std::uint8_t> kept(static_cast<std::size_t>(weight.value.elements())), made(kept.size());
+        device.read(weight.fp8->values.codes, kept.data());
+        device.read(now.codes, made.data());
+        EXPECT_NE(kept, made);
+    }
+}
 
 TEST(Fp8, KeepsAByteForEachValueThatProductsRead) {
     // What waits for the backward of one layer, beside bf16: the norms' outputs and what the activation gives, each with its scale.
@@ -263,12 +337,13 @@ TEST(Fp8, WhatIsNotComputedIsRefusedByName) {
                 AllOf(HasSubstr("fp8-current with latent attention"), HasSubstr("fp8-current with multi-token prediction")));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.fp8_parameters = true; }), HasSubstr("parameters stored in fp8"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.fp8_attention = true; }), HasSubstr("attention in fp8"));
-    EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.bf16_layers_at_start = 1; }), HasSubstr("layers that stay in bf16"));
+    EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.bf16_layers_at_start = 1; }),
+                HasSubstr("layers that stay in bf16"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.offload.modules.add(OffloadModule::core_attn); }), HasSubstr("--offload"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.layout.cuda_graphs.add(CudaGraphScope::full_iteration); }),
                 HasSubstr("fp8-current with CUDA graphs"));
-    EXPECT_THAT(refusal(task_of(tests::small_llama(2), {.name = "cp2", .cp = 2}, 32)), HasSubstr("fp8-current with cp = 2"));
-    EXPECT_THAT(refusal(task_of(tests::small_llama(2), {.name = "one"}, 8)), HasSubstr("8 rows of a microbatch, no multiple of 16"));
+    for (const Case& c : {Case{.name = "short"}, Case{.name = "cp2", .cp = 2}})
+        EXPECT_THAT(refusal(task_of(tests::small_llama(2), c, 8 * c.cp)), HasSubstr("8 rows of a microbatch on a rank, no multiple of 16"));
     EXPECT_THAT(refusal(task_of(tests::small_gpt(), {.name = "tp2", .tp = 2})),
                 HasSubstr("fp8-current products of 24 rows of mlp.linear_fc1.weight on a rank, no multiple of 16"));
 }

@@ -173,16 +173,20 @@ public:
         EXPECT_TRUE(!x.transpose_a && x.transpose_b && x.batch == 1 && x.a_pitch == x.k && x.b_pitch == x.k);
         EXPECT_TRUE(x.input == Dtype::fp8 || x.other_input == Dtype::fp8) << "one operand is e4m3";
         ASSERT_TRUE(x.a_scale != nullptr && x.b_scale != nullptr);
-        const auto value = [](Dtype dtype, const void* codes, std::int64_t i) -> float {
-            return dtype == Dtype::fp8 ? float(static_cast<const E4m3*>(codes)[i]) : float(static_cast<const E5m2*>(codes)[i]);
+        const auto values = [](Dtype dtype, const void* codes, std::int64_t count) {
+            std::vector<float> list;
+            for (std::int64_t i = 0; i < count; ++i)
+                list.push_back(dtype == Dtype::fp8 ? float(static_cast<const E4m3*>(codes)[i]) : float(static_cast<const E5m2*>(codes)[i]));
+            return list;
         };
+        const std::vector<float> a = values(x.input, x.a, x.m * x.k), b = values(x.other_input, x.b, x.n * x.k);
         with_type(x.output, [&]<class Out>() {
             Out* const c = static_cast<Out*>(x.c);
             for (std::int64_t row = 0; row < x.m; ++row) {
                 for (std::int64_t column = 0; column < x.n; ++column) {
                     float sum = 0;
                     for (std::int64_t k = 0; k < x.k; ++k)
-                        sum += value(x.input, x.a, row * x.k + k) * value(x.other_input, x.b, column * x.k + k);
+                        sum += a[static_cast<std::size_t>(row * x.k + k)] * b[static_cast<std::size_t>(column * x.k + k)];
                     using Wide = Compute<Out>;
                     Out& out = c[row * x.c_pitch + column];
                     const Wide before = x.beta == 0 ? Wide{0} : static_cast<Wide>(out);
