@@ -80,14 +80,14 @@ void multiply_narrow(const model::MatmulArguments& x, float factor) {
                 gemm(x.transpose_a, x.transpose_b, rows, columns, depth, 1.0F, {tile_a, x.transpose_a ? rows : depth},
                      {tile_b, x.transpose_b ? depth : columns}, 1.0F, {tile_out, columns});
             }
+            // A loop of its own, so that the product is rounded before it is added.
+            for (std::int64_t i = 0; i < rows * columns && !std::is_same_v<A, Bf16>; ++i) tile_out[i] *= factor;
             for (std::int64_t i = 0; i < rows; ++i) {
+                using Wide = Compute<Sum>;
                 Sum* const into = out + (row + i) * x.n + column;
                 const float* const products = tile_out + i * columns;
-                for (std::int64_t j = 0; j < columns; ++j) {
-                    const float product = std::is_same_v<A, Bf16> ? products[j] : products[j] * factor;
-                    using Wide = Compute<Sum>;
-                    into[j] = Sum(x.accumulate ? static_cast<Wide>(product) + static_cast<Wide>(into[j]) : static_cast<Wide>(product));
-                }
+                for (std::int64_t j = 0; j < columns; ++j)
+                    into[j] = Sum(x.accumulate ? static_cast<Wide>(products[j]) + static_cast<Wide>(into[j]) : static_cast<Wide>(products[j]));
             }
         }
     }

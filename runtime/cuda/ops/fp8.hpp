@@ -72,38 +72,57 @@ struct CastToFp8 {
 };
 
 /// A square of so many bytes a side goes through memory that a team shares, so that both sides are read and written along rows.
-inline constexpr int kTransposedSide = 64;
+inline constexpr int kTransposedSide = 128;
 
-/// Word: what is read and written at once, 4 bytes or 1; rows and columns are multiples of it.
-template <class Word>
+/// N bytes at a time, 16 or 1: rows, columns and addresses are multiples of it.
+template <int N>
 struct TransposeBytes {
-    static constexpr int kBytes = static_cast<int>(sizeof(Word));
-    static constexpr int kPitch = kTransposedSide + 4;  // words of a column in different banks
+    static constexpr std::int64_t kSide = kTransposedSide;
+    static constexpr int kPitch = kTransposedSide + 4;  // a column's words in other banks than its neighbour's
     const std::uint8_t* x;
     std::uint8_t* y;
     std::int64_t rows, columns;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t index) const {
-        constexpr std::int64_t kSide = kTransposedSide, kWords = kSide / kBytes;
-        std::uint8_t* const square = team.template shared<std::uint8_t, kTransposedSide * kPitch>();
+        std::uint32_t* const words = team.template shared<std::uint32_t, kTransposedSide * kPitch / 4>();
+        auto* const square = reinterpret_cast<std::uint8_t*>(words);
         const auto [down, across] = row_column(index, (columns + kSide - 1) / kSide);
         const std::int64_t first_row = down * kSide, first_column = across * kSide;
-        team.each(kSide * kWords, [&](std::int64_t i) {
-            const std::int64_t row = i / kWords, column = i % kWords * kBytes;
-            if (first_row + row >= rows || first_column + column >= columns) return;
-            Word word;
-            memcpy(&word, x + (first_row + row) * columns + first_column + column, sizeof(word));
-            for (int k = 0; k < kBytes; ++k) square[(column + k) * kPitch + row] = static_cast<std::uint8_t>(word >> (8 * k));
-        });
+        const auto inside = [&](std::int64_t row, std::int64_t column) {
+            return first_row + row < rows && first_column + column < columns;
+        };
+        team.template each_pack<N>(
+            kSide * kSide,
+            [&](auto size, std::int64_t i) {
+                constexpr int kSize = decltype(size)::value;
+                Pack<std::uint8_t, kSize> pack{};
+                if (inside(i / kSide, i % kSide)) pack = load_pack<kSize>(x + (first_row + i / kSide) * columns + first_column + i % kSide);
+                return pack;
+            },
+            [&](auto size, std::int64_t i, const auto& pack) {
+                for (int k = 0; k < decltype(size)::value; ++k) square[(i % kSide + k) * kPitch + i / kSide] = pack[k];
+            });
         team.barrier();
-        team.each(kSide * kWords, [&](std::int64_t i) {
-            const std::int64_t column = i / kWords, row = i % kWords * kBytes;
-            if (first_row + row >= rows || first_column + column >= columns) return;
-            Word word = 0;
-            for (int k = 0; k < kBytes; ++k) word |= static_cast<Word>(static_cast<Word>(square[column * kPitch + row + k]) << (8 * k));
-            memcpy(y + (first_column + column) * rows + first_row + row, &word, sizeof(word));
-        });
+        team.template each_pack<N>(
+            kSide * kSide,
+            [&](auto size, std::int64_t i) {  // of the other side: a column, and rows along it
+                constexpr int kSize = decltype(size)::value;
+                Pack<std::uint8_t, kSize> pack;
+                const std::int64_t at = i / kSide * kPitch + i % kSide;
+                if constexpr (kSize % 4 == 0) {
+                    std::uint32_t parts[kSize / 4];
+                    for (int k = 0; k < kSize / 4; ++k) parts[k] = words[at / 4 + k];
+                    memcpy(&pack, parts, sizeof(pack));
+                } else {
+                    for (int k = 0; k < kSize; ++k) pack[k] = square[at + k];
+                }
+                return pack;
+            },
+            [&](auto size, std::int64_t i, const auto& pack) {
+                constexpr int kSize = decltype(size)::value;
+                if (inside(i % kSide, i / kSide)) store_pack<kSize>(y + (first_column + i / kSide) * rows + first_row + i % kSide, pack);
+            });
     }
 };
 
@@ -146,10 +165,7 @@ void transpose_bytes(model::Device& device, const model::TransposeBytesArguments
     const auto* const from = static_cast<const std::uint8_t*>(x.x.data);
     auto* const to = static_cast<std::uint8_t*>(x.y.data);
     const std::uint64_t bytes = static_cast<std::uint64_t>(x.rows | x.columns) | address(from) | address(to);
-    if (bytes % sizeof(std::uint32_t) == 0)
-        launcher.teams(squares, 256, TransposeBytes<std::uint32_t>{from, to, x.rows, x.columns});
-    else
-        launcher.teams(squares, 256, TransposeBytes<std::uint8_t>{from, to, x.rows, x.columns});
+    with_pack<16>(bytes, [&]<int N>() { launcher.teams(squares, 256, TransposeBytes<N>{from, to, x.rows, x.columns}); });
 }
 
 }  // namespace mgplan::runtime::cuda

@@ -236,7 +236,8 @@ class Fp8Layouts : public testing::TestWithParam<Case> {};
 
 TEST_P(Fp8Layouts, TrainAndHoldWhatShapesPredict) {
     const Case& c = GetParam();
-    for (const ModelSpec& model : {tests::small_gpt(2), tests::small_llama(2)}) {
+    for (const ModelSpec& model : {tests::small_llama(2), tests::small_gpt(2)}) {
+        if (model.name == "small-gpt" && c.tp * c.dp == 1 && c.name != "one") continue;  // alike
         const std::int64_t sequence = 16 * c.cp;
         const TrainingTask task = task_of(model, c, sequence);
         Outcome outcome = train(task);
