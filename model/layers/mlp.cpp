@@ -30,6 +30,11 @@ Mlp::Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& 
       second_(weights.at(prefix + "mlp.linear_fc2.weight"), weights.find(prefix + "mlp.linear_fc2.bias")),
       behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")) {}
 
+void Mlp::refresh_weights() const {
+    first_.refresh_weight();
+    second_.refresh_weight();
+}
+
 void Mlp::scale_gate(const RankContext& context, const Tensor& before) const {
     const double factor = model_.branch_multipliers.mlp_gate;
     if (factor != 1) scale_columns(before, 0, model_.ffn / context.tp->size(), factor);

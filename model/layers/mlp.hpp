@@ -23,6 +23,8 @@ public:
     Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
         EnumSet<RecomputeModule> recompute);
 
+    /// Casts weights whose copies in fp8 are not fresh.
+    void refresh_weights() const;
     /// `residual`: what the result is added to; `x` itself where the MLP follows the attention.
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& residual,
                                  MlpSaved& saved) const;

@@ -28,6 +28,8 @@ public:
     /// `prefix`: "decoder.layers.0.self_attention."; `layer`: global number from 0, by which some models have no rotary positions.
     PackedQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer);
 
+    /// As ColumnParallelLinear.
+    void refresh_weight() const { projection_.refresh_weight(); }
     /// In the form in which the projection reads it.
     [[nodiscard]] LinearInput input(const RankContext& context, const Tensor& normed) const { return projection_.input(context, normed); }
     /// normed (rows outside the tp region, hidden) -> the rank's heads, normalised and rotated where the model does.

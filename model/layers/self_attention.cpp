@@ -77,6 +77,11 @@ CoreAttention SelfAttention::core_of(const MicrobatchContext& microbatch) const 
     return core;
 }
 
+void SelfAttention::refresh_weights() const {
+    if (packed_) packed_->refresh_weight();
+    projection_.refresh_weight();
+}
+
 LinearInput SelfAttention::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
     const auto read = [&](const Tensor& rows) { return packed_ ? packed_->input(context, rows) : rows; };
     if (!model_.pre_norms) return read(x);

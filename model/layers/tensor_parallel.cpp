@@ -83,6 +83,14 @@ Tensor own_columns(const RankContext& context, const Tensor& whole) {
     return columns(whole, width * context.tp->rank(), width * (context.tp->rank() + 1));
 }
 
+void ColumnParallelLinear::refresh_weight() const {
+    if (weight_.fp8 != nullptr) refresh(*weight_.fp8, weight_.value);
+}
+
+void RowParallelLinear::refresh_weight() const {
+    if (weight_.fp8 != nullptr) refresh(*weight_.fp8, weight_.value);
+}
+
 LinearInput ColumnParallelLinear::input(const RankContext& context, const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
     return LinearInput(to_fp8(x, Dtype::fp8, context.sequence_parallel ? context.tp : nullptr, kInputInFp8));
@@ -92,7 +100,7 @@ Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInp
     MGPLAN_ASSERT(!options_.gather_output || !context.sequence_parallel, "with sequence parallelism outputs stay divided");
     Tensor y;  // (rows, out / tp)
     if (weight_.fp8 != nullptr) {
-        refresh(*weight_.fp8, weight_.value);
+        refresh_weight();
         const LinearInput own = x.in_fp8() ? x : input(context, x.x);
         y = fp8_matmul({enter_region(context, own.x), own.scale}, weight_.fp8->values, weight_.value.dtype(), "column-parallel output");
     } else {
@@ -135,7 +143,7 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
     Tensor y;  // (rows outside, out)
     if (weight_.fp8 != nullptr) {
         MGPLAN_ASSERT(options_.input_is_parallel, "in fp8 inputs are divided");
-        refresh(*weight_.fp8, weight_.value);
+        refresh_weight();
         // A cast that nobody keeps goes with the product.
         const auto multiply = [&](const LinearInput& own) {
             return fp8_matmul(codes_of(own), weight_.fp8->values, weight_.value.dtype(), "row-parallel output");

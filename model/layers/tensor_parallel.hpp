@@ -49,6 +49,8 @@ public:
     ColumnParallelLinear() = default;
     ColumnParallelLinear(const Weight& weight, Weight bias, ColumnParallelOptions options = {});
 
+    /// Casts the weight where its copies in fp8 are not fresh, as forward() does: no part of what a graph holds.
+    void refresh_weight() const;
     /// In the form in which the layer reads it and a backward keeps it.
     [[nodiscard]] LinearInput input(const RankContext& context, const Tensor& x) const;
     [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;
@@ -75,6 +77,7 @@ public:
     RowParallelLinear() = default;
     RowParallelLinear(const Weight& weight, Weight bias, RowParallelOptions options = {});
 
+    void refresh_weight() const;
     /// In the form in which the layer reads it. A backward that has the rows as they were for another reason may keep those: they are cast
     /// again, to the same codes.
     [[nodiscard]] LinearInput input(const Tensor& x) const;

@@ -152,7 +152,6 @@ void add_fp8_features(std::vector<std::string>& features, const TrainingTask& ta
     std::vector<std::string> obstacles = own_fp8_obstacles(model, task.training);
     if (obstacles.empty()) {
         const std::string_view word = precision_text(task.training);
-        if (!layout.cuda_graphs.empty()) obstacles.push_back(fmt::format("{} with CUDA graphs (use --cuda-graphs none)", word));
         const auto divides = [&](std::int64_t size, std::string_view what) {
             if (size % kFp8Multiple != 0)
                 obstacles.push_back(

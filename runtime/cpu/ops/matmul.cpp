@@ -87,7 +87,8 @@ void multiply_narrow(const model::MatmulArguments& x, float factor) {
                 Sum* const into = out + (row + i) * x.n + column;
                 const float* const products = tile_out + i * columns;
                 for (std::int64_t j = 0; j < columns; ++j)
-                    into[j] = Sum(x.accumulate ? static_cast<Wide>(products[j]) + static_cast<Wide>(into[j]) : static_cast<Wide>(products[j]));
+                    into[j] =
+                        Sum(x.accumulate ? static_cast<Wide>(products[j]) + static_cast<Wide>(into[j]) : static_cast<Wide>(products[j]));
             }
         }
     }

@@ -341,8 +341,6 @@ TEST(Fp8, WhatIsNotComputedIsRefusedByName) {
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.bf16_layers_at_start = 1; }),
                 HasSubstr("layers that stay in bf16"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.offload.modules.add(OffloadModule::core_attn); }), HasSubstr("--offload"));
-    EXPECT_THAT(changed([](TrainingTask& task) { task.layout.cuda_graphs.add(CudaGraphScope::full_iteration); }),
-                HasSubstr("fp8-current with CUDA graphs"));
     for (const Case& c : {Case{.name = "short"}, Case{.name = "cp2", .cp = 2}})
         EXPECT_THAT(refusal(task_of(tests::small_llama(2), c, 8 * c.cp)), HasSubstr("8 rows of a microbatch on a rank, no multiple of 16"));
     EXPECT_THAT(refusal(task_of(tests::small_gpt(), {.name = "tp2", .tp = 2})),
