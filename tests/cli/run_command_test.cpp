@@ -202,6 +202,8 @@ TEST(RunCommand, TrainsInFp8WithTheBytesThatWerePredicted) {
     const Said verified = say("verify " + narrow.path() + " --steps 1");
     EXPECT_EQ(verified.code, kDone) << verified.err;
     EXPECT_THAT(verified.err, Not(HasSubstr("differs from the prediction")));
+    expect_refused("verify " + narrow.path() + " --steps 1 --cluster dgx-a100-80g",
+                   {"dgx-a100-80g has no peak rate for fp8, the plan's precision, which calibrate does not measure; use another cluster"});
     const PlanFile delayed("delayed.json", "--world 1 --precision fp8-delayed");
     expect_refused("run " + delayed.path() + " --steps 1", {"fp8-delayed (use fp8-current or bf16)"});
 }
