@@ -62,8 +62,11 @@ int verify_run(const Options& options, const VerifyOptions& values, const RunJob
     const ClusterSpec cluster = values.cluster ? load_cluster(*values.cluster) : plan.cluster;
     if (cluster.peak(plan.training.precision) <= 0)
         throw ConfigError(
-            fmt::format("{} has no peak rate for {}, the plan's precision; calibrate with --precision {}, or use another cluster",
-                        cluster.name, to_string(plan.training.precision), to_string(plan.training.precision)));
+            quantised(plan.training.precision)
+                ? fmt::format("{} has no peak rate for {}, the plan's precision, which calibrate does not measure; use another cluster",
+                              cluster.name, to_string(plan.training.precision))
+                : fmt::format("{} has no peak rate for {}, the plan's precision; calibrate with --precision {}, or use another cluster",
+                              cluster.name, to_string(plan.training.precision), to_string(plan.training.precision)));
     const auto outcome = job.train(options, console);
     if (!outcome) return kDone;
     if (!outcome->finished()) {

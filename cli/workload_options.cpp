@@ -15,6 +15,7 @@
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
 #include "plan/training/data_sharding.hpp"
+#include "plan/training/own_fp8.hpp"
 #include "simulator/cluster_parameters.hpp"
 
 namespace mgplan::cli {
@@ -373,7 +374,7 @@ void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
         training.megatron.precision_aware_optimizer = true;
         resolved.assumed.insert(resolved.assumed.begin(), "the host's own update of parameters takes no time");  // seen first
     }
-    if (resolved.engine == Engine::mgplan && quantised(training.precision))
+    if (resolved.engine == Engine::mgplan && quantised(training.precision) && !computes_own_fp8(resolved.workload.model, training))
         resolved.assumed.emplace_back(
             "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");
 }

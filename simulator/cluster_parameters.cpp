@@ -140,6 +140,7 @@ Precision precision_of(Dtype dtype) {
         case Dtype::fp16:
             return Precision::fp16;
         case Dtype::fp8:
+        case Dtype::e5m2:
             return Precision::fp8;
         case Dtype::bf16:
         case Dtype::int32:

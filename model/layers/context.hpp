@@ -24,11 +24,14 @@ struct GradientStart {
     bool empty = false;     ///< undefined until the next product
 };
 
+struct Fp8Weight;
+
 /// One parameter as layers use it: its values, and the main gradient that backwards add to.
 struct Weight {
     Tensor value;
     Tensor gradient;
     std::shared_ptr<GradientStart> start{};  ///< shared by all who use the weight; without one the gradient begins at zero
+    std::shared_ptr<Fp8Weight> fp8{};  ///< of linear layers that multiply in fp8 (model/layers/fp8_weight.hpp); null: in the weight's type
     [[nodiscard]] bool defined() const { return value.defined(); }
 };
 

@@ -60,6 +60,16 @@ GraphedPart DecoderLayer::graphed(const RankContext& context) const {
     return context.graphs == nullptr ? GraphedPart::none : context.graphs->part(mixture() != nullptr);
 }
 
+void DecoderLayer::refresh_mixer() const {
+    const auto* const attention = mixer_ ? std::get_if<SelfAttention>(&*mixer_) : nullptr;
+    if (attention != nullptr) attention->refresh_weights();
+}
+
+void DecoderLayer::refresh_feed_forward() const {
+    const auto* const mlp = feed_forward_ ? std::get_if<Mlp>(&*feed_forward_) : nullptr;
+    if (mlp != nullptr) mlp->refresh_weights();
+}
+
 Tensor DecoderLayer::attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     if (!mixer_) return x;
     const Range range(*context.device, "attention forward");
@@ -193,8 +203,13 @@ Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext
     };
     const auto attends = [&](const Tensor& input) { return attend(context, microbatch, input, saved); };
     const auto transforms = [&](const Tensor& input) { return transform(context, microbatch, x, input, saved); };
+    // Outside of graphs, which would cast in every replay.
     events.before_use(0);
-    if (part == GraphedPart::whole || part == GraphedPart::attention_router) events.before_use(1);
+    refresh_mixer();
+    if (part == GraphedPart::whole || part == GraphedPart::attention_router) {
+        events.before_use(1);
+        refresh_feed_forward();
+    }
     if (part == GraphedPart::attention_router) return forward_to_router(context, microbatch, x, saved, place, true);
     if (part == GraphedPart::whole) {
         return run(x, name_of_stream(leaves), [&](const Tensor& input) {
@@ -204,6 +219,7 @@ Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext
     }
     const Tensor attended = part == GraphedPart::attention ? run(x, name_of_stream(true), attends) : attends(x);
     events.before_use(1);
+    refresh_feed_forward();
     if (ends_at_router(part)) return forward_to_router(context, microbatch, attended, saved, place, false);
     return part == GraphedPart::mlp ? run(attended, name_of_stream(leaves), transforms) : transforms(attended);
 }

@@ -48,6 +48,9 @@ public:
 private:
     /// The second half where it is a mixture; nullptr: it is none.
     [[nodiscard]] const Moe* mixture() const;
+    /// Casts the weights of a half where it multiplies in fp8 and its copies are not fresh.
+    void refresh_mixer() const;
+    void refresh_feed_forward() const;
     [[nodiscard]] Tensor attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// `x`: the layer's input, which an MLP beside the attention reads; `attended`: the attention's output.
     [[nodiscard]] Tensor transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& attended,

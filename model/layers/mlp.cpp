@@ -30,23 +30,29 @@ Mlp::Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& 
       second_(weights.at(prefix + "mlp.linear_fc2.weight"), weights.find(prefix + "mlp.linear_fc2.bias")),
       behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")) {}
 
+void Mlp::refresh_weights() const {
+    first_.refresh_weight();
+    second_.refresh_weight();
+}
+
 void Mlp::scale_gate(const RankContext& context, const Tensor& before) const {
     const double factor = model_.branch_multipliers.mlp_gate;
     if (factor != 1) scale_columns(before, 0, model_.ffn / context.tp->size(), factor);
 }
 
-Tensor Mlp::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    if (!model_.pre_norms) return x;
-    return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
+LinearInput Mlp::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
+    if (!model_.pre_norms) return first_.input(context, x);
+    return first_.input(context, norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics));
 }
 
 void Mlp::activate(const RankContext& context, MlpSaved& saved) const {
     saved.before = first_.forward(context, saved.normed);
     scale_gate(context, saved.before);
-    saved.after = alpha_positive_.defined() ? xielu(saved.before, alpha_positive_.value, alpha_negative_.value)
-                                            : activation(saved.before, model_.activation, model_.gated_mlp);
+    const Tensor after = alpha_positive_.defined() ? xielu(saved.before, alpha_positive_.value, alpha_negative_.value)
+                                                   : activation(saved.before, model_.activation, model_.gated_mlp);
     // In front of the second product, whose gradients are then those of the scaled one.
-    if (model_.branch_multipliers.mlp_output != 1) scale(saved.after, model_.branch_multipliers.mlp_output);
+    if (model_.branch_multipliers.mlp_output != 1) scale(after, model_.branch_multipliers.mlp_output);
+    saved.after = second_.input(after);
 }
 
 Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& residual,
@@ -57,10 +63,10 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
     const Tensor y = second_.forward(context, saved.after);
     if (recompute_.contains(RecomputeModule::mlp)) {
         saved.before = Tensor();
-        saved.after = Tensor();
+        saved.after = {};
     }
-    const Tensor path = residual_path(model_, residual, saved.normed);
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
+    const Tensor path = residual_path(model_, residual, saved.normed.x);
+    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = {};
     Tensor sum = add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, behind_.forward(context, y, saved.behind), path);
     inputs_to_host(context, {{OffloadModule::mlp_norm, saved.x}});
     return sum;

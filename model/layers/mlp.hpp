@@ -12,9 +12,9 @@ namespace mgplan::model {
 struct MlpSaved {
     Tensor x;
     NormStatistics statistics;
-    Tensor normed;
-    Tensor before;  ///< output of the first product: (rows, 2·ffn/tp) when gated, the gate times its multiplier
-    Tensor after;   ///< output of the activation, times the MLP's multiplier: (rows, ffn/tp)
+    LinearInput normed;
+    Tensor before;      ///< output of the first product: (rows, 2·ffn/tp) when gated, the gate times its multiplier
+    LinearInput after;  ///< output of the activation, times the MLP's multiplier: (rows, ffn/tp)
     StreamNormSaved behind;
 };
 
@@ -23,6 +23,8 @@ public:
     Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
         EnumSet<RecomputeModule> recompute);
 
+    /// Casts weights whose copies in fp8 are not fresh.
+    void refresh_weights() const;
     /// `residual`: what the result is added to; `x` itself where the MLP follows the attention.
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& residual,
                                  MlpSaved& saved) const;
@@ -34,7 +36,8 @@ private:
     void activate(const RankContext& context, MlpSaved& saved) const;
     /// Multiplies the gate's columns of what lies in front of the activation, or of its gradient (BranchMultipliers).
     void scale_gate(const RankContext& context, const Tensor& before) const;
-    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
+    /// What the first product reads.
+    [[nodiscard]] LinearInput normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
     const ModelSpec& model_;
     std::int64_t layer_;

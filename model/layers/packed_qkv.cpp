@@ -140,7 +140,7 @@ Tensor PackedQkv::through_norm(const RankContext& context, const Tensor& dy, con
     return dx.view(heads.shape());
 }
 
-QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                             PackedQkvSaved& saved) const {
     const std::int64_t tp = context.tp->size(), heads = model_.heads / tp, head_dim = model_.head_dim;
     const Tensor packed = projection_.forward(context, normed);
@@ -185,7 +185,7 @@ void PackedQkv::rotate(const RankContext& context, const MicrobatchContext& micr
 }
 
 Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
-                           const Tensor& d_gate, const Tensor& normed, const PackedQkvSaved& saved) const {
+                           const Tensor& d_gate, const LinearInput& normed, const PackedQkvSaved& saved) const {
     if (!model_.qk_norm_behind_rotary) rotate(context, microbatch, gradients.q, gradients.k, true);
     if (q_norm_weight_.defined()) {
         gradients.q = through_norm(context, gradients.q, saved.q_before_norm, q_norm_weight_, q_norm_bias_, saved.q_statistics);
@@ -218,7 +218,7 @@ Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& 
     return through_projection(context, d_packed, normed, saved);
 }
 
-Tensor PackedQkv::through_projection(const RankContext& context, const Tensor& d_packed, const Tensor& normed,
+Tensor PackedQkv::through_projection(const RankContext& context, const Tensor& d_packed, const LinearInput& normed,
                                      const PackedQkvSaved& saved) const {
     if (saved.clipped.defined()) clip_gradient(d_packed, saved.clipped, model_.qkv_clip);
     return projection_.backward(context, d_packed, normed);

@@ -28,12 +28,16 @@ public:
     /// `prefix`: "decoder.layers.0.self_attention."; `layer`: global number from 0, by which some models have no rotary positions.
     PackedQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer);
 
+    /// As ColumnParallelLinear.
+    void refresh_weight() const { projection_.refresh_weight(); }
+    /// In the form in which the projection reads it.
+    [[nodiscard]] LinearInput input(const RankContext& context, const Tensor& normed) const { return projection_.input(context, normed); }
     /// normed (rows outside the tp region, hidden) -> the rank's heads, normalised and rotated where the model does.
-    [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+    [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                    PackedQkvSaved& saved) const;
     /// Returns the gradient of `normed`; adds to the main gradients. `d_gate`: of the gate, undefined without one.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
-                                  const Tensor& d_gate, const Tensor& normed, const PackedQkvSaved& saved) const;
+                                  const Tensor& d_gate, const LinearInput& normed, const PackedQkvSaved& saved) const;
 
 private:
     /// Turns both by their positions, or back.
@@ -42,7 +46,7 @@ private:
     [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& heads, const Weight& weight, const Weight& bias,
                                     NormStatistics& statistics) const;
     /// From the gradient of the packed projection to that of `normed`.
-    [[nodiscard]] Tensor through_projection(const RankContext& context, const Tensor& d_packed, const Tensor& normed,
+    [[nodiscard]] Tensor through_projection(const RankContext& context, const Tensor& d_packed, const LinearInput& normed,
                                             const PackedQkvSaved& saved) const;
     [[nodiscard]] Tensor through_norm(const RankContext& context, const Tensor& dy, const Tensor& heads, const Weight& weight,
                                       const Weight& bias, const NormStatistics& statistics) const;

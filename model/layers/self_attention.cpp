@@ -44,7 +44,7 @@ Tensor projection_input(const SelfAttentionSaved& saved) {
 void move_inputs(const RankContext& context, const SelfAttentionSaved& saved, void (*move)(const RankContext&, ModuleInputs)) {
     using enum OffloadModule;
     move(context, {{attn_norm, saved.x},
-                   {qkv_linear, saved.normed},
+                   {qkv_linear, saved.normed.x},
                    {core_attn, saved.q},
                    {core_attn, saved.k},
                    {core_attn, saved.v},
@@ -77,9 +77,15 @@ CoreAttention SelfAttention::core_of(const MicrobatchContext& microbatch) const 
     return core;
 }
 
-Tensor SelfAttention::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    if (!model_.pre_norms) return x;
-    return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
+void SelfAttention::refresh_weights() const {
+    if (packed_) packed_->refresh_weight();
+    projection_.refresh_weight();
+}
+
+LinearInput SelfAttention::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
+    const auto read = [&](const Tensor& rows) { return packed_ ? packed_->input(context, rows) : rows; };
+    if (!model_.pre_norms) return read(x);
+    return read(norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics));
 }
 
 Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x,
@@ -87,19 +93,19 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     saved.x = x;
     saved.normed = normalised(context, x, saved.statistics);
     const Tensor y = branch(context, microbatch, saved.normed, saved);
-    const Tensor path = residual_path(model_, x, saved.normed);
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
+    const Tensor path = residual_path(model_, x, saved.normed.x);
+    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = {};
     Tensor sum =
         add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), path);
     move_inputs(context, saved, inputs_to_host);
     return sum;
 }
 
-Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                              SelfAttentionSaved& saved) const {
-    QkvParts parts =
-        latent_ ? latent_->forward(context, microbatch, normed, saved.latent) : packed_->forward(context, microbatch, normed, saved.packed);
-    if (indexer_) saved.chosen = indexer_->forward(context, microbatch, normed, saved.latent.q_normed);
+    QkvParts parts = latent_ ? latent_->forward(context, microbatch, normed.x, saved.latent)
+                             : packed_->forward(context, microbatch, normed, saved.packed);
+    if (indexer_) saved.chosen = indexer_->forward(context, microbatch, normed.x, saved.latent.q_normed);
     saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_of(microbatch));
     if (latent_ && latent_->recomputes_up()) {
         latent_->discard_up(saved.latent);
@@ -140,11 +146,11 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
     return dx;
 }
 
-void SelfAttention::recompute(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+void SelfAttention::recompute(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                               SelfAttentionSaved& saved) const {
     if (!saved.q.defined()) {
         const Range range(*context.device, "recompute");
-        const QkvParts parts = latent_->forward_up(context, microbatch, normed, saved.latent);
+        const QkvParts parts = latent_->forward_up(context, microbatch, normed.x, saved.latent);
         saved.q = parts.q;
         saved.k = parts.k;
         saved.v = parts.v;
@@ -155,7 +161,7 @@ void SelfAttention::recompute(const RankContext& context, const MicrobatchContex
     }
 }
 
-Tensor SelfAttention::branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const Tensor& normed,
+Tensor SelfAttention::branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const LinearInput& normed,
                                       SelfAttentionSaved& saved) const {
     recompute(context, microbatch, normed, saved);
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
@@ -174,7 +180,7 @@ Tensor SelfAttention::branch_backward(const RankContext& context, const Microbat
     saved.core = {};
     saved.chosen = {};
     saved.q = saved.k = saved.v = {};
-    Tensor d_normed = latent_ ? latent_->backward(context, microbatch, std::move(gradients), normed, saved.latent)
+    Tensor d_normed = latent_ ? latent_->backward(context, microbatch, std::move(gradients), normed.x, saved.latent)
                               : packed_->backward(context, microbatch, std::move(gradients), d_gate, normed, saved.packed);
     d_gate = {};
     saved.packed = {};

@@ -21,7 +21,7 @@ namespace mgplan::model {
 struct SelfAttentionSaved {
     Tensor x;  ///< the residual stream: input of the norm
     NormStatistics statistics;
-    Tensor normed;  ///< input of the projection to q, k and v
+    LinearInput normed;  ///< input of the projection to q, k and v
     PackedQkvSaved packed;
     LatentQkvSaved latent;
     Tensor chosen;         ///< places of the keys that an indexer chose for each row, (rows, at most index_top_k) int32
@@ -39,6 +39,8 @@ public:
     SelfAttention(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                   EnumSet<RecomputeModule> recompute);
 
+    /// Casts weights whose copies in fp8 are not fresh.
+    void refresh_weights() const;
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x,
                                  SelfAttentionSaved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
@@ -47,19 +49,20 @@ public:
 
     /// From what the norm gives to what the output projection gives, without either end of the residual path: for layers that have
     /// another branch beside it. `saved.x` and `saved.normed` are not used.
-    [[nodiscard]] Tensor branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+    [[nodiscard]] Tensor branch(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                 SelfAttentionSaved& saved) const;
     /// Returns the gradient of `normed`, which is what the forward saw.
-    [[nodiscard]] Tensor branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const Tensor& normed,
-                                         SelfAttentionSaved& saved) const;
+    [[nodiscard]] Tensor branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy,
+                                         const LinearInput& normed, SelfAttentionSaved& saved) const;
 
 private:
     /// The core as this microbatch's sequences need it: a window as long as they are is none, which fused kernels take.
     [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
     /// Makes again what selective recompute dropped of the branch.
-    void recompute(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, SelfAttentionSaved& saved) const;
-    /// x itself where the model has no norm here.
-    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
+    void recompute(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
+                   SelfAttentionSaved& saved) const;
+    /// What the projection reads of x behind the norm, or of x itself where the model has none here.
+    [[nodiscard]] LinearInput normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
     const ModelSpec& model_;
     std::int64_t layer_;

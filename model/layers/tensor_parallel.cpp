@@ -25,6 +25,20 @@ void add_product(const Weight& weight, const Tensor& dy, const Tensor& x) {
     weight.start->empty = false;
 }
 
+/// The gradient (out, in) of what is cast, likewise.
+void add_fp8_product(const Weight& weight, const Fp8Tensor& dy, const Fp8Tensor& x) {
+    const Fp8Tensor columns_of_dy{transpose_codes(dy.codes), dy.scale}, columns_of_x{transpose_codes(x.codes), x.scale};
+    if (weight.start == nullptr || !weight.start->empty) return fp8_matmul_accumulate(columns_of_dy, columns_of_x, weight.gradient);
+    fp8_matmul_write(columns_of_dy, columns_of_x, weight.gradient);
+    weight.start->empty = false;
+}
+
+Fp8Tensor codes_of(const LinearInput& x) {
+    return {x.x, x.scale};
+}
+
+constexpr std::string_view kInputInFp8 = "input in fp8", kGradientInFp8 = "output gradient in fp8";
+
 }  // namespace
 
 ColumnParallelLinear::ColumnParallelLinear(const Weight& weight, Weight bias, ColumnParallelOptions options)
@@ -69,40 +83,95 @@ Tensor own_columns(const RankContext& context, const Tensor& whole) {
     return columns(whole, width * context.tp->rank(), width * (context.tp->rank() + 1));
 }
 
-Tensor ColumnParallelLinear::forward(const RankContext& context, const Tensor& x) const {
+void ColumnParallelLinear::refresh_weight() const {
+    if (weight_.fp8 != nullptr) refresh(*weight_.fp8, weight_.value);
+}
+
+void RowParallelLinear::refresh_weight() const {
+    if (weight_.fp8 != nullptr) refresh(*weight_.fp8, weight_.value);
+}
+
+LinearInput ColumnParallelLinear::input(const RankContext& context, const Tensor& x) const {
+    if (weight_.fp8 == nullptr) return x;
+    return LinearInput(to_fp8(x, Dtype::fp8, context.sequence_parallel ? context.tp : nullptr, kInputInFp8));
+}
+
+Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInput& x) const {
     MGPLAN_ASSERT(!options_.gather_output || !context.sequence_parallel, "with sequence parallelism outputs stay divided");
-    const Tensor whole = enter_region(context, x);
-    Tensor y = matmul(whole, weight_.value, {.b = true}, "column-parallel output");  // (rows, out / tp)
+    Tensor y;  // (rows, out / tp)
+    if (weight_.fp8 != nullptr) {
+        refresh_weight();
+        const LinearInput own = x.in_fp8() ? x : input(context, x.x);
+        y = fp8_matmul({enter_region(context, own.x), own.scale}, weight_.fp8->values, weight_.value.dtype(), "column-parallel output");
+    } else {
+        const Tensor whole = enter_region(context, x.x);
+        y = matmul(whole, weight_.value, {.b = true}, "column-parallel output");
+    }
     if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
     return options_.gather_output ? gather_columns(context, y) : y;
 }
 
-Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& d_output, const Tensor& x) const {
+Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& d_output, const LinearInput& x) const {
     const Tensor dy = options_.gather_output ? own_columns(context, d_output) : d_output;
-    const Tensor dx = matmul(dy, weight_.value, {}, "input gradient");  // (rows, in), a partial sum over tp
+    Tensor dx;  // (rows, in), a partial sum over tp
     // With sequence parallelism x is kept divided, and gathered where the product reads it.
-    add_weight_gradient(context, [this, &context, dy, x] {
-        const Tensor whole = enter_region(context, x);
-        add_product(weight_, dy, whole);  // (out / tp, in)
-    });
+    if (weight_.fp8 != nullptr) {
+        Fp8Tensor cast = to_fp8(dy, Dtype::e5m2, nullptr, kGradientInFp8);
+        dx = fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
+        add_weight_gradient(context, [this, &context, cast = std::move(cast), x] {
+            const LinearInput own = x.in_fp8() ? x : input(context, x.x);
+            add_fp8_product(weight_, cast, {enter_region(context, own.x), own.scale});  // (out / tp, in)
+        });
+    } else {
+        dx = matmul(dy, weight_.value, {}, "input gradient");
+        add_weight_gradient(context, [this, &context, dy, x] {
+            const Tensor whole = enter_region(context, x.x);
+            add_product(weight_, dy, whole);  // (out / tp, in)
+        });
+    }
     if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
     return leave_region(context, dx);
 }
 
-Tensor RowParallelLinear::forward(const RankContext& context, const Tensor& x) const {
+LinearInput RowParallelLinear::input(const Tensor& x) const {
+    if (weight_.fp8 == nullptr) return x;
+    return LinearInput(to_fp8(x, Dtype::fp8, nullptr, kInputInFp8));
+}
+
+Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput& x) const {
     MGPLAN_ASSERT(options_.input_is_parallel || !context.sequence_parallel, "with sequence parallelism inputs are divided");
-    const Tensor part = options_.input_is_parallel ? x : own_columns(context, x);
-    Tensor y = leave_region(context, matmul(part, weight_.value, {.b = true}, "row-parallel output"));  // (rows outside, out)
+    Tensor y;  // (rows outside, out)
+    if (weight_.fp8 != nullptr) {
+        MGPLAN_ASSERT(options_.input_is_parallel, "in fp8 inputs are divided");
+        refresh_weight();
+        // A cast that nobody keeps goes with the product.
+        const auto multiply = [&](const LinearInput& own) {
+            return fp8_matmul(codes_of(own), weight_.fp8->values, weight_.value.dtype(), "row-parallel output");
+        };
+        y = leave_region(context, x.in_fp8() ? multiply(x) : multiply(input(x.x)));
+    } else {
+        const Tensor part = options_.input_is_parallel ? x.x : own_columns(context, x.x);
+        y = leave_region(context, matmul(part, weight_.value, {.b = true}, "row-parallel output"));
+    }
     if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
     return y;
 }
 
-Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy, const Tensor& x) const {
+Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
     if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
+    if (weight_.fp8 != nullptr) {
+        Fp8Tensor whole = to_fp8(dy, Dtype::e5m2, context.sequence_parallel ? context.tp : nullptr, kGradientInFp8);
+        whole.codes = enter_region(context, whole.codes);
+        Tensor dx = fp8_matmul(whole, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
+        add_weight_gradient(context, [this, whole = std::move(whole), x] {
+            add_fp8_product(weight_, whole, codes_of(x.in_fp8() ? x : input(x.x)));  // (out, in / tp)
+        });
+        return dx;  // (rows, in / tp)
+    }
     const Tensor whole = enter_region(context, dy);
     Tensor dx = matmul(whole, weight_.value, {}, "input gradient");  // (rows, in / tp)
     add_weight_gradient(context, [this, &context, whole, x] {
-        add_product(weight_, whole, options_.input_is_parallel ? x : own_columns(context, x));  // (out, in / tp)
+        add_product(weight_, whole, options_.input_is_parallel ? x.x : own_columns(context, x.x));  // (out, in / tp)
     });
     return options_.input_is_parallel ? dx : gather_columns(context, dx);
 }

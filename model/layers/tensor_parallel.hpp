@@ -3,7 +3,10 @@
 // Korthikanti et al., arXiv 2205.05198), and the linear layers at its borders, as Megatron-core's
 // tensor_parallel/{mappings,layers}.py have them.
 
+#include <utility>
+
 #include "model/layers/context.hpp"
+#include "model/layers/fp8_weight.hpp"
 
 namespace mgplan::model {
 
@@ -17,6 +20,17 @@ namespace mgplan::model {
 /// The rank's columns of (rows, tp·n): (rows, n).
 [[nodiscard]] Tensor own_columns(const RankContext& context, const Tensor& whole);
 
+/// What a linear layer reads and its backward keeps: rows as they are, or their cast.
+struct LinearInput {
+    LinearInput() = default;
+    LinearInput(Tensor rows) : x(std::move(rows)) {}  // NOLINT(google-explicit-constructor): most layers read rows as they are
+    explicit LinearInput(Fp8Tensor cast) : x(std::move(cast.codes)), scale(std::move(cast.scale)) {}
+    Tensor x;
+    Tensor scale;  ///< of codes in fp8; undefined otherwise
+    [[nodiscard]] bool defined() const { return x.defined(); }
+    [[nodiscard]] bool in_fp8() const { return scale.defined(); }
+};
+
 struct ColumnParallelOptions {
     bool gather_output = false;  ///< y whole on every rank; not with sequence parallelism
     bool skip_bias_add = false;  ///< adding bias() and its gradient are the caller's, who fuses them with something else
@@ -25,15 +39,24 @@ struct ColumnParallelOptions {
 /// y = x Wᵀ + b with the rows of W (out / tp, in) divided over tp, in Parameter::shard_stride blocks. Inputs and outputs:
 /// x outside the region (rows / tp with sequence parallelism), y inside: (rows, out / tp), or (rows, out) gathered rank by
 /// rank.
+///
+/// Weights with copies in fp8 (Weight::fp8) are multiplied with inputs in e4m3 and gradients of outputs in e5m2, sums in fp32; so are those
+/// of RowParallelLinear. Each rank casts by the largest of its own values, but that what sequence parallelism gathers, inputs here and
+/// gradients of outputs there, has one scale over tp (Transformer Engine, pytorch/module/linear.py, layernorm_linear.py,
+/// set_quantizer_amax_reduction_group).
 class ColumnParallelLinear {
 public:
     ColumnParallelLinear() = default;
     ColumnParallelLinear(const Weight& weight, Weight bias, ColumnParallelOptions options = {});
 
-    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x) const;
+    /// Casts the weight where its copies in fp8 are not fresh, as forward() does: no part of what a graph holds.
+    void refresh_weight() const;
+    /// In the form in which the layer reads it and a backward keeps it.
+    [[nodiscard]] LinearInput input(const RankContext& context, const Tensor& x) const;
+    [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;
     /// `x` as forward saw it; gathered again with sequence parallelism rather than kept. Adds to the main gradients, that of
     /// the weight by add_weight_gradient(): layer and context outlive the pass that does it.
-    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x) const;
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const;
     /// The rank's share (out / tp); undefined without a bias.
     [[nodiscard]] const Weight& bias() const { return bias_; }
 
@@ -54,8 +77,12 @@ public:
     RowParallelLinear() = default;
     RowParallelLinear(const Weight& weight, Weight bias, RowParallelOptions options = {});
 
-    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x) const;
-    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x) const;
+    void refresh_weight() const;
+    /// In the form in which the layer reads it. A backward that has the rows as they were for another reason may keep those: they are cast
+    /// again, to the same codes.
+    [[nodiscard]] LinearInput input(const Tensor& x) const;
+    [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const;
     /// Whole on every rank; undefined without a bias.
     [[nodiscard]] const Weight& bias() const { return bias_; }
 

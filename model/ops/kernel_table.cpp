@@ -8,6 +8,9 @@ namespace mgplan::model {
 std::string_view missing_kernel(const KernelTable& table) {
     const std::pair<std::string_view, bool> kernels[] = {
         {"matmul", table.matmul != nullptr},
+        {"largest", table.largest != nullptr},
+        {"quantise", table.quantise != nullptr},
+        {"transpose_bytes", table.transpose_bytes != nullptr},
         {"grouped_matmul", table.grouped_matmul != nullptr},
         {"grouped_matmul_accumulate", table.grouped_matmul_accumulate != nullptr},
         {"norm", table.norm != nullptr},

@@ -32,6 +32,29 @@ struct MatmulArguments {
     bool transpose_a, transpose_b, accumulate;
     Output tile_a, tile_b, tile_out;
     Output workspace{};  ///< of a library, matmul_workspace_bytes()
+    /// Of fp8 matrices, b read transposed and a not: what each one's codes are multiplied with to be its values, one fp32.
+    Input scale_a{}, scale_b{};
+};
+
+/// largest: one fp32, the largest magnitude of x that is a number.
+struct LargestArguments {
+    Input x;
+    Output largest;
+    std::int64_t elements;
+};
+
+/// codes (fp8 or e5m2) = x · scale, where scale is what makes `largest`, one fp32, the type's largest value; inverse: one fp32, 1 / scale.
+struct QuantiseArguments {
+    Input x, largest;
+    Output codes, inverse;
+    std::int64_t elements;
+};
+
+/// y (columns, rows) of x (rows, columns), a byte each.
+struct TransposeBytesArguments {
+    Input x;
+    Output y;
+    std::int64_t rows, columns;
 };
 
 /// weight is absent, and the bias with it, where the norm multiplies with nothing.
@@ -393,6 +416,9 @@ struct ReorderBlocksArguments {
 /// Every kernel of a device. Kernels run in call order; those that return a value wait for it.
 struct KernelTable {
     void (*matmul)(Device&, const MatmulArguments&);
+    void (*largest)(Device&, const LargestArguments&);
+    void (*quantise)(Device&, const QuantiseArguments&);
+    void (*transpose_bytes)(Device&, const TransposeBytesArguments&);
     void (*grouped_matmul)(Device&, const GroupedMatmulArguments&);
     void (*grouped_matmul_accumulate)(Device&, const GroupedAccumulateArguments&);
     void (*norm)(Device&, const NormArguments&);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "model/layers/fp8_weight.hpp"
 #include "model/ops/elementwise.hpp"
 #include "plan/text/errors.hpp"
 
@@ -42,14 +43,15 @@ Tensor FlatBuffer::own_gradients(std::int64_t in_buffer, std::int64_t in_shard, 
 }
 
 ChunkBuffers::ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options,
-                           ChunkSharding sharding)
+                           ChunkSharding sharding, bool fp8)
     : parameters_(parameters.begin(), parameters.end()),
       sharding_(std::move(sharding)),
       layouts_(laid_out(parameters, dtype, options, sharding_)) {
-    for (const BufferLayout& layout : layouts_.buffers) bind(device, layout);
+    MGPLAN_ASSERT(!fp8 || sharding_.units == 0, "weights in fp8 are whole");
+    for (const BufferLayout& layout : layouts_.buffers) bind(device, layout, fp8);
 }
 
-void ChunkBuffers::bind(Device& device, const BufferLayout& layout) {
+void ChunkBuffers::bind(Device& device, const BufferLayout& layout, bool fp8) {
     FlatBuffer buffer;
     buffer.layout = layout;
     const bool divided = sharding_.units > 0 && layout.dp > 1;
@@ -89,7 +91,8 @@ void ChunkBuffers::bind(Device& device, const BufferLayout& layout) {
         };
         // Gradients of a unit come with zeros and go.
         weights_.add(parameter.name, {view(buffer.parameters, buffer.unit_parameters), view(buffer.gradients, buffer.unit_gradients),
-                                      divided ? nullptr : std::make_shared<GradientStart>()});
+                                      divided ? nullptr : std::make_shared<GradientStart>(),
+                                      fp8 && is_linear_weight(parameter) ? make_fp8_weight(device, shape[0], shape[1]) : nullptr});
     }
     buffers_.push_back(std::move(buffer));
 }
@@ -97,6 +100,12 @@ void ChunkBuffers::bind(Device& device, const BufferLayout& layout) {
 int ChunkBuffers::unit_of(const FlatBuffer& buffer, std::size_t bucket) const {
     const BufferSpan& first = buffer.layout.spans[static_cast<std::size_t>(buffer.layout.buckets[bucket].first_span)];
     return sharding_.unit_of[static_cast<std::size_t>(first.parameter)];
+}
+
+void ChunkBuffers::forget_fp8_copies() {
+    for (const Parameter& parameter : parameters_) {
+        if (const auto& copies = weights_.at(parameter.name).fp8) copies->fresh = false;
+    }
 }
 
 void ChunkBuffers::zero_gradients() {

@@ -42,13 +42,16 @@ struct ChunkSharding {
 class ChunkBuffers {
 public:
     /// With `sharding` each unit is a bucket of each buffer, whatever options.bucket_size says, and options.distributed_optimizer is on.
+    /// `fp8`: weights of linear layers have copies in fp8; not with `sharding`.
     ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options,
-                 ChunkSharding sharding = {});
+                 ChunkSharding sharding = {}, bool fp8 = false);
 
     [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
     [[nodiscard]] std::vector<FlatBuffer>& buffers() { return buffers_; }
     [[nodiscard]] const BufferLayouts& layouts() const { return layouts_; }
     [[nodiscard]] const WeightTable& weights() const { return weights_; }
+    /// Copies of weights in fp8 are those of weights that have changed.
+    void forget_fp8_copies();
     /// Sets all main gradients to zero, padding included.
     void zero_gradients();
     /// The same but for those that products alone make (GradientStart), which the first of them writes.
@@ -62,7 +65,7 @@ public:
     [[nodiscard]] int unit_of(const FlatBuffer& buffer, std::size_t bucket) const;
 
 private:
-    void bind(Device& device, const BufferLayout& layout);
+    void bind(Device& device, const BufferLayout& layout, bool fp8);
 
     std::vector<Parameter> parameters_;
     ChunkSharding sharding_;

@@ -12,9 +12,24 @@
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
+namespace {
+
+/// Whose tensor cores multiply fp8 (cuBLAS documentation, "cublasLtMatmul").
+constexpr int kFirstGpuWithFp8 = 89;
+
+}  // namespace
+
 RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log)
     : task_(task), device_(device) {
     check_features(task, device.computes());
+    const KernelTraits& traits = device.traits();
+    if (task.training.precision == Precision::fp8 && device.computes() && traits.kind == DeviceKind::cuda &&
+        traits.architecture < kFirstGpuWithFp8) {
+        throw ConfigError(fmt::format(
+            "precision = {} of the plan needs a GPU of compute capability 8.9 (Ada) or later, and this one has {}.{}; make a plan with "
+            "--precision bf16",
+            precision_text(task.training), traits.architecture / 10, traits.architecture % 10));
+    }
     if (task.gradients.average_in_collective && task.gradients.per_token_loss) {
         throw ConfigError(
             "average_in_collective = true and per_token_loss = true exclude each other: a mean over ranks is not one over tokens; switch "
@@ -296,6 +311,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     if (layer_graphs_) layer_graphs_->begin_step();
     if (context_.auxiliary_loss.defined()) fill(context_.auxiliary_loss, 0);
     fill(context_.losses, 0);
+    for (auto& buffers : buffers_) buffers->forget_fp8_copies();
     // A graph replays what it captured, whichever product comes first.
     const bool eager = !layer_graphs_ && !iteration_graph_;
     for (auto& buffers : buffers_) eager ? buffers->begin_gradients() : buffers->zero_gradients();

@@ -10,6 +10,7 @@
 #include "model/training/rank_trainer.hpp"
 #include "plan/layout/rank_groups.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/training/own_fp8.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -110,7 +111,8 @@ void RankTrainer::make_chunks(TokenShare& share) {
     for (int c = 0; c < task_.layout.vpp; ++c) {
         const std::vector<Parameter>& own = parameters[static_cast<std::size_t>(c)];
         buffers_.push_back(std::make_unique<ChunkBuffers>(device_, own, context_.dtype, buffers_of(task_, pp_rank_, c),
-                                                          sharding_of(task_, own, task_.layout.split->chunk(pp_rank_, c))));
+                                                          sharding_of(task_, own, task_.layout.split->chunk(pp_rank_, c)),
+                                                          computes_own_fp8(task_.model, task_.training)));
         chunks_.push_back(std::make_unique<ModelChunk>(task_.model, task_.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
                                                        recompute_of(task_.layout)));
         const StageChunk& contents = chunks_.back()->contents();

@@ -4,13 +4,16 @@
 
 #include <fmt/format.h>
 
+#include "model/ops/fp8.hpp"
 #include "model/ops/router.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_schedule.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
+#include "plan/training/own_fp8.hpp"
 #include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
@@ -142,6 +145,31 @@ void add_composed_features(std::vector<std::string>& features, const ModelSpec& 
         features.emplace_back("CUDA graphs of layers that are described by parts (use full_iteration or none)");
 }
 
+/// What fp8 is not computed with: cuBLASLt multiplies it in sizes that 16 divides.
+void add_fp8_features(std::vector<std::string>& features, const TrainingTask& task) {
+    const ModelSpec& model = task.model;
+    const Layout& layout = task.layout;
+    std::vector<std::string> obstacles = own_fp8_obstacles(model, task.training);
+    if (obstacles.empty()) {
+        const std::string_view word = precision_text(task.training);
+        const auto divides = [&](std::int64_t size, std::string_view what) {
+            if (size % kFp8Multiple != 0)
+                obstacles.push_back(
+                    fmt::format("{} products of {} {}, no multiple of {} (change the model, tp or the micro-batch, or use bf16)", word,
+                                size, what, kFp8Multiple));
+        };
+        const std::int64_t sequence = task.batch.sequence / layout.sizes.cp;
+        divides(layout.micro_batch * sequence, "rows of a microbatch on a rank");
+        if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp)) return;  // said elsewhere
+        for (const Parameter& parameter : decoder_layer_parameters(model, 0, layout.sizes, "")) {
+            if (!is_linear_weight(parameter)) continue;
+            divides(parameter.shape[0], fmt::format("rows of {} on a rank", parameter.name));
+            divides(parameter.shape[1], fmt::format("columns of {} on a rank", parameter.name));
+        }
+    }
+    for (std::string& obstacle : obstacles) features.push_back(std::move(obstacle));
+}
+
 }  // namespace
 
 std::vector<std::string> features_not_executed(const TrainingTask& task, bool computes) {
@@ -164,7 +192,7 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     const bool turned = model.compositions.empty() || model.position != PositionEmbedding::none;
     if (model.mla && turned && model.mla->qk_rope_head_dim % 2 != 0)
         features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
-    if (quantised(task.training.precision)) features.emplace_back(to_string(task.training.precision));
+    if (quantised(task.training.precision)) add_fp8_features(features, task);
     add_unsupported_types(task.training, features);
     for (auto& obstacle : own_optimizer_obstacles(model, task.training, layout.sizes.tp)) features.push_back(std::move(obstacle));
     if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");

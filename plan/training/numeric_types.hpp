@@ -7,8 +7,9 @@
 
 namespace mgplan {
 
-/// Storage type of an element. int32 holds token ids and row maps; it is no choice a user has.
-enum class Dtype : std::uint8_t { fp64, fp32, bf16, fp16, fp8, int32 };
+/// Storage type of an element. int32 holds token ids and row maps, fp8 is e4m3, and e5m2 the other fp8 of products; int32 and e5m2 are no
+/// choices a user has.
+enum class Dtype : std::uint8_t { fp64, fp32, bf16, fp16, fp8, int32, e5m2 };
 
 /// Bytes of one element.
 [[nodiscard]] constexpr std::int64_t bytes_of(Dtype dtype) {
@@ -22,6 +23,7 @@ enum class Dtype : std::uint8_t { fp64, fp32, bf16, fp16, fp8, int32 };
         case Dtype::fp16:
             return 2;
         case Dtype::fp8:
+        case Dtype::e5m2:
             return 1;
     }
     return 0;
@@ -41,6 +43,8 @@ enum class Dtype : std::uint8_t { fp64, fp32, bf16, fp16, fp8, int32 };
             return "fp8";
         case Dtype::int32:
             return "int32";
+        case Dtype::e5m2:
+            return "e5m2";
     }
     return "";
 }

@@ -89,6 +89,7 @@ bool reducible(Dtype dtype, Reduction reduction) {
             return reduction != Reduction::average;
         case Dtype::fp16:
         case Dtype::fp8:
+        case Dtype::e5m2:
             return false;
     }
     return false;
@@ -108,6 +109,7 @@ void reduce_in_order(Dtype dtype, Reduction reduction, std::span<const std::byte
             return reduce_range<std::int32_t>(reduction, inputs, outputs, begin, end);
         case Dtype::fp16:
         case Dtype::fp8:
+        case Dtype::e5m2:
             return;
     }
 }

@@ -84,6 +84,9 @@ void record_grouped_matmul_accumulate(model::Device& device, const model::Groupe
 const model::KernelTable& recording_kernels() {
     static constexpr model::KernelTable kTable{
         .matmul = Recorded<cpu::matmul>::call,
+        .largest = Recorded<cpu::largest>::call,
+        .quantise = Recorded<cpu::quantise>::call,
+        .transpose_bytes = Recorded<cpu::transpose_bytes>::call,
         .grouped_matmul = record_grouped_matmul,
         .grouped_matmul_accumulate = record_grouped_matmul_accumulate,
         .norm = Recorded<cpu::norm>::call,

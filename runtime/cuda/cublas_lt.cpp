@@ -43,10 +43,14 @@ cudaDataType_t cublas_type(Dtype dtype) {
             return CUDA_R_32F;
         case Dtype::bf16:
             return CUDA_R_16BF;
+        case Dtype::fp8:
+            return CUDA_R_8F_E4M3;
+        case Dtype::e5m2:
+            return CUDA_R_8F_E5M2;
         default:
             break;
     }
-    MGPLAN_ASSERT(false, "a GPU multiplies fp64, fp32 and bf16");
+    MGPLAN_ASSERT(false, "a GPU multiplies fp64, fp32, bf16 and fp8");
     return CUDA_R_32F;
 }
 
@@ -54,12 +58,20 @@ cudaDataType_t cublas_type(Dtype dtype) {
 constexpr std::size_t kMostKnown = 8192;
 
 /// What an algorithm depends on, as far as it varies.
-using Key = std::array<std::int64_t, 18>;
+using Key = std::array<std::int64_t, 19>;
 
 /// The largest power of two up to 256 that divides the address.
 std::uint32_t alignment(const void* memory) {
     const std::uint64_t bits = address(memory) | 256U;
     return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
+
+bool in_fp8(const Gemm& x) {
+    return x.a_scale != nullptr;
+}
+
+Dtype type_of_b(const Gemm& x) {
+    return in_fp8(x) ? x.other_input : x.input;
 }
 
 Key key_of(const Gemm& x) {
@@ -70,6 +82,7 @@ Key key_of(const Gemm& x) {
             x.k,
             x.beta != 0,
             static_cast<std::int64_t>(x.input),
+            static_cast<std::int64_t>(type_of_b(x)),
             static_cast<std::int64_t>(x.output),
             x.a_pitch,
             x.a_stride,
@@ -100,6 +113,12 @@ Layout layout(Dtype dtype, std::int64_t rows, std::int64_t columns, std::int64_t
     return made;
 }
 
+/// The operands have changed places, and their scales with them.
+void set_scales(const Operation& operation, const Gemm& x) {
+    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &x.b_scale, sizeof(x.b_scale)));
+    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x.a_scale, sizeof(x.a_scale)));
+}
+
 Prepared prepare(cublasLtHandle_t handle, const Gemm& x) {
     Prepared made;
     const bool wide = x.input == Dtype::fp64;
@@ -109,7 +128,14 @@ Prepared prepare(cublasLtHandle_t handle, const Gemm& x) {
     const cublasOperation_t first = x.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = x.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(made.operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)));
     MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(made.operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)));
-    made.a = layout(x.input, x.transpose_b ? x.n : x.k, x.transpose_b ? x.k : x.n, x.b_pitch, x.batch, x.b_stride);
+    if (in_fp8(x)) {
+        // Forwards may add in fewer bits than fp32, as Transformer Engine has it (common/recipe/__init__.py, Float8CurrentScaling:
+        // use_split_accumulator); products of gradients, of which one operand is e5m2 or which add to a sum, may not.
+        const std::int8_t fast = x.input == Dtype::fp8 && x.other_input == Dtype::fp8 && x.beta == 0 ? 1 : 0;
+        MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(made.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast)));
+        set_scales(made.operation, x);
+    }
+    made.a = layout(type_of_b(x), x.transpose_b ? x.n : x.k, x.transpose_b ? x.k : x.n, x.b_pitch, x.batch, x.b_stride);
     made.b = layout(x.input, x.transpose_a ? x.k : x.m, x.transpose_a ? x.m : x.k, x.a_pitch, x.batch, x.a_stride);
     made.c = layout(x.output, x.m, x.n, x.c_pitch, x.batch, x.c_stride);
 
@@ -170,6 +196,7 @@ void CublasLt::multiply(const Gemm& x) {
         }
     }
     const Prepared& made = entry->second;
+    if (in_fp8(x) && !fresh) set_scales(made.operation, x);
     const float alpha = static_cast<float>(x.alpha), beta = static_cast<float>(x.beta);
     const bool wide = x.input == Dtype::fp64;
     const void* const factor = wide ? static_cast<const void*>(&x.alpha) : &alpha;

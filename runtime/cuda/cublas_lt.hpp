@@ -9,7 +9,7 @@
 
 namespace mgplan::runtime::cuda {
 
-/// bf16 adds in fp32, fp32 in fp32 (TF32 is never used), fp64 in fp64. The algorithm of a shape is the heuristic's first
+/// fp8 and bf16 add in fp32, fp32 in fp32 (TF32 is never used), fp64 in fp64. The algorithm of a shape is the heuristic's first
 /// choice, asked for once and kept, so a shape's result does not depend on timing. One thread, one stream.
 class CublasLt {
 public:

@@ -1,5 +1,6 @@
 #include "simulator/memory/fp8_weights.hpp"
 
+#include "model/ops/fp8.hpp"
 #include "plan/text/rounding.hpp"
 
 namespace mgplan::simulator {
@@ -34,6 +35,10 @@ Fp8WeightBytes fp8_weight_bytes(std::int64_t rows, std::int64_t columns, Quantis
         }
     }
     return {};
+}
+
+Fp8WeightBytes own_fp8_weight_bytes(std::int64_t rows, std::int64_t columns) {
+    return {rows * columns, rows * columns, model::kFp8ScaleElements * bytes_of(Dtype::fp32)};
 }
 
 }  // namespace mgplan::simulator

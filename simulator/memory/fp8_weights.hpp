@@ -37,4 +37,8 @@ struct Fp8WeightBytes {
     return fp8_weight_bytes(rows, columns, quantised_format(recipe), compute_capability);
 }
 
+/// The same of mgplan's own engine (model/layers/fp8_weight.hpp): both copies on every GPU, for its products read both operands along the
+/// inner size, and as a scale the largest magnitude and the inverse factor.
+[[nodiscard]] Fp8WeightBytes own_fp8_weight_bytes(std::int64_t rows, std::int64_t columns);
+
 }  // namespace mgplan::simulator

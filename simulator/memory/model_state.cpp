@@ -12,6 +12,7 @@
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/rounding.hpp"
+#include "plan/training/own_fp8.hpp"
 #include "simulator/memory/offloaded_state.hpp"
 #include "simulator/memory/sharded_state.hpp"
 #include "simulator/memory/unit_state.hpp"
@@ -143,13 +144,16 @@ std::size_t ModelStates::KeyHash::operator()(const Key& key) const {
     return static_cast<std::size_t>(hash);
 }
 
-Fp8WeightBytes ModelStates::fp8_of(const std::vector<Parameter>& parameters) const {
-    Fp8WeightBytes sum;
+ModelStates::Fp8Copies ModelStates::fp8_of(const std::vector<Parameter>& parameters) const {
+    Fp8Copies sum;
     if (!quantised(workload_.training.precision)) return sum;
+    const bool runs = computes_own_fp8(workload_.model, workload_.training);
     for (const Parameter& parameter : parameters) {
-        if (is_linear_weight(parameter))
-            sum +=
-                fp8_weight_bytes(parameter.shape[0], parameter.shape[1], workload_.training.format(), workload_.cluster.compute_capability);
+        if (!is_linear_weight(parameter)) continue;
+        const std::int64_t rows = parameter.shape[0], columns = parameter.shape[1];
+        const Fp8WeightBytes copies = fp8_weight_bytes(rows, columns, workload_.training.format(), workload_.cluster.compute_capability);
+        sum.megatron += copies;
+        sum.own += runs ? own_fp8_weight_bytes(rows, columns) : copies;
     }
     return sum;
 }
@@ -278,7 +282,7 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
         auto parameters = decoder_layer_parameters(workload_.model, kinds_.first_layer[kind], sizes, "");
         take_parts(parameters, layout);
         Pieces::Layer layer{sums_of(parameters, nullptr, in_bf16),
-                            in_bf16 ? Fp8WeightBytes{} : fp8_of(parameters),
+                            in_bf16 ? Fp8Copies{} : fp8_of(parameters),
                             matrices_of(parameters),
                             {},
                             workspace_of(parameters, sizes)};
@@ -390,8 +394,8 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
         elements.largest_matrix = std::min(elements.matrices, matrices.largest[kind]);
         bytes += model_state_bytes(elements, layout.engine, training);
     }
-    Fp8WeightBytes fp8 = ends.fp8;
-    for (std::size_t kind = 0; kind < layers.size(); ++kind) fp8 += pieces.layers[kind].fp8.times(layers[kind]);
+    Fp8WeightBytes fp8 = ends.fp8.of(layout.engine);
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) fp8 += pieces.layers[kind].fp8.of(layout.engine).times(layers[kind]);
     bytes.parameters += fp8.total();
     // Stored in fp8 the buffer is the first copy. With mxfp8 the weights lie beside it and the buffer is the gradients' own
     // memory (core/distributed/param_and_grad_buffer.py, shared_buffer).
@@ -415,13 +419,13 @@ ModelStateBytes ModelStates::sharded_chunk_bytes(const Pieces& pieces, const End
     // Copies of weights that are not stored in fp8 are no part of what is sharded.
     const auto stored = [&](const Fp8WeightBytes& bytes) { return training.fp8_parameters ? bytes : Fp8WeightBytes{}; };
     ShardedChunk chunk;
-    Fp8WeightBytes copies = ends.fp8;
+    Fp8WeightBytes copies = ends.fp8.megatron;
     for (std::size_t kind = 0; kind < layers.size(); ++kind) {
         if (layers[kind] == 0) continue;
-        const UnitElements layer = unit_of(pieces.layers[kind].sums, stored(pieces.layers[kind].fp8));
+        const UnitElements layer = unit_of(pieces.layers[kind].sums, stored(pieces.layers[kind].fp8.megatron));
         chunk.layers += layer.times(layers[kind]);
         if (layer.elements() > chunk.largest_layer.elements()) chunk.largest_layer = layer;
-        copies += pieces.layers[kind].fp8.times(layers[kind]);
+        copies += pieces.layers[kind].fp8.megatron.times(layers[kind]);
     }
     Sums front{};
     for (const model::BufferParameter& parameter : ends.before)
@@ -430,7 +434,7 @@ ModelStateBytes ModelStates::sharded_chunk_bytes(const Pieces& pieces, const End
     for (const model::BufferParameter& parameter : ends.behind)
         back[buffer_index(parameter.expert, parameter.dtype == Dtype::fp8)].add(parameter.numel);
     chunk.front = unit_of(front, {});
-    chunk.back = unit_of(back, stored(ends.fp8));
+    chunk.back = unit_of(back, stored(ends.fp8.megatron));
 
     const std::int64_t instances = std::max(1, training.distributed_optimizer_instances);
     const ParallelSizes& sizes = layout.sizes;

@@ -108,11 +108,16 @@ private:
         Matrices& operator+=(const Matrices& other);
         [[nodiscard]] Matrices times(std::int64_t count) const;
     };
+    /// Copies of weights in fp8, as Transformer Engine and as mgplan's own engine has them.
+    struct Fp8Copies {
+        Fp8WeightBytes megatron, own;
+        [[nodiscard]] const Fp8WeightBytes& of(Engine engine) const { return engine == Engine::mgplan ? own : megatron; }
+    };
     /// What a chunk holds beside decoder layers.
     struct Ends {
         StageChunk contents;  ///< without decoders
         Sums sums{};
-        Fp8WeightBytes fp8;
+        Fp8Copies fp8;
         Matrices matrices;
         std::int64_t workspace = 0;                          ///< in bytes, of Muon on the matrix that needs most
         std::vector<std::int64_t> alone;                     ///< shared embeddings, which are dense and never fp8
@@ -123,7 +128,7 @@ private:
         /// A decoder layer of one kind.
         struct Layer {
             Sums sums{};
-            Fp8WeightBytes fp8;
+            Fp8Copies fp8;
             Matrices matrices;
             std::vector<model::BufferParameter> list;
             std::int64_t workspace = 0;
@@ -167,7 +172,7 @@ private:
     /// Whether the chunks of two stages hold equal layers and ends, one by one.
     [[nodiscard]] bool holds_alike(const StageSplit& split, int stage, int other) const;
     /// Copies in fp8 of the linear layers' weights among these; nothing where products are not in fp8.
-    [[nodiscard]] Fp8WeightBytes fp8_of(const std::vector<Parameter>& parameters) const;
+    [[nodiscard]] Fp8Copies fp8_of(const std::vector<Parameter>& parameters) const;
     /// `in_bf16`: of a layer whose products stay in 16 bits.
     [[nodiscard]] model::BufferParameter in_buffer(const Parameter& parameter, bool in_bf16) const;
     [[nodiscard]] Sums sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone, bool in_bf16) const;

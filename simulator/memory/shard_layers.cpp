@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "plan/training/own_fp8.hpp"
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/shared_memo.hpp"
 
@@ -139,6 +140,7 @@ struct ShardLayers::State {
         // fp16 is as wide as bf16, and fused kernels take both.
         const Dtype dtype = workload.training.compute_dtype();
         sizes.dtype = dtype == Dtype::fp16 ? Dtype::bf16 : dtype;
+        sizes.fp8 = layout.engine == Engine::mgplan && computes_own_fp8(workload.model, workload.training);
         sizes.grad_dtype = dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;  // no trace depends on it
         sizes.traits = traits;
         sizes.offloaded = workload.training.offload.modules;
@@ -156,7 +158,7 @@ struct ShardLayers::State {
         const PolicyContext context{fields, workload.training, sizes, mixer};
         if (sizes.engine == Engine::megatron)
             apply_megatron_policies(trace, context);
-        else if (sizes.keep_steps)
+        else if (sizes.keep_steps && !sizes.fp8)
             apply_fp8_rates(trace, context);
         return trace;
     }

@@ -27,11 +27,12 @@ struct ShardKey {
     CpCommType cp_comm_type = CpCommType::p2p;
     EnumSet<RecomputeModule> modules;  ///< of selective recompute; empty without it
     Engine engine = Engine::mgplan;
+    bool fp8 = false;  ///< linear layers multiply in fp8 as they run here (plan/training/own_fp8.hpp)
 
     bool operator==(const ShardKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
-        const auto& [tp_, cp_, ep_, etp_, micro_batch_, sequence_parallel_, cp_comm_type_, modules_, engine_] = *this;
-        return hash_of(tp_, cp_, ep_, etp_, micro_batch_, sequence_parallel_, cp_comm_type_, bits_of(modules_), engine_);
+        const auto& [tp_, cp_, ep_, etp_, micro_batch_, sequence_parallel_, cp_comm_type_, modules_, engine_, fp8_] = *this;
+        return hash_of(tp_, cp_, ep_, etp_, micro_batch_, sequence_parallel_, cp_comm_type_, bits_of(modules_), engine_, fp8_);
     }
 };
 
@@ -46,7 +47,8 @@ struct ShardKey {
             layout.sequence_parallel,
             layout.cp_comm_type,
             selective ? layout.recompute_modules : EnumSet<RecomputeModule>{},
-            layout.engine};
+            layout.engine,
+            false};
 }
 
 /// The key of what does not see experts: fields that only mixtures depend on are set to their defaults, all others are kept.

@@ -160,8 +160,8 @@ int op_kernels(const model::OpRecord& record) {
     // Gradients of inputs and, summed over rows in a second kernel, of weights; dropout in front of the addition.
     if (record.name.ends_with("norm_backward") || record.name == "dropout_add") return 2;
     // Autograd's own sums of gradients have no module around them, nor have casts to fp8 inside a linear layer.
-    for (const std::string_view name :
-         {"add", "quantise", "quantise_again", "transpose_fp8", "find_largest", "find_largest_produced", "quantise_attention"}) {
+    for (const std::string_view name : {"add", "quantise", "quantise_again", "transpose_fp8", "find_largest", "find_largest_produced",
+                                        "quantise_attention", "cast_to_fp8", "largest_magnitude", "transpose_codes"}) {
         if (record.name == name) return 0;
     }
     // Cast, maximum, subtraction, mask of foreign targets, exponentials, sum, division; and back: target's share, scale, cast

@@ -39,6 +39,12 @@ ModelSpec streaming(ModelSpec model, bool learned) {
     return model;
 }
 
+/// Whose linear layers multiply in fp8.
+ModelSpec in_fp8(ModelSpec model) {
+    model.name += "-fp8";
+    return model;
+}
+
 PieceSizes sizes_of(const TrainingTask& task) {
     PieceSizes sizes;
     const Layout& layout = task.layout;
@@ -55,6 +61,7 @@ PieceSizes sizes_of(const TrainingTask& task) {
     sizes.grad_dtype = task.training.grad_dtype;
     sizes.offloaded = task.training.offload.modules;
     sizes.traits = {model::DeviceKind::cpu};
+    sizes.fp8 = task.training.precision == Precision::fp8;
     return sizes;
 }
 
@@ -62,15 +69,18 @@ class ChunkProfileOf : public testing::TestWithParam<Case> {};
 
 TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
     const Case& c = GetParam();
-    for (const ModelSpec& model :
-         {tests::small_gpt(), tests::small_llama(), small_mixture(), predicting(tests::small_llama(), 1), predicting(small_mixture(), 1),
-          predicting(tests::small_llama(), 2), predicting(small_mixture(), 4), streaming(tests::small_llama(), false),
-          streaming(small_mixture(), true), model::small::small_mamba2(), model::small::small_nemotron_h(),
-          model::small::small_nemotron_h_moe(), model::small::small_qwen3_next()}) {
+    for (const ModelSpec& model : {tests::small_gpt(), tests::small_llama(), small_mixture(), predicting(tests::small_llama(), 1),
+                                   predicting(small_mixture(), 1), predicting(tests::small_llama(), 2), predicting(small_mixture(), 4),
+                                   streaming(tests::small_llama(), false), streaming(small_mixture(), true), model::small::small_mamba2(),
+                                   model::small::small_nemotron_h(), model::small::small_nemotron_h_moe(), model::small::small_qwen3_next(),
+                                   in_fp8(tests::small_gpt(2)), in_fp8(tests::small_llama(2))}) {
+        const bool fp8 = model.name.ends_with("-fp8");
+        if (fp8 && (c.cp > 1 || c.offload.active())) continue;                          // refused by name
         if (!model.compositions.empty() && (c.cp > 1 || c.offload.active())) continue;  // refused by name
         if (model.moe && c.tp > 1 && !c.sequence_parallel) continue;                    // mixtures want sequence parallelism
         if (!model.moe && c.ep > 1) continue;
-        TrainingTask task = tests::task_for(model, c, Precision::bf16);
+        TrainingTask task = tests::task_for(model, c, fp8 ? Precision::fp8 : Precision::bf16);
+        task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
         task.balanced_routing = true;
         const PieceSizes sizes = sizes_of(task);
         const bool full = c.recompute == Recompute::full;

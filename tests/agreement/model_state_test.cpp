@@ -60,6 +60,7 @@ Workload workload_of(const Case& c) {
     work.confine_tp = false;
     work.batch = {c.world * 2, 64};
     work.training.precision = c.precision;
+    work.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
     work.training.grad_dtype = c.gradients;
     work.training.exp_avg_dtype = work.training.exp_avg_sq_dtype = c.moments;
     work.training.distributed_optimizer = c.distributed;
@@ -116,6 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"gpt_pp2_not_distributed", "tiny-gpt", 2, 1, 1, 2, 1, 1, false}, Case{"llama_tp2_cp2", "tiny-llama", 8, 2, 2},
                     Case{"llama_fp32", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp32},
                     Case{"llama_fp64", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp64},
+                    Case{"llama_fp8_tp2", "tiny-llama", 4, 2, 1, 1, 1, 1, true, Precision::fp8},
+                    Case{"gpt_fp8_pp2_not_distributed", "tiny-gpt", 2, 1, 1, 2, 1, 1, false, Precision::fp8},
                     Case{"llama_bf16_gradients", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16},
                     Case{"llama_bf16_moments", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16, Dtype::bf16},
                     Case{"llama8b_dp7", "llama3-8b", 7}, Case{"llama8b_not_distributed", "llama3-8b", 4, 2, 1, 1, 1, 1, false},

@@ -33,6 +33,7 @@ struct Case {
 TrainingTask task_of(const ModelSpec& model, const Case& c) {
     TrainingTask task = small::task(model, c.sizes);
     task.training.precision = c.precision;
+    task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
     task.training.offload = c.offload;
     if (c.sharding) {
         set_data_sharding({*c.sharding}, task.training);
@@ -73,7 +74,9 @@ void expect_equal_use(const model::MemoryUse& played, const model::MemoryUse& ra
 class RankTimelineOf : public testing::TestWithParam<Case> {};
 
 TEST_P(RankTimelineOf, IsWhatTheRuntimeHolds) {
-    for (const ModelSpec& model : {small::gpt(), small::llama()}) {
+    // 16 divides their shares.
+    const int scale = quantised(GetParam().precision) ? 2 : 1;
+    for (const ModelSpec& model : {tests::small_gpt(scale), tests::small_llama(scale)}) {
         const TrainingTask task = task_of(model, GetParam());
         for (int stage = 0; stage < static_cast<int>(task.layout.sizes.pp); ++stage) {
             const RankProbe probe = probe_rank(task, stage);
@@ -98,6 +101,13 @@ std::vector<Case> cases() {
         {.name = "one"},
         {.name = "one_microbatch", .microbatches = 1},
         {.name = "fp32", .precision = Precision::fp32},
+        {.name = "fp8", .precision = Precision::fp8},
+        {.name = "fp8_tp2_sp_pp2",
+         .sizes = {.tp = 2, .pp = 2, .sequence_parallel = true},
+         .recompute = Recompute::selective,
+         .modules = {mlp, layernorm},
+         .precision = Precision::fp8},
+        {.name = "fp8_full", .sizes = {.dp = 2}, .recompute = Recompute::full, .precision = Precision::fp8},
         {.name = "tp2_sp_dp2", .sizes = {.tp = 2, .dp = 2, .sequence_parallel = true}},
         {.name = "cp2", .sizes = {.cp = 2}},
         {.name = "pp2", .sizes = {.pp = 2}},

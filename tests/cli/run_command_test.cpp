@@ -178,6 +178,36 @@ TEST(RunCommand, TrainsTheSameAtPlannedOffsets) {
     EXPECT_EQ(say("run " + plan.path() + " --memory heap").code, kBadInput);
 }
 
+TEST(RunCommand, TrainsInFp8WithTheBytesThatWerePredicted) {
+    const PlanFile narrow("fp8.json", "--world 4 --tp 2 --pp 2 --global-batch 8 --precision fp8-current --engine mgplan"),
+        wide("bf16.json", "--world 4 --tp 2 --pp 2 --global-batch 8 --engine mgplan");
+    const auto run = [](const PlanFile& plan, const std::string& options) {
+        const Said said = say("run " + plan.path() + " --steps 4 --format json" + options);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        return nlohmann::json::parse(said.out);
+    };
+    const auto fp8 = run(narrow, ""), bf16 = run(wide, "");
+    EXPECT_TRUE(fp8["as_predicted"]);
+    for (std::size_t step = 0; step < 4; ++step) {
+        const double loss = fp8["steps"][step]["loss"], other = bf16["steps"][step]["loss"];
+        EXPECT_NE(loss, other);
+        EXPECT_NEAR(loss / other, 1, 0.01);
+    }
+    // Weights change from step to step, whoever replays what.
+    for (const std::string options : {" --cuda-graphs layer", " --cuda-graphs full_iteration"}) {
+        const auto other = run(narrow, options);
+        EXPECT_TRUE(other["as_predicted"]) << options;
+        for (std::size_t step = 0; step < 4; ++step) EXPECT_EQ(other["steps"][step]["loss"], fp8["steps"][step]["loss"]) << options;
+    }
+    const Said verified = say("verify " + narrow.path() + " --steps 1");
+    EXPECT_EQ(verified.code, kDone) << verified.err;
+    EXPECT_THAT(verified.err, Not(HasSubstr("differs from the prediction")));
+    expect_refused("verify " + narrow.path() + " --steps 1 --cluster dgx-a100-80g",
+                   {"dgx-a100-80g has no peak rate for fp8, the plan's precision, which calibrate does not measure; use another cluster"});
+    const PlanFile delayed("delayed.json", "--world 1 --precision fp8-delayed");
+    expect_refused("run " + delayed.path() + " --steps 1", {"fp8-delayed (use fp8-current or bf16)"});
+}
+
 TEST(RunCommand, PrintsTablesAndCsv) {
     const PlanFile plan("two.json", "--world 2 --tp 2 --global-batch 2");
     const Said table = say("run " + plan.path() + " --steps 2");

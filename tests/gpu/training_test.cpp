@@ -46,6 +46,18 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuTraining,
 INSTANTIATE_TEST_SUITE_P(LayoutsInBf16, GpuTraining,
                          testing::Combine(testing::Bool(), testing::Values(Precision::bf16), testing::ValuesIn(cases_in_bf16())), name_of);
 
+TEST_F(GpuTest, TrainsInFp8AsTheCpuDoes) {
+    if (traits().architecture < 89) return;  // before Ada; run refuses
+    for (const Case& c : {Case{.name = "one"}, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}}) {
+        auto task = task_for(small_llama(kScale), c, Precision::fp8, kPlaces);
+        task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+        const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
+        const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
+        expect_losses_near(actual, expected, 5e-3, 0.12);
+        expect_as_predicted(task, traits(), actual);
+    }
+}
+
 class GpuMixture : public GpuTest, public testing::WithParamInterface<double> {};
 
 // In fp32, where no choice of experts hangs on rounding.

@@ -29,13 +29,14 @@ ncclDataType_t data_type(Dtype dtype) {
         case Dtype::int32:
             return ncclInt32;
         case Dtype::fp8:
+        case Dtype::e5m2:
             return ncclUint8;  // moved, never added
     }
     return ncclUint8;
 }
 
 ncclRedOp_t operation(Dtype dtype, Reduction reduction) {
-    MGPLAN_ASSERT(dtype != Dtype::fp8 && (dtype != Dtype::int32 || reduction != Reduction::average), "numbers of this type can be reduced");
+    MGPLAN_ASSERT(bytes_of(dtype) > 1 && (dtype != Dtype::int32 || reduction != Reduction::average), "numbers of this type can be reduced");
     switch (reduction) {
         case Reduction::sum:
             return ncclSum;

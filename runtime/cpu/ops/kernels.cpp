@@ -5,6 +5,9 @@ namespace mgplan::runtime::cpu {
 const model::KernelTable& kernels() {
     static constexpr model::KernelTable kTable{
         .matmul = matmul,
+        .largest = largest,
+        .quantise = quantise,
+        .transpose_bytes = transpose_bytes,
         .grouped_matmul = grouped_matmul,
         .grouped_matmul_accumulate = grouped_matmul_accumulate,
         .norm = norm,

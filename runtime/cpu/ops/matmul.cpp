@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <array>
+#include <type_traits>
 
 #include "runtime/cpu/blas.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
 #include "runtime/cpu/ops/vector_units.hpp"
+#include "runtime/fp8.hpp"
 
 namespace mgplan::runtime::cpu {
 namespace {
@@ -22,12 +25,36 @@ void widen(const Bf16* from, std::int64_t pitch, std::int64_t rows, std::int64_t
     }
 }
 
-/// Tile by tile in fp32; a product is complete before it is rounded.
-template <class Sum>
-void multiply_bf16(const model::MatmulArguments& x) {
+/// The value of every code.
+template <class Code>
+const std::array<float, 256>& values_of_codes() {
+    static const std::array<float, 256> table = [] {
+        std::array<float, 256> made{};
+        for (std::size_t bits = 0; bits < made.size(); ++bits) {
+            Code code;
+            code.bits = static_cast<std::uint8_t>(bits);
+            made[bits] = code;
+        }
+        return made;
+    }();
+    return table;
+}
+
+/// The same of codes, without their scale.
+template <class Code>
+void widen(const Code* from, std::int64_t pitch, std::int64_t rows, std::int64_t columns, float* tile) {
+    const std::array<float, 256>& table = values_of_codes<Code>();
+    for (std::int64_t row = 0; row < rows; ++row) {
+        for (std::int64_t column = 0; column < columns; ++column) tile[row * columns + column] = table[from[row * pitch + column].bits];
+    }
+}
+
+/// Tile by tile in fp32; a product is complete before it is multiplied with `factor`, that of fp8, and rounded.
+template <class A, class B, class Sum>
+void multiply_narrow(const model::MatmulArguments& x, float factor) {
     using model::MatmulTile;
-    const Bf16* const a = values<Bf16>(x.a);
-    const Bf16* const b = values<Bf16>(x.b);
+    const A* const a = values<A>(x.a);
+    const B* const b = values<B>(x.b);
     Sum* const out = values<Sum>(x.out);
     auto* const tile_a = values<float>(x.tile_a);
     auto* const tile_b = values<float>(x.tile_b);
@@ -53,13 +80,28 @@ void multiply_bf16(const model::MatmulArguments& x) {
                 gemm(x.transpose_a, x.transpose_b, rows, columns, depth, 1.0F, {tile_a, x.transpose_a ? rows : depth},
                      {tile_b, x.transpose_b ? depth : columns}, 1.0F, {tile_out, columns});
             }
+            // A loop of its own, so that the product is rounded before it is added.
+            for (std::int64_t i = 0; i < rows * columns && !std::is_same_v<A, Bf16>; ++i) tile_out[i] *= factor;
             for (std::int64_t i = 0; i < rows; ++i) {
+                using Wide = Compute<Sum>;
                 Sum* const into = out + (row + i) * x.n + column;
                 const float* const products = tile_out + i * columns;
-                for (std::int64_t j = 0; j < columns; ++j) into[j] = Sum(x.accumulate ? products[j] + float(into[j]) : products[j]);
+                for (std::int64_t j = 0; j < columns; ++j)
+                    into[j] =
+                        Sum(x.accumulate ? static_cast<Wide>(products[j]) + static_cast<Wide>(into[j]) : static_cast<Wide>(products[j]));
             }
         }
     }
+}
+
+void multiply_fp8(const model::MatmulArguments& x) {
+    MGPLAN_ASSERT(!x.transpose_a && x.transpose_b, "fp8 lies along the inner size");
+    const float factor = *values<float>(x.scale_a) * *values<float>(x.scale_b);
+    with_type(x.out.dtype, [&]<class Sum>() {
+        if (x.a.dtype == Dtype::e5m2) return multiply_narrow<E5m2, E4m3, Sum>(x, factor);
+        if (x.b.dtype == Dtype::e5m2) return multiply_narrow<E4m3, E5m2, Sum>(x, factor);
+        return multiply_narrow<E4m3, E4m3, Sum>(x, factor);
+    });
 }
 
 }  // namespace
@@ -67,10 +109,11 @@ void multiply_bf16(const model::MatmulArguments& x) {
 void matmul(model::Device& /*device*/, const model::MatmulArguments& arguments) {
     if (arguments.a.dtype == Dtype::fp64) return multiply<double>(arguments);
     if (arguments.a.dtype == Dtype::fp32) return multiply<float>(arguments);
-    MGPLAN_ASSERT(arguments.a.dtype == Dtype::bf16, "the CPU computes in fp64, fp32 and bf16");
+    if (bytes_of(arguments.a.dtype) == 1) return vectorised([&] { multiply_fp8(arguments); });
+    MGPLAN_ASSERT(arguments.a.dtype == Dtype::bf16, "the CPU computes in fp64, fp32, bf16 and fp8");
     vectorised([&] {
-        if (arguments.out.dtype == Dtype::bf16) return multiply_bf16<Bf16>(arguments);
-        return multiply_bf16<float>(arguments);
+        if (arguments.out.dtype == Dtype::bf16) return multiply_narrow<Bf16, Bf16, Bf16>(arguments, 1);
+        return multiply_narrow<Bf16, Bf16, float>(arguments, 1);
     });
 }
 

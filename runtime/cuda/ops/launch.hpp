@@ -28,6 +28,10 @@ struct Gemm {
     std::int64_t batch = 1;
     void* workspace = nullptr;
     std::int64_t workspace_bytes = 0;
+    /// Where a holds fp8 or e5m2: b's type, which is one of these too, and an fp32 on the device for each that its codes are multiplied
+    /// with. Sums are made in fp32, and c holds any type.
+    Dtype other_input = Dtype::fp8;
+    const float *a_scale = nullptr, *b_scale = nullptr;
 };
 
 /// Causal attention of whole sequences as one kernel of a library: bf16, arrays (places, sequences, heads, width) as

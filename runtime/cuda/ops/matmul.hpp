@@ -31,6 +31,11 @@ void matmul(model::Device& device, const model::MatmulArguments& x) {
     gemm.c_pitch = x.n;
     gemm.workspace = x.workspace.data;
     gemm.workspace_bytes = model::matmul_workspace_bytes(device.traits());
+    if (bytes_of(x.a.dtype) == 1) {
+        gemm.other_input = x.b.dtype;
+        gemm.a_scale = values<float>(x.scale_a);
+        gemm.b_scale = values<float>(x.scale_b);
+    }
     launcher.gemm(gemm);
 }
 

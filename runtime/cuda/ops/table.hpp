@@ -11,6 +11,7 @@
 #include "runtime/cuda/ops/dropout.hpp"
 #include "runtime/cuda/ops/elementwise.hpp"
 #include "runtime/cuda/ops/embedding.hpp"
+#include "runtime/cuda/ops/fp8.hpp"
 #include "runtime/cuda/ops/gate.hpp"
 #include "runtime/cuda/ops/gated_norm.hpp"
 #include "runtime/cuda/ops/grouped_matmul.hpp"
@@ -30,6 +31,9 @@ namespace mgplan::runtime::cuda {
 template <class Launcher>
 constexpr void fill_dense(model::KernelTable& table) {
     table.matmul = matmul<Launcher>;
+    table.largest = largest<Launcher>;
+    table.quantise = quantise<Launcher>;
+    table.transpose_bytes = transpose_bytes<Launcher>;
     table.grouped_matmul = grouped_matmul<Launcher>;
     table.grouped_matmul_accumulate = grouped_matmul_accumulate<Launcher>;
     table.norm = norm<Launcher>;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/communicator/recording_communicator.hpp"
+#include "model/layers/fp8_weight.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/meta/meta_device.hpp"
 #include "plan/parameters/parameters.hpp"
@@ -67,7 +68,8 @@ struct ExpertSizes {
 };
 
 /// Bytes that a layer's forward leaves alive beside its output, its own input included.
-std::int64_t kept(const ModelSpec& model, bool sequence_parallel, EnumSet<RecomputeModule> recompute = {}, ExpertSizes experts = {}) {
+std::int64_t kept(const ModelSpec& model, bool sequence_parallel, EnumSet<RecomputeModule> recompute = {}, ExpertSizes experts = {},
+                  bool fp8 = false) {
     MetaDevice device({.keep_allocations = false, .keep_ops = false});
     const World world = recording_world(0, 8);
     const auto first_ranks = [&](const std::string& name, std::int32_t count) {
@@ -89,8 +91,10 @@ std::int64_t kept(const ModelSpec& model, bool sequence_parallel, EnumSet<Recomp
     const LayerKind kind = model.moe ? LayerKind::moe : LayerKind::dense;
     for (const Parameter& parameter : layer_parameters(model, kind, kTp, experts.ep, experts.etp, "")) {
         const Shape shape = parameter.shape.size() == 1 ? Shape{parameter.shape[0]} : Shape{parameter.shape[0], parameter.shape[1]};
-        weights.add(parameter.name, {device.empty(shape, Dtype::bf16, MemoryCategory::parameters, "weight"),
-                                     device.empty(shape, Dtype::fp32, MemoryCategory::gradients, "gradient")});
+        Weight weight{device.empty(shape, Dtype::bf16, MemoryCategory::parameters, "weight"),
+                      device.empty(shape, Dtype::fp32, MemoryCategory::gradients, "gradient")};
+        if (fp8 && is_linear_weight(parameter)) weight.fp8 = make_fp8_weight(device, shape[0], shape[1]);
+        weights.add(parameter.name, std::move(weight));
     }
     const DecoderLayer layer(model, weights, "", 0, recompute);
     const MicrobatchContext microbatch{.batch = kBatch, .sequence = kSequence, .first_sequence = 0, .dropout_seed = 1};
@@ -143,6 +147,19 @@ TEST(SavedTensors, OfALlamaLayerAreThoseOfTheTable) {
     EXPECT_EQ(kept(model, true), plain);
     model.qk_norm = true;
     EXPECT_EQ(kept(model, true), plain + e.n * (q + k) * kElement + 4 * e.n * (heads + kv_heads));
+}
+
+TEST(SavedTensors, OfFp8AreAByteForEachValueThatItsProductsRead) {
+    for (const ModelSpec& model : {gpt(), llama()}) {
+        for (const bool sp : {false, true}) {
+            const Expected e(sp);
+            // Outputs of both norms and of the activation; the attention output stays for the core.
+            const std::int64_t halved = 2 * e.m * model.hidden + e.n * model.ffn / kTp, scales = 3 * 8;
+            EXPECT_EQ(kept(model, sp, {}, {}, true), kept(model, sp) - halved + scales) << model.name;
+            EXPECT_EQ(kept(model, sp, {RecomputeModule::layernorm, RecomputeModule::mlp}, {}, true),
+                      kept(model, sp, {RecomputeModule::layernorm, RecomputeModule::mlp}));
+        }
+    }
 }
 
 TEST(SavedTensors, OfClippedProjectionsNormsWithoutWeightsAndXieluAreThoseOfTheTable) {

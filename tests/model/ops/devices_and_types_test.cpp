@@ -65,6 +65,19 @@ TEST_P(EveryOp, HoldsTheSameBytesOnShapesAloneAndOnTheCpu) {
 INSTANTIATE_TEST_SUITE_P(InEachType, EveryOp, ::testing::Values(Dtype::fp64, Dtype::fp32, Dtype::bf16),
                          [](const auto& type) { return std::string(to_string(type.param)); });
 
+TEST_P(EveryOp, OfFp8MakesTheSameOfValuesThatEveryTypeHolds) {
+    runtime::CpuDevice device, reference_device;
+    MetaDevice meta;
+    Maker maker(device, GetParam()), reference_maker(reference_device, Dtype::fp64), on_meta(meta, GetParam());
+    const auto results = run_fp8_ops(maker), references = run_fp8_ops(reference_maker);
+    const double tolerance = GetParam() == Dtype::bf16 ? 0.004 : 0;
+    ASSERT_EQ(results.size(), references.size());
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        const bool product = results[i].second.dtype() == Dtype::bf16;
+        expect_close(read(results[i].second), read(references[i].second), product ? tolerance : 0, results[i].first);
+    }
+}
+
 TEST(MetaDevice, KeepsAllocationsWithNamesAndLifetimes) {
     MetaDevice meta({.keep_allocations = true});
     Tensor first = meta.empty({10}, Dtype::fp32, MemoryCategory::parameters, "first");

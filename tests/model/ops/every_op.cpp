@@ -1,5 +1,8 @@
 #include "tests/model/ops/every_op.hpp"
 
+#include <cstdint>
+#include <tuple>
+
 #include "model/ops/activation.hpp"
 #include "model/ops/adam.hpp"
 #include "model/ops/attention.hpp"
@@ -11,6 +14,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/fp8.hpp"
 #include "model/ops/gate.hpp"
 #include "model/ops/gated_norm.hpp"
 #include "model/ops/grouped_matmul.hpp"
@@ -354,6 +358,46 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     run_olmo_and_apertus_ops(maker, results);
     run_recurrent_ops(maker, results);
     run_channel_ops(maker, results);
+    return results;
+}
+
+Results run_fp8_ops(Maker& maker) {
+    Results results;
+    Device& device = maker.device();
+    const auto cast = [&](const Tensor& x, Dtype dtype) {
+        const Fp8Tensor made{device.empty(x.shape(), dtype, MemoryCategory::activations, "codes"),
+                             maker.zeros({kFp8ScaleElements}, Dtype::fp32)};
+        find_largest(x, made.scale);
+        quantise(x, made);
+        results.emplace_back("scale of fp8", made.scale);
+        return made;
+    };
+    const auto keep_codes = [&](const std::string& name, const Tensor& codes) {
+        std::vector<std::uint8_t> bits(static_cast<std::size_t>(codes.elements()));
+        device.read(codes, bits.data());
+        results.emplace_back(name, make(device, codes.shape(), Dtype::int32, {bits.begin(), bits.end()}));
+    };
+    for (const Shape& shape : {Shape{13, 7}, Shape{68, 4}, Shape{1, 131}, Shape{130, 36}, Shape{144, 160}}) {
+        for (const Dtype dtype : {Dtype::fp8, Dtype::e5m2}) {
+            const Fp8Tensor x = cast(maker.random(shape), dtype);
+            keep_codes("quantise", x.codes);
+            keep_codes("transpose_codes", transpose_codes(x.codes));
+        }
+    }
+    // Libraries write bf16 and fp32 alone.
+    const Dtype out = maker.dtype() == Dtype::bf16 ? Dtype::bf16 : Dtype::fp32;
+    for (const auto& [m, n, k] : {std::tuple<std::int64_t, std::int64_t, std::int64_t>{16, 32, 48}, {80, 16, 144}}) {
+        const Fp8Tensor a = cast(maker.random({m, k}), Dtype::fp8), b = cast(maker.random({n, k}), Dtype::fp8),
+                        dy = cast(maker.random({m, n}), Dtype::e5m2);
+        results.emplace_back("fp8_matmul", fp8_matmul(a, b, out, "product"));
+        results.emplace_back("fp8_matmul of a gradient", fp8_matmul(dy, {transpose_codes(b.codes), b.scale}, out, "product"));
+        const Fp8Tensor dy_columns{transpose_codes(dy.codes), dy.scale}, a_columns{transpose_codes(a.codes), a.scale};
+        const Tensor sum = maker.random({n, k}, Dtype::fp32), written = maker.random({k, n}, Dtype::fp32);
+        fp8_matmul_accumulate(dy_columns, a_columns, sum);
+        results.emplace_back("fp8_matmul_accumulate", sum);
+        fp8_matmul_write(a_columns, dy_columns, written);
+        results.emplace_back("fp8_matmul_write", written);
+    }
     return results;
 }
 

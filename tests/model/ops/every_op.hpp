@@ -12,4 +12,8 @@ namespace mgplan::model {
 /// Runs every op at odd sizes on the maker's device and type. Returns the results by name; temporaries are gone.
 std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker);
 
+/// The same of casts to fp8, at odd sizes, and their products, at multiples of 16; codes as the int32 of their bits. For GPUs that have
+/// fp8.
+std::vector<std::pair<std::string, Tensor>> run_fp8_ops(Maker& maker);
+
 }  // namespace mgplan::model

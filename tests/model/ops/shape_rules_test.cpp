@@ -11,6 +11,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/fp8.hpp"
 #include "model/ops/gate.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
@@ -48,6 +49,25 @@ TEST_F(ShapeRules, OfMatmulWantMatchingInnerSizes) {
     EXPECT_REFUSED(matmul_accumulate(of({3, 4}), of({4, 5}), {}, of({5, 3})));
     EXPECT_REFUSED(matmul_accumulate(of({3, 4}), of({4, 5}), {}, bf16({3, 5})));
     EXPECT_NO_THROW(matmul_accumulate(bf16({3, 4}), bf16({4, 5}), {}, of({3, 5})));
+}
+
+TEST_F(ShapeRules, OfFp8WantCodesWithTheirScaleAlongTheInnerSize) {
+    const auto codes = [&](const Shape& shape, Dtype dtype = Dtype::fp8) { return Fp8Tensor{of(shape, dtype), of({kFp8ScaleElements})}; };
+    EXPECT_EQ(fp8_matmul(codes({3, 4}), codes({5, 4}), Dtype::bf16, "y").shape(), (Shape{3, 5}));
+    EXPECT_EQ(fp8_matmul(codes({3, 4}, Dtype::e5m2), codes({5, 4}), Dtype::bf16, "y").dtype(), Dtype::bf16);
+    EXPECT_REFUSED(fp8_matmul(codes({3, 4}), codes({4, 5}), Dtype::bf16, "y"));
+    EXPECT_REFUSED(fp8_matmul(codes({3, 4}, Dtype::e5m2), codes({5, 4}, Dtype::e5m2), Dtype::bf16, "y"));
+    EXPECT_REFUSED(fp8_matmul(codes({3, 4}), {of({5, 4}, Dtype::fp8), of({1})}, Dtype::bf16, "y")) << "a scale is two values";
+    EXPECT_REFUSED(fp8_matmul(codes({3, 4}), {bf16({5, 4}), of({2})}, Dtype::bf16, "y"));
+    EXPECT_REFUSED(fp8_matmul(codes({3, 4}), codes({5, 4}), Dtype::int32, "y"));
+    EXPECT_REFUSED(fp8_matmul_accumulate(codes({3, 4}), codes({5, 4}), of({5, 3})));
+    EXPECT_REFUSED(fp8_matmul_write(codes({3, 4}), codes({5, 4}), ids({3, 5})));
+    EXPECT_REFUSED(find_largest(ids({3}), of({2})));
+    EXPECT_REFUSED(find_largest(bf16({3}), of({2}, Dtype::bf16)));
+    EXPECT_REFUSED(quantise(bf16({3, 4}), codes({3, 5})));
+    EXPECT_REFUSED(quantise(bf16({3, 4}), {bf16({3, 4}), of({2})}));
+    EXPECT_REFUSED(transpose_codes(bf16({3, 4})));
+    EXPECT_REFUSED(transpose_codes(of({3, 4}, Dtype::fp8), of({3, 4}, Dtype::fp8)));
 }
 
 TEST_F(ShapeRules, OfNormsWantAWeightForEveryColumn) {

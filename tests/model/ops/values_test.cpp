@@ -15,6 +15,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/fp8.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/momentum.hpp"
@@ -107,6 +108,29 @@ TEST_F(Values, OfBf16SumsAreRoundedOnce) {
     const Tensor rows = make(device, {4, 1}, Dtype::bf16, {1, 1.0 / 512, 1.0 / 512, 1.0 / 512}), sum = maker.zeros({1}, Dtype::bf16);
     bias_gradient(rows, sum);
     EXPECT_THAT(read(sum), ElementsAre(1 + 1.0 / 128));
+}
+
+TEST_F(Values, OfCastsAreScaledToTheLargestOfTheirType) {
+    const auto cast = [&](const std::vector<double>& values, Dtype dtype) {
+        const Tensor x = make(device, {std::ssize(values)}, Dtype::bf16, values);
+        const Fp8Tensor made{device.empty(x.shape(), dtype, MemoryCategory::activations, "codes"), make(device, {2}, Dtype::fp32, {5, 5})};
+        find_largest(x, made.scale);
+        quantise(x, made);
+        std::vector<std::uint8_t> codes(values.size());
+        device.read(made.codes, codes.data());
+        return std::pair(codes, read(made.scale));
+    };
+    // 448 / 7 = 64: -7 is the largest; 64 and 32 are normal; 1/32 · 64 = 2; 0.01 · 64 is between 0.625 and 0.6875.
+    const auto [codes, scale] = cast({-7, 1, 0.5, 0.03125, 0, 0.01}, Dtype::fp8);
+    EXPECT_THAT(codes, ElementsAre(0xfe, 0x68, 0x60, 0x40, 0x00, 0x32));
+    EXPECT_THAT(scale, ElementsAre(7, 1.0 / 64));
+    const auto [gradients, gradient_scale] = cast({3.5, -0.4375}, Dtype::e5m2);  // 57344 / 3.5 = 16384
+    EXPECT_THAT(gradients, ElementsAre(0x7b, 0xef));
+    EXPECT_THAT(gradient_scale, ElementsAre(3.5, 1.0 / 16384));
+    // Nothing to scale by; a NaN is no magnitude, and stays one.
+    EXPECT_THAT(cast({0, 0}, Dtype::fp8).second, ElementsAre(0, 1));
+    EXPECT_THAT(cast({kNan, 7}, Dtype::fp8).first, ElementsAre(0x7f, 0x7e));
+    EXPECT_THAT(cast({-kInfinity, 1}, Dtype::fp8).first, ElementsAre(0xfe, 0x38));
 }
 
 TEST_F(Values, OfNormsHaveMeanZeroAndDeviationOne) {

@@ -9,6 +9,7 @@
 #include "model/device/memory_operations.hpp"
 #include "runtime/cuda/ops/reduce.hpp"
 #include "runtime/cuda/ops/table.hpp"
+#include "runtime/fp8.hpp"
 #include "runtime/memory/pool_allocator.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -144,6 +145,7 @@ public:
         const auto end = static_cast<std::size_t>(std::min<std::int64_t>(x.workspace_bytes, 4096));
         std::memset(x.workspace, 0xff, end);
         std::memset(static_cast<std::byte*>(x.workspace) + x.workspace_bytes - end, 0xff, end);
+        if (bytes_of(x.input) == 1) return fp8_gemm(x);
         with_types(x.input, x.output, [&]<class In, class Out>() {
             using Sum = Compute<In>;
             for (std::int64_t i = 0; i < x.batch; ++i) {
@@ -161,6 +163,34 @@ public:
                         const Sum before = x.beta == 0 ? Sum{0} : static_cast<Sum>(x.beta) * Sum(out);
                         out = Out(static_cast<Sum>(x.alpha) * sum + before);
                     }
+                }
+            }
+        });
+    }
+
+    /// What cuBLASLt offers of fp8 before Blackwell: both operands along k, sizes of which alignment is asked elsewhere.
+    void fp8_gemm(const Gemm& x) {
+        EXPECT_TRUE(!x.transpose_a && x.transpose_b && x.batch == 1 && x.a_pitch == x.k && x.b_pitch == x.k);
+        EXPECT_TRUE(x.input == Dtype::fp8 || x.other_input == Dtype::fp8) << "one operand is e4m3";
+        ASSERT_TRUE(x.a_scale != nullptr && x.b_scale != nullptr);
+        const auto values = [](Dtype dtype, const void* codes, std::int64_t count) {
+            std::vector<float> list;
+            for (std::int64_t i = 0; i < count; ++i)
+                list.push_back(dtype == Dtype::fp8 ? float(static_cast<const E4m3*>(codes)[i]) : float(static_cast<const E5m2*>(codes)[i]));
+            return list;
+        };
+        const std::vector<float> a = values(x.input, x.a, x.m * x.k), b = values(x.other_input, x.b, x.n * x.k);
+        with_type(x.output, [&]<class Out>() {
+            Out* const c = static_cast<Out*>(x.c);
+            for (std::int64_t row = 0; row < x.m; ++row) {
+                for (std::int64_t column = 0; column < x.n; ++column) {
+                    float sum = 0;
+                    for (std::int64_t k = 0; k < x.k; ++k)
+                        sum += a[static_cast<std::size_t>(row * x.k + k)] * b[static_cast<std::size_t>(column * x.k + k)];
+                    using Wide = Compute<Out>;
+                    Out& out = c[row * x.c_pitch + column];
+                    const Wide before = x.beta == 0 ? Wide{0} : static_cast<Wide>(out);
+                    out = Out(static_cast<Wide>(sum * (*x.a_scale * *x.b_scale)) + before);
                 }
             }
         });

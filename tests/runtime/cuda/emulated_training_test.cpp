@@ -99,6 +99,30 @@ TEST(EmulatedTrainingInBf16, UsesFusedAttentionWhereItIsPredicted) {
     }
 }
 
+TEST(EmulatedTrainingInFp8, AgreesWithTheCpuAndTakesThePredictedBytes) {
+    auto task = task_for(small_llama(kScale), {.name = "tp2_sp", .tp = 2, .sequence_parallel = true}, Precision::fp8, kPlaces);
+    task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    const Outcome actual = on_emulated_gpus(task, true);
+    expect_losses_near(actual, on_cpu(task), 5e-3);
+    expect_as_predicted(task, emulated_traits(true), actual);
+}
+
+TEST(EmulatedTrainingInFp8, NeedsAGpuWithFp8) {
+    auto task = task_for(small_llama(kScale), {.name = "one"}, Precision::fp8, kPlaces);
+    task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    model::KernelTraits traits = emulated_traits(true);
+    traits.architecture = 80;
+    EmulatedDevice device(traits);
+    runtime::InProcessWorld world(1);
+    try {
+        const model::RankTrainer trainer(task, device, world.view(0));
+        FAIL() << "an A100 has no fp8";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("precision = fp8-current of the plan needs a GPU of compute capability 8.9 (Ada) or "
+                                                     "later, and this one has 8.0; make a plan with --precision bf16"));
+    }
+}
+
 TEST(EmulatedTrainingInBf16, TakesThePredictedBytesForMixturesToo) {
     const auto task = task_for(small_mixture(RouterScore::softmax), {.name = "", .dp = 2, .ep = 2}, Precision::bf16, kPlaces);
     expect_as_predicted(task, emulated_traits(true), on_emulated_gpus(task, true));

@@ -86,6 +86,19 @@ TEST_P(KernelBodies, TakeTheBytesThatShapesPredict) {
     EXPECT_NE(meta.memory().high_water[workspace], other.memory().high_water[workspace]) << "a GPU wants other scratch than the CPU";
 }
 
+TEST_P(KernelBodies, CastAndMultiplyFp8AsTheCpuDoes) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    Maker on_cpu(cpu, GetParam()), on_gpu(gpu, GetParam());
+    const auto expected = run_fp8_ops(on_cpu), actual = run_fp8_ops(on_gpu);
+    ASSERT_EQ(actual.size(), expected.size());
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+        const Dtype dtype = actual[i].second.dtype();
+        const bool codes = dtype == Dtype::int32;
+        expect_close(read(actual[i].second), read(expected[i].second), codes ? 0 : dtype == Dtype::bf16 ? 0.004 : 2e-7, actual[i].first);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(InEachType, KernelBodies, ::testing::Values(Dtype::fp64, Dtype::fp32, Dtype::bf16),
                          [](const auto& type) { return std::string(to_string(type.param)); });
 

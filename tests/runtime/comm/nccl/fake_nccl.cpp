@@ -21,6 +21,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/bf16.hpp"
+
 /// fake_cuda.cpp
 extern "C" void fake_cuda_graph_holds(void (*gone)(void*), void* data);
 
@@ -90,17 +92,20 @@ std::size_t bytes_of(ncclDataType_t type) {
     }
 }
 
-template <class Number>
+/// Sum: what numbers are added in, and rounded from once.
+template <class Number, class Sum = Number>
 void reduce_as(const std::vector<std::string>& all, std::size_t from, std::size_t count, ncclRedOp_t op, void* to) {
     for (std::size_t i = 0; i < count; ++i) {
-        Number result{};
+        Sum result{};
         for (std::size_t rank = 0; rank < all.size(); ++rank) {
             Number each;
             std::memcpy(&each, all[rank].data() + (from + i) * sizeof(Number), sizeof(Number));
-            result = rank == 0 ? each : op == ncclMax ? std::max(result, each) : static_cast<Number>(result + each);
+            const auto value = static_cast<Sum>(each);
+            result = rank == 0 ? value : op == ncclMax ? std::max(result, value) : static_cast<Sum>(result + value);
         }
-        if (op == ncclAvg) result = result / static_cast<Number>(all.size());
-        std::memcpy(static_cast<char*>(to) + i * sizeof(Number), &result, sizeof(Number));
+        if (op == ncclAvg) result = result / static_cast<Sum>(all.size());
+        const auto rounded = static_cast<Number>(result);
+        std::memcpy(static_cast<char*>(to) + i * sizeof(Number), &rounded, sizeof(Number));
     }
 }
 
@@ -108,6 +113,7 @@ void reduce(ncclDataType_t type, const std::vector<std::string>& all, std::size_
     if (all.empty()) return;
     if (type == ncclFloat64) reduce_as<double>(all, from, count, op, to);
     if (type == ncclFloat32) reduce_as<float>(all, from, count, op, to);
+    if (type == ncclBfloat16) reduce_as<mgplan::runtime::Bf16, float>(all, from, count, op, to);
     if (type == ncclInt32) reduce_as<std::int32_t>(all, from, count, op, to);
 }
 

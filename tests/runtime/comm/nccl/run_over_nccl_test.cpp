@@ -97,7 +97,7 @@ TEST_P(RunOverNcclOfLayouts, TrainsAsThreadsDoAndHoldsAndSendsAsPredicted) {
     EXPECT_LE(seconds, timed["steps"][1][1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", "pp", "dp", "ep"),
+INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", "pp", "dp", "ep", "tpfp8"),
                          [](const auto& test) { return test.param; });
 
 struct Graphs {
@@ -140,6 +140,8 @@ INSTANTIATE_TEST_SUITE_P(
         // Attention and MLP gather and scatter the sequence, forward and backward, and gather it again for weights' gradients
         // (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", section 4.2.2).
         Graphs{"tp", "layer", kOfLayers, 2 * 10},
+        // Both inputs and both gradients that are gathered in fp8 have one scale.
+        Graphs{"tpfp8", "layer", kOfLayers, 2 * (10 + 4)},
         // Forward, keys and values take the one hop of a ring of two; backward they take it again, and their gradients two hops home.
         // A hop is a send and a receive, issued as one.
         Graphs{"cp", "layer", kOfLayers, 2 * (1 + 3)},

@@ -1,0 +1,33 @@
+#include "model/layers/fp8_weight.hpp"
+
+#include "model/device/device.hpp"
+
+namespace mgplan::model {
+
+std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns) {
+    auto copies = std::make_shared<Fp8Weight>();
+    copies->values = {device.empty({rows, columns}, Dtype::fp8, MemoryCategory::parameters, "weight in fp8"),
+                      device.empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::parameters, "scale of a weight in fp8")};
+    copies->transposed = device.empty({columns, rows}, Dtype::fp8, MemoryCategory::parameters, "weight in fp8, transposed");
+    return copies;
+}
+
+void refresh(Fp8Weight& copies, const Tensor& weight) {
+    if (copies.fresh) return;
+    find_largest(weight, copies.values.scale);
+    quantise(weight, copies.values);
+    transpose_codes(copies.values.codes, copies.transposed);
+    copies.fresh = true;
+}
+
+Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, std::string_view name) {
+    Device& device = x.device();
+    const Fp8Tensor cast{device.empty(x.shape(), dtype, MemoryCategory::activations, name),
+                         device.empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::activations, "scale of fp8")};
+    find_largest(x, cast.scale);
+    if (group != nullptr && group->size() > 1) group->all_reduce(cast.scale.slice(0, 1), Reduction::maximum);
+    quantise(x, cast);
+    return cast;
+}
+
+}  // namespace mgplan::model

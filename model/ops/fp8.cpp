@@ -1,0 +1,131 @@
+#include "model/ops/fp8.hpp"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "model/ops/checks.hpp"
+#include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
+
+namespace mgplan::model {
+namespace {
+
+void expect_codes(const Tensor& codes, std::string_view what) {
+    MGPLAN_ASSERT(codes.defined() && (codes.dtype() == Dtype::fp8 || codes.dtype() == Dtype::e5m2), fmt::format("{} are of fp8", what));
+}
+
+void expect_scale(const Tensor& scale) {
+    expect_dtype(scale, Dtype::fp32, "the scale of fp8");
+    expect_shape(scale, {kFp8ScaleElements}, "the scale of fp8");
+}
+
+struct Fp8Sizes {
+    std::int64_t m, n, k;
+};
+
+Fp8Sizes fp8_sizes_of(const Fp8Tensor& a, const Fp8Tensor& b) {
+    for (const Fp8Tensor* operand : {&a, &b}) {
+        expect_codes(operand->codes, "operands of fp8_matmul");
+        expect_scale(operand->scale);
+        MGPLAN_ASSERT(operand->codes.shape().rank() == 2, "operands of fp8_matmul have rows and columns");
+    }
+    MGPLAN_ASSERT(a.codes.dtype() == Dtype::fp8 || b.codes.dtype() == Dtype::fp8, "one operand of fp8_matmul is e4m3");
+    expect_same_device(a.codes, a.scale, b.codes, b.scale);
+    MGPLAN_ASSERT(a.codes.shape()[1] == b.codes.shape()[1],
+                  fmt::format("a {} and b {} share their inner size", a.codes.shape().text(), b.codes.shape().text()));
+    return {a.codes.shape()[0], b.codes.shape()[0], a.codes.shape()[1]};
+}
+
+void multiply_codes(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out, const Fp8Sizes& sizes, bool accumulate) {
+    Device& device = out.device();
+    const double flops = 2.0 * static_cast<double>(sizes.m) * static_cast<double>(sizes.n) * static_cast<double>(sizes.k);
+    device.report({"matmul",
+                   flops,
+                   total_bytes(a.codes, b.codes) + (accumulate ? out.bytes() : 0),
+                   out.bytes(),
+                   {sizes.m, sizes.n, sizes.k, false, true, accumulate, Dtype::fp8}});
+    if (out.elements() == 0) return;
+    Tensor tile_a, tile_b, tile_out;
+    if (device.traits().kind == DeviceKind::cpu) {
+        const std::int64_t rows = std::min(sizes.m, MatmulTile::rows), columns = std::min(sizes.n, MatmulTile::columns);
+        const std::int64_t depth = std::min(sizes.k, MatmulTile::depth);
+        tile_a = device.empty({rows, depth}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of a");
+        tile_b = device.empty({depth, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of b");
+        tile_out = device.empty({rows, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of the product");
+    }
+    const Tensor workspace = take_scratch(device, matmul_workspace_bytes(device.traits()), "matmul workspace");
+    if (!device.computes()) return;
+    device.kernels().matmul(device, {a.codes, b.codes, out, sizes.m, sizes.n, sizes.k, false, true, accumulate, tile_a, tile_b, tile_out,
+                                     workspace, a.scale.slice(1, 2), b.scale.slice(1, 2)});
+}
+
+}  // namespace
+
+void find_largest(const Tensor& x, const Tensor& scale) {
+    expect_float(x, "x of find_largest");
+    expect_scale(scale);
+    expect_same_device(x, scale);
+    Device& device = x.device();
+    device.report({"largest_magnitude", static_cast<double>(x.elements()), x.bytes(), bytes_of(Dtype::fp32)});
+    if (device.computes()) device.kernels().largest(device, {x, scale.slice(0, 1), x.elements()});
+}
+
+void quantise(const Tensor& x, const Fp8Tensor& into) {
+    expect_float(x, "x of quantise");
+    expect_codes(into.codes, "what quantise writes");
+    expect_elements(into.codes, x.elements(), "what quantise writes");
+    expect_scale(into.scale);
+    expect_same_device(x, into.codes, into.scale);
+    Device& device = x.device();
+    device.report({"cast_to_fp8", static_cast<double>(x.elements()), x.bytes(), into.codes.bytes()});
+    if (!device.computes()) return;
+    device.kernels().quantise(device, {x, into.scale.slice(0, 1), into.codes, into.scale.slice(1, 2), x.elements()});
+}
+
+Tensor transpose_codes(const Tensor& codes) {
+    expect_codes(codes, "what is transposed");
+    MGPLAN_ASSERT(codes.shape().rank() == 2, "what is transposed has rows and columns");
+    const Shape shape{codes.shape()[1], codes.shape()[0]};
+    Tensor transposed = codes.device().empty(shape, codes.dtype(), MemoryCategory::activations, "transposed codes");
+    transpose_codes(codes, transposed);
+    return transposed;
+}
+
+void transpose_codes(const Tensor& codes, const Tensor& into) {
+    expect_codes(codes, "what is transposed");
+    MGPLAN_ASSERT(codes.shape().rank() == 2, "what is transposed has rows and columns");
+    const std::int64_t rows = codes.shape()[0], columns = codes.shape()[1];
+    expect_shape(into, {columns, rows}, "transposed codes");
+    expect_dtype(into, codes.dtype(), "transposed codes");
+    expect_same_device(codes, into);
+    Device& device = codes.device();
+    device.report({"transpose_codes", 0, codes.bytes(), into.bytes()});
+    if (device.computes() && codes.elements() > 0) device.kernels().transpose_bytes(device, {codes, into, rows, columns});
+}
+
+Tensor fp8_matmul(const Fp8Tensor& a, const Fp8Tensor& b, Dtype out, std::string_view name) {
+    const Fp8Sizes sizes = fp8_sizes_of(a, b);
+    Tensor product = a.codes.device().empty({sizes.m, sizes.n}, out, MemoryCategory::activations, name);
+    expect_float(product, "the product of fp8_matmul");
+    multiply_codes(a, b, product, sizes, false);
+    return product;
+}
+
+void fp8_matmul_accumulate(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out) {
+    const Fp8Sizes sizes = fp8_sizes_of(a, b);
+    expect_float(out, "the sum of fp8_matmul_accumulate");
+    expect_shape(out, {sizes.m, sizes.n}, "the sum of fp8_matmul_accumulate");
+    expect_same_device(out, a.codes);
+    multiply_codes(a, b, out, sizes, true);
+}
+
+void fp8_matmul_write(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out) {
+    const Fp8Sizes sizes = fp8_sizes_of(a, b);
+    expect_float(out, "the result of fp8_matmul_write");
+    expect_shape(out, {sizes.m, sizes.n}, "the result of fp8_matmul_write");
+    expect_same_device(out, a.codes);
+    multiply_codes(a, b, out, sizes, false);
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,41 @@
+#pragma once
+// Products in fp8 with one scale for each tensor, from the values as they are (current scaling: Transformer Engine,
+// transformer_engine/common/recipe/current_scaling.cu, pytorch/csrc/quantizer.cpp, Float8CurrentScalingQuantizer).
+
+#include "model/tensor/tensor.hpp"
+
+namespace mgplan::model {
+
+/// Codes in fp8 (e4m3) or e5m2, and what belongs to all of them: (2) fp32, the largest magnitude of the values, and what codes are
+/// multiplied with to be values.
+struct Fp8Tensor {
+    Tensor codes, scale;
+    [[nodiscard]] bool defined() const { return codes.defined(); }
+};
+
+/// What a scale takes, in elements.
+inline constexpr std::int64_t kFp8ScaleElements = 2;
+
+/// First half of a cast: writes the largest magnitude of x into scale (2) fp32. Ranks whose values have one scale take the maximum of
+/// scale[0] then. NaNs are no magnitudes.
+void find_largest(const Tensor& x, const Tensor& scale);
+/// Second half: codes of x's shape = x times what makes scale[0] the type's largest value, to the nearest and ties to even, beyond it
+/// that value; scale[1] = the inverse of the factor. A largest magnitude of 0 or infinity: the factor is 1.
+void quantise(const Tensor& x, const Fp8Tensor& into);
+
+/// codes (rows, columns) as (columns, rows).
+[[nodiscard]] Tensor transpose_codes(const Tensor& codes);
+/// The same into a tensor that is there.
+void transpose_codes(const Tensor& codes, const Tensor& into);
+
+/// a (m, k) · bᵀ, b (n, k) -> (m, n) of type `out`; both lie along k, the one layout that Hopper's tensor cores multiply fp8 in. At most
+/// one is e5m2. Sums in fp32. 2mnk FLOPs.
+[[nodiscard]] Tensor fp8_matmul(const Fp8Tensor& a, const Fp8Tensor& b, Dtype out, std::string_view name);
+/// out += a · bᵀ, and out = a · bᵀ; out of any float type.
+void fp8_matmul_accumulate(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out);
+void fp8_matmul_write(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out);
+
+/// Sizes of products in fp8 that cuBLASLt has kernels for are multiples of so much (cuBLAS documentation, "cublasLtMatmul", FP8).
+inline constexpr std::int64_t kFp8Multiple = 16;
+
+}  // namespace mgplan::model

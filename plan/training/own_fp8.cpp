@@ -1,0 +1,37 @@
+#include "plan/training/own_fp8.hpp"
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace mgplan {
+
+std::vector<std::string> own_fp8_obstacles(const ModelSpec& model, const TrainingSpec& training) {
+    if (!quantised(training.precision)) return {};
+    const std::string_view word = precision_text(training);
+    std::vector<std::string> obstacles;
+    if (training.precision != Precision::fp8 || training.megatron.fp8_recipe != Fp8Recipe::tensorwise) {
+        obstacles.push_back(fmt::format("{} (use fp8-current or bf16)", word));
+        return obstacles;
+    }
+    const auto refuse = [&](bool here, std::string_view what) {
+        if (here) obstacles.push_back(fmt::format("{} with {}", word, what));
+    };
+    refuse(model.moe.has_value(), "experts (use bf16)");
+    refuse(model.mla.has_value(), "latent attention (use bf16)");
+    refuse(!model.compositions.empty(), "layers that are described by parts (use bf16)");
+    refuse(model.mtp_layers > 0, "multi-token prediction (use bf16)");
+    refuse(training.fp8_parameters, "parameters stored in fp8 (leave out --fp8-param-gather)");
+    refuse(training.megatron.fp8_attention, "attention in fp8 (leave out --fp8-dot-product-attention)");
+    refuse(training.megatron.bf16_layers_at_start + training.megatron.bf16_layers_at_end > 0,
+           "layers that stay in bf16 (leave out --first-last-layers-bf16)");
+    refuse(training.megatron.fully_sharded.active(), "sharded parameters or gradients (use --sharding optimizer)");
+    refuse(training.offload.active(), "memory of the host (leave out --offload)");
+    return obstacles;
+}
+
+bool computes_own_fp8(const ModelSpec& model, const TrainingSpec& training) {
+    return training.precision == Precision::fp8 && own_fp8_obstacles(model, training).empty();
+}
+
+}  // namespace mgplan

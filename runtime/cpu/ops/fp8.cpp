@@ -1,0 +1,52 @@
+#include <cmath>
+
+#include "runtime/cpu/ops/kernels.hpp"
+#include "runtime/cpu/ops/numeric.hpp"
+#include "runtime/cpu/ops/vector_units.hpp"
+#include "runtime/fp8.hpp"
+
+namespace mgplan::runtime::cpu {
+namespace {
+
+template <class Element, class Code>
+void cast(const model::QuantiseArguments& x) {
+    const float scale = fp8_scale<typename Code::Format>(*values<float>(x.largest));
+    const Element* const from = values<Element>(x.x);
+    Code* const to = values<Code>(x.codes);
+    for (std::int64_t i = 0; i < x.elements; ++i) to[i] = Code(static_cast<float>(from[i]) * scale);
+    *values<float>(x.inverse) = 1 / scale;
+}
+
+}  // namespace
+
+void largest(model::Device& /*device*/, const model::LargestArguments& x) {
+    vectorised([&] {
+        with_type(x.x.dtype, [&]<class Element>() {
+            const Element* const from = values<Element>(x.x);
+            *values<float>(x.largest) = reduce_over(
+                x.elements, 0.0F, [&](std::int64_t i) { return std::abs(static_cast<float>(from[i])); },
+                [](float a, float b) { return b > a ? b : a; });
+        });
+    });
+}
+
+void quantise(model::Device& /*device*/, const model::QuantiseArguments& x) {
+    vectorised([&] {
+        with_type(x.x.dtype, [&]<class Element>() {
+            if (x.codes.dtype == Dtype::fp8)
+                cast<Element, E4m3>(x);
+            else
+                cast<Element, E5m2>(x);
+        });
+    });
+}
+
+void transpose_bytes(model::Device& /*device*/, const model::TransposeBytesArguments& x) {
+    const auto* const from = static_cast<const std::uint8_t*>(x.x.data);
+    auto* const to = static_cast<std::uint8_t*>(x.y.data);
+    for (std::int64_t row = 0; row < x.rows; ++row) {
+        for (std::int64_t column = 0; column < x.columns; ++column) to[column * x.rows + row] = from[row * x.columns + column];
+    }
+}
+
+}  // namespace mgplan::runtime::cpu

@@ -1,0 +1,171 @@
+#pragma once
+// See model/ops/fp8.hpp.
+
+#include "model/ops/scratch.hpp"
+#include "runtime/cuda/ops/elementwise.hpp"
+#include "runtime/cuda/ops/launch.hpp"
+#include "runtime/cuda/ops/packs.hpp"
+#include "runtime/fp8.hpp"
+
+namespace mgplan::runtime::cuda {
+
+/// *place = the larger of it and value; several teams at once. Neither is negative, so that their bits are in their order.
+MGPLAN_BOTH inline void raise_to(float* place, float value) {
+#ifdef __CUDA_ARCH__
+    atomicMax(reinterpret_cast<unsigned*>(place), __float_as_uint(value));
+#else
+    if (value > *place) *place = value;
+#endif
+}
+
+struct LargerNumber {
+    MGPLAN_BOTH float operator()(float a, float b) const { return b > a ? b : a; }
+};
+
+/// The largest magnitude of a piece of a flat array, into what begins at 0. Which team comes first changes nothing.
+template <class Element, bool kAligned>
+struct LargestOfPiece {
+    const Element* x;
+    float* largest;
+    std::int64_t elements, parts;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t part) const {
+        const Piece piece = piece_of(elements, parts, part);
+        const Element* const in = x + piece.begin;
+        const auto load = [&](auto size, std::int64_t i) {
+            constexpr int kSize = decltype(size)::value;
+            if constexpr (kAligned) {
+                return load_pack<kSize>(in + i);
+            } else {
+                return gather_pack<kSize>(in + i);
+            }
+        };
+        const float most = team.template reduce_packs<kPack<Element>>(piece.count, 0.0F, LargerNumber{}, load, [](const auto& pack, int k) {
+            const auto value = static_cast<float>(pack[k]);
+            return value < 0 ? -value : value;
+        });
+        team.once([&] { raise_to(largest, most); });
+    }
+};
+
+/// Sixteen codes of a thread at a time.
+template <class Element, class Code>
+struct CastToFp8 {
+    const Element* x;
+    const float* largest;
+    Code* codes;
+    float* inverse;
+
+    template <int N>
+    MGPLAN_BOTH Pack<Element, N> load(std::int64_t i) const {
+        return load_pack<N>(x + i);
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, const Pack<Element, N>& values) const {
+        const float scale = fp8_scale<typename Code::Format>(*largest);
+        Pack<Code, N> cast;
+        for (int k = 0; k < N; ++k) cast[k] = Code(static_cast<float>(values[k]) * scale);
+        store_pack<N>(codes + i, cast);
+        if (i == 0) *inverse = 1 / scale;
+    }
+};
+
+/// A square of so many bytes a side goes through memory that a team shares, so that both sides are read and written along rows.
+inline constexpr int kTransposedSide = 128;
+
+/// N bytes at a time, 16 or 1: rows, columns and addresses are multiples of it.
+template <int N>
+struct TransposeBytes {
+    static constexpr std::int64_t kSide = kTransposedSide;
+    static constexpr int kPitch = kTransposedSide + 4;  // a column's words in other banks than its neighbour's
+    const std::uint8_t* x;
+    std::uint8_t* y;
+    std::int64_t rows, columns;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t index) const {
+        std::uint32_t* const words = team.template shared<std::uint32_t, kTransposedSide * kPitch / 4>();
+        auto* const square = reinterpret_cast<std::uint8_t*>(words);
+        const auto [down, across] = row_column(index, (columns + kSide - 1) / kSide);
+        const std::int64_t first_row = down * kSide, first_column = across * kSide;
+        const auto inside = [&](std::int64_t row, std::int64_t column) {
+            return first_row + row < rows && first_column + column < columns;
+        };
+        team.template each_pack<N>(
+            kSide * kSide,
+            [&](auto size, std::int64_t i) {
+                constexpr int kSize = decltype(size)::value;
+                Pack<std::uint8_t, kSize> pack{};
+                if (inside(i / kSide, i % kSide)) pack = load_pack<kSize>(x + (first_row + i / kSide) * columns + first_column + i % kSide);
+                return pack;
+            },
+            [&](auto size, std::int64_t i, const auto& pack) {
+                for (int k = 0; k < decltype(size)::value; ++k) square[(i % kSide + k) * kPitch + i / kSide] = pack[k];
+            });
+        team.barrier();
+        team.template each_pack<N>(
+            kSide * kSide,
+            [&](auto size, std::int64_t i) {  // of the other side: a column, and rows along it
+                constexpr int kSize = decltype(size)::value;
+                Pack<std::uint8_t, kSize> pack;
+                const std::int64_t at = i / kSide * kPitch + i % kSide;
+                if constexpr (kSize % 4 == 0) {
+                    std::uint32_t parts[kSize / 4];
+                    for (int k = 0; k < kSize / 4; ++k) parts[k] = words[at / 4 + k];
+                    memcpy(&pack, parts, sizeof(pack));
+                } else {
+                    for (int k = 0; k < kSize; ++k) pack[k] = square[at + k];
+                }
+                return pack;
+            },
+            [&](auto size, std::int64_t i, const auto& pack) {
+                constexpr int kSize = decltype(size)::value;
+                if (inside(i % kSide, i / kSide)) store_pack<kSize>(y + (first_column + i / kSide) * rows + first_row + i % kSide, pack);
+            });
+    }
+};
+
+template <class Launcher>
+void largest(model::Device& device, const model::LargestArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    launcher.zero(x.largest.data, bytes_of(Dtype::fp32));
+    const std::int64_t parts = model::reduction_parts(x.elements);
+    if (x.elements == 0) return;
+    with_type(x.x.dtype, [&]<class Element>() {
+        const Element* const array = values<Element>(x.x);
+        float* const place = values<float>(x.largest);
+        if (address(x.x.data) % sizeof(Word16) == 0)
+            launcher.teams(parts, 256, LargestOfPiece<Element, true>{array, place, x.elements, parts});
+        else
+            launcher.teams(parts, 256, LargestOfPiece<Element, false>{array, place, x.elements, parts});
+    });
+}
+
+template <class Launcher>
+void quantise(model::Device& device, const model::QuantiseArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    const auto cast = [&]<class Element, class Code>() {
+        each_pack<kPack<Element, Code>>(
+            launcher, x.elements, address(x.x.data) | address(x.codes.data),
+            CastToFp8<Element, Code>{values<Element>(x.x), values<float>(x.largest), values<Code>(x.codes), values<float>(x.inverse)});
+    };
+    with_type(x.x.dtype, [&]<class Element>() {
+        if (x.codes.dtype == Dtype::fp8)
+            cast.template operator()<Element, E4m3>();
+        else
+            cast.template operator()<Element, E5m2>();
+    });
+}
+
+template <class Launcher>
+void transpose_bytes(model::Device& device, const model::TransposeBytesArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    const std::int64_t squares = ((x.rows + kTransposedSide - 1) / kTransposedSide) * ((x.columns + kTransposedSide - 1) / kTransposedSide);
+    const auto* const from = static_cast<const std::uint8_t*>(x.x.data);
+    auto* const to = static_cast<std::uint8_t*>(x.y.data);
+    const std::uint64_t bytes = static_cast<std::uint64_t>(x.rows | x.columns) | address(from) | address(to);
+    with_pack<16>(bytes, [&]<int N>() { launcher.teams(squares, 256, TransposeBytes<N>{from, to, x.rows, x.columns}); });
+}
+
+}  // namespace mgplan::runtime::cuda
