@@ -22,8 +22,8 @@ void refresh(Fp8Weight& copies, const Tensor& weight) {
 
 Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, std::string_view name) {
     Device& device = x.device();
-    const Fp8Tensor cast{device.empty(x.shape(), dtype, MemoryCategory::activations, name),
-                         device.empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::activations, "scale of fp8")};
+    Fp8Tensor cast{device.empty(x.shape(), dtype, MemoryCategory::activations, name),
+                   device.empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::activations, "scale of fp8")};
     find_largest(x, cast.scale);
     if (group != nullptr && group->size() > 1) group->all_reduce(cast.scale.slice(0, 1), Reduction::maximum);
     quantise(x, cast);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mgplan::tests::fp8_reference {
@@ -154,7 +155,7 @@ inline Matrix norm_backward(const Matrix& dy, const Matrix& x, const Matrix& wei
 /// One sequence: a token and what it predicts, for each place.
 class Model {
 public:
-    Model(Sizes sizes, std::vector<Weights> ranks) : sizes_(sizes), ranks_(std::move(ranks)) {
+    Model(Sizes sizes, std::vector<Weights> ranks) : sizes_(std::move(sizes)), ranks_(std::move(ranks)) {
         for (const Weights& rank : ranks_) {
             Weights& zeros = result_.gradients.emplace_back(rank);
             for (auto& [name, matrix] : zeros) std::fill(matrix.values.begin(), matrix.values.end(), 0.0);
