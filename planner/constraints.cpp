@@ -228,6 +228,14 @@ constexpr auto kRules = std::to_array<Rule>({
              l.sizes.tp, w.model.kv_heads, (w.model.heads + 2 * w.model.kv_heads) * w.model.head_dim,
              usable_divisors(w.model.kv_heads, w.world));
      }},
+    // Megatron-LM's main at d98e8a64: HyperConnectionTransformerLayer raises at a mixture.
+    {"residual_streams_without_experts", "residual streams with experts", Level::tensor,
+     [](W w, L l) { return main_branch_streams(w, l) && w.model.moe.has_value(); },
+     [](W, L) {
+         return std::string(
+             "Megatron-LM's main has no experts beside residual streams (--enable-mhc-connections); leave one of them out, or use "
+             "--enable-hyper-connections of its branch dev");
+     }},
     {"tp_divides_parts_of_layers", "tp does not divide the parts of a layer", Level::tensor,
      [](W w, L l) { return !obstacles_of_tp(w, l).empty(); },
      [](W w, L l) { return fmt::format("{}; use a tp that divides them, as 1 does", fmt::join(obstacles_of_tp(w, l), "; ")); }},

@@ -151,9 +151,13 @@ struct Known {
     Known(const Workload& workload, const CostModelFactory& cost_model) : pricers(cost_model), model(workload) {}
 };
 
+/// Turns of a ranking for ranks that allocators' replays leave short: where most of what fits by estimate fails them, the list ends early.
+constexpr int kMostTurns = 5;
+
 /// What a ranking that has to be made once more asks for beyond its options.
 struct Again {
     std::size_t ranks = 0;   ///< that are exact
+    int turns = 0;           ///< that asked for more of them
     double never_below = 0;  ///< of SearchOptions, as the next
     double slowest_known = std::numeric_limits<double>::infinity();
 };
@@ -203,6 +207,7 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     // A rank that nothing has is told by the caller, and needs no list up to it.
     const std::size_t by_rank = std::cmp_greater(options.ranks, found.feasible + 1) ? 0 : options.ranks;
     const std::size_t ranks = options.one_per_family ? by_rank : std::max(options.plans, by_rank);
+    const bool all_exact = found.replayed - std::min(dropped, found.replayed) >= found.best.size();
     const bool list_is_full = found.best.size() + dropped >= asked.keep;
     FamilyCount count;
     Clock::time_point said = Clock::now();
@@ -219,15 +224,19 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     // Down to the last rank that is shown times are exact, and what was dropped leaves as many as were asked for.
     const std::size_t last = last_rank_shown(found, ranks, families);
     const bool kept_too_few = list_is_full && found.best.size() < ranks;
+    const bool too_few_exact = last > certain_ranks(exact) && (list_is_full || !all_exact);
     Again more = again;
+    more.slowest_known = std::numeric_limits<double>::infinity();  // of a shorter list
     more.ranks = (kept_too_few ? ranks : last) + static_cast<std::size_t>(found.too_large_replayed.count);
-    if (((by_time && last > certain_ranks(exact)) || kept_too_few) && more.ranks > wanted)
+    ++more.turns;
+    if (((by_time && too_few_exact) || kept_too_few) && more.ranks > wanted && more.turns < kMostTurns)
         return rank_within(narrowed, workload, space, options, known, more);
     if (by_time) {
         const double slowest = slowest_of_interest(found, exact, ranks, families);
         // Event by event the best may take longer than what was cut off does at least.
         if (found.cut_at_least < slowest)
-            return rank_within(narrowed, workload, space, options, known, {again.ranks, slowest * kJustAbove, found.slowest_kept});
+            return rank_within(narrowed, workload, space, options, known,
+                               {again.ranks, again.turns, slowest * kJustAbove, found.slowest_kept});
     }
     if (options.compared) ranking.compared = rank_of(*options.compared, best, dropped, found, memories);
     if (options.predictions) ranking.plans = plans_of(workload, found.best, options.plans, options.one_per_family, model, memories);

@@ -108,8 +108,7 @@ struct PlanColumn {
     int spare = 0;       ///< above 0: the first to go where the terminal is narrow, in this order
 };
 
-/// Whether plans differ in their CUDA graphs, so that a row must say which it has.
-/// Whether the search chose CUDA graphs for a row: all rows may have them.
+/// Whether plans differ in their CUDA graphs, or the search chose those that all rows have, so that a row must say which it has.
 bool search_chose_graphs(const PlanReport& report) {
     return std::any_of(report.plans.begin(), report.plans.end(), [&](const PlannedLayout& plan) {
         return plan.layout.cuda_graphs != report.plans.front().layout.cuda_graphs ||

@@ -288,7 +288,7 @@ void write_precision(FlagWriter& out, const TrainingSpec& training) {
             break;
         case Precision::fp8: {
             out.flag("bf16");
-            out.word("fp8-format", "hybrid");
+            out.word("fp8-format", training.megatron.fp8_gradients_in_e4m3 ? "e4m3" : "hybrid");
             constexpr std::array recipes{"delayed", "tensorwise", "blockwise", "mxfp8"};
             out.word("fp8-recipe", recipes[static_cast<std::size_t>(training.megatron.fp8_recipe)]);
             out.flag_if(training.fp8_parameters, "fp8-param-gather");

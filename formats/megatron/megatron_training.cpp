@@ -22,6 +22,7 @@ void read_precision(FlagReader& flags, TrainingSpec& training) {
     if (const auto format = flags.text("--fp8-format"); format && *format != "none") {
         if (!bf16) flags.not_computed("--fp8-format", "fp8 over weights that are not bf16, predicted over bf16", Decides::fit);
         training.precision = Precision::fp8;
+        training.megatron.fp8_gradients_in_e4m3 = *format == "e4m3";
     }
     if (const auto format = flags.text("--fp4-format"); format && *format != "none") {
         if (training.precision == Precision::fp8) flags.problem("--fp4-format and --fp8-format exclude each other; keep one");

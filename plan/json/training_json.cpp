@@ -149,6 +149,7 @@ constexpr std::array kSwitches{
     Switch{"moe_permute_fusion", &MegatronSwitches::moe_permute_fusion},
     Switch{"te_cross_entropy", &MegatronSwitches::te_cross_entropy},
     Switch{"attention_mask_in_dataloader", &MegatronSwitches::attention_mask_in_dataloader},
+    Switch{"fp8_gradients_in_e4m3", &MegatronSwitches::fp8_gradients_in_e4m3},
     Switch{"attention_softmax_in_fp32", &MegatronSwitches::attention_softmax_in_fp32},
     Switch{"query_key_layer_scaling", &MegatronSwitches::query_key_layer_scaling},
     Switch{"fp32_residual_connection", &MegatronSwitches::fp32_residual_connection},

@@ -72,14 +72,14 @@ public:
             whole_ = true;
         } else if (const auto recompute = parse_recompute(word == "sel" ? "selective" : word)) {
             once("recompute");
-            request_.recompute = *recompute;
+            named_ = *recompute;
         } else if (const auto modules = parse_set<RecomputeModule>(word, parse_recompute_module)) {
             once("recomputed modules");
-            request_.recompute = Recompute::selective;
+            takes(Recompute::selective, word);
             request_.recompute_modules = *modules;
         } else if (word.starts_with("block") && parse_integer(std::string_view(word).substr(5)).value_or(0) > 0) {
             once("block");
-            request_.recompute = Recompute::full;
+            takes(Recompute::full, word);
             request_.recompute_method = RecomputeMethod::block;
             request_.recompute_num_layers = *parse_integer(std::string_view(word).substr(5));
         } else if (const auto scopes =
@@ -101,6 +101,9 @@ public:
     }
 
     LayoutRequest take() {
+        if (named_ && taken_ && *named_ != *taken_)
+            problems_.add("{} is {} recompute, and {} stands there too; drop one of them", by_, to_string(*taken_), to_string(*named_));
+        request_.recompute = taken_.value_or(named_.value_or(Recompute::none));
         if (known_.empty() && problems_.empty()) problems_.add("a layout without words; write one, such as 'tp2 pp4 mbs1'");
         problems_.throw_if_any();
         request_.sequence_parallel = sequence_parallel_.value_or(request_.tp > 1 && !whole_);
@@ -113,7 +116,16 @@ private:
         if (!known_.insert(what).second) problems_.add("{} stands twice; write it once", what);
     }
 
+    /// A word that says what is recomputed, and by that how.
+    void takes(Recompute recompute, const std::string& word) {
+        if (taken_ && *taken_ != recompute) problems_.add("{} and {} exclude each other; drop one of them", by_, word);
+        taken_ = recompute;
+        by_ = word;
+    }
+
     LayoutRequest request_;
+    std::optional<Recompute> named_, taken_;
+    std::string by_;  ///< the word that took it
     LayoutSwitches switches_;
     std::optional<bool> sequence_parallel_;
     bool whole_ = false;

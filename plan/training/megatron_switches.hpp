@@ -83,6 +83,7 @@ struct MegatronSwitches {
     bool moe_permute_fusion = false;
     bool te_cross_entropy = false;  ///< --cross-entropy-fusion-impl te, else native
     bool attention_mask_in_dataloader = true;
+    bool fp8_gradients_in_e4m3 = false;  ///< --fp8-format e4m3: gradients of outputs too; else they are e5m2 (hybrid)
     bool attention_softmax_in_fp32 = false;
     bool query_key_layer_scaling = false;  ///< fp32 softmax for the unfused attention too
     bool fp32_residual_connection = false;

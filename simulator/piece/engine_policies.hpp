@@ -70,7 +70,7 @@ struct RankPolicy {
 [[nodiscard]] std::span<const RankPolicy> megatron_rank_policies();
 
 /// The steps of mgplan's own layers with products in fp8, as Transformer Engine would run them: what a prediction for engine mgplan
-/// assumes, which does not run fp8.
+/// assumes where that one does not run fp8 (plan/training/own_fp8.hpp).
 void apply_fp8_rates(PieceTrace& trace, const PolicyContext& context);
 
 /// Changes a trace of mgplan's layers into that of Megatron-LM's. Afterwards times are no longer dense.

@@ -338,6 +338,9 @@ TEST(Fp8, WhatIsNotComputedIsRefusedByName) {
                 AllOf(HasSubstr("fp8-current with latent attention"), HasSubstr("fp8-current with multi-token prediction")));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.fp8_parameters = true; }), HasSubstr("parameters stored in fp8"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.fp8_attention = true; }), HasSubstr("attention in fp8"));
+    EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.fp8_gradients_in_e4m3 = true; }), HasSubstr("gradients in e4m3"));
+    EXPECT_THAT(changed([](TrainingTask& task) { task.model.normed_residual.emplace(); }), HasSubstr("begins behind the norm"));
+    EXPECT_THAT(changed([](TrainingTask& task) { task.model.hyper_connections.emplace(); }), HasSubstr("residual streams"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.bf16_layers_at_start = 1; }),
                 HasSubstr("layers that stay in bf16"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.offload.modules.add(OffloadModule::core_attn); }), HasSubstr("--offload"));

@@ -66,6 +66,9 @@ TEST(LayoutWords, NameEveryWordThatIsNone) {
                 ElementsAre(HasSubstr("dp4: dp follows from the number of GPUs"), HasSubstr("pp = 0 is not between 1 and"),
                             HasSubstr("tp stands twice"), HasSubstr("'vpp' is no part of a layout")));
     EXPECT_THAT(problems("tp99999999999999999999"), ElementsAre(HasSubstr("is no part of a layout")));
+    EXPECT_THAT(problems("full layernorm tp1"), ElementsAre(HasSubstr("layernorm is selective recompute, and full stands there too")));
+    EXPECT_THAT(problems("layernorm full tp1"), ElementsAre(HasSubstr("layernorm is selective recompute, and full stands there too")));
+    EXPECT_THAT(problems("block4 moe_act"), ElementsAre(HasSubstr("block4 and moe_act exclude each other")));
     EXPECT_THAT(problems(" , "), ElementsAre(HasSubstr("a layout without words")));
 }
 
