@@ -411,6 +411,26 @@ void write_answer(const Options& options, const PlanOptions& values, bool severa
     }
 }
 
+/// Ranks that --pick and --explain ask for must be some layout's.
+void refuse_ranks_beyond(const PlanOptions& values, const planner::SearchResult& search) {
+    for (const auto& [name, k] : {std::pair("pick", values.pick), std::pair("explain", values.explain)}) {
+        if (k && !search.best.empty() && std::cmp_greater(*k, search.best.size()))
+            throw ConfigError(fmt::format("--{} = {}, but only {} layouts fit; use 1 to {}", name, *k, search.feasible, search.feasible));
+    }
+}
+
+/// --save-plan: the best, or the picked one.
+void save_picked(const PlanOptions& values, const ResolvedWorkload& resolved, reports::PlanReport& report, const Console& console) {
+    const auto& best = report.search.best;
+    if (best.empty()) {
+        console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
+        return;
+    }
+    report.saved_as = *values.save_plan;
+    const Layout& saved = best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout;
+    save_plan(*values.save_plan, plan_of(resolved.workload, saved, resolved.batches));
+}
+
 }  // namespace
 
 int run_plan(const std::vector<std::string>& args, Console& console) {
@@ -528,28 +548,14 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     report.orders = values.space.orders.size();
 
     const auto& best = report.search.best;
-    const auto at_most = [&](const char* name, std::optional<std::int64_t> k) {
-        if (k && !best.empty() && static_cast<std::size_t>(*k) > best.size())
-            throw ConfigError(
-                fmt::format("--{} = {}, but only {} layouts fit; use 1 to {}", name, *k, report.search.feasible, report.search.feasible));
-    };
-    at_most("pick", values.pick);
-    at_most("explain", values.explain);
+    refuse_ranks_beyond(values, report.search);
     simulator::CostModel model(report.workload);
     if (values.explain && !best.empty()) explain(report, model, static_cast<std::size_t>(*values.explain - 1));
     if (ranking.compared && !best.empty()) compare(report, model, *ranking.compared, *values.compare, compared_rank);
     if (ranking.compared && best.empty())
         console.err << "mgplan: nothing fits, so there is no plan that --compare could put the layout beside\n";
     add_too_large(report);
-    if (values.save_plan) {
-        if (best.empty()) {
-            console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
-        } else {
-            report.saved_as = *values.save_plan;
-            const Layout& saved = best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout;
-            save_plan(*values.save_plan, plan_of(resolved.workload, saved, resolved.batches));
-        }
-    }
+    if (values.save_plan) save_picked(values, resolved, report, console);
     if (draws) {
         std::string page = search_page_of(report, model);
         if (values.html) write_search_page(*values.html, page);

@@ -360,7 +360,7 @@ void settle_attention_mask(ResolvedWorkload& resolved) {
                     human_bytes(bytes), work.batch.sequence));
 }
 
-/// Which engine is predicted, and what follows from that for the training.
+/// Which engine is predicted, and what follows from that for the training; the data loader's mask is Megatron-LM's.
 void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
     TrainingSpec& training = resolved.workload.training;
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
@@ -377,6 +377,7 @@ void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
     if (resolved.engine == Engine::mgplan && quantised(training.precision) && !computes_own_fp8(resolved.workload.model, training))
         resolved.assumed.emplace_back(
             "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");
+    settle_attention_mask(resolved);
 }
 
 /// Documents over as many ranks as they need are predicted by check alone, of lengths that are given, and without experts, whose exchanges
@@ -476,7 +477,6 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         if (!options.given("cuda-graphs")) resolved.assumed.emplace_back(kNoCudaGraphs);
     }
     settle_engine(values, resolved);
-    settle_attention_mask(resolved);
     if (const auto assumption = simulator::assumed_efficiencies(work.cluster))
         resolved.assumed.insert(resolved.assumed.begin(), *assumption);  // seen first
     if (const auto assumption = simulator::assumed_module_bytes(work.cluster)) resolved.assumed.push_back(*assumption);

@@ -72,8 +72,7 @@ std::string accuracy_text(const Workload& work, Engine engine) {
     const std::string group = fmt::format("{} on {}, {} bits", words_of_model(work.model), short_gpu(work.cluster), bits_of(work));
     const auto found = published_accuracy(work);
     if (!found) return fmt::format("accuracy: not known for {}; docs/accuracy.md has what is\n", group);
-    return fmt::format("accuracy: {}: time off by {:.1f} % (mean of {})\n", group, 100 * found->mean_error,
-                       counted(found->runs, "published run"));
+    return fmt::format("accuracy: {}: time off by {:.1f} % ({})\n", group, 100 * found->mean_error, counted(found->runs, "published run"));
 }
 
 }  // namespace mgplan::reports

@@ -19,7 +19,7 @@ struct PublishedAccuracy {
 /// Runs of the same kind (dense or with experts), GPU ("H100") and width (16, 8 or 4 bits); nothing where none is known.
 [[nodiscard]] std::optional<PublishedAccuracy> published_accuracy(const Workload& work);
 
-/// "accuracy: dense on H100, 16 bits: time off by 1.6 % (mean of 58 published runs)", or that no such run is known: all were Megatron-LM's. One
+/// "accuracy: dense on H100, 16 bits: time off by 1.6 % (58 published runs)", or that no such run is known: all were Megatron-LM's. One
 /// line.
 [[nodiscard]] std::string accuracy_text(const Workload& work, Engine engine);
 

@@ -249,7 +249,8 @@ std::string nearest_section(const PlanReport& report) {
         html += fmt::format("<p><b>{}</b><br>{}</p>\n<ul>\n", html_escaped(summary(miss.layout)), html_escaped(missing_text(miss.memory)));
         for (const auto& remedy : miss.remedies)
             html += fmt::format("<li>would fit with {}: {}</li>\n", html_escaped(remedy.change), human_bytes(remedy.peak_bytes));
-        if (miss.remedies.empty()) html += "<li>no single change (bf16 gradients, recompute, micro-batch, pp, more GPUs) makes it fit</li>\n";
+        if (miss.remedies.empty())
+            html += "<li>no single change (bf16 gradients, recompute, micro-batch, pp, more GPUs) makes it fit</li>\n";
         html += "</ul>\n";
     }
     return html;

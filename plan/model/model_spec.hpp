@@ -79,8 +79,8 @@ struct MoeSpec {
     /// Branches with norms of their own (Gemma 4): the router and the experts see the layer's input, not what the norm in front of the
     /// shared experts makes of it, each through a norm; behind both stand norms, and a trained factor scales the weights of each expert.
     bool branch_norms = false;
-    bool expert_bias = false;     ///< aux-loss-free balancing: a non-trained bias of `experts` values (DeepSeek-V3)
-    bool router_bias = false;     ///< a trained router bias of `experts` values (gpt-oss)
+    bool expert_bias = false;  ///< aux-loss-free balancing: a non-trained bias of `experts` values (DeepSeek-V3)
+    bool router_bias = false;  ///< a trained router bias of `experts` values (gpt-oss)
     RouterScore score = RouterScore::softmax;
     TokenDispatcher dispatcher = TokenDispatcher::all_to_all;
     bool grouped_gemm = true;

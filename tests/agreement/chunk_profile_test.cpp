@@ -79,7 +79,8 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         if (!model.compositions.empty() && (c.cp > 1 || c.offload.active())) continue;  // refused by name
         if (model.moe && c.tp > 1 && !c.sequence_parallel) continue;                    // mixtures want sequence parallelism
         if (!model.moe && c.ep > 1) continue;
-        TrainingTask task = tests::task_for(model, c, fp8 ? Precision::fp8 : Precision::bf16);
+        // Products in fp8 want 16 rows of a microbatch on a rank.
+        TrainingTask task = tests::task_for(model, c, fp8 ? Precision::fp8 : Precision::bf16, fp8 ? 16 * c.cp : 16);
         task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
         task.balanced_routing = true;
         const PieceSizes sizes = sizes_of(task);

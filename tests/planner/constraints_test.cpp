@@ -296,6 +296,16 @@ std::vector<Case> cases() {
              work.training.megatron.weight_shards.dense = 8;
          },
          {"--tensor-parallel-num-weight-shards = 16", "over tp = 2 and 8 data-parallel ranks", "dp = 4", "use 2, 4 or 8,"}},
+        {"residual_streams_without_experts",
+         "mixtral-8x7b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout = make_layout({}, work);
+             layout.engine = Engine::megatron;
+             work.model.hyper_connections.emplace();
+         },
+         {"--enable-mhc-connections", "leave one of them out", "--enable-hyper-connections"}},
         {"residual_streams_without_pipeline",
          "llama3-8b",
          8,
