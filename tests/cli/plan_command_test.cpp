@@ -465,6 +465,12 @@ TEST(PlanCommand, ListsNearestMissesWhereNothingFits) {
             EXPECT_EQ(Json::parse(tried.out)["predicted"]["memory"]["peak_bytes"], remedy["peak_bytes"]) << remedy["change"];
         }
     }
+    // Megatron-LM's allocator is replayed for the misses that are shown, as simulate replays it.
+    const std::string job = "--world 64 --model llama3-70b --seq 8192 --global-batch 512 --tp 4 --pp 4 --micro-batch 1 --format json";
+    const Json misses = Json::parse(say("plan --cp 1 --vpp 1 --recompute none --sequence-parallel on " + job).out)["nearest"];
+    ASSERT_FALSE(misses.empty());
+    const Json simulated = Json::parse(say("simulate --sequence-parallel on " + job).out)["predicted"]["memory"];
+    EXPECT_EQ(misses[0]["missing_bytes"], simulated["missing_bytes"]);
     const Said table = say("--engine mgplan --world 16 --model llama3.1-405b");
     EXPECT_EQ(table.code, kNothingFits);
     EXPECT_THAT(table.out, HasSubstr("No layout fits"));
