@@ -1,12 +1,10 @@
 #include "model/ops/fp8.hpp"
 
-#include <algorithm>
-
 #include <fmt/core.h>
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
-#include "model/ops/scratch.hpp"
+#include "model/ops/product.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -38,26 +36,7 @@ Fp8Sizes fp8_sizes_of(const Fp8Tensor& a, const Fp8Tensor& b) {
 }
 
 void multiply_codes(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out, const Fp8Sizes& sizes, bool accumulate) {
-    Device& device = out.device();
-    const double flops = 2.0 * static_cast<double>(sizes.m) * static_cast<double>(sizes.n) * static_cast<double>(sizes.k);
-    device.report({"matmul",
-                   flops,
-                   total_bytes(a.codes, b.codes) + (accumulate ? out.bytes() : 0),
-                   out.bytes(),
-                   {sizes.m, sizes.n, sizes.k, false, true, accumulate, Dtype::fp8}});
-    if (out.elements() == 0) return;
-    Tensor tile_a, tile_b, tile_out;
-    if (device.traits().kind == DeviceKind::cpu) {
-        const std::int64_t rows = std::min(sizes.m, MatmulTile::rows), columns = std::min(sizes.n, MatmulTile::columns);
-        const std::int64_t depth = std::min(sizes.k, MatmulTile::depth);
-        tile_a = device.empty({rows, depth}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of a");
-        tile_b = device.empty({depth, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of b");
-        tile_out = device.empty({rows, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of the product");
-    }
-    const Tensor workspace = take_scratch(device, matmul_workspace_bytes(device.traits()), "matmul workspace");
-    if (!device.computes()) return;
-    device.kernels().matmul(device, {a.codes, b.codes, out, sizes.m, sizes.n, sizes.k, false, true, accumulate, tile_a, tile_b, tile_out,
-                                     workspace, a.scale.slice(1, 2), b.scale.slice(1, 2)});
+    run_product({a.codes, b.codes, out, sizes.m, sizes.n, sizes.k, {.b = true}, accumulate, a.scale.slice(1, 2), b.scale.slice(1, 2)});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/product.hpp"
 #include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
@@ -29,29 +30,33 @@ Sizes sizes_of(const Tensor& a, const Tensor& b, Transposes transposes) {
 }
 
 void multiply(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, const Sizes& sizes, bool accumulate) {
-    Device& device = a.device();
-    const double flops = 2.0 * static_cast<double>(sizes.m) * static_cast<double>(sizes.n) * static_cast<double>(sizes.k);
+    run_product({a, b, out, sizes.m, sizes.n, sizes.k, transposes, accumulate});
+}
+
+}  // namespace
+
+void run_product(const Product& x) {
+    Device& device = x.out.device();
+    const double flops = 2.0 * static_cast<double>(x.m) * static_cast<double>(x.n) * static_cast<double>(x.k);
     device.report({"matmul",
                    flops,
-                   total_bytes(a, b) + (accumulate ? out.bytes() : 0),
-                   out.bytes(),
-                   {sizes.m, sizes.n, sizes.k, transposes.a, transposes.b, accumulate, a.dtype()}});
-    if (out.elements() == 0) return;
+                   total_bytes(x.a, x.b) + (x.accumulate ? x.out.bytes() : 0),
+                   x.out.bytes(),
+                   {x.m, x.n, x.k, x.transposes.a, x.transposes.b, x.accumulate, x.scale_a.defined() ? Dtype::fp8 : x.a.dtype()}});
+    if (x.out.elements() == 0) return;
     Tensor tile_a, tile_b, tile_out;
-    if (bytes_of(a.dtype()) < 4 && device.traits().kind == DeviceKind::cpu) {
-        const std::int64_t rows = std::min(sizes.m, MatmulTile::rows), columns = std::min(sizes.n, MatmulTile::columns);
-        const std::int64_t depth = std::min(sizes.k, MatmulTile::depth);
+    if (bytes_of(x.a.dtype()) < 4 && device.traits().kind == DeviceKind::cpu) {
+        const std::int64_t rows = std::min(x.m, MatmulTile::rows), columns = std::min(x.n, MatmulTile::columns);
+        const std::int64_t depth = std::min(x.k, MatmulTile::depth);
         tile_a = device.empty({rows, depth}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of a");
         tile_b = device.empty({depth, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of b");
         tile_out = device.empty({rows, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of the product");
     }
     const Tensor workspace = take_scratch(device, matmul_workspace_bytes(device.traits()), "matmul workspace");
     if (!device.computes()) return;
-    device.kernels().matmul(
-        device, {a, b, out, sizes.m, sizes.n, sizes.k, transposes.a, transposes.b, accumulate, tile_a, tile_b, tile_out, workspace});
+    device.kernels().matmul(device, {x.a, x.b, x.out, x.m, x.n, x.k, x.transposes.a, x.transposes.b, x.accumulate, tile_a, tile_b, tile_out,
+                                     workspace, x.scale_a, x.scale_b});
 }
-
-}  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, Transposes transposes, std::string_view name) {
     const Sizes sizes = sizes_of(a, b, transposes);

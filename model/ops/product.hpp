@@ -1,0 +1,20 @@
+#pragma once
+// What all products of matrices share, whatever their operands hold: for model/ops alone.
+
+#include "model/ops/matmul.hpp"
+
+namespace mgplan::model {
+
+/// out (m, n) = op(a) · op(b), or out += that. The scales: of operands in fp8 alone, (1) fp32 each.
+struct Product {
+    Tensor a, b, out;
+    std::int64_t m, n, k;
+    Transposes transposes;
+    bool accumulate = false;
+    Tensor scale_a = {}, scale_b = {};
+};
+
+/// Reports it, takes its scratch, and computes it where the device does. Shapes and types have been looked at.
+void run_product(const Product& product);
+
+}  // namespace mgplan::model
