@@ -345,7 +345,8 @@ constexpr std::int64_t kLongestWithMask = 16384;
 void settle_attention_mask(ResolvedWorkload& resolved) {
     Workload& work = resolved.workload;
     bool& masked = work.training.megatron.attention_mask_in_dataloader;
-    if (resolved.engine != Engine::megatron || !masked || work.batch.sequence <= kLongestWithMask) return;
+    const bool read = work.training.attention == AttentionBackend::unfused;
+    if (resolved.engine != Engine::megatron || !masked || read || work.batch.sequence <= kLongestWithMask) return;
     if (!resolved.job.training) {
         masked = false;
         resolved.assumed.emplace_back("no attention mask from the data loader");

@@ -207,7 +207,8 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     // A rank that nothing has is told by the caller, and needs no list up to it.
     const std::size_t by_rank = std::cmp_greater(options.ranks, found.feasible + 1) ? 0 : options.ranks;
     const std::size_t ranks = options.one_per_family ? by_rank : std::max(options.plans, by_rank);
-    const bool all_exact = found.replayed - std::min(dropped, found.replayed) >= found.best.size();
+    const std::size_t ranked_exactly = found.replayed - std::min(dropped, found.replayed);
+    const bool all_exact = ranked_exactly >= found.best.size();
     const bool list_is_full = found.best.size() + dropped >= asked.keep;
     FamilyCount count;
     Clock::time_point said = Clock::now();
@@ -219,7 +220,7 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
         if (kept.size() < ranks) return false;
         return families == 0 || count.among(kept) >= families;
     };
-    const std::size_t exact = keep_fitting_when_replayed(found, memories, enough, found.replayed - std::min(dropped, found.replayed));
+    const std::size_t exact = keep_fitting_when_replayed(found, memories, enough, ranked_exactly);
     if (by_time && !found.fastest_seconds && !found.best.empty()) found.fastest_seconds = found.best.front().iteration_seconds;
     // Down to the last rank that is shown times are exact, and what was dropped leaves as many as were asked for.
     const std::size_t last = last_rank_shown(found, ranks, families);

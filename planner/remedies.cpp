@@ -71,7 +71,7 @@ std::optional<Remedy> narrower_gradients(const Trial& trial, const LayoutRequest
     LayoutRequest request = base;
     request.switches = switches_beyond(switches, trial.workload().model, trial.workload().training);
     if (!request.switches || (base.switches && *base.switches == *request.switches)) return std::nullopt;
-    return trial.attempt(request, "gradients in bf16");
+    return trial.attempt(request, "gradients in bf16 (--grad-dtype bf16)");
 }
 
 /// Of selective recompute the fewest modules that help.
@@ -87,7 +87,7 @@ std::optional<Remedy> recomputed_modules(const Trial& trial, const LayoutRequest
             if (modules == base.recompute_modules) continue;
         }
         request.recompute_modules = modules;
-        if (auto found = trial.attempt(request, fmt::format("selective recompute of {}", fmt::join(names_in(modules), ", ")))) return found;
+        if (auto found = trial.attempt(request, fmt::format("selective recompute of {}", fmt::join(names_in(modules), ",")))) return found;
     }
     return std::nullopt;
 }

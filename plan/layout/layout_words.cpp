@@ -86,6 +86,10 @@ public:
                        word.starts_with("graphs=") ? parse_set<CudaGraphScope>(word.substr(7), parse_cuda_graph_scope) : std::nullopt) {
             once("graphs");
             request_.cuda_graphs = *scopes;
+        } else if (word.starts_with("graphs=")) {
+            problems_.add(
+                "{}: no scopes of CUDA graphs; join some of attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration with +",
+                word.substr(0, 40));
         } else if (word.starts_with("dp") && parse_integer(std::string_view(word).substr(2))) {
             problems_.add("{}: dp follows from the number of GPUs and the other sizes; leave it out", word.substr(0, 40));
         } else if (read_switch_word(word, switches_)) {

@@ -573,6 +573,9 @@ TEST(SimulateCommand, LongSequencesHaveNoMaskOfTheDataLoader) {
     const Said exported = say("export " + plan.path() + " --to megatron-args");
     EXPECT_THAT(exported.out, HasSubstr("--no-create-attention-mask-in-dataloader"));
     EXPECT_THAT(say(job + "8k").out, Not(HasSubstr("attention mask")));
+    EXPECT_THAT(say("plan --world 8 --model llama3.2-1b --global-batch 8 --tp 8 --cp 1 --attention unfused --assumed --seq 32k").out,
+                Not(HasSubstr("attention mask")))
+        << "unfused attention reads it";
     // A command that does not say so has it, and is told what that takes.
     std::string command = exported.out;
     command.erase(command.find("--no-create-attention-mask-in-dataloader"),

@@ -98,7 +98,7 @@ TEST(Remedies, BeginWithWhatCostsLeast) {
         expect_fits(tight, remedy);
     }
     ASSERT_GE(changes.size(), 3U);
-    EXPECT_EQ(changes[0], "gradients in bf16");
+    EXPECT_EQ(changes[0], "gradients in bf16 (--grad-dtype bf16)");
     EXPECT_THAT(changes[1], HasSubstr("selective recompute of "));
     EXPECT_THAT(changes[2], ::testing::ContainsRegex("full recompute of [0-9]+ layers? of each chunk"));
     EXPECT_THAT(changes, ::testing::Contains("full recompute"));

@@ -68,6 +68,7 @@ TEST(LayoutWords, NameEveryWordThatIsNone) {
     EXPECT_THAT(problems("tp99999999999999999999"), ElementsAre(HasSubstr("is no part of a layout")));
     EXPECT_THAT(problems("full layernorm tp1"), ElementsAre(HasSubstr("layernorm is selective recompute, and full stands there too")));
     EXPECT_THAT(problems("layernorm full tp1"), ElementsAre(HasSubstr("layernorm is selective recompute, and full stands there too")));
+    EXPECT_THAT(problems("graphs=attn+foo"), ElementsAre(HasSubstr("graphs=attn+foo: no scopes of CUDA graphs; join some of attn, mlp")));
     EXPECT_THAT(problems("block4 moe_act"), ElementsAre(HasSubstr("block4 and moe_act exclude each other")));
     EXPECT_THAT(problems(" , "), ElementsAre(HasSubstr("a layout without words")));
 }
