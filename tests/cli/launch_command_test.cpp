@@ -64,6 +64,9 @@ TEST_F(Launch, PrintsTheScriptAndTouchesNothing) {
     const auto json = nlohmann::json::parse(say(launch("--via mpirun --dry-run --format json")).out);
     EXPECT_EQ(json["nodes"], 1);
     EXPECT_EQ(json["environment"]["OMPI_MCA_mpi_yield_when_idle"], "1");
+    EXPECT_FALSE(json["environment"].contains("SLURM_PMIX_FENCE")) << "mpirun has fences of its own";
+    const auto slurm = nlohmann::json::parse(say(launch("--via slurm --dry-run --format json")).out);
+    EXPECT_EQ(slurm["environment"]["SLURM_PMIX_FENCE"], "tree");
 }
 
 TEST_F(Launch, KeepsSegmentsOfNodesInsideARack) {

@@ -12,10 +12,8 @@ A test that fails prints the ends of everything that was written while it ran (r
 and leaves its folder behind.
 """
 
-import functools
 import json
 import os
-import re
 import resource
 import shutil
 import signal
@@ -82,42 +80,6 @@ def trace_of(core):
         return ""
     return subprocess.run(["gdb", "--batch", "-ex", "thread apply all backtrace 40", MGPLAN, core], stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, errors="replace", timeout=120).stdout
-
-
-def open_mpi_broke_in_its_start(since):
-    """Whether a rank died of a fault of Open MPI 4.1.4 that was seen twice, both times in jobs between nodes on a busy machine:
-    still within MPI_Init it takes a message whose callback nobody has registered yet, and calls the null pointer. The trace of the
-    core says so: address 0, called by mca_btl_tcp, below MPI_Init. Nothing of mgplan runs then."""
-    for path in files_that_tell():
-        if path.stat().st_mtime >= since and is_core(path):
-            died = trace_of(path).rpartition("\nThread 1 ")[2]
-            if re.search(r"#0 +0x0+ in .*\n#1 .*mca_btl_tcp", died) and "MPI_Init" in died:
-                return True
-    return False
-
-
-def once_more_if_open_mpi_broke(test):
-    @functools.wraps(test)
-    def tried(self):
-        begun = time.time()
-        try:
-            test(self)
-        except AssertionError:
-            if not open_mpi_broke_in_its_start(begun):
-                raise
-            print("Open MPI called a null pointer within MPI_Init (a fault of its own, see open_mpi_broke_in_its_start): once more",
-                  file=sys.stderr, flush=True)
-            test(self)
-    return tried
-
-
-def each_test(wrap):
-    def of_class(cases):
-        for name, value in list(vars(cases).items()):
-            if name.startswith("test_"):
-                setattr(cases, name, wrap(value))
-        return cases
-    return of_class
 
 
 def tell_of(path):
@@ -262,7 +224,6 @@ def kill_a_rank(rank):
     return time.monotonic() - begun, code, err, job.left()
 
 
-@each_test(once_more_if_open_mpi_broke)
 class Launch(unittest.TestCase):
     def one_job(self, name):
         done = say("status", "--format", "json", name)
