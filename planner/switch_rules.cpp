@@ -29,6 +29,11 @@ bool is_flex(const Layout& l) {
     return switched_to(l, {TokenDispatcher::deep_ep, TokenDispatcher::hybrid_ep});
 }
 
+/// The model has a mixture.
+TokenDispatcher dispatcher_of(const Workload& w, const Layout& l) {
+    return l.switches && l.switches->dispatcher ? *l.switches->dispatcher : w.model.moe->dispatcher;
+}
+
 /// DeepEP and HybridEP are CUDA programs; Megatron-LM has neither on AMD's GPUs (megatron/core/transformer/moe/fused_a2a.py imports them).
 bool is_amd(const ClusterSpec& cluster) {
     return cluster.gpu.starts_with("MI");
@@ -136,6 +141,17 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
          return fmt::format(
              "dispatcher {} does not pad experts to their capacity; use alltoall, or drop --moe-pad-expert-input-to-capacity",
              dispatcher_word(*l.switches->dispatcher));
+     }},
+    // Megatron-LM core/transformer/transformer_config.py, __post_init__.
+    {"expert_buffers_need_hybridep", "experts' buffers of a fixed size behind another dispatcher", Level::switches,
+     [](W w, L l) {
+         return w.model.moe && w.training.megatron.expert_buffers.capacity > 0 && l.engine == Engine::megatron &&
+                dispatcher_of(w, l) != TokenDispatcher::hybrid_ep;
+     },
+     [](W w, L l) {
+         return fmt::format(
+             "--moe-expert-rank-capacity-factor sizes the buffers of hybridep, and the dispatcher is {}; use hybridep, or drop that flag",
+             dispatcher_word(dispatcher_of(w, l)));
      }},
     {"flex_dispatcher_without_shared_overlap", "DeepEP or HybridEP with overlapped shared experts", Level::switches,
      [](W w, L l) { return is_flex(l) && w.training.megatron.moe_shared_expert_overlap; },

@@ -195,6 +195,8 @@ void read_layout(FlagReader& flags, Job& job);
 void read_training(FlagReader& flags, Job& job, MegatronSwitches switches);
 /// Of read_training(): weights that data-parallel neighbours hold in parts.
 void read_weight_shards(FlagReader& flags, Job& job, TrainingSpec& training);
+/// Of read_training(), behind what waits on the host: buffers of a fixed size for experts' rows.
+void read_expert_buffers(FlagReader& flags, Job& job, TrainingSpec& training);
 /// Of read_training(), behind all else: residual streams that maps mix.
 void read_hyper_connections(FlagReader& flags, Job& job, TrainingSpec& training);
 

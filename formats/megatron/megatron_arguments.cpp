@@ -28,10 +28,9 @@ struct IdleWithout {
 };
 
 constexpr std::array kIdleWithout{
-    IdleWithout{"kitchen-attention-backend", "use-kitchen-attention"},  // gpt_builders.py
-    IdleWithout{"moe-paged-stash-buffer-size-factor-cpu moe-paged-stash-buffer-size-factor-cuda moe-paged-stash-page-size",
-                "moe-paged-stash"},                                    // moe/paged_stash.py
-    IdleWithout{"mtp-standalone mtp-detach-heads", "mtp-num-layers"},  // multi_token_prediction.py
+    IdleWithout{"kitchen-attention-backend", "use-kitchen-attention"},         // gpt_builders.py
+    IdleWithout{"moe-paged-stash-buffer-size-factor-cpu", "moe-paged-stash"},  // moe/paged_stash.py
+    IdleWithout{"mtp-standalone mtp-detach-heads", "mtp-num-layers"},          // multi_token_prediction.py
     IdleWithout{"fsdp-db-use-persist-buf-on-alloc-fail megatron-fsdp-enable-fine-grained-param-gather",
                 "use-megatron-fsdp use-custom-fsdp"},                 // distributed/fsdp
     IdleWithout{"no-fp8-wgrad fp8-quantizer-factory", "fp8-format"},  // fp8_utils.py

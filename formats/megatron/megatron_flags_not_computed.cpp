@@ -47,10 +47,8 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "sparse attention (DSA)", "dsa-indexer-use-sparse-loss dsa-indexer-k-norm-fp32"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "gated delta net", "gdp-num-householder gdp-num-chunk-states-to-recompute"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "gated delta net", "gdp-cutedsl-kernel"},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "paged stash of expert activations", "moe-paged-stash"},
-    FlagGroup{FlagArity::one, FlagEffect::not_computed, "paged stash of expert activations",
-              "moe-expert-rank-capacity-factor moe-paged-stash-buffer-size-factor-cpu moe-paged-stash-buffer-size-factor-cuda "
-              "moe-paged-stash-page-size"},
+    FlagGroup{FlagArity::one, FlagEffect::not_computed, "pages of expert activations on the host", "moe-paged-stash-buffer-size-factor-cpu",
+              Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "grouped tensors of experts",
               "moe-use-grouped-tensor moe-single-grouped-bias moe-single-grouped-weight use-grouped-gemm-for-dense-mlp "
               "use-grouped-gemm-for-shared-expert "

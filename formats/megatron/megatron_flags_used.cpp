@@ -80,6 +80,8 @@ constexpr std::array kUsedFlags{
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "mhc-num-residual-streams num-residual-streams mhc-sinkhorn-iterations mhc-init-gating-factor mhc-recompute-layer-num"},
     FlagGroup{FlagArity::one, FlagEffect::used, "", "max-seqlen-per-dp-cp-rank"},
+    FlagGroup{FlagArity::none, FlagEffect::used, "", "moe-paged-stash"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "moe-expert-rank-capacity-factor moe-paged-stash-buffer-size-factor-cuda"},
     FlagGroup{FlagArity::one, FlagEffect::used, "", "num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"},
     FlagGroup{FlagArity::one, FlagEffect::used, "length of training", "train-iters train-samples load"},
     // Adapters and distillation, which are refused by name (megatron_refusals.cpp).

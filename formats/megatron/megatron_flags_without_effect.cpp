@@ -24,6 +24,8 @@ constexpr std::array kFlagsWithoutEffect{
               "moe-router-pre-softmax squared-relu openai-gelu onnx-safe use-rope-scaling no-check-for-nan-in-loss-and-grad "
               "log-params-norm log-num-zeros-in-grad",
               Decides::nothing, true},
+    // Numbers of rows are far above a page of 64 tokens, to which they are rounded up.
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "moe-paged-stash-page-size"},
     FlagGroup{FlagArity::one, FlagEffect::without, "", "fp4-recipe"},          // there is nvfp4 alone; others are named
     FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-enable-deepep"},  // the flex dispatcher's default
     FlagGroup{FlagArity::one, FlagEffect::without, "",

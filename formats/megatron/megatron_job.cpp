@@ -417,6 +417,15 @@ std::string_view attention_word(const TrainingSpec& training) {
     return training.precision == Precision::fp32 ? "flash" : "auto";  // auto takes no fused kernel for fp32
 }
 
+void write_expert_buffers(FlagWriter& out, const MegatronSwitches& switches, const ModelSpec& model) {
+    const ExpertBuffers& buffers = switches.expert_buffers;
+    if (!model.moe || model.moe->dispatcher != TokenDispatcher::hybrid_ep || buffers.capacity == 0) return;
+    out.real("moe-expert-rank-capacity-factor", buffers.capacity);
+    out.flag_if(!switches.op_fuser, "moe-use-grouped-tensor");  // one of the two is needed
+    out.flag_if(buffers.paged_stash, "moe-paged-stash");
+    if (buffers.paged_stash && buffers.pages != ExpertBuffers{}.pages) out.real("moe-paged-stash-buffer-size-factor-cuda", buffers.pages);
+}
+
 void write_switches(FlagWriter& out, const MegatronSwitches& switches, const ModelSpec& model) {
     if (!switches.transformer_engine) out.word("transformer-impl", "local");
     out.flag_if(!switches.gradient_accumulation_fusion, "no-gradient-accumulation-fusion");
@@ -430,6 +439,7 @@ void write_switches(FlagWriter& out, const MegatronSwitches& switches, const Mod
     out.flag_if(!switches.async_tp_reduce, "no-async-tensor-model-parallel-allreduce");
     out.flag_if(switches.moe_permute_fusion, "moe-permute-fusion");
     out.flag_if(switches.permute_in_hybrid_ep, "moe-permute-fusion-into-hybridep");
+    write_expert_buffers(out, switches, model);
     if (switches.dispatcher_sms > 0) out.integer("moe-flex-dispatcher-num-sms", switches.dispatcher_sms);
     const bool clamps = model.activation == Activation::clamped_swish;
     if (clamps || switches.activation_clamp > 0) out.real("activation-func-clamp-value", clamps ? 7 : switches.activation_clamp);

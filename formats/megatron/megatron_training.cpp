@@ -366,6 +366,7 @@ void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
     read_fully_sharded(flags, job.model, training);
     read_legacy_experts(flags, job.model, training);
     read_offloading(flags, job, training);
+    read_expert_buffers(flags, job, training);
     read_weight_shards(flags, job, training);
     training.megatron.forced_routing = flags.has("--moe-router-force-load-balancing");
     const bool muon = training.megatron.optimizer == OptimizerKind::muon, sharded = training.megatron.fully_sharded.active();

@@ -174,6 +174,20 @@ constexpr std::array kSwitches{
     Switch{"fp8_output_projection", &MegatronSwitches::fp8_output_projection},
 };
 
+Json expert_buffers_to_json(const ExpertBuffers& buffers) {
+    return {{"capacity", buffers.capacity}, {"paged_stash", buffers.paged_stash}, {"pages", buffers.pages}};
+}
+
+ExpertBuffers expert_buffers_from_json(const Json& json, const std::string& where, Problems& problems) {
+    JsonReader reader(json, where, problems);
+    ExpertBuffers buffers;
+    buffers.capacity = reader.real_or("capacity", 0, 0, kMostExpertCapacity);
+    buffers.paged_stash = reader.boolean_or("paged_stash", false);
+    buffers.pages = reader.real_or("pages", buffers.pages, 0, kMostExpertCapacity);
+    reader.finish();
+    return buffers;
+}
+
 /// Only what differs from Megatron-LM's defaults is written.
 Json switches_to_json(const MegatronSwitches& switches) {
     const MegatronSwitches defaults;
@@ -188,6 +202,7 @@ Json switches_to_json(const MegatronSwitches& switches) {
     if (switches.bucket_size != 0) json["bucket_size"] = switches.bucket_size;
     if (switches.num_buckets != 0) json["num_buckets"] = switches.num_buckets;
     if (switches.dispatcher_sms != 0) json["dispatcher_sms"] = switches.dispatcher_sms;
+    if (switches.expert_buffers != defaults.expert_buffers) json["expert_buffers"] = expert_buffers_to_json(switches.expert_buffers);
     if (switches.activation_clamp != 0) json["activation_clamp"] = switches.activation_clamp;
     if (switches.bf16_layers_at_start != 0) json["bf16_layers_at_start"] = switches.bf16_layers_at_start;
     if (switches.bf16_layers_at_end != 0) json["bf16_layers_at_end"] = switches.bf16_layers_at_end;
@@ -216,6 +231,8 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     switches.bucket_size = reader.integer_or("bucket_size", 0, 0, std::int64_t{1} << 50);
     switches.num_buckets = reader.integer_or("num_buckets", 0, 0, std::int64_t{1} << 30);
     switches.dispatcher_sms = reader.integer_or("dispatcher_sms", 0, 0, 1024);
+    if (const Json* buffers = reader.member("expert_buffers"))
+        switches.expert_buffers = expert_buffers_from_json(*buffers, where + ".expert_buffers", problems);
     switches.document_tokens = reader.integer_or("document_tokens", 0, 0, std::int64_t{1} << 27);
     switches.activation_clamp = reader.real_or("activation_clamp", 0, 0, 1e6);
     switches.bf16_layers_at_start = reader.integer_or("bf16_layers_at_start", 0, 0, ModelLimits::layers);

@@ -68,6 +68,18 @@ inline constexpr std::int64_t kLeastOffloaded = std::int64_t{1} << 20;
 /// MiB of moments that may come back from the host at once, at most: a limit of this code, 1 TiB.
 inline constexpr std::int64_t kMostOffloadChunk = std::int64_t{1} << 20;
 
+/// Factors of expert buffers, at most: a limit of this code.
+inline constexpr double kMostExpertCapacity = 1024;
+
+/// Megatron-LM's buffers of a size fixed ahead for the rows that a rank's experts receive, so that no step waits for their number
+/// (moe/token_dispatcher.py, _HybridEPManager; moe/paged_stash.py). Multiples of the rows of an even split.
+struct ExpertBuffers {
+    double capacity = 0;       ///< --moe-expert-rank-capacity-factor: of each buffer; 0: as many rows as there are
+    bool paged_stash = false;  ///< --moe-paged-stash: what is kept for the backward waits in pages
+    double pages = 1.1;        ///< --moe-paged-stash-buffer-size-factor-cuda, without its sign: of the pages on the device
+    bool operator==(const ExpertBuffers&) const = default;
+};
+
 /// Defaults are Megatron-LM's (megatron/training/arguments.py).
 struct MegatronSwitches {
     bool transformer_engine = true;            ///< --transformer-impl transformer_engine, else local
@@ -103,6 +115,7 @@ struct MegatronSwitches {
     bool fp8_attention = false;          ///< --fp8-dot-product-attention
     bool op_fuser = false;               ///< --use-transformer-engine-op-fuser: experts' products with activation and quantisation
     bool permute_in_hybrid_ep = false;   ///< --moe-permute-fusion-into-hybridep
+    ExpertBuffers expert_buffers;        ///< sizes that are fixed ahead for what a rank's experts receive
     double activation_clamp = 0;         ///< --activation-func-clamp-value; 0: none
     std::int64_t dispatcher_sms = 0;     ///< --moe-flex-dispatcher-num-sms, --moe-deepep-num-sms, --moe-hybridep-num-sms; 0: the default
     Fp8Recipe fp8_recipe = Fp8Recipe::delayed;

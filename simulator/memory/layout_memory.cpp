@@ -350,6 +350,12 @@ struct LayoutMemory::State {
     // Routing
 
     RoutingLoad::Level routing_level(const Layout& layout, RoutingQuantile quantile) {
+        // Buffers of a fixed size hold what arrives, or the step runs again without them (moe/paged_stash.py, PagedStashRunner).
+        if (layout.engine == Engine::megatron && workload.training.megatron.expert_buffers.capacity > 0) {
+            RoutingLoad::Level even;
+            even.even_rows = 1;
+            return even;
+        }
         const ParallelSizes& sizes = layout.sizes;
         const std::int64_t tokens = layout.micro_batch * workload.batch.sequence / sizes.cp;
         return routing->level({.ep = sizes.ep,

@@ -16,6 +16,8 @@ namespace mgplan::simulator {
 namespace {
 
 constexpr std::array<double, ShardLayers::kNodes> kReceived{1.0, 1.5, 4.0, 1e9};
+/// In keys, in place of a node: buffers of a fixed size.
+constexpr int kFixedNode = ShardLayers::kNodes;
 
 /// What is traced without mixtures. Dense pieces are those of one of LayerKinds::plain_layers. `two_parts`: dense, of a sequence over two
 /// ranks of a ring, with as many rows on each.
@@ -164,6 +166,7 @@ struct ShardLayers::State {
     }
 
     [[nodiscard]] MixtureKey mixture_key(const Layout& layout, const PieceSizes& sizes, int node) const {
+        if (fixed_rows(layout) > 0) return {mixture_alone(sizes), sizes.rows(), kFixedNode};
         // The last nodes are one where rows cannot be as uneven as that.
         while (node > 0 && received_at(layout, node) == received_at(layout, node - 1)) --node;
         return {mixture_alone(sizes), sizes.rows(), node};
@@ -242,7 +245,12 @@ struct ShardLayers::State {
         const double most = std::min(top_k, static_cast<double>(own_experts)) * static_cast<double>(layout.sizes.ep) / top_k;
         return moe.capacity_factor > 0 ? std::max(1.0, std::min(most, moe.capacity_factor)) : most;
     }
+    /// For how many times the rows of an even split Megatron-LM's buffers are made, whatever arrives; 0: for what there is.
+    [[nodiscard]] double fixed_rows(const Layout& layout) const {
+        return layout.engine == Engine::megatron ? workload.training.megatron.expert_buffers.capacity : 0;
+    }
     [[nodiscard]] double received_at(const Layout& layout, int node) const {
+        if (const double fixed = fixed_rows(layout); fixed > 0) return fixed;
         return node == 0 ? 1 : std::min(kReceived[static_cast<std::size_t>(node)], most_received(layout));
     }
 
@@ -292,8 +300,8 @@ struct ShardLayers::State {
         if (fresh) {
             const std::int64_t stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
             // mgplan's graphs hold the shared experts; Megatron-LM's may leave them to run beside the dispatch.
-            entry->second = simulator::router_part(under_policies(mixture_trace(sizes, 1, key), sizes, mixture_fields), stream,
-                                                   layout.engine == Engine::mgplan);
+            entry->second = simulator::router_part(under_policies(mixture_trace(sizes, received_at(layout, 0), key), sizes, mixture_fields),
+                                                   stream, layout.engine == Engine::mgplan);
         }
         return entry->second;
     }
@@ -349,7 +357,8 @@ struct ShardLayers::State {
         for (std::size_t layer = 0; layer < plain_fields.size(); ++layer)
             traces.plain.push_back(under_policies(dense_trace(sizes, Traced::dense, layer), sizes, plain_fields[layer], mixer_of(layer)));
         if (workload.model.moe)
-            traces.mixture = under_policies(mixture_trace(sizes, 1, mixture_key(layout, sizes, 0)), sizes, mixture_fields);
+            traces.mixture =
+                under_policies(mixture_trace(sizes, received_at(layout, 0), mixture_key(layout, sizes, 0)), sizes, mixture_fields);
         if (workload.model.mtp_layers > 0) {
             const bool recomputed = layout.recompute == Recompute::full &&
                                     layout.recompute_method.value_or(RecomputeMethod::uniform) == RecomputeMethod::uniform;

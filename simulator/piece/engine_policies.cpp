@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/text/errors.hpp"
+#include "simulator/piece/expert_buffer_policies.hpp"
 #include "simulator/piece/fp8_policies.hpp"
 #include "simulator/piece/layer_editor.hpp"
 #include "simulator/piece/offload_policies.hpp"
@@ -344,6 +345,8 @@ constexpr EnginePolicy kPolicies[] = {
     {"inputs of modules wait on the host", in(Piece::attention) | in(Piece::mixture), "modules of --offload-modules",
      "what they keep for their backwards", "as kept", "megatron/core/pipeline_parallel/fine_grained_activation_offload.py", host::offloads,
      host::leave_inputs},
+    {"experts' rows wait in pages", in(Piece::mixture), "fused experts under --moe-paged-stash", "what they keep for their backwards",
+     "as kept", "megatron/core/transformer/moe/paged_stash.py", buffers::stashes_rows, buffers::stash_rows},
     // What changes steps alone; those of tp behind all that removes steps between a product and its collective, fp8 last.
     {"the loss passes over the logits in fp32", in(Piece::loss), "cross-entropy", "kernels", kNoBytes,
      "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", always, timed::lose_in_fp32},

@@ -158,6 +158,27 @@ TEST(MegatronRoundTrip, GivesBackModelBatchLayoutAndTraining) {
     EXPECT_GT(plans, 1000U);
 }
 
+TEST(MegatronRoundTrip, KeepsBuffersOfAFixedSizeForExperts) {
+    Workload work = workload_of("deepseek-v3", 256);
+    work.model.moe->dispatcher = TokenDispatcher::hybrid_ep;
+    planner::SearchSpace space;
+    space.engine = Engine::megatron;
+    space.pp = {16};
+    space.vpp = {2};
+    const auto layouts = some_layouts(work, space, 1000);
+    ASSERT_FALSE(layouts.empty());
+    work.training.megatron.expert_buffers = {.capacity = 1.5, .paged_stash = true, .pages = 1.25};
+    for (const bool fused : {true, false}) {
+        work.training.megatron.op_fuser = fused;
+        const Plan plan{work.model, work.cluster, work.batch, work.training, layouts.front(), work.routing};
+        EXPECT_THAT(lost_in_megatron_flags(plan), IsEmpty());
+        const std::vector<std::string> words = formats::megatron_job(plan).words();
+        EXPECT_THAT(words, ::testing::IsSupersetOf({"--moe-expert-rank-capacity-factor", "--moe-paged-stash", "1.25"}));
+        EXPECT_EQ(std::count(words.begin(), words.end(), "--moe-use-grouped-tensor"), fused ? 0 : 1)
+            << "Megatron-LM asks for one of the two";
+    }
+}
+
 TEST(MegatronRoundTrip, ReadsTheFileForTheShellAndTheYamlAsTheSameWords) {
     Workload work = workload_of("deepseek-v3", 256);
     planner::SearchSpace space;

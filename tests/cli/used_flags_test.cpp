@@ -27,6 +27,9 @@ const std::string kMixture =
     kDense + "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall ";
 const std::string kFlexible =
     kDense + "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --moe-token-dispatcher-type flex --moe-grouped-gemm ";
+const std::string kFused = kFlexible +
+                           "--moe-flex-dispatcher-backend hybridep --use-transformer-engine-op-fuser --swiglu --fp8-format e4m3 "
+                           "--fp8-recipe mxfp8 ";
 const std::string kSharded = kDense + "--use-distributed-optimizer --overlap-grad-reduce ";
 const std::string kIndexed = kDense + "--multi-latent-attention --q-lora-rank 256 --experimental-attention-variant dsa ";
 const std::string kStreams = kDense + "--enable-mhc-connections ";
@@ -179,6 +182,9 @@ std::vector<UsedFlag> used_flags() {
         {"--use-transformer-engine-op-fuser", kMixture + "--moe-grouped-gemm --swiglu --fp8-format e4m3 --fp8-recipe mxfp8 ", "",
          "dgx-b200"},
         {"--activation-func-clamp-value", kMixture + "--moe-grouped-gemm --quick-geglu ", "7"},
+        {"--moe-expert-rank-capacity-factor", kFused, "1.5", "dgx-b200"},
+        {"--moe-paged-stash", kFused + "--moe-expert-rank-capacity-factor 2 ", "", "dgx-b200"},
+        {"--moe-paged-stash-buffer-size-factor-cuda", kFused + "--moe-expert-rank-capacity-factor 2 --moe-paged-stash ", "1.5", "dgx-b200"},
         {"--moe-permute-fusion-into-hybridep", kFlexible + "--moe-flex-dispatcher-backend hybridep ", ""},
         {"--moe-flex-dispatcher-num-sms", kFlexible + "--moe-flex-dispatcher-backend hybridep --overlap-moe-expert-parallel-comm ", "64"},
         {"--moe-hybridep-num-sms", kFlexible + "--moe-flex-dispatcher-backend hybridep --overlap-moe-expert-parallel-comm ", "64"},

@@ -453,6 +453,15 @@ std::vector<Case> cases() {
              switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep});
          },
          {"hybridep", "capacity", "use alltoall"}},
+        {"expert_buffers_need_hybridep",
+         "mixtral-8x7b",
+         8,
+         ep8,
+         [](Workload& work, Layout& layout) {
+             work.training.megatron.expert_buffers.capacity = 1.5;
+             switch_on(layout, {.dispatcher = TokenDispatcher::all_to_all});
+         },
+         {"--moe-expert-rank-capacity-factor", "the dispatcher is alltoall", "use hybridep"}},
         {"flex_dispatcher_without_shared_overlap",
          "mixtral-8x7b",
          8,

@@ -406,9 +406,40 @@ TEST(MegatronArguments, LeavesOutWhatAsksForNothingByItself) {
     EXPECT_EQ(open("--moe-paged-stash-page-size 64 --kitchen-attention-backend fa --dsa-kernel-backend tilelang --mtp-detach-heads"), 0U);
     EXPECT_EQ(open("--disable-fp8-wgrad"), 0U);
     EXPECT_EQ(open("--bf16 --fp8-format e4m3 --disable-fp8-wgrad"), 1U);
-    EXPECT_EQ(open("--num-experts 8 --moe-paged-stash --moe-paged-stash-page-size 64"), 2U);
+    EXPECT_EQ(open("--moe-paged-stash-buffer-size-factor-cpu 1"), 0U);
     EXPECT_EQ(open("--mtp-num-layers 1 --mtp-detach-heads"), 1U);
     EXPECT_THAT(read(kSmall + "--fp16-lm-cross-entropy").flags.without_effect, Contains("--fp16-lm-cross-entropy"));
+}
+
+TEST(MegatronArguments, ReadsBuffersOfAFixedSizeForExperts) {
+    const std::string flexible = kSmall +
+                                 "--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep "
+                                 "--use-transformer-engine-op-fuser ";
+    const auto buffers = [&](const std::string& more) { return read(flexible + more).training->megatron.expert_buffers; };
+    EXPECT_EQ(buffers(""), ExpertBuffers{});
+    EXPECT_EQ(buffers("--moe-expert-rank-capacity-factor 1.5"), (ExpertBuffers{.capacity = 1.5}));
+    const std::string stash = "--moe-expert-rank-capacity-factor 1.5 --moe-paged-stash ";
+    EXPECT_EQ(buffers(stash), (ExpertBuffers{.capacity = 1.5, .paged_stash = true, .pages = 1.1}));
+    EXPECT_EQ(buffers(stash + "--moe-paged-stash-buffer-size-factor-cuda -1.2").pages, 1.2) << "of the rows that there are";
+    const FlagAccount host = read(flexible + stash + "--moe-paged-stash-buffer-size-factor-cpu 1 --moe-paged-stash-page-size 128").flags;
+    ASSERT_EQ(host.not_computed.size(), 1U);
+    EXPECT_EQ(host.not_computed[0].decides, Decides::nothing);
+    EXPECT_THAT(host.without_effect, Contains("--moe-paged-stash-page-size"));
+
+    const Job sorted =
+        read(kSmall + "--num-experts 8 --moe-token-dispatcher-type alltoall --moe-flex-dispatcher-backend hybridep " + stash);
+    EXPECT_EQ(sorted.training->megatron.expert_buffers, ExpertBuffers{}) << "another dispatcher has none";
+    EXPECT_THAT(sorted.flags.without_effect, Contains("--moe-paged-stash"));
+    const std::string bare = kSmall + "--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep ";
+    EXPECT_THAT(read(bare + stash).assumptions, Contains(HasSubstr("needs neither --use-transformer-engine-op-fuser")));
+    EXPECT_THAT(refusal(kSmall + "--num-experts 8 --moe-token-dispatcher-type flex " + stash),
+                HasSubstr("hybridep or ncclep, and it is deepep"));
+    EXPECT_THAT(refusal(flexible + "--moe-paged-stash"), HasSubstr("--moe-paged-stash needs --moe-expert-rank-capacity-factor; add it"));
+    EXPECT_THAT(refusal(flexible + stash + "--cpu-offloading --cpu-offloading-num-layers 1"),
+                HasSubstr("--moe-paged-stash does not go with --cpu-offloading"));
+    EXPECT_THAT(refusal(flexible + stash + "--fine-grained-activation-offloading --offload-modules moe_act"),
+                HasSubstr("--offload-modules moe_act"));
+    EXPECT_THAT(refusal(flexible + "--moe-expert-rank-capacity-factor x"), HasSubstr("is no number"));
 }
 
 TEST(MegatronArguments, ReadsOptimizers) {
