@@ -172,6 +172,7 @@ TEST(MegatronRoundTrip, KeepsBuffersOfAFixedSizeForExperts) {
         work.training.megatron.op_fuser = fused;
         const Plan plan{work.model, work.cluster, work.batch, work.training, layouts.front(), work.routing};
         EXPECT_THAT(lost_in_megatron_flags(plan), IsEmpty());
+        EXPECT_EQ(plan_from_json(plan_to_json(plan), "plan"), plan);
         const std::vector<std::string> words = formats::megatron_job(plan).words();
         EXPECT_THAT(words, ::testing::IsSupersetOf({"--moe-expert-rank-capacity-factor", "--moe-paged-stash", "1.25"}));
         EXPECT_EQ(std::count(words.begin(), words.end(), "--moe-use-grouped-tensor"), fused ? 0 : 1)
