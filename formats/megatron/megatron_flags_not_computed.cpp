@@ -18,7 +18,6 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "communication overlapped further",
               "overlap-p2p-communication-warmup-flush overlap-param-gather-with-optimizer-step", Decides::nothing, true},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "residual connection in fp32", "fp32-residual-connection", Decides::fit, true},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "weight gradients computed later", "delay-wgrad-compute", Decides::fit, true},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "saved activations divided over tp", "distribute-saved-activations"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "Mamba-2 by separate kernels", "disable-mamba-mem-eff-path"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "layers of different shape",

@@ -32,7 +32,7 @@ constexpr std::array kUsedFlags{
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "use-tp-pp-dp-mapping enable-cuda-graph external-cuda-graph moe-layer-recompute "
               "no-overlap-p2p-communication overlap-grad-reduce overlap-param-gather "
-              "use-distributed-optimizer tp-comm-overlap overlap-moe-expert-parallel-comm "
+              "use-distributed-optimizer tp-comm-overlap overlap-moe-expert-parallel-comm delay-wgrad-compute "
               "moe-shared-expert-overlap defer-embedding-wgrad-compute ddp-pad-buckets-for-high-nccl-busbw"},
     FlagGroup{FlagArity::many, FlagEffect::used, "layout", "cp-comm-type"},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "recompute-modules cuda-graph-scope cuda-graph-modules"},

@@ -361,6 +361,9 @@ void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
     training.overlap_p2p = !flags.has("--no-overlap-p2p-communication");
     training.overlap_tp = flags.has("--tp-comm-overlap");
     training.overlap_moe = flags.has("--overlap-moe-expert-parallel-comm");
+    // transformer_config.py, __post_init__, at d98e8a64.
+    if (training.megatron.delay_wgrad && !training.overlap_moe)
+        flags.problem("--delay-wgrad-compute needs --overlap-moe-expert-parallel-comm; add it, or remove the delay");
     training.fused_cross_entropy = flags.has("--cross-entropy-loss-fusion");
     read_optimizer(flags, training);
     read_fully_sharded(flags, job.model, training);

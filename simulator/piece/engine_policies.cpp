@@ -10,6 +10,7 @@
 #include "simulator/piece/recurrent_policies.hpp"
 #include "simulator/piece/stream_policies.hpp"
 #include "simulator/piece/time_policies.hpp"
+#include "simulator/piece/weight_gradient_policies.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -347,6 +348,9 @@ constexpr EnginePolicy kPolicies[] = {
      host::leave_inputs},
     {"experts' rows wait in pages", in(Piece::mixture), "fused experts under --moe-paged-stash", "what they keep for their backwards",
      "as kept", "megatron/core/transformer/moe/paged_stash.py", buffers::stashes_rows, buffers::stash_rows},
+    {"weight gradients are put off", kHalves, "linear layers under --delay-wgrad-compute", "inputs, and gradients of outputs", "as kept",
+     "megatron/core/models/common/model_chunk_schedule_plan.py, TransformerLayerSchedulePlan.run", weights::puts_off_gradients,
+     weights::keep_operands},
     // What changes steps alone; those of tp behind all that removes steps between a product and its collective, fp8 last.
     {"the loss passes over the logits in fp32", in(Piece::loss), "cross-entropy", "kernels", kNoBytes,
      "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", always, timed::lose_in_fp32},

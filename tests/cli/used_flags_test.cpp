@@ -185,6 +185,7 @@ std::vector<UsedFlag> used_flags() {
         {"--moe-expert-rank-capacity-factor", kFused, "1.5", "dgx-b200"},
         {"--moe-paged-stash", kFused + "--moe-expert-rank-capacity-factor 2 ", "", "dgx-b200"},
         {"--moe-paged-stash-buffer-size-factor-cuda", kFused + "--moe-expert-rank-capacity-factor 2 --moe-paged-stash ", "1.5", "dgx-b200"},
+        {"--delay-wgrad-compute", kFlexible + "--overlap-moe-expert-parallel-comm ", ""},
         {"--moe-permute-fusion-into-hybridep", kFlexible + "--moe-flex-dispatcher-backend hybridep ", ""},
         {"--moe-flex-dispatcher-num-sms", kFlexible + "--moe-flex-dispatcher-backend hybridep --overlap-moe-expert-parallel-comm ", "64"},
         {"--moe-hybridep-num-sms", kFlexible + "--moe-flex-dispatcher-backend hybridep --overlap-moe-expert-parallel-comm ", "64"},

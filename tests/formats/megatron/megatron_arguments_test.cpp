@@ -411,6 +411,12 @@ TEST(MegatronArguments, LeavesOutWhatAsksForNothingByItself) {
     EXPECT_THAT(read(kSmall + "--fp16-lm-cross-entropy").flags.without_effect, Contains("--fp16-lm-cross-entropy"));
 }
 
+TEST(MegatronArguments, PutsOffWeightGradientsBesideHiddenExchangesAlone) {
+    const std::string late = kSmall + "--num-experts 8 --delay-wgrad-compute ";
+    EXPECT_TRUE(read(late + "--overlap-moe-expert-parallel-comm").training->megatron.delay_wgrad);
+    EXPECT_THAT(refusal(late), HasSubstr("--delay-wgrad-compute needs --overlap-moe-expert-parallel-comm"));
+}
+
 TEST(MegatronArguments, ReadsBuffersOfAFixedSizeForExperts) {
     const std::string flexible = kSmall +
                                  "--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep "
