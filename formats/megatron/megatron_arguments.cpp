@@ -85,12 +85,19 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     FlagReader flags(parsed, where, problems, job.flags);
     MegatronSwitches switches;
     read_model(flags, job, switches, surroundings);
+    const bool whole_model = problems.empty();
     read_layout(flags, job);
     read_training(flags, job, switches);
-    problems.throw_if_any();
     job.model.name = "megatron";
     job.model.source = where;
-    validate(job.model, where);
+    if (whole_model) {  // whatever is wrong with the layout
+        try {
+            validate(job.model, where);
+        } catch (const ConfigError& error) {
+            problems.absorb(error);
+        }
+    }
+    problems.throw_if_any();
     return job;
 }
 
