@@ -175,6 +175,20 @@ ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfi
     return shard;
 }
 
+std::int64_t peak_of_layers(const ShardProfiles& shard, const ChunkContents& contents, const ChunkRecompute* full) {
+    const ChunkSteps steps = chunk_steps(contents, full);
+    const bool recomputed = recomputes_prediction(full);
+    std::int64_t live = 0, most = 0;
+    for (const std::vector<ChunkStep>* pass : {&steps.forward, &steps.backward}) {
+        for (const ChunkStep& step : *pass) {
+            const OpProfile profile = profile_of_step(shard, step, recomputed);
+            if (step.kind == Kind::layer) most = std::max(most, live + profile.peak);
+            live += profile.net_total();
+        }
+    }
+    return most;
+}
+
 PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& contents, const ChunkRecompute* full) {
     const ChunkSteps steps = chunk_steps(contents, full);
     const bool recomputed = recomputes_prediction(full);
