@@ -181,11 +181,13 @@ void add_broken_rules(ResolvedWorkload& resolved, Problems& problems) {
     }
 }
 
-/// Problems that stand behind a missing vocabulary, each of which a user would else see when those in front of it are mended.
+/// Problems that stand behind a missing vocabulary, and sizes that do not divide the world behind those of the model: each of which a user
+/// would else see when those in front of it are mended.
 void add_problems_behind(const Options& options, const WorkloadOptions& values, Problems& problems) {
-    if (values.vocab_size || !reads_twice(options, values)) return;
+    if (!reads_twice(options, values)) return;
     WorkloadOptions known = values;
-    known.vocab_size = kAnyVocabulary;
+    known.vocab_size = values.vocab_size.value_or(kAnyVocabulary);
+    known.judges_sizes = true;
     try {
         ResolvedWorkload resolved = resolve_workload(options, known);
         add_broken_rules(resolved, problems);
