@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <filesystem>
 #include <ostream>
 #include <span>
+#include <system_error>
 
 #include <fmt/core.h>
 
@@ -57,8 +59,17 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
                      int threads, const Console& console) {
     planner::SearchSpace space;
     space.engine = resolved.engine;
-    space.cuda_graphs = resolved.job.layout->cuda_graphs;
-    if (resolved.job.layout->recompute == Recompute::selective) space.recompute_modules = resolved.job.layout->recompute_modules;
+    const LayoutRequest& command = *resolved.job.layout;
+    space.cuda_graphs = command.cuda_graphs;
+    space.orders = {command.order};
+    if (command.recompute == Recompute::selective) {
+        space.recompute_modules = command.recompute_modules;
+        space.mhc_recompute_layers = command.mhc_recompute_layers;
+    }
+    if (command.recompute == Recompute::full) {
+        space.recompute_method = command.recompute_method;
+        space.recompute_num_layers = command.recompute_num_layers;
+    }
     planner::SearchOptions options;
     options.keep = most + kSpare;
     options.threads = threads;
@@ -144,15 +155,63 @@ void judge(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simu
     }
 }
 
+/// A vocabulary that no rule asks for: what else is wrong with a command that has none is told together with that.
+constexpr std::int64_t kAnyVocabulary = std::int64_t{1} << 17U;
+
+/// Whether the command can be read once more: a pipe can not.
+bool reads_twice(const Options& options, const WorkloadOptions& values) {
+    const auto twice = [&](const char* option, const std::optional<std::string>& path) {
+        std::error_code unreadable;
+        return !path || options.contents(option) != nullptr || std::filesystem::is_regular_file(*path, unreadable);
+    };
+    return twice("megatron-args", values.megatron_args) && twice("trace", values.trace) && twice("bridge-config", values.bridge_config);
+}
+
+/// The rules that the command's layout breaks.
+void add_broken_rules(ResolvedWorkload& resolved, Problems& problems) {
+    if (resolved.job.most_of_a_document) return;  // of each document another layout
+    LayoutRequest request = *resolved.job.layout;
+    request.engine = resolved.engine;
+    resolved.workload.confine_tp = false;
+    try {
+        decrease_batch(resolved, request);
+        (void)planner::make_layout(request, resolved.workload);
+    } catch (const ConfigError& error) {
+        problems.absorb(error);
+    }
+}
+
+/// Problems that stand behind a missing vocabulary, and sizes that do not divide the world behind those of the model: each of which a user
+/// would else see when those in front of it are mended.
+void add_problems_behind(const Options& options, const WorkloadOptions& values, Problems& problems) {
+    if (!reads_twice(options, values)) return;
+    WorkloadOptions known = values;
+    known.vocab_size = values.vocab_size.value_or(kAnyVocabulary);
+    known.judges_sizes = true;
+    try {
+        ResolvedWorkload resolved = resolve_workload(options, known);
+        add_broken_rules(resolved, problems);
+    } catch (const ConfigError& error) {
+        problems.absorb(error);
+    }
+}
+
 /// Nothing where a gate cannot say for want of a fact, which it has said then. Its line is written before what is refused leaves, too.
 std::optional<ResolvedWorkload> resolve_or_say(const Options& options, const WorkloadOptions& values, Console& console, bool gate) {
     try {
         return resolve_workload(options, values);
     } catch (const ConfigError& error) {
-        if (!gate) throw;
-        const bool open = dynamic_cast<const MissingFactError*>(&error) != nullptr;
-        options.write(console, reports::refusal_line(open ? "cannot say" : "illegal", error.problems()));
-        if (!open) throw;
+        Problems problems;
+        problems.absorb(error);
+        add_problems_behind(options, values, problems);
+        try {
+            problems.throw_if_any();
+        } catch (const ConfigError& all) {
+            const bool open = dynamic_cast<const MissingFactError*>(&all) != nullptr;
+            if (!gate) throw;
+            options.write(console, reports::refusal_line(open ? "cannot say" : "illegal", all.problems()));
+            if (!open) throw;
+        }
         return std::nullopt;
     }
 }

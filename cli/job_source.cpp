@@ -74,6 +74,7 @@ void add_source_problems(const WorkloadOptions& values, Problems& problems) {
 
 SourcedJob load_job(const Options& options, const WorkloadOptions& values) {
     formats::MegatronSurroundings surroundings{.vocab = values.vocab_size, .script = script_inputs(values)};
+    if (values.judges_sizes) surroundings.world = values.world;
     if (values.megatron_args) {
         if (const GivenText* given = options.contents("megatron-args")) {
             surroundings.folder = ".";

@@ -223,8 +223,10 @@ void keep_of_command(const Options& options, ResolvedWorkload& resolved, planner
     warn_of_kept_shards(resolved, std::nullopt, std::nullopt);
     if (!options.given("cuda-graphs")) space.cuda_graphs = command.cuda_graphs;
     if (!options.given("order")) space.orders = {command.order};
-    if (command.recompute == Recompute::selective && !options.given("recompute-modules"))
-        space.recompute_modules = command.recompute_modules;
+    if (command.recompute == Recompute::selective) {
+        if (!options.given("recompute-modules")) space.recompute_modules = command.recompute_modules;
+        space.mhc_recompute_layers = command.mhc_recompute_layers;
+    }
     if (command.recompute != Recompute::full) return;
     if (!options.given("recompute-method")) space.recompute_method = command.recompute_method;
     if (!options.given("recompute-num-layers")) space.recompute_num_layers = command.recompute_num_layers;

@@ -33,6 +33,7 @@ struct WorkloadOptions {
     std::optional<std::int64_t> max_memory;
     std::optional<std::string> routing_skew, routing, lengths;
     bool places_documents = false;  ///< the command predicts documents that run over as many ranks as each needs
+    bool judges_sizes = false;      ///< ranks and batch of a command are held against --world whatever is wrong with its model
     std::optional<std::string> precision;
     std::optional<std::string> software;
     std::optional<std::string> grad_dtype;

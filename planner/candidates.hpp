@@ -24,6 +24,7 @@ struct SearchSpace {
     EnumSet<RecomputeModule> recompute_modules{RecomputeModule::core_attn};
     RecomputeMethod recompute_method = RecomputeMethod::uniform;
     std::int64_t recompute_num_layers = 1;
+    std::int64_t mhc_recompute_layers = 0;  ///< of sets of modules with mhc: layers of a block, 0: all of a chunk
     std::optional<bool> sequence_parallel;  ///< nothing: both, where tp > 1
     std::vector<CpCommType> cp_comm_types{CpCommType::p2p, CpCommType::all_gather, CpCommType::a2a};
     std::optional<std::int64_t> group_size;

@@ -89,6 +89,7 @@ struct LegalTails::Search {
                 if (recompute == Recompute::selective) {
                     for (const auto modules : of.module_sets_) {
                         tail.recompute_modules = modules;
+                        tail.recompute_num_layers = modules.contains(RecomputeModule::mhc) ? of.space_.mhc_recompute_layers : 0;
                         add(tail);
                     }
                 }

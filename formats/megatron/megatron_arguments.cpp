@@ -70,6 +70,31 @@ void leave_out_idle(ParsedFlags& parsed) {
     }
 }
 
+/// Ranks and batch do not divide the world whatever the model is. The rules of a whole command say the same in planner/constraints.cpp.
+void check_world(FlagReader& flags, const Job& job, std::int64_t world) {
+    const LayoutRequest& layout = *job.layout;
+    std::int64_t rest = world;
+    for (const auto& [flag, size] : {std::pair{"--tensor-model-parallel-size", layout.tp},
+                                     {"--context-parallel-size", layout.cp},
+                                     {"--pipeline-model-parallel-size", layout.pp}}) {
+        if (rest % size != 0) {
+            const std::string of = rest == world ? fmt::format("the {} GPUs", world)
+                                                 : fmt::format("the {} that the sizes in front of it leave of {} GPUs", rest, world);
+            flags.problem("{} = {} does not divide {}; use {}", flag, size, of, divisors_text(rest, rest));
+            return;
+        }
+        rest /= size;
+    }
+    // Batches that grow have rules of their own.
+    for (const std::string_view flag : {"--rampup-batch-size", "--step-batch-size-schedule", "--decrease-batch-size-if-needed"}) {
+        if (flags.has(flag)) return;
+    }
+    const std::int64_t of_step = rest * layout.micro_batch, batch = job.model.default_global_batch.value_or(of_step);
+    if (batch % of_step != 0)
+        flags.problem("--global-batch-size = {} is no multiple of dp·micro-batch = {}·{}; use a multiple of {}", batch, rest,
+                      layout.micro_batch, of_step);
+}
+
 }  // namespace
 
 Job read_megatron_arguments(const std::vector<std::string>& words, const std::string& where, const MegatronSurroundings& surroundings) {
@@ -84,12 +109,21 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     FlagReader flags(parsed, where, problems, job.flags);
     MegatronSwitches switches;
     read_model(flags, job, switches, surroundings);
+    const std::size_t of_model = problems.list().size();
     read_layout(flags, job);
+    const bool whole_layout = problems.list().size() == of_model;
     read_training(flags, job, switches);
-    problems.throw_if_any();
     job.model.name = "megatron";
     job.model.source = where;
-    validate(job.model, where);
+    if (of_model == 0) {  // whatever is wrong with the layout
+        try {
+            validate(job.model, where);
+        } catch (const ConfigError& error) {
+            problems.absorb(error);
+        }
+    }
+    if (!problems.empty() && whole_layout && surroundings.world) check_world(flags, job, *surroundings.world);
+    problems.throw_if_any();
     return job;
 }
 

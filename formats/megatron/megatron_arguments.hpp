@@ -25,6 +25,8 @@ struct MegatronSurroundings {
     /// Where files that the command names are looked for, and read: tokenizers, sourced scripts. "": none is.
     std::string folder{};
     ScriptInputs script{};
+    /// GPUs that the command's layout and batch have to divide, where that is to be told beside what is wrong with its model.
+    std::optional<std::int64_t> world{};
 };
 
 struct ArgumentWords {

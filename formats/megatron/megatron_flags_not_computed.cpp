@@ -86,7 +86,6 @@ constexpr std::array kNotComputedFlags{
               Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "another backend of communication", "disable-symmetric-registration",
               Decides::nothing},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "vocabulary without padding", "no-pad-vocab-size"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "kernels of another kind",
               "disable-jit-fuser no-align-grad-reduce fake-process-group", Decides::nothing},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "kernels of another kind", "flash-attention-version batch-invariant-backend",

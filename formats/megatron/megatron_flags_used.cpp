@@ -17,7 +17,8 @@ constexpr std::array kUsedFlags{
               "seq-length encoder-seq-length global-batch-size"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "group-query-attention swiglu quick-geglu qk-layernorm disable-bias-linear "
-              "add-qkv-bias untie-embeddings-and-output-weights no-position-embedding use-rotary-position-embeddings "},
+              "add-qkv-bias untie-embeddings-and-output-weights no-position-embedding use-rotary-position-embeddings "
+              "no-pad-vocab-size"},
     FlagGroup{FlagArity::one, FlagEffect::used, "layout",
               "micro-batch-size recompute-granularity tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size "
               "expert-model-parallel-size "

@@ -180,7 +180,7 @@ void read_layout(FlagReader& flags, Job& job) {
         flags.problem(
             "--expert-model-parallel-size = {} for experts that no layer of the pattern has; write E for layers of experts, or remove it",
             layout.ep);
-    else if (layout.ep > 1 && !job.model.moe && flags.problems().empty())
+    else if (layout.ep > 1 && !job.model.moe && !flags.has("--num-experts"))
         flags.problem("--expert-model-parallel-size = {} without --num-experts; remove it or give the experts", layout.ep);
     read_dynamic_context(flags, job, layout);
     job.layout = std::move(layout);

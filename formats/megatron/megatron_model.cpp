@@ -293,9 +293,31 @@ std::optional<std::int64_t> tokenizers_size(FlagReader& flags, Job& job, const s
     return found->tokens + extra;
 }
 
+/// The table has --padded-vocab-size rows, whatever else is said (argument_utils.py, gpt_config_from_args): where padding gives as many,
+/// the vocabulary stays what it is.
+void take_padded_vocabulary(FlagReader& flags, ModelSpec& model) {
+    constexpr std::string_view kPadded = "--padded-vocab-size";
+    const auto padded = flags.integer(kPadded, 1, ModelLimits::vocab);
+    if (!padded) return;
+    const std::int64_t tp = parse_integer(without_grouping(flags.raw("--tensor-model-parallel-size"))).value_or(1);
+    if (tp < 1 || tp > kSizeLimit) return;  // said where the layout is read
+    if (*padded % tp != 0)
+        flags.problem(
+            "{} = {} does not divide by --tensor-model-parallel-size = {}, over which the table's rows are divided; use a multiple",
+            kPadded, *padded, tp);
+    if (model.vocab > 0 && model.padded_vocab(tp) == *padded) return;
+    model.vocab = *padded;
+    model.vocab_divisor = 1;
+}
+
 void read_vocabulary(FlagReader& flags, Job& job, const MegatronSurroundings& surroundings) {
     ModelSpec& model = job.model;
     model.vocab_divisor = flags.integer_or("--make-vocab-size-divisible-by", 128, 1, ModelLimits::vocab);
+    // build_tokenizer.py then leaves args.padded_vocab_size at None, by which training.py, num_floating_point_operations, multiplies.
+    if (flags.has("--no-pad-vocab-size") && !flags.has("--padded-vocab-size"))
+        flags.problem(
+            "--no-pad-vocab-size without --padded-vocab-size, at which Megatron-LM stops in its first step; give the number of rows of the "
+            "embedding as --padded-vocab-size N, or remove --no-pad-vocab-size");
     const auto ignore = [&](std::initializer_list<const char*> others) {
         for (const auto* flag : others) flags.idle(flag);
     };
@@ -308,9 +330,12 @@ void read_vocabulary(FlagReader& flags, Job& job, const MegatronSurroundings& su
         ignore_tokenizer();
     } else if (flags.has("--vocab-size")) {
         model.vocab = flags.integer_or("--vocab-size", 1, 1, ModelLimits::vocab);
+        take_padded_vocabulary(flags, model);
         ignore_tokenizer();
     } else if (flags.has("--padded-vocab-size")) {
-        model.vocab = flags.integer_or("--padded-vocab-size", 1, 1, ModelLimits::vocab);
+        model.vocab = 0;
+        take_padded_vocabulary(flags, model);
+        model.vocab = std::max<std::int64_t>(model.vocab, 1);
         ignore_tokenizer();
     } else if (const auto size = tokenizers_size(flags, job, surroundings.folder)) {
         model.vocab = std::clamp<std::int64_t>(*size, 1, ModelLimits::vocab);
@@ -371,7 +396,7 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const M
     model.default_sequence = flags.integer(sequence_flag, 1, ModelLimits::positions);
     model.default_global_batch = read_global_batch(flags, job);
     model.max_positions = flags.integer_or("--max-position-embeddings", model.default_sequence.value_or(4096), 1, ModelLimits::positions);
-    if (model.default_sequence && *model.default_sequence > model.max_positions && flags.problems().empty())
+    if (model.default_sequence && *model.default_sequence > model.max_positions)
         flags.problem("{} = {} is longer than --max-position-embeddings = {}; raise the latter", sequence_flag, *model.default_sequence,
                       model.max_positions);
     compose_hybrid(flags, model, hybrid);

@@ -6,16 +6,18 @@
 #include <vector>
 
 #include "model/ops/elementwise.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 
 namespace {
 
-/// Where streams are made again, so are norms that stand alone in front of a half, not those that belong to a linear layer (Megatron-LM,
-/// transformer_layer.py, mhc_checkpoint_input_layernorm).
-EnumSet<RecomputeModule> with_norm(EnumSet<RecomputeModule> modules, bool norm) {
-    if (norm) modules.add(RecomputeModule::layernorm);
+/// Where streams are made again, so are norms that stand alone in front of a half, with or without the module layernorm, not those that
+/// belong to a linear layer (Megatron-LM, transformer_layer.py, mhc_checkpoint_input_layernorm): for all of a block together, so that the
+/// half itself keeps its norm's output and the steps of a chunk give it back.
+EnumSet<RecomputeModule> without_norm(EnumSet<RecomputeModule> modules, bool with_streams) {
+    if (with_streams) modules.remove(RecomputeModule::layernorm);
     return modules;
 }
 
@@ -27,12 +29,14 @@ DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, c
     if (model.compositions.empty()) {
         const bool mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
         const bool repeated = recompute.contains(RecomputeModule::mhc);
-        mixer_.emplace(make_mixer({model, {"attention", {}}, weights, prefix, layer, with_norm(recompute, repeated && model.mla)}));
-        feed_forward_.emplace(make_feed_forward(
-            {model, {mixture ? "experts" : "mlp", {}}, weights, prefix, layer, with_norm(recompute, repeated && mixture)}));
+        const bool of_attention = repeated && attention_norm_stands_alone(model), of_mixture = repeated && mixture && model.pre_norms;
+        mixer_.emplace(make_mixer({model, {"attention", {}}, weights, prefix, layer, without_norm(recompute, of_attention)}));
+        feed_forward_.emplace(
+            make_feed_forward({model, {mixture ? "experts" : "mlp", {}}, weights, prefix, layer, without_norm(recompute, of_mixture)}));
         if (!model.hyper_connections) return;
-        attention_streams_.emplace(model, weights, prefix + "self_attention_hyper_connection.", repeated);
-        mlp_streams_.emplace(model, weights, prefix + "mlp_hyper_connection.", repeated);
+        attention_streams_.emplace(model, weights, prefix + "self_attention_hyper_connection.", repeated,
+                                   of_attention ? prefix + "input_layernorm." : "");
+        mlp_streams_.emplace(model, weights, prefix + "mlp_hyper_connection.", repeated, of_mixture ? prefix + "pre_mlp_layernorm." : "");
         return;
     }
     composed_ = std::make_shared<const ComposedLayer>(composed_layer(model, layer));

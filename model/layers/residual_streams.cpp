@@ -4,6 +4,7 @@
 
 #include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
+#include "model/ops/norm.hpp"
 #include "model/ops/stream_mixing.hpp"
 
 namespace mgplan::model {
@@ -25,8 +26,15 @@ void maps_backward(const RankContext& context, const Tensor& d_raw, const Tensor
 
 }  // namespace
 
-ResidualStreams::ResidualStreams(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool repeated)
-    : sizes_(*model.hyper_connections), projection_(weights.at(prefix + "mapping_proj.weight")), repeated_(repeated) {}
+ResidualStreams::ResidualStreams(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool repeated,
+                                 const std::string& norm)
+    : sizes_(*model.hyper_connections),
+      normalization_(model.normalization),
+      projection_(weights.at(prefix + "mapping_proj.weight")),
+      norm_weight_(weights.find(norm + "weight")),
+      norm_bias_(weights.find(norm + "bias")),
+      repeated_(repeated),
+      repeats_norm_(repeated && !norm.empty()) {}
 
 Tensor ResidualStreams::enter(const RankContext& context, const Tensor& x, ResidualStreamsSaved& saved) const {
     saved.x = x;
@@ -48,6 +56,7 @@ Tensor ResidualStreams::leave_backward(const RankContext& context, const Tensor&
     if (repeated_) {
         const Range range(*context.device, "recompute");
         repeat_mixing(saved.x, saved.branch, saved.maps);
+        if (repeats_norm_) repeat_norm(saved.branch, norm_weight_.value, norm_bias_.value, normalization_);
     }
     MixGradients gradients = mix_streams_backward(d_streams, saved.x, saved.branch, saved.maps);
     saved.branch = {};

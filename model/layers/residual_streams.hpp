@@ -26,7 +26,9 @@ class ResidualStreams {
 public:
     /// `prefix`: "decoder.layers.0.self_attention_hyper_connection.". `model` outlives it. `repeated`: mixes are made again in the
     /// backward, for a block of layers together (RecomputeModule::mhc): what that keeps is told by the steps of a chunk, here is its work.
-    ResidualStreams(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool repeated);
+    /// `norm`: of a norm that stands alone in front of the half and is made again with them, "decoder.layers.0.input_layernorm."; else
+    /// empty.
+    ResidualStreams(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool repeated, const std::string& norm);
 
     /// The half's input (rows, h) from the streams x.
     [[nodiscard]] Tensor enter(const RankContext& context, const Tensor& x, ResidualStreamsSaved& saved) const;
@@ -40,8 +42,9 @@ public:
 
 private:
     const HyperConnections& sizes_;
-    Weight projection_;
-    bool repeated_;
+    Normalization normalization_;
+    Weight projection_, norm_weight_, norm_bias_;
+    bool repeated_, repeats_norm_;
 };
 
 struct StreamHeadSaved {

@@ -13,6 +13,13 @@ void expect_weight(const Tensor& weight, const Tensor& x) {
     expect_dtype(weight, x.dtype(), "weight of norm");
 }
 
+/// What norm() reports. Per value: mean (LayerNorm) 1, square and add 2-3, scale 1, weight 1, bias 1.
+void report_norm(Device& device, const Tensor& x, const Tensor& weight, const Tensor& bias, Normalization kind, std::int64_t written) {
+    const bool centred = kind == Normalization::layer_norm;
+    device.report({centred ? "layer_norm" : "rms_norm", (centred ? 7.0 : 4.0) * static_cast<double>(x.elements()),
+                   total_bytes(x, weight, bias), written});
+}
+
 }  // namespace
 
 Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Normalization kind, double epsilon, NormStatistics& statistics) {
@@ -33,12 +40,17 @@ Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Normaliza
     Tensor y = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "norm output");
     statistics.mean = centred ? device.empty({rows}, kept, MemoryCategory::activations, "norm mean") : Tensor();
     statistics.inverse_deviation = device.empty({rows}, kept, MemoryCategory::activations, "norm inverse deviation");
-    // Per value: mean (LayerNorm) 1, square and add 2-3, scale 1, weight 1, bias 1.
-    device.report({centred ? "layer_norm" : "rms_norm", (centred ? 7.0 : 4.0) * static_cast<double>(x.elements()),
-                   total_bytes(x, weight, bias), total_bytes(y, statistics.mean, statistics.inverse_deviation)});
+    report_norm(device, x, weight, bias, kind, total_bytes(y, statistics.mean, statistics.inverse_deviation));
     if (!device.computes()) return y;
     device.kernels().norm(device, {x, weight, bias, y, statistics.mean, statistics.inverse_deviation, rows, width, kind, epsilon});
     return y;
+}
+
+void repeat_norm(const Tensor& y, const Tensor& weight, const Tensor& bias, Normalization kind) {
+    Device& device = y.device();
+    MGPLAN_ASSERT(!device.computes(), "norms of several layers are made again where shapes alone are known");
+    const std::int64_t statistics = (kind == Normalization::layer_norm ? 2 : 1) * y.shape().rows() * bytes_of(statistics_dtype(y.dtype()));
+    report_norm(device, y, weight, bias, kind, y.bytes() + statistics);
 }
 
 Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const NormStatistics& statistics, Normalization kind,

@@ -17,6 +17,10 @@ struct NormStatistics {
 [[nodiscard]] Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Normalization kind, double epsilon,
                           NormStatistics& statistics);
 
+/// The work of norm() once more on rows like y's, without its result: where norms of several layers are made again together. Known of
+/// shapes alone, as what does so is (model/ops/stream_mixing.hpp).
+void repeat_norm(const Tensor& y, const Tensor& weight, const Tensor& bias, Normalization kind);
+
 /// Returns dx; adds to weight_gradient and bias_gradient (where defined), which may be fp32.
 [[nodiscard]] Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const NormStatistics& statistics,
                                    Normalization kind, const Tensor& weight_gradient, const Tensor& bias_gradient);

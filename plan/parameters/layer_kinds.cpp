@@ -112,8 +112,14 @@ ModelSpec fields_of_layer(const ModelSpec& model) {
     return model.compositions.empty() ? model : composed_layer(model, 0).fields;
 }
 
+bool attention_norm_stands_alone(const ModelSpec& model) {
+    return model.mla.has_value() && model.pre_norms;
+}
+
 LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches) {
     LayerKinds result;
+    result.attention_norm_alone = attention_norm_stands_alone(model);
+    result.mixture_norm_alone = model.pre_norms;
     std::vector<LayerKindHalves> layers;  // of each, behind them that of multi-token prediction
     if (model.compositions.empty()) {
         for (std::int64_t layer = 0; layer < model.layers + (model.mtp_layers > 0 ? 1 : 0); ++layer)

@@ -30,6 +30,10 @@ struct LayerKindHalves {
     bool operator==(const LayerKindHalves&) const = default;
 };
 
+/// Whether the norm in front of attention is a module of its own, as it is of latent attention, and no part of the linear layer behind it
+/// (Megatron-LM d98e8a64 with Transformer Engine, models/gpt/gpt_layer_specs.py). That in front of a mixture always is one.
+[[nodiscard]] bool attention_norm_stands_alone(const ModelSpec& model);
+
 /// Halves and kinds of one model. Of feed-forwards and of kinds those without a mixture come first, then those without a window.
 struct LayerKinds {
     std::vector<LayerHalf> mixers, feed_forwards;
@@ -39,6 +43,9 @@ struct LayerKinds {
     /// By kind: the first that differs from it in its window alone. It takes and keeps as much memory, and has as many parameters.
     std::vector<std::uint16_t> without_window;
     std::vector<std::int64_t> first_layer;  ///< by kind: a decoder layer of it, or of a prediction's kind one with as many parameters
+
+    bool attention_norm_alone = false;  ///< attention_norm_stands_alone()
+    bool mixture_norm_alone = false;    ///< the same of the norm in front of mixtures: there is one
 
     [[nodiscard]] std::size_t size() const { return kinds.size(); }
     /// Index of the only feed-forward of experts; LayerKindHalves::kNone without.

@@ -300,6 +300,16 @@ IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank) {
     return trace;
 }
 
+std::int64_t ActivationMemory::excess_of_head(const Layout& layout) {
+    const SplitChunks& split = state_->splits.chunks(layout);
+    const ShardProfiles& shard = state_->layers.profiles(layout, 0);
+    const int number = kinds_of(split, layout, 0).front();
+    const std::optional<ChunkRecompute> recompute = State::recompute_of(layout);
+    const PassProfile chunk = state_->profile_of_chunk(shard, layout, number);
+    const std::int64_t most = std::max(chunk.forward.peak, chunk.forward.net_total() + chunk.backward.peak);
+    return most - peak_of_layers(shard, state_->splits.contents(number), State::address(recompute));
+}
+
 const std::vector<std::int64_t>& ActivationMemory::offloaded_by_kind(const Layout& layout) {
     return state_->layers.host_bytes(layout);
 }

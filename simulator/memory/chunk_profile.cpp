@@ -159,9 +159,10 @@ ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfi
     if (mixture != nullptr) shard.mixture_half = kept_and_taken(of(*mixture, Piece::mixture));
     for (const LayerKindHalves& kind : kinds.kinds) {
         PassProfile& layer = shard.layers.emplace_back();
-        // Behind each half all streams, in front of it their sum.
+        // Behind each half all streams; in front of it their sum, and its norm where that stands alone.
         const bool mixes = kind.mixer != LayerKindHalves::kNone, feeds = kind.mixture || kind.feed_forward != LayerKindHalves::kNone;
-        shard.streams_of_layer.push_back(((mixes ? 1 : 0) + (feeds ? 1 : 0)) * (streams + 1) * stream);
+        const int norms = (mixes && kinds.attention_norm_alone ? 1 : 0) + (kind.mixture && kinds.mixture_norm_alone ? 1 : 0);
+        shard.streams_of_layer.push_back((((mixes ? 1 : 0) + (feeds ? 1 : 0)) * (streams + 1) + norms) * stream);
         if (kind.mixture && mixture == nullptr) continue;
         const PassProfile mixer = mixer_profile(kinds, plain, kind);
         PassProfile feed_forward;
@@ -172,6 +173,20 @@ ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfi
         layer = {then(mixer.forward, feed_forward.forward), then(feed_forward.backward, mixer.backward)};
     }
     return shard;
+}
+
+std::int64_t peak_of_layers(const ShardProfiles& shard, const ChunkContents& contents, const ChunkRecompute* full) {
+    const ChunkSteps steps = chunk_steps(contents, full);
+    const bool recomputed = recomputes_prediction(full);
+    std::int64_t live = 0, most = 0;
+    for (const std::vector<ChunkStep>* pass : {&steps.forward, &steps.backward}) {
+        for (const ChunkStep& step : *pass) {
+            const OpProfile profile = profile_of_step(shard, step, recomputed);
+            if (step.kind == Kind::layer) most = std::max(most, live + profile.peak);
+            live += profile.net_total();
+        }
+    }
+    return most;
 }
 
 PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& contents, const ChunkRecompute* full) {

@@ -83,4 +83,8 @@ struct ShardProfiles {
 /// `full`: null without full recompute. O(layers).
 [[nodiscard]] PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& contents, const ChunkRecompute* full);
 
+/// Most bytes above those in front of the chunk's forward while its decoder layers run, forward or backward: chunk_profile() without the
+/// instants of embedding, predictions, norm and loss. O(layers).
+[[nodiscard]] std::int64_t peak_of_layers(const ShardProfiles& shard, const ChunkContents& contents, const ChunkRecompute* full);
+
 }  // namespace mgplan::simulator

@@ -182,12 +182,29 @@ private:
         if (has_output) handed_.push_back(output);
     }
 
+    /// Whether this is what a half reads of the streams: their sum, or the output of a norm in front of the half that stands alone.
+    [[nodiscard]] bool read_by_half(const Key& key) const {
+        const std::vector<model::AllocationRecord>& tensors = key.trace->tensors;
+        const model::AllocationRecord& tensor = tensors[key.tensor];
+        if (tensor.name == "gathered streams") return true;
+        if (tensor.name != "norm output") return false;
+        const auto first_of = [&](Piece piece) {
+            if (!key.trace->holds(piece)) return false;
+            const PieceRange& forward = key.trace->range(piece, false);
+            return forward.contains(tensor.taken) && std::none_of(tensors.begin(), tensors.end(), [&](const auto& other) {
+                       return other.name == "norm output" && other.taken < tensor.taken && forward.contains(other.taken);
+                   });
+        };
+        return (shard_.kinds->attention_norm_alone && first_of(Piece::attention)) ||
+               (shard_.kinds->mixture_norm_alone && first_of(Piece::mixture));
+    }
+
     /// Gives back what the halves of these layers read of the streams, and the streams behind them but for a block's last.
     void discard_streams(const ChunkStep& step) {
         for (auto entry = own_.begin(); entry != own_.end();) {
             const Key& key = entry->first;
             const bool of_step = key.instance >= step.instance && key.instance < step.instance + step.count;
-            if (!of_step || key.trace->tensors[key.tensor].name != "gathered streams") {
+            if (!of_step || !read_by_half(key)) {
                 ++entry;
                 continue;
             }

@@ -145,12 +145,14 @@ struct LayoutMemory::State {
         return layout.engine == Engine::megatron && layout.sizes.pp == 1 ? workload.training.megatron.offloaded_layers : 0;
     }
 
-    /// Of these, what the GPU is spared: the last offloaded layer leaves with the last layer's forward, and comes back beside the last
-    /// layer's backward (Transformer Engine, cpu_offload.py, layer_window_map).
+    /// Of these, what the GPU is spared at its fullest instant: the last offloaded layer leaves with the last layer's forward, and comes
+    /// back beside the last layer's backward (Transformer Engine, cpu_offload_v1.py, layer_window_map; from 2.10 on a layer later,
+    /// cpu_offload.py, start_reload_map). In output layer and loss, between the two, all of them are away.
     [[nodiscard]] std::int64_t spared_by_offloading(const Layout& layout) {
-        constexpr std::int64_t kOnTheirWay = 1;
-        const std::int64_t layers = offloaded_layers(layout) - kOnTheirWay;
-        return layers > 0 ? kept_by_first_layers(layout, layers) : 0;
+        const std::int64_t layers = offloaded_layers(layout);
+        if (layers == 0) return 0;
+        const std::int64_t beside_layers = kept_by_first_layers(layout, layers - 1);
+        return std::min(kept_by_first_layers(layout, layers), beside_layers + activations.excess_of_head(layout));
     }
 
     [[nodiscard]] std::int64_t fragmentation_bytes(Engine engine, std::int64_t framework) const {

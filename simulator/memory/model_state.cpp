@@ -71,6 +71,32 @@ std::vector<Parameter> in_order_of_use(std::vector<Parameter> parameters) {
     return parameters;
 }
 
+/// What stays in fp32 where all else is in 16 bits: maps of residual streams, and what brings streams together, on Megatron-LM's branch dev
+/// (d48bd6be, core/transformer/hyper_connection.py, __init__, and transformer_block.py: mark_keep_in_fp32). Main has no such parameters.
+bool stays_in_fp32(const Parameter& parameter, const ModelSpec& model) {
+    const bool of_streams =
+        parameter.name.find("_hyper_connection.") != std::string::npos || parameter.name.find("hc_head_") != std::string::npos;
+    return of_streams && model.hyper_connections && model.hyper_connections->learned_head;
+}
+
+/// Counts so many parameters as fp32 that `bytes` holds in the model's type: they and their gradients are in buffers of their own, and
+/// their optimizer's main parameters are they themselves (core/optimizer/distrib_optimizer.py, shard_fp32_groups). Padding of these
+/// buffers is left out.
+void widen_to_fp32(ModelStateBytes& bytes, std::int64_t parameters, std::int64_t shards, const TrainingSpec& training) {
+    if (parameters == 0) return;
+    TrainingSpec wide = training;
+    wide.precision = Precision::fp32;
+    wide.grad_dtype = Dtype::fp32;
+    const BufferElements elements{.parameters = parameters, .buffer = parameters, .shards = shards};
+    const ModelStateBytes narrow = model_state_bytes(elements, Engine::megatron, training);
+    const ModelStateBytes whole = model_state_bytes(elements, Engine::megatron, wide);
+    bytes.parameters += whole.parameters - narrow.parameters;
+    bytes.gradients += whole.gradients - narrow.gradients;
+    bytes.optimizer += whole.optimizer - narrow.optimizer;
+    bytes.update += whole.update - narrow.update;
+    bytes.host += whole.host - narrow.host;
+}
+
 /// Of a buffer that holds Muon's matrices alone, or none.
 ModelStateBytes matrices_apart_bytes(const model::BufferLayout& buffer, const TrainingSpec& training) {
     BufferElements elements{buffer.numel, buffer.numel, buffer.param_dtype == Dtype::fp8, buffer.sharded ? buffer.dp : 1,
@@ -205,6 +231,14 @@ ModelStates::Matrices ModelStates::matrices_of(const std::vector<Parameter>& par
     return sum;
 }
 
+std::int64_t ModelStates::in_fp32_of(const std::vector<Parameter>& parameters) const {
+    std::int64_t sum = 0;
+    for (const Parameter& parameter : parameters) {
+        if (stays_in_fp32(parameter, workload_.model)) sum += parameter.count();
+    }
+    return sum;
+}
+
 std::int64_t ModelStates::workspace_of(const std::vector<Parameter>& parameters, const ParallelSizes& sizes) const {
     std::int64_t most = 0;
     if (workload_.training.megatron.optimizer != OptimizerKind::muon) return most;
@@ -285,7 +319,8 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
                             in_bf16 ? Fp8Copies{} : fp8_of(parameters),
                             matrices_of(parameters),
                             {},
-                            workspace_of(parameters, sizes)};
+                            workspace_of(parameters, sizes),
+                            in_fp32_of(parameters)};
         for (const Parameter& parameter : parameters) layer.list.push_back(in_buffer(parameter, in_bf16));
         pieces.layers.push_back(std::move(layer));
     }
@@ -305,6 +340,7 @@ const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layo
     ends.fp8 = fp8_of(parameters);
     ends.matrices = matrices_of(parameters);
     ends.workspace = workspace_of(parameters, layout.sizes);
+    ends.in_fp32 = in_fp32_of(parameters);
     for (const Parameter& parameter : parameters)
         (parameter.name.starts_with("embedding.") ? ends.before : ends.behind).push_back(in_buffer(parameter, false));
     pieces.ends.push_back(std::move(ends));
@@ -393,6 +429,11 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
         elements.matrices = elements.fp8 ? elements.parameters : std::max<std::int64_t>(0, matrices.elements[kind] - quantised);
         elements.largest_matrix = std::min(elements.matrices, matrices.largest[kind]);
         bytes += model_state_bytes(elements, layout.engine, training);
+    }
+    if (layout.engine == Engine::megatron) {
+        std::int64_t in_fp32 = ends.in_fp32;
+        for (std::size_t kind = 0; kind < layers.size(); ++kind) in_fp32 += pieces.layers[kind].in_fp32 * layers[kind];
+        widen_to_fp32(bytes, in_fp32, options.distributed_optimizer ? groups[0] : 1, training);
     }
     Fp8WeightBytes fp8 = ends.fp8.of(layout.engine);
     for (std::size_t kind = 0; kind < layers.size(); ++kind) fp8 += pieces.layers[kind].fp8.of(layout.engine).times(layers[kind]);

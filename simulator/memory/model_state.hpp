@@ -120,6 +120,7 @@ private:
         Fp8Copies fp8;
         Matrices matrices;
         std::int64_t workspace = 0;                          ///< in bytes, of Muon on the matrix that needs most
+        std::int64_t in_fp32 = 0;                            ///< elements of those that stay so with engine megatron
         std::vector<std::int64_t> alone;                     ///< shared embeddings, which are dense and never fp8
         std::vector<model::BufferParameter> before, behind;  ///< in module order, around the decoder layers
     };
@@ -131,7 +132,7 @@ private:
             Fp8Copies fp8;
             Matrices matrices;
             std::vector<model::BufferParameter> list;
-            std::int64_t workspace = 0;
+            std::int64_t workspace = 0, in_fp32 = 0;
         };
         std::vector<Layer> layers;  ///< by index of their kind
         std::vector<Ends> ends;
@@ -161,6 +162,8 @@ private:
     /// fp64), and the rows that chose it, int32 (model/layers/expert_bias.hpp). Megatron-core counts the tokens of each expert in
     /// fp32 (transformer/moe/router.py, TopKRouter).
     [[nodiscard]] std::int64_t expert_bias_bytes(const Layout& layout, int pp_rank) const;
+    /// Elements of those that stay in fp32 with engine megatron, whatever the model's type.
+    [[nodiscard]] std::int64_t in_fp32_of(const std::vector<Parameter>& parameters) const;
     /// Bytes in which engine mgplan's Muon orthogonalises a matrix, the most among some parameters, and on a stage. 0 with other
     /// optimizers.
     [[nodiscard]] std::int64_t workspace_of(const std::vector<Parameter>& parameters, const ParallelSizes& sizes) const;

@@ -112,12 +112,13 @@ void quantise_activation(LayerEditor& layer, const PolicyContext& context, std::
 
 void quantise_latent_inputs(LayerEditor& layer, const PolicyContext& context) {
     EditedTensor& normed = *layer.find(layer.forward(), "norm output");
-    // Under recompute of the norm the layers keep what is made again.
-    if (normed.returned < layer.backward().begin) return;
+    // Under recompute of the norm the layers keep what is made again (transformer_layer.py, set_for_recompute_input_layernorm).
+    if (normed.returned < layer.backward().begin || recomputes(context, RecomputeModule::layernorm)) return;
     const std::int64_t until = normed.returned;
     const Fp8OperandBytes bytes = operand(context, context.sizes.rows_outside(), context.model.hidden);
     const Product first = product_after(products_of(layer, layer.forward()), normed.taken);
-    normed.returned = module_end(layer);
+    // What makes the norms of a block again holds their outputs until the block ends, and from its backward on.
+    if (!recomputes(context, RecomputeModule::mhc)) normed.returned = module_end(layer);
     for (int layers = 0; layers < 2; ++layers)  // down to, or up to, queries; down to keys and values
         layer.add("input in fp8", MemoryCategory::activations, bytes.columnwise, first.begin - 1, until);
 }
@@ -197,7 +198,7 @@ void keep_linear_inputs(LayerEditor& layer, const PolicyContext& context) {
     // The router keeps the norm's output in 16 bits; with other recipes Megatron-LM has the shared experts do the same.
     if (context.training.format() != QuantisedFormat::delayed) return;
     const EditedTensor* normed = layer.find(layer.forward(), "norm output");
-    if (normed->returned < layer.backward().begin) return;
+    if (normed->returned < layer.backward().begin || recomputes(context, RecomputeModule::layernorm)) return;
     const std::int64_t taken = normed->taken, until = normed->returned;
     layer.add("input in fp8", MemoryCategory::activations, operand(context, context.sizes.rows_outside(), context.model.hidden).columnwise,
               taken + 1, until);

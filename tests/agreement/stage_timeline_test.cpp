@@ -280,7 +280,10 @@ TEST(MegatronTimelines, HaveThePeakThatTheSearchComposes) {
 TEST(MegatronTimelines, GiveBackResidualStreamsOfBlocksAndMakeThemAgain) {
     ModelSpec dense = small::llama(), experts = mixture();
     dense.hyper_connections = experts.hyper_connections = HyperConnections{.streams = 3, .learned_head = true};
-    for (const ModelSpec& model : {dense, experts}) {
+    ModelSpec latent = experts;  // norms alone in front of both halves
+    latent.kv_heads = latent.heads;
+    latent.mla = MlaSpec{.q_lora_rank = 12, .kv_lora_rank = 10, .qk_nope_head_dim = 6, .qk_rope_head_dim = 4, .v_head_dim = 6};
+    for (const ModelSpec& model : {dense, experts, latent}) {
         for (const auto& sizes : {small::Sizes{.dp = 2}, small::Sizes{.tp = 2, .pp = 2, .vpp = 2, .dp = 2, .sequence_parallel = true}}) {
             for (const std::int64_t block : {0, 1, 3}) {
                 TrainingTask task = bf16_task(model, sizes, 8);

@@ -457,6 +457,53 @@ TEST(CheckCommand, SavesHowTheBatchGrowsWithItsPlan) {
     EXPECT_EQ(Json::parse(simulated.out)["training"]["steps"], 100);
 }
 
+TEST(CheckCommand, KeepsOfACommandWhatNoSearchChooses) {
+    const TempFile file("kept.args", command("--tensor-model-parallel-size 4 --enable-hyper-connections --use-tp-pp-dp-mapping "
+                                             "--recompute-granularity selective --recompute-modules mhc --mhc-recompute-layer-num 2"));
+    const Said said = say("check --top 20 --world 16 --format json --megatron-args " + file.path());
+    ASSERT_EQ(said.code, kDone) << said.err;
+    int again = 0;
+    const Json answer = Json::parse(said.out);
+    for (const auto& better : answer["better"]) {
+        const std::string changes = better["changes"].dump();
+        EXPECT_THAT(changes, Not(HasSubstr("--use-tp-pp-dp-mapping")));
+        if (changes.find("--recompute-modules") != std::string::npos) continue;
+        ++again;
+        EXPECT_THAT(changes, Not(HasSubstr("--mhc-recompute-layer-num")));
+    }
+    EXPECT_GT(again, 0);
+}
+
+TEST(CheckCommand, TellsWhatIsWrongBehindAMissingVocabulary) {
+    std::string text = command("--tensor-model-parallel-size 3 --pipeline-model-parallel-size 5");
+    text.erase(text.find("--vocab-size 128256"), std::string("--vocab-size 128256").size());
+    const TempFile file("behind.args", text);
+    const std::string judge = "check --top 0 --world 16 --megatron-args " + file.path();
+    const Said said = say(judge);
+    EXPECT_EQ(said.code, kBadInput);
+    EXPECT_THAT(said.err, AllOf(HasSubstr("--vocab-size is missing"), HasSubstr("tp = 3 does not divide attention heads = 32")));
+    // Each that the command shows with a vocabulary, once.
+    const Json known = Json::parse(say(judge + " --vocab-size 128256 --format json").out);
+    EXPECT_GT(known["problems"].size(), 1U);
+    for (const auto& broken : known["problems"]) {
+        const auto first = said.err.find(broken.get<std::string>());
+        ASSERT_NE(first, std::string::npos) << broken;
+        EXPECT_EQ(said.err.find(broken.get<std::string>(), first + 1), std::string::npos) << broken;
+    }
+    EXPECT_EQ(say(judge + " --gate").code, kBadInput) << "whatever the vocabulary is, it is illegal";
+
+    std::string sizes = text;  // sizes stand behind it too
+    sizes.replace(sizes.find("--num-query-groups 8"), std::string("--num-query-groups 8").size(), "--num-query-groups 7");
+    const TempFile odd("behind_sizes.args", sizes);
+    expect_refused("check --world 16 --megatron-args " + odd.path(),
+                   {"--vocab-size is missing", "7", "--tensor-model-parallel-size = 3 does not divide the 16 GPUs; use 1, 2, 4, 8 or 16"});
+    // A batch that the ranks do not divide, beside a model that is wrong; not where the model alone is missing something.
+    const TempFile batch("behind_batch.args", command("--num-query-groups 7 --tensor-model-parallel-size 2 --global-batch-size 100"));
+    expect_refused("check --world 16 --megatron-args " + batch.path(),
+                   {"7", "--global-batch-size = 100 is no multiple of dp·micro-batch = 8·1; use a multiple of 8"});
+    EXPECT_THAT(say("simulate --world 16 --megatron-args " + batch.path()).err, Not(HasSubstr("no multiple of")));
+}
+
 TEST(CheckCommand, JudgesResidualStreams) {
     const auto check = [](const std::string& more) {
         const TempFile file("streams.args", command("--tensor-model-parallel-size 8 " + more));

@@ -73,6 +73,7 @@ std::vector<UsedFlag> used_flags() {
         {"--vocab-size", kDense, "70000"},
         {"--padded-vocab-size", without("--vocab-size 50000"), "50048"},
         {"--make-vocab-size-divisible-by", kDense, "65536"},
+        {"--no-pad-vocab-size", kDense, ""},  // Megatron-LM stops
         {"--normalization", kDense, "RMSNorm"},
         {"--position-embedding-type", kDense, "rope"},
         {"--rotary-percent", kRotary + "--cuda-graph-impl transformer_engine --cuda-graph-modules attn ", "0.5"},

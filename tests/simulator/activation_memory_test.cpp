@@ -190,5 +190,24 @@ TEST_F(PipelineActivations, InterleavedAreAliveForTheWarmUpAndOneMore) {
     for (int stage = 0; stage < 4; ++stage) EXPECT_EQ(per_further_layer(stage), (2 * (3 - stage) + 4 + 1) * kLayer) << "stage " << stage;
 }
 
+TEST(OffloadedLayers, AreAllAwayWhereOutputLayerAndLossAreTheFullest) {
+    // Transformer Engine, cpu_offload_v1.py: the last of them leaves with the last layer's forward and comes back beside its backward.
+    const auto spared = [](std::int64_t vocab, std::int64_t layers) {
+        const auto bytes = [&](std::int64_t offloaded) {
+            Workload workload = workload_of(gpt(6), 8, b * 8);
+            workload.training.attention = Case{}.attention;
+            workload.model.vocab = vocab;
+            workload.training.megatron.offloaded_layers = offloaded;
+            return activations(workload, Case{}.request, 0);
+        };
+        return bytes(0) - bytes(layers);
+    };
+    const std::int64_t of_layer = Case{}.per_layer();
+    EXPECT_EQ(spared(1 << 19, 3), 3 * of_layer);
+    EXPECT_EQ(spared(128, 3), 2 * of_layer) << "the last one is there beside the last layer";
+    EXPECT_EQ(spared(128, 1), 0);
+    EXPECT_EQ(spared(1 << 19, 0), 0);
+}
+
 }  // namespace
 }  // namespace mgplan::simulator::activation_memory_test

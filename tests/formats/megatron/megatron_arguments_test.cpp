@@ -723,6 +723,19 @@ TEST(MegatronArguments, MergesMappingsOfYaml) {
     EXPECT_THAT(refusal("MODEL_ARGS:\n  <<: 5\n"), HasSubstr("<< merges what is no mapping"));
 }
 
+TEST(MegatronArguments, TakesTheRowsThatAPaddedVocabularyGives) {
+    // argument_utils.py, gpt_config_from_args: args.padded_vocab_size is the table's size, and is padded no more.
+    const auto rows = [](const std::string& flags) { return read(kSmall + flags).model.padded_vocab(2); };
+    const std::string over_two = " --tensor-model-parallel-size 2 ";
+    EXPECT_EQ(rows(over_two + "--vocab-size 50257"), 50432);
+    EXPECT_EQ(rows(over_two + "--vocab-size 50257 --padded-vocab-size 50258"), 50258);
+    EXPECT_EQ(rows(over_two + "--no-pad-vocab-size --vocab-size 50257 --padded-vocab-size 50258"), 50258);
+    EXPECT_EQ(read(kSmall + over_two + "--vocab-size 50257 --padded-vocab-size 50432").model.vocab, 50257) << "as the vocabulary is padded";
+    EXPECT_THAT(refusal(kSmall + over_two + "--padded-vocab-size 50257"),
+                HasSubstr("--padded-vocab-size = 50257 does not divide by --tensor-model-parallel-size = 2"));
+    EXPECT_THAT(refusal(kSmall + "--no-pad-vocab-size"), HasSubstr("--no-pad-vocab-size without --padded-vocab-size"));
+}
+
 TEST(MegatronArguments, ReportsEveryProblemTogether) {
     const std::string text = refusal(
         "--num-layers many --hidden-size 99999999999999999999 --seq-length $SEQ --bf16 --fp16 --micro-batch-size 0 "
