@@ -131,29 +131,92 @@ void compose_voxtral_realtime(Composer& c) {
                          c.mlp(c.number({"intermediate_size"}))});
 }
 
-/// Several streams (AltUp), a low-rank bypass (Laurel), inputs of each layer from a table of their own, keys and values of the last
-/// layers taken over from earlier ones.
-void compose_gemma3n(Composer& c) {
-    const std::int64_t hidden = c.hidden(), inputs = c.number({"altup_num_inputs"}), rank = c.number({"laurel_rank"});
-    const std::int64_t own = c.number({"hidden_size_per_layer_input"}), shared = c.number_or({"num_kv_shared_layers"}, 0);
-    const std::vector<std::int64_t> widths = widths_of_layers(c);
-    if (widths.empty()) return;
-    const bool corrects = c.flag({"altup_correct_scale"}, true);
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const bool takes_over = layer >= c.layers() - shared;
-        Parts parts{c.norm(4), c.attention({{"qk_norm", 1}, {"shares_kv", takes_over ? 1 : 0}}),
-                    c.mlp(widths[static_cast<std::size_t>(layer)]),
-                    // AltUp: corrections, predictions, router and its norm, a scale.
-                    c.linear(inputs, inputs), c.linear(inputs, inputs * inputs), c.linear(hidden, inputs), c.norm(corrects ? 2 : 1),
-                    c.linear(hidden, rank), c.linear(rank, hidden), c.norm(),  // Laurel
-                    c.linear(hidden, own), c.linear(own, hidden), c.norm()};   // inputs of the layer
-        c.add_layer(takes_over ? "attention with other layers' keys+mlp" : "attention+mlp", std::move(parts));
+namespace {
+
+/// activation_sparsity_pattern: the share of zeros to which each layer's gate is cut, in millionths; not stated, 0.95 in the first ten of
+/// more than ten layers.
+std::vector<std::int64_t> gate_cuts(Composer& c) {
+    constexpr std::int64_t kSparseLayers = 10, kUsual = 950'000;
+    std::vector<std::int64_t> cuts(static_cast<std::size_t>(c.layers()), 0);
+    const auto* const stated = c.config().list("activation_sparsity_pattern");
+    if (stated == nullptr) {
+        if (c.layers() > kSparseLayers) std::fill_n(cuts.begin(), kSparseLayers, kUsual);
+        return cuts;
     }
-    const std::int64_t all = c.layers() * own;
-    c.add_beside(Composer::part("table", {{"rows", c.number({"vocab_size_per_layer_input"})}, {"width", all}}));
-    c.add_beside(c.linear(hidden, all));
-    c.add_beside(Composer::part("norm", {{"width", own}}));
-    if (inputs > 1) c.add_beside(c.linear(hidden, hidden, false, 2 * (inputs - 1)));
+    if (static_cast<std::int64_t>(stated->size()) != c.layers()) {
+        c.config().problem("activation_sparsity_pattern has {} entries for {} layers; give one entry per layer", stated->size(),
+                           c.layers());
+        return cuts;
+    }
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+        const double share = (*stated)[i].is_number() ? (*stated)[i].get<double>() : -1;
+        if (!(share >= 0 && share < 1)) {
+            c.config().problem("activation_sparsity_pattern holds something that is no share of zeros; give numbers from 0 to below 1");
+            break;
+        }
+        cuts[i] = std::llround(share * 1e6);
+    }
+    return cuts;
+}
+
+/// Whether each layer sees all: layer_types, else every fifth. Keys that the last layers take over come from layers of both kinds that they
+/// are of (configuration_gemma3n.py, kv_sharing_modes).
+std::vector<bool> full_layers_of_gemma3n(Composer& c, std::int64_t shared) {
+    std::vector<bool> full;
+    for (const std::string& word : c.words_of_layers("layer_types", {"full_attention", "sliding_attention"}))
+        full.push_back(word == "full_attention");
+    for (std::int64_t layer = static_cast<std::int64_t>(full.size()); layer < c.layers(); ++layer) full.push_back((layer + 1) % 5 == 0);
+    const auto own = full.begin() + std::max<std::int64_t>(0, c.layers() - shared);
+    for (auto layer = own; shared > 0 && layer != full.end(); ++layer) {
+        if (std::find(full.begin(), own, *layer) != own) continue;
+        c.config().problem(
+            "num_kv_shared_layers = {}, but no layer in front of these is of the kind ({}) whose keys one of them takes over; give fewer",
+            shared, *layer ? "full_attention" : "sliding_attention");
+        break;
+    }
+    return full;
+}
+
+}  // namespace
+
+/// Several streams (AltUp), a low-rank bypass (LAuReL), inputs of each layer from a table of their own, keys and values of the last
+/// layers taken over from earlier ones, gates cut to their largest values. With biases counted alone.
+void compose_gemma3n(Composer& c) {
+    const auto positive = [&](std::string_view field) { return c.config().integer({field}, 1, ModelLimits::part_size); };
+    const std::int64_t streams = positive("altup_num_inputs"), own = positive("hidden_size_per_layer_input"),
+                       words = positive("vocab_size_per_layer_input"), rank = positive("laurel_rank");
+    const std::int64_t shared = c.number_or({"num_kv_shared_layers"}, 0), window = c.number_or({"sliding_window"}, 512);
+    const std::vector<std::int64_t> widths = widths_of_layers(c), cuts = gate_cuts(c);
+    const std::vector<bool> full = full_layers_of_gemma3n(c, shared);
+    if (widths.empty() || !c.config().problems().empty()) return;
+    if (!c.flag({"altup_correct_scale"}, true))
+        c.assume("altup_correct_scale is false: its class has scales of the first stream all the same, which no token uses");
+    c.set_activation({"hidden_activation"}, Activation::gelu);
+    c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
+    c.model().logit_softcap = c.config().real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
+    LayerPart norms = c.norm(2);
+    norms.sizes["behind"] = 2;  // and in front
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto i = static_cast<std::size_t>(layer);
+        const bool takes_over = layer >= c.layers() - shared;
+        LayerPart part = Composer::part("gemma3n_layer", {{"heads", c.model().heads},
+                                                          {"kv_heads", c.model().kv_heads},
+                                                          {"head_dim", c.model().head_dim},
+                                                          {"shares_kv", takes_over ? 1 : 0},
+                                                          {"window", full[i] ? 0 : window},
+                                                          {"input", own},
+                                                          {"input_rows", words},
+                                                          {"bypass", rank},
+                                                          {"streams", streams},
+                                                          {"width", widths[i]},
+                                                          {"cut_millionths", cuts[i]},
+                                                          {"bias", c.flag({"attention_bias"}, false) ? 1 : 0}});
+        c.add_layer(std::string(full[i] ? "attention" : "window attention") + (takes_over ? " with other layers' keys" : "") +
+                        (cuts[i] > 0 ? "+cut mlp" : "+mlp"),
+                    {norms, c.activated(std::move(part))});
+    }
+    if (streams > 1) c.add_beside(Composer::part("stream_ends", {{"streams", streams}}));
+    c.add_beside(Composer::part("layer_input_norm", {{"width", own}}));
 }
 
 namespace {

@@ -294,6 +294,14 @@ std::int64_t ModelSpec::output_rows(std::int64_t tp) const {
     return labels ? (*labels + tp - 1) / tp * tp : padded_vocab(tp);
 }
 
+std::int64_t ModelSpec::streams() const {
+    if (hyper_connections) return hyper_connections->streams;
+    for (const LayerPart& part : beside_layers) {
+        if (part.kind == "stream_ends") return part_size(part, "streams");
+    }
+    return 1;
+}
+
 std::int64_t ModelSpec::qk_head_dim() const {
     return mla ? mla->qk_nope_head_dim + mla->qk_rope_head_dim : head_dim;
 }
@@ -355,6 +363,7 @@ std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
     std::vector<std::string> layers = layers_timed_at_least(model);
     if (model.hyper_connections)
         layers.push_back(fmt::format("{} that maps mix (hyper-connections)", counted(model.hyper_connections->streams, "residual stream")));
+    if (has_part(model, "gemma3n_layer")) layers.emplace_back("the layers of Gemma 3n");
     if (has_part(model, "gemma_attention")) layers.emplace_back("the attention of Gemma 4");
     if (model.moe && model.moe->branch_norms) layers.emplace_back("experts behind norms of their own (Gemma 4)");
     if (has_part(model, "shared_block_mamba2")) layers.emplace_back("blocks whose weights layers share (Zamba2)");

@@ -289,8 +289,8 @@ struct ModelSpec {
     [[nodiscard]] std::int64_t qk_head_dim() const;
     /// Value width of one head in elements.
     [[nodiscard]] std::int64_t v_head_dim() const;
-    /// Residual streams.
-    [[nodiscard]] std::int64_t streams() const { return hyper_connections ? hyper_connections->streams : 1; }
+    /// Residual streams: those of hyper_connections, or as many as the part "stream_ends" beside the layers says.
+    [[nodiscard]] std::int64_t streams() const;
     /// Width of what goes from layer to layer and from stage to stage.
     [[nodiscard]] std::int64_t stream_width() const { return hidden * streams(); }
     /// Width of the rows that travel to experts and back.

@@ -50,7 +50,7 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     }
     const LayerKinds kinds = layer_kinds(counted);
     std::vector<double> mixers, feed_forwards;
-    double loss = 0;
+    double loss = 0, ends = 0;  // products in front of the layers and behind them: of residual streams (Gemma 3n)
     for (std::size_t i = 0; i < kinds.plain_layers.size(); ++i) {
         const PieceTrace trace = trace_dense_pieces(kinds.plain_layers[i], one);
         if (i < kinds.mixers.size()) {
@@ -59,7 +59,9 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
             mixers.push_back(flops_of(trace, piece_of_mixer(kinds.mixers[i]), packed_attention(batch).share) + of_state);
         }
         if (trace.holds(Piece::dense)) feed_forwards.push_back(flops_of(trace, Piece::dense));
-        if (i == 0) loss = flops_of(trace, Piece::loss);
+        if (i > 0) continue;
+        loss = flops_of(trace, Piece::loss);
+        ends = flops_of(trace, Piece::embedding) + flops_of(trace, Piece::norm);
     }
     const double mixture =
         kinds.mixture() == LayerKindHalves::kNone ? 0 : flops_of(trace_mixture(kinds.mixture_layer, one), Piece::mixture);
@@ -70,7 +72,7 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
         const LayerKindHalves& kind = kinds.kinds[index];
         return of_half(mixers, kind.mixer) + (kind.mixture ? mixture : of_half(feed_forwards, kind.feed_forward));
     };
-    double flops = loss;
+    double flops = loss + ends;
     for (const std::uint16_t kind : kinds.of_layer) flops += of_layer(kind);
     if (model.mtp_layers > 0) {
         const double front = flops_of(trace_prediction(counted, one, false), Piece::mtp_front);
