@@ -179,6 +179,26 @@ std::vector<bool> full_layers_of_gemma3n(Composer& c, std::int64_t shared) {
 
 }  // namespace
 
+bool is_unlike_other_opt(ConfigParts& parts) {
+    ConfigReader& config = parts.config;
+    return config.integer_or({"word_embed_proj_dim"}, parts.model.hidden, 1, ModelLimits::hidden) != parts.model.hidden ||
+           !config.boolean_or({"do_layer_norm_before"}, true) || config.boolean_or({"_remove_final_layer_norm"}, false);
+}
+
+/// modeling_opt.py: a map from words to layers and one back, norms behind the residual additions (x + f(x) is normed, not f(x)), no norm
+/// behind the last layer.
+void compose_opt(Composer& c) {
+    final_norm_has_bias(c);
+    const std::int64_t words = c.number_or({"word_embed_proj_dim"}, c.hidden());
+    if (words != c.hidden()) c.model().word_width = words;
+    const bool in_front = c.flag({"do_layer_norm_before"}, true), removed = c.flag({"_remove_final_layer_norm"}, false);
+    if (!in_front || removed) c.without_final_norm();
+    const bool biased = c.flag({"enable_bias"}, true);
+    c.model().ffn = std::clamp<std::int64_t>(c.number({"ffn_dim"}), 1, ModelLimits::ffn);
+    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}}),
+                         c.mlp(c.model().ffn, false, biased)});
+}
+
 /// Several streams (AltUp), a low-rank bypass (LAuReL), inputs of each layer from a table of their own, keys and values of the last
 /// layers taken over from earlier ones, gates cut to their largest values. With biases counted alone.
 void compose_gemma3n(Composer& c) {

@@ -47,6 +47,7 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
     check_range(problems, where, "kv heads", model.kv_heads, 1, ModelLimits::heads);
     check_range(problems, where, "head size", model.head_dim, model.mla ? 0 : 1, ModelLimits::head_dim);
     check_range(problems, where, "vocabulary", model.vocab, 1, ModelLimits::vocab);
+    check_range(problems, where, "width of words", model.word_width, 0, ModelLimits::hidden);
     check_range(problems, where, "maximum positions", model.max_positions, 1, ModelLimits::positions);
     check_range(problems, where, "sliding window", model.sliding_window, 0, ModelLimits::positions);
     check_range(problems, where, "layers from one full attention to the next", model.full_attention_every, 0, ModelLimits::layers);
@@ -267,7 +268,7 @@ void check_compositions(Problems& problems, const ModelSpec& model, const std::s
 /// An upper estimate of the parameter count in floating point, which cannot overflow.
 double estimated_parameters(const ModelSpec& model) {
     const auto real = [](std::int64_t value) { return static_cast<double>(value); };
-    const double hidden = real(model.hidden);
+    const double hidden = real(std::max(model.hidden, model.word_width));
     const double head_width = real(std::max(model.qk_head_dim(), model.v_head_dim()));
     const double latent = model.mla ? real(model.mla->q_lora_rank + model.mla->kv_lora_rank) : 0;
     const double indexed = model.mla ? (real(model.mla->index_heads) + 1) * (real(model.mla->index_head_dim) + 1) : 0;

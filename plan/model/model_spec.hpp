@@ -191,6 +191,9 @@ struct ModelSpec {
     std::int64_t kv_heads = 0;  ///< = heads without grouped-query attention
     std::int64_t head_dim = 0;  ///< kv channels; of no meaning with MLA
     std::int64_t vocab = 0;     ///< unpadded
+    /// Width of the table of words and of what the output layer reads, with a matrix to the hidden size and one from it (OPT-350m): such a
+    /// model is counted and nothing else; 0: the hidden size.
+    std::int64_t word_width = 0;
     std::int64_t max_positions = 0;
     Activation activation = Activation::silu;
     bool gated_mlp = true;  ///< SwiGLU and kin: the first MLP matrix is twice as wide

@@ -193,7 +193,7 @@ bool is_choice_of(const LayerPart& part, const ModelSpec& model) {
 }  // namespace
 
 bool is_computed(const ModelSpec& model) {
-    if (model.labels == 0) return false;
+    if (model.labels == 0 || model.word_width != 0) return false;
     if (model.compositions.empty())
         return std::all_of(model.beside_layers.begin(), model.beside_layers.end(),
                            [&](const LayerPart& part) { return is_choice_of(part, model); });

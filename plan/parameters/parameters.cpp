@@ -311,9 +311,10 @@ PartCount count_compositions(const ModelSpec& model) {
 }  // namespace
 
 std::int64_t total_parameters(const ModelSpec& model) {
-    std::int64_t rows = model.vocab + (model.labels ? *model.labels : model.tied_embeddings ? 0 : model.vocab) + model.token_types;
-    if (model.position == PositionEmbedding::learned) rows += model.max_positions;
-    std::int64_t count = rows * model.hidden + (model.output_bias ? model.labels.value_or(model.vocab) : 0) +
+    const std::int64_t words = model.vocab + (model.labels ? *model.labels : model.tied_embeddings ? 0 : model.vocab);
+    const std::int64_t rows = model.token_types + (model.position == PositionEmbedding::learned ? model.max_positions : 0);
+    std::int64_t count = rows * model.hidden + words * (model.word_width > 0 ? model.word_width : model.hidden) +
+                         2 * model.word_width * model.hidden + (model.output_bias ? model.labels.value_or(model.vocab) : 0) +
                          count_parts(model.beside_layers, model.hidden).all;
     // Of composed models the final norm stands among the parts beside the layers.
     if (!model.compositions.empty()) return count + count_compositions(model).all;
