@@ -200,7 +200,7 @@ void compose_opt(Composer& c) {
 }
 
 /// Several streams (AltUp), a low-rank bypass (LAuReL), inputs of each layer from a table of their own, keys and values of the last
-/// layers taken over from earlier ones, gates cut to their largest values. With biases counted alone.
+/// layers taken over from earlier ones, gates cut to their largest values.
 void compose_gemma3n(Composer& c) {
     const auto positive = [&](std::string_view field) { return c.config().integer({field}, 1, ModelLimits::part_size); };
     const std::int64_t streams = positive("altup_num_inputs"), own = positive("hidden_size_per_layer_input"),
@@ -281,13 +281,14 @@ Parts gemma4_feed_forward(Composer& c, std::int64_t width, std::int64_t experts)
     return {chosen, mlp, c.norm(4), c.values(experts)};
 }
 
-/// What the layers of Gemma 4 have where they have no biases; `input`: width of their inputs, 0 none.
+/// What the layers of Gemma 4 have; `input`: width of their inputs, 0 none.
 Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t input, std::int64_t experts) {
     PartSizesGiven sizes{{"heads", c.model().heads},
                          {"kv_heads", one.groups},
                          {"head_dim", one.head_dim},
                          {"shares_kv", one.takes_over ? 1 : 0},
                          {"key_is_value", one.full && same ? 1 : 0},
+                         {"bias", c.flag({"attention_bias"}, false) ? 1 : 0},
                          {"window", one.full ? 0 : c.number_or({"sliding_window"}, 512)}};
     if (input > 0) {
         sizes["input"] = input;
@@ -300,51 +301,23 @@ Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t 
 
 }  // namespace
 
-/// Inputs of each layer from a table of their own; an MLP beside experts. With biases, or MLPs of several widths beside experts, counted
-/// alone.
+/// Inputs of each layer from a table of their own; an MLP beside experts, which of several widths are counted alone.
 void compose_gemma4(Composer& c) {
-    const std::int64_t hidden = c.hidden(), own = c.number_or({"hidden_size_per_layer_input"}, 0);
+    const std::int64_t own = c.number_or({"hidden_size_per_layer_input"}, 0);
     std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
     if (!types.empty()) types.back() = "full_attention";  // whatever a file states (configuration_gemma4.py)
     const std::int64_t experts = c.flag({"enable_moe_block"}, false) ? c.number_or({"num_experts"}, 0) : 0;
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    const bool same = c.flag({"attention_k_eq_v"}, false), plain = biased == 0;
+    const bool same = c.flag({"attention_k_eq_v"}, false);
     c.set_activation({"hidden_activation"}, Activation::gelu);
-    c.model().embedding_multiplier = std::sqrt(static_cast<double>(hidden));
+    c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
     c.model().logit_softcap = c.config().real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const Gemma4Layer one = gemma4_layer(c, layer, types);
         const std::string name =
             std::string(one.full ? "attention" : "window attention") + (one.takes_over ? " with other layers' keys" : "");
-        if (plain) {
-            c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), gemma4_parts(c, one, same, own, experts));
-            continue;
-        }
-        Parts parts{c.norm(4),
-                    c.attention({{"head_dim", one.head_dim},
-                                 {"kv_heads", one.groups},
-                                 {"qk_norm", 1},
-                                 {"shares_kv", one.takes_over ? 1 : 0},
-                                 {"key_is_value", one.full && same ? 1 : 0},
-                                 {"qkv_bias", biased},
-                                 {"output_bias", biased}}),
-                    c.mlp(one.width)};
-        if (experts > 0) {
-            parts.push_back(c.experts(experts, c.number({"top_k_experts"}), c.number({"moe_intermediate_size"})));
-            parts.push_back(c.norm(4));  // three norms and the router's scale
-            parts.push_back(c.values(experts));
-        }
-        if (own > 0) parts = joined({parts, {c.linear(hidden, own), c.linear(own, hidden), c.norm()}});
-        c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), std::move(parts));
+        c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), gemma4_parts(c, one, same, own, experts));
     }
-    if (own == 0) return;
-    if (plain) {
-        c.add_beside(Composer::part("layer_input_norm", {{"width", own}}));
-        return;
-    }
-    c.add_beside(Composer::part("table", {{"rows", c.number({"vocab_size_per_layer_input"})}, {"width", c.layers() * own}}));
-    c.add_beside(c.linear(hidden, c.layers() * own));
-    c.add_beside(Composer::part("norm", {{"width", own}}));
+    if (own > 0) c.add_beside(Composer::part("layer_input_norm", {{"width", own}}));
 }
 
 }  // namespace mgplan::formats

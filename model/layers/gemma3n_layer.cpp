@@ -12,7 +12,7 @@ namespace {
 /// Attention's sizes of the part, without the layer's inputs, which stand behind the corrections.
 LayerPart attention_part(const LayerPart& part) {
     LayerPart attention{"gemma_attention", {}};
-    for (const auto* size : {"heads", "kv_heads", "head_dim", "shares_kv", "key_is_value", "window", "bypass"})
+    for (const auto* size : {"heads", "kv_heads", "head_dim", "shares_kv", "key_is_value", "window", "bypass", "bias"})
         attention.sizes[size] = part_size(part, size);
     return attention;
 }

@@ -97,8 +97,8 @@ GemmaAttention::GemmaAttention(const ModelSpec& model, const LayerPart& part, co
       behind_(model, weights.at(prefix + "post_self_attn_layernorm.weight"), {}),
       q_norm_(weights.at(prefix + "self_attention.q_layernorm.weight")),
       k_norm_(weights.find(prefix + "self_attention.k_layernorm.weight")),
-      projection_(weights.at(prefix + "self_attention.linear_qkv.weight"), {}),
-      output_(weights.at(prefix + "self_attention.linear_proj.weight"), {}) {
+      projection_(weights.at(prefix + "self_attention.linear_qkv.weight"), weights.find(prefix + "self_attention.linear_qkv.bias")),
+      output_(weights.at(prefix + "self_attention.linear_proj.weight"), weights.find(prefix + "self_attention.linear_proj.bias")) {
     if (const std::int64_t width = part_size(part, "input"); width > 0) inputs_.emplace(model, weights, prefix, width);
     if (part_size(part, "bypass") > 0) bypass_.emplace(model, weights, prefix);
 }

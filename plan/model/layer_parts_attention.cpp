@@ -46,9 +46,11 @@ std::vector<PartTensor> attention_tensors(const PartSizes& s) {
 /// Attention of Gemma 3n and 4 (modeling_gemma3n.py, modeling_gemma4.py), with norms of each head; window: places that a query sees, 0 all
 /// before. shares_kv: keys and values are another layer's; key_is_value: one matrix gives both. input: width of inputs that the layer has
 /// of its own, from a table of input_rows words and the embeddings, 0 none. bypass: values between the two products beside it, 0 none.
+/// bias: of queries, keys, values and the output.
 constexpr std::array kGemmaSizes{PartSize{"heads", 1},        PartSize{"kv_heads", 1},        PartSize{"head_dim", 1},
                                  PartSize{"shares_kv", 0, 0}, PartSize{"key_is_value", 0, 0}, PartSize{"window", 0, 0},
-                                 PartSize{"input", 0, 0},     PartSize{"input_rows", 0, 0},   PartSize{"bypass", 0, 0}};
+                                 PartSize{"input", 0, 0},     PartSize{"input_rows", 0, 0},   PartSize{"bypass", 0, 0},
+                                 PartSize{"bias", 0, 0}};
 
 std::vector<PartTensor> gemma_tensors(const PartSizes& s) {
     const std::int64_t hidden = s.hidden(), width = s["head_dim"], queries = s["heads"] * width, keys = s["kv_heads"] * width;
@@ -56,6 +58,10 @@ std::vector<PartTensor> gemma_tensors(const PartSizes& s) {
     std::vector<PartTensor> tensors{
         {"qkv.weight", {queries + own * keys, hidden}}, {"output.weight", {hidden, queries}}, {"q_norm.weight", {width}}};
     if (own > 0) tensors.push_back({"k_norm.weight", {width}});
+    if (s["bias"] != 0) {
+        tensors.push_back({"qkv.bias", {queries + own * keys}});
+        tensors.push_back({"output.bias", {hidden}});
+    }
     if (const std::int64_t input = s["input"]; input > 0) {
         tensors.push_back({"input.words.weight", {s["input_rows"], input}});
         tensors.push_back({"input.projection.weight", {input, hidden}});
@@ -73,7 +79,7 @@ std::vector<PartTensor> gemma_tensors(const PartSizes& s) {
 
 /// A layer of Gemma 3n (modeling_gemma3n.py, Gemma3nTextDecoderLayer) behind the norms of its attention: that attention, a gated MLP of
 /// `width` with its norms, and what predicts and corrects `streams` residual streams. cut_millionths: share of zeros that the MLP's gate is
-/// cut to; bias: attention's, with which the part is counted and nothing else.
+/// cut to.
 constexpr std::array kGemma3nSizes{PartSize{"heads", 1},         PartSize{"kv_heads", 1},        PartSize{"head_dim", 1},
                                    PartSize{"shares_kv", 0, 0},  PartSize{"key_is_value", 0, 0}, PartSize{"window", 0, 0},
                                    PartSize{"input", 1},         PartSize{"input_rows", 1},      PartSize{"bypass", 1},
@@ -83,7 +89,6 @@ constexpr std::array kGemma3nSizes{PartSize{"heads", 1},         PartSize{"kv_he
 std::vector<PartTensor> gemma3n_tensors(const PartSizes& s) {
     const std::int64_t hidden = s.hidden(), width = s["width"], streams = s["streams"];
     std::vector<PartTensor> tensors = gemma_tensors(s);
-    const std::int64_t rows = tensors.front().shape.front();  // queries, keys and values
     tensors.push_back({"mlp.norm.weight", {hidden}, 2, 2});
     tensors.push_back({"first.weight", {2 * width, hidden}});
     tensors.push_back({"second.weight", {hidden, width}});
@@ -92,9 +97,6 @@ std::vector<PartTensor> gemma3n_tensors(const PartSizes& s) {
     tensors.push_back({"streams.prediction.weight", {streams * streams, streams}});
     tensors.push_back({"streams.correction.weight", {streams, streams}});
     tensors.push_back({"streams.output_scale", {hidden}});
-    if (s["bias"] == 0) return tensors;
-    tensors.push_back({"qkv.bias", {rows}});
-    tensors.push_back({"output.bias", {hidden}});
     return tensors;
 }
 

@@ -65,10 +65,12 @@ void add_gemma_heads(ParameterList& list, const ModelSpec& fields, const PartSiz
     const std::int64_t hidden = fields.hidden, width = s["head_dim"], rank = s["bypass"];
     const std::int64_t queries = s["heads"] / tp * width, keys = s["kv_heads"] / tp * width;
     list.add_sharded("self_attention.linear_proj.weight", {hidden, queries}, 1);
+    if (s["bias"] != 0) list.add("self_attention.linear_proj.bias", {hidden}, PartialGradient::sequence_parallel);
     list.add_norm(fields, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
     std::vector<std::int64_t> blocks{queries};
     if (s["shares_kv"] == 0) blocks.resize(s["key_is_value"] != 0 ? 2 : 3, keys);
     list.add_in_blocks("self_attention.linear_qkv.weight", blocks, {hidden});
+    if (s["bias"] != 0) list.add_in_blocks("self_attention.linear_qkv.bias", blocks, {});
     list.add("self_attention.q_layernorm.weight", {width}, PartialGradient::always);
     if (s["shares_kv"] == 0) list.add("self_attention.k_layernorm.weight", {width}, PartialGradient::always);
     if (rank == 0) return;
@@ -92,7 +94,7 @@ bool describe_gemma3n(const PartSizes& s, ModelSpec& fields) {
     fields.ffn = s["width"];
     fields.gated_mlp = true;
     fields.mlp_bias = false;
-    return s["bias"] == 0 && s["streams"] > 1 && s["streams"] <= ModelLimits::residual_streams && s["cut_millionths"] < 1'000'000 &&
+    return s["streams"] > 1 && s["streams"] <= ModelLimits::residual_streams && s["cut_millionths"] < 1'000'000 &&
            describe_gemma_attention(s, fields) && describe_activation(s, fields) && fields.activation != Activation::xielu;
 }
 
