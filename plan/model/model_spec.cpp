@@ -357,6 +357,7 @@ std::vector<std::string> layers_timed_at_least(const ModelSpec& model) {
     std::vector<std::string> layers;
     if (has_part(model, "mamba")) layers.emplace_back("the selective scan of Mamba");
     if (has_part(model, "gated_linear_recurrence")) layers.emplace_back("the gated linear recurrence of RecurrentGemma");
+    if (has_part(model, "gemma3n_layer")) layers.emplace_back("the residual streams of Gemma 3n");
     return layers;
 }
 
@@ -364,7 +365,7 @@ std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
     std::vector<std::string> layers = layers_timed_at_least(model);
     if (model.hyper_connections)
         layers.push_back(fmt::format("{} that maps mix (hyper-connections)", counted(model.hyper_connections->streams, "residual stream")));
-    if (has_part(model, "gemma3n_layer")) layers.emplace_back("the layers of Gemma 3n");
+    if (has_part(model, "gemma3n_layer")) layers.emplace_back("the attention of Gemma 3n");
     if (has_part(model, "gemma_attention")) layers.emplace_back("the attention of Gemma 4");
     if (model.moe && model.moe->branch_norms) layers.emplace_back("experts behind norms of their own (Gemma 4)");
     if (has_part(model, "shared_block_mamba2")) layers.emplace_back("blocks whose weights layers share (Zamba2)");
