@@ -33,6 +33,11 @@ double model_flops_of_state(const LayerPart& mixer, double rows) {
     const auto size = [&](std::string_view name) { return static_cast<double>(part_size(mixer, name)); };
     if (mixer.kind == "mamba") return model::kSelectiveScanFlops * rows * size("inner") * size("state");
     if (mixer.kind == "mamba2" || mixer.kind == "shared_block_mamba2") return 7 * rows * size("inner") * size("state");
+    if (mixer.kind == "kimi_delta_attention") {
+        const double width = size("heads") * size("head_dim");
+        return 2 * rows * (size("conv") * 3 * width + 4 * width * size("head_dim"));
+    }
+    if (mixer.kind == "lightning_attention") return 4 * rows * size("heads") * size("head_dim") * size("head_dim");
     if (mixer.kind != "gated_delta_net") return 0;
     const double keys = size("key_heads") * size("key_dim"), values = size("value_heads") * size("value_dim");
     return 2 * rows * (size("conv") * (2 * keys + values) + 4 * values * size("key_dim"));
