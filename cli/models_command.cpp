@@ -155,7 +155,8 @@ std::string residual_text(const NormedResidual& residual) {
 std::int64_t embedding_parameters(const ModelSpec& model) {
     const std::int64_t outputs = model.labels || model.tied_embeddings ? 0 : model.vocab,
                        places = model.position == PositionEmbedding::learned ? model.max_positions : 0;
-    return (model.vocab + outputs + places + model.token_types) * model.hidden + (model.output_bias && !model.labels ? model.vocab : 0);
+    return (model.vocab + outputs) * (model.word_width > 0 ? model.word_width : model.hidden) +
+           (places + model.token_types) * model.hidden + (model.output_bias && !model.labels ? model.vocab : 0);
 }
 
 /// Operations that forward and backward of one token take in a sequence of a usual length.

@@ -289,7 +289,7 @@ constexpr auto kRules = std::to_array<Rule>({
     // Stages would add up the gradients of such weights and pass keys and embeddings on; nobody has published how.
     {"shared_weights_on_one_stage", "what layers share over pipeline stages", Level::pipeline,
      [](W w, L l) { return l.sizes.pp > 1 && shares_weights(w.model); },
-     [](W, L l) { return fmt::format("pp = {} over weights, keys or inputs that layers share (Zamba2, Gemma 4); use pp 1", l.sizes.pp); }},
+     [](W, L l) { return fmt::format("pp = {} over weights, keys or inputs that layers share (Zamba2, Gemma 3n and 4); use pp 1", l.sizes.pp); }},
     // Megatron-LM arguments.py, validate_args: PyTorch's FSDP2 shards whole layers and knows neither stages nor experts' ranks.
     {"fsdp2_without_pipeline", "PyTorch FSDP2 with a pipeline", Level::pipeline,
      [](W w, L l) { return l.sizes.pp > 1 && uses_fsdp2(w, l); },

@@ -131,29 +131,112 @@ void compose_voxtral_realtime(Composer& c) {
                          c.mlp(c.number({"intermediate_size"}))});
 }
 
-/// Several streams (AltUp), a low-rank bypass (Laurel), inputs of each layer from a table of their own, keys and values of the last
-/// layers taken over from earlier ones.
-void compose_gemma3n(Composer& c) {
-    const std::int64_t hidden = c.hidden(), inputs = c.number({"altup_num_inputs"}), rank = c.number({"laurel_rank"});
-    const std::int64_t own = c.number({"hidden_size_per_layer_input"}), shared = c.number_or({"num_kv_shared_layers"}, 0);
-    const std::vector<std::int64_t> widths = widths_of_layers(c);
-    if (widths.empty()) return;
-    const bool corrects = c.flag({"altup_correct_scale"}, true);
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const bool takes_over = layer >= c.layers() - shared;
-        Parts parts{c.norm(4), c.attention({{"qk_norm", 1}, {"shares_kv", takes_over ? 1 : 0}}),
-                    c.mlp(widths[static_cast<std::size_t>(layer)]),
-                    // AltUp: corrections, predictions, router and its norm, a scale.
-                    c.linear(inputs, inputs), c.linear(inputs, inputs * inputs), c.linear(hidden, inputs), c.norm(corrects ? 2 : 1),
-                    c.linear(hidden, rank), c.linear(rank, hidden), c.norm(),  // Laurel
-                    c.linear(hidden, own), c.linear(own, hidden), c.norm()};   // inputs of the layer
-        c.add_layer(takes_over ? "attention with other layers' keys+mlp" : "attention+mlp", std::move(parts));
+namespace {
+
+/// activation_sparsity_pattern: the share of zeros to which each layer's gate is cut, in millionths; not stated, 0.95 in the first ten of
+/// more than ten layers.
+std::vector<std::int64_t> gate_cuts(Composer& c) {
+    constexpr std::int64_t kSparseLayers = 10, kUsual = 950'000;
+    std::vector<std::int64_t> cuts(static_cast<std::size_t>(c.layers()), 0);
+    const auto* const stated = c.config().list("activation_sparsity_pattern");
+    if (stated == nullptr) {
+        if (c.layers() > kSparseLayers) std::fill_n(cuts.begin(), kSparseLayers, kUsual);
+        return cuts;
     }
-    const std::int64_t all = c.layers() * own;
-    c.add_beside(Composer::part("table", {{"rows", c.number({"vocab_size_per_layer_input"})}, {"width", all}}));
-    c.add_beside(c.linear(hidden, all));
-    c.add_beside(Composer::part("norm", {{"width", own}}));
-    if (inputs > 1) c.add_beside(c.linear(hidden, hidden, false, 2 * (inputs - 1)));
+    if (static_cast<std::int64_t>(stated->size()) != c.layers()) {
+        c.config().problem("activation_sparsity_pattern has {} entries for {} layers; give one entry per layer", stated->size(),
+                           c.layers());
+        return cuts;
+    }
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+        const double share = (*stated)[i].is_number() ? (*stated)[i].get<double>() : -1;
+        if (!(share >= 0 && share < 1)) {
+            c.config().problem("activation_sparsity_pattern holds something that is no share of zeros; give numbers from 0 to below 1");
+            break;
+        }
+        cuts[i] = std::llround(share * 1e6);
+    }
+    return cuts;
+}
+
+/// Whether each layer sees all: layer_types, else every fifth. Keys that the last layers take over come from layers of both kinds that they
+/// are of (configuration_gemma3n.py, kv_sharing_modes).
+std::vector<bool> full_layers_of_gemma3n(Composer& c, std::int64_t shared) {
+    std::vector<bool> full;
+    for (const std::string& word : c.words_of_layers("layer_types", {"full_attention", "sliding_attention"}))
+        full.push_back(word == "full_attention");
+    for (std::int64_t layer = static_cast<std::int64_t>(full.size()); layer < c.layers(); ++layer) full.push_back((layer + 1) % 5 == 0);
+    const auto own = full.begin() + std::max<std::int64_t>(0, c.layers() - shared);
+    for (auto layer = own; shared > 0 && layer != full.end(); ++layer) {
+        if (std::find(full.begin(), own, *layer) != own) continue;
+        c.config().problem(
+            "num_kv_shared_layers = {}, but no layer in front of these is of the kind ({}) whose keys one of them takes over; give fewer",
+            shared, *layer ? "full_attention" : "sliding_attention");
+        break;
+    }
+    return full;
+}
+
+}  // namespace
+
+bool is_unlike_other_opt(ConfigParts& parts) {
+    ConfigReader& config = parts.config;
+    return config.integer_or({"word_embed_proj_dim"}, parts.model.hidden, 1, ModelLimits::hidden) != parts.model.hidden ||
+           !config.boolean_or({"do_layer_norm_before"}, true) || config.boolean_or({"_remove_final_layer_norm"}, false);
+}
+
+/// modeling_opt.py: a map from words to layers and one back, norms behind the residual additions (x + f(x) is normed, not f(x)), no norm
+/// behind the last layer.
+void compose_opt(Composer& c) {
+    final_norm_has_bias(c);
+    const std::int64_t words = c.number_or({"word_embed_proj_dim"}, c.hidden());
+    if (words != c.hidden()) c.model().word_width = words;
+    const bool in_front = c.flag({"do_layer_norm_before"}, true), removed = c.flag({"_remove_final_layer_norm"}, false);
+    if (!in_front || removed) c.without_final_norm();
+    const bool biased = c.flag({"enable_bias"}, true);
+    c.model().ffn = std::clamp<std::int64_t>(c.number({"ffn_dim"}), 1, ModelLimits::ffn);
+    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}}),
+                         c.mlp(c.model().ffn, false, biased)});
+}
+
+/// Several streams (AltUp), a low-rank bypass (LAuReL), inputs of each layer from a table of their own, keys and values of the last
+/// layers taken over from earlier ones, gates cut to their largest values.
+void compose_gemma3n(Composer& c) {
+    const auto positive = [&](std::string_view field) { return c.config().integer({field}, 1, ModelLimits::part_size); };
+    const std::int64_t streams = positive("altup_num_inputs"), own = positive("hidden_size_per_layer_input"),
+                       words = positive("vocab_size_per_layer_input"), rank = positive("laurel_rank");
+    const std::int64_t shared = c.number_or({"num_kv_shared_layers"}, 0), window = c.number_or({"sliding_window"}, 512);
+    const std::vector<std::int64_t> widths = widths_of_layers(c), cuts = gate_cuts(c);
+    const std::vector<bool> full = full_layers_of_gemma3n(c, shared);
+    if (widths.empty() || !c.config().problems().empty()) return;
+    if (!c.flag({"altup_correct_scale"}, true))
+        c.assume("altup_correct_scale is false: its class has scales of the first stream all the same, which no token uses");
+    c.set_activation({"hidden_activation"}, Activation::gelu);
+    c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
+    c.model().logit_softcap = c.config().real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
+    LayerPart norms = c.norm(2);
+    norms.sizes["behind"] = 2;  // and in front
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto i = static_cast<std::size_t>(layer);
+        const bool takes_over = layer >= c.layers() - shared;
+        LayerPart part = Composer::part("gemma3n_layer", {{"heads", c.model().heads},
+                                                          {"kv_heads", c.model().kv_heads},
+                                                          {"head_dim", c.model().head_dim},
+                                                          {"shares_kv", takes_over ? 1 : 0},
+                                                          {"window", full[i] ? 0 : window},
+                                                          {"input", own},
+                                                          {"input_rows", words},
+                                                          {"bypass", rank},
+                                                          {"streams", streams},
+                                                          {"width", widths[i]},
+                                                          {"cut_millionths", cuts[i]},
+                                                          {"bias", c.flag({"attention_bias"}, false) ? 1 : 0}});
+        c.add_layer(std::string(full[i] ? "attention" : "window attention") + (takes_over ? " with other layers' keys" : "") +
+                        (cuts[i] > 0 ? "+cut mlp" : "+mlp"),
+                    {norms, c.activated(std::move(part))});
+    }
+    if (streams > 1) c.add_beside(Composer::part("stream_ends", {{"streams", streams}}));
+    c.add_beside(Composer::part("layer_input_norm", {{"width", own}}));
 }
 
 namespace {
@@ -198,13 +281,14 @@ Parts gemma4_feed_forward(Composer& c, std::int64_t width, std::int64_t experts)
     return {chosen, mlp, c.norm(4), c.values(experts)};
 }
 
-/// What the layers of Gemma 4 have where they have no biases; `input`: width of their inputs, 0 none.
+/// What the layers of Gemma 4 have; `input`: width of their inputs, 0 none.
 Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t input, std::int64_t experts) {
     PartSizesGiven sizes{{"heads", c.model().heads},
                          {"kv_heads", one.groups},
                          {"head_dim", one.head_dim},
                          {"shares_kv", one.takes_over ? 1 : 0},
                          {"key_is_value", one.full && same ? 1 : 0},
+                         {"bias", c.flag({"attention_bias"}, false) ? 1 : 0},
                          {"window", one.full ? 0 : c.number_or({"sliding_window"}, 512)}};
     if (input > 0) {
         sizes["input"] = input;
@@ -217,51 +301,23 @@ Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t 
 
 }  // namespace
 
-/// Inputs of each layer from a table of their own; an MLP beside experts. With biases, or MLPs of several widths beside experts, counted
-/// alone.
+/// Inputs of each layer from a table of their own; an MLP beside experts, which of several widths are counted alone.
 void compose_gemma4(Composer& c) {
-    const std::int64_t hidden = c.hidden(), own = c.number_or({"hidden_size_per_layer_input"}, 0);
+    const std::int64_t own = c.number_or({"hidden_size_per_layer_input"}, 0);
     std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
     if (!types.empty()) types.back() = "full_attention";  // whatever a file states (configuration_gemma4.py)
     const std::int64_t experts = c.flag({"enable_moe_block"}, false) ? c.number_or({"num_experts"}, 0) : 0;
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    const bool same = c.flag({"attention_k_eq_v"}, false), plain = biased == 0;
+    const bool same = c.flag({"attention_k_eq_v"}, false);
     c.set_activation({"hidden_activation"}, Activation::gelu);
-    c.model().embedding_multiplier = std::sqrt(static_cast<double>(hidden));
+    c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
     c.model().logit_softcap = c.config().real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const Gemma4Layer one = gemma4_layer(c, layer, types);
         const std::string name =
             std::string(one.full ? "attention" : "window attention") + (one.takes_over ? " with other layers' keys" : "");
-        if (plain) {
-            c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), gemma4_parts(c, one, same, own, experts));
-            continue;
-        }
-        Parts parts{c.norm(4),
-                    c.attention({{"head_dim", one.head_dim},
-                                 {"kv_heads", one.groups},
-                                 {"qk_norm", 1},
-                                 {"shares_kv", one.takes_over ? 1 : 0},
-                                 {"key_is_value", one.full && same ? 1 : 0},
-                                 {"qkv_bias", biased},
-                                 {"output_bias", biased}}),
-                    c.mlp(one.width)};
-        if (experts > 0) {
-            parts.push_back(c.experts(experts, c.number({"top_k_experts"}), c.number({"moe_intermediate_size"})));
-            parts.push_back(c.norm(4));  // three norms and the router's scale
-            parts.push_back(c.values(experts));
-        }
-        if (own > 0) parts = joined({parts, {c.linear(hidden, own), c.linear(own, hidden), c.norm()}});
-        c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), std::move(parts));
+        c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), gemma4_parts(c, one, same, own, experts));
     }
-    if (own == 0) return;
-    if (plain) {
-        c.add_beside(Composer::part("layer_input_norm", {{"width", own}}));
-        return;
-    }
-    c.add_beside(Composer::part("table", {{"rows", c.number({"vocab_size_per_layer_input"})}, {"width", c.layers() * own}}));
-    c.add_beside(c.linear(hidden, c.layers() * own));
-    c.add_beside(Composer::part("norm", {{"width", own}}));
+    if (own > 0) c.add_beside(Composer::part("layer_input_norm", {{"width", own}}));
 }
 
 }  // namespace mgplan::formats

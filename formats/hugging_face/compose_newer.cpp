@@ -14,6 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view kChosen = "num_experts_per_tok";
+
 LayerPart norm_of(std::int64_t width, bool biased = false) {
     return Composer::part("norm", {{"width", width}, {"bias", biased ? 1 : 0}});
 }
@@ -43,10 +45,13 @@ std::vector<bool> mixtures_of(Composer& c, std::int64_t first_fallback) {
 }
 
 /// Routed experts and shared ones as one MLP.
-Parts mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width) {
-    Parts parts{c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"}))};
+Parts mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width, std::int64_t chosen) {
+    Parts parts{c.experts(experts, chosen, c.number({"moe_intermediate_size"}))};
     if (shared_width > 0) parts.push_back(c.mlp(shared_width));
     return parts;
+}
+Parts mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width) {
+    return mixture_of(c, experts, shared_width, c.number({kChosen}));
 }
 
 void add_layers(Composer& c, const std::vector<bool>& mixtures, const std::string& name, const Parts& mixer, const Parts& mixture,
@@ -361,14 +366,20 @@ void compose_zaya(Composer& c) {
 }
 
 bool has_latent_biases(ConfigParts& parts) {
-    return parts.config.boolean_or({"attention_bias"}, false);
+    return parts.config.boolean_or({"attention_bias"}, false) || parts.config.states_null(kChosen);
 }
 
-/// DeepSeek V2 and V3 with attention_bias: biases of what leads to the latents and of the output.
+/// DeepSeek V2 and V3 with attention_bias: biases of what leads to the latents and of the output. And V2 as its class has it, whose
+/// num_experts_per_tok is None: its weights can be counted, and no token passes it.
 void compose_biased_latent(Composer& c) {
-    const std::int64_t shared = c.number_or({"n_shared_experts"}, 0);
-    const Parts mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts"}), shared * c.number({"moe_intermediate_size"}));
-    add_layers(c, mixtures_of(c, 0), "latent attention with biases", {c.norm(2), c.latent_attention()}, mixture);
+    const std::int64_t shared = c.number_or({"n_shared_experts"}, 0), experts = c.number({"n_routed_experts", "num_local_experts"});
+    const bool chosen = !c.config().states_null(kChosen), biased = c.flag({"attention_bias"}, false);
+    if (!chosen)
+        c.assume(
+            fmt::format("{} is null: no token can choose experts, and all count as active; give their number to plan the model", kChosen));
+    Parts mixture = mixture_of(c, experts, shared * c.number({"moe_intermediate_size"}), chosen ? c.number({kChosen}) : experts);
+    const std::string name = biased ? "latent attention with biases" : "latent attention, no choice of experts";
+    add_layers(c, mixtures_of(c, 0), name, {c.norm(2), c.latent_attention()}, mixture);
 }
 
 /// GLM-5.3 Flash: Kimi delta attention, and latent attention without positions whose keys an indexer chooses out of means of several,

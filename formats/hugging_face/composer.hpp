@@ -105,6 +105,9 @@ void compose_doge(Composer& composer);
 void compose_openai_gpt(Composer& composer);
 void compose_mllama(Composer& composer);
 void compose_voxtral_realtime(Composer& composer);
+void compose_opt(Composer& composer);
+/// Whether words are of another width than layers, norms stand behind the additions, or none behind the last layer (OPT-350m).
+bool is_unlike_other_opt(ConfigParts& parts);
 
 void compose_sparse_decoder(Composer& composer);
 void compose_phimoe(Composer& composer);
@@ -136,7 +139,7 @@ void compose_glm5_next(Composer& composer);
 void compose_inkling2(Composer& composer);
 void compose_hrm_text(Composer& composer);
 void compose_biased_latent(Composer& composer);
-/// Whether the projections to the latents have biases, which the fields of MlaSpec do not say.
+/// Whether the projections to the latents have biases, which the fields of MlaSpec do not say, or a file says that no experts are chosen.
 bool has_latent_biases(ConfigParts& parts);
 
 void compose_mamba(Composer& composer);

@@ -169,6 +169,11 @@ const nlohmann::ordered_json* ConfigReader::member(std::string_view field) {
     return file_.member(field);
 }
 
+bool ConfigReader::states_null(std::string_view field) const {
+    const auto found = json_.is_object() ? json_.find(field) : json_.end();
+    return found != json_.end() && found->is_null();
+}
+
 std::vector<std::string> ConfigReader::unused() const {
     std::vector<std::string> fields;
     if (!json_.is_object()) return fields;

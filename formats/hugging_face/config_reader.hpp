@@ -36,6 +36,9 @@ public:
     /// Stated by the file, or left to a class default.
     [[nodiscard]] bool has(Aliases aliases) const;
 
+    /// Whether the file states the field as null.
+    [[nodiscard]] bool states_null(std::string_view field) const;
+
     /// A size without which there is no model: its absence is a problem unless sparse sizes are allowed.
     std::int64_t size(Aliases aliases, std::int64_t high);
     std::int64_t integer(Aliases aliases, std::int64_t low, std::int64_t high);

@@ -115,8 +115,9 @@ void refuse_other_networks(ConfigParts& parts) {
                 shown.substr(0, 40), parts.type.name);
         }
     }
-    // OPT-350m projects its embeddings to the width of its layers.
-    if (const Json* width = parts.config.member("word_embed_proj_dim"); width != nullptr && *width != parts.model.hidden)
+    // Of OPT, which has such maps, compose_opt() has taken it.
+    const Json* const width = parts.config.member("word_embed_proj_dim");
+    if (width != nullptr && *width != parts.model.hidden && parts.model.word_width == 0)
         parts.config.problem("word_embed_proj_dim differs from hidden_size = {}; no embedding here is projected", parts.model.hidden);
 }
 

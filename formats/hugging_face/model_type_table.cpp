@@ -380,7 +380,9 @@ constexpr std::array kTable{
               .biases = BiasRule::all,
               .attention_bias_field = "enable_bias",
               .defaults = R"({"vocab_size":50272,"hidden_size":768,"num_hidden_layers":12,"ffn_dim":3072,"max_position_embeddings":2048,
-"num_attention_heads":12,"hidden_act":"relu","tie_word_embeddings":true,"enable_bias":true,"dropout":0.1})"},
+"num_attention_heads":12,"hidden_act":"relu","tie_word_embeddings":true,"enable_bias":true,"dropout":0.1})",
+              .compose = compose_opt,
+              .composed = is_unlike_other_opt},
     ModelType{
         .name = "glm",
         .class_name = "GlmForCausalLM",

@@ -1,5 +1,6 @@
 #include "model/layers/gemma_attention.hpp"
 
+#include <cmath>
 #include <utility>
 
 #include "model/layers/residual.hpp"
@@ -38,7 +39,7 @@ Tensor LayerInputs::ids_of(const RankContext& context, const Tensor& x) const {
     return context.device->empty({rows}, Dtype::int32, MemoryCategory::workspace, "ids of a layer's inputs");
 }
 
-void LayerInputs::forward(const RankContext& context, const Tensor& x, LayerInputsSaved& saved) const {
+Tensor LayerInputs::forward(const RankContext& context, const Tensor& x, LayerInputsSaved& saved) const {
     saved.stream = x;
     const std::int64_t first = words_.value.shape()[0] * context.tp->rank();
     const Tensor input = leave_region(context, embedding(ids_of(context, x), words_.value, first));  // (rows outside, width)
@@ -50,20 +51,36 @@ void LayerInputs::forward(const RankContext& context, const Tensor& x, LayerInpu
     set_columns(gate_.forward(x), saved.joined, 0);
     set_columns(input, saved.joined, width_);
     saved.gated = activation(saved.joined, Activation::gelu, true);
-    add(behind_.forward(context, back_.forward(saved.gated), saved.behind), x);
+    return behind_.forward(context, back_.forward(saved.gated), saved.behind);
 }
 
-void LayerInputs::backward(const RankContext& context, const Tensor& dy, LayerInputsSaved& saved) const {
+void LayerInputs::backward(const RankContext& context, const Tensor& dy, const Tensor& d_x, LayerInputsSaved& saved) const {
     const Tensor d_gated = back_.backward(context, behind_.backward(dy, saved.behind), saved.gated);
     const Tensor d_joined = activation_backward(d_gated, saved.joined, Activation::gelu, true);
     saved.gated = saved.joined = {};
     const Tensor d_input = columns(d_joined, width_, 2 * width_);
-    add(gate_.backward(context, columns(d_joined, 0, width_), saved.stream), dy);
+    add(gate_.backward(context, columns(d_joined, 0, width_), saved.stream), d_x);
     const Tensor d_projected =
         norm_backward(d_input, saved.projected, norm_.value, saved.statistics, Normalization::rms_norm, norm_.gradient, {});
-    add(projection_.backward(context, d_projected, saved.stream), dy);  // of the embeddings, for which the stream stands in
+    add(projection_.backward(context, d_projected, saved.stream), d_x);  // of the embeddings, for which the stream stands in
     embedding_backward(enter_region(context, d_input), ids_of(context, dy), words_.value.shape()[0] * context.tp->rank(), words_.gradient);
     saved = {};
+}
+
+LowRankBypass::LowRankBypass(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
+    : there_(weights.at(prefix + "bypass.there.weight")),
+      back_(weights.at(prefix + "bypass.back.weight")),
+      norm_(model, weights.at(prefix + "bypass.norm.weight"), {}) {}
+
+Tensor LowRankBypass::forward(const RankContext& context, const Tensor& x, Saved& saved) const {
+    saved.latent = there_.forward(x);
+    return norm_.forward(context, back_.forward(saved.latent), saved.norm);
+}
+
+Tensor LowRankBypass::backward(const RankContext& context, const Tensor& dy, const Tensor& x, Saved& saved) const {
+    const Tensor d_latent = back_.backward(context, norm_.backward(dy, saved.norm), saved.latent);
+    saved = {};
+    return there_.backward(context, d_latent, x);
 }
 
 GemmaAttention::GemmaAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
@@ -80,9 +97,10 @@ GemmaAttention::GemmaAttention(const ModelSpec& model, const LayerPart& part, co
       behind_(model, weights.at(prefix + "post_self_attn_layernorm.weight"), {}),
       q_norm_(weights.at(prefix + "self_attention.q_layernorm.weight")),
       k_norm_(weights.find(prefix + "self_attention.k_layernorm.weight")),
-      projection_(weights.at(prefix + "self_attention.linear_qkv.weight"), {}),
-      output_(weights.at(prefix + "self_attention.linear_proj.weight"), {}) {
+      projection_(weights.at(prefix + "self_attention.linear_qkv.weight"), weights.find(prefix + "self_attention.linear_qkv.bias")),
+      output_(weights.at(prefix + "self_attention.linear_proj.weight"), weights.find(prefix + "self_attention.linear_proj.bias")) {
     if (const std::int64_t width = part_size(part, "input"); width > 0) inputs_.emplace(model, weights, prefix, width);
+    if (part_size(part, "bypass") > 0) bypass_.emplace(model, weights, prefix);
 }
 
 CoreAttention GemmaAttention::core_of(const MicrobatchContext& microbatch) const {
@@ -122,17 +140,28 @@ Tensor GemmaAttention::forward(const RankContext& context, const MicrobatchConte
     }
     const Tensor y = output_.forward(context, heads_joined(saved.core.output));
     Tensor sum = add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), x);
-    if (inputs_) inputs_->forward(context, sum, saved.inputs);
+    if (bypass_) {
+        add(bypass_->forward(context, saved.normed, saved.bypass), sum);
+        add(saved.normed, sum);
+        scale(sum, std::sqrt(0.5));
+    }
+    if (inputs_) add(inputs_->forward(context, sum, saved.inputs), sum);
     return sum;
 }
 
 Tensor GemmaAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    if (inputs_) inputs_->backward(context, dy, saved.inputs);
+    if (inputs_) inputs_->backward(context, dy, dy, saved.inputs);
+    if (bypass_) scale(dy, std::sqrt(0.5));
     const Tensor d_branch =
         behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.behind);
     const Tensor d_output = output_.backward(context, d_branch, heads_joined(saved.core.output));
     const Tensor d_packed = to_projection(context, microbatch, d_output, saved);
-    Tensor dx = norm_.backward(projection_.backward(context, d_packed, saved.normed), saved.norm);
+    const Tensor d_normed = projection_.backward(context, d_packed, saved.normed);
+    if (bypass_) {
+        add(bypass_->backward(context, dy, saved.normed, saved.bypass), d_normed);
+        add(dy, d_normed);
+    }
+    Tensor dx = norm_.backward(d_normed, saved.norm);
     add_path_to_input(model_, dy, dx);
     saved = {};
     return dx;

@@ -1,7 +1,8 @@
 #pragma once
-// Attention of Gemma 4 as the first half of a layer (transformers 5.23.0, modeling_gemma4.py): norms of each head of queries, keys and,
-// without weights, values; values that are keys in front of their norm; keys and values taken over from another layer; norms in front and
-// behind; and the layer's own inputs, from a table of words of its own, which in the network stand behind the MLP. Known of shapes alone.
+// Attention of Gemma 3n and 4 as the first half of a layer (transformers 5.23.0, modeling_gemma3n.py, modeling_gemma4.py): norms of each
+// head of queries, keys and, without weights, values; values that are keys in front of their norm; keys and values taken over from another
+// layer; norms in front and behind; a low-rank bypass; and the layer's own inputs, from a table of words of its own, which in Gemma 4 stand
+// behind the MLP. Known of shapes alone.
 
 #include <optional>
 
@@ -28,10 +29,10 @@ struct LayerInputsSaved {
 class LayerInputs {
 public:
     LayerInputs(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t width);
-    /// Adds to x, in place.
-    void forward(const RankContext& context, const Tensor& x, LayerInputsSaved& saved) const;
-    /// dy: the gradient of the sum; adds that of x to it, in place.
-    void backward(const RankContext& context, const Tensor& dy, LayerInputsSaved& saved) const;
+    /// What is added to the stream x, or to others: (rows, hidden).
+    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, LayerInputsSaved& saved) const;
+    /// Adds to the gradient of x, in place; `d_x` may be dy itself, the gradient of what forward returned.
+    void backward(const RankContext& context, const Tensor& dy, const Tensor& d_x, LayerInputsSaved& saved) const;
 
 private:
     [[nodiscard]] Tensor ids_of(const RankContext& context, const Tensor& x) const;
@@ -42,9 +43,28 @@ private:
     StreamNorm behind_;
 };
 
+/// Two products with few values between them, a norm behind (LAuReL in its low-rank form, arXiv 2411.07501; Gemma3nTextLaurelBlock). Whole
+/// on every tp rank.
+class LowRankBypass {
+public:
+    struct Saved {
+        Tensor latent;
+        StreamNormSaved norm;
+    };
+    LowRankBypass(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
+    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, Saved& saved) const;
+    /// The gradient of x, which is as forward saw it.
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x, Saved& saved) const;
+
+private:
+    DuplicatedLinear there_, back_;
+    StreamNorm norm_;
+};
+
 /// What a forward keeps.
 struct GemmaAttentionSaved {
     StreamNormSaved norm, behind;
+    LowRankBypass::Saved bypass;
     Tensor normed;
     Tensor q_raw, k_raw, v_raw;  ///< in front of their norms; with one matrix for both the last two are one
     NormStatistics q_statistics, k_statistics, v_statistics;
@@ -82,6 +102,7 @@ private:
     ColumnParallelLinear projection_;
     RowParallelLinear output_;
     std::optional<LayerInputs> inputs_;
+    std::optional<LowRankBypass> bypass_;  ///< with which half of the sum of squares is its own: the result is divided by sqrt(2)
 };
 
 }  // namespace mgplan::model

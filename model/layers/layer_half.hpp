@@ -9,6 +9,7 @@
 #include "model/layers/attention_beside_mamba.hpp"
 #include "model/layers/context.hpp"
 #include "model/layers/gated_delta_net.hpp"
+#include "model/layers/gemma3n_layer.hpp"
 #include "model/layers/gemma_attention.hpp"
 #include "model/layers/kimi_delta_attention.hpp"
 #include "model/layers/lightning_attention.hpp"
@@ -25,7 +26,7 @@ namespace mgplan::model {
 
 /// The first half of a layer. Each has a type Saved, and forward and backward as SelfAttention has them.
 using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention,
-                                LightningAttention, SelectiveMixer, RecurrentBlock, SharedBlockMixer, GemmaAttention>;
+                                LightningAttention, SelectiveMixer, RecurrentBlock, SharedBlockMixer, GemmaAttention, Gemma3nLayer>;
 
 template <class Mixers>
 struct SavedOf;

@@ -4,6 +4,7 @@
 #include "model/layers/residual.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/elementwise.hpp"
+#include "model/ops/gate_cut.hpp"
 #include "model/ops/xielu.hpp"
 
 namespace mgplan::model {
@@ -18,10 +19,11 @@ std::string norm_of_mlp(const ModelSpec& model, const std::string& prefix, std::
 }  // namespace
 
 Mlp::Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-         EnumSet<RecomputeModule> recompute)
+         EnumSet<RecomputeModule> recompute, bool cuts_gate)
     : model_(model),
       layer_(layer),
       recompute_(recompute),
+      cuts_gate_(cuts_gate),
       norm_weight_(weights.find(norm_of_mlp(model, prefix, "weight"))),
       norm_bias_(weights.find(norm_of_mlp(model, prefix, "bias"))),
       alpha_positive_(weights.find(prefix + "mlp.activation_func.alpha_p")),
@@ -40,6 +42,19 @@ void Mlp::scale_gate(const RankContext& context, const Tensor& before) const {
     if (factor != 1) scale_columns(before, 0, model_.ffn / context.tp->size(), factor);
 }
 
+void Mlp::cut(const RankContext& context, MlpSaved& saved) const {
+    saved.uncut = columns(saved.before, 0, saved.before.shape()[1] / 2);
+    saved.gate_sums = gate_sums(saved.before);
+    if (context.tp->size() > 1) context.tp->all_reduce(saved.gate_sums, Reduction::sum);
+    cut_gate(saved.before, saved.gate_sums);
+}
+
+void Mlp::cut_backward(const RankContext& context, const Tensor& d_before, const MlpSaved& saved) const {
+    const Tensor d_sums = gate_sums_backward(d_before, saved.uncut, saved.gate_sums);
+    if (context.tp->size() > 1) context.tp->all_reduce(d_sums, Reduction::sum);
+    cut_gate_backward(d_before, saved.uncut, saved.gate_sums, d_sums);
+}
+
 LinearInput Mlp::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
     if (!model_.pre_norms) return first_.input(context, x);
     return first_.input(context, norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics));
@@ -48,6 +63,7 @@ LinearInput Mlp::normalised(const RankContext& context, const Tensor& x, NormSta
 void Mlp::activate(const RankContext& context, MlpSaved& saved) const {
     saved.before = first_.forward(context, saved.normed);
     scale_gate(context, saved.before);
+    if (cuts_gate_) cut(context, saved);
     const Tensor after = alpha_positive_.defined() ? xielu(saved.before, alpha_positive_.value, alpha_negative_.value)
                                                    : activation(saved.before, model_.activation, model_.gated_mlp);
     // In front of the second product, whose gradients are then those of the scaled one.
@@ -62,7 +78,7 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
     activate(context, saved);
     const Tensor y = second_.forward(context, saved.after);
     if (recompute_.contains(RecomputeModule::mlp)) {
-        saved.before = Tensor();
+        saved.before = saved.uncut = Tensor();
         saved.after = {};
     }
     const Tensor path = residual_path(model_, residual, saved.normed.x);
@@ -92,9 +108,10 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     Tensor d_before = alpha_positive_.defined() ? xielu_backward(d_after, saved.before, alpha_positive_.value, alpha_negative_.value,
                                                                  alpha_positive_.gradient, alpha_negative_.gradient)
                                                 : activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
+    if (cuts_gate_) cut_backward(context, d_before, saved);
     scale_gate(context, d_before);
     d_after = {};
-    saved.before = {};
+    saved.before = saved.uncut = {};
     Tensor d_normed = first_.backward(context, d_before, saved.normed);
     d_before = {};
     saved.normed = {};

@@ -8,20 +8,23 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of mlp drops `before` and `after`, of layernorm `normed`.
+/// What a forward keeps. Selective recompute of mlp drops `before`, `after` and `uncut`, of layernorm `normed`.
 struct MlpSaved {
     Tensor x;
     NormStatistics statistics;
     LinearInput normed;
     Tensor before;      ///< output of the first product: (rows, 2·ffn/tp) when gated, the gate times its multiplier
     LinearInput after;  ///< output of the activation, times the MLP's multiplier: (rows, ffn/tp)
+    Tensor uncut;       ///< of a cut gate: what it was, (rows, ffn/tp), …
+    Tensor gate_sums;   ///< … and what its bound comes from, (rows, 2)
     StreamNormSaved behind;
 };
 
 class Mlp {
 public:
+    /// `cuts_gate`: of a gate its largest values alone pass (model/ops/gate_cut.hpp).
     Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-        EnumSet<RecomputeModule> recompute);
+        EnumSet<RecomputeModule> recompute, bool cuts_gate = false);
 
     /// Casts weights whose copies in fp8 are not fresh.
     void refresh_weights() const;
@@ -36,12 +39,16 @@ private:
     void activate(const RankContext& context, MlpSaved& saved) const;
     /// Multiplies the gate's columns of what lies in front of the activation, or of its gradient (BranchMultipliers).
     void scale_gate(const RankContext& context, const Tensor& before) const;
+    /// The gate's columns of what lies in front of the activation, or of their gradient; sums are those of all tp ranks' columns.
+    void cut(const RankContext& context, MlpSaved& saved) const;
+    void cut_backward(const RankContext& context, const Tensor& d_before, const MlpSaved& saved) const;
     /// What the first product reads.
     [[nodiscard]] LinearInput normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
     const ModelSpec& model_;
     std::int64_t layer_;
     EnumSet<RecomputeModule> recompute_;
+    bool cuts_gate_;
     Weight norm_weight_, norm_bias_;
     Weight alpha_positive_, alpha_negative_;  ///< of xIELU
     ColumnParallelLinear first_;

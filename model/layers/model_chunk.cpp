@@ -15,6 +15,8 @@ namespace mgplan::model {
 ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const WeightTable& weights, const RecomputeChoice& recompute)
     : contents_(contents), recompute_(recompute), streams_(model.streams()) {
     if (contents.embedding) embedding_.emplace(model, weights, "embedding.");
+    const bool projects = streams_ > 1 && !model.hyper_connections;
+    if (projects && contents.embedding) stream_entry_.emplace(streams_, weights);
     for (std::int64_t i = 0; i < contents.decoders; ++i) {
         const std::int64_t layer = contents.first_decoder + i;
         layers_.emplace_back(model, weights, fmt::format("decoder.layers.{}.", layer), layer, recompute.modules);
@@ -27,6 +29,7 @@ ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const
     const bool recompute_all = recompute.full == RecomputeMethod::uniform;
     if (contents.mtp > 0) mtp_.emplace(model, weights, contents.mtp, output, recompute.modules, recompute_all);
     if (model.hyper_connections) stream_head_.emplace(model, weights);
+    if (projects) stream_exit_.emplace(streams_, weights);
     head_.emplace(model, weights, output);
 }
 
@@ -120,7 +123,10 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         enter(0, layers_.empty() && !head_ ? -1 : section_of_layer(0));
         first.before_use(0);
         x = embedding_->forward(context, microbatch, input, saved.embedding);
-        if (streams_ > 1) x = copy_to_streams(x, streams_);
+        if (stream_entry_)
+            x = stream_entry_->forward(x, saved.stream_entry);
+        else if (streams_ > 1)
+            x = copy_to_streams(x, streams_);
         leave(0);
     }
     for (std::size_t i = 0; i < layers_.size();) {
@@ -148,6 +154,7 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
     enter(section_of_head(), -1);
     last.before_use(0);
     if (stream_head_) x = stream_head_->forward(context, x, saved.stream_head);
+    if (stream_exit_) x = stream_exit_->forward(x, saved.stream_exit);
     const Tensor normed = head_->normalise(context, x, saved.head);
     if (mtp_) {
         if (!embedding_) first.before_use(0);
@@ -172,6 +179,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
         }
         gradient = head_->normalise_backward(gradient, saved.head);
         if (stream_head_) gradient = stream_head_->backward(context, gradient, saved.stream_head);
+        if (stream_exit_) gradient = stream_exit_->backward(context, gradient, saved.stream_exit);
         events(context, units() - 1).after_backward(0);
         leave(section_of_head());
         if (events_ != nullptr) events_->after_gradients(section_of_head(), gradients_below(layers_.size()));
@@ -197,7 +205,10 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
     }
     const Range range(*context.device, "embedding backward");
     if (events_ != nullptr) events_->before_gradients(0);
-    if (streams_ > 1) gradient = sum_of_streams(gradient, streams_, "embedding output gradient");
+    if (stream_entry_)
+        gradient = stream_entry_->backward(context, gradient, saved.stream_entry);
+    else if (streams_ > 1)
+        gradient = sum_of_streams(gradient, streams_, "embedding output gradient");
     embedding_->backward(context, microbatch, gradient, ids, saved.embedding);
     gradient = {};
     events(context, 0).after_backward(0);

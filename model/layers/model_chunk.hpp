@@ -11,6 +11,7 @@
 #include "model/layers/decoder_layer.hpp"
 #include "model/layers/mtp.hpp"
 #include "model/layers/residual_streams.hpp"
+#include "model/layers/stream_ends.hpp"
 #include "model/layers/vocabulary.hpp"
 #include "model/layers/weight_events.hpp"
 #include "plan/layout/stage_split.hpp"
@@ -33,7 +34,8 @@ struct ChunkSaved {
     std::vector<MtpDepthSaved> mtp;
     LossHeadSaved head;
     EmbeddingSaved embedding;
-    StreamHeadSaved stream_head;  ///< of hyper-connections
+    StreamHeadSaved stream_head;               ///< of hyper-connections
+    StreamEndSaved stream_entry, stream_exit;  ///< of Gemma 3n
 };
 
 /// Runs whole chunks; knows nothing of pipelines. Not thread-safe.
@@ -106,6 +108,8 @@ private:
     std::optional<Mtp> mtp_;
     std::optional<LossHead> head_;
     std::optional<StreamHead> stream_head_;
+    std::optional<StreamEntry> stream_entry_;
+    std::optional<StreamExit> stream_exit_;
     std::int64_t streams_;  ///< residual streams
 };
 

@@ -24,6 +24,13 @@ void expect_elements(const Tensor& tensor, std::int64_t elements, std::string_vi
     MGPLAN_ASSERT(tensor.elements() == elements, fmt::format("{} has {} elements, not {}", what, elements, tensor.shape().text()));
 }
 
+Device& known_of_shapes(const Tensor& x, std::string_view what) {
+    expect_float(x, what);
+    MGPLAN_ASSERT(x.shape().rank() == 2, what);
+    MGPLAN_ASSERT(!x.device().computes(), "no device computes this: it is known of shapes alone");
+    return x.device();
+}
+
 void expect_accumulator(const Tensor& into, const Tensor& from, std::string_view what) {
     expect_float(into, what);
     expect_float(from, what);

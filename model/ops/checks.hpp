@@ -23,6 +23,12 @@ void expect_float(const Tensor& tensor, std::string_view what);
 void expect_dtype(const Tensor& tensor, Dtype dtype, std::string_view what);
 void expect_shape(const Tensor& tensor, const Shape& shape, std::string_view what);
 void expect_elements(const Tensor& tensor, std::int64_t elements, std::string_view what);
+/// The device of x, a matrix of floats, which must know shapes alone: no device computes what is done with it.
+[[nodiscard]] Device& known_of_shapes(const Tensor& x, std::string_view what);
+/// How many elements x has, for counts of FLOPs.
+[[nodiscard]] inline double element_count(const Tensor& x) {
+    return static_cast<double>(x.elements());
+}
 /// `into` may take sums of `from`: the same type, or fp32 for 16-bit values; same device.
 void expect_accumulator(const Tensor& into, const Tensor& from, std::string_view what);
 

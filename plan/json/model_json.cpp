@@ -252,6 +252,7 @@ Json model_to_json(const ModelSpec& model) {
                  {"attention_dropout", model.attention_dropout},
                  {"hidden_dropout", model.hidden_dropout}};
     composition_to_json(model, json);
+    if (model.word_width != 0) json["word_width"] = model.word_width;
     if (model.labels) json["labels"] = *model.labels;
     if (!model.type.empty()) json["type"] = model.type;
     if (!model.assumed_architecture.empty()) json["assumed_architecture"] = model.assumed_architecture;
@@ -318,6 +319,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     model.vocab_divisor = reader.integer_or("vocab_divisor", model.vocab_divisor, 1, ModelLimits::vocab);
     model.attention_dropout = reader.real_or("attention_dropout", 0, 0, 1);
     model.hidden_dropout = reader.real_or("hidden_dropout", 0, 0, 1);
+    model.word_width = reader.integer_or("word_width", 0, 0, ModelLimits::hidden);
     composition_from_json(reader, model);
     if (const Json* member = reader.member("rotary_scaling_values"))
         model.rotary_scaling_values = scaling_from_json(*member, where + ": rotary_scaling_values", problems);

@@ -43,12 +43,14 @@ std::vector<PartTensor> attention_tensors(const PartSizes& s) {
     return tensors;
 }
 
-/// Attention of Gemma 4 (modeling_gemma4.py), with norms of each head; window: places that a query sees, 0 all before. shares_kv: keys and
-/// values are another layer's; key_is_value: one matrix gives both. input: width of inputs that the layer has of its own, from a table of
-/// input_rows words and the embeddings, 0 none.
+/// Attention of Gemma 3n and 4 (modeling_gemma3n.py, modeling_gemma4.py), with norms of each head; window: places that a query sees, 0 all
+/// before. shares_kv: keys and values are another layer's; key_is_value: one matrix gives both. input: width of inputs that the layer has
+/// of its own, from a table of input_rows words and the embeddings, 0 none. bypass: values between the two products beside it, 0 none.
+/// bias: of queries, keys, values and the output.
 constexpr std::array kGemmaSizes{PartSize{"heads", 1},        PartSize{"kv_heads", 1},        PartSize{"head_dim", 1},
                                  PartSize{"shares_kv", 0, 0}, PartSize{"key_is_value", 0, 0}, PartSize{"window", 0, 0},
-                                 PartSize{"input", 0, 0},     PartSize{"input_rows", 0, 0}};
+                                 PartSize{"input", 0, 0},     PartSize{"input_rows", 0, 0},   PartSize{"bypass", 0, 0},
+                                 PartSize{"bias", 0, 0}};
 
 std::vector<PartTensor> gemma_tensors(const PartSizes& s) {
     const std::int64_t hidden = s.hidden(), width = s["head_dim"], queries = s["heads"] * width, keys = s["kv_heads"] * width;
@@ -56,6 +58,10 @@ std::vector<PartTensor> gemma_tensors(const PartSizes& s) {
     std::vector<PartTensor> tensors{
         {"qkv.weight", {queries + own * keys, hidden}}, {"output.weight", {hidden, queries}}, {"q_norm.weight", {width}}};
     if (own > 0) tensors.push_back({"k_norm.weight", {width}});
+    if (s["bias"] != 0) {
+        tensors.push_back({"qkv.bias", {queries + own * keys}});
+        tensors.push_back({"output.bias", {hidden}});
+    }
     if (const std::int64_t input = s["input"]; input > 0) {
         tensors.push_back({"input.words.weight", {s["input_rows"], input}});
         tensors.push_back({"input.projection.weight", {input, hidden}});
@@ -63,7 +69,43 @@ std::vector<PartTensor> gemma_tensors(const PartSizes& s) {
         tensors.push_back({"input.back.weight", {hidden, input}});
         tensors.push_back({"input.norm.weight", {hidden}});
     }
+    if (const std::int64_t rank = s["bypass"]; rank > 0) {
+        tensors.push_back({"bypass.there.weight", {rank, hidden}});
+        tensors.push_back({"bypass.back.weight", {hidden, rank}});
+        tensors.push_back({"bypass.norm.weight", {hidden}});
+    }
     return tensors;
+}
+
+/// A layer of Gemma 3n (modeling_gemma3n.py, Gemma3nTextDecoderLayer) behind the norms of its attention: that attention, a gated MLP of
+/// `width` with its norms, and what predicts and corrects `streams` residual streams. cut_millionths: share of zeros that the MLP's gate is
+/// cut to.
+constexpr std::array kGemma3nSizes{PartSize{"heads", 1},         PartSize{"kv_heads", 1},        PartSize{"head_dim", 1},
+                                   PartSize{"shares_kv", 0, 0},  PartSize{"key_is_value", 0, 0}, PartSize{"window", 0, 0},
+                                   PartSize{"input", 1},         PartSize{"input_rows", 1},      PartSize{"bypass", 1},
+                                   PartSize{"streams", 1},       PartSize{"width", 1},           PartSize{"cut_millionths", 0, 0},
+                                   PartSize{"activation", 0, 0}, PartSize{"bias", 0, 0}};
+
+std::vector<PartTensor> gemma3n_tensors(const PartSizes& s) {
+    const std::int64_t hidden = s.hidden(), width = s["width"], streams = s["streams"];
+    std::vector<PartTensor> tensors = gemma_tensors(s);
+    tensors.push_back({"mlp.norm.weight", {hidden}, 2, 2});
+    tensors.push_back({"first.weight", {2 * width, hidden}});
+    tensors.push_back({"second.weight", {hidden, width}});
+    tensors.push_back({"streams.router_norm.weight", {hidden}});
+    tensors.push_back({"streams.router.weight", {streams, hidden}});
+    tensors.push_back({"streams.prediction.weight", {streams * streams, streams}});
+    tensors.push_back({"streams.correction.weight", {streams, streams}});
+    tensors.push_back({"streams.output_scale", {hidden}});
+    return tensors;
+}
+
+/// Where such streams begin and end: a matrix at either end for each but the first.
+constexpr std::array kStreamEndSizes{PartSize{"streams", 2}};
+
+std::vector<PartTensor> stream_end_tensors(const PartSizes& s) {
+    const std::int64_t matrices = 2 * (s["streams"] - 1);
+    return {{"streams.weight", {s.hidden(), s.hidden()}, matrices, matrices}};
 }
 
 /// The norm that inputs of all layers share, in front of the layers.
@@ -146,6 +188,8 @@ std::vector<PartTensor> compressed_tensors(const PartSizes& s) {
 
 constexpr std::array kAttentionKinds{PartKind{"attention", "attention", kAttentionSizes, attention_tensors},
                                      PartKind{"gemma_attention", "attention of Gemma 4", kGemmaSizes, gemma_tensors},
+                                     PartKind{"gemma3n_layer", "Gemma 3n's attention and MLP", kGemma3nSizes, gemma3n_tensors},
+                                     PartKind{"stream_ends", "ends of residual streams", kStreamEndSizes, stream_end_tensors},
                                      PartKind{"layer_input_norm", "norm of layers' inputs", kInputNormSizes, input_norm_tensors},
                                      PartKind{"latent_attention", "latent attention", kLatentSizes, latent_tensors},
                                      PartKind{"compressed_attention", "compressed attention", kCompressedSizes, compressed_tensors},

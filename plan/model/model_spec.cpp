@@ -47,6 +47,7 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
     check_range(problems, where, "kv heads", model.kv_heads, 1, ModelLimits::heads);
     check_range(problems, where, "head size", model.head_dim, model.mla ? 0 : 1, ModelLimits::head_dim);
     check_range(problems, where, "vocabulary", model.vocab, 1, ModelLimits::vocab);
+    check_range(problems, where, "width of words", model.word_width, 0, ModelLimits::hidden);
     check_range(problems, where, "maximum positions", model.max_positions, 1, ModelLimits::positions);
     check_range(problems, where, "sliding window", model.sliding_window, 0, ModelLimits::positions);
     check_range(problems, where, "layers from one full attention to the next", model.full_attention_every, 0, ModelLimits::layers);
@@ -267,7 +268,7 @@ void check_compositions(Problems& problems, const ModelSpec& model, const std::s
 /// An upper estimate of the parameter count in floating point, which cannot overflow.
 double estimated_parameters(const ModelSpec& model) {
     const auto real = [](std::int64_t value) { return static_cast<double>(value); };
-    const double hidden = real(model.hidden);
+    const double hidden = real(std::max(model.hidden, model.word_width));
     const double head_width = real(std::max(model.qk_head_dim(), model.v_head_dim()));
     const double latent = model.mla ? real(model.mla->q_lora_rank + model.mla->kv_lora_rank) : 0;
     const double indexed = model.mla ? (real(model.mla->index_heads) + 1) * (real(model.mla->index_head_dim) + 1) : 0;
@@ -292,6 +293,14 @@ std::int64_t ModelSpec::padded_vocab(std::int64_t tp) const {
 
 std::int64_t ModelSpec::output_rows(std::int64_t tp) const {
     return labels ? (*labels + tp - 1) / tp * tp : padded_vocab(tp);
+}
+
+std::int64_t ModelSpec::streams() const {
+    if (hyper_connections) return hyper_connections->streams;
+    for (const LayerPart& part : beside_layers) {
+        if (part.kind == "stream_ends") return part_size(part, "streams");
+    }
+    return 1;
 }
 
 std::int64_t ModelSpec::qk_head_dim() const {
@@ -348,6 +357,7 @@ std::vector<std::string> layers_timed_at_least(const ModelSpec& model) {
     std::vector<std::string> layers;
     if (has_part(model, "mamba")) layers.emplace_back("the selective scan of Mamba");
     if (has_part(model, "gated_linear_recurrence")) layers.emplace_back("the gated linear recurrence of RecurrentGemma");
+    if (has_part(model, "gemma3n_layer")) layers.emplace_back("the residual streams of Gemma 3n");
     return layers;
 }
 
@@ -355,6 +365,7 @@ std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
     std::vector<std::string> layers = layers_timed_at_least(model);
     if (model.hyper_connections)
         layers.push_back(fmt::format("{} that maps mix (hyper-connections)", counted(model.hyper_connections->streams, "residual stream")));
+    if (has_part(model, "gemma3n_layer")) layers.emplace_back("the attention of Gemma 3n");
     if (has_part(model, "gemma_attention")) layers.emplace_back("the attention of Gemma 4");
     if (model.moe && model.moe->branch_norms) layers.emplace_back("experts behind norms of their own (Gemma 4)");
     if (has_part(model, "shared_block_mamba2")) layers.emplace_back("blocks whose weights layers share (Zamba2)");

@@ -191,6 +191,9 @@ struct ModelSpec {
     std::int64_t kv_heads = 0;  ///< = heads without grouped-query attention
     std::int64_t head_dim = 0;  ///< kv channels; of no meaning with MLA
     std::int64_t vocab = 0;     ///< unpadded
+    /// Width of the table of words and of what the output layer reads, with a matrix to the hidden size and one from it (OPT-350m): such a
+    /// model is counted and nothing else; 0: the hidden size.
+    std::int64_t word_width = 0;
     std::int64_t max_positions = 0;
     Activation activation = Activation::silu;
     bool gated_mlp = true;  ///< SwiGLU and kin: the first MLP matrix is twice as wide
@@ -289,8 +292,8 @@ struct ModelSpec {
     [[nodiscard]] std::int64_t qk_head_dim() const;
     /// Value width of one head in elements.
     [[nodiscard]] std::int64_t v_head_dim() const;
-    /// Residual streams.
-    [[nodiscard]] std::int64_t streams() const { return hyper_connections ? hyper_connections->streams : 1; }
+    /// Residual streams: those of hyper_connections, or as many as the part "stream_ends" beside the layers says.
+    [[nodiscard]] std::int64_t streams() const;
     /// Width of what goes from layer to layer and from stage to stage.
     [[nodiscard]] std::int64_t stream_width() const { return hidden * streams(); }
     /// Width of the rows that travel to experts and back.

@@ -88,10 +88,12 @@ std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerC
     const std::int64_t behind = stated_sizes(parts.front(), model.hidden)["behind"],
                        both = norms_in_front_and_behind(parts.front()) ? 2 : 1;
     if (halves == 0 || !is_norm_of(parts.front(), model, both * halves)) return std::nullopt;
-    if (behind == 0) return layer.mixer && layer.mixer->kind == "gemma_attention" ? std::nullopt : std::optional(layer);
+    const bool normed_behind = layer.mixer && (layer.mixer->kind == "gemma_attention" || layer.mixer->kind == "gemma3n_layer");
+    if (behind == 0) return normed_behind ? std::nullopt : std::optional(layer);
     // Of mixers with a state one alone has a norm behind it, and that beside the one in front.
     const bool stateful = layer.mixer && carries_state(*layer.mixer);
-    if (stateful && (layer.mixer->kind != "gemma_attention" || both == 1)) return std::nullopt;
+    if (stateful && (!normed_behind || both == 1)) return std::nullopt;
+    if (layer.feed_forward && layer.mixer && layer.mixer->kind == "gemma3n_layer") return std::nullopt;  // which has its own
     layer.fields.pre_norms = both == 2;
     layer.fields.post_norms = true;
     return layer;
@@ -139,11 +141,13 @@ ModelSpec with_stated_fields(const ModelSpec& model) {
 
 namespace {
 
-/// Whether the norm of inputs of this width stands beside the layers, and none where layers have no inputs of their own.
-bool has_input_norm(const ModelSpec& model, std::int64_t width) {
-    if (width == 0) return model.beside_layers.size() == 1;
-    return model.beside_layers.size() == 2 && model.beside_layers.front().kind == "layer_input_norm" &&
-           part_size(model.beside_layers.front(), "width") == width;
+/// Whether beside the layers stand so many streams' ends and the norm of inputs of this width, each alone and only where there are some,
+/// and the final norm.
+bool has_ends_and_input_norm(const ModelSpec& model, std::int64_t streams, std::int64_t width) {
+    std::vector<LayerPart> wanted;
+    if (streams > 1) wanted.push_back({"stream_ends", {{"streams", streams}}});
+    if (width > 0) wanted.push_back({"layer_input_norm", {{"width", width}}});
+    return model.beside_layers.size() == wanted.size() + 1 && std::equal(wanted.begin(), wanted.end(), model.beside_layers.begin());
 }
 
 /// Whether the parts beside the layers are what they share and the final norm.
@@ -151,12 +155,18 @@ bool shares_as_beside(const ModelSpec& model) {
     const auto blocks = static_cast<std::int64_t>(model.beside_layers.size()) - 1;
     for (std::int64_t i = 0; i < blocks; ++i) {
         const LayerPart& block = model.beside_layers[static_cast<std::size_t>(i)];
-        if (block.kind == "layer_input_norm") continue;
+        if (block.kind == "layer_input_norm" || block.kind == "stream_ends") continue;
         if (block.kind != "shared_block" || stated_sizes(block, model.hidden)["bias"] != 0) return false;
     }
     for (const LayerComposition& layer : model.compositions) {
         for (const LayerPart& part : layer.parts) {
-            if (part.kind == "gemma_attention" && !has_input_norm(model, stated_sizes(part, model.hidden)["input"])) return false;
+            const bool gemma3n = part.kind == "gemma3n_layer";
+            if (gemma3n || part.kind == "gemma_attention") {
+                const PartSizes sizes = stated_sizes(part, model.hidden);
+                if (!has_ends_and_input_norm(model, gemma3n ? sizes["streams"] : 1, sizes["input"])) return false;
+            } else if (part.kind != "norm" && model.streams() > 1) {
+                return false;  // a half that reads one stream
+            }
             if (part.kind != "shared_block_mamba2") continue;
             if (model.beside_layers.front().kind != "shared_block") return false;
             const PartSizes sizes = stated_sizes(part, model.hidden);
@@ -183,7 +193,7 @@ bool is_choice_of(const LayerPart& part, const ModelSpec& model) {
 }  // namespace
 
 bool is_computed(const ModelSpec& model) {
-    if (model.labels == 0) return false;
+    if (model.labels == 0 || model.word_width != 0) return false;
     if (model.compositions.empty())
         return std::all_of(model.beside_layers.begin(), model.beside_layers.end(),
                            [&](const LayerPart& part) { return is_choice_of(part, model); });

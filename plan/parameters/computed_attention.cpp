@@ -1,4 +1,4 @@
-// Attention: packed, latent, and that of Gemma 4.
+// Attention: packed, latent, that of Gemma 4, and layers of Gemma 3n.
 
 #include <array>
 
@@ -49,20 +49,9 @@ bool describe_gemma_attention(const PartSizes& s, ModelSpec& fields) {
            fields.position == PositionEmbedding::rope && (s["input"] == 0) == (s["input_rows"] == 0);
 }
 
-/// modeling_gemma4.py, Gemma4TextAttention: queries, keys and values divided over tp by heads, their norms whole on every rank, which sees
-/// its own heads; a layer's own table of words divided by words, the rest of its inputs whole.
-void add_gemma_attention(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
-    const std::int64_t hidden = fields.hidden, tp = division.tp, width = s["head_dim"];
-    const std::int64_t queries = s["heads"] / tp * width, keys = s["kv_heads"] / tp * width;
-    list.add_sharded("self_attention.linear_proj.weight", {hidden, queries}, 1);
-    list.add_norm(fields, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
-    std::vector<std::int64_t> blocks{queries};
-    if (s["shares_kv"] == 0) blocks.resize(s["key_is_value"] != 0 ? 2 : 3, keys);
-    list.add_in_blocks("self_attention.linear_qkv.weight", blocks, {hidden});
-    list.add("self_attention.q_layernorm.weight", {width}, PartialGradient::always);
-    if (s["shares_kv"] == 0) list.add("self_attention.k_layernorm.weight", {width}, PartialGradient::always);
-    const std::int64_t input = s["input"];
-    if (input == 0) return;
+/// A layer's own table of words divided by words, the rest of its inputs whole.
+void add_layer_inputs(ParameterList list, const ModelSpec& fields, const PartSizes& s, std::int64_t tp) {
+    const std::int64_t hidden = fields.hidden, input = s["input"];
     list.add_sharded("layer_input.words.weight", {s["input_rows"] / tp, input}, 0);
     list.add("layer_input.projection.weight", {input, hidden}, PartialGradient::sequence_parallel);
     list.add("layer_input.gate.weight", {input, hidden}, PartialGradient::sequence_parallel);
@@ -70,10 +59,66 @@ void add_gemma_attention(ParameterList& list, const ModelSpec& fields, const Par
     list.add_norm(fields, "layer_input.norm.weight", "layer_input.norm.bias", hidden);
 }
 
+/// modeling_gemma4.py, Gemma4TextAttention: queries, keys and values divided over tp by heads, their norms whole on every rank, which sees
+/// its own heads; a bypass whole.
+void add_gemma_heads(ParameterList& list, const ModelSpec& fields, const PartSizes& s, std::int64_t tp) {
+    const std::int64_t hidden = fields.hidden, width = s["head_dim"], rank = s["bypass"];
+    const std::int64_t queries = s["heads"] / tp * width, keys = s["kv_heads"] / tp * width;
+    list.add_sharded("self_attention.linear_proj.weight", {hidden, queries}, 1);
+    if (s["bias"] != 0) list.add("self_attention.linear_proj.bias", {hidden}, PartialGradient::sequence_parallel);
+    list.add_norm(fields, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
+    std::vector<std::int64_t> blocks{queries};
+    if (s["shares_kv"] == 0) blocks.resize(s["key_is_value"] != 0 ? 2 : 3, keys);
+    list.add_in_blocks("self_attention.linear_qkv.weight", blocks, {hidden});
+    if (s["bias"] != 0) list.add_in_blocks("self_attention.linear_qkv.bias", blocks, {});
+    list.add("self_attention.q_layernorm.weight", {width}, PartialGradient::always);
+    if (s["shares_kv"] == 0) list.add("self_attention.k_layernorm.weight", {width}, PartialGradient::always);
+    if (rank == 0) return;
+    list.add("bypass.there.weight", {rank, hidden}, PartialGradient::sequence_parallel);
+    list.add("bypass.back.weight", {hidden, rank}, PartialGradient::sequence_parallel);
+    list.add_norm(fields, "bypass.norm.weight", "bypass.norm.bias", hidden);
+}
+
+void add_gemma_attention(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    add_gemma_heads(list, fields, s, division.tp);
+    if (s["input"] > 0) add_layer_inputs(list, fields, s, division.tp);
+}
+
 void add_gemma_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
     require_division(obstacles, "the attention of Gemma 4", "kv heads", s["kv_heads"], division.tp);
     if (s["input"] > 0) require_division(obstacles, "the inputs of layers", "words", s["input_rows"], division.tp);
     refuse_context_parallelism(obstacles, "the attention of Gemma 4", division);
+}
+
+bool describe_gemma3n(const PartSizes& s, ModelSpec& fields) {
+    fields.ffn = s["width"];
+    fields.gated_mlp = true;
+    fields.mlp_bias = false;
+    return s["streams"] > 1 && s["streams"] <= ModelLimits::residual_streams && s["cut_millionths"] < 1'000'000 &&
+           describe_gemma_attention(s, fields) && describe_activation(s, fields) && fields.activation != Activation::xielu;
+}
+
+/// modeling_gemma3n.py, Gemma3nTextDecoderLayer: what weighs, predicts and corrects streams is whole on every rank.
+void add_gemma3n(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t streams = s["streams"];
+    add_gemma_heads(list, fields, s, division.tp);
+    ParameterList mixer = list.within("mixer.");
+    add_dense_mlp(mixer, fields, division.tp);
+    mixer.add_norm(fields, "post_mlp_layernorm.weight", "post_mlp_layernorm.bias", fields.hidden);
+    add_layer_inputs(mixer, fields, s, division.tp);
+    ParameterList mixing = mixer.within("streams.");
+    mixing.add_norm(fields, "router_norm.weight", "router_norm.bias", fields.hidden);
+    mixing.add("router.weight", {streams, fields.hidden}, PartialGradient::sequence_parallel);
+    mixing.add("prediction.weight", {streams * streams, streams}, PartialGradient::sequence_parallel);
+    mixing.add("correction.weight", {streams, streams}, PartialGradient::sequence_parallel);
+    mixing.add("output_scale", {fields.hidden}, PartialGradient::sequence_parallel);
+}
+
+void add_gemma3n_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "layers of Gemma 3n", "kv heads", s["kv_heads"], division.tp);
+    require_division(obstacles, "layers of Gemma 3n", "columns of the MLP", fields.ffn, division.tp);
+    require_division(obstacles, "the inputs of layers", "words", s["input_rows"], division.tp);
+    refuse_context_parallelism(obstacles, "layers of Gemma 3n", division);
 }
 
 constexpr std::array kComputedAttention{
@@ -87,7 +132,8 @@ constexpr std::array kComputedAttention{
                      add_attention(list, fields, division.tp);
                  },
                  add_latent_obstacles},
-    ComputedPart{"gemma_attention", true, describe_gemma_attention, add_gemma_attention, add_gemma_obstacles}};
+    ComputedPart{"gemma_attention", true, describe_gemma_attention, add_gemma_attention, add_gemma_obstacles},
+    ComputedPart{"gemma3n_layer", true, describe_gemma3n, add_gemma3n, add_gemma3n_obstacles}};
 
 }  // namespace
 

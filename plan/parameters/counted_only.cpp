@@ -23,6 +23,7 @@ void refuse_counted_only(const ModelSpec& model, const std::string& where) {
                         "loss trains it; give the config of its …ForCausalLM",
                         where));
     std::vector<std::string> kinds;
+    if (model.word_width != 0) kinds.emplace_back("maps between words and layers of other widths");
     for (const LayerComposition& kind : model.compositions) {
         if (!computed_layer(model, kind)) kinds.push_back(kind.name.substr(0, 60));
     }

@@ -15,6 +15,9 @@ class ParameterList {
 public:
     ParameterList(std::vector<Parameter>& list, std::string prefix) : list_(list), prefix_(std::move(prefix)) {}
 
+    /// A module of these tensors: "mixer.".
+    [[nodiscard]] ParameterList within(std::string_view module) const { return {list_, prefix_ + std::string(module)}; }
+
     /// A parameter divided over tp along one dimension, in `stride` blocks.
     Parameter& add_sharded(std::string_view name, std::vector<std::int64_t> shape, int shard_axis, int stride = 1);
 

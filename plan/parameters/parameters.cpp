@@ -66,12 +66,18 @@ std::int64_t stream_maps_count(const ModelSpec& model) {
 
 /// What brings streams together in front of the last norm.
 std::int64_t stream_head_count(const ModelSpec& model) {
-    if (!model.hyper_connections || !model.hyper_connections->learned_head) return 0;
+    if (!model.hyper_connections) return (model.streams() - 1) * model.hidden * model.hidden;
+    if (!model.hyper_connections->learned_head) return 0;
     return model.streams() * (model.stream_width() + 1) + 1;
 }
 
 void add_stream_head(ParameterList& list, const ModelSpec& model) {
     if (stream_head_count(model) == 0) return;
+    if (!model.hyper_connections) {
+        for (std::int64_t i = 1; i < model.streams(); ++i)
+            list.add(fmt::format("decoder.stream_exit.{}.weight", i), {model.hidden, model.hidden}, PartialGradient::sequence_parallel);
+        return;
+    }
     list.add("decoder.hc_head_fn", {model.streams(), model.stream_width()}, PartialGradient::sequence_parallel);
     list.add("decoder.hc_head_base", {model.streams()}, PartialGradient::sequence_parallel);
     list.add("decoder.hc_head_scale", {1}, PartialGradient::sequence_parallel);
@@ -104,14 +110,17 @@ void add_embedding(std::vector<Parameter>& parameters, const ModelSpec& model, s
     if (model.embedding_norm) list.add_norm(model, "norm.weight", "norm.bias", model.hidden);
 }
 
-/// What layers share, in front of them: the norm of their inputs (Gemma 4), blocks whose heads and columns of the MLP are divided over tp
-/// (Zamba2).
+/// What layers share, in front of them: the norm of their inputs (Gemma 4), where streams begin (Gemma 3n), blocks whose heads and columns
+/// of the MLP are divided over tp (Zamba2).
 void add_shared_blocks(std::vector<Parameter>& parameters, const ModelSpec& model, std::int64_t tp) {
     for (std::size_t i = 0; i < model.beside_layers.size(); ++i) {
         const LayerPart& block = model.beside_layers[i];
         if (block.kind == "layer_input_norm")
             ParameterList(parameters, "layer_inputs.")
                 .add_norm(model, "norm.weight", "norm.bias", part_size(block, "width"), PartialGradient::sequence_parallel);
+        for (std::int64_t stream = 1; block.kind == "stream_ends" && stream < part_size(block, "streams"); ++stream)
+            ParameterList(parameters, "embedding.")
+                .add(fmt::format("streams.{}.weight", stream), {model.hidden, model.hidden}, PartialGradient::sequence_parallel);
         if (block.kind != "shared_block") continue;
         const std::int64_t hidden = model.hidden, width = part_size(block, "width") / tp, dim = part_size(block, "head_dim");
         const std::int64_t queries = part_size(block, "query_heads") / tp * dim, keys = part_size(block, "kv_heads") / tp * dim;
@@ -302,9 +311,10 @@ PartCount count_compositions(const ModelSpec& model) {
 }  // namespace
 
 std::int64_t total_parameters(const ModelSpec& model) {
-    std::int64_t rows = model.vocab + (model.labels ? *model.labels : model.tied_embeddings ? 0 : model.vocab) + model.token_types;
-    if (model.position == PositionEmbedding::learned) rows += model.max_positions;
-    std::int64_t count = rows * model.hidden + (model.output_bias ? model.labels.value_or(model.vocab) : 0) +
+    const std::int64_t words = model.vocab + (model.labels ? *model.labels : model.tied_embeddings ? 0 : model.vocab);
+    const std::int64_t rows = model.token_types + (model.position == PositionEmbedding::learned ? model.max_positions : 0);
+    std::int64_t count = rows * model.hidden + words * (model.word_width > 0 ? model.word_width : model.hidden) +
+                         2 * model.word_width * model.hidden + (model.output_bias ? model.labels.value_or(model.vocab) : 0) +
                          count_parts(model.beside_layers, model.hidden).all;
     // Of composed models the final norm stands among the parts beside the layers.
     if (!model.compositions.empty()) return count + count_compositions(model).all;

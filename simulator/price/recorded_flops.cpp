@@ -33,6 +33,11 @@ double model_flops_of_state(const LayerPart& mixer, double rows) {
     const auto size = [&](std::string_view name) { return static_cast<double>(part_size(mixer, name)); };
     if (mixer.kind == "mamba") return model::kSelectiveScanFlops * rows * size("inner") * size("state");
     if (mixer.kind == "mamba2" || mixer.kind == "shared_block_mamba2") return 7 * rows * size("inner") * size("state");
+    if (mixer.kind == "kimi_delta_attention") {
+        const double width = size("heads") * size("head_dim");
+        return 2 * rows * (size("conv") * 3 * width + 4 * width * size("head_dim"));
+    }
+    if (mixer.kind == "lightning_attention") return 4 * rows * size("heads") * size("head_dim") * size("head_dim");
     if (mixer.kind != "gated_delta_net") return 0;
     const double keys = size("key_heads") * size("key_dim"), values = size("value_heads") * size("value_dim");
     return 2 * rows * (size("conv") * (2 * keys + values) + 4 * values * size("key_dim"));
@@ -50,7 +55,7 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     }
     const LayerKinds kinds = layer_kinds(counted);
     std::vector<double> mixers, feed_forwards;
-    double loss = 0;
+    double loss = 0, ends = 0;  // products in front of the layers and behind them: of residual streams (Gemma 3n)
     for (std::size_t i = 0; i < kinds.plain_layers.size(); ++i) {
         const PieceTrace trace = trace_dense_pieces(kinds.plain_layers[i], one);
         if (i < kinds.mixers.size()) {
@@ -59,7 +64,9 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
             mixers.push_back(flops_of(trace, piece_of_mixer(kinds.mixers[i]), packed_attention(batch).share) + of_state);
         }
         if (trace.holds(Piece::dense)) feed_forwards.push_back(flops_of(trace, Piece::dense));
-        if (i == 0) loss = flops_of(trace, Piece::loss);
+        if (i > 0) continue;
+        loss = flops_of(trace, Piece::loss);
+        ends = flops_of(trace, Piece::embedding) + flops_of(trace, Piece::norm);
     }
     const double mixture =
         kinds.mixture() == LayerKindHalves::kNone ? 0 : flops_of(trace_mixture(kinds.mixture_layer, one), Piece::mixture);
@@ -70,7 +77,7 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
         const LayerKindHalves& kind = kinds.kinds[index];
         return of_half(mixers, kind.mixer) + (kind.mixture ? mixture : of_half(feed_forwards, kind.feed_forward));
     };
-    double flops = loss;
+    double flops = loss + ends;
     for (const std::uint16_t kind : kinds.of_layer) flops += of_layer(kind);
     if (model.mtp_layers > 0) {
         const double front = flops_of(trace_prediction(counted, one, false), Piece::mtp_front);

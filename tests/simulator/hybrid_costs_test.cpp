@@ -89,6 +89,9 @@ TEST(HybridCosts, ModelFlopsAreThoseOfTheClosedForm) {
     EXPECT_NEAR(model_flops(nemotron(), {16, 4096}), expected, 1e-9 * expected);
     const LayerPart delta{"gated_delta_net", {{"key_heads", 2}, {"key_dim", 8}, {"value_heads", 4}, {"value_dim", 16}, {"conv", 4}}};
     EXPECT_EQ(model_flops_of_state(delta, 10), 2 * 10 * (4 * (2 * 16 + 64) + 4 * 64 * 8));
+    const LayerPart kimi{"kimi_delta_attention", {{"heads", 4}, {"head_dim", 8}, {"conv", 4}}};
+    EXPECT_EQ(model_flops_of_state(kimi, 10), 2 * 10 * (4 * 3 * 32 + 4 * 32 * 8));
+    EXPECT_EQ(model_flops_of_state({"lightning_attention", {{"heads", 4}, {"head_dim", 8}}}, 10), 10 * 2 * 2 * 4 * 8 * 8);
     EXPECT_EQ(model_flops_of_state({"attention", {}}, 10), 0);
 }
 

@@ -162,18 +162,79 @@ TEST(ModelFlops, OfMixturesAndHybridsMatchPublishedPairs) {
 
 // The same of Nemotron 3 Nano, sizes of nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B's config.json (31.6 B parameters, 3.6 B of them used by a
 // token). Megatron-LM's count of hybrids takes attention whole, without the causal mask.
-TEST(ModelFlops, OfAHybridMatchThePublishedPairWithAttentionWhole) {
+ModelSpec nemotron3_nano() {
     const auto config = nlohmann::ordered_json::parse(R"({"model_type": "nemotron_h", "hidden_size": 2688, "num_attention_heads": 32,
         "num_key_value_heads": 2, "head_dim": 128, "mamba_num_heads": 64, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8,
         "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "n_routed_experts": 128,
         "num_experts_per_tok": 6, "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712, "n_shared_experts": 1,
         "intermediate_size": 1856, "vocab_size": 131072, "max_position_embeddings": 262144, "mlp_hidden_act": "relu2"})");
-    const ModelSpec model = formats::read_hugging_face(config, "nano", "nano").model;
+    return formats::read_hugging_face(config, "nano", "nano").model;
+}
+
+/// Sizes that NVIDIA-NeMo/Automodel@36044ad:tests/unit_tests/utils/test_flops_utils.py gives, without multi-token prediction.
+ModelSpec nemotron3_super() {
+    const auto config = nlohmann::ordered_json::parse(R"({"model_type": "nemotron_h", "hidden_size": 4096, "num_attention_heads": 32,
+        "num_key_value_heads": 2, "head_dim": 128, "mamba_num_heads": 128, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8,
+        "hybrid_override_pattern":
+            "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
+        "n_routed_experts": 512, "num_experts_per_tok": 22, "moe_intermediate_size": 2688, "moe_latent_size": 1024,
+        "moe_shared_expert_intermediate_size": 5376, "n_shared_experts": 1, "intermediate_size": 2688, "vocab_size": 131072,
+        "max_position_embeddings": 262144, "mlp_hidden_act": "relu2"})");
+    return formats::read_hugging_face(config, "super", "super").model;
+}
+
+TEST(ModelFlops, OfAHybridMatchThePublishedPairWithAttentionWhole) {
+    const ModelSpec model = nemotron3_nano();
     EXPECT_NEAR(static_cast<double>(total_parameters(model)) / 1e9, 31.6, 0.05);
     EXPECT_NEAR(static_cast<double>(active_parameters(model)) / 1e9, 3.6, 0.05);
     const double sequence = 8192, attention_layers = 6, other_half = 6 * attention_layers * 32 * (128 + 128) * sequence / 2;
     const double token = model_flops(model, {.global_batch = 1, .sequence = 8192}) / sequence;
     EXPECT_NEAR((token + other_half) * 40960 / 1e12 / 905, 1, 0.02);
+}
+
+/// One sequence of a Nemotron 3 as NVIDIA-NeMo/Automodel@36044ad counts it (nemo_automodel/components/utils/flops_utils.py,
+/// _hybrid_model_flops): attention as wide as the hidden size, though its heads are wider or narrower together, and routers too.
+double as_automodel_counts(const ModelSpec& model, std::int64_t sequence, double attention_layers, double mixtures) {
+    const double s = static_cast<double>(sequence), h = static_cast<double>(model.hidden), heads = 32, groups = 2, dim = 128;
+    const auto attention = [&](double queries, double keys) { return 6 * s * (h * (2 * queries + 2 * keys) + queries * s); };
+    return model_flops(model, {.global_batch = 1, .sequence = sequence}) +
+           attention_layers * (attention(h, groups / heads * h) - attention(heads * dim, groups * dim)) +
+           mixtures * 6 * s * h * static_cast<double>(model.moe->experts);
+}
+
+// FLOPs of one sequence of 2,048 tokens in its tests/unit_tests/utils/test_flops_utils.py; tokens and TFLOPs per second and GPU beside each
+// other in its docs/performance-summary.mdx (H100, 4,096 tokens, where the printed figure has three digits).
+TEST(ModelFlops, OfHybridsAreThoseThatAutomodelPublishes) {
+    const ModelSpec nano = nemotron3_nano(), super = nemotron3_super();
+    // Its card: 120 B parameters, of which a token passes 12 B, without multi-token prediction.
+    EXPECT_NEAR(static_cast<double>(total_parameters(super)) / 1e9, 120, 1);
+    EXPECT_NEAR(static_cast<double>(active_parameters(super)) / 1e9, 12.5, 0.5);
+    EXPECT_NEAR(as_automodel_counts(nano, 2048, 6, 23) / 39'982'504'869'888, 1, 1e-6);
+    EXPECT_NEAR(as_automodel_counts(super, 2048, 8, 40) / 152'918'015'606'784, 1, 1e-6);
+    EXPECT_NEAR(as_automodel_counts(nano, 4096, 6, 23) / 4096 * 16'789 / 1e12 / 328, 1, 0.015);
+    EXPECT_NEAR(as_automodel_counts(super, 4096, 8, 40) / 4096 * 4'497 / 1e12 / 334, 1, 0.015);
+}
+
+/// Qwen3.5 at the sizes of test_flops_utils_new_models.py, 16 layers of which every fourth attends; `sizes`: of its feed-forward.
+double qwen35_flops(const nlohmann::ordered_json& sizes) {
+    auto config = nlohmann::ordered_json::parse(R"({"model_type": "qwen3_5_text", "hidden_size": 2048, "num_hidden_layers": 16,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 151936, "head_dim": 128, "linear_key_head_dim": 64,
+        "linear_value_head_dim": 128, "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_conv_kernel_dim": 4,
+        "full_attention_interval": 4, "max_position_embeddings": 4096, "tie_word_embeddings": false})");
+    config.update(sizes);
+    return model_flops(formats::read_hugging_face(config, "qwen", "qwen").model, {.global_batch = 1, .sequence = 1024});
+}
+
+// Gated delta nets by a count that is not ours: of states value heads by the square of their width, here twice the keys'.
+TEST(ModelFlops, OfGatedDeltaNetsAreThoseOfAutomodelsTests) {
+    EXPECT_NEAR(qwen35_flops({{"model_type", "qwen3_5_moe_text"},
+                              {"num_experts", 64},
+                              {"num_experts_per_tok", 4},
+                              {"moe_intermediate_size", 1024},
+                              {"shared_expert_intermediate_size", 2048}}) /
+                    6'200'003'395'584,
+                1, 0.01);
+    EXPECT_NEAR(qwen35_flops({{"intermediate_size", 5632}}) / 5'890'765'750'272, 1, 0.01);
 }
 
 }  // namespace

@@ -73,8 +73,9 @@ ModelSpec zamba() {
 }
 
 /// Gemma 4 with inputs of its layers, of which the last 18 take over keys, and one that gives keys and values by one matrix.
-ModelSpec gemma4() {
+ModelSpec gemma4(bool biased = false) {
     return read({{"model_type", "gemma4_text"},
+                 {"attention_bias", biased},
                  {"vocab_size", 262144},
                  {"hidden_size", 2560},
                  {"num_hidden_layers", 42},
@@ -147,7 +148,7 @@ TEST(SelectiveScan, ModelFlopsAreThoseOfItsProductsAndItsScan) {
 }
 
 TEST(SelectiveScan, ParametersAreThoseOfTheCountAndAreDividedOverTensorParallelRanks) {
-    for (const ModelSpec& model : {jamba(), recurrent_gemma(), zamba(), gemma4(), gemma4_experts()}) {
+    for (const ModelSpec& model : {jamba(), recurrent_gemma(), zamba(), gemma4(), gemma4(true), gemma4_experts()}) {
         std::int64_t all = 0, halves = 0;
         for (std::int64_t layer = 0; layer < model.layers; ++layer) {
             for (const Parameter& parameter : decoder_layer_parameters(model, layer, {}, "")) all += parameter.count();
@@ -188,6 +189,10 @@ TEST(GemmaAttention, ProductsAreThoseOfItsLayers) {
     const double token = own + taken + 2 * h * 262144;
     EXPECT_NEAR(model_flops(gemma4(), {1, 4096}), 3 * token * s, 1e-9 * token * s);
     EXPECT_GT(model_flops(gemma4(), {2, 4096}), model_flops(gemma4(), {1, 4096}));
+    // modeling_gemma4.py: biases of queries, of the output, and of what a layer has of keys and values.
+    const std::int64_t biases = 35 * 8 * 256 + 7 * 8 * 512 + 42 * 2560 + 20 * 2 * 2 * 256 + 4 * 2 * 512;
+    EXPECT_EQ(total_parameters(gemma4(true)) - total_parameters(gemma4()), biases);
+    EXPECT_EQ(model_flops(gemma4(true), {1, 4096}), model_flops(gemma4(), {1, 4096}));
 }
 
 TEST(GemmaExperts, SizesAndProductsAreThosePublished) {

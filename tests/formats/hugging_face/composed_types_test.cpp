@@ -238,6 +238,52 @@ TEST(ComposedTypes, MiniMaxIsReadByTheFieldsOfBothItsForms) {
         EXPECT_THAT(refusal, HasSubstr(part));
 }
 
+/// facebook/opt-350m (config.json): 331,196,416 parameters, of which the table of words is half as wide as the layers.
+TEST(ComposedTypes, OptMayHaveWordsOfAnotherWidthAndNormsBehindAdditions) {
+    Json config = {{"model_type", "opt"},
+                   {"vocab_size", 50272},
+                   {"hidden_size", 1024},
+                   {"num_hidden_layers", 24},
+                   {"num_attention_heads", 16},
+                   {"ffn_dim", 4096},
+                   {"max_position_embeddings", 2048},
+                   {"activation_function", "relu"},
+                   {"do_layer_norm_before", false},
+                   {"word_embed_proj_dim", 512}};
+    const ModelSpec model = model_of(config);
+    EXPECT_EQ(total_parameters(model), 331'196'416);
+    EXPECT_TRUE(is_counted_only(model));
+    EXPECT_THAT(message_of([&] { refuse_counted_only(model, "x"); }), HasSubstr("maps between words and layers of other widths"));
+    EXPECT_EQ(model_from_json(model_to_json(model), "test"), model);
+    config["word_embed_proj_dim"] = 1024;  // no maps, and words as wide as layers
+    EXPECT_EQ(total_parameters(model_of(config)) - 331'196'416, 50272 * 512 - 2 * 1024 * 512);
+    EXPECT_TRUE(is_counted_only(model_of(config)));
+    config["do_layer_norm_before"] = true;  // a norm behind the last layer
+    EXPECT_EQ(total_parameters(model_of(config)) - 331'196'416, 50272 * 512 - 2 * 1024 * 512 + 2 * 1024);
+    EXPECT_FALSE(is_counted_only(model_of(config)));
+    config["_remove_final_layer_norm"] = true;
+    EXPECT_EQ(total_parameters(model_of(config)) - 331'196'416, 50272 * 512 - 2 * 1024 * 512);
+    config["model_type"] = "gpt2";
+    config["word_embed_proj_dim"] = 512;
+    EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("word_embed_proj_dim differs from hidden_size = 1024"));
+}
+
+/// configuration_deepseek_v2.py leaves num_experts_per_tok None, which a file made of its class states as null.
+TEST(ComposedTypes, ANullNumberOfChosenExpertsIsCountedAlone) {
+    Json config = {{"model_type", "deepseek_v2"}, {"num_experts_per_tok", nullptr}, {"hidden_size", 4096},       {"num_hidden_layers", 32},
+                   {"num_attention_heads", 32},   {"vocab_size", 102400},           {"intermediate_size", 11008}};
+    const Job job = read_hugging_face(config, "test", "config.json");
+    EXPECT_EQ(total_parameters(job.model), 38'612'307'968);
+    EXPECT_EQ(active_parameters(job.model), 38'612'307'968);
+    EXPECT_TRUE(is_counted_only(job.model));
+    EXPECT_THAT(job.assumptions, testing::Contains(HasSubstr("num_experts_per_tok is null")));
+    EXPECT_THAT(message_of([&] { refuse_counted_only(job.model, "x"); }), HasSubstr("no choice of experts"));
+    config.erase("num_experts_per_tok");
+    EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("'num_experts_per_tok'"));
+    config["num_experts_per_tok"] = 6;
+    EXPECT_FALSE(is_counted_only(model_of(config)));
+}
+
 TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
     const Json types = class_counts();
     for (const auto* name : {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2",
