@@ -108,7 +108,7 @@ std::optional<std::string> moe_overlap_problem(const Workload& w, const Layout& 
         return "does not go with recompute of the module moe; use others of --recompute-modules";
     if (w.training.megatron.moe_shared_expert_overlap) return "does not go with --moe-shared-expert-overlap; drop one of them";
     if (w.model.mtp_layers > 1) return fmt::format("goes with one MTP layer at most, not {}; drop it", w.model.mtp_layers);
-    const TokenDispatcher dispatcher = l.switches->dispatcher.value_or(w.model.moe->dispatcher);
+    const TokenDispatcher dispatcher = dispatcher_of(w, l);
     if (dispatcher == TokenDispatcher::all_gather) return "needs the dispatcher alltoall, deepep or hybridep; use one of them";
     if (w.training.compute_dtype() != Dtype::bf16 && w.training.compute_dtype() != Dtype::fp16)
         return "needs bf16 or fp16; use another --precision or drop it";
@@ -200,7 +200,10 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
                             l.sizes.tp);
      }},
     {"moe_overlap_suits_the_layout", "overlap of experts' exchanges that Megatron-LM refuses", Level::switches,
-     [](W w, L l) { return overlaps_moe(l) && moe_overlap_problem(w, l).has_value(); },
+     [](W w, L l) {
+         const bool asked = w.training.overlap_moe && l.engine == Engine::megatron;
+         return (asked || overlaps_moe(l)) && moe_overlap_problem(w, l).has_value();
+     },
      [](W w, L l) { return fmt::format("overlap moe {}", moe_overlap_problem(w, l).value_or("")); }},
     // Megatron-LM arguments.py, validate_args: --use-precision-aware-optimizer needs the distributed optimizer; optimizer_config.py: Adam.
     {"bf16_moments_need_sharded_adam", "bf16 moments without Adam and the distributed optimizer", Level::switches,

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::string_view kCapacity = "--moe-expert-rank-capacity-factor", kStash = "--moe-paged-stash",
                            kPages = "--moe-paged-stash-buffer-size-factor-cuda", kBackend = "--moe-flex-dispatcher-backend";
-constexpr std::array<std::string_view, 3> kOfStash{kPages, "--moe-paged-stash-buffer-size-factor-cpu", "--moe-paged-stash-page-size"};
+constexpr std::string_view kHostPages = "--moe-paged-stash-buffer-size-factor-cpu";
+constexpr std::array<std::string_view, 3> kOfStash{kPages, kHostPages, "--moe-paged-stash-page-size"};
 
 void check_stash(FlagReader& flags, const TrainingSpec& training) {
     if (!flags.has(kCapacity)) flags.problem("{} needs {}; add it, or remove the stash", kStash, kCapacity);
@@ -31,7 +32,8 @@ void read_expert_buffers(FlagReader& flags, Job& job, TrainingSpec& training) {
     ExpertBuffers buffers;
     buffers.capacity = flags.real_or(kCapacity, 0, 0, kMostExpertCapacity);
     buffers.paged_stash = flags.has(kStash);
-    buffers.pages = std::abs(flags.real_or(kPages, buffers.pages, -kMostExpertCapacity, kMostExpertCapacity));
+    buffers.pages = flags.real_or(kPages, buffers.pages, -kMostExpertCapacity, kMostExpertCapacity);
+    const double host_pages = flags.real_or(kHostPages, 0, -kMostExpertCapacity, kMostExpertCapacity);
     if (!buffers.paged_stash) {
         buffers.pages = ExpertBuffers{}.pages;
         for (const std::string_view flag : kOfStash) flags.idle(flag);
@@ -42,7 +44,7 @@ void read_expert_buffers(FlagReader& flags, Job& job, TrainingSpec& training) {
         return;
     }
     if (buffers.paged_stash) check_stash(flags, training);
-    if (buffers.capacity == 0) return;
+    if (flags.raw(kCapacity).empty()) return;
     const std::string backend = flags.raw(kBackend).empty() ? "deepep" : flags.raw(kBackend);
     if (backend != "hybridep" && backend != "ncclep")
         flags.problem("{} needs {} hybridep or ncclep, and it is {}; use one of them, or remove the factor", kCapacity, kBackend,
@@ -57,6 +59,17 @@ void read_expert_buffers(FlagReader& flags, Job& job, TrainingSpec& training) {
         flags.idle(kCapacity);
         flags.idle(kStash);
         return;
+    }
+    // Then even routing overflows in every step, which runs again without buffers and stash (moe/paged_stash.py, PagedStashRunner).
+    constexpr std::string_view kAgain = "steps that run twice, since an even split of rows is larger";
+    if (buffers.capacity < 1) {
+        flags.not_computed(kCapacity, std::string(kAgain), Decides::fit);
+        flags.not_computed(kStash, std::string(kAgain), Decides::fit);
+        return;
+    }
+    if (buffers.paged_stash && std::abs(buffers.pages) + std::abs(host_pages) < 1) {
+        flags.not_computed(kPages, std::string(kAgain), Decides::fit);
+        buffers = {.capacity = buffers.capacity};
     }
     training.megatron.expert_buffers = buffers;
 }

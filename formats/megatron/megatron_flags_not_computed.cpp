@@ -47,7 +47,7 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "gated delta net", "gdp-num-householder gdp-num-chunk-states-to-recompute"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "gated delta net", "gdp-cutedsl-kernel"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "pages of expert activations on the host", "moe-paged-stash-buffer-size-factor-cpu",
-              Decides::nothing},
+              Decides::nothing, true},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "grouped tensors of experts",
               "moe-use-grouped-tensor moe-single-grouped-bias moe-single-grouped-weight use-grouped-gemm-for-dense-mlp "
               "use-grouped-gemm-for-shared-expert "

@@ -144,6 +144,24 @@ void read_switches(FlagReader& flags, const ModelSpec& model, MegatronSwitches& 
         flags.problem("--cpu-offloading-num-layers and --recompute-granularity exclude each other; keep one");
 }
 
+/// --delay-wgrad-compute. Rules at d98e8a64: transformer_config.py, __post_init__; arguments.py, validate_args; of tp overlap
+/// transformer_engine/pytorch/module/linear.py.
+void check_delayed_gradients(FlagReader& flags, const Job& job, const TrainingSpec& training) {
+    constexpr std::string_view kFlag = "--delay-wgrad-compute";
+    if (!training.overlap_moe) flags.problem("{} needs --overlap-moe-expert-parallel-comm; add it, or remove the delay", kFlag);
+    if (!training.megatron.transformer_engine) flags.problem("{} needs Transformer Engine; leave --transformer-impl local out", kFlag);
+    // Megatron-LM lets it through, and published scripts have both.
+    if (training.overlap_tp && job.layout && job.layout->tp > 1)
+        flags.not_computed(kFlag, "weight gradients put off beside --tp-comm-overlap, at which Transformer Engine stops",
+                           Decides::fit_and_legal);
+    const bool graphed = job.layout && job.layout->cuda_graphs.contains(CudaGraphScope::attn) && training.overlap_grad_reduce;
+    if (!graphed) return;
+    if (!training.megatron.gradient_accumulation_fusion)
+        flags.problem("{} under a CUDA graph of attn with --no-gradient-accumulation-fusion; remove one of them", kFlag);
+    if (flags.has("--add-qkv-bias") || !flags.has("--disable-bias-linear"))
+        flags.problem("{} under a CUDA graph of attn with biases; leave attn out of the graphs, or keep one", kFlag);
+}
+
 /// --moe-use-legacy-grouped-gemm: experts by the grouped_gemm package, which Megatron-LM had until March 2026 (moe/experts.py, GroupedMLP).
 /// It multiplies in 16 bits whatever the other layers do, and takes cuBLAS for one expert after the other on several streams, as
 /// Transformer Engine's grouped layers do.
@@ -361,9 +379,7 @@ void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
     training.overlap_p2p = !flags.has("--no-overlap-p2p-communication");
     training.overlap_tp = flags.has("--tp-comm-overlap");
     training.overlap_moe = flags.has("--overlap-moe-expert-parallel-comm");
-    // transformer_config.py, __post_init__, at d98e8a64.
-    if (training.megatron.delay_wgrad && !training.overlap_moe)
-        flags.problem("--delay-wgrad-compute needs --overlap-moe-expert-parallel-comm; add it, or remove the delay");
+    if (training.megatron.delay_wgrad) check_delayed_gradients(flags, job, training);
     training.fused_cross_entropy = flags.has("--cross-entropy-loss-fusion");
     read_optimizer(flags, training);
     read_fully_sharded(flags, job.model, training);

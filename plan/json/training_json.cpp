@@ -183,8 +183,10 @@ ExpertBuffers expert_buffers_from_json(const Json& json, const std::string& wher
     ExpertBuffers buffers;
     buffers.capacity = reader.real_or("capacity", 0, 0, kMostExpertCapacity);
     buffers.paged_stash = reader.boolean_or("paged_stash", false);
-    buffers.pages = reader.real_or("pages", buffers.pages, 0, kMostExpertCapacity);
+    buffers.pages = reader.real_or("pages", buffers.pages, -kMostExpertCapacity, kMostExpertCapacity);
     reader.finish();
+    if (buffers.paged_stash && buffers.capacity == 0)
+        problems.add("{}.paged_stash needs a capacity above 0; give one, or leave the stash out", where);
     return buffers;
 }
 

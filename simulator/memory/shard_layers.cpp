@@ -40,10 +40,11 @@ struct MixtureKey {
     ShardKey shard;  ///< mixture_alone()
     std::int64_t rows = 0;
     int node = 0;
+    std::uint64_t fixed = 0;  ///< bits of fixed_rows(), in place of a node
     bool operator==(const MixtureKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, rows_, node_] = *this;
-        return hash_of(shard_, rows_, node_);
+        const auto& [shard_, rows_, node_, fixed_] = *this;
+        return hash_of(shard_, rows_, node_, fixed_);
     }
 };
 
@@ -166,10 +167,11 @@ struct ShardLayers::State {
     }
 
     [[nodiscard]] MixtureKey mixture_key(const Layout& layout, const PieceSizes& sizes, int node) const {
-        if (fixed_rows(layout) > 0) return {mixture_alone(sizes), sizes.rows(), kFixedNode};
+        if (const double fixed = fixed_rows(layout); fixed > 0)
+            return {mixture_alone(sizes), sizes.rows(), kFixedNode, std::bit_cast<std::uint64_t>(fixed)};
         // The last nodes are one where rows cannot be as uneven as that.
         while (node > 0 && received_at(layout, node) == received_at(layout, node - 1)) --node;
-        return {mixture_alone(sizes), sizes.rows(), node};
+        return {mixture_alone(sizes), sizes.rows(), node, 0};
     }
 
     PieceTrace trace_now(PieceSizes sizes, Traced what, std::size_t plain_layer) const {
@@ -478,7 +480,7 @@ PieceTrace ShardLayers::prediction_steps(const PieceSizes& shard) {
 PieceTrace ShardLayers::mixture_steps(const PieceSizes& shard, double received) {
     const PieceSizes sizes = with_kept_steps(shard);
     PieceTrace trace =
-        received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0}) : state_->single_mixture(sizes, received);
+        received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0, 0}) : state_->single_mixture(sizes, received);
     return state_->under_policies(std::move(trace), sizes, state_->mixture_fields);
 }
 

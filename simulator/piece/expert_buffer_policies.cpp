@@ -23,7 +23,7 @@ void stash_rows(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t width = moe.expert_ffn / context.sizes.etp * 2;  // of gated experts
     const std::int64_t rows = product->bytes / bytes_of(context.sizes.dtype) / width;
     const std::int64_t even = context.sizes.rows_outside() * moe.top_k * context.sizes.etp;
-    const double pages = context.megatron().expert_buffers.pages * static_cast<double>(even) / static_cast<double>(rows);
+    const double pages = std::abs(context.megatron().expert_buffers.pages) * static_cast<double>(even) / static_cast<double>(rows);
     std::vector<EditedTensor> kept;
     for (const EditedTensor& tensor : layer.tensors()) {
         const bool waits = tensor.bytes > 0 && tensor.taken < layer.forward().end && tensor.returned >= layer.backward().begin;

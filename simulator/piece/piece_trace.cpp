@@ -392,8 +392,11 @@ PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double
     PieceSizes rows = sizes;
     rows.sequence = sizes.rows();
     rows.micro_batch = rows.cp = 1;
-    // What every source brings every expert is listed; where that would be vast, as many rows in all instead, which errs upwards.
-    if (received > 1 && static_cast<double>(sizes.etp) * static_cast<double>(sizes.ep) * static_cast<double>(model.moe->experts) > 1e6) {
+    // What every source brings every expert is listed; where that would be vast, or more than all bring, as many rows in all instead, which
+    // errs upwards.
+    const bool beyond = received > static_cast<double>(sizes.ep);
+    if (beyond ||
+        (received > 1 && static_cast<double>(sizes.etp) * static_cast<double>(sizes.ep) * static_cast<double>(model.moe->experts) > 1e6)) {
         rows.sequence =
             static_cast<std::int64_t>(std::ceil(static_cast<double>(rows.sequence) * received / static_cast<double>(sizes.tp))) * sizes.tp;
         return trace_layers(shortened(model, rows, true), rows, nullptr);

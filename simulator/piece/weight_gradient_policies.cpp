@@ -10,10 +10,14 @@ namespace {
 
 using EditedTensor = LayerEditor::Tensor;
 
+constexpr std::string_view kRoutedRows = "reordered blocks";
 /// Inputs of linear layers and gradients of their outputs, as the trace names them.
-constexpr std::array<std::string_view, 8> kOperands{"norm output",       "attention output",          "packed queries, keys, values",
-                                                    "activation output", "activation input gradient", "reordered blocks",
-                                                    "input in fp8",      "output gradient in fp8"};
+constexpr std::array<std::string_view, 9> kOperands{
+    "norm output",   "attention output", "packed queries, keys, values", "activation output", "activation input gradient", kRoutedRows,
+    "gathered rows", "input in fp8",     "output gradient in fp8"};
+/// Of latent attention, whose queries, keys and values are not packed.
+constexpr std::array<std::string_view, 3> kLatentOperands{"attention query gradient", "projected keys gradient",
+                                                          "gradient of latent and shared keys"};
 
 }  // namespace
 
@@ -21,20 +25,28 @@ bool puts_off_gradients(const PolicyContext& context) {
     return context.megatron().delay_wgrad;
 }
 
-void keep_operands(LayerEditor& layer, const PolicyContext& /*context*/) {
-    std::int64_t asked = layer.backward().end - 1;
+void keep_operands(LayerEditor& layer, const PolicyContext& context) {
+    const std::int64_t end = layer.backward().end - 1;
+    std::int64_t of_experts = 0, experts_end = 0;  // when theirs are asked for; when the last of their own tensors goes
     if (layer.piece() == Piece::mixture) {
         const EditedTensor* const last = layer.find(layer.backward(), "expert input gradient");
-        if (last == nullptr) return;                   // no rows
-        asked = last->taken + 2 * LayerEditor::kRoom;  // the product of the last gradient among them
-    }
-    for (const TraceRange where : {layer.forward(), layer.backward()}) {
-        for (const std::string_view name : kOperands) {
-            for (int which = 0; EditedTensor* operand = layer.find(where, name, which); ++which) {
-                if (operand->returned >= layer.backward().begin) operand->returned = std::max(operand->returned, asked);
-            }
+        if (last != nullptr) {
+            of_experts = last->taken + 2 * LayerEditor::kRoom;  // the last product among them
+            experts_end = last->returned;
         }
     }
+    const auto keep = [&](std::string_view name) {
+        for (const TraceRange where : {layer.forward(), layer.backward()}) {
+            for (int which = 0; EditedTensor* operand = layer.find(where, name, which); ++which) {
+                if (operand->returned < layer.backward().begin) continue;
+                // Shared experts come behind the others.
+                const bool routed = operand->returned <= experts_end || name == kRoutedRows;
+                operand->returned = std::max(operand->returned, routed ? of_experts : end);
+            }
+        }
+    };
+    std::ranges::for_each(kOperands, keep);
+    if (context.model.mla) std::ranges::for_each(kLatentOperands, keep);
 }
 
 }  // namespace mgplan::simulator::weights

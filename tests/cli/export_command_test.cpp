@@ -62,6 +62,14 @@ std::vector<Layout> some_layouts(const Workload& work, const planner::SearchSpac
     return layouts;
 }
 
+/// Whether Megatron-LM lets exchanges of experts run beside another microbatch (transformer_config.py, __post_init__).
+bool hides_exchanges(const Plan& plan) {
+    const Layout& layout = plan.layout;
+    return layout.sizes.ep > 1 && (layout.sizes.pp == 1 || layout.vpp > 1) && layout.recompute == Recompute::none &&
+           layout.cuda_graphs.empty() && plan.model.mtp_layers <= 1 && plan.model.moe->dispatcher != TokenDispatcher::all_gather &&
+           plan.training.compute_dtype() != Dtype::fp32;
+}
+
 /// Training choices of every kind that Megatron-LM knows, one set for each seed.
 TrainingSpec some_training(std::mt19937& random, bool moe) {
     const auto coin = [&] { return random() % 2 == 0; };
@@ -150,7 +158,8 @@ TEST(MegatronRoundTrip, GivesBackModelBatchLayoutAndTraining) {
         const std::vector<Layout> layouts = some_layouts(work, space, stride);
         plans += layouts.size();
         for (const Layout& layout : tests::sanitized_share(layouts, 8)) {
-            const Plan plan{work.model, work.cluster, work.batch, some_training(random, work.model.moe.has_value()), layout, work.routing};
+            Plan plan{work.model, work.cluster, work.batch, some_training(random, work.model.moe.has_value()), layout, work.routing};
+            plan.training.overlap_moe = plan.training.overlap_moe && hides_exchanges(plan);
             ASSERT_THAT(lost_in_megatron_flags(plan), IsEmpty()) << name << " " << summary(layout) << "\n"
                                                                  << formats::megatron_args_text(formats::megatron_job(plan));
         }
@@ -167,14 +176,17 @@ TEST(MegatronRoundTrip, KeepsBuffersOfAFixedSizeForExperts) {
     space.vpp = {2};
     const auto layouts = some_layouts(work, space, 1000);
     ASSERT_FALSE(layouts.empty());
-    work.training.megatron.expert_buffers = {.capacity = 1.5, .paged_stash = true, .pages = 1.25};
+    work.training.megatron.expert_buffers = {.capacity = 1.5, .paged_stash = true, .pages = -1.25};
     for (const bool fused : {true, false}) {
         work.training.megatron.op_fuser = fused;
         const Plan plan{work.model, work.cluster, work.batch, work.training, layouts.front(), work.routing};
         EXPECT_THAT(lost_in_megatron_flags(plan), IsEmpty());
         EXPECT_EQ(plan_from_json(plan_to_json(plan), "plan"), plan);
         const std::vector<std::string> words = formats::megatron_job(plan).words();
-        EXPECT_THAT(words, ::testing::IsSupersetOf({"--moe-expert-rank-capacity-factor", "--moe-paged-stash", "1.25"}));
+        EXPECT_THAT(words, ::testing::IsSupersetOf({"--moe-expert-rank-capacity-factor", "--moe-paged-stash", "-1.25"}));
+        nlohmann::ordered_json without = plan_to_json(plan);
+        without["training"]["megatron"]["expert_buffers"]["capacity"] = 0;
+        EXPECT_THROW((void)plan_from_json(without, "plan"), ConfigError);
         EXPECT_EQ(std::count(words.begin(), words.end(), "--moe-use-grouped-tensor"), fused ? 0 : 1)
             << "Megatron-LM asks for one of the two";
     }

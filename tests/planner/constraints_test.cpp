@@ -501,6 +501,15 @@ std::vector<Case> cases() {
          plain,
          [](Workload&, Layout& layout) { switch_on(layout, {.overlap_moe = true}); },
          {"overlap moe", "ep > 1", "use a larger ep"}},
+        {"moe_overlap_suits_the_layout",
+         "mixtral-8x7b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             work.training.overlap_moe = true;  // the command's own
+             layout.engine = Engine::megatron;
+         },
+         {"overlap moe", "ep > 1", "use a larger ep"}},
         {"bf16_moments_need_sharded_adam",
          "llama3-8b",
          8,

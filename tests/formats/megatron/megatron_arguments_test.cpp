@@ -415,6 +415,16 @@ TEST(MegatronArguments, PutsOffWeightGradientsBesideHiddenExchangesAlone) {
     const std::string late = kSmall + "--num-experts 8 --delay-wgrad-compute ";
     EXPECT_TRUE(read(late + "--overlap-moe-expert-parallel-comm").training->megatron.delay_wgrad);
     EXPECT_THAT(refusal(late), HasSubstr("--delay-wgrad-compute needs --overlap-moe-expert-parallel-comm"));
+    const std::string overlapped = late + "--overlap-moe-expert-parallel-comm ";
+    EXPECT_THAT(refusal(overlapped + "--transformer-impl local"), HasSubstr("needs Transformer Engine"));
+    const FlagAccount beside_tp = read(overlapped + "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap").flags;
+    ASSERT_EQ(beside_tp.not_computed.size(), 1U);
+    EXPECT_EQ(beside_tp.not_computed[0].decides, Decides::fit_and_legal) << "Transformer Engine stops, Megatron-LM does not";
+    const std::string graphed = overlapped + "--overlap-grad-reduce --cuda-graph-impl transformer_engine --cuda-graph-modules attn ";
+    EXPECT_THAT(refusal(graphed), HasSubstr("with biases"));
+    EXPECT_THAT(refusal(graphed + "--disable-bias-linear --no-gradient-accumulation-fusion"),
+                HasSubstr("--no-gradient-accumulation-fusion"));
+    EXPECT_TRUE(read(graphed + "--disable-bias-linear").training->megatron.delay_wgrad);
 }
 
 TEST(MegatronArguments, ReadsBuffersOfAFixedSizeForExperts) {
@@ -426,7 +436,19 @@ TEST(MegatronArguments, ReadsBuffersOfAFixedSizeForExperts) {
     EXPECT_EQ(buffers("--moe-expert-rank-capacity-factor 1.5"), (ExpertBuffers{.capacity = 1.5}));
     const std::string stash = "--moe-expert-rank-capacity-factor 1.5 --moe-paged-stash ";
     EXPECT_EQ(buffers(stash), (ExpertBuffers{.capacity = 1.5, .paged_stash = true, .pages = 1.1}));
-    EXPECT_EQ(buffers(stash + "--moe-paged-stash-buffer-size-factor-cuda -1.2").pages, 1.2) << "of the rows that there are";
+    EXPECT_EQ(buffers(stash + "--moe-paged-stash-buffer-size-factor-cuda -1.2").pages, -1.2) << "of the rows that there are";
+    EXPECT_EQ(buffers(stash + "--moe-paged-stash-buffer-size-factor-cuda 0.5 --moe-paged-stash-buffer-size-factor-cpu 0.8").pages, 0.5);
+    const auto open = [&](const std::string& more) {
+        std::vector<std::string> flags;
+        for (const FlagNotComputed& flag : read(flexible + more).flags.not_computed) {
+            if (flag.decides == Decides::fit) flags.push_back(flag.flag);
+        }
+        return flags;
+    };
+    EXPECT_THAT(open("--moe-expert-rank-capacity-factor 0.9"), ElementsAre("--moe-expert-rank-capacity-factor")) << "each step runs again";
+    EXPECT_THAT(open("--moe-expert-rank-capacity-factor 0 --moe-paged-stash"),
+                ElementsAre("--moe-expert-rank-capacity-factor", "--moe-paged-stash"));
+    EXPECT_THAT(open(stash + "--moe-paged-stash-buffer-size-factor-cuda 0.9"), ElementsAre("--moe-paged-stash-buffer-size-factor-cuda"));
     const FlagAccount host = read(flexible + stash + "--moe-paged-stash-buffer-size-factor-cpu 1 --moe-paged-stash-page-size 128").flags;
     ASSERT_EQ(host.not_computed.size(), 1U);
     EXPECT_EQ(host.not_computed[0].decides, Decides::nothing);

@@ -103,6 +103,11 @@ TEST(ExpertBuffers, HoldForAllRoutingsAlike) {
         EXPECT_EQ(skewed.routing->p99, twice.peak_bytes()) << "what is more than the buffers is not taken";
         EXPECT_EQ(skewed.routing->worst, twice.peak_bytes());
     }
+    EXPECT_GT(memory(8, RoutingKind::balanced).peak_bytes(), memory(4, RoutingKind::balanced).peak_bytes())
+        << "more than all ranks send, and yet allocated";
+    request.ep = 1;
+    EXPECT_GT(memory(2, RoutingKind::balanced).peak_bytes(), memory(0, RoutingKind::balanced).peak_bytes());
+    request.ep = 4;
     request.engine = Engine::mgplan;
     EXPECT_EQ(memory(2, RoutingKind::balanced).peak_bytes(), memory(0, RoutingKind::balanced).peak_bytes()) << "Megatron-LM's alone";
 }

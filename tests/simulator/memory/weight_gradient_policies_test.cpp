@@ -70,6 +70,27 @@ TEST_F(WeightGradientPolicies, KeepWhatTheProductsOfExpertsRead) {
     expect_more(Piece::mixture, "expert input gradient", rows * (inner + inner / 32) + 2 * rows * (h + h / 32));
 }
 
+TEST_F(WeightGradientPolicies, KeepWhatTheProductsOfSharedExpertsRead) {
+    model.moe->shared_ffn = 256;
+    // When the norm runs: the activation, and the gradient of both halves of the product in front of it.
+    expect_more(Piece::mixture, "norm input gradient", s * b * 256 * 2 + s * b * 2 * 256 * 2 + s * b * h * 2);
+}
+
+TEST_F(WeightGradientPolicies, KeepGatheredRows) {
+    sizes.tp = 2;
+    sizes.sequence_parallel = true;
+    // As without, halved over tp, but for the input and the output's gradient, which are whole on each rank.
+    expect_more(Piece::attention, "norm input gradient", s * b * h / 2 * 2 + s * b * h / 2 * 2 + s * b * 3 * h / 2 * 2 + 2 * s * b * h * 2);
+}
+
+TEST_F(WeightGradientPolicies, KeepGradientsOfLatentAttention) {
+    model.mla = MlaSpec{256, 128, 48, 16, 32};
+    const std::int64_t heads = model.heads, queries = heads * (48 + 16), latents = heads * (48 + 32), row = s * b * 2;
+    // Queries and what keys and values are projected to; the projection's input, both latents' gradients.
+    EXPECT_GE(found_at(true, Piece::attention, "norm input gradient") - found_at(false, Piece::attention, "norm input gradient"),
+              row * (queries + latents + heads * 32 + 128 + 16));
+}
+
 TEST_F(WeightGradientPolicies, KeepWhatTheProductsOfAttentionRead) {
     // What either layer reads, and the gradient of queries, keys and values.
     expect_more(Piece::attention, "norm input gradient", 2 * s * b * h * 2 + s * b * 3 * h * 2);
