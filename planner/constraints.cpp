@@ -126,7 +126,7 @@ double most_activation_bytes(const Workload& w, const Layout& l) {
     const ModelSpec& model = w.model;
     const auto real = [](std::int64_t value) { return static_cast<double>(value); };
     const double heads = real(model.heads) * real(model.qk_head_dim() + model.v_head_dim());
-    double width = 20 * real(model.hidden) + 8 * heads + 8 * real(model.ffn) + 8 * real(model.vocab);
+    double width = 20 * real(model.hidden) + 8 * heads + 8 * real(model.ffn) + 8 * real(std::max(model.vocab, model.padded_rows));
     if (model.moe) {
         width += 8 * real(model.moe->top_k) * real(model.moe->expert_ffn + model.hidden) + 8 * real(model.moe->shared_ffn) +
                  16 * real(model.moe->experts);
@@ -245,6 +245,10 @@ constexpr auto kRules = std::to_array<Rule>({
     {"tp_divides_shared_ffn", "tp does not divide the shared experts' width", Level::tensor,
      [](W w, L l) { return w.model.moe && w.model.moe->shared_ffn % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "shared experts' width", w.model.moe->shared_ffn, w.world); }},
+    // Megatron-LM core/tensor_parallel/utils.py, VocabUtility: a table that is not padded is divided all the same.
+    {"tp_divides_padded_vocabulary", "tp does not divide the given rows of the vocabulary", Level::tensor,
+     [](W w, L l) { return w.model.padded_rows % l.sizes.tp != 0; },
+     [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "padded vocabulary (--padded-vocab-size)", w.model.padded_rows, w.world); }},
     {"tp_inside_nvlink_domain", "tp leaves the NVLink domain", Level::tensor,
      [](W w, L l) { return tp_is_fastest(l) && tp_leaves_domain(w, l.sizes.tp, 1, l.sizes.world); }, tp_domain_message},
     // ---- context ----

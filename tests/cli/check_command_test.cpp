@@ -474,6 +474,38 @@ TEST(CheckCommand, KeepsOfACommandWhatNoSearchChooses) {
     EXPECT_GT(again, 0);
 }
 
+TEST(CheckCommand, KeepsTheRowsOfAPaddedVocabularyInEveryLayout) {
+    const auto dense = [](const std::string& vocabulary) {
+        return "--hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --num-layers 16 --seq-length 2048 "
+               "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 64 --bf16 --use-distributed-optimizer " +
+               vocabulary;
+    };
+    const TempFile file("padded.args", dense("--tensor-model-parallel-size 2 --padded-vocab-size 50258"));
+    const Json odd = Json::parse(say("check --top 20 --world 8 --format json --megatron-args " + file.path()).out);
+    EXPECT_EQ(odd["legal"], true);
+    EXPECT_FALSE(odd["better"].empty());
+    for (const auto& better : odd["better"]) EXPECT_EQ(50258 % better["layout"]["tp"].get<int>(), 0) << better["layout"];
+    const TempFile over_four("padded_four.args", dense("--tensor-model-parallel-size 4 --padded-vocab-size 50258"));
+    const Said refused = say("check --gate --world 8 --megatron-args " + over_four.path());
+    EXPECT_EQ(refused.code, kBadInput);
+    EXPECT_EQ(refused.out, "illegal: tp = 4 does not divide padded vocabulary (--padded-vocab-size) = 50258; use 1 or 2\n");
+    // The same number of rows as padding gives over two ranks holds over eight, where padding would give more.
+    const auto memory_over_eight = [&](const std::string& vocabulary) {
+        const TempFile wide("padded_eight.args", dense("--tensor-model-parallel-size 8 " + vocabulary));
+        return Json::parse(say("check --top 0 --world 8 --format json --megatron-args " + wide.path()).out)["predicted"]["memory"].dump();
+    };
+    EXPECT_EQ(memory_over_eight("--vocab-size 50257 --padded-vocab-size 50432"),
+              memory_over_eight("--vocab-size 50432 --make-vocab-size-divisible-by 1"));
+    EXPECT_NE(memory_over_eight("--vocab-size 50257 --padded-vocab-size 50432"), memory_over_eight("--vocab-size 50257"));
+    // And through a plan's JSON to flags and back.
+    const TempFile plan("padded.json", "");
+    const TempFile both("padded_both.args", dense("--tensor-model-parallel-size 2 --vocab-size 50257 --padded-vocab-size 50258"));
+    ASSERT_EQ(say("check --top 0 --world 8 --megatron-args " + both.path() + " --save-plan " + plan.path()).code, kDone);
+    const Said exported = say("export " + plan.path() + " --to megatron-args");
+    EXPECT_THAT(exported.out, AllOf(HasSubstr("--vocab-size 50257"), HasSubstr("--padded-vocab-size 50258")));
+    EXPECT_THAT(exported.err, Not(HasSubstr("padded_rows")));
+}
+
 TEST(CheckCommand, TellsWhatIsWrongBehindAMissingVocabulary) {
     std::string text = command("--tensor-model-parallel-size 3 --pipeline-model-parallel-size 5");
     text.erase(text.find("--vocab-size 128256"), std::string("--vocab-size 128256").size());
