@@ -155,9 +155,6 @@ void judge(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simu
     }
 }
 
-/// A vocabulary that no rule asks for: what else is wrong with a command that has none is told together with that.
-constexpr std::int64_t kAnyVocabulary = std::int64_t{1} << 17U;
-
 /// Whether the command can be read once more: a pipe can not.
 bool reads_twice(const Options& options, const WorkloadOptions& values) {
     const auto twice = [&](const char* option, const std::optional<std::string>& path) {
@@ -186,8 +183,7 @@ void add_broken_rules(ResolvedWorkload& resolved, Problems& problems) {
 void add_problems_behind(const Options& options, const WorkloadOptions& values, Problems& problems) {
     if (!reads_twice(options, values)) return;
     WorkloadOptions known = values;
-    known.vocab_size = values.vocab_size.value_or(kAnyVocabulary);
-    known.judges_sizes = true;
+    known.looks_behind = true;
     try {
         ResolvedWorkload resolved = resolve_workload(options, known);
         add_broken_rules(resolved, problems);

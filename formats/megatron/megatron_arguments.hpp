@@ -21,7 +21,8 @@ struct ScriptInputs {
 
 /// What helps to understand a command beside its text.
 struct MegatronSurroundings {
-    std::optional<std::int64_t> vocab{};  ///< counts instead of --vocab-size
+    std::optional<std::int64_t> vocab{};             ///< counts instead of --vocab-size
+    std::optional<std::int64_t> vocab_if_missing{};  ///< taken where nothing else tells the vocabulary
     /// Where files that the command names are looked for, and read: tokenizers, sourced scripts. "": none is.
     std::string folder{};
     ScriptInputs script{};

@@ -321,8 +321,8 @@ void read_vocabulary(FlagReader& flags, Job& job, const MegatronSurroundings& su
         ignore({"--tokenizer-type", "--tokenizer-model", "--tokenizer-name-or-path", "--vocab-file", "--vocab-extra-ids"});
     };
     if (surroundings.vocab) {
-        model.vocab = *surroundings.vocab;
-        ignore({"--vocab-size", "--padded-vocab-size"});
+        model.vocab = padded_vocabulary(flags, model, surroundings.vocab);
+        ignore({"--vocab-size"});
         ignore_tokenizer();
     } else if (flags.has("--vocab-size")) {
         model.vocab = padded_vocabulary(flags, model, flags.integer_or("--vocab-size", 1, 1, ModelLimits::vocab));
@@ -332,6 +332,8 @@ void read_vocabulary(FlagReader& flags, Job& job, const MegatronSurroundings& su
         ignore_tokenizer();
     } else if (const auto size = tokenizers_size(flags, job, surroundings.folder)) {
         model.vocab = std::clamp<std::int64_t>(*size, 1, ModelLimits::vocab);
+    } else if (surroundings.vocab_if_missing) {
+        model.vocab = *surroundings.vocab_if_missing;
     } else {
         flags.missing_fact(
             "--vocab-size is missing; Megatron-LM reads it from the tokenizer, which is neither known nor at hand, so give its size, as "

@@ -497,6 +497,16 @@ TEST(CheckCommand, KeepsTheRowsOfAPaddedVocabularyInEveryLayout) {
     EXPECT_EQ(memory_over_eight("--vocab-size 50257 --padded-vocab-size 50432"),
               memory_over_eight("--vocab-size 50432 --make-vocab-size-divisible-by 1"));
     EXPECT_NE(memory_over_eight("--vocab-size 50257 --padded-vocab-size 50432"), memory_over_eight("--vocab-size 50257"));
+    // mgplan's own --vocab-size says how many of the rows are tokens, and hides nothing.
+    const TempFile own("padded_own.args", dense("--tensor-model-parallel-size 2 --padded-vocab-size 50257"));
+    for (const std::string more : {"", " --vocab-size 50257"})
+        EXPECT_THAT(say("check --gate --world 8 --megatron-args " + own.path() + more).out,
+                    StartsWith("illegal: tp = 2 does not divide padded vocabulary"));
+    expect_refused("check --top 0 --world 8 --vocab-size 60000 --megatron-args " + own.path(),
+                   "--padded-vocab-size = 50257 is less than the 60000 tokens");
+    const Json known = Json::parse(say("check --top 0 --world 8 --vocab-size 50257 --format json --megatron-args " + file.path()).out);
+    EXPECT_EQ(known["legal"], true);
+    EXPECT_THAT(known["used"].dump(), HasSubstr("--padded-vocab-size"));
     // And through a plan's JSON to flags and back.
     const TempFile plan("padded.json", "");
     const TempFile both("padded_both.args", dense("--tensor-model-parallel-size 2 --vocab-size 50257 --padded-vocab-size 50258"));
