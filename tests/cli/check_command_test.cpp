@@ -534,6 +534,29 @@ TEST(CheckCommand, TellsWhatIsWrongBehindAMissingVocabulary) {
     }
     EXPECT_EQ(say(judge + " --gate").code, kBadInput) << "whatever the vocabulary is, it is illegal";
 
+    // Batches that training grows through.
+    const auto ramped = [](const std::string& vocabulary) {
+        const TempFile growing("behind_ramp.args",
+                               "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512 --max-position-embeddings 512 "
+                               "--micro-batch-size 1 --bf16 --tensor-model-parallel-size 2 --global-batch-size 60 "
+                               "--rampup-batch-size 10 10 1000 --train-samples 100000" +
+                                   vocabulary);
+        return say("check --top 0 --world 8 --megatron-args " + growing.path());
+    };
+    const Said grows = ramped(" --vocab-size 50257"), also_grows = ramped("");
+    EXPECT_EQ(also_grows.code, kBadInput);
+    std::vector<std::string> batches;
+    for (const auto& line : split(grows.out, '\n')) {
+        const auto at = line.find("the batch of ");
+        if (at != std::string::npos) batches.push_back(line.substr(at));
+    }
+    EXPECT_EQ(batches.size(), 3U) << grows.out;
+    for (const auto& batch : batches) EXPECT_THAT(also_grows.err, HasSubstr(batch));
+    // A batch of which nothing is left has a gate's line, too.
+    const TempFile little("behind_little.args", command("--global-batch-size 8 --decrease-batch-size-if-needed"));
+    EXPECT_THAT(say("check --gate --world 16 --megatron-args " + little.path()).out,
+                StartsWith("illegal: --decrease-batch-size-if-needed leaves nothing"));
+
     std::string sizes = text;  // sizes stand behind it too
     sizes.replace(sizes.find("--num-query-groups 8"), std::string("--num-query-groups 8").size(), "--num-query-groups 7");
     const TempFile odd("behind_sizes.args", sizes);
