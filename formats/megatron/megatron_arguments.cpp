@@ -144,10 +144,10 @@ Job read_megatron_text(std::string_view text, const std::string& where, const Me
         for (const auto& [name, why] : found.unresolved) {
             const auto list = error.problems();
             if (std::any_of(list.begin(), list.end(), [&](const std::string& problem) { return names_variable(problem, name); }))
-                problems.add("{}: ${} is not known: {}", where, name, why);
+                problems.add_missing_fact("{}: ${} is not known: {}", where, name, why);
         }
-        for (const auto& note : found.notes) problems.add("{}", note);
-        if (!found.not_sourced.empty()) problems.add("{}", found.not_sourced);
+        for (const auto& note : found.notes) problems.add_missing_fact("{}", note);
+        if (!found.not_sourced.empty()) problems.add_missing_fact("{}", found.not_sourced);
         problems.throw_if_any();
         throw;
     }

@@ -532,7 +532,18 @@ TEST(CheckCommand, TellsWhatIsWrongBehindAMissingVocabulary) {
         ASSERT_NE(first, std::string::npos) << broken;
         EXPECT_EQ(said.err.find(broken.get<std::string>(), first + 1), std::string::npos) << broken;
     }
-    EXPECT_EQ(say(judge + " --gate").code, kBadInput) << "whatever the vocabulary is, it is illegal";
+    const Said gated = say(judge + " --gate");
+    EXPECT_EQ(gated.code, kBadInput) << "whatever the vocabulary is, it is illegal";
+    EXPECT_THAT(gated.out, AllOf(StartsWith("illegal: tp = 3 does not divide world = 16"), HasSubstr(" more)\n")))
+        << "a missing vocabulary makes nothing illegal";
+    const TempFile variable("behind_variable.sh",
+                            "LAYERS=4\nif [ -d data ]; then\n  LAYERS=8\nfi\npython pretrain_gpt.py --num-layers $LAYERS "
+                            "--hidden-size 256 --num-attention-heads 4 --seq-length 512 --max-position-embeddings 512 --micro-batch-size 1 "
+                            "--global-batch-size 64 --bf16\n");
+    const Said noted = say("check --gate --world 8 --megatron-args " + variable.path());
+    EXPECT_EQ(noted.code, kCannotSay) << noted.out << noted.err;
+    EXPECT_THAT(noted.out, AllOf(StartsWith("cannot say: "), HasSubstr("--vocab-size is missing"), HasSubstr(" more)\n")))
+        << "nor does what only running the script would tell";
 
     // Batches that training grows through.
     const auto ramped = [](const std::string& vocabulary) {
