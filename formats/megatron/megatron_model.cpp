@@ -310,10 +310,19 @@ void read_vocabulary(FlagReader& flags, Job& job, const MegatronSurroundings& su
     ModelSpec& model = job.model;
     model.vocab_divisor = flags.integer_or("--make-vocab-size-divisible-by", 128, 1, ModelLimits::vocab);
     // build_tokenizer.py then leaves args.padded_vocab_size at None, by which training.py, num_floating_point_operations, multiplies.
-    if (flags.has("--no-pad-vocab-size") && !flags.has("--padded-vocab-size"))
-        flags.problem(
-            "--no-pad-vocab-size without --padded-vocab-size, at which Megatron-LM stops in its first step; give the number of rows of the "
-            "embedding as --padded-vocab-size N, or remove --no-pad-vocab-size");
+    if (flags.has("--no-pad-vocab-size") && !flags.has("--padded-vocab-size")) {
+        // checkpointing.py, load_args_from_checkpoint, sets it from the checkpoint's arguments where the command does not.
+        if (flags.has("--use-checkpoint-args") && (flags.has("--load") || flags.has("--pretrained-checkpoint")))
+            flags.missing_fact(
+                "--no-pad-vocab-size with --use-checkpoint-args, by which the checkpoint tells the number of rows of the embedding; give "
+                "it "
+                "as --padded-vocab-size N");
+        else
+            flags.problem(
+                "--no-pad-vocab-size without --padded-vocab-size, at which Megatron-LM stops in its first step; give the number of rows of "
+                "the "
+                "embedding as --padded-vocab-size N, or remove --no-pad-vocab-size");
+    }
     const auto ignore = [&](std::initializer_list<const char*> others) {
         for (const auto* flag : others) flags.idle(flag);
     };

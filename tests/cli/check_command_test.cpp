@@ -516,6 +516,22 @@ TEST(CheckCommand, KeepsTheRowsOfAPaddedVocabularyInEveryLayout) {
     EXPECT_THAT(exported.err, Not(HasSubstr("padded_rows")));
 }
 
+TEST(CheckCommand, LeavesOpenHowManyRowsACheckpointBrings) {
+    const auto gate = [](const std::string& more) {
+        const TempFile file("checkpoint_rows.args", command("--tensor-model-parallel-size 8 " + more));
+        return say("check --gate --world 16 --megatron-args " + file.path());
+    };
+    for (const std::string checkpoint : {"--load", "--pretrained-checkpoint"}) {
+        const Said open = gate("--no-pad-vocab-size --use-checkpoint-args " + checkpoint + " /x");
+        EXPECT_EQ(open.code, kCannotSay) << checkpoint << open.err;
+        EXPECT_THAT(open.out, AllOf(StartsWith("cannot say: "), HasSubstr("give it as --padded-vocab-size N")));
+    }
+    EXPECT_EQ(gate("--no-pad-vocab-size --use-checkpoint-args --load /x --padded-vocab-size 128256").code, kDone);
+    EXPECT_EQ(gate("--no-pad-vocab-size --use-checkpoint-args").code, kBadInput) << "from no checkpoint";
+    EXPECT_EQ(gate("--no-pad-vocab-size --load /x").code, kBadInput) << "whose arguments are not asked";
+    EXPECT_EQ(gate("--use-checkpoint-args --load /x").code, kDone);
+}
+
 TEST(CheckCommand, TellsWhatIsWrongBehindAMissingVocabulary) {
     std::string text = command("--tensor-model-parallel-size 3 --pipeline-model-parallel-size 5");
     text.erase(text.find("--vocab-size 128256"), std::string("--vocab-size 128256").size());
