@@ -76,11 +76,9 @@ void add_source_problems(const WorkloadOptions& values, Problems& problems) {
 }
 
 SourcedJob load_job(const Options& options, const WorkloadOptions& values) {
-    formats::MegatronSurroundings surroundings{.vocab = values.vocab_size, .script = script_inputs(values)};
-    if (values.looks_behind) {
-        surroundings.world = values.world;
-        surroundings.vocab_if_missing = kAnyVocabulary;
-    }
+    formats::MegatronSurroundings surroundings{.vocab = values.vocab_size, .script = script_inputs(values), .world = values.world};
+    surroundings.judges_sizes = values.looks_behind;
+    if (values.looks_behind) surroundings.vocab_if_missing = kAnyVocabulary;
     if (values.megatron_args) {
         if (const GivenText* given = options.contents("megatron-args")) {
             surroundings.folder = ".";

@@ -34,7 +34,7 @@ struct WorkloadOptions {
     std::optional<std::string> routing_skew, routing, lengths;
     bool places_documents = false;  ///< the command predicts documents that run over as many ranks as each needs
     /// What is wrong with a command is looked for behind what else is: it is given a vocabulary where it has none, and its ranks and batch
-    /// are held against --world whatever is wrong with its model.
+    /// are held against the world whatever is wrong with its model.
     bool looks_behind = false;
     std::optional<std::string> precision;
     std::optional<std::string> software;

@@ -26,8 +26,10 @@ struct MegatronSurroundings {
     /// Where files that the command names are looked for, and read: tokenizers, sourced scripts. "": none is.
     std::string folder{};
     ScriptInputs script{};
-    /// GPUs that the command's layout and batch have to divide, where that is to be told beside what is wrong with its model.
-    std::optional<std::int64_t> world{};
+    std::optional<std::int64_t> world{};  ///< GPUs
+    /// What of the command's layout and batch does not divide the world, a trace's own where none is given, is told beside what is wrong
+    /// with its model.
+    bool judges_sizes = false;
 };
 
 struct ArgumentWords {

@@ -285,8 +285,7 @@ double estimated_parameters(const ModelSpec& model) {
     if (model.hyper_connections) layer += 2 * (real(model.stream_width()) + 1) * real(model.hyper_connections->maps() + 4);
     for (const LayerComposition& kind : model.compositions) layer = std::max(layer, estimate_parts(kind.parts, model.hidden));
     const std::int64_t rows = std::max(model.vocab, model.padded_rows) + model.max_positions + model.token_types;
-    return estimate_parts(model.beside_layers, model.hidden) + 2 * hidden * real(rows) +
-           real(model.layers + model.mtp_layers) * layer;
+    return estimate_parts(model.beside_layers, model.hidden) + 2 * hidden * real(rows) + real(model.layers + model.mtp_layers) * layer;
 }
 
 }  // namespace

@@ -588,11 +588,13 @@ TEST(CheckCommand, TellsWhatIsWrongBehindAMissingVocabulary) {
     sizes.replace(sizes.find("--num-query-groups 8"), std::string("--num-query-groups 8").size(), "--num-query-groups 7");
     const TempFile odd("behind_sizes.args", sizes);
     expect_refused("check --world 16 --megatron-args " + odd.path(),
-                   {"--vocab-size is missing", "7", "--tensor-model-parallel-size = 3 does not divide the 16 GPUs; use 1, 2, 4, 8 or 16"});
+                   {"--vocab-size is missing", "7", "tp = 3 does not divide world = 16; use 1, 2, 4, 8 or 16"});
     // A batch that the ranks do not divide, beside a model that is wrong; not where the model alone is missing something.
     const TempFile batch("behind_batch.args", command("--num-query-groups 7 --tensor-model-parallel-size 2 --global-batch-size 100"));
     expect_refused("check --world 16 --megatron-args " + batch.path(),
-                   {"7", "--global-batch-size = 100 is no multiple of dp·micro-batch = 8·1; use a multiple of 8"});
+                   {"7",
+                    "global batch = 100 is no multiple of dp·micro-batch = 8·1; use a micro-batch of 1 on fewer dp ranks or a batch that "
+                    "is a multiple of 8"});
     EXPECT_THAT(say("simulate --world 16 --megatron-args " + batch.path()).err, Not(HasSubstr("no multiple of")));
 }
 

@@ -737,8 +737,9 @@ TEST(MegatronArguments, TakesTheRowsThatAPaddedVocabularyGives) {
     }
     EXPECT_THAT(read(kSmall + "--padded-vocab-size 50432 --make-vocab-size-divisible-by 64").flags.without_effect,
                 testing::Contains("--make-vocab-size-divisible-by"));
-    EXPECT_THAT(refusal(kSmall + "--vocab-size 50257 --padded-vocab-size 40000"),
-                HasSubstr("--padded-vocab-size = 40000 is less than the 50257 tokens of --vocab-size, which have a row each; use 50257 or more"));
+    EXPECT_THAT(
+        refusal(kSmall + "--vocab-size 50257 --padded-vocab-size 40000"),
+        HasSubstr("--padded-vocab-size = 40000 is less than the 50257 tokens of --vocab-size, which have a row each; use 50257 or more"));
     EXPECT_THAT(refusal(kSmall + "--no-pad-vocab-size"), HasSubstr("--no-pad-vocab-size without --padded-vocab-size"));
 }
 

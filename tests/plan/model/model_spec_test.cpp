@@ -51,7 +51,8 @@ TEST(ModelSpec, PadsTheVocabularyToAMultipleOfTheDivisorAndTp) {
     for (const int tp : {1, 2}) EXPECT_EQ(model.padded_vocab(tp), 50258) << "whatever tp is";
     EXPECT_EQ(refusal(model), "accepted");
     model.padded_rows = 50256;
-    EXPECT_THAT(refusal(model), HasSubstr("padded vocabulary = 50256 has fewer rows than the vocabulary = 50257 has tokens; give at least"));
+    EXPECT_THAT(refusal(model),
+                HasSubstr("padded vocabulary = 50256 has fewer rows than the vocabulary = 50257 has tokens; give at least"));
     model.padded_rows = -1;
     EXPECT_THAT(refusal(model), HasSubstr("padded vocabulary = -1 is out of range"));
 }
