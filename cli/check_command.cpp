@@ -155,9 +155,6 @@ void judge(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simu
     }
 }
 
-/// A vocabulary that no rule asks for: what else is wrong with a command that has none is told together with that.
-constexpr std::int64_t kAnyVocabulary = std::int64_t{1} << 17U;
-
 /// Whether the command can be read once more: a pipe can not.
 bool reads_twice(const Options& options, const WorkloadOptions& values) {
     const auto twice = [&](const char* option, const std::optional<std::string>& path) {
@@ -167,18 +164,21 @@ bool reads_twice(const Options& options, const WorkloadOptions& values) {
     return twice("megatron-args", values.megatron_args) && twice("trace", values.trace) && twice("bridge-config", values.bridge_config);
 }
 
-/// The rules that the command's layout breaks.
-void add_broken_rules(ResolvedWorkload& resolved, Problems& problems) {
-    if (resolved.job.most_of_a_document) return;  // of each document another layout
-    LayoutRequest request = *resolved.job.layout;
-    request.engine = resolved.engine;
-    resolved.workload.confine_tp = false;
-    try {
-        decrease_batch(resolved, request);
-        (void)planner::make_layout(request, resolved.workload);
-    } catch (const ConfigError& error) {
-        problems.absorb(error);
-    }
+/// What a command says, with the batch that its layout leaves of it.
+ResolvedWorkload resolve_command(const Options& options, const WorkloadOptions& values) {
+    ResolvedWorkload resolved = resolve_workload(options, values);
+    decrease_batch(resolved, *resolved.job.layout);
+    return resolved;
+}
+
+/// Without any answer.
+reports::MegatronCheck unjudged(const ResolvedWorkload& resolved) {
+    reports::MegatronCheck check;
+    check.workload = resolved.workload;
+    check.workload.confine_tp = false;
+    check.assumed = resolved.assumed;
+    check.flags = resolved.job.flags;
+    return check;
 }
 
 /// Problems that stand behind a missing vocabulary, and sizes that do not divide the world behind those of the model: each of which a user
@@ -186,11 +186,13 @@ void add_broken_rules(ResolvedWorkload& resolved, Problems& problems) {
 void add_problems_behind(const Options& options, const WorkloadOptions& values, Problems& problems) {
     if (!reads_twice(options, values)) return;
     WorkloadOptions known = values;
-    known.vocab_size = values.vocab_size.value_or(kAnyVocabulary);
-    known.judges_sizes = true;
+    known.looks_behind = true;
     try {
-        ResolvedWorkload resolved = resolve_workload(options, known);
-        add_broken_rules(resolved, problems);
+        const ResolvedWorkload resolved = resolve_command(options, known);
+        reports::MegatronCheck check = unjudged(resolved);
+        simulator::CostModel model(check.workload);
+        judge(check, resolved, model);
+        for (const auto& rule : check.broken) problems.add("{}", rule);
     } catch (const ConfigError& error) {
         problems.absorb(error);
     }
@@ -199,7 +201,7 @@ void add_problems_behind(const Options& options, const WorkloadOptions& values, 
 /// Nothing where a gate cannot say for want of a fact, which it has said then. Its line is written before what is refused leaves, too.
 std::optional<ResolvedWorkload> resolve_or_say(const Options& options, const WorkloadOptions& values, Console& console, bool gate) {
     try {
-        return resolve_workload(options, values);
+        return resolve_command(options, values);
     } catch (const ConfigError& error) {
         Problems problems;
         problems.absorb(error);
@@ -284,14 +286,9 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     std::optional<ResolvedWorkload> found = resolve_or_say(options, workload_options, console, gate);
     if (!found) return kCannotSay;
     ResolvedWorkload& resolved = *found;
-    decrease_batch(resolved, *resolved.job.layout);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     note_idle_workload_options(options, workload_options, resolved.workload.model, console);
-    reports::MegatronCheck check;
-    check.workload = resolved.workload;
-    check.workload.confine_tp = false;
-    check.assumed = resolved.assumed;
-    check.flags = resolved.job.flags;
+    reports::MegatronCheck check = unjudged(resolved);
     simulator::CostModel model(check.workload);
     judge(check, resolved, model);
     if (workload_options.strict) refuse_what_is_open(options, check.flags, console, gate);

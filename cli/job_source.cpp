@@ -16,6 +16,9 @@
 namespace mgplan::cli {
 namespace {
 
+/// A vocabulary that no rule asks for: what else is wrong with a command that has none is told together with that.
+constexpr std::int64_t kAnyVocabulary = std::int64_t{1} << 17U;
+
 /// --set and --script-args. Throws ConfigError for what is no assignment.
 formats::ScriptInputs script_inputs(const WorkloadOptions& values) {
     formats::ScriptInputs inputs;
@@ -73,8 +76,9 @@ void add_source_problems(const WorkloadOptions& values, Problems& problems) {
 }
 
 SourcedJob load_job(const Options& options, const WorkloadOptions& values) {
-    formats::MegatronSurroundings surroundings{.vocab = values.vocab_size, .script = script_inputs(values)};
-    if (values.judges_sizes) surroundings.world = values.world;
+    formats::MegatronSurroundings surroundings{.vocab = values.vocab_size, .script = script_inputs(values), .world = values.world};
+    surroundings.judges_sizes = values.looks_behind;
+    if (values.looks_behind) surroundings.vocab_if_missing = kAnyVocabulary;
     if (values.megatron_args) {
         if (const GivenText* given = options.contents("megatron-args")) {
             surroundings.folder = ".";

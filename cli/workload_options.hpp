@@ -33,7 +33,9 @@ struct WorkloadOptions {
     std::optional<std::int64_t> max_memory;
     std::optional<std::string> routing_skew, routing, lengths;
     bool places_documents = false;  ///< the command predicts documents that run over as many ranks as each needs
-    bool judges_sizes = false;      ///< ranks and batch of a command are held against --world whatever is wrong with its model
+    /// What is wrong with a command is looked for behind what else is: it is given a vocabulary where it has none, and its ranks and batch
+    /// are held against the world whatever is wrong with its model.
+    bool looks_behind = false;
     std::optional<std::string> precision;
     std::optional<std::string> software;
     std::optional<std::string> grad_dtype;

@@ -133,6 +133,14 @@ Job load_model_source(const std::string& cfg, const ModelReading& how) {
                                   hint.empty() ? "see mgplan models for the presets, or give a file" : hint));
 }
 
+/// Tokens that --vocab-size names in place of the model's. Throws ConfigError for more than the model's table has rows.
+Job with_asked_vocabulary(Job job, const ModelReading& how, const std::string& where) {
+    if (!how.vocab) return job;
+    job.model.vocab = *how.vocab;
+    if (job.model.padded_rows > 0) validate(job.model, shown_in_message(where));
+    return job;
+}
+
 }  // namespace
 
 std::optional<std::string_view> preset_text(std::string_view name) {
@@ -159,15 +167,11 @@ Job load_bridge_config(const std::string& path, MegatronSurroundings surrounding
 }
 
 Job read_model_text(const std::string& text, const std::string& name, const ModelReading& how) {
-    Job job = read_named_text(text, name, name, how);
-    if (how.vocab) job.model.vocab = *how.vocab;
-    return job;
+    return with_asked_vocabulary(read_named_text(text, name, name, how), how, name);
 }
 
 Job load_model(const std::string& cfg, const ModelReading& how) {
-    Job job = load_model_source(cfg, how);
-    if (how.vocab) job.model.vocab = *how.vocab;
-    return job;
+    return with_asked_vocabulary(load_model_source(cfg, how), how, cfg);
 }
 
 }  // namespace mgplan::formats

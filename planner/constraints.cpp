@@ -9,6 +9,7 @@
 #include "plan/cluster/nvlink_domains.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_schedule.hpp"
+#include "plan/layout/world_division.hpp"
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/parameters.hpp"
@@ -19,15 +20,6 @@
 
 namespace mgplan::planner {
 namespace {
-
-/// "1, 2 or 4": divisors of n that also divide the world, for the way out of a message.
-std::string usable_divisors(std::int64_t n, std::int64_t world) {
-    std::vector<std::string> names;
-    for (const auto d : divisors(n)) {
-        if (world % d == 0 && names.size() < 12) names.push_back(std::to_string(d));
-    }
-    return any_of_text(names);
-}
 
 std::string does_not_divide(std::string_view field, std::int64_t value, std::string_view what, std::int64_t n, std::int64_t world) {
     return fmt::format("{} = {} does not divide {} = {}; use {}", field, value, what, n, usable_divisors(n, world));
@@ -126,7 +118,7 @@ double most_activation_bytes(const Workload& w, const Layout& l) {
     const ModelSpec& model = w.model;
     const auto real = [](std::int64_t value) { return static_cast<double>(value); };
     const double heads = real(model.heads) * real(model.qk_head_dim() + model.v_head_dim());
-    double width = 20 * real(model.hidden) + 8 * heads + 8 * real(model.ffn) + 8 * real(model.vocab);
+    double width = 20 * real(model.hidden) + 8 * heads + 8 * real(model.ffn) + 8 * real(std::max(model.vocab, model.padded_rows));
     if (model.moe) {
         width += 8 * real(model.moe->top_k) * real(model.moe->expert_ffn + model.hidden) + 8 * real(model.moe->shared_ffn) +
                  16 * real(model.moe->experts);
@@ -178,6 +170,11 @@ std::string layers_in_bf16_problem(const Workload& workload, const Layout& layou
 using W = const Workload&;
 using L = const Layout&;
 
+/// Of the rules of tp, cp and pp: those of the sizes in front hold.
+std::string undivided_world_message(W, L l) {
+    return undivided_world(l.sizes).value_or("");
+}
+
 /// What stands against the division of layers that parts describe over tp.
 std::vector<std::string> obstacles_of_tp(W w, L l) {
     if (has_plain_layers(w.model)) return {};
@@ -215,7 +212,7 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W w, L l) { return !l.cuda_graphs.empty() && !graph_problems(w, l).empty(); },
      [](W w, L l) { return fmt::format("{}", fmt::join(graph_problems(w, l), "; ")); }},
     {"tp_divides_world", "tp does not divide the world", Level::tensor, [](W, L l) { return l.sizes.world % l.sizes.tp != 0; },
-     [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "world", l.sizes.world, w.world); }},
+     undivided_world_message},
     {"tp_divides_heads", "tp does not divide the attention heads", Level::tensor,
      [](W w, L l) { return has_plain_layers(w.model) && w.model.heads % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "attention heads", w.model.heads, w.world); }},
@@ -245,15 +242,16 @@ constexpr auto kRules = std::to_array<Rule>({
     {"tp_divides_shared_ffn", "tp does not divide the shared experts' width", Level::tensor,
      [](W w, L l) { return w.model.moe && w.model.moe->shared_ffn % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "shared experts' width", w.model.moe->shared_ffn, w.world); }},
+    // Megatron-LM core/tensor_parallel/utils.py, VocabUtility: a table that is not padded is divided all the same.
+    {"tp_divides_padded_vocabulary", "tp does not divide the given rows of the vocabulary", Level::tensor,
+     [](W w, L l) { return w.model.padded_rows % l.sizes.tp != 0; },
+     [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "padded vocabulary (--padded-vocab-size)", w.model.padded_rows, w.world); }},
     {"tp_inside_nvlink_domain", "tp leaves the NVLink domain", Level::tensor,
      [](W w, L l) { return tp_is_fastest(l) && tp_leaves_domain(w, l.sizes.tp, 1, l.sizes.world); }, tp_domain_message},
     // ---- context ----
     {"tp_cp_divide_world", "tp·cp does not divide the world", Level::context,
      [](W, L l) { return l.sizes.world % (l.sizes.tp * l.sizes.cp) != 0; },
-     [](W w, L l) {
-         return fmt::format("tp·cp = {}·{} does not divide world = {}; use a cp of {}", l.sizes.tp, l.sizes.cp, l.sizes.world,
-                            usable_divisors(l.sizes.world / l.sizes.tp, w.world));
-     }},
+     undivided_world_message},
     {"cp_without_layers_with_state", "context parallelism over layers with a state along the sequence", Level::context,
      [](W w, L l) { return !obstacles_of_cp(w, l).empty(); },
      [](W w, L l) { return fmt::format("{}; use cp 1", fmt::join(obstacles_of_cp(w, l), "; ")); }},
@@ -275,10 +273,7 @@ constexpr auto kRules = std::to_array<Rule>({
     // ---- pipeline ----
     {"tp_cp_pp_divide_world", "tp·cp·pp does not divide the world", Level::pipeline,
      [](W, L l) { return l.sizes.world % (l.sizes.tp * l.sizes.cp * l.sizes.pp) != 0; },
-     [](W w, L l) {
-         return fmt::format("tp·cp·pp = {}·{}·{} does not divide world = {}; use a pp of {}", l.sizes.tp, l.sizes.cp, l.sizes.pp,
-                            l.sizes.world, usable_divisors(l.sizes.world / (l.sizes.tp * l.sizes.cp), w.world));
-     }},
+     undivided_world_message},
     {"stages_have_layers", "more pipeline stages than layers", Level::pipeline,
      [](W w, L l) { return l.sizes.pp > w.model.layers + w.model.mtp_layers + 2; },
      [](W w, L l) {
@@ -374,13 +369,7 @@ constexpr auto kRules = std::to_array<Rule>({
     // ---- microbatch ----
     {"batch_divides", "dp·micro-batch does not divide the global batch", Level::microbatch,
      [](W w, L l) { return w.batch.global_batch % (l.dp() * l.micro_batch) != 0; },
-     [](W w, L l) {
-         return fmt::format(
-             "global batch = {} is no multiple of dp·micro-batch = {}·{}; use a micro-batch of {} or a batch that is a multiple of {}",
-             w.batch.global_batch, l.dp(), l.micro_batch,
-             w.batch.global_batch % l.dp() == 0 ? divisors_text(w.batch.global_batch / l.dp(), 16) : "1 on fewer dp ranks",
-             l.dp() * l.micro_batch);
-     }},
+     [](W w, L l) { return undivided_batch(w.batch.global_batch, l.dp(), l.micro_batch).value_or(""); }},
     {"interleaved_microbatches", "microbatches do not suit the interleaved schedule", Level::microbatch,
      [](W, L l) { return l.vpp > 1 && !l.schedule && interleaved_refusal(static_cast<int>(l.sizes.pp), l.num_microbatches, l.group_size).has_value(); },
      interleaved_message},

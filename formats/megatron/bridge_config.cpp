@@ -181,11 +181,11 @@ private:
             size = sections_.get("tokenizer", "vocab_size");
         }
         if (size.kind == Kind::text) add("--vocab-size", path, size.words);
-        // Unpadded the vocabulary is divided by tp alone.
+        // Unpadded it is the table's rows (models/gpt_provider.py, provide()).
         const FieldValue pads = sections_.get("model", "should_pad_vocab"),
                          divisor = sections_.get("model", "make_vocab_size_divisible_by");
         if (pads.kind == Kind::truth && !pads.truth && path == "model.vocab_size")
-            add("--make-vocab-size-divisible-by", "model.should_pad_vocab", {"1"});
+            add("--padded-vocab-size", "model.should_pad_vocab", size.words);
         else if (divisor.kind == Kind::text)
             add("--make-vocab-size-divisible-by", "model.make_vocab_size_divisible_by", divisor.words);
     }

@@ -197,12 +197,14 @@ TracedJob read_traced_job(const LaunchRecord& record, const std::string& where, 
         throw ConfigError(
             fmt::format("--launch = {} is none of the launches of {} that train; use {}", *number, where, any_of_text(numbers)));
     TracedJob traced;
+    MegatronSurroundings of_launch = surroundings;
+    if (!of_launch.world) of_launch.world = chosen->world;
     try {
-        traced.job = read_megatron_arguments(chosen->words, where, surroundings);
+        traced.job = read_megatron_arguments(chosen->words, where, of_launch);
     } catch (const ConfigError& error) {
         Problems problems;
         problems.absorb(error);
-        for (const auto& [name, why] : chosen->unresolved) problems.add("{}: ${} is not known: {}", where, name, why);
+        for (const auto& [name, why] : chosen->unresolved) problems.add_missing_fact("{}: ${} is not known: {}", where, name, why);
         problems.throw_if_any();
     }
     traced.world = chosen->world;

@@ -5,6 +5,7 @@
 
 #include "formats/megatron/flag_reader.hpp"
 #include "formats/megatron/shell_words.hpp"
+#include "plan/layout/world_division.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
@@ -70,29 +71,22 @@ void leave_out_idle(ParsedFlags& parsed) {
     }
 }
 
-/// Ranks and batch do not divide the world whatever the model is. The rules of a whole command say the same in planner/constraints.cpp.
+/// Ranks and batch do not divide the world whatever the model is.
 void check_world(FlagReader& flags, const Job& job, std::int64_t world) {
     const LayoutRequest& layout = *job.layout;
-    std::int64_t rest = world;
-    for (const auto& [flag, size] : {std::pair{"--tensor-model-parallel-size", layout.tp},
-                                     {"--context-parallel-size", layout.cp},
-                                     {"--pipeline-model-parallel-size", layout.pp}}) {
-        if (rest % size != 0) {
-            const std::string of = rest == world ? fmt::format("the {} GPUs", world)
-                                                 : fmt::format("the {} that the sizes in front of it leave of {} GPUs", rest, world);
-            flags.problem("{} = {} does not divide {}; use {}", flag, size, of, divisors_text(rest, rest));
-            return;
-        }
-        rest /= size;
-    }
+    ParallelSizes sizes;
+    sizes.world = world;
+    sizes.tp = layout.tp;
+    sizes.cp = layout.cp;
+    sizes.pp = layout.pp;
+    if (const auto undivided = undivided_world(sizes)) return flags.problem("{}", *undivided);
     // Batches that grow have rules of their own.
     for (const std::string_view flag : {"--rampup-batch-size", "--step-batch-size-schedule", "--decrease-batch-size-if-needed"}) {
         if (flags.has(flag)) return;
     }
-    const std::int64_t of_step = rest * layout.micro_batch, batch = job.model.default_global_batch.value_or(of_step);
-    if (batch % of_step != 0)
-        flags.problem("--global-batch-size = {} is no multiple of dp·micro-batch = {}·{}; use a multiple of {}", batch, rest,
-                      layout.micro_batch, of_step);
+    const std::int64_t dp = world / layout.tp / layout.cp / layout.pp;
+    if (!job.model.default_global_batch) return;
+    if (const auto undivided = undivided_batch(*job.model.default_global_batch, dp, layout.micro_batch)) flags.problem("{}", *undivided);
 }
 
 }  // namespace
@@ -122,7 +116,7 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
             problems.absorb(error);
         }
     }
-    if (!problems.empty() && whole_layout && surroundings.world) check_world(flags, job, *surroundings.world);
+    if (!problems.empty() && whole_layout && surroundings.judges_sizes && surroundings.world) check_world(flags, job, *surroundings.world);
     problems.throw_if_any();
     return job;
 }
@@ -144,10 +138,10 @@ Job read_megatron_text(std::string_view text, const std::string& where, const Me
         for (const auto& [name, why] : found.unresolved) {
             const auto list = error.problems();
             if (std::any_of(list.begin(), list.end(), [&](const std::string& problem) { return names_variable(problem, name); }))
-                problems.add("{}: ${} is not known: {}", where, name, why);
+                problems.add_missing_fact("{}: ${} is not known: {}", where, name, why);
         }
-        for (const auto& note : found.notes) problems.add("{}", note);
-        if (!found.not_sourced.empty()) problems.add("{}", found.not_sourced);
+        for (const auto& note : found.notes) problems.add_missing_fact("{}", note);
+        if (!found.not_sourced.empty()) problems.add_missing_fact("{}", found.not_sourced);
         problems.throw_if_any();
         throw;
     }

@@ -21,12 +21,15 @@ struct ScriptInputs {
 
 /// What helps to understand a command beside its text.
 struct MegatronSurroundings {
-    std::optional<std::int64_t> vocab{};  ///< counts instead of --vocab-size
+    std::optional<std::int64_t> vocab{};             ///< counts instead of --vocab-size
+    std::optional<std::int64_t> vocab_if_missing{};  ///< taken where nothing else tells the vocabulary
     /// Where files that the command names are looked for, and read: tokenizers, sourced scripts. "": none is.
     std::string folder{};
     ScriptInputs script{};
-    /// GPUs that the command's layout and batch have to divide, where that is to be told beside what is wrong with its model.
-    std::optional<std::int64_t> world{};
+    std::optional<std::int64_t> world{};  ///< GPUs
+    /// What of the command's layout and batch does not divide the world, a trace's own where none is given, is told beside what is wrong
+    /// with its model.
+    bool judges_sizes = false;
 };
 
 struct ArgumentWords {

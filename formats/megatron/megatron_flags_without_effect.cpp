@@ -38,7 +38,7 @@ constexpr std::array kFlagsWithoutEffect{
               "eval-iters start-eval-at-iter seed data-parallel-random-init-seed"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "save save-interval save-retain-interval ckpt-step dist-ckpt-format dist-ckpt-strictness "
-              "dist-ckpt-workers pretrained-checkpoint non-persistent-save-interval non-persistent-ckpt-type "
+              "dist-ckpt-workers non-persistent-save-interval non-persistent-ckpt-type "
               "non-persistent-global-ckpt-dir non-persistent-local-ckpt-dir non-persistent-local-ckpt-algo auto-detect-ckpt-format-from "
               "replication-jump replication-factor tokenizer-metadata tiktoken-pattern "
               "tiktoken-num-special-tokens merge-file vocab-special-tokens split data-cache-path "
@@ -59,6 +59,9 @@ constexpr std::array kFlagsWithoutEffect{
               "moe-router-topk-limited-devices "
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
               "num-mla-groups"},
+    // Tell that a checkpoint brings the rows of the vocabulary.
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "use-checkpoint-args", Decides::nothing, true},
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "pretrained-checkpoint", Decides::nothing, true},
     // Tells a checkpoint that training goes on from, from one that it begins with.
     FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune skip-train ddp-average-in-collective calculate-per-token-loss",
               Decides::nothing, true},
@@ -96,7 +99,7 @@ constexpr std::array kFlagsWithoutEffect{
               "use-persistent-ckpt-worker auto-detect-ckpt-format ckpt-assume-constant-structure ckpt-fully-parallel-load "
               "ckpt-fully-parallel-save no-ckpt-fully-parallel-save dist-ckpt-save-pre-mcore-014 "
               "use-dist-ckpt exit-on-missing-checkpoint no-load-rng no-save-rng no-load-strict "
-              "perform-initialization no-initialization use-checkpoint-args use-mp-args-from-checkpoint-args "
+              "perform-initialization no-initialization use-mp-args-from-checkpoint-args "
               "use-checkpoint-opt_param-scheduler use-checkpoint-opt-param-scheduler override-opt_param-scheduler "
               "override-opt-param-scheduler replication verify-integrity mock-data legacy-tokenizer no-mmap-bin-files "
               "reset-position-ids reset-attention-mask eod-mask-loss s3-cache-path full-validation create-attention-mask-in-dataloader"},

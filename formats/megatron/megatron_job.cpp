@@ -195,6 +195,7 @@ MegatronFlags model_flags(const Plan& plan) {
     out.real("norm-epsilon", model.norm_epsilon);
     if (model.init_deviation != ModelSpec{}.init_deviation) out.real("init-method-std", model.init_deviation);
     out.integer("vocab-size", model.vocab);
+    if (model.padded_rows > 0) out.integer("padded-vocab-size", model.padded_rows);
     out.integer("make-vocab-size-divisible-by", model.vocab_divisor);
     out.flag_if(!model.tied_embeddings, "untie-embeddings-and-output-weights");
     out.real("attention-dropout", model.attention_dropout);

@@ -293,31 +293,36 @@ std::optional<std::int64_t> tokenizers_size(FlagReader& flags, Job& job, const s
     return found->tokens + extra;
 }
 
-/// The table has --padded-vocab-size rows, whatever else is said (argument_utils.py, gpt_config_from_args): where padding gives as many,
-/// the vocabulary stays what it is.
-void take_padded_vocabulary(FlagReader& flags, ModelSpec& model) {
-    constexpr std::string_view kPadded = "--padded-vocab-size";
-    const auto padded = flags.integer(kPadded, 1, ModelLimits::vocab);
-    if (!padded) return;
-    const std::int64_t tp = parse_integer(without_grouping(flags.raw("--tensor-model-parallel-size"))).value_or(1);
-    if (tp < 1 || tp > kSizeLimit) return;  // said where the layout is read
-    if (*padded % tp != 0)
-        flags.problem(
-            "{} = {} does not divide by --tensor-model-parallel-size = {}, over which the table's rows are divided; use a multiple",
-            kPadded, *padded, tp);
-    if (model.vocab > 0 && model.padded_vocab(tp) == *padded) return;
-    model.vocab = *padded;
-    model.vocab_divisor = 1;
+/// The table has --padded-vocab-size rows, whatever else is said (argument_utils.py, gpt_config_from_args). `tokens`: where they are known;
+/// else each row is one.
+std::int64_t padded_vocabulary(FlagReader& flags, ModelSpec& model, std::optional<std::int64_t> tokens) {
+    const auto rows = flags.integer("--padded-vocab-size", 1, ModelLimits::vocab);
+    if (!rows) return tokens.value_or(1);
+    model.padded_rows = *rows;
+    flags.idle("--make-vocab-size-divisible-by");
+    if (tokens && *tokens > *rows)
+        flags.problem("--padded-vocab-size = {} is less than the {} tokens of --vocab-size, which have a row each; use {} or more", *rows,
+                      *tokens, *tokens);
+    return tokens ? std::min(*tokens, *rows) : *rows;
 }
 
 void read_vocabulary(FlagReader& flags, Job& job, const MegatronSurroundings& surroundings) {
     ModelSpec& model = job.model;
     model.vocab_divisor = flags.integer_or("--make-vocab-size-divisible-by", 128, 1, ModelLimits::vocab);
     // build_tokenizer.py then leaves args.padded_vocab_size at None, by which training.py, num_floating_point_operations, multiplies.
-    if (flags.has("--no-pad-vocab-size") && !flags.has("--padded-vocab-size"))
-        flags.problem(
-            "--no-pad-vocab-size without --padded-vocab-size, at which Megatron-LM stops in its first step; give the number of rows of the "
-            "embedding as --padded-vocab-size N, or remove --no-pad-vocab-size");
+    if (flags.has("--no-pad-vocab-size") && !flags.has("--padded-vocab-size")) {
+        // checkpointing.py, load_args_from_checkpoint, sets it from the checkpoint's arguments where the command does not.
+        if (flags.has("--use-checkpoint-args") && (flags.has("--load") || flags.has("--pretrained-checkpoint")))
+            flags.missing_fact(
+                "--no-pad-vocab-size with --use-checkpoint-args, by which the checkpoint tells the number of rows of the embedding; give "
+                "it "
+                "as --padded-vocab-size N");
+        else
+            flags.problem(
+                "--no-pad-vocab-size without --padded-vocab-size, at which Megatron-LM stops in its first step; give the number of rows of "
+                "the "
+                "embedding as --padded-vocab-size N, or remove --no-pad-vocab-size");
+    }
     const auto ignore = [&](std::initializer_list<const char*> others) {
         for (const auto* flag : others) flags.idle(flag);
     };
@@ -325,20 +330,19 @@ void read_vocabulary(FlagReader& flags, Job& job, const MegatronSurroundings& su
         ignore({"--tokenizer-type", "--tokenizer-model", "--tokenizer-name-or-path", "--vocab-file", "--vocab-extra-ids"});
     };
     if (surroundings.vocab) {
-        model.vocab = *surroundings.vocab;
-        ignore({"--vocab-size", "--padded-vocab-size"});
+        model.vocab = padded_vocabulary(flags, model, surroundings.vocab);
+        ignore({"--vocab-size"});
         ignore_tokenizer();
     } else if (flags.has("--vocab-size")) {
-        model.vocab = flags.integer_or("--vocab-size", 1, 1, ModelLimits::vocab);
-        take_padded_vocabulary(flags, model);
+        model.vocab = padded_vocabulary(flags, model, flags.integer_or("--vocab-size", 1, 1, ModelLimits::vocab));
         ignore_tokenizer();
     } else if (flags.has("--padded-vocab-size")) {
-        model.vocab = 0;
-        take_padded_vocabulary(flags, model);
-        model.vocab = std::max<std::int64_t>(model.vocab, 1);
+        model.vocab = padded_vocabulary(flags, model, std::nullopt);
         ignore_tokenizer();
     } else if (const auto size = tokenizers_size(flags, job, surroundings.folder)) {
         model.vocab = std::clamp<std::int64_t>(*size, 1, ModelLimits::vocab);
+    } else if (surroundings.vocab_if_missing) {
+        model.vocab = *surroundings.vocab_if_missing;
     } else {
         flags.missing_fact(
             "--vocab-size is missing; Megatron-LM reads it from the tokenizer, which is neither known nor at hand, so give its size, as "

@@ -252,6 +252,7 @@ Json model_to_json(const ModelSpec& model) {
                  {"attention_dropout", model.attention_dropout},
                  {"hidden_dropout", model.hidden_dropout}};
     composition_to_json(model, json);
+    if (model.padded_rows != 0) json["padded_rows"] = model.padded_rows;
     if (model.word_width != 0) json["word_width"] = model.word_width;
     if (model.labels) json["labels"] = *model.labels;
     if (!model.type.empty()) json["type"] = model.type;
@@ -317,6 +318,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     model.mtp_repeated = reader.boolean_or("mtp_repeated", false);
     model.mtp_loss_factor = reader.real_or("mtp_loss_factor", model.mtp_loss_factor, 0, ModelLimits::mtp_loss_factor);
     model.vocab_divisor = reader.integer_or("vocab_divisor", model.vocab_divisor, 1, ModelLimits::vocab);
+    model.padded_rows = reader.integer_or("padded_rows", 0, 0, ModelLimits::vocab);
     model.attention_dropout = reader.real_or("attention_dropout", 0, 0, 1);
     model.hidden_dropout = reader.real_or("hidden_dropout", 0, 0, 1);
     model.word_width = reader.integer_or("word_width", 0, 0, ModelLimits::hidden);

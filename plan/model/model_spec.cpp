@@ -54,6 +54,10 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
     check_range(problems, where, "token types", model.token_types, 0, ModelLimits::hidden);
     check_range(problems, where, "mtp layers", model.mtp_layers, 0, ModelLimits::mtp_layers);
     check_range(problems, where, "vocabulary divisor", model.vocab_divisor, 1, ModelLimits::vocab);
+    check_range(problems, where, "padded vocabulary", model.padded_rows, 0, ModelLimits::vocab);
+    if (model.padded_rows > 0 && model.padded_rows < model.vocab)
+        problems.add("{}: padded vocabulary = {} has fewer rows than the vocabulary = {} has tokens; give at least as many, or 0 to pad it",
+                     where, model.padded_rows, model.vocab);
     if (model.labels) {
         check_range(problems, where, "labels", *model.labels, 0, ModelLimits::vocab);
         if (model.tied_embeddings || model.mtp_layers > 0)
@@ -280,13 +284,14 @@ double estimated_parameters(const ModelSpec& model) {
     double layer = attention + 3 * (hidden + 2) * mlp + 16 * hidden;
     if (model.hyper_connections) layer += 2 * (real(model.stream_width()) + 1) * real(model.hyper_connections->maps() + 4);
     for (const LayerComposition& kind : model.compositions) layer = std::max(layer, estimate_parts(kind.parts, model.hidden));
-    return estimate_parts(model.beside_layers, model.hidden) + 2 * hidden * real(model.vocab + model.max_positions + model.token_types) +
-           real(model.layers + model.mtp_layers) * layer;
+    const std::int64_t rows = std::max(model.vocab, model.padded_rows) + model.max_positions + model.token_types;
+    return estimate_parts(model.beside_layers, model.hidden) + 2 * hidden * real(rows) + real(model.layers + model.mtp_layers) * layer;
 }
 
 }  // namespace
 
 std::int64_t ModelSpec::padded_vocab(std::int64_t tp) const {
+    if (padded_rows > 0) return padded_rows;
     const std::int64_t multiple = vocab_divisor * tp;
     return (vocab + multiple - 1) / multiple * multiple;
 }

@@ -254,6 +254,9 @@ struct ModelSpec {
     bool mtp_repeated = false;         ///< one such layer's weights, used by all of them (Megatron-LM's --mtp-use-repeated-layer)
     double mtp_loss_factor = 0.1;      ///< weight of their mean loss (Megatron-LM's --mtp-loss-scaling-factor and its default)
     std::int64_t vocab_divisor = 128;  ///< Megatron-LM's --make-vocab-size-divisible-by
+    /// Rows of the vocabulary over all tp ranks where they are given (Megatron-LM's --padded-vocab-size), whatever tp is, which has to
+    /// divide them; no less than `vocab`. 0: padded_vocab() rounds up.
+    std::int64_t padded_rows = 0;
     double attention_dropout = 0;
     double hidden_dropout = 0;
     std::optional<MlaSpec> mla;
@@ -283,7 +286,7 @@ struct ModelSpec {
                        : 0;
         return full_attention_every > 0 && (layer + 1) % full_attention_every == 0 ? 0 : sliding_window;
     }
-    /// Vocabulary rows held with tensor parallel size tp: rounded up to a multiple of vocab_divisor·tp
+    /// Vocabulary rows held with tensor parallel size tp: `padded_rows`, or without them rounded up to a multiple of vocab_divisor·tp
     /// (Megatron-LM core/tokenizers/utils/build_tokenizer.py, vocab_size_with_padding).
     [[nodiscard]] std::int64_t padded_vocab(std::int64_t tp) const;
     /// Rows of the output layer held with tensor parallel size tp: those of the vocabulary, or the labels rounded up to a multiple of tp.

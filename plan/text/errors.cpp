@@ -18,23 +18,24 @@ ConfigError::ConfigError(std::string problem) : ConfigError(std::vector<std::str
 
 ConfigError::ConfigError(std::vector<std::string> problems) : std::runtime_error(join(problems)), problems_(std::move(problems)) {}
 
-bool Problems::keep(std::string problem) {
-    if (std::find(found_.begin(), found_.end(), problem) != found_.end()) return false;
+void Problems::keep(std::string problem, bool is_missing_fact) {
+    if (std::find(found_.begin(), found_.end(), problem) != found_.end()) return;
     found_.push_back(std::move(problem));
-    return true;
+    missing_facts_.push_back(is_missing_fact);
 }
 
 void Problems::absorb(const ConfigError& error, std::string_view prefix) {
     const bool facts = dynamic_cast<const MissingFactError*>(&error) != nullptr;
-    for (const auto& problem : error.problems()) {
-        if (keep(fmt::format("{}{}", prefix, problem)) && facts) ++missing_facts_;
-    }
+    for (const auto& problem : error.problems()) keep(fmt::format("{}{}", prefix, problem), facts);
 }
 
 void Problems::throw_if_any() const {
     if (found_.empty()) return;
-    if (missing_facts_ == found_.size()) throw MissingFactError(found_);
-    throw ConfigError(found_);
+    std::vector<std::string> broken, missing;
+    for (std::size_t i = 0; i < found_.size(); ++i) (missing_facts_[i] ? missing : broken).push_back(found_[i]);
+    if (broken.empty()) throw MissingFactError(missing);
+    broken.insert(broken.end(), missing.begin(), missing.end());
+    throw ConfigError(broken);
 }
 
 void assertion_failed(const char* condition, const char* file, int line, std::string_view message) {

@@ -42,25 +42,26 @@ class Problems {
 public:
     template <class... Args>
     void add(fmt::format_string<Args...> format, Args&&... args) {
-        (void)keep(fmt::format(format, std::forward<Args>(args)...));
+        keep(fmt::format(format, std::forward<Args>(args)...), false);
     }
     /// The same for a fact that the input does not hold, or a kind of job that no plan describes.
     template <class... Args>
     void add_missing_fact(fmt::format_string<Args...> format, Args&&... args) {
-        if (keep(fmt::format(format, std::forward<Args>(args)...))) ++missing_facts_;
+        keep(fmt::format(format, std::forward<Args>(args)...), true);
     }
     /// Takes over the problems of an error thrown by a part.
     void absorb(const ConfigError& error, std::string_view prefix = "");
     [[nodiscard]] bool empty() const { return found_.empty(); }
     [[nodiscard]] const std::vector<std::string>& list() const { return found_; }
-    /// Throws ConfigError with all problems if there is any; MissingFactError where each was added by add_missing_fact().
+    /// Throws ConfigError with all problems if there is any, missing facts behind the others; MissingFactError where each was added by
+    /// add_missing_fact().
     void throw_if_any() const;
 
 private:
-    bool keep(std::string problem);  ///< whether it is a new one
+    void keep(std::string problem, bool is_missing_fact);  ///< once
 
     std::vector<std::string> found_;
-    std::size_t missing_facts_ = 0;  ///< of those found
+    std::vector<bool> missing_facts_;  ///< of each of those found, whether it is one
 };
 
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line, std::string_view message);

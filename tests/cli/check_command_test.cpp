@@ -474,6 +474,64 @@ TEST(CheckCommand, KeepsOfACommandWhatNoSearchChooses) {
     EXPECT_GT(again, 0);
 }
 
+TEST(CheckCommand, KeepsTheRowsOfAPaddedVocabularyInEveryLayout) {
+    const auto dense = [](const std::string& vocabulary) {
+        return "--hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --num-layers 16 --seq-length 2048 "
+               "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 64 --bf16 --use-distributed-optimizer " +
+               vocabulary;
+    };
+    const TempFile file("padded.args", dense("--tensor-model-parallel-size 2 --padded-vocab-size 50258"));
+    const Json odd = Json::parse(say("check --top 20 --world 8 --format json --megatron-args " + file.path()).out);
+    EXPECT_EQ(odd["legal"], true);
+    EXPECT_FALSE(odd["better"].empty());
+    for (const auto& better : odd["better"]) EXPECT_EQ(50258 % better["layout"]["tp"].get<int>(), 0) << better["layout"];
+    const TempFile over_four("padded_four.args", dense("--tensor-model-parallel-size 4 --padded-vocab-size 50258"));
+    const Said refused = say("check --gate --world 8 --megatron-args " + over_four.path());
+    EXPECT_EQ(refused.code, kBadInput);
+    EXPECT_EQ(refused.out, "illegal: tp = 4 does not divide padded vocabulary (--padded-vocab-size) = 50258; use 1 or 2\n");
+    // The same number of rows as padding gives over two ranks holds over eight, where padding would give more.
+    const auto memory_over_eight = [&](const std::string& vocabulary) {
+        const TempFile wide("padded_eight.args", dense("--tensor-model-parallel-size 8 " + vocabulary));
+        return Json::parse(say("check --top 0 --world 8 --format json --megatron-args " + wide.path()).out)["predicted"]["memory"].dump();
+    };
+    EXPECT_EQ(memory_over_eight("--vocab-size 50257 --padded-vocab-size 50432"),
+              memory_over_eight("--vocab-size 50432 --make-vocab-size-divisible-by 1"));
+    EXPECT_NE(memory_over_eight("--vocab-size 50257 --padded-vocab-size 50432"), memory_over_eight("--vocab-size 50257"));
+    // mgplan's own --vocab-size says how many of the rows are tokens, and hides nothing.
+    const TempFile own("padded_own.args", dense("--tensor-model-parallel-size 2 --padded-vocab-size 50257"));
+    for (const std::string more : {"", " --vocab-size 50257"})
+        EXPECT_THAT(say("check --gate --world 8 --megatron-args " + own.path() + more).out,
+                    StartsWith("illegal: tp = 2 does not divide padded vocabulary"));
+    expect_refused("check --top 0 --world 8 --vocab-size 60000 --megatron-args " + own.path(),
+                   "--padded-vocab-size = 50257 is less than the 60000 tokens");
+    const Json known = Json::parse(say("check --top 0 --world 8 --vocab-size 50257 --format json --megatron-args " + file.path()).out);
+    EXPECT_EQ(known["legal"], true);
+    EXPECT_THAT(known["used"].dump(), HasSubstr("--padded-vocab-size"));
+    // And through a plan's JSON to flags and back.
+    const TempFile plan("padded.json", "");
+    const TempFile both("padded_both.args", dense("--tensor-model-parallel-size 2 --vocab-size 50257 --padded-vocab-size 50258"));
+    ASSERT_EQ(say("check --top 0 --world 8 --megatron-args " + both.path() + " --save-plan " + plan.path()).code, kDone);
+    const Said exported = say("export " + plan.path() + " --to megatron-args");
+    EXPECT_THAT(exported.out, AllOf(HasSubstr("--vocab-size 50257"), HasSubstr("--padded-vocab-size 50258")));
+    EXPECT_THAT(exported.err, Not(HasSubstr("padded_rows")));
+}
+
+TEST(CheckCommand, LeavesOpenHowManyRowsACheckpointBrings) {
+    const auto gate = [](const std::string& more) {
+        const TempFile file("checkpoint_rows.args", command("--tensor-model-parallel-size 8 " + more));
+        return say("check --gate --world 16 --megatron-args " + file.path());
+    };
+    for (const std::string checkpoint : {"--load", "--pretrained-checkpoint"}) {
+        const Said open = gate("--no-pad-vocab-size --use-checkpoint-args " + checkpoint + " /x");
+        EXPECT_EQ(open.code, kCannotSay) << checkpoint << open.err;
+        EXPECT_THAT(open.out, AllOf(StartsWith("cannot say: "), HasSubstr("give it as --padded-vocab-size N")));
+    }
+    EXPECT_EQ(gate("--no-pad-vocab-size --use-checkpoint-args --load /x --padded-vocab-size 128256").code, kDone);
+    EXPECT_EQ(gate("--no-pad-vocab-size --use-checkpoint-args").code, kBadInput) << "from no checkpoint";
+    EXPECT_EQ(gate("--no-pad-vocab-size --load /x").code, kBadInput) << "whose arguments are not asked";
+    EXPECT_EQ(gate("--use-checkpoint-args --load /x").code, kDone);
+}
+
 TEST(CheckCommand, TellsWhatIsWrongBehindAMissingVocabulary) {
     std::string text = command("--tensor-model-parallel-size 3 --pipeline-model-parallel-size 5");
     text.erase(text.find("--vocab-size 128256"), std::string("--vocab-size 128256").size());
@@ -490,17 +548,53 @@ TEST(CheckCommand, TellsWhatIsWrongBehindAMissingVocabulary) {
         ASSERT_NE(first, std::string::npos) << broken;
         EXPECT_EQ(said.err.find(broken.get<std::string>(), first + 1), std::string::npos) << broken;
     }
-    EXPECT_EQ(say(judge + " --gate").code, kBadInput) << "whatever the vocabulary is, it is illegal";
+    const Said gated = say(judge + " --gate");
+    EXPECT_EQ(gated.code, kBadInput) << "whatever the vocabulary is, it is illegal";
+    EXPECT_THAT(gated.out, AllOf(StartsWith("illegal: tp = 3 does not divide world = 16"), HasSubstr(" more)\n")))
+        << "a missing vocabulary makes nothing illegal";
+    const TempFile variable("behind_variable.sh",
+                            "LAYERS=4\nif [ -d data ]; then\n  LAYERS=8\nfi\npython pretrain_gpt.py --num-layers $LAYERS "
+                            "--hidden-size 256 --num-attention-heads 4 --seq-length 512 --max-position-embeddings 512 --micro-batch-size 1 "
+                            "--global-batch-size 64 --bf16\n");
+    const Said noted = say("check --gate --world 8 --megatron-args " + variable.path());
+    EXPECT_EQ(noted.code, kCannotSay) << noted.out << noted.err;
+    EXPECT_THAT(noted.out, AllOf(StartsWith("cannot say: "), HasSubstr("--vocab-size is missing"), HasSubstr(" more)\n")))
+        << "nor does what only running the script would tell";
+
+    // Batches that training grows through.
+    const auto ramped = [](const std::string& vocabulary) {
+        const TempFile growing("behind_ramp.args",
+                               "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512 --max-position-embeddings 512 "
+                               "--micro-batch-size 1 --bf16 --tensor-model-parallel-size 2 --global-batch-size 60 "
+                               "--rampup-batch-size 10 10 1000 --train-samples 100000" +
+                                   vocabulary);
+        return say("check --top 0 --world 8 --megatron-args " + growing.path());
+    };
+    const Said grows = ramped(" --vocab-size 50257"), also_grows = ramped("");
+    EXPECT_EQ(also_grows.code, kBadInput);
+    std::vector<std::string> batches;
+    for (const auto& line : split(grows.out, '\n')) {
+        const auto at = line.find("the batch of ");
+        if (at != std::string::npos) batches.push_back(line.substr(at));
+    }
+    EXPECT_EQ(batches.size(), 3U) << grows.out;
+    for (const auto& batch : batches) EXPECT_THAT(also_grows.err, HasSubstr(batch));
+    // A batch of which nothing is left has a gate's line, too.
+    const TempFile little("behind_little.args", command("--global-batch-size 8 --decrease-batch-size-if-needed"));
+    EXPECT_THAT(say("check --gate --world 16 --megatron-args " + little.path()).out,
+                StartsWith("illegal: --decrease-batch-size-if-needed leaves nothing"));
 
     std::string sizes = text;  // sizes stand behind it too
     sizes.replace(sizes.find("--num-query-groups 8"), std::string("--num-query-groups 8").size(), "--num-query-groups 7");
     const TempFile odd("behind_sizes.args", sizes);
     expect_refused("check --world 16 --megatron-args " + odd.path(),
-                   {"--vocab-size is missing", "7", "--tensor-model-parallel-size = 3 does not divide the 16 GPUs; use 1, 2, 4, 8 or 16"});
+                   {"--vocab-size is missing", "7", "tp = 3 does not divide world = 16; use 1, 2, 4, 8 or 16"});
     // A batch that the ranks do not divide, beside a model that is wrong; not where the model alone is missing something.
     const TempFile batch("behind_batch.args", command("--num-query-groups 7 --tensor-model-parallel-size 2 --global-batch-size 100"));
     expect_refused("check --world 16 --megatron-args " + batch.path(),
-                   {"7", "--global-batch-size = 100 is no multiple of dp·micro-batch = 8·1; use a multiple of 8"});
+                   {"7",
+                    "global batch = 100 is no multiple of dp·micro-batch = 8·1; use a micro-batch of 1 on fewer dp ranks or a batch that "
+                    "is a multiple of 8"});
     EXPECT_THAT(say("simulate --world 16 --megatron-args " + batch.path()).err, Not(HasSubstr("no multiple of")));
 }
 

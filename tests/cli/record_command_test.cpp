@@ -106,6 +106,15 @@ TEST(CheckTrace, JudgesWhatWasRecorded) {
     EXPECT_EQ(
         nlohmann::json::parse(say("check --trace " + trace.path() + " --launch 2 --world 4 --top 0 --format json").out)["layout"]["dp"], 1)
         << "a world that is given counts";
+    // Sizes are held against the world that the words tell, beside what is wrong with the model.
+    const TempFile wrong("wrong.sh",
+                         "torchrun --nnodes 2 --nproc_per_node 8 " + kModel + " --tensor-model-parallel-size 3 --normalization Norm\n");
+    const TempFile of_wrong("wrong.json");
+    ASSERT_EQ(say({"record", "--record", of_wrong.path(), "--", "bash", wrong.path()}).code, kDone);
+    expect_refused("check --trace " + of_wrong.path(),
+                   {"--normalization = 'Norm'", "tp = 3 does not divide world = 16; use 1, 2, 4, 8 or 16"});
+    expect_refused("check --world 9 --trace " + of_wrong.path(), "--normalization = 'Norm'");
+    EXPECT_THAT(say("check --world 9 --trace " + of_wrong.path()).err, ::testing::Not(HasSubstr("does not divide")));
     expect_refused("check --trace " + trace.path() + " --megatron-args x --world 2", {"--megatron-args and --trace both name a model"});
     expect_refused("check --launch 1 --megatron-args x --world 2", {"--launch is for the record of --trace"});
 }

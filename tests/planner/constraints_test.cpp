@@ -117,6 +117,15 @@ std::vector<Case> cases() {
              layout.sizes.tp = 4;
          },
          {"tp = 4", "ffn width = 14338", "use 1 or 2"}},
+        {"tp_divides_padded_vocabulary",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             work.model.padded_rows = 128258;
+             layout.sizes.tp = 4;
+         },
+         {"tp = 4", "padded vocabulary (--padded-vocab-size) = 128258", "use 1 or 2"}},
         {"tp_divides_shared_ffn",
          "qwen2-57b-a14b",
          8,

@@ -174,6 +174,16 @@ TEST(BridgeConfig, SaysWhatMegatronsFlagsSay) {
     EXPECT_TRUE(job.flags.unknown.empty()) << job.flags.unknown[0];
 }
 
+TEST(BridgeConfig, TakesAVocabularyThatIsNotPaddedAsTheRowsOfItsTable) {
+    const std::string unpadded = changed(changed(kDense, "should_pad_vocab: true", "should_pad_vocab: false"),
+                                         "tensor_model_parallel_size: 4\n  virtual_pipeline_model_parallel_size: 2\n  vocab_size: 128256",
+                                         "tensor_model_parallel_size: 4\n  virtual_pipeline_model_parallel_size: 2\n  vocab_size: 151669");
+    const Job job = read_bridge_config(unpadded, "run_config.yaml");
+    EXPECT_EQ(job.model.vocab, 151669);
+    for (const int tp : {1, 4}) EXPECT_EQ(job.model.padded_vocab(tp), 151669) << "which a rule of layouts refuses over 4";
+    EXPECT_THAT(job.flags.used, AllOf(Contains("model.vocab_size"), Contains("model.should_pad_vocab"), Not(Contains(HasSubstr("--")))));
+}
+
 TEST(BridgeConfig, ReadsTheNewerFormOfModels) {
     // GPTModelConfig keeps what TransformerConfig has in a mapping of its own.
     std::string yaml = kDense;

@@ -748,13 +748,20 @@ TEST(MegatronArguments, MergesMappingsOfYaml) {
 TEST(MegatronArguments, TakesTheRowsThatAPaddedVocabularyGives) {
     // argument_utils.py, gpt_config_from_args: args.padded_vocab_size is the table's size, and is padded no more.
     const auto rows = [](const std::string& flags) { return read(kSmall + flags).model.padded_vocab(2); };
-    const std::string over_two = " --tensor-model-parallel-size 2 ";
-    EXPECT_EQ(rows(over_two + "--vocab-size 50257"), 50432);
-    EXPECT_EQ(rows(over_two + "--vocab-size 50257 --padded-vocab-size 50258"), 50258);
-    EXPECT_EQ(rows(over_two + "--no-pad-vocab-size --vocab-size 50257 --padded-vocab-size 50258"), 50258);
-    EXPECT_EQ(read(kSmall + over_two + "--vocab-size 50257 --padded-vocab-size 50432").model.vocab, 50257) << "as the vocabulary is padded";
-    EXPECT_THAT(refusal(kSmall + over_two + "--padded-vocab-size 50257"),
-                HasSubstr("--padded-vocab-size = 50257 does not divide by --tensor-model-parallel-size = 2"));
+    EXPECT_EQ(rows("--vocab-size 50257"), 50432);
+    EXPECT_EQ(rows("--vocab-size 50257 --padded-vocab-size 50258"), 50258);
+    EXPECT_EQ(rows("--no-pad-vocab-size --vocab-size 50257 --padded-vocab-size 50258"), 50258);
+    for (const std::string flags : {"--vocab-size 50257 --padded-vocab-size 50258 --make-vocab-size-divisible-by 64",
+                                    "--vocab-size 50257 --padded-vocab-size 50432"}) {
+        const ModelSpec model = read(kSmall + flags).model;
+        EXPECT_EQ(model.vocab, 50257) << flags;
+        for (const int tp : {1, 2, 4, 8}) EXPECT_EQ(model.padded_vocab(tp), model.padded_rows) << flags << " over " << tp;
+    }
+    EXPECT_THAT(read(kSmall + "--padded-vocab-size 50432 --make-vocab-size-divisible-by 64").flags.without_effect,
+                testing::Contains("--make-vocab-size-divisible-by"));
+    EXPECT_THAT(
+        refusal(kSmall + "--vocab-size 50257 --padded-vocab-size 40000"),
+        HasSubstr("--padded-vocab-size = 40000 is less than the 50257 tokens of --vocab-size, which have a row each; use 50257 or more"));
     EXPECT_THAT(refusal(kSmall + "--no-pad-vocab-size"), HasSubstr("--no-pad-vocab-size without --padded-vocab-size"));
 }
 

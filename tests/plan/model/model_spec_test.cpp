@@ -47,6 +47,14 @@ TEST(ModelSpec, PadsTheVocabularyToAMultipleOfTheDivisorAndTp) {
     EXPECT_EQ(model.padded_vocab(8), 51200);
     model.vocab_divisor = 1;
     EXPECT_EQ(model.padded_vocab(1), 50257);
+    model.padded_rows = 50258;
+    for (const int tp : {1, 2}) EXPECT_EQ(model.padded_vocab(tp), 50258) << "whatever tp is";
+    EXPECT_EQ(refusal(model), "accepted");
+    model.padded_rows = 50256;
+    EXPECT_THAT(refusal(model),
+                HasSubstr("padded vocabulary = 50256 has fewer rows than the vocabulary = 50257 has tokens; give at least"));
+    model.padded_rows = -1;
+    EXPECT_THAT(refusal(model), HasSubstr("padded vocabulary = -1 is out of range"));
 }
 
 TEST(ModelSpec, RefusesContradictionsTogether) {
