@@ -108,7 +108,6 @@ const std::vector<Setting>& settings() {
              r.recompute_modules = {M::moe, M::shared_experts};
              w.training.precision = Precision::fp8;
              w.training.megatron.fp8_recipe = Fp8Recipe::blockwise;
-             w.training.overlap_moe = true;
              w.model.moe->dispatcher = TokenDispatcher::deep_ep;
          }},
         {"ep 4 etp 2 of mgplan", "gb300-nvl72", true,
