@@ -201,7 +201,7 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      }},
     {"moe_overlap_suits_the_layout", "overlap of experts' exchanges that Megatron-LM refuses", Level::switches,
      [](W w, L l) {
-         const bool asked = w.training.overlap_moe && l.engine == Engine::megatron;
+         const bool asked = w.training.overlap_moe && w.model.moe && l.engine == Engine::megatron;  // without experts it asks for nothing
          return (asked || overlaps_moe(l)) && moe_overlap_problem(w, l).has_value();
      },
      [](W w, L l) { return fmt::format("overlap moe {}", moe_overlap_problem(w, l).value_or("")); }},
