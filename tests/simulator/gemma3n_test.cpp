@@ -203,7 +203,10 @@ TEST(Gemma3n, WhatNothingComputesIsRefused) {
     const planner::Rule* const rule = planner::first_broken(work, piped, planner::Level::pipeline);
     ASSERT_NE(rule, nullptr);
     EXPECT_THAT(rule->message(work, piped), HasSubstr("use pp 1"));
-    EXPECT_THAT(obstacles_of_compositions(work.model, {.tp = 4, .cp = 2}),
+    ParallelSizes sizes;
+    sizes.tp = 4;
+    sizes.cp = 2;
+    EXPECT_THAT(obstacles_of_compositions(work.model, sizes),
                 testing::ElementsAre("tp = 4 over 2 kv heads of layers of Gemma 3n, which it does not divide",
                                      "context parallelism over layers of Gemma 3n (cp = 2)"));
 }

@@ -12,6 +12,7 @@
 #include "plan/model/layer_parts.hpp"
 #include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
+#include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/price/op_price.hpp"
