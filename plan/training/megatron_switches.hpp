@@ -76,7 +76,8 @@ inline constexpr double kMostExpertCapacity = 1024;
 struct ExpertBuffers {
     double capacity = 0;       ///< --moe-expert-rank-capacity-factor: of each buffer; 0: as many rows as there are
     bool paged_stash = false;  ///< --moe-paged-stash: what is kept for the backward waits in pages
-    /// --moe-paged-stash-buffer-size-factor-cuda: of the pages on the device; negative: of the rows that there are in place of an even split
+    /// --moe-paged-stash-buffer-size-factor-cuda: of the pages on the device; negative: of the rows that there are in place of an even
+    /// split
     double pages = 1.1;
     bool operator==(const ExpertBuffers&) const = default;
 };

@@ -479,8 +479,8 @@ PieceTrace ShardLayers::prediction_steps(const PieceSizes& shard) {
 
 PieceTrace ShardLayers::mixture_steps(const PieceSizes& shard, double received) {
     const PieceSizes sizes = with_kept_steps(shard);
-    PieceTrace trace =
-        received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0, 0}) : state_->single_mixture(sizes, received);
+    PieceTrace trace = received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0, 0})
+                                     : state_->single_mixture(sizes, received);
     return state_->under_policies(std::move(trace), sizes, state_->mixture_fields);
 }
 
