@@ -61,7 +61,7 @@ void read_expert_buffers(FlagReader& flags, Job& job, TrainingSpec& training) {
         return;
     }
     // Then even routing overflows in every step, which runs again without buffers and stash (moe/paged_stash.py, PagedStashRunner).
-    constexpr std::string_view kAgain = "steps that run twice, since an even split of rows is larger";
+    constexpr std::string_view kAgain = "a factor below 1, with which every step runs twice";
     if (buffers.capacity < 1) {
         flags.not_computed(kCapacity, std::string(kAgain), Decides::fit);
         flags.not_computed(kStash, std::string(kAgain), Decides::fit);

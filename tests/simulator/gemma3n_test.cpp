@@ -17,6 +17,7 @@
 #include "simulator/memory/shard_layers.hpp"
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/recorded_flops.hpp"
+#include "tests/simulator/dgx_workload.hpp"
 
 namespace mgplan::simulator::gemma3n_test {
 namespace {
@@ -44,16 +45,6 @@ std::string message_of(const Json& changed) {
         return error.what();
     }
     return "accepted";
-}
-
-Workload workload_of(const ModelSpec& model) {
-    Workload work;
-    work.model = model;
-    work.cluster = load_cluster("dgx-h100");
-    work.memory_limit = work.cluster.memory_bytes;
-    work.world = 8;
-    work.batch = {64, 4096};
-    return work;
 }
 
 Layout layout_of(const Workload& work, std::int64_t tp, Engine engine = Engine::mgplan) {
@@ -103,7 +94,7 @@ TEST(Gemma3n, HasTheParametersOfItsClass) {
     EXPECT_TRUE(model.left_out.empty());
     // What ranks hold is the same; with tp 2 each half of it but for what is whole on every rank.
     std::int64_t of_ranks = 0, listed = 0;
-    const Workload work = workload_of(model);
+    const Workload work = dgx_workload(model);
     const auto whole = stage_parameters(model, layout_of(work, 1), 0), halves = stage_parameters(model, layout_of(work, 2), 0);
     for (const Parameter& parameter : whole.front()) listed += parameter.count();
     EXPECT_EQ(listed, all);
@@ -111,7 +102,7 @@ TEST(Gemma3n, HasTheParametersOfItsClass) {
     for (const Parameter& parameter : halves.front()) of_ranks += (parameter.shard_axis.has_value() ? 2 : 1) * parameter.count();
     EXPECT_EQ(of_ranks, all);
     EXPECT_EQ(total_parameters(e4b({{"attention_bias", true}})) - all, kLayers * (kQueries + kHidden) + own * 2 * kKeys);
-    const Workload biased = workload_of(e4b({{"attention_bias", true}}));
+    const Workload biased = dgx_workload(e4b({{"attention_bias", true}}));
     EXPECT_EQ(stage_parameter_count(biased.model, layout_of(biased, 1), 0).total(), total_parameters(biased.model));
     EXPECT_FALSE(is_computed(e4b({{"altup_num_inputs", 1}})));
     EXPECT_FALSE(is_computed(e4b({{"altup_num_inputs", 65}})));
@@ -162,7 +153,7 @@ TEST(Gemma3n, LayersKeepWhatTheirBackwardReads) {
 }
 
 TEST(Gemma3n, StreamsTakeTimeAndTensorParallelRanksAddUpSumsOfGates) {
-    const Workload work = workload_of(e4b());
+    const Workload work = dgx_workload(e4b());
     const auto count = [&](const ModelSpec& model, std::string_view name, std::int64_t tp) {
         PieceSizes sizes;
         sizes.sequence = 4096;
@@ -195,7 +186,7 @@ TEST(Gemma3n, StreamsTakeTimeAndTensorParallelRanksAddUpSumsOfGates) {
 }
 
 TEST(Gemma3n, WhatNothingComputesIsRefused) {
-    const Workload work = workload_of(e4b());
+    const Workload work = dgx_workload(e4b());
     EXPECT_THAT(layers_known_of_shapes(work.model), testing::ElementsAre("the residual streams of Gemma 3n", "the attention of Gemma 3n"));
     EXPECT_THAT(planner::broken_messages(work, layout_of(work, 1)), testing::IsEmpty());
     Layout piped = layout_of(work, 1);

@@ -18,6 +18,7 @@
 #include "simulator/price/op_price.hpp"
 #include "simulator/price/recorded_flops.hpp"
 #include "simulator/stage_census.hpp"
+#include "tests/simulator/dgx_workload.hpp"
 
 namespace mgplan::simulator::hybrid_costs_test {
 namespace {
@@ -35,16 +36,6 @@ ModelSpec delta_nets() {
                "--experimental-attention-variant gated_delta_net --linear-attention-freq 4",
                "flags")
         .model;
-}
-
-Workload workload_of_hybrid(const ModelSpec& model) {
-    Workload work;
-    work.model = model;
-    work.cluster = load_cluster("dgx-h100");
-    work.memory_limit = work.cluster.memory_bytes;
-    work.world = 8;
-    work.batch = {64, 4096};
-    return work;
 }
 
 /// By stage of four layers: the first stage whose layers have the same mixers and feed-forwards, in any order, and the same ends.
@@ -112,7 +103,7 @@ TEST(HybridCosts, AScanTakesTheLongerOfItsBytesAndItsOperations) {
 TEST(HybridCosts, EveryHalfTakesTimeAndTensorParallelismDividesIt) {
     for (const ModelSpec& model : {nemotron(), delta_nets()}) {
         for (const Engine engine : {Engine::mgplan, Engine::megatron}) {
-            const Workload work = workload_of_hybrid(model);
+            const Workload work = dgx_workload(model);
             CostModel costs(work);
             LayoutRequest request;
             request.engine = engine;
@@ -145,7 +136,7 @@ std::int64_t bytes_named(const PieceTrace& trace, std::string_view name) {
 TEST(HybridCosts, MegatronsKernelsKeepMore) {
     for (const ModelSpec& model : {nemotron(), delta_nets()}) {
         const LayerKinds kinds = layer_kinds(model);
-        const Workload work = workload_of_hybrid(model);
+        const Workload work = dgx_workload(model);
         PieceSizes sizes;
         sizes.sequence = 4096;
         sizes.tp = 2;
@@ -179,7 +170,7 @@ TEST(HybridCosts, MegatronsKernelsKeepMore) {
 TEST(HybridCosts, MemoryIsTheSameByAnyWayToIt) {
     for (const ModelSpec& model : {nemotron(), delta_nets()}) {
         for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-            const Workload work = workload_of_hybrid(model);
+            const Workload work = dgx_workload(model);
             CostModel costs(work);
             LayoutRequest request;
             request.pp = 2;
@@ -196,7 +187,7 @@ TEST(HybridCosts, AGateOfAttentionsOutputTakesTimeAndMemory) {
     ModelSpec model = formats::load_model("llama3-8b").model;
     const auto of = [&](bool gated, std::int64_t tp) {
         model.attention_output_gate = gated;
-        Workload work = workload_of_hybrid(model);
+        Workload work = dgx_workload(model);
         work.world = 16;
         work.confine_tp = false;
         CostModel costs(work);
@@ -216,7 +207,7 @@ TEST(HybridCosts, AGateOfAttentionsOutputTakesTimeAndMemory) {
 
 std::string refusal(const ModelSpec& model, const LayoutRequest& request) {
     try {
-        (void)planner::make_layout(request, workload_of_hybrid(model));
+        (void)planner::make_layout(request, dgx_workload(model));
     } catch (const ConfigError& error) {
         return error.what();
     }

@@ -16,6 +16,7 @@
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/op_price.hpp"
 #include "simulator/price/recorded_flops.hpp"
+#include "tests/simulator/dgx_workload.hpp"
 
 namespace mgplan::simulator::selective_scan_costs_test {
 namespace {
@@ -108,16 +109,6 @@ ModelSpec gemma4_experts() {
                  {"moe_intermediate_size", 704},
                  {"num_kv_shared_layers", 0},
                  {"hidden_size_per_layer_input", 0}});
-}
-
-Workload workload_of(const ModelSpec& model) {
-    Workload work;
-    work.model = model;
-    work.cluster = load_cluster("dgx-h100");
-    work.memory_limit = work.cluster.memory_bytes;
-    work.world = 8;
-    work.batch = {64, 4096};
-    return work;
 }
 
 TEST(SelectiveScan, TakesTheLongerOfItsBytesAndItsInstructions) {
@@ -276,7 +267,7 @@ TEST(SelectiveScan, EveryHalfTakesTimeAndTensorParallelRanksAddUpSteps) {
         ASSERT_TRUE(is_computed(model));
         ASSERT_FALSE(layers_known_of_shapes(model).empty()) << "training refuses it by name";
         for (const Engine engine : {Engine::mgplan, Engine::megatron}) {
-            const Workload work = workload_of(model);
+            const Workload work = dgx_workload(model);
             CostModel costs(work);
             LayoutRequest request;
             request.engine = engine;
