@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kHidden = 4096, kInner = 2 * kHidden, kState = 16, kRank = 256, kTaps = 4, kWidth = 14336;
+constexpr std::int64_t kHidden = 4096, kInner = 2 * kHidden, kState = 16, kRank = 256, kWidth = 14336;
 
 ModelSpec read(const Json& json) {
     return formats::read_hugging_face(json, "test", "config.json").model;
