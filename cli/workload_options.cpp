@@ -352,9 +352,9 @@ void settle_attention_mask(ResolvedWorkload& resolved) {
         resolved.assumed.emplace_back("no attention mask from the data loader");
         return;
     }
-    constexpr std::int64_t kWorthSaying = 20;  // a twentieth of the card
+    constexpr std::int64_t kPartOfCard = 20;  // a twentieth of the card
     const std::int64_t bytes = work.batch.sequence * work.batch.sequence;
-    if (bytes < work.cluster.memory_bytes / kWorthSaying) return;
+    if (bytes < work.cluster.memory_bytes / kPartOfCard) return;
     resolved.warnings.push_back(
         fmt::format("the data loader's attention mask takes {} for each sequence of {} tokens, which fused attention does not read; "
                     "--no-create-attention-mask-in-dataloader leaves it out",

@@ -107,10 +107,32 @@ void add_short_convolution_obstacles(Words& obstacles, const ModelSpec& fields, 
     refuse_context_parallelism(obstacles, "short convolutions", division);
 }
 
+/// The convolution, and four products with a state of `key` values a channel, as Megatron-LM counts them (training.py, gdn_layer_flops).
+double delta_rule_flops(std::int64_t taps, std::int64_t convolved, std::int64_t values, std::int64_t key) {
+    return 2.0 * (static_cast<double>(taps) * static_cast<double>(convolved) + 4 * static_cast<double>(values) * static_cast<double>(key));
+}
+
+double delta_net_flops(const PartSizes& s) {
+    const std::int64_t keys = s["key_heads"] * s["key_dim"], values = s["value_heads"] * s["value_dim"];
+    return delta_rule_flops(s["conv"], 2 * keys + values, values, s["key_dim"]);
+}
+
+/// As a delta net with a decay for each value of a key, which is no product (docs/decisions/0023).
+double kimi_delta_flops(const PartSizes& s) {
+    const std::int64_t width = s["heads"] * s["head_dim"];
+    return delta_rule_flops(s["conv"], 3 * width, width, s["head_dim"]);
+}
+
+/// The two products that write the state and read it.
+double lightning_flops(const PartSizes& s) {
+    const auto dim = static_cast<double>(s["head_dim"]);
+    return 4 * static_cast<double>(s["heads"]) * dim * dim;
+}
+
 constexpr std::array kComputedLinearAttention{
-    ComputedPart{"gated_delta_net", true, describe_delta_net, add_delta_net, add_delta_net_obstacles},
-    ComputedPart{"kimi_delta_attention", true, describe_kimi_delta, add_kimi_delta, add_kimi_delta_obstacles},
-    ComputedPart{"lightning_attention", true, describe_lightning, add_lightning, add_lightning_obstacles},
+    ComputedPart{"gated_delta_net", true, describe_delta_net, add_delta_net, add_delta_net_obstacles, delta_net_flops},
+    ComputedPart{"kimi_delta_attention", true, describe_kimi_delta, add_kimi_delta, add_kimi_delta_obstacles, kimi_delta_flops},
+    ComputedPart{"lightning_attention", true, describe_lightning, add_lightning, add_lightning_obstacles, lightning_flops},
     ComputedPart{"short_convolution", true, describe_short_convolution, add_short_convolution, add_short_convolution_obstacles}};
 
 }  // namespace

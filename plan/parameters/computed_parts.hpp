@@ -25,6 +25,8 @@ struct ComputedPart {
     /// Adds, in words, what of the part is not computed under this division: "context parallelism over Mamba-2".
     void (*add_obstacles)(std::vector<std::string>& obstacles, const ModelSpec& fields, const PartSizes& sizes,
                           const ParallelSizes& division);
+    /// Model FLOPs of a mixer's state along the sequence, forward, for a token; nullptr where none count.
+    double (*state_flops)(const PartSizes& sizes) = nullptr;
 };
 
 /// nullptr where no layer here computes the part's kind.

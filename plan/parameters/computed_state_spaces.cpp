@@ -163,13 +163,24 @@ void add_shared_block_obstacles(Words& obstacles, const ModelSpec& fields, const
     add_mamba2_obstacles(obstacles, fields, s, division);
 }
 
+/// Nine operations for each channel and value of the state, as Mamba's authors count them (github.com/state-spaces/mamba, issue 110).
+double mamba_state_flops(const PartSizes& s) {
+    return 9 * static_cast<double>(s["inner"]) * static_cast<double>(s["state"]);
+}
+
+/// Seven, as Megatron-LM counts them (training.py, mamba_layer_flops).
+double mamba2_state_flops(const PartSizes& s) {
+    return 7 * static_cast<double>(s["inner"]) * static_cast<double>(s["state"]);
+}
+
 constexpr std::array kComputedStateSpaces{
-    ComputedPart{"mamba", true, describe_mamba, add_mamba, add_mamba_obstacles},
+    ComputedPart{"mamba", true, describe_mamba, add_mamba, add_mamba_obstacles, mamba_state_flops},
     ComputedPart{"gated_linear_recurrence", true, describe_recurrence, add_recurrence, add_recurrence_obstacles},
-    ComputedPart{"mamba2", true, describe_mamba2, add_mamba2, add_mamba2_obstacles},
+    ComputedPart{"mamba2", true, describe_mamba2, add_mamba2, add_mamba2_obstacles, mamba2_state_flops},
     ComputedPart{"attention_beside_mamba2", true, describe_attention_beside_mamba, add_attention_beside_mamba,
-                 add_attention_beside_mamba_obstacles},
-    ComputedPart{"shared_block_mamba2", true, describe_shared_block, add_shared_block_layer, add_shared_block_obstacles}};
+                 add_attention_beside_mamba_obstacles, mamba2_state_flops},
+    ComputedPart{"shared_block_mamba2", true, describe_shared_block, add_shared_block_layer, add_shared_block_obstacles,
+                 mamba2_state_flops}};
 
 }  // namespace
 

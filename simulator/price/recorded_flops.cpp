@@ -2,8 +2,7 @@
 
 #include <vector>
 
-#include "model/ops/selective_scan.hpp"
-#include "plan/model/layer_parts.hpp"
+#include "plan/parameters/computed_parts.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/packed_attention.hpp"
@@ -30,17 +29,9 @@ double model_flops_of(const PieceStep& step, double attention_share) {
 }
 
 double model_flops_of_state(const LayerPart& mixer, double rows) {
-    const auto size = [&](std::string_view name) { return static_cast<double>(part_size(mixer, name)); };
-    if (mixer.kind == "mamba") return model::kSelectiveScanFlops * rows * size("inner") * size("state");
-    if (mixer.kind == "mamba2" || mixer.kind == "shared_block_mamba2") return 7 * rows * size("inner") * size("state");
-    if (mixer.kind == "kimi_delta_attention") {
-        const double width = size("heads") * size("head_dim");
-        return 2 * rows * (size("conv") * 3 * width + 4 * width * size("head_dim"));
-    }
-    if (mixer.kind == "lightning_attention") return 4 * rows * size("heads") * size("head_dim") * size("head_dim");
-    if (mixer.kind != "gated_delta_net") return 0;
-    const double keys = size("key_heads") * size("key_dim"), values = size("value_heads") * size("value_dim");
-    return 2 * rows * (size("conv") * (2 * keys + values) + 4 * values * size("key_dim"));
+    const ComputedPart* const computed = find_computed_part(mixer);
+    if (computed == nullptr || computed->state_flops == nullptr) return 0;
+    return rows * computed->state_flops(stated_sizes(mixer, 0));  // no width of a mixer's state is the model's
 }
 
 double model_flops(const ModelSpec& model, const BatchSpec& batch) {

@@ -12,10 +12,8 @@ namespace mgplan::simulator {
 /// `attention_share`: of packed sequences, the pairs of their documents over those of whole sequences.
 [[nodiscard]] double model_flops_of(const PieceStep& step, double attention_share = 1);
 
-/// The same of a mixer's state along the sequence, forward, over so many rows; a backward has twice as many. As Megatron-LM's training.py,
-/// mamba_layer_flops and gdn_layer_flops, count them: 7 for each value of Mamba-2's state and row; of gated delta nets four products with
-/// the state and the convolution, and the same of Kimi delta attention, which has their rule; of lightning attention the two products that
-/// write its state and read it. 0 for attention.
+/// The same of a mixer's state along the sequence, forward, over so many rows, as the mixer's kind counts it
+/// (plan/parameters/computed_parts.hpp); a backward has twice as many. 0 for attention.
 [[nodiscard]] double model_flops_of_state(const LayerPart& mixer, double rows);
 
 /// FLOPs of the model for one whole batch, forward and backward: matrix products alone, attention counted causally. As

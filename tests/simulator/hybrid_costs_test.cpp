@@ -84,6 +84,8 @@ TEST(HybridCosts, ModelFlopsAreThoseOfTheClosedForm) {
     const LayerPart kimi{"kimi_delta_attention", {{"heads", 4}, {"head_dim", 8}, {"conv", 4}}};
     EXPECT_EQ(model_flops_of_state(kimi, 10), 2 * 10 * (4 * 3 * 32 + 4 * 32 * 8));
     EXPECT_EQ(model_flops_of_state({"lightning_attention", {{"heads", 4}, {"head_dim", 8}}}, 10), 10 * 2 * 2 * 4 * 8 * 8);
+    const LayerPart beside{"attention_beside_mamba2", {{"inner", 64}, {"state", 16}}};
+    EXPECT_EQ(model_flops_of_state(beside, 10), 10 * 7 * 64 * 16) << "as Mamba-2 that stands alone";
     EXPECT_EQ(model_flops_of_state({"attention", {}}, 10), 0);
 }
 
