@@ -117,7 +117,7 @@ struct MegatronSwitches {
     bool fp8_attention = false;          ///< --fp8-dot-product-attention
     bool op_fuser = false;               ///< --use-transformer-engine-op-fuser: experts' products with activation and quantisation
     bool permute_in_hybrid_ep = false;   ///< --moe-permute-fusion-into-hybridep
-    ExpertBuffers expert_buffers;        ///< sizes that are fixed ahead for what a rank's experts receive
+    ExpertBuffers expert_buffers = {};   ///< sizes that are fixed ahead for what a rank's experts receive
     double activation_clamp = 0;         ///< --activation-func-clamp-value; 0: none
     std::int64_t dispatcher_sms = 0;     ///< --moe-flex-dispatcher-num-sms, --moe-deepep-num-sms, --moe-hybridep-num-sms; 0: the default
     Fp8Recipe fp8_recipe = Fp8Recipe::delayed;
