@@ -6,16 +6,15 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "reports/table.hpp"
+#include "planned.hpp"
 #include "runtime/sanitizers.hpp"
-#include "say.hpp"
 
 namespace mgplan::cli::testing::plan_command_test {
 namespace {
 
+using planned::kSmall, planned::plan, planned::rejected;
 using ::testing::AllOf;
 using ::testing::Contains;
-using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -24,13 +23,6 @@ using ::testing::IsSubsetOf;
 using ::testing::Not;
 using ::testing::SizeIs;
 using Json = nlohmann::ordered_json;
-
-/// Runs a plan and reads its JSON; expects success.
-Json plan(const std::string& words) {
-    const Said said = say(words + " --format json");
-    EXPECT_EQ(said.code, kDone) << words << "\n" << said.err;
-    return Json::parse(said.out);
-}
 
 /// A field of every plan's layout.
 template <class Value>
@@ -45,11 +37,6 @@ std::set<std::int64_t> distinct(const Json& report, const char* field) {
     return {values.begin(), values.end()};
 }
 
-std::int64_t rejected(const Json& report, const char* rule) {
-    const auto& all = report["search"]["rejected"];
-    return all.contains(rule) ? all[rule].get<std::int64_t>() : 0;
-}
-
 /// Seconds of the search differ from run to run, nothing else.
 Json without_seconds(Json report) {
     report["search"].erase("seconds");
@@ -57,8 +44,6 @@ Json without_seconds(Json report) {
     report["search"].erase("threads");
     return report;
 }
-
-constexpr const char* kSmall = "--world 16 --model llama3-8b";
 
 TEST(PlanCommand, DecidesFitWithItsCudaGraphs) {
     const std::string words = std::string(kSmall) + " --tp 2 --cp 1 --pp 4 --micro-batch 1 --recompute none --sequence-parallel on";
@@ -428,110 +413,6 @@ TEST(PlanCommand, SavedPlansSimulateToTheSameNumbers) {
     }
 }
 
-TEST(PlanCommand, ListsNearestMissesWhereNothingFits) {
-    TempFile file("none.json");
-    const Said said =
-        say({"--engine", "mgplan", "--world", "16", "--model", "llama3.1-405b", "--format", "json", "--save-plan", file.path()});
-    EXPECT_EQ(said.code, kNothingFits);
-    EXPECT_THAT(said.err, HasSubstr("nothing fits, so --save-plan"));
-    EXPECT_EQ(file.text(), "");
-    const Json report = Json::parse(said.out);
-    EXPECT_THAT(report["plans"], IsEmpty());
-    ASSERT_THAT(report["nearest"], SizeIs(3));
-    for (const auto& miss : report["nearest"]) {
-        const auto limit = report["cluster"]["memory_bytes"].get<std::int64_t>();
-        EXPECT_EQ(miss["missing_bytes"].get<std::int64_t>(), miss["peak_bytes"].get<std::int64_t>() - limit);
-        EXPECT_GT(miss["missing_bytes"].get<std::int64_t>(), 0);
-        const std::int64_t largest = miss["breakdown"][miss["largest_term"].get<std::string>()];
-        std::int64_t sum = 0;
-        for (const auto& [name, bytes] : miss["breakdown"].items()) {
-            EXPECT_LE(bytes.get<std::int64_t>(), largest) << name;
-            sum += bytes.get<std::int64_t>();
-        }
-        EXPECT_EQ(sum, miss["peak_bytes"].get<std::int64_t>());
-        EXPECT_EQ(miss["rank"].get<std::int64_t>(), miss["stage"].get<std::int64_t>() * 16 / miss["layout"]["pp"].get<std::int64_t>());
-        ASSERT_THAT(miss["would_fit_with"], Not(IsEmpty()));
-        // As a user would try it.
-        for (const auto& remedy : miss["would_fit_with"]) {
-            const Json& l = remedy["layout"];
-            const Said tried =
-                say(fmt::format("simulate --engine mgplan --model llama3.1-405b --world {} --global-batch {} --tp {} --cp {} --pp {} --vpp "
-                                "{} --micro-batch {} "
-                                "--recompute {} --sequence-parallel {} --format json",
-                                remedy["world"].get<std::int64_t>(), remedy["global_batch"].get<std::int64_t>(), l["tp"].get<int>(),
-                                l["cp"].get<int>(), l["pp"].get<int>(), l["vpp"].get<int>(), l["micro_batch"].get<int>(),
-                                l["recompute"].get<std::string>(), l["sequence_parallel"].get<bool>() ? "on" : "off"));
-            EXPECT_EQ(tried.code, kDone) << tried.err;
-            EXPECT_EQ(Json::parse(tried.out)["predicted"]["memory"]["peak_bytes"], remedy["peak_bytes"]) << remedy["change"];
-        }
-    }
-    // Megatron-LM's allocator is replayed for the misses that are shown, as simulate replays it.
-    const std::string job = "--world 64 --model llama3-70b --seq 8192 --global-batch 512 --tp 4 --pp 4 --micro-batch 1 --format json";
-    const Json misses = Json::parse(say("plan --cp 1 --vpp 1 --recompute none --sequence-parallel on " + job).out)["nearest"];
-    ASSERT_FALSE(misses.empty());
-    const Json simulated = Json::parse(say("simulate --sequence-parallel on " + job).out)["predicted"]["memory"];
-    EXPECT_EQ(misses[0]["missing_bytes"], simulated["missing_bytes"]);
-    const Said table = say("--engine mgplan --world 16 --model llama3.1-405b");
-    EXPECT_EQ(table.code, kNothingFits);
-    EXPECT_THAT(table.out, HasSubstr("No layout fits"));
-    EXPECT_THAT(table.out, HasSubstr("would fit with 128 GPUs instead of 16"));
-    EXPECT_THAT(table.out, ContainsRegex("needs [0-9.]+ GiB, [0-9.]+ GiB more than the limit of 79.2 GiB, on rank 0 \\(stage 0\\):\n"
-                                         "    optimizer [0-9.]+ GiB, gradients [0-9.]+ GiB, parameters [0-9.]+ GiB"));
-}
-
-TEST(PlanCommand, NamesEveryRuleAndSaysWhatItIs) {
-    const Json search = plan(std::string(kSmall) + " --tp 2,3 --micro-batch 1,3")["search"];
-    ASSERT_EQ(search["rejections"].size(), search["rejected"].size());
-    for (const auto& each : search["rejections"]) {
-        const std::string rule = each["rule"];
-        EXPECT_EQ(rule.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"), std::string::npos) << rule;
-        EXPECT_EQ(each["candidates"], search["rejected"][rule]);
-        EXPECT_FALSE(each["reason"].get<std::string>().empty());
-        EXPECT_FALSE(each["example"].get<std::string>().empty());
-        if (rule == "tp_divides_world") {
-            EXPECT_EQ(each["reason"], "tp does not divide the world");
-            EXPECT_THAT(each["example"].get<std::string>(), HasSubstr("tp = 3 does not divide"));
-        }
-    }
-}
-
-TEST(PlanCommand, SaysWhatRejectedLayoutsLackWhereForWhichTerm) {
-    const std::string words = "--engine mgplan --world 64 --model llama3-70b";
-    const Json report = plan(words + " --headroom 0");
-    const Json& kinds = report["search"]["too_large"];
-    ASSERT_GE(kinds.size(), 2U);
-    std::int64_t layouts = 0;
-    std::set<std::string> terms;
-    for (const auto& kind : kinds) {
-        layouts += kind["layouts"].get<std::int64_t>();
-        const std::string term = kind["largest_term"];
-        terms.insert(term);
-        const Json& miss = kind["nearest"];
-        EXPECT_GT(miss["missing_bytes"].get<std::int64_t>(), 0);
-        EXPECT_EQ(miss["largest_term"], term);
-        // Asking for the layout by name gives the same answer, and exit code 3.
-        const Json& l = miss["layout"];
-        const std::string pinned = fmt::format(
-            "simulate {} --tp {} --cp {} --pp {} --vpp {} --micro-batch {} --recompute {} --sequence-parallel {} --cp-comm-type {}", words,
-            l["tp"].get<int>(), l["cp"].get<int>(), l["pp"].get<int>(), l["vpp"].get<int>(), l["micro_batch"].get<int>(),
-            l["recompute"].get<std::string>(), l["sequence_parallel"].get<bool>() ? "on" : "off", l["cp_comm_type"].get<std::string>());
-        const Said json = say(pinned + " --format json");
-        EXPECT_EQ(json.code, kNothingFits) << pinned;
-        const Json memory = Json::parse(json.out)["predicted"]["memory"];
-        EXPECT_EQ(memory["missing_bytes"], miss["missing_bytes"]);
-        EXPECT_EQ(memory["largest_term"], term);
-        EXPECT_EQ(memory["worst_rank"], miss["rank"]);
-        const Said table = say(pinned);
-        EXPECT_EQ(table.code, kNothingFits);
-        EXPECT_THAT(in_one_line(table.out), ContainsRegex("does not fit: [0-9.]+ [GM]iB over the limit of 79.2 GiB on rank [0-9]+ "
-                                                          "\\(stage [0-9]+\\), of which most is " +
-                                                          term + ", [0-9.]+ GiB"));
-    }
-    EXPECT_EQ(terms.size(), kinds.size());
-    EXPECT_EQ(layouts, rejected(report, "fits_in_memory"));
-    EXPECT_THAT(say(words + " --wide").out, ContainsRegex("too large +most is +missing at least +on rank +with the layout"));
-}
-
 TEST(PlanCommand, WritesEveryFormatToAFile) {
     for (const char* format : {"table", "json", "csv"}) {
         TempFile file("out");
@@ -544,72 +425,6 @@ TEST(PlanCommand, WritesEveryFormatToAFile) {
     const auto lines = split(say(std::string(kSmall) + " --top 3 --format csv").out, '\n');
     EXPECT_THAT(lines, SizeIs(5));  // the header, three plans, and what follows the last line's end
     for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(split(lines[i], ',').size(), split(lines[0], ',').size());
-}
-
-TEST(PlanCommand, ShowsOneRowAFamily) {
-    const std::string words = std::string(kSmall) + " --cp 4 --tp 1 --pp 1 --recompute none --top 2";
-    EXPECT_THAT(say(words).out, AllOf(HasSubstr("One row a family (same tp, cp, pp, rec), its best; all: --all --top "),
-                                      ContainsRegex("\n1 "), Not(ContainsRegex("\n2 "))));
-    const Said all = say(words + " --all");
-    EXPECT_THAT(all.out, AllOf(Not(HasSubstr("One row a family")), ContainsRegex("\n1 "), ContainsRegex("\n2 ")));
-    const auto json = nlohmann::ordered_json::parse(say(words + " --format json").out);
-    EXPECT_EQ(json["plans"].size(), 2U) << "programs get every rank";
-    for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(json["plans"][i]["rank"], i + 1);
-}
-
-TEST(PlanCommand, FirstLookHasAtMost24LinesOf80Columns) {
-    std::vector<std::string> jobs{"--world 16 --model llama3-8b", "--world 256 --model mixtral-8x7b"};
-#ifndef MGPLAN_ADDRESS_SANITIZER  // three minutes there
-    jobs.insert(jobs.end(), {"--world 2048 --model llama3.1-405b", "--world 1024 --model deepseek-v3 --cluster gb200",
-                             "--world 64 --model gpt-oss-120b --engine megatron"});
-#endif
-    for (const std::string& job : jobs) {
-        const Said said = say(job);
-        EXPECT_EQ(said.code, kDone) << job;
-        const auto lines = split(said.out, '\n');
-        EXPECT_LE(lines.size(), 25U) << said.out;  // the last one is empty
-        for (const auto& line : lines) EXPECT_LE(reports::display_width(line), 80U) << line;
-        EXPECT_THAT(said.out, AllOf(HasSubstr("assumed: "), HasSubstr(" more: --assumed"), HasSubstr("\naccuracy: "), HasSubstr("\nnext: "),
-                                    Not(HasSubstr("Where the time of a step goes")), Not(HasSubstr("rejected  reason"))));
-    }
-}
-
-TEST(PlanCommand, SaysWhatElseIsThereToKnow) {
-    const std::string mixture = "--world 64 --model qwen3-30b-a3b --ep 8 --pp 2 --tp 1 --cp 1 --micro-batch 1";
-    EXPECT_THAT(say(mixture).out, HasSubstr("\nnext: --search recipe (dispatchers, overlaps and recompute of recipes),"));
-    EXPECT_THAT(say(mixture + " --search recipe").out, Not(HasSubstr("next: --search")));
-    EXPECT_THAT(say(mixture + " --precision fp8").out, HasSubstr("MFU: of the fp8 peak"));
-    EXPECT_THAT(say("--world 12 --model llama3-8b --tp 1 --pp 1 --assumed").out,
-                HasSubstr("global batch of 1,026 sequences (4,202,496 tokens; --global-batch 1,032 lets dp grow)"));
-    EXPECT_THAT(say("--world 16 --model llama3-8b --tp 2 --pp 1 --cp 4 --seq 16k --assumed").out,
-                HasSubstr("positions beyond the 8,192 of llama3-8b"));
-    EXPECT_THAT(say("--world 16 --model llama3-8b --tp 2 --pp 1 --max-memory 200GiB").err,
-                HasSubstr("--max-memory = 200.0 GiB is more than a GPU of dgx-h100 has (79.2 GiB)"));
-}
-
-TEST(PlanCommand, ShowsMoreWhereAsked) {
-    const Said wide = say(std::string(kSmall) + " --wide");
-    EXPECT_THAT(wide.out, AllOf(HasSubstr("Where the time of a step goes:"), HasSubstr("fullest"), HasSubstr("rejected  reason"),
-                                HasSubstr("no CUDA graphs"), Not(HasSubstr("--assumed"))));
-    const Said assumed = say(std::string(kSmall) + " --assumed");
-    EXPECT_THAT(assumed.out, AllOf(HasSubstr("no CUDA graphs"), Not(HasSubstr("Where the time of a step goes:"))));
-    EXPECT_EQ(plan(kSmall)["plans"].size(), 10U);
-}
-
-TEST(PlanCommand, SaysHowFarPredictionsOfThisKindWereOff) {
-    EXPECT_THAT(say(kSmall).out, ContainsRegex("accuracy: dense on H100, 16 bits: time off by [0-9.]+ % .[0-9]+ published runs.\n"));
-    EXPECT_THAT(say(std::string(kSmall) + " --cluster h800").out, HasSubstr("accuracy: not known for dense on H800, 16 bits; "));
-    EXPECT_THAT(say("--world 64 --model mixtral-8x7b --precision fp8").out, HasSubstr("accuracy: mixtures on H100, 8 bits: "));
-    EXPECT_THAT(say("--world 64 --model nemotron-h-8b").out, HasSubstr("accuracy: not known for hybrids on H100, 16 bits; "));
-}
-
-TEST(PlanCommand, ExplainsAPlanBeyondTheList) {
-    const Said said = say(std::string(kSmall) + " --top 2 --explain 4");
-    EXPECT_EQ(said.code, kDone);
-    EXPECT_THAT(said.out, HasSubstr("plan 4 in detail"));
-    EXPECT_THAT(said.out, HasSubstr("op at the peak"));
-    EXPECT_THAT(said.out, HasSubstr("over one iteration: "));
-    EXPECT_THAT(said.out, HasSubstr("microbatches of"));
 }
 
 TEST(PlanCommand, BalancesStagesAndIsNeverWorse) {
