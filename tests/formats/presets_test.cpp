@@ -10,6 +10,7 @@
 
 #include "formats/hugging_face/hugging_face.hpp"
 #include "formats/model_source.hpp"
+#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/parameters.hpp"
 
@@ -30,16 +31,23 @@ constexpr Expected kCounts[] = {
     {"deepseek-v2", 235'741'434'880, 21'375'800'320},
     {"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
     {"deepseek-v3", 671'026'404'352, 37'552'282'624},
+    {"deepseek-v3.2", 671'877'929'216, 38'403'807'488},
+    {"ernie-4.5-21b-a3b", 21'825'437'888, 3'352'150'208},
     {"falcon-40b", 41'303'293'952, 41'303'293'952},
     {"gemma-7b", 8'537'680'896, 8'537'680'896},
     {"gemma2-27b", 27'227'128'320, 27'227'128'320},
     {"gemma2-9b", 9'241'705'984, 9'241'705'984},
     {"gemma3-27b", 27'009'346'304, 27'009'346'304},
+    {"glm-4-9b", 9'400'279'040, 9'400'279'040},
+    {"glm-4.5", 352'797'814'784, 33'632'251'904},
     {"glm-4.5-air", 106'852'245'504, 13'424'123'904},
+    {"glm-4.7-flash", 29'943'390'976, 3'896'763'136},
+    {"glm-5", 743'911'199'232, 41'784'709'632},
     {"gpt-oss-120b", 116'829'149'760, 5'711'976'000},
     {"gpt-oss-20b", 20'914'754'880, 4'187'438'400},
     {"gpt3-175b", 174'615'846'912, 174'615'846'912},
     {"grok-1", 315'684'034'560, 83'755'800'576},
+    {"jamba-v0.1", 51'570'323'328, 12'110'311'296},
     {"kimi-k2", 1'026'408'209'408, 32'861'477'888},
     {"kimi-linear-48b-a3b", 49'133'074'464, 3'494'852'640},
     {"llama2-13b", 13'015'864'320, 13'015'864'320},
@@ -52,13 +60,16 @@ constexpr Expected kCounts[] = {
     {"llama3.1-8b", 8'030'261'248, 8'030'261'248},
     {"llama3.2-1b", 1'235'814'400, 1'235'814'400},
     {"llama3.2-3b", 3'212'749'824, 3'212'749'824},
+    {"llama4-scout", 107'769'861'120, 17'172'894'720},
     {"megatron-gpt-1t", 1'008'038'758'400, 1'008'038'758'400},
     {"megatron-gpt-22b", 22'074'273'792, 22'074'273'792},
+    {"mimo-7b", 7'622'619'136, 7'622'619'136},
     {"minimax-m2", 228'689'748'992, 11'030'537'216},
     {"minimax-text-01", 456'089'655'296, 48'403'306'496},
     {"mistral-7b-v0.1", 7'241'732'096, 7'241'732'096},
     {"mistral-large-123b", 122'610'069'504, 122'610'069'504},
     {"mistral-nemo-12b", 12'247'782'400, 12'247'782'400},
+    {"mistral-small-4", 118'972'826'624, 6'632'588'288},
     {"mixtral-8x22b", 140'620'634'112, 39'152'031'744},
     {"mixtral-8x7b", 46'702'792'704, 12'879'925'248},
     {"moonlight-16b-a3b", 15'960'108'544, 2'914'774'528},
@@ -66,6 +77,8 @@ constexpr Expected kCounts[] = {
     {"nemo-gpt3-20b", 20'262'014'976, 20'262'014'976},
     {"nemo-gpt3-40b", 39'096'041'472, 39'096'041'472},
     {"nemo-gpt3-5b", 5'051'228'160, 5'051'228'160},
+    {"nemotron-3-nano-30b-a3b", 31'577'937'344, 3'580'073'408},
+    {"nemotron-3-super-120b-a12b", 120'668'687'360, 12'770'216'960},
     {"nemotron-h-8b", 8'100'852'736, 8'100'852'736},
     {"nemotron3-22b", 21'266'116'608, 21'266'116'608},
     {"nemotron3-8b", 8'540'135'424, 8'540'135'424},
@@ -94,6 +107,8 @@ constexpr Expected kCounts[] = {
     {"qwen3-4b", 4'022'468'096, 4'022'468'096},
     {"qwen3-8b", 8'190'735'360, 8'190'735'360},
     {"qwen3-next-80b-a3b", 79'674'391'296, 3'874'929'408},
+    {"qwen3.5-35b-a3b", 34'660'610'688, 3'454'988'928},
+    {"qwen3.5-9b", 8'953'803'264, 8'953'803'264},
     {"sc21-gpt-1.7b", 1'652'230'656, 1'652'230'656},
     {"sc21-gpt-145b", 145'622'261'760, 145'622'261'760},
     {"sc21-gpt-18b", 18'449'756'160, 18'449'756'160},
@@ -103,6 +118,7 @@ constexpr Expected kCounts[] = {
     {"sc21-gpt-7.5b", 7'467'786'240, 7'467'786'240},
     {"sc21-gpt-76b", 76'050'739'200, 76'050'739'200},
     {"smollm3-3b", 3'075'098'624, 3'075'098'624},
+    {"solar-open-100b", 102'651'793'408, 12'054'827'008},
     {"stablelm-3b", 2'795'443'200, 2'795'443'200},
     {"starcoder2-3b", 3'030'371'328, 3'030'371'328},
 };
@@ -145,21 +161,31 @@ constexpr PublishedActive kPublishedActive[] = {
     {"deepseek-v2", 236, 21, 1, 1, "arXiv 2405.04434, abstract"},
     {"deepseek-v2-lite", 15.7, 2.4, 0.1, 1, "arXiv 2405.04434, appendix B"},
     {"deepseek-v3", 671, 37, 1, 1, "arXiv 2412.19437, abstract"},
+    {"deepseek-v3.2", 671, 37, 1, 1, "model card of deepseek-ai/DeepSeek-V3.2-Exp: as DeepSeek-V3"},
+    {"glm-4.5", 355, 32, 1, 2, "arXiv 2508.06471, abstract"},
     {"glm-4.5-air", 106, 12, 1, 2, "arXiv 2508.06471, abstract"},
+    {"glm-5", 744, 40, 1, 1, "model card of zai-org/GLM-5"},
     {"gpt-oss-20b", 20.91, 3.61, 0.01, 1, "arXiv 2508.10925, table 1"},
     {"gpt-oss-120b", 116.83, 5.13, 0.01, 1, "arXiv 2508.10925, table 1"},
     {"kimi-k2", 1040, 32, 1, 1, "arXiv 2507.20534, table 2 (1.04 T)"},
+    {"llama4-scout", 109, 17, 1, 0, "model card of meta-llama/Llama-4-Scout-17B-16E (its vision encoder included)"},
     {"minimax-m2", 230, 10, 1, 2, "model card of MiniMaxAI/MiniMax-M2"},
+    {"mistral-small-4", 119, 6, 1, 0, "model card of mistralai/Mistral-Small-4-119B-2603"},
     {"mixtral-8x7b", 46.7, 12.9, 0.1, 0, "mistral.ai/news/mixtral-of-experts"},
     {"mixtral-8x22b", 141, 39, 1, 0, "mistral.ai/news/mixtral-8x22b"},
     {"olmoe-1b-7b", 6.9, 1.3, 0.1, 0, "arXiv 2409.02060, section 2"},
     {"qwen2-57b-a14b", 57, 14, 1, 0, "arXiv 2407.10671, table 1"},
     {"qwen3-30b-a3b", 30.5, 3.3, 0.1, 0, "model card of Qwen/Qwen3-30B-A3B"},
     {"qwen3-235b-a22b", 235, 22, 1, 0, "model card of Qwen/Qwen3-235B-A22B"},
+    {"solar-open-100b", 102.6, 12, 1, 0, "model card of upstage/Solar-Open-100B"},
     // Hybrids.
+    {"jamba-v0.1", 52, 12, 1, 0, "arXiv 2403.19887, abstract"},
     {"kimi-linear-48b-a3b", 48, 3, 1, 1, "arXiv 2510.26692, abstract"},
     {"minimax-text-01", 456, 45.9, 0.1, 2, "arXiv 2501.08313, abstract"},
     {"nemotron-h-8b", 8.1, 8.1, 0.1, 0, "model card of nvidia/Nemotron-H-8B-Base-8K"},
+    {"nemotron-3-nano-30b-a3b", 31.6, 3.6, 0.1, 0, "model card of nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"},
+    {"nemotron-3-super-120b-a12b", 120, 12, 1, 0, "model card of nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16"},
+    {"qwen3.5-35b-a3b", 35, 3, 1, 0, "model card of Qwen/Qwen3.5-35B-A3B"},
     {"qwen3-next-80b-a3b", 80, 3, 1, 2, "model card of Qwen/Qwen3-Next-80B-A3B-Instruct"},
 };
 
@@ -314,6 +340,10 @@ TEST(Presets, CountStagesAsTheirListsDoAndMissNothing) {
             if (pp > 1 && model.tied_embeddings) expected += word;
             if (model.mtp_layers > 0)
                 expected += model.mtp_layers * mtp_layer_parameter_count(model, 1, 1, 1).total() + (pp > 1 ? embedding : 0);
+            // Biases that choose experts are counted and no parameters: training keeps them beside.
+            for (const LayerPart& part : model.beside_layers) {
+                if (part.kind == "choice_biases") expected -= part_size(part, "experts") * part_size(part, "mixtures");
+            }
             EXPECT_EQ(all, expected) << name << " pp " << pp;
         }
     }
