@@ -1,9 +1,12 @@
 #include "plan/layout/beside_streams.hpp"
 
+#include "plan/parameters/composed_layer.hpp"
+
 namespace mgplan {
 
 std::string_view unpredicted_beside_streams(const ModelSpec& model, const TrainingSpec& training, EnumSet<CudaGraphScope> graphs) {
-    if (!model.compositions.empty()) return "residual streams (mHC) of hybrids";
+    // Those of DeepSeek-V4 stand in the parts of its layers (model/layers/decoder_layer.cpp).
+    if (!model.compositions.empty() && !has_compressed_attention(model)) return "residual streams (mHC) of hybrids";
     if (model.mtp_layers > 0) return "residual streams (mHC) with multi-token prediction";
     if (!graphs.empty()) return "residual streams (mHC) under CUDA graphs";
     if (training.overlap_moe) return "residual streams (mHC) beside hidden exchanges of experts";

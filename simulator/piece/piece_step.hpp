@@ -27,6 +27,7 @@ struct PieceStep {
     StepPass pass = StepPass::forward;
     bool router = false;   ///< part of choosing experts
     bool gate = false;     ///< part of weighing shared experts
+    bool unquantised = false;  ///< a product that stays in the storage type where a recipe quantises others
     bool in_fp8 = false;   ///< of fused attention: over fp8 copies of its operands
     model::OpRecord op{};  ///< of an op: kind, sizes, types, bytes read and written, FLOPs
     /// Single kernels that the host launches for an op beside those of op_kernels(); each takes it far less than an eager module does.
