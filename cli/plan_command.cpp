@@ -21,6 +21,7 @@
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/pipeline_layout.hpp"
+#include "plan/parameters/composed_layer.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/text.hpp"
 #include "planner/ranking.hpp"
@@ -459,6 +460,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         ResolvedWorkload resolved = resolve_workload(options, job);
         if (headroom) (void)headroom_bytes(*headroom, resolved.workload);  // refused before anything is searched
         if (headroom && !values.headroom) resolved.assumed.push_back(fmt::format("headroom of {}", *headroom));
+        if (!options.given("recompute-modules")) values.space.recompute_modules = usual_recompute_modules(resolved.workload.model);
         resolved.workload.confine_tp = values.space.tp.empty();
         resolved.workload.confine_ep = values.space.ep.empty();
         if (resolved.job.layout) {

@@ -90,6 +90,10 @@ bool has_compressed_attention(const ModelSpec& model) {
     });
 }
 
+EnumSet<RecomputeModule> usual_recompute_modules(const ModelSpec& model) {
+    return {has_compressed_attention(model) ? RecomputeModule::mla_up_proj : RecomputeModule::core_attn};
+}
+
 bool norms_in_front_and_behind(const LayerPart& norm) {
     return part_size(norm, "behind") == 2;
 }

@@ -30,6 +30,9 @@ struct ComposedLayer {
 /// Whether layers are of compressed attention (DeepSeek-V4).
 [[nodiscard]] bool has_compressed_attention(const ModelSpec& model);
 
+/// What selective recompute repeats where nothing else is said: attention's core, of compressed attention queries and keys.
+[[nodiscard]] EnumSet<RecomputeModule> usual_recompute_modules(const ModelSpec& model);
+
 /// Whether the norms that a layer begins with stand in front of its halves and behind them: two for each.
 [[nodiscard]] bool norms_in_front_and_behind(const LayerPart& norm);
 
