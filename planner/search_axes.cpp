@@ -129,7 +129,8 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
     const TrainingSpec& training = workload.training;
     // Parts of layers describe what is recomputed themselves, but for DeepSeek-V4's queries, as its recipes have them (Megatron-LM's branch
     // dev at d48bd6be, examples/moe_recipes).
-    if (has_compressed_attention(model)) return {{Module::mla_up_proj}, {Module::mla_up_proj, Module::mhc}, {Module::mla_up_proj, Module::moe_act}};
+    if (has_compressed_attention(model))
+        return {{Module::mla_up_proj}, {Module::mla_up_proj, Module::mhc}, {Module::mla_up_proj, Module::moe_act}};
     if (!model.compositions.empty()) return {};
     const bool delayed = training.precision == Precision::fp8 && training.megatron.fp8_recipe == Fp8Recipe::delayed;
     const bool act = model.moe && model.moe->grouped_gemm && !delayed, norm = !delayed;

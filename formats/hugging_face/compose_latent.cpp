@@ -69,7 +69,8 @@ LayerPart hyper_connection(std::int64_t streams, std::int64_t maps, std::int64_t
     return Composer::part("hyper_connection", {{"streams", streams}, {"maps", maps}, {"scales", scales}, {"copies", copies}});
 }
 
-/// Values of a head that rotary positions turn: partial_rotary_factor, else qk_rope_head_dim, else an eighth (configuration_deepseek_v4.py).
+/// Values of a head that rotary positions turn: partial_rotary_factor, else qk_rope_head_dim, else an eighth
+/// (configuration_deepseek_v4.py).
 std::int64_t turned_values(Composer& c) {
     const std::int64_t width = c.model().head_dim, stated = c.number_or({"qk_rope_head_dim"}, std::max<std::int64_t>(1, width / 8));
     if (c.config().stated({"partial_rotary_factor"}).empty()) return stated;
@@ -137,7 +138,8 @@ void compose_deepseek_v4(Composer& c) {
     c.model().kv_heads = 1;
     c.set_activation({"hidden_act"}, Activation::silu);
     const LayerPart shared = c.mlp(width, true, c.flag({"mlp_bias"}, false)), mixture = c.activated(c.experts(experts, chosen, width));
-    const bool streamed = streams > 0 && streams <= ModelLimits::residual_streams && rounds > 0 && rounds <= ModelLimits::sinkhorn_iterations;
+    const bool streamed =
+        streams > 0 && streams <= ModelLimits::residual_streams && rounds > 0 && rounds <= ModelLimits::sinkhorn_iterations;
     if (streamed) c.model().hyper_connections = HyperConnections{.streams = streams, .sinkhorn_iterations = rounds, .learned_head = true};
     const std::vector<std::string> attentions = attention_of_layers(c), routers = words_from_the_front(c, "mlp_layer_types");
     const std::int64_t by_table = c.number_or({"num_hash_layers"}, 3);

@@ -79,7 +79,8 @@ Tensor KeyCompressor::backward(const RankContext& context, const MicrobatchConte
     CompressionGradients gradients;
     {
         const Tensor d_raw = norm_backward(d_keys, saved.raw, norm_.value, saved.statistics, Normalization::rms_norm, norm_.gradient, {});
-        gradients = compress_keys_backward(d_raw, saved.tokens, saved.gates, places_.value, places_.gradient, compression_, microbatch.batch);
+        gradients =
+            compress_keys_backward(d_raw, saved.tokens, saved.gates, places_.value, places_.gradient, compression_, microbatch.batch);
     }
     saved = {};
     const Range range(*context.device, kUnquantised);
@@ -155,7 +156,8 @@ void CompressedAttention::project(const RankContext& context, const MicrobatchCo
                                   Saved& saved) const {
     const Positions positions = positions_of(context, microbatch);
     saved.q_raw = up_.forward(context, saved.latent).view({normed.shape()[0], heads_, width_});
-    saved.q = norm(rows_of_heads(saved.q_raw), {}, {}, Normalization::rms_norm, context.norm_epsilon, saved.q_statistics).view(saved.q_raw.shape());
+    saved.q = norm(rows_of_heads(saved.q_raw), {}, {}, Normalization::rms_norm, context.norm_epsilon, saved.q_statistics)
+                  .view(saved.q_raw.shape());
     turn_last(model_, positions, saved.q, rotated_, false);
     saved.keys_raw = to_keys_.forward(normed);
     saved.keys = norm(saved.keys_raw, keys_norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.keys_statistics);
@@ -165,15 +167,13 @@ void CompressedAttention::project(const RankContext& context, const MicrobatchCo
 Tensor CompressedAttention::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     saved.normed = norm_.forward(context, x, saved.norm);
     saved.latent_raw = down_.forward(saved.normed);
-    saved.latent =
-        norm(saved.latent_raw, latent_norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.latent_statistics);
+    saved.latent = norm(saved.latent_raw, latent_norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.latent_statistics);
     project(context, microbatch, saved.normed, saved);
     if (compresses(microbatch)) {
         saved.compressed = compressor_->forward(context, microbatch, saved.normed, saved.compressor);
         if (indexer_) saved.chosen = indexer_->forward(context, microbatch, saved.normed, saved.latent);
     }
-    saved.core =
-        sparse_attention(saved.q, saved.keys, saved.compressed, saved.chosen, sinks_.value, sight(microbatch), microbatch.batch);
+    saved.core = sparse_attention(saved.q, saved.keys, saved.compressed, saved.chosen, sinks_.value, sight(microbatch), microbatch.batch);
     if (!keeps_projected_) {
         saved.q_raw = saved.q = saved.keys_raw = saved.keys = {};
         saved.q_statistics = saved.keys_statistics = {};
@@ -189,7 +189,8 @@ Tensor CompressedAttention::forward(const RankContext& context, const Microbatch
     return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, path);
 }
 
-Tensor CompressedAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
+Tensor CompressedAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
+                                     Saved& saved) const {
     if (!saved.normed.defined()) saved.normed = norm_.again(context, saved.norm);
     SparseAttentionGradients gradients;
     {
@@ -197,8 +198,8 @@ Tensor CompressedAttention::backward(const RankContext& context, const Microbatc
         {
             const Tensor d_branch = residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy);
             const Tensor d_joined = output_.backward(context, d_branch, saved.joined);
-            d_output =
-                block_products_backward(d_joined, heads_of_row(saved.turned), by_groups_.value, by_groups_.gradient, {}).view(saved.turned.shape());
+            d_output = block_products_backward(d_joined, heads_of_row(saved.turned), by_groups_.value, by_groups_.gradient, {})
+                           .view(saved.turned.shape());
         }
         saved.joined = saved.turned = {};
         turn_last(model_, positions_of(context, microbatch), d_output, rotated_, false);
@@ -230,8 +231,9 @@ Tensor CompressedAttention::project_backward(const RankContext& context, const M
     Tensor d_latent;
     {
         turn_last(model_, positions, gradients.q, rotated_, true);
-        const Tensor d_queries = norm_backward(rows_of_heads(gradients.q), rows_of_heads(saved.q_raw), {}, saved.q_statistics, Normalization::rms_norm, {}, {})
-                                     .view({saved.q_raw.shape()[0], heads_ * width_});
+        const Tensor d_queries =
+            norm_backward(rows_of_heads(gradients.q), rows_of_heads(saved.q_raw), {}, saved.q_statistics, Normalization::rms_norm, {}, {})
+                .view({saved.q_raw.shape()[0], heads_ * width_});
         saved.q_raw = {};
         d_latent = up_.backward(context, d_queries, saved.latent);
     }

@@ -46,8 +46,8 @@ private:
     Weight places_, norm_;
 };
 
-/// Which compressed keys each query sees: scores of keys of its own, forward alone, for the choice has no gradient; a loss of its own is not
-/// computed (CSAIndexer).
+/// Which compressed keys each query sees: scores of keys of its own, forward alone, for the choice has no gradient; a loss of its own is
+/// not computed (CSAIndexer).
 class CompressedKeyIndexer {
 public:
     /// `prefix`: "decoder.layers.0.self_attention.core_attention.indexer.".

@@ -26,9 +26,9 @@
 namespace mgplan::model {
 
 /// The first half of a layer. Each has a type Saved, and forward and backward as SelfAttention has them.
-using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention,
-                                LightningAttention, SelectiveMixer, RecurrentBlock, SharedBlockMixer, GemmaAttention, Gemma3nLayer,
-                                CompressedAttention>;
+using TokenMixer =
+    std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention, LightningAttention,
+                 SelectiveMixer, RecurrentBlock, SharedBlockMixer, GemmaAttention, Gemma3nLayer, CompressedAttention>;
 
 template <class Mixers>
 struct SavedOf;

@@ -1,8 +1,8 @@
 #pragma once
 // Attention to the last tokens of a sequence and to keys that each stand for several tokens before (DeepSeek-V4; transformers 5.23.0,
-// modeling_deepseek_v4.py; Megatron-LM's branch dev at d48bd6be, transformer/experimental_attention_variant/csa.py). One head of keys, which
-// are their own values, serves all heads of queries. Known of shapes alone: no device here computes it (layers_known_of_shapes()). Rows are
-// places of the sequence, of each place the sequences of a microbatch.
+// modeling_deepseek_v4.py; Megatron-LM's branch dev at d48bd6be, transformer/experimental_attention_variant/csa.py). One head of keys,
+// which are their own values, serves all heads of queries. Known of shapes alone: no device here computes it (layers_known_of_shapes()).
+// Rows are places of the sequence, of each place the sequences of a microbatch.
 
 #include <cstdint>
 

@@ -149,8 +149,7 @@ void add_compressed_attention(ParameterList& list, const ModelSpec& fields, cons
     attention.add("o_group_proj", {groups, s["group_rank"], queries / groups}, kRows);
     ParameterList core = attention.within("core_attention.");
     core.add("attn_sink", {s["heads"]}, kRows);
-    if (s["rate"] > 0)
-        add_compressor(core.within("compressor."), fields, width, (s["overlaps"] != 0 ? 2 : 1) * width, s["rate"], kRows);
+    if (s["rate"] > 0) add_compressor(core.within("compressor."), fields, width, (s["overlaps"] != 0 ? 2 : 1) * width, s["rate"], kRows);
     if (s["index_heads"] > 0) {
         ParameterList indexer = core.within("indexer.");
         indexer.add("linear_wq_b.weight", {s["index_heads"] * s["index_dim"], rank}, PartialGradient::never);
@@ -165,8 +164,8 @@ void add_compressed_attention(ParameterList& list, const ModelSpec& fields, cons
     attention.add("q_layernorm.weight", {rank}, kRows);
 }
 
-/// Both sources hold it whole and alone: DSv4HybridAttention asserts a tp of 1 and has cp for packed documents in whole pieces alone; the tp
-/// plan of transformers leaves it whole.
+/// Both sources hold it whole and alone: DSv4HybridAttention asserts a tp of 1 and has cp for packed documents in whole pieces alone; the
+/// tp plan of transformers leaves it whole.
 void add_compressed_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& /*sizes*/, const ParallelSizes& division) {
     if (division.tp > 1) obstacles.push_back(fmt::format("tp = {} over compressed attention, whose keys all heads share", division.tp));
     refuse_context_parallelism(obstacles, "compressed attention", division);

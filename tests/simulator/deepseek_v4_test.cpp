@@ -103,9 +103,10 @@ TEST(DeepSeekV4, HasTheParametersOfItsClass) {
     const std::int64_t far = compressor(kWidth, kWidth, 128);
     const std::int64_t close = compressor(kWidth, 2 * kWidth, 4) + compressor(kIndexWidth, 2 * kIndexWidth, 4) +
                                kIndexHeads * kIndexWidth * kRank + kIndexHeads * kHidden;
-    const std::int64_t layer = attention + 2 * kHidden + (kExperts + 1) * 3 * kHidden * kExpert + kExperts * kHidden +
-                               2 * (kMaps * (kStreams * kHidden + 1) + 3);
-    const std::int64_t all = kLayers * layer + 21 * close + 20 * far + 2 * kVocab * kHidden + kStreams * (kStreams * kHidden + 1) + 1 + kHidden;
+    const std::int64_t layer =
+        attention + 2 * kHidden + (kExperts + 1) * 3 * kHidden * kExpert + kExperts * kHidden + 2 * (kMaps * (kStreams * kHidden + 1) + 3);
+    const std::int64_t all =
+        kLayers * layer + 21 * close + 20 * far + 2 * kVocab * kHidden + kStreams * (kStreams * kHidden + 1) + 1 + kHidden;
     const ModelSpec model = flash();
     EXPECT_EQ(total_parameters(model), all);
     EXPECT_EQ(all, 284'332'230'231);
@@ -150,15 +151,16 @@ TEST(DeepSeekV4, LayersAreReadOneByOne) {
 }
 
 /// FLOPs of a token by Megatron-LM's formula (branch dev at d48bd6be, training/training.py, _dsv4_hybrid_self_attention_flops and
-/// transformer_flops). It counts an indexer's backward, its scores without the causal mask, and windows whole at the beginning of a sequence.
+/// transformer_flops). It counts an indexer's backward, its scores without the causal mask, and windows whole at the beginning of a
+/// sequence.
 double as_megatron_counts(double windows, double close, double far, double predictions, double sequence) {
     const double h = kHidden, queries = kHeads * kWidth, layers = windows + close + far;
     const double projections = kRank * (h + queries + 1) + h * kWidth + kWidth + queries * kGroupRank + kGroups * kGroupRank * h;
     const double most = std::min<double>(kChosen, sequence / 4), seen = most * (1 - most * 4 / (2 * sequence));
     const double core = 2 * queries * (layers * kWindow + close * seen) + far * queries / 128 * sequence;
     const double compressors = 4 * close * h * kWidth + 2 * far * h * kWidth;
-    const double index = close * (4 * h * kIndexWidth + kRank * kIndexHeads * kIndexWidth + h * kIndexHeads +
-                                  kIndexHeads * kIndexWidth / 4.0 * sequence);
+    const double index =
+        close * (4 * h * kIndexWidth + kRank * kIndexHeads * kIndexWidth + h * kIndexHeads + kIndexHeads * kIndexWidth / 4.0 * sequence);
     const double experts = layers * 3 * h * kExpert * (6 + 1);
     return 6 * (layers * projections + core + compressors + index + experts + (1 + predictions) * h * kVocab + predictions * 2 * h * h);
 }
@@ -264,8 +266,8 @@ TEST(DeepSeekV4, WhatNothingComputesIsRefused) {
     ParallelSizes sizes;
     sizes.tp = 4;
     sizes.cp = 2;
-    EXPECT_THAT(obstacles_of_compositions(work.model, sizes),
-                ElementsAre("tp = 4 over compressed attention, whose keys all heads share", "context parallelism over compressed attention (cp = 2)"));
+    EXPECT_THAT(obstacles_of_compositions(work.model, sizes), ElementsAre("tp = 4 over compressed attention, whose keys all heads share",
+                                                                          "context parallelism over compressed attention (cp = 2)"));
     const auto refusal = [](const Workload& of, Engine engine, std::int64_t pp, EnumSet<RecomputeModule> modules) -> std::string {
         try {
             (void)layout_of(of, engine, 8, pp, modules);
