@@ -8,7 +8,7 @@
 
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/model/layer_parts.hpp"
 #include "plan/text/text.hpp"
 #include "plan/training/data_sharding.hpp"
 

@@ -13,7 +13,7 @@
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/megatron_offload.hpp"
 #include "plan/layout/unpredicted_shards.hpp"
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/model/layer_parts.hpp"
 #include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"

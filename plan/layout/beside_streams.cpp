@@ -1,6 +1,6 @@
 #include "plan/layout/beside_streams.hpp"
 
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/model/layer_parts.hpp"
 
 namespace mgplan {
 

@@ -84,12 +84,6 @@ bool chooses_by_words(const ModelSpec& model, std::int64_t layer) {
     return std::any_of(kind.parts.begin(), kind.parts.end(), [](const LayerPart& part) { return part.kind == "word_choice"; });
 }
 
-bool has_compressed_attention(const ModelSpec& model) {
-    return std::any_of(model.compositions.begin(), model.compositions.end(), [](const LayerComposition& kind) {
-        return std::any_of(kind.parts.begin(), kind.parts.end(), [](const LayerPart& part) { return part.kind == "compressed_attention"; });
-    });
-}
-
 EnumSet<RecomputeModule> usual_recompute_modules(const ModelSpec& model) {
     return {has_compressed_attention(model) ? RecomputeModule::mla_up_proj : RecomputeModule::core_attn};
 }

@@ -27,9 +27,6 @@ struct ComposedLayer {
 /// Whether a table of words chooses the experts of this decoder layer (part "word_choice").
 [[nodiscard]] bool chooses_by_words(const ModelSpec& model, std::int64_t layer);
 
-/// Whether layers are of compressed attention (DeepSeek-V4).
-[[nodiscard]] bool has_compressed_attention(const ModelSpec& model);
-
 /// What selective recompute repeats where nothing else is said: attention's core, of compressed attention queries and keys.
 [[nodiscard]] EnumSet<RecomputeModule> usual_recompute_modules(const ModelSpec& model);
 

@@ -7,6 +7,7 @@
 
 #include <fmt/core.h>
 
+#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/text/errors.hpp"
 
