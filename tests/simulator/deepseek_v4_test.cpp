@@ -179,16 +179,16 @@ TEST(DeepSeekV4, FlopsAreThoseThatMegatronCounts) {
 
 TEST(DeepSeekV4, QueriesSeeAWindowAndCompressedKeys) {
     constexpr double kPair = 2.0 * 2 * kHeads * kWidth;  // two products
-    double window = 0, far = 0, close = 0;
+    std::int64_t window = 0, far = 0, close = 0;
     for (int t = 1; t <= 4096; ++t) {
         window += std::min(t, 128);
         far += t / 128;
         close += std::min(t / 4, 512);
     }
-    EXPECT_DOUBLE_EQ(flops_of_steps(layers_of({0}), "sparse_attention", false), kPair * window);
-    EXPECT_DOUBLE_EQ(flops_of_steps(layers_of({128}), "sparse_attention", false), kPair * (window + far));
-    EXPECT_DOUBLE_EQ(flops_of_steps(layers_of({4}), "sparse_attention", false), kPair * (window + close));
-    EXPECT_DOUBLE_EQ(flops_of_steps(layers_of({4}), "sparse_attention_backward", true), 2.5 * kPair * (window + close));
+    EXPECT_DOUBLE_EQ(flops_of_steps(layers_of({0}), "sparse_attention", false), kPair * static_cast<double>(window));
+    EXPECT_DOUBLE_EQ(flops_of_steps(layers_of({128}), "sparse_attention", false), kPair * static_cast<double>(window + far));
+    EXPECT_DOUBLE_EQ(flops_of_steps(layers_of({4}), "sparse_attention", false), kPair * static_cast<double>(window + close));
+    EXPECT_DOUBLE_EQ(flops_of_steps(layers_of({4}), "sparse_attention_backward", true), 2.5 * kPair * static_cast<double>(window + close));
     // An indexer scores all keys in front of each query, and runs forward alone.
     EXPECT_DOUBLE_EQ(flops_of_steps(layers_of({4}), "index_scores", false), 2.0 * kIndexHeads * kIndexWidth * 4096 * 1024 / 2);
     EXPECT_EQ(flops_of_steps(layers_of({128}), "index_scores", false), 0);
