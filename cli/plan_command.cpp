@@ -21,6 +21,7 @@
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/pipeline_layout.hpp"
+#include "plan/parameters/composed_layer.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/text.hpp"
 #include "planner/ranking.hpp"
@@ -215,6 +216,13 @@ void finish_space(PlanOptions& values, Problems& problems) {
     space.cuda_graphs = read_graph_scopes(values.cuda_graphs, problems);
     if (values.pick && !values.save_plan)
         problems.add("--pick {} picks the plan that --save-plan writes; add --save-plan FILE", *values.pick);
+}
+
+/// What follows from the options that were not given: from the model what is recomputed, and that fast links confine tp and ep.
+void settle_for_model(const Options& options, Workload& workload, planner::SearchSpace& space) {
+    if (!options.given("recompute-modules")) space.recompute_modules = usual_recompute_modules(workload.model);
+    workload.confine_tp = space.tp.empty();
+    workload.confine_ep = space.ep.empty();
 }
 
 /// Takes from a Megatron-LM command what a search does not choose, where no option says otherwise.
@@ -459,8 +467,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         ResolvedWorkload resolved = resolve_workload(options, job);
         if (headroom) (void)headroom_bytes(*headroom, resolved.workload);  // refused before anything is searched
         if (headroom && !values.headroom) resolved.assumed.push_back(fmt::format("headroom of {}", *headroom));
-        resolved.workload.confine_tp = values.space.tp.empty();
-        resolved.workload.confine_ep = values.space.ep.empty();
+        settle_for_model(options, resolved.workload, values.space);
         if (resolved.job.layout) {
             keep_of_command(options, resolved, values.space);
             resolved.job.flags = formats::without_layout_flags(resolved.job.flags);

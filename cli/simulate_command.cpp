@@ -21,6 +21,7 @@
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/layout/layout_switches.hpp"
+#include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/errors.hpp"
@@ -108,7 +109,10 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
     if (values.recompute) request.recompute = *parse_recompute(*values.recompute);
     if (values.recompute_method) request.recompute_method = *parse_recompute_method(*values.recompute_method);
     if (values.cp_comm_type) request.cp_comm_type = *parse_cp_comm_type(*values.cp_comm_type);
-    if (!values.recompute_modules.empty()) request.recompute_modules = recompute_module_set(values.recompute_modules);
+    if (!values.recompute_modules.empty())
+        request.recompute_modules = recompute_module_set(values.recompute_modules);
+    else if (!resolved.job.layout)
+        request.recompute_modules = usual_recompute_modules(resolved.workload.model);
     if (values.recompute_num_layers) request.recompute_num_layers = request.mhc_recompute_layers = *values.recompute_num_layers;
     if (values.sequence_parallel) {
         request.sequence_parallel = *values.sequence_parallel != "off";

@@ -197,6 +197,21 @@ bool main_branch_streams(W w, L l) {
     return l.engine == Engine::megatron && w.model.hyper_connections && !w.model.hyper_connections->learned_head;
 }
 
+/// Whether attention has latents that are projected up (RecomputeModule::mla_up_proj).
+bool projects_latents(const ModelSpec& model) {
+    return model.mla.has_value() || has_compressed_attention(model);
+}
+
+/// Layers whose experts a table of words chooses, which stand first: how many of them Megatron-LM would find behind the stage that has the
+/// words.
+std::int64_t word_layers_behind_words(W w, L l) {
+    if (l.engine != Engine::megatron || !l.split || l.sizes.pp == 1) return 0;
+    std::int64_t behind = 0;
+    for (std::int64_t layer = l.split->chunk(0, 0).decoders; layer < w.model.layers; ++layer)
+        behind += chooses_by_words(w.model, layer) ? 1 : 0;
+    return behind;
+}
+
 /// Whether layers share blocks of weights, keys, or inputs out of the embeddings.
 bool shares_weights(const ModelSpec& model) {
     const auto takes_over = [](const LayerPart& part) { return part.kind == "gemma_attention" && part_size(part, "shares_kv") != 0; };
@@ -366,6 +381,15 @@ constexpr auto kRules = std::to_array<Rule>({
          return fmt::format("pp·vpp = {}·{} makes {} chunks of {} layers; use pp·vpp of at most {}", l.sizes.pp, l.vpp, stages(l),
                             w.model.layers, w.model.layers);
      }},
+    // Megatron-LM's branch dev at d48bd6be, transformer_config.py: its tables take words, which the first stage alone has.
+    {"experts_by_words_on_the_first_stage", "experts that words choose behind the stage that has the words", Level::chunks,
+     [](W w, L l) { return word_layers_behind_words(w, l) > 0; },
+     [](W w, L l) {
+         return fmt::format(
+             "the first stage holds {}, behind which {} more whose experts a table of words chooses; Megatron-LM wants these with the "
+             "embeddings; use a smaller pp·vpp, or a --pipeline-layout that puts them there",
+             counted(l.split->chunk(0, 0).decoders, "layer"), counted(word_layers_behind_words(w, l), "layer"));
+     }},
     // ---- microbatch ----
     {"batch_divides", "dp·micro-batch does not divide the global batch", Level::microbatch,
      [](W w, L l) { return w.batch.global_batch % (l.dp() * l.micro_batch) != 0; },
@@ -422,14 +446,26 @@ constexpr auto kRules = std::to_array<Rule>({
          const bool expert = modules.contains(RecomputeModule::moe) || modules.contains(RecomputeModule::moe_act) ||
                              modules.contains(RecomputeModule::shared_experts);
          const bool streams = modules.contains(RecomputeModule::mhc);
-         return modules.empty() || (modules.contains(RecomputeModule::mla_up_proj) && !w.model.mla) || (expert && !w.model.moe) ||
+         return modules.empty() || (modules.contains(RecomputeModule::mla_up_proj) && !projects_latents(w.model)) ||
+                (expert && !w.model.moe) ||
                 (streams && (!w.model.hyper_connections || l.engine != Engine::megatron || modules.contains(RecomputeModule::mlp)));
      },
      [](W w, L) {
          return fmt::format(
-             "recompute modules: mla_up_proj needs multi-latent attention, moe, moe_act and shared_experts need experts, and mhc residual "
+             "recompute modules: mla_up_proj needs latent or compressed attention, moe, moe_act and shared_experts need experts, and mhc residual "
              "streams that maps mix, without mlp and for engine megatron, which {} has not; use core_attn, mlp or layernorm",
              w.model.name);
+     }},
+    // Megatron-LM's branch dev at d48bd6be, deepseek_v4_hybrid_attention.py: asserts that this module is not among them.
+    {"compressed_attention_is_kept", "recompute of compressed attention's core", Level::recompute,
+     [](W w, L l) {
+         return l.recompute == Recompute::selective && l.recompute_modules.contains(RecomputeModule::core_attn) &&
+                has_compressed_attention(w.model);
+     },
+     [](W, L) {
+         return std::string(
+             "recompute module core_attn: compressed attention keeps its core (Megatron-LM's branch dev refuses it); use mla_up_proj, which "
+             "makes queries and keys again");
      }},
     {"residual_streams_without_full_recompute", "full recompute of residual streams", Level::recompute,
      [](W w, L l) { return main_branch_streams(w, l) && l.recompute == Recompute::full; },

@@ -8,6 +8,7 @@
 
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
+#include "plan/model/layer_parts.hpp"
 #include "plan/text/text.hpp"
 #include "plan/training/data_sharding.hpp"
 
@@ -126,7 +127,10 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
     using Module = RecomputeModule;
     const ModelSpec& model = workload.model;
     const TrainingSpec& training = workload.training;
-    // Parts of layers describe what is recomputed themselves.
+    // Parts of layers describe what is recomputed themselves, but for DeepSeek-V4's queries, as its recipes have them (Megatron-LM's branch
+    // dev at d48bd6be, examples/moe_recipes).
+    if (has_compressed_attention(model))
+        return {{Module::mla_up_proj}, {Module::mla_up_proj, Module::mhc}, {Module::mla_up_proj, Module::moe_act}};
     if (!model.compositions.empty()) return {};
     const bool delayed = training.precision == Precision::fp8 && training.megatron.fp8_recipe == Fp8Recipe::delayed;
     const bool act = model.moe && model.moe->grouped_gemm && !delayed, norm = !delayed;

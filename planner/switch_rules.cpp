@@ -13,6 +13,7 @@
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/megatron_offload.hpp"
 #include "plan/layout/unpredicted_shards.hpp"
+#include "plan/model/layer_parts.hpp"
 #include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
@@ -239,9 +240,13 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
     // Documents of a sequence are told apart by fused kernels alone (Transformer Engine, dot_product_attention, qkv_format "thd").
     {"packed_lengths_need_fused_attention", "documents of several lengths where nothing computes them", Level::switches,
      [](W w, L l) {
-         return !w.batch.lengths.empty() && (l.engine != Engine::megatron || w.training.attention == AttentionBackend::unfused);
+         return !w.batch.lengths.empty() &&
+                (l.engine != Engine::megatron || w.training.attention == AttentionBackend::unfused || has_compressed_attention(w.model));
      },
      [](W w, L l) {
+         if (has_compressed_attention(w.model))
+             return std::string(
+                 "--lengths packs documents, which the prediction of compressed attention does not tell apart; leave it out");
          if (l.engine != Engine::megatron)
              return std::string(
                  "--lengths packs documents, and mgplan's own engine trains whole sequences; use --engine megatron, or leave --lengths "

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/embedded_files.hpp"
 #include "plan/text/json_reader.hpp"
@@ -40,7 +41,8 @@ int bits_of(const Workload& work) {
     return 16;
 }
 
-constexpr std::string_view kHybrids = "hybrids", kOfGemma = "models of Gemma 3n's or 4's kind";
+constexpr std::string_view kHybrids = "hybrids", kOfGemma = "models of Gemma 3n's or 4's kind",
+                           kOfDeepSeek = "models of DeepSeek-V4's kind";
 
 /// "dense", "mixtures"; and kinds of which no run is published here: with layers that carry a state along the sequence, or with attention
 /// that is known of shapes alone.
@@ -48,6 +50,7 @@ std::string_view words_of_model(const ModelSpec& model) {
     const LayerKinds kinds = layer_kinds(model);
     const auto is_gemma = [](const LayerHalf& mixer) { return mixer.part.kind == "gemma_attention" || mixer.part.kind == "gemma3n_layer"; };
     if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), is_gemma)) return kOfGemma;
+    if (has_compressed_attention(model)) return kOfDeepSeek;
     if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; })) return kHybrids;
     return model.moe ? "mixtures" : "dense";
 }
@@ -55,7 +58,7 @@ std::string_view words_of_model(const ModelSpec& model) {
 }  // namespace
 
 std::optional<PublishedAccuracy> published_accuracy(const Workload& work) {
-    if (const auto words = words_of_model(work.model); words == kHybrids || words == kOfGemma) return std::nullopt;
+    if (const auto words = words_of_model(work.model); words != "dense" && words != "mixtures") return std::nullopt;
     for (const EmbeddedFile& file : embedded_accuracy()) {
         for (const auto& group : parse_json(file.text, fmt::format("configs/accuracy/{}.json", file.name))) {
             if (group.at("gpu") == short_gpu(work.cluster) && group.at("models") == kind_of_model(work) &&

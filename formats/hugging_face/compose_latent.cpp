@@ -69,6 +69,14 @@ LayerPart hyper_connection(std::int64_t streams, std::int64_t maps, std::int64_t
     return Composer::part("hyper_connection", {{"streams", streams}, {"maps", maps}, {"scales", scales}, {"copies", copies}});
 }
 
+/// Values of a head that rotary positions turn: partial_rotary_factor, else qk_rope_head_dim, else an eighth
+/// (configuration_deepseek_v4.py).
+std::int64_t turned_values(Composer& c) {
+    const std::int64_t width = c.model().head_dim, stated = c.number_or({"qk_rope_head_dim"}, std::max<std::int64_t>(1, width / 8));
+    if (c.config().stated({"partial_rotary_factor"}).empty()) return stated;
+    return static_cast<std::int64_t>(static_cast<double>(width) * c.config().real_or({"partial_rotary_factor"}, 0, 0, 1));
+}
+
 /// Attention of DeepSeek-V4 for one word of its layer_types.
 LayerPart compressed_attention(Composer& c, const std::string& word) {
     const ModelSpec& model = c.model();
@@ -80,13 +88,16 @@ LayerPart compressed_attention(Composer& c, const std::string& word) {
                                                              {"head_dim", model.head_dim},
                                                              {"q_lora_rank", c.number({"q_lora_rank"})},
                                                              {"groups", groups},
-                                                             {"group_rank", c.number({"o_lora_rank"})}});
+                                                             {"group_rank", c.number({"o_lora_rank"})},
+                                                             {"window", c.number_or({"sliding_window"}, 0)},
+                                                             {"rotated", turned_values(c)}});
     if (word == "heavily_compressed_attention") part.sizes["rate"] = rate_of(c, word, "compress_rate_hca", 128);
     if (word != "compressed_sparse_attention") return part;
     part.sizes["rate"] = rate_of(c, word, "compress_rate_csa", 4);
     part.sizes["overlaps"] = 1;
     part.sizes["index_heads"] = c.number({"index_n_heads"});
     part.sizes["index_dim"] = c.number({"index_head_dim"});
+    part.sizes["index_top_k"] = c.number({"index_topk"});
     return part;
 }
 
@@ -122,20 +133,31 @@ void compose_longcat_flash(Composer& c) {
 void compose_deepseek_v4(Composer& c) {
     const std::int64_t streams = c.number({"hc_mult"}), experts = c.number({"n_routed_experts", "num_local_experts"});
     const std::int64_t width = c.number({"moe_intermediate_size", "intermediate_size"});
-    for (const auto* field : {"hc_sinkhorn_iters", "index_topk", "sliding_window", "n_shared_experts"}) (void)c.number_or({field}, 0);
+    const std::int64_t rounds = c.number_or({"hc_sinkhorn_iters"}, 20), chosen = c.number({"num_experts_per_tok"});
+    for (const auto* field : {"index_topk", "sliding_window", "n_shared_experts"}) (void)c.number_or({field}, 0);
     c.model().kv_heads = 1;
-    const LayerPart shared = c.mlp(width, true, c.flag({"mlp_bias"}, false));
-    const LayerPart mixture = c.experts(experts, c.number({"num_experts_per_tok"}), width);
+    c.set_activation({"hidden_act"}, Activation::silu);
+    const LayerPart shared = c.mlp(width, true, c.flag({"mlp_bias"}, false)), mixture = c.activated(c.experts(experts, chosen, width));
+    const bool streamed =
+        streams > 0 && streams <= ModelLimits::residual_streams && rounds > 0 && rounds <= ModelLimits::sinkhorn_iterations;
+    if (streamed) c.model().hyper_connections = HyperConnections{.streams = streams, .sinkhorn_iterations = rounds, .learned_head = true};
     const std::vector<std::string> attentions = attention_of_layers(c), routers = words_from_the_front(c, "mlp_layer_types");
     const std::int64_t by_table = c.number_or({"num_hash_layers"}, 3);
     if (!c.config().problems().empty()) return;
+    c.describe_mixture(mixture, width, false);
+    c.model().moe->expert_bias = true;  // of mixtures that no table chooses for (e_score_correction_bias)
+    c.leave_out("scores of experts as roots of softplus (scoring_func)");
+    if (const double limit = c.config().real_or({"swiglu_limit"}, 10, 0, ModelLimits::multiplier); limit > 0)
+        c.leave_out(fmt::format("gates and values of MLPs cut at {:g} (swiglu_limit)", limit));
+    const Parts by_words{Composer::part("word_choice", {{"words", c.model().vocab}, {"top_k", chosen}})};
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const bool table = routers.empty() ? layer < by_table : routers[at] == "hash_moe";
         // Both halves choose from and give to the streams: a weight of each for either way, and one for each pair.
         c.add_layer(attentions[at] + (table ? "+moe by words" : "+moe"),
-                    {c.norm(2), compressed_attention(c, attentions[at]), hyper_connection(streams, (2 + streams) * streams, 3, 2), mixture,
-                     shared});
+                    joined({{c.norm(2), compressed_attention(c, attentions[at]), hyper_connection(streams, (2 + streams) * streams, 3, 2)},
+                            table ? by_words : Parts{},
+                            {mixture, shared}}));
     }
     c.add_beside(hyper_connection(streams, streams, 1, 1));
 }

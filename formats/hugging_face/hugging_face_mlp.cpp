@@ -81,6 +81,9 @@ void read_router(ConfigReader& config, const ModelType& type, MoeSpec& moe) {
     const std::string of_type = type.sigmoid_router ? "sigmoid" : "softmax";
     std::string score = lower_case(config.text_or({"scoring_func", "moe_router_activation_func"}, of_type));
     if (score == "noaux_tc") score = of_type;  // dots.llm1 states its topk_method here
+    // DeepSeek-V4's scores are of its kind: one for each expert by itself, by whose sum those chosen are divided. The model says what is
+    // left out.
+    if (score == "sqrtsoftplus" && type.name == "deepseek_v4") score = "sigmoid";
     if (score != "sigmoid" && score != "softmax")
         config.problem("scoring_func = '{}' is not known; use softmax or sigmoid", score.substr(0, 40));
     moe.score = score == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;

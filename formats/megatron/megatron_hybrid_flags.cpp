@@ -59,6 +59,11 @@ void add_mixers(HybridFlags& out, const Plan& plan, const LayerKinds& kinds) {
 void refuse_other_mixers(const Plan& plan, const LayerKinds& kinds) {
     for (const LayerHalf& mixer : kinds.mixers) {
         const std::string& kind = mixer.part.kind;
+        if (kind == "compressed_attention")
+            throw ConfigError(fmt::format(
+                "{}: layers of compressed attention, for which Megatron-LM has no flags at d98e8a64, which are written here, and "
+                "its branch dev some of its own (--experimental-attention-variant dsv4_hybrid); export another model",
+                plan.model.name));
         if (kind != "attention" && kind != "mamba2" && kind != "gated_delta_net")
             refuse_layers(plan, fmt::format("layers of {}", find_part_kind(kind)->words));
         if (mixer.normed_behind) refuse_layers(plan, "layers whose norms stand behind their halves");

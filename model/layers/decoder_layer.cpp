@@ -26,24 +26,35 @@ EnumSet<RecomputeModule> without_norm(EnumSet<RecomputeModule> modules, bool wit
 DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                            EnumSet<RecomputeModule> recompute)
     : beside_(model.order != LayerOrder::sequential) {
+    const bool repeated = recompute.contains(RecomputeModule::mhc);
+    const bool of_attention = repeated && attention_norm_stands_alone(model);
+    const auto add_streams = [&](bool of_mixture) {
+        if (!model.hyper_connections) return;
+        if (mixer_)
+            attention_streams_.emplace(model, weights, prefix + "self_attention_hyper_connection.", repeated,
+                                       of_attention ? prefix + "input_layernorm." : "");
+        if (feed_forward_)
+            mlp_streams_.emplace(model, weights, prefix + "mlp_hyper_connection.", repeated,
+                                 of_mixture ? prefix + "pre_mlp_layernorm." : "");
+    };
     if (model.compositions.empty()) {
         const bool mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
-        const bool repeated = recompute.contains(RecomputeModule::mhc);
-        const bool of_attention = repeated && attention_norm_stands_alone(model), of_mixture = repeated && mixture && model.pre_norms;
+        const bool of_mixture = repeated && mixture && model.pre_norms;
         mixer_.emplace(make_mixer({model, {"attention", {}}, weights, prefix, layer, without_norm(recompute, of_attention)}));
         feed_forward_.emplace(
             make_feed_forward({model, {mixture ? "experts" : "mlp", {}}, weights, prefix, layer, without_norm(recompute, of_mixture)}));
-        if (!model.hyper_connections) return;
-        attention_streams_.emplace(model, weights, prefix + "self_attention_hyper_connection.", repeated,
-                                   of_attention ? prefix + "input_layernorm." : "");
-        mlp_streams_.emplace(model, weights, prefix + "mlp_hyper_connection.", repeated, of_mixture ? prefix + "pre_mlp_layernorm." : "");
+        add_streams(of_mixture);
         return;
     }
     composed_ = std::make_shared<const ComposedLayer>(composed_layer(model, layer));
     const ModelSpec& fields = composed_->fields;
-    if (composed_->mixer) mixer_.emplace(make_mixer({fields, *composed_->mixer, weights, prefix, layer, recompute}));
+    const bool of_mixture = repeated && composed_->feed_forward && composed_->feed_forward->kind == "experts" && fields.pre_norms;
+    if (composed_->mixer)
+        mixer_.emplace(make_mixer({fields, *composed_->mixer, weights, prefix, layer, without_norm(recompute, of_attention)}));
     if (composed_->feed_forward)
-        feed_forward_.emplace(make_feed_forward({fields, *composed_->feed_forward, weights, prefix, layer, recompute}));
+        feed_forward_.emplace(
+            make_feed_forward({fields, *composed_->feed_forward, weights, prefix, layer, without_norm(recompute, of_mixture)}));
+    add_streams(of_mixture);
 }
 
 bool DecoderLayer::Saved::kept() const {

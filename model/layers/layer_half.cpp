@@ -31,6 +31,7 @@ constexpr std::array kMixers{
     HalfKind<TokenMixer>{"shared_block_mamba2", [](const HalfRequest& r) -> TokenMixer { return from_part<SharedBlockMixer>(r); }},
     HalfKind<TokenMixer>{"gemma_attention", [](const HalfRequest& r) -> TokenMixer { return from_part<GemmaAttention>(r); }},
     HalfKind<TokenMixer>{"gemma3n_layer", [](const HalfRequest& r) -> TokenMixer { return from_part<Gemma3nLayer>(r); }},
+    HalfKind<TokenMixer>{"compressed_attention", [](const HalfRequest& r) -> TokenMixer { return from_part<CompressedAttention>(r); }},
     HalfKind<TokenMixer>{"mamba2", [](const HalfRequest& r) -> TokenMixer { return from_part<MambaMixer>(r); }},
     HalfKind<TokenMixer>{"gated_delta_net", [](const HalfRequest& r) -> TokenMixer { return from_part<GatedDeltaNet>(r); }},
     HalfKind<TokenMixer>{"short_convolution", [](const HalfRequest& r) -> TokenMixer { return from_part<ShortConvolution>(r); }},

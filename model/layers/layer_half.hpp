@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "model/layers/attention_beside_mamba.hpp"
+#include "model/layers/compressed_attention.hpp"
 #include "model/layers/context.hpp"
 #include "model/layers/gated_delta_net.hpp"
 #include "model/layers/gemma3n_layer.hpp"
@@ -25,8 +26,9 @@
 namespace mgplan::model {
 
 /// The first half of a layer. Each has a type Saved, and forward and backward as SelfAttention has them.
-using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention,
-                                LightningAttention, SelectiveMixer, RecurrentBlock, SharedBlockMixer, GemmaAttention, Gemma3nLayer>;
+using TokenMixer =
+    std::variant<SelfAttention, MambaMixer, GatedDeltaNet, ShortConvolution, AttentionBesideMamba, KimiDeltaAttention, LightningAttention,
+                 SelectiveMixer, RecurrentBlock, SharedBlockMixer, GemmaAttention, Gemma3nLayer, CompressedAttention>;
 
 template <class Mixers>
 struct SavedOf;

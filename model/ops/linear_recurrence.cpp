@@ -28,8 +28,12 @@ Tensor recurrent_output(const Tensor& x, std::string_view name) {
 
 void expect_gate_blocks(const Tensor& x, const Tensor& weight) {
     expect_recurrent_rows(x, "inputs of block_products");
-    MGPLAN_ASSERT(weight.shape().rank() == 3 && weight.shape()[1] == weight.shape()[2], "blocks are square");
-    expect_shape(x, {x.shape()[0], weight.shape()[0] * weight.shape()[1]}, "inputs of block_products");
+    MGPLAN_ASSERT(weight.shape().rank() == 3, "blocks have rows and columns");
+    expect_shape(x, {x.shape()[0], weight.shape()[0] * weight.shape()[2]}, "inputs of block_products");
+}
+
+Shape output_of_blocks(const Tensor& x, const Tensor& weight) {
+    return {x.shape()[0], weight.shape()[0] * weight.shape()[1]};
 }
 
 double flops_of_blocks(const Tensor& x, const Tensor& weight) {
@@ -58,7 +62,7 @@ void plain_conv_backward(const Tensor& dy, const Tensor& x, Columns channels, co
 
 Tensor block_products(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     expect_gate_blocks(x, weight);
-    Tensor y = recurrent_output(x, "gate");
+    Tensor y = x.device().empty(output_of_blocks(x, weight), x.dtype(), MemoryCategory::activations, "block output");
     x.device().report({"block_products", flops_of_blocks(x, weight), total_bytes(x, weight, bias), y.bytes()});
     return y;
 }
@@ -66,8 +70,8 @@ Tensor block_products(const Tensor& x, const Tensor& weight, const Tensor& bias)
 Tensor block_products_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& weight_gradient,
                                const Tensor& bias_gradient) {
     expect_gate_blocks(x, weight);
-    expect_shape(dy, x.shape(), "dy of block_products");
-    Tensor dx = recurrent_output(x, "input gradient");
+    expect_shape(dy, output_of_blocks(x, weight), "dy of block_products");
+    Tensor dx = recurrent_output(x, "block input gradient");
     x.device().report({"block_products_backward", 2 * flops_of_blocks(x, weight), 2 * dy.bytes() + total_bytes(x, weight),
                        total_bytes(dx, weight_gradient, bias_gradient)});
     return dx;

@@ -14,7 +14,8 @@ namespace mgplan::model {
 void plain_conv_backward(const Tensor& dy, const Tensor& x, Columns channels, const Tensor& weight, const Tensor& dx,
                          const Tensor& weight_gradient, const Tensor& bias_gradient);
 
-/// x (rows, blocks · width) times weight (blocks, width, width), block by block, plus bias (blocks · width).
+/// x (rows, blocks · in) times weight (blocks, out, in), block by block, plus bias (blocks · out), which may be undefined: (rows,
+/// blocks · out).
 [[nodiscard]] Tensor block_products(const Tensor& x, const Tensor& weight, const Tensor& bias);
 /// The gradient of x; adds to those of weight and bias.
 [[nodiscard]] Tensor block_products_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& weight_gradient,

@@ -1,11 +1,15 @@
 #include "plan/layout/beside_streams.hpp"
 
+#include "plan/model/layer_parts.hpp"
+
 namespace mgplan {
 
 std::string_view unpredicted_beside_streams(const ModelSpec& model, const TrainingSpec& training, EnumSet<CudaGraphScope> graphs) {
-    if (!model.compositions.empty()) return "residual streams (mHC) of hybrids";
+    // Those of DeepSeek-V4 stand in the parts of its layers (model/layers/decoder_layer.cpp).
+    if (!model.compositions.empty() && !has_compressed_attention(model)) return "residual streams (mHC) of hybrids";
     if (model.mtp_layers > 0) return "residual streams (mHC) with multi-token prediction";
-    if (!graphs.empty()) return "residual streams (mHC) under CUDA graphs";
+    // A graph of the whole iteration holds what an eager one runs; graphs of layers have inputs and outputs of their own.
+    if (!graphs.empty() && !graphs.contains(CudaGraphScope::full_iteration)) return "residual streams (mHC) under CUDA graphs of layers";
     if (training.overlap_moe) return "residual streams (mHC) beside hidden exchanges of experts";
     const MegatronSwitches& switches = training.megatron;
     if (!training.offload.modules.empty() || switches.offloaded_layers > 0) return "residual streams (mHC) beside activations on the host";

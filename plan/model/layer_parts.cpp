@@ -45,6 +45,12 @@ const PartKind* find_part_kind(std::string_view name) {
     return found == kAll.end() ? nullptr : *found;
 }
 
+bool has_compressed_attention(const ModelSpec& model) {
+    return std::any_of(model.compositions.begin(), model.compositions.end(), [](const LayerComposition& kind) {
+        return std::any_of(kind.parts.begin(), kind.parts.end(), [](const LayerPart& part) { return part.kind == "compressed_attention"; });
+    });
+}
+
 void check_part(const LayerPart& part, const std::string& where, Problems& problems) {
     const PartKind* kind = find_part_kind(part.kind);
     if (kind == nullptr) {

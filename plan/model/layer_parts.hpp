@@ -54,6 +54,9 @@ struct PartKind {
 [[nodiscard]] std::vector<const PartKind*> part_kinds();
 [[nodiscard]] const PartKind* find_part_kind(std::string_view name);
 
+/// Whether a model has layers of compressed attention (DeepSeek-V4).
+[[nodiscard]] bool has_compressed_attention(const ModelSpec& model);
+
 /// Adds a problem for an unknown kind, a missing or unknown size, one out of range.
 void check_part(const LayerPart& part, const std::string& where, Problems& problems);
 

@@ -153,10 +153,12 @@ std::vector<PartTensor> indexer_tensors(const PartSizes& s) {
 
 /// Attention of DeepSeek-V4 (modeling_deepseek_v4.py): queries through a latent, one head whose keys are its values, an output projection
 /// that is block-diagonal over `groups` of heads, one trained logit a head. rate: tokens that one compressed key stands for, 0 where the
-/// layer sees its window alone; overlaps: compressed keys come from two windows; index_heads: of what chooses compressed keys, 0 none.
+/// layer sees its window alone; overlaps: compressed keys come from two windows; index_heads: of what chooses index_top_k compressed keys,
+/// 0 none; window: tokens that a query sees, its own among them; rotated: values of each head that rotary positions turn.
 constexpr std::array kCompressedSizes{PartSize{"heads", 1},       PartSize{"head_dim", 1},       PartSize{"q_lora_rank", 1},
                                       PartSize{"groups", 1},      PartSize{"group_rank", 1},     PartSize{"rate", 0, 0},
-                                      PartSize{"overlaps", 0, 0}, PartSize{"index_heads", 0, 0}, PartSize{"index_dim", 0, 0}};
+                                      PartSize{"overlaps", 0, 0}, PartSize{"index_heads", 0, 0}, PartSize{"index_dim", 0, 0},
+                                      PartSize{"window", 0, 0},   PartSize{"rotated", 0, 0},     PartSize{"index_top_k", 0, 0}};
 
 /// A window of tokens becomes one key, of `width` values: what each weighs and where in the window it stands decide.
 void add_compressor(std::vector<PartTensor>& tensors, std::int64_t width, std::int64_t windows, const PartSizes& s) {

@@ -58,12 +58,21 @@ std::vector<PartTensor> hyper_tensors(const PartSizes& s) {
             {"hyper.scale", {s["scales"]}, copies, copies}};
 }
 
+/// A table that says which experts each of `words` takes, `top_k` of them: nothing in it is trained (DeepSeek-V4, modeling_deepseek_v4.py,
+/// DeepseekV4HashRouter, tid2eid).
+constexpr std::array kWordChoiceSizes{PartSize{"words", 1}, PartSize{"top_k", 1}};
+
+std::vector<PartTensor> word_choice_tensors(const PartSizes& /*sizes*/) {
+    return {};
+}
+
 constexpr std::array kPlainKinds{PartKind{"norm", "norm", kNormSizes, norm_tensors},
                                  PartKind{"linear", "linear map", kLinearSizes, linear_tensors},
                                  PartKind{"table", "embedding table", kTableSizes, table_tensors},
                                  PartKind{"values", "trained values", kValueSizes, value_tensors},
                                  PartKind{"choice_biases", "biases of the experts' choice", kChoiceSizes, choice_tensors},
-                                 PartKind{"hyper_connection", "hyper-connections of residual streams", kHyperSizes, hyper_tensors}};
+                                 PartKind{"hyper_connection", "hyper-connections of residual streams", kHyperSizes, hyper_tensors},
+                                 PartKind{"word_choice", "choice of experts by words", kWordChoiceSizes, word_choice_tensors}};
 
 }  // namespace
 

@@ -177,15 +177,22 @@ void check_activation_and_norms(Problems& problems, const ModelSpec& model, cons
             where);
 }
 
+/// Whether each kind of layer, where parts describe them, holds what mixes streams.
+bool maps_stand_in_parts(const ModelSpec& model) {
+    return std::all_of(model.compositions.begin(), model.compositions.end(), [](const LayerComposition& kind) {
+        return std::any_of(kind.parts.begin(), kind.parts.end(), [](const LayerPart& part) { return part.kind == "hyper_connection"; });
+    });
+}
+
 void check_streams(Problems& problems, const ModelSpec& model, const std::string& where) {
     check_range(problems, where, "residual streams", model.hyper_connections->streams, 1, ModelLimits::residual_streams);
     check_range(problems, where, "rounds of Sinkhorn and Knopp", model.hyper_connections->sinkhorn_iterations, 1,
                 ModelLimits::sinkhorn_iterations);
-    if (!model.compositions.empty() || model.mtp_layers > 0 || model.order != LayerOrder::sequential || model.normed_residual ||
+    if (!maps_stand_in_parts(model) || model.mtp_layers > 0 || model.order != LayerOrder::sequential || model.normed_residual ||
         model.residual_multiplier != 1)
         problems.add(
-            "{}: hyper_connections are known of layers that fields describe, their halves one behind the other, without multi-token "
-            "prediction, normed_residual and residual_multiplier; remove these or hyper_connections",
+            "{}: hyper_connections are known of layers that fields describe or whose parts hold a hyper_connection each, their halves one "
+            "behind the other, without multi-token prediction, normed_residual and residual_multiplier; remove these or hyper_connections",
             where);
 }
 
@@ -363,6 +370,7 @@ std::vector<std::string> layers_timed_at_least(const ModelSpec& model) {
     if (has_part(model, "mamba")) layers.emplace_back("the selective scan of Mamba");
     if (has_part(model, "gated_linear_recurrence")) layers.emplace_back("the gated linear recurrence of RecurrentGemma");
     if (has_part(model, "gemma3n_layer")) layers.emplace_back("the residual streams of Gemma 3n");
+    if (has_part(model, "compressed_attention")) layers.emplace_back("the compressed attention of DeepSeek-V4");
     return layers;
 }
 

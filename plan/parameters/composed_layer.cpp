@@ -50,12 +50,43 @@ bool shares_as_described(const std::vector<LayerPart>& parts, std::size_t next, 
     return next == parts.size();
 }
 
+/// Whether maps stand around each half of a layer of a model with residual streams that maps mix, and around none of another.
+bool mixes_as_described(const ModelSpec& model, const LayerComposition& composition, std::int64_t halves) {
+    std::vector<LayerPart> stated;
+    for (const LayerPart& part : composition.parts) {
+        if (part.kind == "hyper_connection") stated.push_back(part);
+    }
+    if (!model.hyper_connections) return stated.empty();
+    return stated.size() == 1 && stated.front() == stream_maps_part(*model.hyper_connections, halves);
+}
+
+/// Whether a choice of experts by words, where there is one, is of as many experts as the mixture has for a token.
+bool chooses_as_described(const ModelSpec& model, const LayerComposition& composition, bool mixture) {
+    return std::all_of(composition.parts.begin(), composition.parts.end(), [&](const LayerPart& part) {
+        return part.kind != "word_choice" || (mixture && model.moe && part_size(part, "top_k") == model.moe->top_k);
+    });
+}
+
 /// Whether a mixer is attention, alone or beside another.
 bool attends(const LayerPart& mixer) {
     return !carries_state(mixer) || mixer.kind == "attention_beside_mamba2";
 }
 
 }  // namespace
+
+LayerPart stream_maps_part(const HyperConnections& streams, std::int64_t halves) {
+    return {"hyper_connection", {{"streams", streams.streams}, {"maps", streams.maps()}, {"scales", 3}, {"copies", halves}}};
+}
+
+bool chooses_by_words(const ModelSpec& model, std::int64_t layer) {
+    if (model.compositions.empty() || layer >= std::ssize(model.composition_of_layer)) return false;
+    const LayerComposition& kind = model.compositions[model.composition_of_layer[static_cast<std::size_t>(layer)]];
+    return std::any_of(kind.parts.begin(), kind.parts.end(), [](const LayerPart& part) { return part.kind == "word_choice"; });
+}
+
+EnumSet<RecomputeModule> usual_recompute_modules(const ModelSpec& model) {
+    return {has_compressed_attention(model) ? RecomputeModule::mla_up_proj : RecomputeModule::core_attn};
+}
 
 bool norms_in_front_and_behind(const LayerPart& norm) {
     return part_size(norm, "behind") == 2;
@@ -70,7 +101,9 @@ std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerC
     layer.fields.compositions.clear();
     layer.fields.composition_of_layer.clear();
     layer.fields.beside_layers.clear();
-    const std::vector<LayerPart>& parts = composition.parts;
+    std::vector<LayerPart> parts = composition.parts;
+    // What mixes streams around the halves, and what chooses experts by words, make no half of their own.
+    std::erase_if(parts, [](const LayerPart& part) { return part.kind == "hyper_connection" || part.kind == "word_choice"; });
     std::size_t next = 1;
     const auto take = [&](bool mixes_tokens, std::optional<LayerPart>& half) {
         if (next >= parts.size()) return true;
@@ -88,6 +121,7 @@ std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerC
     const std::int64_t behind = stated_sizes(parts.front(), model.hidden)["behind"],
                        both = norms_in_front_and_behind(parts.front()) ? 2 : 1;
     if (halves == 0 || !is_norm_of(parts.front(), model, both * halves)) return std::nullopt;
+    if (!mixes_as_described(model, composition, halves) || !chooses_as_described(model, composition, mixture)) return std::nullopt;
     const bool normed_behind = layer.mixer && (layer.mixer->kind == "gemma_attention" || layer.mixer->kind == "gemma3n_layer");
     if (behind == 0) return normed_behind ? std::nullopt : std::optional(layer);
     // Of mixers with a state one alone has a norm behind it, and that beside the one in front.
@@ -150,12 +184,24 @@ bool has_ends_and_input_norm(const ModelSpec& model, std::int64_t streams, std::
     return model.beside_layers.size() == wanted.size() + 1 && std::equal(wanted.begin(), wanted.end(), model.beside_layers.begin());
 }
 
+/// Whether a part is the map that brings the model's streams together in front of the final norm.
+bool brings_streams_together(const ModelSpec& model, const LayerPart& part) {
+    if (!model.hyper_connections || !model.hyper_connections->learned_head) return false;
+    const std::int64_t streams = model.hyper_connections->streams;
+    return part == LayerPart{"hyper_connection", {{"streams", streams}, {"maps", streams}, {"scales", 1}, {"copies", 1}}};
+}
+
 /// Whether the parts beside the layers are what they share and the final norm.
 bool shares_as_beside(const ModelSpec& model) {
     const auto blocks = static_cast<std::int64_t>(model.beside_layers.size()) - 1;
+    // Streams come together once, and no other part knows of them.
+    const auto heads = std::count_if(model.beside_layers.begin(), model.beside_layers.end(),
+                                     [&](const LayerPart& part) { return brings_streams_together(model, part); });
+    if (heads != (model.hyper_connections && model.hyper_connections->learned_head ? 1 : 0)) return false;
     for (std::int64_t i = 0; i < blocks; ++i) {
         const LayerPart& block = model.beside_layers[static_cast<std::size_t>(i)];
         if (block.kind == "layer_input_norm" || block.kind == "stream_ends") continue;
+        if (brings_streams_together(model, block)) continue;
         if (block.kind != "shared_block" || stated_sizes(block, model.hidden)["bias"] != 0) return false;
     }
     for (const LayerComposition& layer : model.compositions) {
@@ -164,7 +210,7 @@ bool shares_as_beside(const ModelSpec& model) {
             if (gemma3n || part.kind == "gemma_attention") {
                 const PartSizes sizes = stated_sizes(part, model.hidden);
                 if (!has_ends_and_input_norm(model, gemma3n ? sizes["streams"] : 1, sizes["input"])) return false;
-            } else if (part.kind != "norm" && model.streams() > 1) {
+            } else if (part.kind != "norm" && model.streams() > 1 && !model.hyper_connections) {
                 return false;  // a half that reads one stream
             }
             if (part.kind != "shared_block_mamba2") continue;
@@ -204,6 +250,9 @@ bool is_computed(const ModelSpec& model) {
 }
 
 void add_composed_layer(ParameterList& list, const ComposedLayer& layer, const ParallelSizes& sizes) {
+    const auto add_streams = [&](std::string_view module) {
+        if (layer.fields.hyper_connections) add_stream_maps(list, *layer.fields.hyper_connections, layer.fields.hidden, module);
+    };
     for (const auto& half : {layer.mixer, layer.feed_forward}) {
         if (!half) continue;
         const ComputedPart* const computed = find_computed_part(*half);
@@ -212,6 +261,9 @@ void add_composed_layer(ParameterList& list, const ComposedLayer& layer, const P
         const std::string name = computed->mixes_tokens ? "post_self_attn_layernorm." : "post_mlp_layernorm.";
         list.add_norm(layer.fields, name + "weight", name + "bias", layer.fields.hidden);
     }
+    // Behind both halves, as of layers that fields describe.
+    if (layer.mixer) add_streams("self_attention_hyper_connection");
+    if (layer.feed_forward) add_streams("mlp_hyper_connection");
 }
 
 std::vector<std::string> obstacles_of_compositions(const ModelSpec& model, const ParallelSizes& sizes) {

@@ -21,6 +21,15 @@ struct ComposedLayer {
     std::optional<LayerPart> feed_forward;  ///< "mlp", "experts"
 };
 
+/// What mixes a model's streams around so many halves of a layer, as the layer's parts have it.
+[[nodiscard]] LayerPart stream_maps_part(const HyperConnections& streams, std::int64_t halves);
+
+/// Whether a table of words chooses the experts of this decoder layer (part "word_choice").
+[[nodiscard]] bool chooses_by_words(const ModelSpec& model, std::int64_t layer);
+
+/// What selective recompute repeats where nothing else is said: attention's core, of compressed attention queries and keys.
+[[nodiscard]] EnumSet<RecomputeModule> usual_recompute_modules(const ModelSpec& model);
+
 /// Whether the norms that a layer begins with stand in front of its halves and behind them: two for each.
 [[nodiscard]] bool norms_in_front_and_behind(const LayerPart& norm);
 

@@ -1,5 +1,6 @@
-// Attention: packed, latent, that of Gemma 4, and layers of Gemma 3n.
+// Attention: packed, latent, that of Gemma 4, layers of Gemma 3n, and compressed attention.
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/core.h>
@@ -121,6 +122,55 @@ void add_gemma3n_obstacles(Words& obstacles, const ModelSpec& fields, const Part
     refuse_context_parallelism(obstacles, "layers of Gemma 3n", division);
 }
 
+bool describe_compressed(const PartSizes& s, ModelSpec& fields) {
+    const bool compresses = s["rate"] > 0, indexed = s["index_heads"] > 0;
+    return fields.normalization == Normalization::rms_norm && fields.position == PositionEmbedding::rope && s["window"] > 0 &&
+           s["rotated"] % 2 == 0 && s["rotated"] <= s["head_dim"] && s["heads"] * s["head_dim"] % s["groups"] == 0 &&
+           s["overlaps"] <= (compresses ? 1 : 0) && indexed == (s["index_top_k"] > 0) && (!indexed || compresses) &&
+           (!indexed || (s["overlaps"] == 1 && s["index_dim"] >= std::max<std::int64_t>(1, s["rotated"])));
+}
+
+void add_compressor(ParameterList list, const ModelSpec& fields, std::int64_t width, std::int64_t columns, std::int64_t rate,
+                    PartialGradient partial) {
+    list.add("ape", {rate, columns}, partial);
+    list.add("wkv.weight", {columns, fields.hidden}, partial);
+    list.add("wgate.weight", {columns, fields.hidden}, partial);
+    list.add("norm.weight", {width}, partial);
+}
+
+/// Whole on every rank (Megatron-LM's branch dev at d48bd6be, transformer/experimental_attention_variant/deepseek_v4_hybrid_attention.py,
+/// csa.py). Names of what Transformer Engine multiplies in fp8 begin with "linear_"; those of other products do not.
+void add_compressed_attention(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& /*division*/) {
+    const std::int64_t hidden = fields.hidden, width = s["head_dim"], rank = s["q_lora_rank"], groups = s["groups"];
+    const std::int64_t queries = s["heads"] * width;
+    constexpr PartialGradient kRows = PartialGradient::sequence_parallel;
+    list.add_norm(fields, "input_layernorm.weight", "input_layernorm.bias", hidden);
+    ParameterList attention = list.within("self_attention.");
+    attention.add("o_group_proj", {groups, s["group_rank"], queries / groups}, kRows);
+    ParameterList core = attention.within("core_attention.");
+    core.add("attn_sink", {s["heads"]}, kRows);
+    if (s["rate"] > 0) add_compressor(core.within("compressor."), fields, width, (s["overlaps"] != 0 ? 2 : 1) * width, s["rate"], kRows);
+    if (s["index_heads"] > 0) {
+        ParameterList indexer = core.within("indexer.");
+        indexer.add("linear_wq_b.weight", {s["index_heads"] * s["index_dim"], rank}, PartialGradient::never);
+        indexer.add("weights_proj.weight", {s["index_heads"], hidden}, PartialGradient::never);
+        add_compressor(indexer.within("compressor."), fields, s["index_dim"], 2 * s["index_dim"], s["rate"], PartialGradient::never);
+    }
+    attention.add("linear_proj.weight", {hidden, groups * s["group_rank"]}, kRows);
+    attention.add("linear_q_down_proj.weight", {rank, hidden}, kRows);
+    attention.add("linear_q_up_proj.weight", {queries, rank}, kRows);
+    attention.add("linear_kv_proj.weight", {width, hidden}, kRows);
+    attention.add("kv_layernorm.weight", {width}, kRows);
+    attention.add("q_layernorm.weight", {rank}, kRows);
+}
+
+/// Both sources hold it whole and alone: DSv4HybridAttention asserts a tp of 1 and has cp for packed documents in whole pieces alone; the
+/// tp plan of transformers leaves it whole.
+void add_compressed_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& /*sizes*/, const ParallelSizes& division) {
+    if (division.tp > 1) obstacles.push_back(fmt::format("tp = {} over compressed attention, whose keys all heads share", division.tp));
+    refuse_context_parallelism(obstacles, "compressed attention", division);
+}
+
 constexpr std::array kComputedAttention{
     ComputedPart{"attention", true, describe_attention,
                  [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
@@ -133,7 +183,8 @@ constexpr std::array kComputedAttention{
                  },
                  add_latent_obstacles},
     ComputedPart{"gemma_attention", true, describe_gemma_attention, add_gemma_attention, add_gemma_obstacles},
-    ComputedPart{"gemma3n_layer", true, describe_gemma3n, add_gemma3n, add_gemma3n_obstacles}};
+    ComputedPart{"gemma3n_layer", true, describe_gemma3n, add_gemma3n, add_gemma3n_obstacles},
+    ComputedPart{"compressed_attention", true, describe_compressed, add_compressed_attention, add_compressed_obstacles}};
 
 }  // namespace
 

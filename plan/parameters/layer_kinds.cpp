@@ -7,6 +7,7 @@
 
 #include <fmt/core.h>
 
+#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/text/errors.hpp"
 
@@ -47,6 +48,8 @@ ModelSpec model_of_halves(const ModelSpec& model, const LayerHalf* mixer, const 
     layer.parts.front().sizes["copies"] =
         (mixer != nullptr && feed_forward != nullptr ? 2 : 1) * (norms_in_front_and_behind(layer.parts.front()) ? 2 : 1);
     if (mixer != nullptr) layer.parts.push_back(mixer->part);
+    if (model.hyper_connections)
+        layer.parts.push_back(stream_maps_part(*model.hyper_connections, mixer != nullptr && feed_forward != nullptr ? 2 : 1));
     if (feed_forward != nullptr) {
         layer.parts.push_back(feed_forward->part);
         if (feed_forward->mixture) {
@@ -113,7 +116,7 @@ ModelSpec fields_of_layer(const ModelSpec& model) {
 }
 
 bool attention_norm_stands_alone(const ModelSpec& model) {
-    return model.mla.has_value() && model.pre_norms;
+    return (model.mla.has_value() || has_compressed_attention(model)) && model.pre_norms;
 }
 
 LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches) {

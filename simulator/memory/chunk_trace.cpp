@@ -195,7 +195,7 @@ private:
                        return other.name == "norm output" && other.taken < tensor.taken && forward.contains(other.taken);
                    });
         };
-        return (shard_.kinds->attention_norm_alone && first_of(Piece::attention)) ||
+        return (shard_.kinds->attention_norm_alone && (first_of(Piece::attention) || first_of(Piece::recurrent))) ||
                (shard_.kinds->mixture_norm_alone && first_of(Piece::mixture));
     }
 

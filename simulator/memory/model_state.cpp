@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/optimizer/muon.hpp"
+#include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/rounding.hpp"
@@ -489,16 +490,17 @@ ModelStateBytes ModelStates::sharded_chunk_bytes(const Pieces& pieces, const End
 std::int64_t ModelStates::expert_bias_bytes(const Layout& layout, int pp_rank) const {
     const ModelSpec& model = workload_.model;
     if (!model.moe || !model.moe->expert_bias) return 0;
-    std::int64_t mixtures = 0;
+    std::int64_t mixtures = 0, tables = 0, others = 0;
     for (int chunk = 0; chunk < layout.vpp; ++chunk) {
         const StageChunk& contents = layout.split->chunk(pp_rank, chunk);
-        for (std::int64_t i = 0; i < contents.decoders; ++i) mixtures += model.is_moe_layer(contents.first_decoder + i) ? 1 : 0;
+        for (std::int64_t i = contents.first_decoder; i < contents.first_decoder + contents.decoders; ++i)
+            ++(chooses_by_words(model, i) ? tables : model.is_moe_layer(i) ? mixtures : others);
         if (model.is_moe_layer(model.layers - 1)) mixtures += model.mtp_weights(contents.mtp);
     }
     const bool wide = workload_.training.compute_dtype() == Dtype::fp64;
     const std::int64_t each =
         layout.engine == Engine::megatron ? 2 * bytes_of(Dtype::fp32) : bytes_of(wide ? Dtype::fp64 : Dtype::fp32) + bytes_of(Dtype::int32);
-    return mixtures * model.moe->experts * each;
+    return mixtures * model.moe->experts * each + tables * model.vocab * model.moe->top_k * bytes_of(Dtype::int32);
 }
 
 ModelStateBytes ModelStates::stage_by_units(Pieces& pieces, const Layout& layout, int pp_rank) const {

@@ -160,7 +160,8 @@ private:
     [[nodiscard]] ModelStateBytes stage_by_units(Pieces& pieces, const Layout& layout, int pp_rank) const;
     /// Biases of the experts' scores, which no optimizer moves: one for each expert of each mixture of the stage, fp32 (fp64 with
     /// fp64), and the rows that chose it, int32 (model/layers/expert_bias.hpp). Megatron-core counts the tokens of each expert in
-    /// fp32 (transformer/moe/router.py, TopKRouter).
+    /// fp32 (transformer/moe/router.py, TopKRouter). Of mixtures for which a table of words chooses, the table in place of biases: top_k
+    /// experts of each word, int32 (its branch dev at d48bd6be, moe/router.py, tid2eid).
     [[nodiscard]] std::int64_t expert_bias_bytes(const Layout& layout, int pp_rank) const;
     /// Elements of those that stay in fp32 with engine megatron, whatever the model's type.
     [[nodiscard]] std::int64_t in_fp32_of(const std::vector<Parameter>& parameters) const;

@@ -49,9 +49,9 @@ private:
         return one_scale() ? 2 * (bytes.both - bytes.rowwise) : 0;
     }
 
-    /// Router, gate and everything outside of linear layers stay in the storage type.
+    /// Router, gate, what asks for it and everything outside of linear layers stay in the storage type.
     [[nodiscard]] static bool linear(const PieceStep& step) {
-        return step.kind == StepKind::op && !step.router && !step.gate && step.op.product.m > 0;
+        return step.kind == StepKind::op && !step.router && !step.gate && !step.unquantised && step.op.product.m > 0;
     }
     [[nodiscard]] bool gathers(const PieceStep& step, std::int64_t rows, std::int64_t columns) const {
         return step.kind == StepKind::start && step.group == LayerGroup::tp && step.collective == model::CollectiveKind::all_gather &&

@@ -30,6 +30,10 @@ bool gates(std::string_view range) {
     return range.starts_with("gate");
 }
 
+bool keeps_storage_type(std::string_view range) {
+    return range == "16 bits";
+}
+
 }  // namespace
 
 PieceStep PieceRecorder::step(StepKind kind) const {
@@ -37,6 +41,7 @@ PieceStep PieceRecorder::step(StepKind kind) const {
     step.kind = kind;
     step.router = routers_ > 0;
     step.gate = gates_ > 0;
+    step.unquantised = unquantised_ > 0;
     // Forwards stand inside of backwards where they run again.
     if (recomputes_ > 0)
         step.pass = StepPass::recompute;
@@ -66,6 +71,7 @@ void PieceRecorder::on_range_begin(std::string_view name, std::int64_t number) {
     recomputes_ += recomputes(name) ? 1 : 0;
     routers_ += routes(name) ? 1 : 0;
     gates_ += gates(name) ? 1 : 0;
+    unquantised_ += keeps_storage_type(name) ? 1 : 0;
     backwards_ += name.ends_with("backward") ? 1 : 0;
 }
 
@@ -76,6 +82,7 @@ void PieceRecorder::on_range_end() {
     recomputes_ -= recomputes(range.name) ? 1 : 0;
     routers_ -= routes(range.name) ? 1 : 0;
     gates_ -= gates(range.name) ? 1 : 0;
+    unquantised_ -= keeps_storage_type(range.name) ? 1 : 0;
     backwards_ -= range.name.ends_with("backward") ? 1 : 0;
     open_.pop_back();
 }

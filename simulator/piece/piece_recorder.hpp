@@ -43,8 +43,8 @@ private:
     PieceSteps steps_;
     std::vector<RecordedRange> ranges_;
     std::vector<std::size_t> open_;
-    int recomputes_ = 0, routers_ = 0, gates_ = 0, backwards_ = 0;  ///< open ranges of these names
-    std::array<std::vector<std::size_t>, kLayerGroups> starts_;     ///< by group: the step of each operation
+    int recomputes_ = 0, routers_ = 0, gates_ = 0, unquantised_ = 0, backwards_ = 0;  ///< open ranges of these names
+    std::array<std::vector<std::size_t>, kLayerGroups> starts_;                       ///< by group: the step of each operation
     int collectives_ = 0;
 };
 

@@ -25,10 +25,11 @@ enum class StepKind : std::uint8_t { op, start, wait };
 struct PieceStep {
     StepKind kind = StepKind::op;
     StepPass pass = StepPass::forward;
-    bool router = false;   ///< part of choosing experts
-    bool gate = false;     ///< part of weighing shared experts
-    bool in_fp8 = false;   ///< of fused attention: over fp8 copies of its operands
-    model::OpRecord op{};  ///< of an op: kind, sizes, types, bytes read and written, FLOPs
+    bool router = false;       ///< part of choosing experts
+    bool gate = false;         ///< part of weighing shared experts
+    bool unquantised = false;  ///< a product that stays in the storage type where a recipe quantises others
+    bool in_fp8 = false;       ///< of fused attention: over fp8 copies of its operands
+    model::OpRecord op{};      ///< of an op: kind, sizes, types, bytes read and written, FLOPs
     /// Single kernels that the host launches for an op beside those of op_kernels(); each takes it far less than an eager module does.
     std::int64_t launches = 0;
 

@@ -84,10 +84,12 @@ Traffic traffic_of(std::string_view op) {
     return Traffic::streaming;
 }
 
-/// Scans of chunks are products of small matrices, and so are the scores of an indexer and gates by blocks.
+/// Scans of chunks are products of small matrices, and so are the scores of an indexer, attention to chosen keys and maps by blocks. For
+/// attention that is the least it takes: its softmax, the search for its keys and sums of their gradients come on top.
 bool multiplies_in_chunks(std::string_view op) {
-    return op == "index_scores" || op == "block_products" || op == "block_products_backward" || op == "state_space_scan" ||
-           op == "state_space_scan_backward" || op == "delta_rule" || op == "delta_rule_backward";
+    return op == "index_scores" || op == "sparse_attention" || op == "sparse_attention_backward" || op == "block_products" ||
+           op == "block_products_backward" || op == "state_space_scan" || op == "state_space_scan_backward" || op == "delta_rule" ||
+           op == "delta_rule_backward";
 }
 
 /// Clocks of a multiprocessor that Mamba's scan takes, of arithmetic alone: for each row, channel and value of a state one exponential, of

@@ -116,7 +116,7 @@ TEST(MegatronRoundTrip, EveryPresetIsTheSameNetworkOrSaysWhatIsLost) {
         {"smollm3-3b", {"model.rotary_layers"}}};
     for (const auto& name : formats::preset_names()) {
         const ModelSpec model = formats::load_model(name).model;
-        if (name == "jamba-v0.1" || name == "kimi-linear-48b-a3b" || name == "minimax-text-01") {
+        if (name == "jamba-v0.1" || name == "kimi-linear-48b-a3b" || name == "minimax-text-01" || name.starts_with("deepseek-v4-")) {
             EXPECT_THAT(refusal_of(model), HasSubstr("for which Megatron-LM has no flags")) << name;
             continue;
         }

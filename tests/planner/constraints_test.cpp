@@ -13,6 +13,7 @@
 #include "plan/text/errors.hpp"
 #include "plan/training/data_sharding.hpp"
 #include "planner/candidates.hpp"
+#include "stream_cases.hpp"
 #include "support.hpp"
 #include "tests/support/data_folder.hpp"
 
@@ -35,16 +36,6 @@ std::vector<std::string> broken_rules(const Workload& work, const Layout& layout
     }
     return names;
 }
-
-/// One change to a legal workload and layout that breaks exactly one rule.
-struct Case {
-    const char* rule;
-    const char* model;
-    std::int64_t world;
-    LayoutRequest legal;
-    std::function<void(Workload&, Layout&)> spoil;
-    std::vector<const char*> says;
-};
 
 void switch_on(Layout& layout, LayoutSwitches switches, Engine engine = Engine::megatron) {
     layout.engine = engine;
@@ -280,7 +271,7 @@ std::vector<Case> cases() {
              layout.recompute = Recompute::selective;
              layout.recompute_modules = {RecomputeModule::moe_act};
          },
-         {"moe_act", "needs multi-latent attention", "use core_attn, mlp or layernorm"}},
+         {"moe_act", "needs latent or compressed attention", "use core_attn, mlp or layernorm"}},
         {"fsdp2_without_pipeline",
          "llama3-8b",
          8,
@@ -305,50 +296,6 @@ std::vector<Case> cases() {
              work.training.megatron.weight_shards.dense = 8;
          },
          {"--tensor-parallel-num-weight-shards = 16", "over tp = 2 and 8 data-parallel ranks", "dp = 4", "use 2, 4 or 8,"}},
-        {"residual_streams_without_experts",
-         "mixtral-8x7b",
-         8,
-         plain,
-         [](Workload& work, Layout& layout) {
-             layout = make_layout({}, work);
-             layout.engine = Engine::megatron;
-             work.model.hyper_connections.emplace();
-         },
-         {"--enable-mhc-connections", "leave one of them out", "--enable-hyper-connections"}},
-        {"residual_streams_without_pipeline",
-         "llama3-8b",
-         8,
-         plain,
-         [](Workload& work, Layout& layout) {
-             LayoutRequest request;
-             request.pp = 2;
-             layout = make_layout(request, work);
-             layout.engine = Engine::megatron;
-             work.model.hyper_connections.emplace();
-         },
-         {"pp = 2", "--enable-mhc-connections", "use pp 1", "--enable-hyper-connections"}},
-        {"residual_streams_without_full_recompute",
-         "llama3-8b",
-         8,
-         plain,
-         [](Workload& work, Layout& layout) {
-             layout.engine = Engine::megatron;
-             layout.recompute = Recompute::full;
-             layout.recompute_method = RecomputeMethod::uniform;
-             layout.recompute_num_layers = 1;
-             work.model.hyper_connections.emplace();
-         },
-         {"recompute = full", "--enable-mhc-connections", "use selective with module mhc"}},
-        {"residual_streams_are_predicted",
-         "llama3-8b",
-         8,
-         plain,
-         [](Workload& work, Layout& layout) {
-             layout.engine = Engine::megatron;
-             work.model.hyper_connections.emplace();
-             work.training.megatron.optimizer = OptimizerKind::muon;
-         },
-         {"not predicted are residual streams (mHC) with Muon", "leave that out"}},
         {"layers_in_bf16_suit_the_stages",
          "llama3-8b",
          8,
@@ -628,7 +575,9 @@ std::vector<Case> cases() {
 
 TEST(Constraints, EachRuleIsBrokenAloneAndSaysTheWayOut) {
     std::set<std::string> tested;
-    for (const Case& one : cases()) {
+    std::vector<Case> every = cases();
+    for (Case& one : stream_cases()) every.push_back(std::move(one));
+    for (const Case& one : every) {
         SCOPED_TRACE(one.rule);
         Workload work = workload_of(one.model, one.world);
         Layout layout = make_layout(one.legal, work);

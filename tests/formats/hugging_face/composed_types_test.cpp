@@ -310,7 +310,7 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
         EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text",
                                          "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "falcon_h1", "kimi_linear", "minimax",
                                          "olmo_hybrid", "mamba", "falcon_mamba", "jamba", "recurrent_gemma", "gemma4", "gemma4_text",
-                                         "gemma4_unified", "gemma4_unified_text"));
+                                         "gemma4_unified", "gemma4_unified_text", "deepseek_v4"));
     }
     Json latent = nemotron_h("M*-E");
     latent["moe_latent_size"] = 16;

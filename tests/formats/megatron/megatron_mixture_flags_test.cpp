@@ -67,8 +67,9 @@ TEST(MegatronMixtureFlags, LeavesOpenWhatIsNotPredictedBesideResidualStreams) {
                             "--enable-hyper-connections --recompute-granularity selective --recompute-modules mhc "
                             "--cuda-graph-impl transformer_engine --cuda-graph-modules attn");
     ASSERT_EQ(graphs.flags.not_computed.size(), 1U);
-    EXPECT_EQ(graphs.flags.not_computed[0],
-              (FlagNotComputed{"--enable-hyper-connections", "residual streams (mHC) under CUDA graphs", Decides::fit_and_legal}));
+    EXPECT_EQ(
+        graphs.flags.not_computed[0],
+        (FlagNotComputed{"--enable-hyper-connections", "residual streams (mHC) under CUDA graphs of layers", Decides::fit_and_legal}));
     EXPECT_FALSE(graphs.model.hyper_connections);
     EXPECT_EQ(graphs.layout->recompute, Recompute::none);
     EXPECT_EQ(read(kSmall + "--enable-hyper-connections --mtp-num-layers 1").flags.not_computed.size(), 1U);

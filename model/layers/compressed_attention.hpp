@@ -1,0 +1,120 @@
+#pragma once
+// Attention of DeepSeek-V4 as the first half of a layer (transformers 5.23.0, modeling_deepseek_v4.py, DeepseekV4Attention; Megatron-LM's
+// branch dev at d48bd6be, transformer/experimental_attention_variant/deepseek_v4_hybrid_attention.py and csa.py): queries through a latent
+// and a norm of each head, one head whose keys are its values, a window, compressed keys beside it of which an indexer may choose some, a
+// sink for each head, and an output projection whose first map works by groups of heads. Known of shapes alone; whole on every tp rank, of
+// which there is one.
+
+#include <optional>
+#include <string>
+
+#include "model/layers/context.hpp"
+#include "model/layers/stream_norm.hpp"
+#include "model/layers/tensor_parallel.hpp"
+#include "model/ops/compressed_attention.hpp"
+#include "model/ops/norm.hpp"
+
+namespace mgplan::model {
+
+/// What the forward of a compressor keeps.
+struct KeyCompressorSaved {
+    Tensor tokens, gates;  ///< (rows, columns): what windows are sums of, and what weighs them
+    Tensor raw;            ///< (keys, width): in front of the norm
+    NormStatistics statistics;
+};
+
+/// Tokens become compressed keys: two products, sums by windows, a norm, rotary positions of each window's first token. Products stay in 16
+/// bits where others multiply in fp8 (csa.py, Compressor).
+class KeyCompressor {
+public:
+    /// `prefix`: "decoder.layers.0.self_attention.core_attention.compressor."; `rotated`: how many of a key's values are turned.
+    KeyCompressor(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, Compression compression,
+                  std::int64_t rotated);
+
+    /// normed (rows, hidden) -> (keys of all sequences, width).
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                                 KeyCompressorSaved& saved) const;
+    /// The gradient of `normed`; adds to the main gradients. Consumes what was saved.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_keys,
+                                  const Tensor& normed, KeyCompressorSaved& saved) const;
+
+private:
+    const ModelSpec& model_;
+    Compression compression_;
+    std::int64_t rotated_;
+    DuplicatedLinear tokens_, gates_;
+    Weight places_, norm_;
+};
+
+/// Which compressed keys each query sees: scores of keys of its own, forward alone, for the choice has no gradient; a loss of its own is
+/// not computed (CSAIndexer).
+class CompressedKeyIndexer {
+public:
+    /// `prefix`: "decoder.layers.0.self_attention.core_attention.indexer.".
+    CompressedKeyIndexer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
+                         Compression compression);
+
+    /// normed (rows, hidden), q_latent (rows, q_lora_rank) behind its norm -> (rows, at most top_k) int32.
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                                 const Tensor& q_latent) const;
+
+private:
+    const ModelSpec& model_;
+    std::int64_t heads_, width_, rotated_, top_k_;
+    KeyCompressor keys_;
+    Weight queries_, weights_;
+};
+
+/// What a forward keeps. Selective recompute of layernorm drops `normed`, of mla_up_proj all from q_raw to keys.
+struct CompressedAttentionSaved {
+    StreamNormSaved norm;
+    Tensor normed;
+    Tensor latent_raw, latent;  ///< (rows, q_lora_rank) in front of its norm and behind it
+    NormStatistics latent_statistics;
+    Tensor q_raw, q;  ///< (rows, heads, width)
+    NormStatistics q_statistics;
+    Tensor keys_raw, keys;  ///< (rows, width)
+    NormStatistics keys_statistics;
+    KeyCompressorSaved compressor;
+    Tensor compressed;  ///< (keys of all sequences, width)
+    Tensor chosen;      ///< (rows, at most top_k) int32
+    AttentionResult core;
+    Tensor turned;  ///< the core's output, whose values are turned back: input of the map by groups
+    Tensor joined;  ///< (rows, groups · rank): input of the output projection
+};
+
+class CompressedAttention {
+public:
+    using Saved = CompressedAttentionSaved;
+    /// `part`: of kind "compressed_attention"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
+    CompressedAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
+                        std::int64_t layer, EnumSet<RecomputeModule> recompute);
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
+
+private:
+    /// Of a sequence shorter than a window of tokens no keys are compressed.
+    [[nodiscard]] bool compresses(const MicrobatchContext& microbatch) const;
+    [[nodiscard]] SparseSight sight(const MicrobatchContext& microbatch) const;
+    /// Queries and keys from the latent and the normed rows.
+    void project(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, Saved& saved) const;
+    /// The gradient of `normed` by queries and keys.
+    [[nodiscard]] Tensor project_backward(const RankContext& context, const MicrobatchContext& microbatch,
+                                          const SparseAttentionGradients& gradients, Saved& saved) const;
+
+    const ModelSpec& model_;
+    std::int64_t layer_, heads_, width_, window_, rotated_, top_k_;
+    Compression compression_;
+    bool keeps_normed_, keeps_projected_;
+    StreamNorm norm_;
+    Weight latent_norm_, keys_norm_, sinks_, by_groups_;
+    DuplicatedLinear down_, to_keys_;
+    ColumnParallelLinear up_;
+    RowParallelLinear output_;
+    std::optional<KeyCompressor> compressor_;
+    std::optional<CompressedKeyIndexer> indexer_;
+};
+
+}  // namespace mgplan::model
