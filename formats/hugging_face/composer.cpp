@@ -209,13 +209,13 @@ namespace {
 
 /// Mixtures of which a token takes more experts than there are, by the name that the file or its class has for it.
 void refuse_more_chosen_than_there_are(ConfigReader& config, const ModelSpec& model) {
-    const Aliases kChosen{"num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"};
+    const Aliases kChosenExperts{"num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"};
     for (const LayerComposition& layer : model.compositions) {
         for (const LayerPart& part : layer.parts) {
             if (!config.problems().empty() || part.kind != "experts") continue;
             const std::int64_t chosen = part_size(part, "top_k"), all = part_size(part, "experts") + part_size(part, "zero_experts");
             if (all < 1 || chosen <= all) continue;
-            const std::string_view stated = config.stated(kChosen);
+            const std::string_view stated = config.stated(kChosenExperts);
             config.problem("{} = {} is more than the {} that a mixture has; give at most {}", stated.empty() ? "experts per token" : stated,
                            chosen, counted(all, "expert"), all);
         }
