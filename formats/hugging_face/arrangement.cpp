@@ -113,10 +113,76 @@ void arrange_cohere(ConfigParts& parts) {
     model.order = LayerOrder::parallel_shared_norm;
     model.norm_bias = false;
     model.logit_multiplier = positive(parts, {"logit_scale"}, 1);
-    if (parts.type.name == "cohere2")
-        rotate_windows_alone(model);
-    else
-        model.qk_norm_per_head = model.qk_norm;
+    if (parts.type.name == "cohere2") rotate_windows_alone(model);
+    if (parts.type.name == "cohere") model.qk_norm_per_head = model.qk_norm;
+}
+
+void arrange_cohere_compass(ConfigParts& parts) {
+    arrange_cohere(parts);
+    ModelSpec& model = parts.model;
+    // modeling_cohere_compass.py: an entry for each kind of layer that there is, null where positions do not turn.
+    const Json* rope = parts.config.object("rope_parameters");
+    std::array<bool, 2> turns{};  // layers that see all, layers with a window
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        const bool window = model.window_of_layer(layer) > 0;
+        const auto* const kind = window ? "sliding_attention" : "full_attention";
+        if (rope == nullptr || !rope->contains(kind)) {
+            parts.config.problem("rope_parameters has no entry {}, which layers of that kind take their positions from; give one, or null",
+                                 kind);
+            return;
+        }
+        turns.at(window ? 1 : 0) = !rope->at(kind).is_null();
+    }
+    read_rotary_by_layer(parts);
+    drop_equal_window_base(model);
+    model.rotary_layers.clear();
+    if (!turns[0] && !turns[1]) {
+        model.position = PositionEmbedding::none;
+        return;
+    }
+    if (turns[0] && !turns[1] && model.sliding_window == 0) return;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer)
+        model.rotary_layers.push_back(turns.at(model.window_of_layer(layer) > 0 ? 1 : 0));
+    if (std::find(model.rotary_layers.begin(), model.rotary_layers.end(), false) == model.rotary_layers.end()) model.rotary_layers.clear();
+}
+
+void arrange_muse_glimmer(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    ConfigReader& config = parts.config;
+    if (!model.compositions.empty()) return;
+    model.post_norms = true;
+    model.attention_output_gate = true;
+    model.attention_multiplier = positive(parts, {"qk_scale_factor"}, 1) / std::sqrt(static_cast<double>(model.head_dim));
+    model.logit_multiplier = positive(parts, {"output_multiplier"}, 1);
+    model.logit_softcap = config.real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
+    model.left_out.emplace_back("a norm of the embeddings without weights");
+    if (config.real_or({"post_norm_eps"}, 0, 0, 1) != model.norm_epsilon)
+        model.left_out.emplace_back("an epsilon of the norms behind both halves");
+    // configuration_muse_glimmer.py: the last layer and every fourth before it see all, and positions turn in the others.
+    const auto sees_all = [&](std::int64_t layer) { return (model.layers - 1 - layer) % 4 == 0; };
+    const std::int64_t window = config.integer_or({"sliding_window"}, 0, 0, ModelLimits::positions);
+    if (config.stated({"layer_types"}).empty() && window > 0) {
+        model.sliding_window = window;
+        model.window_layers.clear();
+        for (std::int64_t layer = 0; layer < model.layers; ++layer) model.window_layers.push_back(!sees_all(layer));
+        if (model.layers == 1) model.sliding_window = 0;
+    }
+    std::vector<bool> turns;
+    if (const Json* listed = config.list("layer_rope_theta"); listed != nullptr) {
+        const bool numbers = std::all_of(listed->begin(), listed->end(), [](const Json& one) { return one.is_number() && one >= 0; });
+        if (!numbers || std::ssize(*listed) != model.layers) {
+            config.problem("layer_rope_theta is no list of a number for each of {} layers; give one entry per layer, 0 for none",
+                           model.layers);
+            return;
+        }
+        for (const Json& base : *listed) turns.push_back(base > 0);  // which base, rope_parameters say for all
+    } else {
+        for (std::int64_t layer = 0; layer < model.layers; ++layer) turns.push_back(!sees_all(layer));
+    }
+    if (std::find(turns.begin(), turns.end(), true) == turns.end())
+        model.position = PositionEmbedding::none;
+    else if (std::find(turns.begin(), turns.end(), false) != turns.end())
+        model.rotary_layers = std::move(turns);
 }
 
 void arrange_gpt_neox(ConfigParts& parts) {

@@ -27,8 +27,10 @@ void arrange_mpt(ConfigParts& parts);
 void arrange_chatglm(ConfigParts& parts);
 void arrange_gptj(ConfigParts& parts);  ///< GPT-J and CodeGen
 void arrange_stablelm(ConfigParts& parts);
-void arrange_granite(ConfigParts& parts);      ///< multipliers
-void arrange_granite_swa(ConfigParts& parts);  ///< the same with a rotary base for each layer
+void arrange_cohere_compass(ConfigParts& parts);  ///< the same, with positions by the kind of layer
+void arrange_muse_glimmer(ConfigParts& parts);    ///< norms behind too, a gate of attention's output
+void arrange_granite(ConfigParts& parts);         ///< multipliers
+void arrange_granite_swa(ConfigParts& parts);     ///< the same with a rotary base for each layer
 void arrange_minicpm(ConfigParts& parts);
 void arrange_hyperclovax(ConfigParts& parts);
 void arrange_ernie(ConfigParts& parts);  ///< ERNIE 4.5, dense

@@ -20,7 +20,13 @@ LayerPart gated_delta_of(Composer& c) {
                                               {"conv", c.number({"linear_conv_kernel_dim"})}});
 }
 
-/// Width of the latent that Mamba-1's steps come from; "auto": hidden / 16, rounded up.
+PartSizesGiven attention_biases(Composer& c) {
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    return {{"qkv_bias", biased}, {"output_bias", biased}};
+}
+
+}  // namespace
+
 std::int64_t step_rank(Composer& c, std::string_view field) {
     const auto* const rank = c.config().member(field, {JsonKind::number, JsonKind::text});
     if (rank != nullptr && rank->is_number()) return c.number({field});
@@ -28,13 +34,6 @@ std::int64_t step_rank(Composer& c, std::string_view field) {
         c.config().problem("{} = {} is not known; give auto, or a whole number", field, shown_json(*rank));
     return (c.hidden() + 15) / 16;
 }
-
-PartSizesGiven attention_biases(Composer& c) {
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    return {{"qkv_bias", biased}, {"output_bias", biased}};
-}
-
-}  // namespace
 
 void compose_mamba(Composer& c) {
     const std::int64_t inner = c.number_or({"intermediate_size"}, c.number_or({"expand"}, 2) * c.hidden());
@@ -233,6 +232,11 @@ void compose_zamba2(Composer& c) {
     }
     const std::int64_t rank = c.number_or({"adapter_rank"}, 128), width = c.number({"intermediate_size"});
     const std::int64_t blocks = c.number_or({"num_mem_blocks"}, 1);
+    if (std::count(words.begin(), words.end(), "hybrid") > 1 && !c.flag({"tie_word_embeddings"}, true))
+        c.config().problem(
+            "tie_word_embeddings = false unties the blocks that layers share as well (transformers, get_expanded_tied_weights_keys), which "
+            "is "
+            "another network; give true");
     const bool biased = c.flag({"add_bias_linear"}, false), adapts_attention = c.flag({"use_shared_attention_adapter"}, false);
     const std::int64_t head_dim = c.number_or({"attention_head_dim"}, wide / std::max<std::int64_t>(1, c.model().heads));
     const bool turned = c.flag({"use_mem_rope"}, false);

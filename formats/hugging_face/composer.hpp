@@ -85,6 +85,9 @@ private:
 /// A word of layer_types for a mixer with a state along the sequence.
 [[nodiscard]] bool is_recurrent(const std::string& word);
 
+/// Width of the latent that Mamba-1's steps come from, by this field; "auto": hidden / 16, rounded up.
+[[nodiscard]] std::int64_t step_rank(Composer& composer, std::string_view field);
+
 /// Appends the parts of several lists.
 [[nodiscard]] Parts joined(std::initializer_list<Parts> lists);
 
@@ -141,6 +144,20 @@ void compose_hrm_text(Composer& composer);
 void compose_biased_latent(Composer& composer);
 /// Whether the projections to the latents have biases, which the fields of MlaSpec do not say, or a file says that no experts are chosen.
 bool has_latent_biases(ConfigParts& parts);
+
+void compose_qwen4_exp(Composer& composer);
+void compose_muse_spark(Composer& composer);
+void compose_muse_glimmer(Composer& composer);
+/// Whether queries, keys and values have biases, and the gate beside them none.
+bool has_attention_bias(ConfigParts& parts);
+void compose_deepseek_ocr2(Composer& composer);
+/// Whether MLPs have biases, which routed experts have not, or no number of experts is chosen.
+bool has_biased_experts_or_none_chosen(ConfigParts& parts);
+void compose_zamba(Composer& composer);
+void compose_modernbert_decoder(Composer& composer);
+void compose_chameleon(Composer& composer);
+void compose_kosmos(Composer& composer);
+void compose_xlstm(Composer& composer);
 
 void compose_mamba(Composer& composer);
 void compose_mamba2(Composer& composer);

@@ -101,12 +101,19 @@ void read_sizes(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     ModelSpec& model = parts.model;
     const Aliases kLayers{"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
+    const bool kosmos = parts.type.compose == compose_kosmos, xlstm = parts.type.compose == compose_xlstm;
     // Nemotron-H's follow from its list of layers.
     if (parts.type.name == "longcat_flash")
         model.layers = read_double_layers(config);
+    else if (kosmos)
+        model.layers = config.size({"layers", "num_hidden_layers"}, ModelLimits::layers);
+    else if (xlstm)
+        model.layers = config.size({"num_hidden_layers", "num_blocks"}, ModelLimits::layers);
     else if (parts.type.name != "nemotron_h" || !config.stated(kLayers).empty())
         model.layers = config.size(kLayers, ModelLimits::layers);
     model.hidden = parts.type.name == "bloom" ? config.size({"hidden_size", "n_embed"}, ModelLimits::hidden)
+                   : kosmos                   ? config.size({"embed_dim", "hidden_size"}, ModelLimits::hidden)
+                   : xlstm                    ? config.size({"hidden_size", "embedding_dim"}, ModelLimits::hidden)
                                               : config.size({"hidden_size", "n_embd", "d_model"}, ModelLimits::hidden);
     model.vocab = config.size({"vocab_size", "padded_vocab_size"}, ModelLimits::vocab);
     model.mtp_layers = config.integer_or({"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers"}, 0, 0, ModelLimits::mtp_layers);
@@ -256,11 +263,10 @@ Reading find_reading(const Json& json, const std::string& where, const std::stri
     const std::vector<std::string> classes = reader.texts("architectures");
     const bool encoder_decoder = reader.boolean_or("is_encoder_decoder", false);
     problems.throw_if_any();
-    if (is_other_kind(name) || encoder_decoder)
+    if (const auto other = other_kind(name); !other.empty() || encoder_decoder)
         throw ConfigError(
-            fmt::format("{}: model_type '{}' is no decoder-only transformer, so no layer here describes it; mgplan plans decoders, "
-                        "such as llama, qwen3 or deepseek_v3",
-                        where, printable(name)));
+            fmt::format("{}: model_type '{}' {}, so no layer here describes it; mgplan plans decoders, such as llama, qwen3 or deepseek_v3",
+                        where, printable(name), other.empty() ? "is no decoder-only transformer" : other));
     const ModelType* type = find_model_type(name);
     if (type == nullptr && name.empty()) {
         for (const auto& class_name : classes) {
@@ -317,8 +323,12 @@ std::optional<bool> outer_tie(const Json& json, const Json& text, const std::str
     };
     const auto outer = flag(json), inner = flag(text);
     if (outer && !*outer && inner && *inner && ties_as_its_text_part(outer_type)) return true;
+    // Both Kosmos (modeling_kosmos2.py, modeling_kosmos2_5.py): either field ties the first, which both classes have true, and that of the
+    // text part alone the second.
+    if (outer_type == "kosmos-2") return outer.value_or(true) || inner.value_or(true);
+    if (outer_type == "kosmos-2.5") return inner.value_or(true);
     if (outer) return outer;
-    if (outer_type == "qwen2_5_omni_thinker" || outer_type == "qwen3_omni_moe_thinker") return false;  // of their classes
+    if (ties_by_itself(outer_type)) return false;
     if (!inner && ties_by_default(outer_type)) return true;
     return std::nullopt;
 }
@@ -348,7 +358,7 @@ void read_layers(ConfigParts& parts) {
 void read_sizes_of_composed(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     ModelSpec& model = parts.model;
-    const Aliases kHeads{"num_attention_heads", "n_head", "n_heads", "num_heads"};
+    const Aliases kHeads{"num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"};
     if (config.has(kHeads)) model.heads = config.integer(kHeads, 1, ModelLimits::heads);
     model.heads = std::max<std::int64_t>(1, model.heads);
     model.kv_heads = config.integer_or({"num_key_value_heads"}, model.heads, 1, ModelLimits::heads);

@@ -34,6 +34,7 @@ std::vector<bool> windows_by_rule(ConfigParts& parts) {
         bool window = false;
         switch (parts.type.windows) {
             case WindowRule::none:
+            case WindowRule::listed:
                 break;
             case WindowRule::every_layer:
                 window = true;

@@ -159,6 +159,11 @@ void read_mixture(ConfigParts& parts) {
         return;
     }
     model.moe = moe;
+    // Classes that read it give biases to dense MLPs and to shared experts alone (modeling_deepseek_v2.py, modeling_aria.py); others pass
+    // it over. gpt-oss' experts have some.
+    if (model.mlp_bias && parts.type.name != "gpt_oss" && parts.type.biases != BiasRule::all)
+        config.problem("mlp_bias = true puts no biases on the experts of model_type '{}', which no layer here has so; give false",
+                       parts.type.name);
 }
 
 }  // namespace mgplan::formats

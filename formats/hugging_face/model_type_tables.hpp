@@ -14,6 +14,7 @@ namespace mgplan::formats {
 [[nodiscard]] std::span<const ModelType> sparse_model_types();     ///< composed of parts: attention and experts
 [[nodiscard]] std::span<const ModelType> latent_model_types();     ///< the same: latent and compressed attention with experts
 [[nodiscard]] std::span<const ModelType> newer_model_types();      ///< composed of parts that layers here do not compute
+[[nodiscard]] std::span<const ModelType> latest_model_types();     ///< the same of transformers 5.23, and some older ones
 [[nodiscard]] std::span<const ModelType> hybrid_model_types();     ///< composed of parts, with a state along the sequence
 
 }  // namespace mgplan::formats

@@ -22,15 +22,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kSameMode
                                                                                     {"MiniMaxM1", "minimax"},
                                                                                     {"minimax_m1", "minimax"}}};
 
-constexpr std::array<std::string_view, 42> kOtherKinds{
-    "albert",   "bart",          "bert",       "big_bird",   "bigbird_pegasus", "blenderbot", "camembert",     "canine",     "clip",
-    "convbert", "data2vec-text", "deberta",    "deberta-v2", "distilbert",      "electra",    "ernie",         "esm",        "flaubert",
-    "fnet",     "funnel",        "longformer", "m2m_100",    "marian",          "mbart",      "megatron-bert", "modernbert", "mpnet",
-    "mt5",      "nystromformer", "pegasus",    "prophetnet", "reformer",        "rembert",    "roberta",       "roformer",   "rwkv",
-    "t5",       "umt5",          "vit",        "whisper",    "xlm-roberta",     "xlm"};
-
 /// Text parts that transformers makes where a file names none: CONFIG_MAPPING[…] in the configuration of the larger model.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 27> kTextTypes{{{"llama4", "llama4_text"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 35> kTextTypes{{{"llama4", "llama4_text"},
                                                                                     {"qwen2_vl", "qwen2_vl_text"},
                                                                                     {"qwen2_5_vl", "qwen2_5_vl_text"},
                                                                                     {"qwen3_vl", "qwen3_vl_text"},
@@ -56,7 +49,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 27> kTextTyp
                                                                                     {"qwen2_5_omni_thinker", "qwen2_5_omni_text"},
                                                                                     {"unlimited_ocr", "unlimited_ocr_text"},
                                                                                     {"voxtral_realtime", "voxtral_realtime_text"},
-                                                                                    {"paligemma", "gemma"}}};
+                                                                                    {"paligemma", "gemma"},
+                                                                                    {"qwen4_exp", "qwen4_exp_text"},
+                                                                                    {"muse_spark", "muse_spark_text"},
+                                                                                    {"muse_glimmer", "muse_glimmer_text"},
+                                                                                    {"cohere_compass", "cohere_compass_text"},
+                                                                                    {"diffusion_gemma", "diffusion_gemma_text"},
+                                                                                    {"deepseek_ocr2", "deepseek_ocr2_text"},
+                                                                                    {"kosmos-2", "kosmos_2_text_model"},
+                                                                                    {"kosmos-2.5", "kosmos_2_5_text_model"}}};
 
 /// tie_word_embeddings of the multimodal class is true.
 constexpr std::array<std::string_view, 18> kTied{
@@ -67,6 +68,10 @@ constexpr std::array<std::string_view, 18> kTied{
 /// Its class takes the value of the text part over where its own is false.
 constexpr std::array<std::string_view, 9> kTiedAsText{"fast_vlm",   "llava",    "llava_next_video", "llava_onevision", "minimax_m3_vl",
                                                       "qwen2_5_vl", "qwen2_vl", "shieldgemma2",     "video_llama_3"};
+
+/// Its own field alone says so, and is false where the file does not state it (tested by building each combination).
+constexpr std::array<std::string_view, 5> kTiedByItself{"cohere_compass", "muse_glimmer", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker",
+                                                        "qwen4_exp"};
 
 template <class Names>
 bool holds(const Names& names, std::string_view name) {
@@ -93,8 +98,9 @@ ModelType llama_with_all_fields() {
 std::span<const ModelType> model_types() {
     static const std::vector<ModelType> kAll = [] {
         std::vector<ModelType> all;
-        for (const auto types : {plain_model_types(), arranged_model_types(), hub_model_types(), attention_model_types(),
-                                 sparse_model_types(), latent_model_types(), newer_model_types(), hybrid_model_types()})
+        for (const auto types :
+             {plain_model_types(), arranged_model_types(), hub_model_types(), attention_model_types(), sparse_model_types(),
+              latent_model_types(), newer_model_types(), latest_model_types(), hybrid_model_types()})
             all.insert(all.end(), types.begin(), types.end());
         return all;
     }();
@@ -127,10 +133,6 @@ std::vector<std::string> known_model_types() {
     return names;
 }
 
-bool is_other_kind(std::string_view name) {
-    return holds(kOtherKinds, name);
-}
-
 std::string_view text_type_of(std::string_view multimodal) {
     return second_of(kTextTypes, multimodal);
 }
@@ -141,6 +143,10 @@ bool ties_by_default(std::string_view multimodal) {
 
 bool ties_as_its_text_part(std::string_view multimodal) {
     return holds(kTiedAsText, multimodal);
+}
+
+bool ties_by_itself(std::string_view multimodal) {
+    return holds(kTiedByItself, multimodal);
 }
 
 }  // namespace mgplan::formats

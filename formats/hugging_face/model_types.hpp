@@ -30,6 +30,7 @@ enum class WindowRule : std::uint8_t {
     switched_alternate,  ///< even ones below max_window_layers, with use_sliding_window
     all_but_nth,         ///< all but every sliding_window_pattern-th
     all_but_first,       ///< all but the first of every four
+    listed,              ///< none
 };
 
 class Composer;
@@ -82,8 +83,9 @@ struct ModelType {
 /// All names, in the order of the table.
 [[nodiscard]] std::vector<std::string> known_model_types();
 
-/// Types of models that are no decoder-only transformer: their configs carry the same size fields with another meaning.
-[[nodiscard]] bool is_other_kind(std::string_view name);
+/// Of types that are no decoder trained on next tokens what they are instead, as the end of a sentence that begins with the type; "" of all
+/// others. Their configs carry the same size fields with another meaning.
+[[nodiscard]] std::string_view other_kind(std::string_view name);
 
 /// The type of the language model inside a multimodal model whose file does not name it; "": not known.
 [[nodiscard]] std::string_view text_type_of(std::string_view multimodal);
@@ -91,5 +93,7 @@ struct ModelType {
 [[nodiscard]] bool ties_by_default(std::string_view multimodal);
 /// Whether it shares them where its text part says so and its own field does not.
 [[nodiscard]] bool ties_as_its_text_part(std::string_view multimodal);
+/// Whether its own field alone says so, whatever its text part says.
+[[nodiscard]] bool ties_by_itself(std::string_view multimodal);
 
 }  // namespace mgplan::formats

@@ -102,6 +102,7 @@ constexpr std::array kWeightNames{
     WeightNames{.type = "bamba", .final_norm = "model.final_layernorm", .mlp_norm = "pre_ff_layernorm", .mlp = "feed_forward."},
     named_as_llama("cohere"),
     named_as_llama("cohere2"),
+    named_as_llama("cohere_compass_text"),
     named_as_llama("cwm"),
     WeightNames{.type = "dbrx",
                 .embedding = "transformer.wte",

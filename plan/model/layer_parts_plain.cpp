@@ -1,5 +1,6 @@
 // Parts without a mixer or a feed-forward of their own.
 
+#include <algorithm>
 #include <array>
 
 #include "plan/model/layer_part_kinds.hpp"
@@ -27,10 +28,12 @@ std::vector<PartTensor> linear_tensors(const PartSizes& s) {
     return tensors;
 }
 
-constexpr std::array kTableSizes{PartSize{"rows", 1}, PartSize{"width", 1}};
+/// read: rows that one token reads of many; 0: the table counts whole, as embeddings do.
+constexpr std::array kTableSizes{PartSize{"rows", 1}, PartSize{"width", 1}, PartSize{"read", 0, 0}};
 
 std::vector<PartTensor> table_tensors(const PartSizes& s) {
-    return {{"table.weight", {s["rows"], s["width"]}}};
+    if (s["read"] == 0) return {{"table.weight", {s["rows"], s["width"]}}};
+    return {{"table.weight", {s["width"]}, s["rows"], std::min(s["read"], s["rows"])}};
 }
 
 constexpr std::array kValueSizes{PartSize{"count", 1}};

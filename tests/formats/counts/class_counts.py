@@ -17,6 +17,14 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 warnings.filterwarnings("ignore")
 LAYERS = 5
+# What classes cannot be built without and do not state.
+NEEDS = {
+    "qwen4_exp": {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 256, "indexer_budget": 2048, "indexer_compress_ratio": 32},
+    "cohere_compass": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
+    "deepseek_ocr2": {"mlp_layer_types": ["dense"] + ["sparse"] * (LAYERS - 1)},
+    "chameleon": {"vocabulary_map": {}},
+    "zamba": {"attn_layer_period": 2, "attn_layer_offset": 1},  # two layers with the block that they share
+}
 SAYS_NOTHING = {"architectures", "chunk_size_feed_forward", "dtype", "id2label", "label2id", "output_attentions", "output_hidden_states",
                 "problem_type", "return_dict", "transformers_version", "use_cache", "initializer_range", "output_router_logits"}
 
@@ -33,12 +41,14 @@ def config_of(name):
         config = CONFIG_MAPPING[name]()
     elif "text_config" in CONFIG_MAPPING[name].sub_configs_defaults:
         text = CONFIG_MAPPING[name]().text_config
-        config = CONFIG_MAPPING[name](text_config=type(text)(num_hidden_layers=LAYERS))
+        config = CONFIG_MAPPING[name](text_config=type(text)(num_hidden_layers=LAYERS, **NEEDS.get(name, {})))
     else:
-        config = CONFIG_MAPPING[name](num_hidden_layers=LAYERS)
+        config = CONFIG_MAPPING[name](num_hidden_layers=LAYERS, **NEEDS.get(name, {}))
     fields = said(config)
+    fields.pop("vq_config", None)
     if "text_config" in fields:
-        fields = {"model_type": name, "tie_word_embeddings": config.tie_word_embeddings, "text_config": said(config.text_config)}
+        tie = {"tie_word_embeddings": config.tie_word_embeddings} if hasattr(config, "tie_word_embeddings") else {}
+        fields = {"model_type": name, **tie, "text_config": said(config.text_config)}
     return config, json.loads(json.dumps(fields).replace("Infinity", "1e9"))
 
 
@@ -48,6 +58,8 @@ def parameters(config):
     with torch.device("meta"):
         model = (AutoModelForCausalLM if causal else AutoModelForMultimodalLM).from_config(config)
     model.tie_weights()
+    if hasattr(model.base_model, "vqmodel"):
+        model.base_model.vqmodel = None  # what turns pictures into words
     modules = [model.get_decoder(), model.get_output_embeddings()] if multimodal else [model]
     return sum(tensor.numel() for tensor in {id(p): p for module in modules for p in module.parameters()}.values())
 

@@ -59,7 +59,7 @@ TEST(ModelTypes, EveryTypeIsReadFromItsClassDefaultsInAMultimodalFile) {
         "internlm", "internlm2",   "megatron_gpt", "grok-1",         "deepseek_v2",        "dots1",
         "glm4_moe", "mpt",         "dbrx",         "chatglm",        "gemma3n_text",       "nemotron_h",
         "mimo",     "baichuan",    "bailing_moe",  "bailing_moe_v2", "deepseek_ocr2_text", "olmo_hybrid",
-        "zamba2",   "kimi_linear", "mellum",       "kolibri1"};
+        "zamba2",   "kimi_linear", "mellum",       "kolibri1",       "qwen4_exp_text",     "cohere_compass_text"};
     for (const auto& type : model_types()) {
         const Json file = {{"model_type", "seeing"}, {"text_config", {{"model_type", type.name}}}};
         if (without_sizes.contains(type.name)) continue;

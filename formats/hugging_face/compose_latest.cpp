@@ -1,0 +1,370 @@
+// Types of which layers here compute a part alone: counted from their parts. Qwen4-Exp, Muse Spark, Muse Glimmer with biases, the language
+// model of DeepSeek-OCR 2 as its class has it, Zamba, ModernBERT's decoder, Chameleon, both Kosmos, xLSTM.
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <fmt/core.h>
+
+#include "formats/hugging_face/composer.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+constexpr std::string_view kExpertsPerToken = "num_experts_per_tok";
+
+LayerPart norms_over(std::int64_t width, bool biased = false, std::int64_t copies = 1) {
+    return Composer::part("norm", {{"width", width}, {"bias", biased ? 1 : 0}, {"copies", copies}});
+}
+
+bool is_prime(std::int64_t value) {
+    if (value < 4) return value > 1;
+    if (value % 2 == 0) return false;
+    for (std::int64_t divisor = 3; divisor * divisor <= value; divisor += 2) {
+        if (value % divisor == 0) return false;
+    }
+    return true;
+}
+
+/// The n-gram tables of Qwen4-Exp (modeling_qwen4_exp.py, Qwen4ExpTextNGramEmbedding): for each layer that has one, numbered from 0, as
+/// many tables as heads, each with the next larger prime of rows, together rounded up.
+struct NgramTables {
+    std::int64_t heads = 0;  ///< in one layer: rows that a token reads
+    std::int64_t width = 0;  ///< of a row
+    std::vector<std::int64_t> rows;
+};
+
+NgramTables ngram_tables(Composer& c, std::int64_t layers, std::int64_t width) {
+    // No larger: the search for primes takes their square root.
+    constexpr std::int64_t kMostRows = std::int64_t{1} << 31, kMostTables = 4096;
+    const std::int64_t size = c.config().integer({"ngram_size"}, 2, 64), each = c.config().integer({"heads_per_ngram"}, 1, kMostTables);
+    const std::int64_t base = c.config().integer({"ngram_vocab_size_base"}, 2, kMostRows);
+    const std::int64_t divisor = c.config().integer({"make_ngram_vocab_size_divisible_by"}, 1, kMostRows);
+    NgramTables tables;
+    tables.heads = (size - 1) * each;
+    if (!c.config().problems().empty()) return tables;
+    if (tables.heads * layers > kMostTables) {
+        c.config().problem("ngram_size = {} and heads_per_ngram = {} give {} tables in {}; give fewer than {} in all", size, each,
+                           tables.heads, counted(layers, "layer"), kMostTables);
+        return tables;
+    }
+    if (width % tables.heads != 0) {
+        c.config().problem("ple_embed_dim = {} is no multiple of {} n-gram heads (ngram_size less one, times heads_per_ngram)", width,
+                           tables.heads);
+        return tables;
+    }
+    tables.width = width / tables.heads;
+    std::int64_t prime = base - 1;
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+        std::int64_t rows = 0;
+        for (std::int64_t head = 0; head < tables.heads; ++head) {
+            do ++prime;
+            while (!is_prime(prime));
+            rows += prime;
+        }
+        tables.rows.push_back((rows + divisor - 1) / divisor * divisor);
+    }
+    return tables;
+}
+
+/// Layers that have embeddings of their own, of which the file counts the first as 1.
+std::set<std::int64_t> ngram_layers(Composer& c, const std::vector<bool>& delta) {
+    std::set<std::int64_t> layers;
+    for (const auto number : c.config().integers("ple_layer_ids", 1, ModelLimits::layers)) {
+        if (number > c.layers())
+            c.config().problem("ple_layer_ids holds {}, which is no layer; give numbers from 1 to {}", number, c.layers());
+        else if (!delta[static_cast<std::size_t>(number - 1)])
+            c.config().problem("ple_layer_ids holds {}, whose layer is no linear_attention; give such layers alone", number);
+        else
+            layers.insert(number - 1);
+    }
+    return layers;
+}
+
+/// What chooses the keys of Qwen4-Exp's attention, which the class cannot be built without.
+Parts qwen4_indexer(Composer& c) {
+    for (const std::string_view field :
+         {"indexer_n_heads", "indexer_kv_heads", "indexer_head_dim", "indexer_budget", "indexer_compress_ratio"}) {
+        if (!c.config().has({field}))
+            c.config().problem("{} is not given, and attention of this type always has an indexer; give a whole number", field);
+    }
+    if (!c.config().problems().empty()) return {};
+    const std::int64_t heads = c.config().integer({"indexer_n_heads"}, 1, ModelLimits::heads);
+    const std::int64_t keys = c.config().integer({"indexer_kv_heads"}, 1, ModelLimits::heads);
+    const std::int64_t width = c.config().integer({"indexer_head_dim"}, 1, ModelLimits::head_dim);
+    const std::int64_t budget = c.config().integer({"indexer_budget"}, 1, ModelLimits::positions);
+    const std::int64_t ratio = c.config().integer({"indexer_compress_ratio"}, 1, ModelLimits::positions);
+    if (!c.config().problems().empty()) return {};
+    if (keys != 1) c.config().problem("indexer_kv_heads = {} is another network than this type has; give 1", keys);
+    if (budget % ratio != 0)
+        c.config().problem("indexer_budget = {} is no multiple of indexer_compress_ratio = {}; give one that is", budget, ratio);
+    return {c.linear(c.hidden(), (heads + keys) * width), norms_over(width, false, 2)};
+}
+
+}  // namespace
+
+/// Qwen4-Exp: gated delta nets and attention whose keys an indexer chooses, between several residual streams that a small MLP mixes, and
+/// embeddings of words in a row in some layers.
+void compose_qwen4_exp(Composer& c) {
+    const std::int64_t hidden = c.hidden(), streams = c.config().integer({"hc_count"}, 2, ModelLimits::residual_streams);
+    const std::int64_t wide = streams * hidden, rank = c.number({"hc_lowrank"});
+    for (const auto* field : {"seed", "split_ngram_parts"}) (void)c.number_or({field}, 0);
+    const std::string gate = c.config().text_or({"output_gate_type"}, "silu");
+    if (gate != "silu" && gate != "sigmoid")
+        c.config().problem("output_gate_type = '{}' is not known; use silu or sigmoid", gate.substr(0, 40));
+    const std::vector<std::string> words = c.words_of_layers("layer_types", {"linear_attention", "indexed_attention", "full_attention"});
+    const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"full_attention_interval"}, 4));
+    std::vector<bool> delta;
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer)
+        delta.push_back(words.empty() ? (layer + 1) % every != 0 : words[static_cast<std::size_t>(layer)] == "linear_attention");
+    const std::set<std::int64_t> spelled = ngram_layers(c, delta);
+    const std::int64_t width = c.number_or({"ple_embed_dim"}, hidden), taps = c.number({"ple_conv_kernel_size"});
+    const NgramTables tables = spelled.empty() ? NgramTables{} : ngram_tables(c, std::ssize(spelled), width);
+    const bool attends = std::find(delta.begin(), delta.end(), false) != delta.end();
+    const Parts indexer = attends ? qwen4_indexer(c) : Parts{};
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    const Parts connections{norms_over(wide, false, 2), c.linear(wide, rank, false, 2), c.linear(rank, wide, false, 2),
+                            c.linear(wide, streams, false, 2)};
+    const Parts recurrent{Composer::part("gated_delta_net", {{"key_heads", c.number({"linear_num_key_heads"})},
+                                                             {"key_dim", c.number({"linear_key_head_dim"})},
+                                                             {"value_heads", c.number({"linear_num_value_heads"})},
+                                                             {"value_dim", c.number({"linear_value_head_dim"})},
+                                                             {"conv", c.number({"linear_conv_kernel_dim"})}})};
+    const Parts attention{c.attention({{"output_gate", 1}, {"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}})};
+    const Parts mixture{c.experts(c.number({"num_experts"}), c.number({kExpertsPerToken}), c.number({"moe_intermediate_size"})),
+                        c.mlp(c.number({"shared_expert_intermediate_size"})), c.linear(hidden, 1)};
+    if (!c.config().problems().empty()) return;
+    auto rows = tables.rows.begin();
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool mixes = delta[static_cast<std::size_t>(layer)];
+        Parts own;
+        if (spelled.contains(layer))
+            own = {Composer::part("table", {{"rows", *rows++}, {"width", tables.width}, {"read", tables.heads}}), c.linear(width, wide),
+                   c.linear(width, hidden), norms_over(wide, false, 3), c.values(wide * taps)};
+        c.add_layer(std::string(mixes ? "gated_delta_net" : "indexed attention") + (own.empty() ? "+moe" : "+moe, rows of words"),
+                    joined({own, connections, mixes ? recurrent : joined({attention, indexer}), mixture}));
+    }
+    c.without_final_norm();
+    for (LayerPart& part : Parts{norms_over(wide), c.linear(wide, rank), c.linear(rank, wide)}) c.add_beside(std::move(part));
+}
+
+namespace {
+
+/// Muse's attention has a gate of its output beside queries, keys and values, without a bias where they have one.
+Parts muse_attention(Composer& c) {
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    (void)c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
+    if (const auto* bases = c.config().list("layer_rope_theta"); bases != nullptr && std::ssize(*bases) != c.layers())
+        c.config().problem("layer_rope_theta has {} entries for {} layers; give one entry per layer, 0 for none", bases->size(),
+                           c.layers());
+    for (const auto* field : {"qk_scale_factor", "output_multiplier", "final_logit_softcapping", "post_norm_eps"})
+        (void)c.config().real_or({field}, 0, 0, ModelLimits::multiplier);
+    return {c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.linear(c.hidden(), c.model().heads * c.model().head_dim)};
+}
+
+}  // namespace
+
+/// Muse Spark: experts of a width of their own between two maps, a norm of what each gives, and additions to the residual stream that
+/// trained values weigh.
+void compose_muse_spark(Composer& c) {
+    const std::int64_t hidden = c.hidden(), narrow = c.number({"moe_hidden_size"});
+    (void)c.config().real_or({"residual_gate_temperature"}, 0, 0, ModelLimits::multiplier);
+    (void)c.config().real_or({"routed_scaling_factor"}, 1, 0, ModelLimits::routed_scaling);
+    const Parts attention = joined({{c.norm(3), c.values(2 * hidden)}, muse_attention(c)});
+    LayerPart experts = c.experts(c.number({"num_local_experts"}), c.number({kExpertsPerToken}), c.number({"moe_intermediate_size"}));
+    experts.sizes["in"] = narrow;
+    const Parts mixture{std::move(experts), c.linear(hidden, narrow), norms_over(narrow, false, 2), c.linear(narrow, hidden)};
+    const Parts dense{c.mlp(c.number({"intermediate_size"}))};
+    const std::vector<std::string> kinds = c.words_of_layers("mlp_layer_types", {"sparse", "dense"});
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool moe = kinds.empty() || kinds[static_cast<std::size_t>(layer)] == "sparse";
+        c.add_layer(moe ? "attention+moe" : "attention+mlp", joined({attention, moe ? mixture : dense}));
+    }
+}
+
+bool has_attention_bias(ConfigParts& parts) {
+    return parts.config.boolean_or({"attention_bias"}, false);
+}
+
+void compose_muse_glimmer(Composer& c) {
+    const Parts layer = joined({{c.norm(4)}, muse_attention(c), {c.mlp(c.number({"intermediate_size"}))}});
+    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention with biases but of its gate+mlp", layer);
+}
+
+bool has_biased_experts_or_none_chosen(ConfigParts& parts) {
+    return !parts.config.has({kExpertsPerToken}) || parts.config.boolean_or({"mlp_bias"}, false);
+}
+
+/// DeepSeek-OCR 2 with biases of its MLPs and shared experts, which the routed ones have not; and as its class has it, whose
+/// num_experts_per_tok is None, so that no token passes its mixtures.
+void compose_deepseek_ocr2(Composer& c) {
+    const bool chosen = c.config().has({kExpertsPerToken}), mlp_bias = c.flag({"mlp_bias"}, false);
+    if (!chosen)
+        c.assume(fmt::format("{} is not given: no token can choose experts, and all count as active; give their number to plan the model",
+                             kExpertsPerToken));
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, experts = c.number({"n_routed_experts", "num_experts"});
+    const std::int64_t width = c.number({"moe_intermediate_size"}), shared = c.number({"n_shared_experts"}) * width;
+    const Parts attention{c.norm(2), c.attention({{"qkv_bias", biased}, {"output_bias", biased}})};
+    const Parts dense{c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
+    const Parts mixture = joined({{c.experts(experts, chosen ? c.number({kExpertsPerToken}) : experts, width)},
+                                  shared > 0 ? Parts{c.mlp(shared, true, mlp_bias)} : Parts{}});
+    const std::string name = chosen ? "attention+moe, biases of shared experts alone" : "attention+moe, no choice of experts";
+    for (const bool moe : c.sparse_layers(c.number_or({"first_k_dense_replace"}, 0)))
+        c.add_layer(moe ? name : "attention+mlp", joined({attention, moe ? mixture : dense}));
+}
+
+/// Zamba: Mamba whose heads have maps of the state each, and one block of attention and an MLP over stream and embeddings joined, whose
+/// weights several layers share.
+void compose_zamba(Composer& c) {
+    const std::int64_t hidden = c.hidden(), inner = c.number({"mamba_expand"}) * hidden, state = c.number({"mamba_d_state"});
+    const std::int64_t taps = c.number({"mamba_d_conv"}), heads = c.config().integer({"n_mamba_heads"}, 1, ModelLimits::heads);
+    if (c.config().problems().empty() && inner % heads != 0)
+        c.config().problem("n_mamba_heads = {} do not divide mamba_expand * hidden_size = {}; give a divisor", heads, inner);
+    const std::int64_t rank = step_rank(c, "mamba_dt_rank");
+    const bool conv_bias = c.flag({"mamba_conv_bias"}, true), biased = c.flag({"mamba_proj_bias"}, false);
+    // Maps of the state and of steps stand in equal parts for each head.
+    const Parts mamba{c.norm(),
+                      c.linear(hidden, 2 * inner, biased),
+                      c.values(inner * (taps + (conv_bias ? 1 : 0))),
+                      c.linear(inner, rank + 2 * state),
+                      c.linear(rank, inner, true),
+                      c.values(inner * (state + 1)),
+                      c.linear(inner, hidden, biased)};
+    const std::int64_t period = c.config().integer({"attn_layer_period"}, 1, ModelLimits::layers);
+    const std::int64_t offset = c.number({"attn_layer_offset"});
+    std::vector<std::string> words = c.words_of_layers("layers_block_type", {"mamba", "linear_attention", "hybrid"});
+    if (words.empty()) words = c.words_of_layers("layer_types", {"mamba", "linear_attention", "hybrid"});
+    constexpr std::int64_t kFirst = 2;  // layer with the block, from which its class counts on
+    if (words.empty() && c.layers() <= kFirst)
+        c.config().problem(
+            "layers_block_type is missing, and the class's own has three layers or more; give one entry per layer, mamba or hybrid");
+    const std::int64_t wide = c.number_or({"attention_hidden_size"}, 2 * hidden), queries = c.model().heads, keys = c.model().kv_heads;
+    const std::int64_t head_dim = c.number_or({"attention_head_dim", "head_dim"}, 2 * hidden / queries);
+    if (!c.config().problems().empty()) return;
+    const Parts block{norms_over(wide), c.attention({{"heads", queries}, {"kv_heads", keys}, {"head_dim", head_dim}, {"in", wide}}),
+                      c.norm(), c.mlp(c.number({"intermediate_size"}))};
+    // transformers shares the block's weights where it shares those of words, and not elsewhere (get_expanded_tied_weights_keys).
+    const bool tied = c.flag({"tie_word_embeddings"}, true);
+    bool shares = false;
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool hybrid = !words.empty()    ? words[static_cast<std::size_t>(layer)] == "hybrid"
+                            : layer <= kFirst ? layer == kFirst
+                                              : (layer - kFirst - 1) % period == offset;
+        shares = shares || hybrid;
+        c.add_layer(hybrid ? "mamba of several heads behind a shared block" : "mamba of several heads",
+                    hybrid ? joined({mamba, {c.linear(hidden, hidden)}, tied ? Parts{} : block}) : mamba);
+    }
+    c.model().position = PositionEmbedding::none;
+    if (shares && !tied)
+        c.assume("a block of attention of its own for each layer that has one, as transformers builds them without tied embeddings");
+    if (!shares || !tied) return;
+    for (const LayerPart& part : block) c.add_beside(part);
+}
+
+/// ModernBERT's decoder: a norm of the embeddings in place of that of the first layer's attention, and a layer between the last norm and
+/// the output.
+void compose_modernbert_decoder(Composer& c) {
+    const std::int64_t hidden = c.hidden();
+    const bool norm_bias = c.flag({"norm_bias"}, false), mlp_bias = c.flag({"mlp_bias"}, false);
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, heads = c.model().heads;
+    const bool classifier_bias = c.flag({"classifier_bias"}, false), decoder_bias = c.flag({"decoder_bias"}, true);
+    (void)c.config().text_or({"classifier_activation"}, "");
+    for (const auto* field : {"global_attn_every_n_layers", "local_attention"}) (void)c.number_or({field}, 0);
+    (void)c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
+    if (c.config().problems().empty() && hidden % heads != 0)
+        c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, hidden);
+    c.model().head_dim = std::max<std::int64_t>(1, hidden / heads);
+    c.model().kv_heads = heads;  // its class has no other
+    const Parts layer{c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
+    for (std::int64_t i = 0; i < c.layers(); ++i)
+        c.add_layer(i == 0 ? "attention+mlp, one norm" : "attention+mlp", joined({{norms_over(hidden, norm_bias, i == 0 ? 1 : 2)}, layer}));
+    c.model().normalization = Normalization::layer_norm;
+    c.without_final_norm();
+    c.add_beside(norms_over(hidden, norm_bias, 2));  // of the embeddings, behind the last layer
+    const auto labels = c.model().labels;
+    if (labels != 0) {  // else nothing stands behind the last norm
+        c.add_beside(c.linear(hidden, hidden, classifier_bias));
+        c.add_beside(norms_over(hidden, norm_bias));
+    }
+    if (!labels && decoder_bias) c.add_beside(c.values(c.model().vocab));
+    if (labels && *labels > 0 && classifier_bias) c.add_beside(c.values(*labels));
+}
+
+/// Chameleon: norms of each head of queries and keys, with biases; with swin_norm the norms of the stream stand behind the halves.
+void compose_chameleon(Composer& c) {
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, heads = c.model().heads;
+    const bool behind = c.flag({"swin_norm"}, false);
+    (void)c.number_or({"model_parallel_size"}, 1);
+    if (c.config().problems().empty() && c.hidden() % heads != 0)
+        c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, c.hidden());
+    c.model().head_dim = std::max<std::int64_t>(1, c.hidden() / heads);
+    const Parts layer{c.norm(2), c.attention({{"qk_norm", 2}, {"qk_norm_bias", 1}, {"qkv_bias", biased}, {"output_bias", biased}}),
+                      c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
+    for (std::int64_t i = 0; i < c.layers(); ++i)
+        c.add_layer(behind ? "attention+mlp, norms of heads with biases and norms behind" : "attention+mlp, norms of heads with biases",
+                    layer);
+}
+
+/// Kosmos-2 and Kosmos-2.5: sines of the position, a norm between the products of the MLP, and in the first one in front of attention's
+/// output; the second has a table of what is a picture and what are words.
+void compose_kosmos(Composer& c) {
+    const bool second = c.model().type == "kosmos_2_5_text_model";
+    const std::int64_t hidden = c.hidden(), heads = c.model().heads, width = c.number({"ffn_dim"});
+    (void)c.flag({"scale_embedding"}, true);
+    for (const auto* field : {"activation_dropout", "layerdrop"}) (void)c.config().real_or({field}, 0, 0, 1);
+    if (c.config().problems().empty() && hidden % heads != 0)
+        c.config().problem("attention_heads = {} do not divide embed_dim = {}; give a divisor", heads, hidden);
+    c.model().head_dim = std::max<std::int64_t>(1, hidden / heads);
+    c.model().kv_heads = heads;  // its class has no other
+    const Parts layer{norms_over(hidden, true, second ? 2 : 3), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}),
+                      c.mlp(width, false, true), norms_over(width, true)};
+    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+mlp, norms within", layer);
+    c.model().position = PositionEmbedding::none;
+    c.model().normalization = Normalization::layer_norm;
+    c.without_final_norm();
+    c.add_beside(norms_over(hidden, true));
+    if (second) c.add_beside(Composer::part("table", {{"rows", 2}, {"width", hidden}}));
+}
+
+namespace {
+
+/// Python's round-up of hidden * factor (configuration_xlstm.py), and without `multiple` its int().
+std::int64_t xlstm_width(Composer& c, std::string_view field, double usual, std::int64_t multiple) {
+    const double width = static_cast<double>(c.hidden()) * c.config().real_or({field}, usual, 0, 1e3);
+    const auto step = static_cast<double>(multiple);
+    const double rounded = multiple > 0 ? std::floor((width + step - 1) / step) * step : width;
+    if (rounded < 1) c.config().problem("{} makes {:g} columns out of hidden_size = {}; give a larger one", field, rounded, c.hidden());
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(rounded));
+}
+
+}  // namespace
+
+/// xLSTM (arXiv 2405.04517): cells with a matrix of memory for each head, a norm of each head, a gate of the output.
+void compose_xlstm(Composer& c) {
+    const std::int64_t hidden = c.hidden(), heads = c.config().integer({"num_heads"}, 1, ModelLimits::heads);
+    const bool biased = c.flag({"use_bias"}, false);
+    if (const std::int64_t width = c.number_or({"embedding_dim"}, hidden); width != hidden)
+        c.config().problem("embedding_dim = {} differs from hidden_size = {}; no layer here has embeddings of another width", width,
+                           hidden);
+    if (const std::int64_t blocks = c.number_or({"num_blocks"}, c.layers()); blocks != c.layers())
+        c.config().problem("num_blocks = {} differs from num_hidden_layers = {}; give one of them", blocks, c.layers());
+    (void)c.flag({"add_out_norm"}, true);  // transformers has the norm whatever it says
+    for (const auto* field : {"gate_soft_cap", "output_logit_soft_cap", "eps"})
+        (void)c.config().real_or({field}, 0, 0, ModelLimits::multiplier);
+    if (const std::string mode = c.config().text_or({"weight_mode"}, "single"); mode != "single" && mode != "fused")
+        c.config().problem("weight_mode = '{}' is not known; use single or fused", mode.substr(0, 40));
+    const std::int64_t multiple = c.config().integer({"ffn_round_up_to_multiple_of"}, 1, ModelLimits::ffn);
+    const std::int64_t keys = xlstm_width(c, "qk_dim_factor", 0.5, 0), values = xlstm_width(c, "v_dim_factor", 1, 0);
+    const std::int64_t width = xlstm_width(c, "ffn_proj_factor", 2.667, multiple);
+    if (c.config().problems().empty() && values % heads != 0)
+        c.config().problem("num_heads = {} do not divide {} values of v_dim_factor; give a divisor", heads, values);
+    const Parts layer{norms_over(hidden, biased, 2),    c.linear(hidden, keys, biased, 2), c.linear(hidden, values, biased, 2),
+                      c.linear(hidden, heads, true, 2), norms_over(values, biased),        c.linear(values, hidden, biased),
+                      c.mlp(width, true, biased)};
+    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("mLSTM+mlp", layer);
+    c.model().position = PositionEmbedding::none;
+}
+
+}  // namespace mgplan::formats
