@@ -192,15 +192,15 @@ std::int64_t bucket_end_multiple(std::int64_t dp, bool for_high_nccl_busbw) {
 std::vector<BufferLayout> buffers_of(std::span<const BufferParameter> parameters, const BufferOptions& options) {
     check(parameters, options);
     std::vector<BufferLayout> buffers;
-    const auto belongs = [&](const BufferParameter& parameter, const BufferLayout& buffer) {
-        return parameter.expert == buffer.expert && parameter.dtype == buffer.param_dtype &&
-               (options.matrices_apart && parameter.matrix) == buffer.matrices;
+    const auto buffer_of = [&](const BufferParameter& parameter) {
+        return std::find_if(buffers.begin(), buffers.end(), [&](const BufferLayout& buffer) {
+            return parameter.expert == buffer.expert && parameter.dtype == buffer.param_dtype &&
+                   (options.matrices_apart && parameter.matrix) == buffer.matrices;
+        });
     };
     for (const bool expert : {false, true}) {
         for (const BufferParameter& parameter : parameters) {
-            if (parameter.expert != expert) continue;
-            const auto same = [&](const BufferLayout& buffer) { return belongs(parameter, buffer); };
-            if (std::any_of(buffers.begin(), buffers.end(), same)) continue;
+            if (parameter.expert != expert || buffer_of(parameter) != buffers.end()) continue;
             BufferLayout buffer;
             buffer.param_dtype = parameter.dtype;
             buffer.grad_dtype = grad_dtype_of(parameter.dtype, options);
@@ -211,14 +211,15 @@ std::vector<BufferLayout> buffers_of(std::span<const BufferParameter> parameters
             buffers.push_back(std::move(buffer));
         }
     }
+    // Gradients become ready from the model's end to its beginning: in this order the first bucket is complete early.
+    std::vector<std::vector<std::int32_t>> orders(buffers.size());
+    for (std::size_t i = parameters.size(); i-- > 0;)
+        orders[static_cast<std::size_t>(buffer_of(parameters[i]) - buffers.begin())].push_back(static_cast<std::int32_t>(i));
 
     Problems problems;
-    for (BufferLayout& buffer : buffers) {
-        // Gradients become ready from the model's end to its beginning: in this order the first bucket is complete early.
-        std::vector<std::int32_t> order;
-        for (std::size_t i = parameters.size(); i-- > 0;) {
-            if (belongs(parameters[i], buffer)) order.push_back(static_cast<std::int32_t>(i));
-        }
+    for (std::size_t b = 0; b < buffers.size(); ++b) {
+        BufferLayout& buffer = buffers[b];
+        const std::vector<std::int32_t>& order = orders[b];
         bool fits = false;
         if (buffer.matrices && buffer.sharded) {
             fits = fill_with_whole_parameters(buffer, parameters, order, options);

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "simulator/memory/iteration_inputs.hpp"
@@ -291,16 +293,25 @@ GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
 
 /// What the layers of all chunks add up to; each vector has an entry for a chunk.
 struct GraphSums {
-    explicit GraphSums(std::size_t chunks) : static_inputs(chunks, 0), inner(chunks, 0), moved(chunks, 0) {}
-    std::vector<std::int64_t> static_inputs, inner, moved;
+    explicit GraphSums(std::size_t chunks) : of_chunks(5 * chunks, 0) {
+        auto begin = of_chunks.begin();
+        for (std::span<std::int64_t>* each : {&static_inputs, &inner, &moved, &handing[0], &handing[1]}) {
+            *each = std::span(begin, chunks);
+            begin += static_cast<std::ptrdiff_t>(chunks);
+        }
+    }
+    GraphSums(const GraphSums&) = delete;
+    GraphSums& operator=(const GraphSums&) = delete;
+    std::vector<std::int64_t> of_chunks;  ///< what the spans hold
+    std::span<std::int64_t> static_inputs, inner, moved;
     /// What layers of a kind hand over under one name.
     struct Boundary {
         std::string_view name;
         std::array<std::int64_t, 2> of_layer{};  ///< bytes of one layer of each kind
     };
-    std::vector<Boundary> boundary;                     ///< in the order of appearance
-    std::array<std::vector<std::int64_t>, 2> handing{};  ///< by kind: layers of each chunk that hand something over; empty: none
-    std::int64_t inside = 0, outside = 0;  ///< backward temporaries
+    std::vector<Boundary> boundary;                    ///< in the order of appearance
+    std::array<std::span<std::int64_t>, 2> handing{};  ///< by kind: layers of each chunk that hand something over
+    std::int64_t inside = 0, outside = 0;              ///< backward temporaries
     bool attention = false, norms_ahead = false;
 };
 
@@ -351,9 +362,7 @@ void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, Layer
         sums.moved[c] += layers * moving;
         terms.nodes += in.residency.copies(static_cast<int>(c)) * layers * (layer.kernels_forward + layer.kernels_backward);
     }
-    std::vector<std::int64_t>& handing = sums.handing[index_of(kind)];
-    for (const ChunkCensus& chunk : in.chunks) handing.push_back(leaving(chunk));
-    sums.boundary.reserve(sums.boundary.size() + layer.boundary.size());
+    for (std::size_t c = 0; c < chunks; ++c) sums.handing[index_of(kind)][c] = leaving(in.chunks[c]);
     for (const StaticTensor& t : layer.boundary) {
         auto named = std::find_if(sums.boundary.begin(), sums.boundary.end(), [&](const auto& each) { return each.name == t.name; });
         if (named == sums.boundary.end()) named = sums.boundary.insert(named, {t.name});
@@ -366,16 +375,18 @@ void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, Layer
 /// What is held of each name. Layers of both kinds share slots; where one kind alone hands a name over, as many layers of it are held
 /// whatever the name is.
 void add_boundaries(GraphTerms& terms, const GraphSums& sums, const GraphResidency& residency) {
-    std::array<std::int64_t, 2> layers{};
-    for (std::size_t kind = 0; kind < layers.size(); ++kind) {
-        if (!sums.handing[kind].empty()) layers[kind] = residency.held(sums.handing[kind]);
-    }
+    std::array<std::optional<std::int64_t>, 2> layers;
+    const auto layers_held = [&](std::size_t kind) {
+        if (!layers[kind]) layers[kind] = residency.held(sums.handing[kind]);
+        return *layers[kind];
+    };
     terms.boundary.reserve(sums.boundary.size());
     std::vector<std::int64_t> bytes;
     for (const auto& [name, of_layer] : sums.boundary) {
         std::int64_t held = 0;
         if (of_layer[0] == 0 || of_layer[1] == 0) {
-            held = of_layer[0] * layers[0] + of_layer[1] * layers[1];
+            const std::size_t kind = of_layer[0] != 0 ? 0 : 1;
+            if (of_layer[kind] != 0) held = of_layer[kind] * layers_held(kind);
         } else {
             bytes.clear();
             for (std::size_t c = 0; c < sums.inner.size(); ++c)
@@ -451,6 +462,7 @@ GraphTerms graph_terms(const GraphInputs& in) {
     GraphTerms terms;
     const std::size_t chunks = in.chunks.size();
     GraphSums sums(chunks);
+    sums.boundary.reserve(in.dense.boundary.size() + in.mixture.boundary.size());
     for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) add_layers(sums, terms, in, kind);
     add_boundaries(terms, sums, in.residency);
     terms.static_inputs += in.residency.held(sums.static_inputs);
