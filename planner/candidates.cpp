@@ -143,6 +143,9 @@ public:
           cp_comm_types_(without_repeats(space.cp_comm_types)) {
         if (visitor.tails == nullptr) own_tails_.emplace(workload, space);
     }
+    ~TailVisitor() { count_repeated(); }
+    TailVisitor(const TailVisitor&) = delete;
+    TailVisitor& operator=(const TailVisitor&) = delete;
 
     void operator()(Layout& layout) {
         blocks_ = largest_block(space_, *layout.split);
@@ -177,7 +180,9 @@ private:
     }
 
     void visit_tails(Layout& layout) {
-        const std::vector<LayoutTail>& legal = (own_tails_ ? *own_tails_ : *visitor_.tails).of(layout, blocks_, counts_);
+        const LegalTails::Tails& tails = (own_tails_ ? *own_tails_ : *visitor_.tails).of(layout, blocks_);
+        reject(tails, layout);
+        const std::vector<LayoutTail>& legal = tails.legal;
         const auto layouts = static_cast<std::int64_t>(legal.size());
         counts_.legal += layouts;
         if (layouts == 0) return;
@@ -196,10 +201,35 @@ private:
         }
     }
 
+    /// Counts the tails that are rejected behind `layout`. Where those of the layout before are the same, their rules have their examples.
+    void reject(const LegalTails::Tails& tails, const Layout& layout) {
+        if (&tails == rejecting_) {
+            ++repeated_;
+            return;
+        }
+        count_repeated();
+        rejecting_ = &tails;
+        for (const LegalTails::Rejected& one : tails.rejected) {
+            counts_.reject(one.rule->name, one.count, [&] {
+                Layout example = layout;
+                one.first.write(example);
+                return one.rule->message(workload_, example);
+            });
+        }
+    }
+
+    void count_repeated() {
+        if (rejecting_ == nullptr || repeated_ == 0) return;
+        for (const LegalTails::Rejected& one : rejecting_->rejected) counts_.add(one.rule->name, repeated_ * one.count);
+        repeated_ = 0;
+    }
+
     const Workload& workload_;
     const SearchSpace& space_;
     CandidateCounts& counts_;
     const LayoutVisitor& visitor_;
+    const LegalTails::Tails* rejecting_ = nullptr;  ///< those of the layout before
+    std::int64_t repeated_ = 0;                     ///< layouts behind it with the same, not counted yet
     Sizes micro_batches_;
     std::vector<CpCommType> cp_comm_types_;
     std::int64_t blocks_ = 0;  ///< of the layouts at hand

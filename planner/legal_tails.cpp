@@ -143,7 +143,7 @@ const LegalTails::Tails& LegalTails::tails_of(const Key& key, const Layout& layo
     return found->second;
 }
 
-const std::vector<LayoutTail>& LegalTails::of(const Layout& layout, std::int64_t blocks, CandidateCounts& counts) {
+const LegalTails::Tails& LegalTails::of(const Layout& layout, std::int64_t blocks) {
     const ParallelSizes& sizes = layout.sizes;
     const Key key{sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 1 : 0, layout.vpp > 1 ? 1 : 0, layout.sequence_parallel ? 1 : 0};
     if (last_ == nullptr || last_blocks_ != blocks || last_key_ != key) {
@@ -151,15 +151,7 @@ const std::vector<LayoutTail>& LegalTails::of(const Layout& layout, std::int64_t
         last_key_ = key;
         last_blocks_ = blocks;
     }
-    const Tails& tails = *last_;
-    for (const Rejected& one : tails.rejected) {
-        counts.reject(one.rule->name, one.count, [&] {
-            Layout example = layout;
-            one.first.write(example);
-            return one.rule->message(workload_, example);
-        });
-    }
-    return tails.legal;
+    return *last_;
 }
 
 }  // namespace mgplan::planner

@@ -41,11 +41,6 @@ public:
     /// Both must outlive it.
     LegalTails(const Workload& workload, const SearchSpace& space);
 
-    /// Those that are legal behind the rest of `layout`; the others are counted. `blocks`: largest_block(). Valid as long as this.
-    [[nodiscard]] const std::vector<LayoutTail>& of(const Layout& layout, std::int64_t blocks, CandidateCounts& counts);
-
-private:
-    using Key = std::array<std::int64_t, 6>;
     struct Rejected {
         const Rule* rule;
         LayoutTail first;
@@ -55,6 +50,12 @@ private:
         std::vector<LayoutTail> legal;
         std::vector<Rejected> rejected;
     };
+
+    /// Those behind the rest of `layout`; whoever visits it counts what is rejected. `blocks`: largest_block(). Valid as long as this.
+    [[nodiscard]] const Tails& of(const Layout& layout, std::int64_t blocks);
+
+private:
+    using Key = std::array<std::int64_t, 6>;
     /// Those with blocks of any number of layers, and by each tail the number of layers of its block, 0 where it is none of the space's.
     struct AnyBlock {
         std::vector<std::pair<std::int64_t, LayoutTail>> legal;

@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "plan/layout/layout_switches.hpp"
-#include "planner/branch_memory.hpp"
+#include "planner/branch_tails.hpp"
 #include "planner/family_set.hpp"
 #include "planner/legal_tails.hpp"
 #include "planner/run_parallel.hpp"
@@ -426,16 +426,16 @@ private:
         const LayoutCost& cost = pricers_[thread];
         LayoutVisitor visitor;
         visitor.tails = &tails_of_some;
-        BranchMemory memory(cost, space_, workload_.memory_limit);
+        BranchTails tails(cost, space_, workload_.memory_limit);
         UnsplitBounds unsplit(cost, space_);
         visitor.visit = [&](const Layout& layout) {
-            if (memory.may_fit(layout))
+            if (tails.may_come_in(layout, share.to_beat(slowest_), share.cut_at_least))
                 share.price_bounded(layout, cost, workload_.memory_limit, options_, slowest_);
             else
                 ++share.bounded;
         };
         visitor.enter = [&](const Layout& first, std::int64_t layouts) {
-            memory.begin_branch();
+            tails.begin_branch();
             return share.enter(first, layouts, cost, unsplit, space_, workload_.memory_limit, slowest_);
         };
         visitor.enter_switched = [&](const Layout& first, std::int64_t layouts) {

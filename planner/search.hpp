@@ -31,6 +31,9 @@ struct LayoutCost {
     std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes_of_tail = {};
     /// The same seconds for layouts that agree in switches too.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds_switched = {};
+    /// Seconds that no layout beats which differs from this one in selective recompute, CUDA graphs and switches alone: what full recompute
+    /// repeats counts. Layouts are priced without it.
+    std::function<double(const Layout&, const SearchSpace& space)> least_seconds_repeated = {};
     /// A pricer of the same workload for another thread, which shares with this one what both find out; none shares nothing.
     std::function<LayoutCost()> another = {};
 };

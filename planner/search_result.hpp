@@ -46,6 +46,8 @@ struct CandidateCounts {
         }
         entry->second.count += count;
     }
+    /// More of a rule that has its example.
+    void add(std::string_view rule, std::int64_t count) { rejected.find(rule)->second.count += count; }
     /// Adds another thread's counts.
     void merge(const CandidateCounts& other);
 };

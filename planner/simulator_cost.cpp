@@ -70,6 +70,9 @@ LayoutCost cost_by(const std::shared_ptr<simulator::CostModel>& model, const Wor
     cost.least_seconds_switched = [model, choices_in](const Layout& layout, const SearchSpace& space, double enough) {
         return model->least_seconds(layout, choices_in(space).graphs, enough);
     };
+    cost.least_seconds_repeated = [model, choices_in](const Layout& layout, const SearchSpace& space) {
+        return model->least_seconds_repeated(layout, choices_in(space));
+    };
     cost.another = [model, &workload] { return cost_by(std::make_shared<simulator::CostModel>(workload, *model), workload); };
     return cost;
 }

@@ -28,8 +28,9 @@ CostModel::State& CostModel::state_of(const Layout& layout) {
 CostModel::State& CostModel::state_of(const std::shared_ptr<const LayoutSwitches>& switches) {
     if (!switches) return *state_;
     if (last_ == nullptr || last_->switches != switches) {
-        const auto found = std::find_if(switched_.begin(), switched_.end(),
-                                        [&](const auto& one) { return one->switches == switches || *one->switches == *switches; });
+        auto found = std::find_if(switched_.begin(), switched_.end(), [&](const auto& one) { return one->switches == switches; });
+        if (found == switched_.end())
+            found = std::find_if(switched_.begin(), switched_.end(), [&](const auto& one) { return *one->switches == *switches; });
         last_ = found == switched_.end() ? add_switched(switches) : found->get();
     }
     return *last_->state;

@@ -27,6 +27,8 @@ struct LayoutTimeline {
     StepTimeline step;
 };
 
+struct PieceSeconds;
+
 /// What layouts are free to choose that a bound knows alike in all else.
 struct BoundedChoices {
     std::vector<std::shared_ptr<const LayoutSwitches>> switches{nullptr};  ///< Layout::switches
@@ -70,6 +72,8 @@ public:
     /// The same among layouts that have the layout's switches, or some seconds that exceed `enough`. `graphs`: BoundedChoices::graphs,
     /// always the same.
     [[nodiscard]] double least_seconds(const Layout& layout, bool graphs, double enough);
+    /// Such seconds of layouts that differ from this one in selective recompute, CUDA graphs and switches alone.
+    [[nodiscard]] double least_seconds_repeated(const Layout& layout, const BoundedChoices& choices);
     /// Bytes of parameters, gradients and optimizer state on the fullest stage of such a layout, or less.
     [[nodiscard]] std::int64_t least_bytes(const Layout& layout, const BoundedChoices& choices);
     /// Bytes that no layout needs less of which differs from this one in overlaps and types alone. The layout's switches are one of the
@@ -111,8 +115,10 @@ private:
     struct Switched;
     struct Least;
     struct SharedLeast;
-    /// What layers cost at least for any of the choices; `whole`: seconds of the device for a microbatch in all of them.
-    [[nodiscard]] const LayerCosts& least_layers(const Layout& layout, const BoundedChoices& choices, double& whole);
+    struct Bounded;
+    /// What layers cost at least for any of the choices.
+    [[nodiscard]] const Bounded& least_layers(const Layout& layout, const BoundedChoices& choices);
+    [[nodiscard]] double seconds_of_stages(const Layout& layout, const PieceSeconds& pieces) const;
     [[nodiscard]] double whole_model(const LayerCosts& costs) const;
     /// No more than these seconds: compute alone, of experts their products; and with what is exposed of what is no mixture.
     [[nodiscard]] double least_compute(const Layout& layout, const BoundedChoices& choices);

@@ -42,8 +42,8 @@ bool hides_more(const BoundedChoices& choices, const std::shared_ptr<const Layou
 
 }  // namespace
 
-const LayerCosts& CostModel::least_layers(const Layout& layout, const BoundedChoices& choices, double& whole) {
-    const Bounded& least = least_->shared->all.of(cost_key_without_tail(layout, state_->workload), [&] {
+const CostModel::Bounded& CostModel::least_layers(const Layout& layout, const BoundedChoices& choices) {
+    return least_->shared->all.of(cost_key_without_tail(layout, state_->workload), [&] {
         Bounded bounded;
         Layout plain = without_tail(layout);
         std::vector<const State*> taken;
@@ -59,11 +59,15 @@ const LayerCosts& CostModel::least_layers(const Layout& layout, const BoundedCho
             taken.push_back(&state);
         }
         if (choices.graphs) take_launches_off(bounded.layers);
-        bounded.whole = whole_model(bounded.layers);
+        bounded.take_seconds(*state_);
         return bounded;
     });
-    whole = least.whole;
-    return least.layers;
+}
+
+double CostModel::seconds_of_stages(const Layout& layout, const PieceSeconds& pieces) const {
+    const Workload& workload = state_->workload;
+    return simulator::seconds_of_stages(layout, state_->memos->census(layout), pieces, workload.model.mtp_layers,
+                                        workload.training.megatron.fully_sharded.active());
 }
 
 double CostModel::whole_model(const LayerCosts& costs) const {
@@ -106,18 +110,20 @@ double CostModel::least_seconds_unsplit(const Layout& layout, const BoundedChoic
             if (mean > enough) return mean;
         }
     }
-    double whole = 0;
-    (void)least_layers(layout, choices, whole);
-    return seconds_of_mean_stage(layout, whole);
+    return seconds_of_mean_stage(layout, least_layers(layout, choices).whole);
 }
 
 double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices, double enough) {
     if (const double mean = least_seconds_unsplit(layout, choices, enough); mean > enough) return mean;
-    double whole = 0;
-    const LayerCosts& layers = least_layers(layout, choices, whole);
+    const Bounded& least = least_layers(layout, choices);
     Layout plain = without_tail(layout);
     plain.switches = choices.narrowest;
-    return least_of(step_time(state_of(plain).inputs_of(plain, layers)));
+    if (const double slowest = seconds_of_stages(plain, least.pieces); slowest > enough) return slowest;
+    return least_of(step_time(state_of(plain).inputs_of(plain, least.layers)));
+}
+
+double CostModel::least_seconds_repeated(const Layout& layout, const BoundedChoices& choices) {
+    return seconds_of_stages(layout, least_layers(layout, choices).pieces);
 }
 
 double CostModel::least_seconds(const Layout& layout, bool graphs, double enough) {
@@ -128,9 +134,10 @@ double CostModel::least_seconds(const Layout& layout, bool graphs, double enough
     if (fresh) {
         entry->second.layers = costs;
         if (graphs) take_launches_off(entry->second.layers);
-        entry->second.whole = whole_model(costs);
+        entry->second.take_seconds(*state_);
     }
     if (const double mean = seconds_of_mean_stage(layout, entry->second.whole); mean > enough) return mean;
+    if (const double slowest = seconds_of_stages(plain, entry->second.pieces); slowest > enough) return slowest;
     return least_of(step_time(state.inputs_of(plain, entry->second.layers)));
 }
 

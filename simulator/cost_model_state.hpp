@@ -318,10 +318,17 @@ struct CostModel::Switched {
     }
 };
 
-/// What layers cost, and seconds of the device for a microbatch in all of them.
-struct Bounded {
+/// What layers cost, and seconds of the device for a microbatch in all of them and in each.
+struct CostModel::Bounded {
     LayerCosts layers;
     double whole = 0;
+    PieceSeconds pieces;
+
+    /// Of `layers`.
+    void take_seconds(const State& model) {
+        whole = seconds_of_model(layers, model.kinds, model.workload.model.mtp_layers);
+        pieces = seconds_of_pieces(layers);
+    }
 };
 
 /// What bounds have found out, by what layers cost for the fastest of the choices; for all threads.

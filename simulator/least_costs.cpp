@@ -100,4 +100,55 @@ double seconds_of_model(const LayerCosts& costs, const LayerKinds& kinds, std::i
     return all + (1 + depths) * (seconds(costs.embedding) + seconds(costs.head));
 }
 
+PieceSeconds seconds_of_pieces(const LayerCosts& costs) {
+    const auto seconds = [](const PieceCost& piece) {
+        const double again = piece.forward + piece.exposed_forward.total();
+        return PieceSeconds::Piece{again + piece.backward + piece.exposed_backward.total(), again};
+    };
+    PieceSeconds pieces;
+    pieces.layers.reserve(costs.layers.size());
+    for (const LayerCosts::Layer& layer : costs.layers) pieces.layers.push_back(seconds(layer.cost));
+    pieces.mtp = seconds(costs.mtp);
+    pieces.embedding = seconds(costs.embedding);
+    pieces.head = seconds(costs.head);
+    return pieces;
+}
+
+double seconds_of_stages(const Layout& layout, const SplitCensus& split, const PieceSeconds& pieces, std::int64_t mtp_layers,
+                         bool divided) {
+    const bool full = layout.recompute == Recompute::full;
+    const bool block = full && layout.recompute_method == RecomputeMethod::block;
+    const auto seconds = [&](const ChunkCensus& held, double repeated) {
+        double all = 0;
+        for (std::size_t kind = 0; kind < held.kinds.size(); ++kind)
+            all += held.kinds[kind] * (pieces.layers[kind].once + repeated * pieces.layers[kind].again);
+        const auto depths = static_cast<double>(held.mtp);
+        all += depths * (pieces.mtp.once + (full ? pieces.mtp.again : 0));
+        all += (depths + (held.embedding ? 1 : 0)) * pieces.embedding.once;
+        return held.loss ? all + static_cast<double>(1 + mtp_layers) * pieces.head.once : all;
+    };
+    const auto vpp = static_cast<std::size_t>(layout.vpp);
+    const auto repeated_of = [&](std::size_t rank) {
+        const std::int64_t layers = split.stages[rank].layers();
+        if (!block || layers == 0) return full ? 1.0 : 0.0;
+        std::int64_t repeated = 0;
+        for (std::size_t c = rank * vpp; c < (rank + 1) * vpp; ++c)
+            repeated += std::min(layout.recompute_num_layers, split.chunks[c].layers());
+        return static_cast<double>(repeated) / static_cast<double>(layers);
+    };
+    // Of blocks a chunk may repeat less than its stage does on average.
+    const bool first_counts = !divided && !block;
+    double longest = 0, in_front = 0, stage = 0, first = 0;
+    for (std::size_t rank = 0; rank < split.stages.size(); ++rank) {
+        if (rank == 0 || split.alike[rank] != split.alike[rank - 1]) {
+            stage = seconds(split.stages[rank], repeated_of(rank));
+            first = !first_counts ? 0 : vpp == 1 ? stage : seconds(split.chunks[rank * vpp], full ? 1 : 0);
+        }
+        longest = std::max(longest, in_front + static_cast<double>(layout.num_microbatches) * stage);
+        in_front += first;
+    }
+    // A hair less, for the sums are others than the closed form's.
+    return longest * (1 - 1e-9);
+}
+
 }  // namespace mgplan::simulator

@@ -2,12 +2,14 @@
 // What layers cost at least, whatever is switched on for them: for bounds of a search.
 
 #include <cstdint>
+#include <vector>
 
 #include "plan/layout/layout.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/kernels.hpp"
 #include "simulator/compute/layer_costs.hpp"
+#include "simulator/stage_census.hpp"
 
 namespace mgplan::simulator {
 
@@ -25,6 +27,23 @@ void take_all_but_compute_off(LayerCosts& costs);
 
 /// Seconds of the device for a microbatch in all layers, ends and depths of multi-token prediction, with nothing repeated.
 [[nodiscard]] double seconds_of_model(const LayerCosts& costs, const LayerKinds& kinds, std::int64_t mtp_layers);
+
+/// Seconds of the device for a microbatch in one of each piece.
+struct PieceSeconds {
+    struct Piece {
+        double once = 0;   ///< forward and backward, with nothing repeated
+        double again = 0;  ///< the forward once more
+    };
+    std::vector<Piece> layers;  ///< by index of their kind
+    Piece mtp, embedding, head;
+};
+[[nodiscard]] PieceSeconds seconds_of_pieces(const LayerCosts& costs);
+
+/// Seconds of an iteration, or less, by both figures of TimePrediction: a stage runs all its passes behind the first chunks of those in
+/// front of it. Of the layout's recompute full recompute counts. `mtp_layers`: of the model. `divided`: parameters or gradients are divided
+/// over data-parallel ranks, so that no chunk's own time is known.
+[[nodiscard]] double seconds_of_stages(const Layout& layout, const SplitCensus& split, const PieceSeconds& pieces, std::int64_t mtp_layers,
+                                       bool divided);
 
 struct PassPair {
     double forward = 0, backward = 0;  ///< seconds

@@ -45,43 +45,67 @@ int launches(int kernels, int replayed) {
     return replayed > 0 ? std::max(0, kernels - replayed) + 1 : kernels;
 }
 
-/// Adds `count` copies of a piece. `recomputed`: the whole forward runs again in the backward.
-void add_piece(StageTime& time, const PieceCost& piece, double count, bool recomputed, const StepInputs& in, Replayed replayed = {}) {
-    if (count <= 0) return;
-    const Calibration& calibration = in.calibration;
-    // Averaged over the microbatches: what an exchange exposes in passes that none of another microbatch runs beside.
-    const double alone =
-        unpaired_share(in.layout.sizes.pp, in.layout.vpp, in.layout.num_microbatches, in.layout.vpp > 1 ? in.layout.group_size : 1);
-    GroupSeconds ahead = piece.exposed_forward, back = piece.exposed_backward;
-    ahead.ep += alone * piece.unpaired_forward;
-    back.ep += alone * piece.unpaired_backward;
-    const double again = recomputed ? piece.forward : piece.recompute;
-    // A forward that runs again is no part of the schedule that hides exchanges (recompute_model_chunk_schedule_plan).
-    GroupSeconds again_exposed = recomputed ? piece.exposed_forward : piece.exposed_recompute;
-    if (recomputed) again_exposed.ep += piece.unpaired_forward;
-    const double forward = piece.forward + ahead.total();
-    const double backward = piece.backward + back.total() + again + again_exposed.total();
-    // An eager framework issues kernels one by one; the device waits when they are shorter than that.
-    const double issue_forward = launches(piece.kernels_forward, replayed.forward) * calibration.host_kernel_seconds;
-    const double issue_backward =
-        (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * calibration.host_kernel_seconds +
-        (recomputed ? calibration.checkpoint_host_seconds : 0);
-    const double issued_forward = beside_host(forward, issue_forward), issued_backward = beside_host(backward, issue_backward);
-    time.device += count * (forward + backward);
-    time.issue += count * (issue_forward + issue_backward);
-    time.forward += count * issued_forward;
-    time.backward += count * issued_backward;
-    // Waiting for the host is spread over both halves of a backward.
-    if (backward > 0) time.weight += count * issued_backward * piece.weight_gradient / backward;
-    time.waiting += count * (issued_forward - forward + issued_backward - backward);
-    time.host += count * (issued_forward * host_share(forward, issue_forward) + issued_backward * host_share(backward, issue_backward));
-    time.recompute += count * again;
-    time.recompute_flops += count * (recomputed ? piece.forward_flops : piece.recompute_flops);
-    for (const GroupSeconds& part : {ahead, back, again_exposed}) {
-        time.exposed += {count * part.tp, count * part.cp, count * part.ep};
+}  // namespace
+
+/// One piece of a pass.
+struct PassTimes::PieceTime {
+    double device, issue;  ///< of forward and backward
+    double forward, backward;
+    double weight, of_backward;  ///< gradients of weights are so much of so many seconds of the device
+    double waiting, host;
+    double again, again_flops;
+    GroupSeconds ahead, back, again_exposed;
+
+    /// `recomputed`: the whole forward runs again in the backward.
+    PieceTime(const PieceCost& piece, bool recomputed, const StepInputs& in, Replayed replayed) {
+        const Calibration& calibration = in.calibration;
+        // Averaged over the microbatches: what an exchange exposes in passes that none of another microbatch runs beside.
+        const double alone =
+            unpaired_share(in.layout.sizes.pp, in.layout.vpp, in.layout.num_microbatches, in.layout.vpp > 1 ? in.layout.group_size : 1);
+        ahead = piece.exposed_forward;
+        back = piece.exposed_backward;
+        ahead.ep += alone * piece.unpaired_forward;
+        back.ep += alone * piece.unpaired_backward;
+        again = recomputed ? piece.forward : piece.recompute;
+        again_flops = recomputed ? piece.forward_flops : piece.recompute_flops;
+        // A forward that runs again is no part of the schedule that hides exchanges (recompute_model_chunk_schedule_plan).
+        again_exposed = recomputed ? piece.exposed_forward : piece.exposed_recompute;
+        if (recomputed) again_exposed.ep += piece.unpaired_forward;
+        const double device_forward = piece.forward + ahead.total();
+        of_backward = piece.backward + back.total() + again + again_exposed.total();
+        // An eager framework issues kernels one by one; the device waits when they are shorter than that.
+        const double issue_forward = launches(piece.kernels_forward, replayed.forward) * calibration.host_kernel_seconds;
+        const double issue_backward = (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) *
+                                          calibration.host_kernel_seconds +
+                                      (recomputed ? calibration.checkpoint_host_seconds : 0);
+        forward = beside_host(device_forward, issue_forward);
+        backward = beside_host(of_backward, issue_backward);
+        device = device_forward + of_backward;
+        issue = issue_forward + issue_backward;
+        weight = piece.weight_gradient;
+        waiting = forward - device_forward + backward - of_backward;
+        host = forward * host_share(device_forward, issue_forward) + backward * host_share(of_backward, issue_backward);
     }
-    time.exposed_forward += {count * ahead.tp, count * ahead.cp, count * ahead.ep};
-}
+
+    void add_to(StageTime& time, double count) const {
+        time.device += count * device;
+        time.issue += count * issue;
+        time.forward += count * forward;
+        time.backward += count * backward;
+        // Waiting for the host is spread over both halves of a backward.
+        if (of_backward > 0) time.weight += count * backward * weight / of_backward;
+        time.waiting += count * waiting;
+        time.host += count * host;
+        time.recompute += count * again;
+        time.recompute_flops += count * again_flops;
+        for (const GroupSeconds& part : {ahead, back, again_exposed}) {
+            time.exposed += {count * part.tp, count * part.cp, count * part.ep};
+        }
+        time.exposed_forward += {count * ahead.tp, count * ahead.cp, count * ahead.ep};
+    }
+};
+
+namespace {
 
 /// Share of a stage's layers that full recompute repeats.
 double recomputed_share(const StepInputs& in, int rank) {
@@ -131,30 +155,49 @@ LayerCosts launched_costs(const StepInputs& in) {
     return layers;
 }
 
-namespace {
+PassTimes::PassTimes(const StepInputs& in, const LayerCosts& layers) : in_(in), layers_(layers) {
+    pieces_.resize(2 * (layers.layers.size() + kEnds));
+}
+PassTimes::~PassTimes() = default;
 
-StageTime census_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& stage, double share) {
+void PassTimes::add(StageTime& time, std::size_t place, double count, bool recomputed) {
+    if (count <= 0) return;
+    std::optional<PieceTime>& known = pieces_[2 * place + (recomputed ? 1 : 0)];
+    if (!known) {
+        const std::size_t kinds = layers_.layers.size();
+        if (place < kinds) {
+            const LayerCosts::Layer& layer = layers_.layers[place];
+            known.emplace(layer.cost, recomputed, in_, replayed_kernels(in_, layer.mixture ? LayerKind::moe : LayerKind::dense));
+        } else if (place == kinds + kPrediction) {
+            const LayerKind kind = layers_.mtp_is_mixture ? LayerKind::moe : LayerKind::dense;
+            known.emplace(layers_.mtp, recomputed, in_, replayed_kernels(in_, kind));
+        } else {
+            known.emplace(place == kinds + kEmbedding ? layers_.embedding : layers_.head, recomputed, in_, Replayed{});
+        }
+    }
+    known->add_to(time, count);
+}
+
+StageTime PassTimes::of(const ChunkCensus& held, double share) {
     StageTime time;
-    for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) {
-        const double count = stage.kinds[kind];
+    for (std::size_t kind = 0; kind < held.kinds.size(); ++kind) {
+        const double count = held.kinds[kind];
         if (count == 0) continue;
-        const LayerCosts::Layer& layer = layers.layers[kind];
-        const Replayed replayed = replayed_kernels(in, layer.mixture ? LayerKind::moe : LayerKind::dense);
         const double before = time.total();
-        add_piece(time, layer.cost, count * share, true, in, replayed);
-        add_piece(time, layer.cost, count * (1 - share), false, in, replayed);
-        if (layer.mixture) time.expert_layers += time.total() - before;
+        add(time, kind, count * share, true);
+        add(time, kind, count * (1 - share), false);
+        if (layers_.layers[kind].mixture) time.expert_layers += time.total() - before;
     }
-    if (stage.mtp > 0) {
-        const Replayed replayed = replayed_kernels(in, layers.mtp_is_mixture ? LayerKind::moe : LayerKind::dense);
-        add_piece(time, layers.mtp, static_cast<double>(stage.mtp), in.layout.recompute == Recompute::full, in, replayed);
-    }
+    const std::size_t kinds = layers_.layers.size();
+    add(time, kinds + kPrediction, static_cast<double>(held.mtp), in_.layout.recompute == Recompute::full);
     // Each MTP layer looks its tokens up again where it stands and has its own pass through the shared head.
-    add_piece(time, layers.embedding, static_cast<double>(stage.mtp + (stage.embedding ? 1 : 0)), false, in);
-    if (stage.loss) add_piece(time, layers.head, static_cast<double>(1 + in.workload.model.mtp_layers), false, in);
-    if (host_runs_ahead(in)) race_once(time);
+    add(time, kinds + kEmbedding, static_cast<double>(held.mtp + (held.embedding ? 1 : 0)), false);
+    if (held.loss) add(time, kinds + kHead, static_cast<double>(1 + in_.workload.model.mtp_layers), false);
+    if (host_runs_ahead(in_)) race_once(time);
     return time;
 }
+
+namespace {
 
 /// Copies to and from the host run beside the passes; where they take longer the device waits for the host.
 void add_offloading(const StepInputs& in, const ChunkCensus& stage, StageTime& time) {
@@ -171,25 +214,33 @@ void add_offloading(const StepInputs& in, const ChunkCensus& stage, StageTime& t
 
 }  // namespace
 
-StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
-    const ChunkCensus& stage = in.split.stages[static_cast<std::size_t>(rank)];
-    StageTime time = census_time(in, layers, stage, recomputed_share(in, rank));
-    add_sharded_traffic(in, stage, time);
-    add_offloading(in, stage, time);
+StageTime PassTimes::stage(int rank) {
+    const ChunkCensus& stage = in_.split.stages[static_cast<std::size_t>(rank)];
+    StageTime time = of(stage, recomputed_share(in_, rank));
+    add_sharded_traffic(in_, stage, time);
+    add_offloading(in_, stage, time);
     return time;
 }
 
-StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& chunk) {
+StageTime PassTimes::chunk(const ChunkCensus& chunk) {
     double share = 0;
-    if (in.layout.recompute == Recompute::full && chunk.layers() > 0) {
-        share = in.layout.recompute_method == RecomputeMethod::block
-                    ? static_cast<double>(std::min(in.layout.recompute_num_layers, chunk.layers())) / static_cast<double>(chunk.layers())
+    if (in_.layout.recompute == Recompute::full && chunk.layers() > 0) {
+        share = in_.layout.recompute_method == RecomputeMethod::block
+                    ? static_cast<double>(std::min(in_.layout.recompute_num_layers, chunk.layers())) / static_cast<double>(chunk.layers())
                     : 1;
     }
-    StageTime time = census_time(in, layers, chunk, share);
-    add_sharded_traffic(in, chunk, time);
-    add_offloading(in, chunk, time);
+    StageTime time = of(chunk, share);
+    add_sharded_traffic(in_, chunk, time);
+    add_offloading(in_, chunk, time);
     return time;
+}
+
+StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
+    return PassTimes(in, layers).stage(rank);
+}
+
+StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& chunk) {
+    return PassTimes(in, layers).chunk(chunk);
 }
 
 namespace {

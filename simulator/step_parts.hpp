@@ -4,6 +4,8 @@
 // put them together.
 
 #include <array>
+#include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "simulator/compute/layer_costs.hpp"
@@ -51,6 +53,35 @@ struct StageTime {
 
 /// The costs of layers as they are launched: one graph for the whole iteration has no launches.
 [[nodiscard]] LayerCosts launched_costs(const StepInputs& inputs);
+
+/// What the chunks of a layout take with such costs of layers. Each piece is looked at once, however many chunks have it.
+class PassTimes {
+public:
+    /// Both must outlive it.
+    PassTimes(const StepInputs& inputs, const LayerCosts& layers);
+    ~PassTimes();
+    PassTimes(const PassTimes&) = delete;
+    PassTimes& operator=(const PassTimes&) = delete;
+
+    [[nodiscard]] StageTime chunk(const ChunkCensus& chunk);
+    /// All chunks of a pipeline rank.
+    [[nodiscard]] StageTime stage(int rank);
+
+private:
+    struct PieceTime;
+    // Places behind the kinds of layers.
+    static constexpr std::size_t kPrediction = 0, kEmbedding = 1, kHead = 2, kEnds = 3;
+
+    /// `count` copies of a piece; `recomputed`: with its forward once more.
+    void add(StageTime& time, std::size_t place, double count, bool recomputed);
+    /// `share` of the layers is recomputed.
+    [[nodiscard]] StageTime of(const ChunkCensus& held, double share);
+
+    const StepInputs& in_;
+    const LayerCosts& layers_;
+    std::vector<std::optional<PieceTime>> pieces_;  ///< as they are and recomputed
+};
+
 [[nodiscard]] StageTime chunk_time(const StepInputs& inputs, const LayerCosts& layers, const ChunkCensus& chunk);
 /// All chunks of a pipeline rank.
 [[nodiscard]] StageTime stage_time(const StepInputs& inputs, const LayerCosts& layers, int rank);

@@ -22,8 +22,8 @@ struct RankTime {
 /// many chunks.
 class ChunkSums {
 public:
-    ChunkSums(const StepInputs& in, const LayerCosts& layers) : in_(in) {
-        const auto of = [&](const ChunkCensus& one) { return chunk_time(in, layers, one).total(); };
+    ChunkSums(const StepInputs& in, PassTimes& times) : in_(in) {
+        const auto of = [&](const ChunkCensus& one) { return times.chunk(one).total(); };
         for (const ChunkCensus& one : in.split.single) layers_.push_back(of(one));
         ChunkCensus end;
         end.mtp = 1;
@@ -204,7 +204,8 @@ TimePrediction step_time(const StepInputs& in) {
     std::vector<RankTime> ranks;
     ranks.reserve(static_cast<std::size_t>(pp));
     std::optional<ChunkSums> chunks;
-    if (layout.vpp > 1) chunks.emplace(in, layers);
+    PassTimes times(in, layers);
+    if (layout.vpp > 1) chunks.emplace(in, times);
     std::vector<double> repeated;  // by rank: FLOPs of recompute
     repeated.reserve(static_cast<std::size_t>(pp));
     for (int rank = 0; rank < pp; ++rank) {
@@ -214,7 +215,7 @@ TimePrediction step_time(const StepInputs& in) {
             recompute_flops += repeated[like];
             continue;
         }
-        const StageTime stage = stage_time(in, layers, rank);
+        const StageTime stage = times.stage(rank);
         repeated.push_back(stage.recompute_flops);
         recompute_flops += stage.recompute_flops;
         if (stage.total() > slowest.total()) {

@@ -189,18 +189,18 @@ std::int64_t bucket_end_multiple(std::int64_t dp, bool for_high_nccl_busbw) {
     return for_high_nccl_busbw ? std::lcm(multiple, kBusBandwidthMultiple) : multiple;
 }
 
-BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const BufferOptions& options) {
+std::vector<BufferLayout> buffers_of(std::span<const BufferParameter> parameters, const BufferOptions& options) {
     check(parameters, options);
-    BufferLayouts layouts;
-    const auto belongs = [&](const BufferParameter& parameter, const BufferLayout& buffer) {
-        return parameter.expert == buffer.expert && parameter.dtype == buffer.param_dtype &&
-               (options.matrices_apart && parameter.matrix) == buffer.matrices;
+    std::vector<BufferLayout> buffers;
+    const auto buffer_of = [&](const BufferParameter& parameter) {
+        return std::find_if(buffers.begin(), buffers.end(), [&](const BufferLayout& buffer) {
+            return parameter.expert == buffer.expert && parameter.dtype == buffer.param_dtype &&
+                   (options.matrices_apart && parameter.matrix) == buffer.matrices;
+        });
     };
     for (const bool expert : {false, true}) {
         for (const BufferParameter& parameter : parameters) {
-            if (parameter.expert != expert) continue;
-            const auto same = [&](const BufferLayout& buffer) { return belongs(parameter, buffer); };
-            if (std::any_of(layouts.buffers.begin(), layouts.buffers.end(), same)) continue;
+            if (parameter.expert != expert || buffer_of(parameter) != buffers.end()) continue;
             BufferLayout buffer;
             buffer.param_dtype = parameter.dtype;
             buffer.grad_dtype = grad_dtype_of(parameter.dtype, options);
@@ -208,21 +208,23 @@ BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const
             buffer.matrices = options.matrices_apart && parameter.matrix;
             buffer.sharded = options.distributed_optimizer;
             buffer.dp = expert ? options.edp : options.dp;
-            layouts.buffers.push_back(std::move(buffer));
+            buffers.push_back(std::move(buffer));
         }
     }
+    // Gradients become ready from the model's end to its beginning: in this order the first bucket is complete early.
+    std::vector<std::vector<std::int32_t>> orders(buffers.size());
+    for (std::size_t i = parameters.size(); i-- > 0;)
+        orders[static_cast<std::size_t>(buffer_of(parameters[i]) - buffers.begin())].push_back(static_cast<std::int32_t>(i));
 
     Problems problems;
-    for (BufferLayout& buffer : layouts.buffers) {
-        // Gradients become ready from the model's end to its beginning: in this order the first bucket is complete early.
-        std::vector<std::int32_t> order;
-        for (std::size_t i = parameters.size(); i-- > 0;) {
-            if (belongs(parameters[i], buffer)) order.push_back(static_cast<std::int32_t>(i));
-        }
+    for (std::size_t b = 0; b < buffers.size(); ++b) {
+        BufferLayout& buffer = buffers[b];
+        const std::vector<std::int32_t>& order = orders[b];
         bool fits = false;
         if (buffer.matrices && buffer.sharded) {
             fits = fill_with_whole_parameters(buffer, parameters, order, options);
         } else {
+            buffer.spans.reserve(order.size());
             BufferFiller filler(buffer, options);
             for (const std::int32_t i : order) filler.add(i, parameters[static_cast<std::size_t>(i)]);
             fits = filler.finish();
@@ -233,6 +235,12 @@ BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const
         }
     }
     problems.throw_if_any();
+    return buffers;
+}
+
+BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const BufferOptions& options) {
+    BufferLayouts layouts;
+    layouts.buffers = buffers_of(parameters, options);
     layouts.bucket_groups = partition_buckets(layouts.buffers, false, options.disable_bucketing);
     layouts.expert_bucket_groups = partition_buckets(layouts.buffers, true, options.disable_bucketing);
     return layouts;

@@ -104,6 +104,9 @@ struct BufferLayouts {
 /// of range, a parameter without elements, a buffer beyond kMaxBufferNumel.
 [[nodiscard]] BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const BufferOptions& options);
 
+/// The buffers alone, for whoever communicates nothing.
+[[nodiscard]] std::vector<BufferLayout> buffers_of(std::span<const BufferParameter> parameters, const BufferOptions& options);
+
 /// What lay_out_buffers() is told for one model chunk of a rank: groups of one optimizer instance, gradients of the training's
 /// type, buckets of Megatron-LM's default size where gradient reduction overlaps.
 [[nodiscard]] BufferOptions buffer_options(const Layout& layout, const TrainingSpec& training, int pp_rank, int chunk);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <unordered_map>
 
@@ -109,17 +110,25 @@ struct ActivationMemory::State {
         return layout.engine == Engine::megatron ? split.like[static_cast<std::size_t>(stage)] : stage;
     }
 
-    /// Of the split's distinct chunks.
-    const std::vector<ChunkWeight>& weights_at(const Layout& layout, const SplitChunks& split, std::size_t node) {
-        std::vector<ChunkWeight>& weights_of_node = weights[node];
-        if (weighed[node]) return weights_of_node;
-        weighed[node] = true;
+    /// Weighs those of the split's distinct chunks that stand at these places; what weights() says of the others is not to be read.
+    template <class Places>
+    const std::vector<ChunkWeight>& weigh(const Layout& layout, const SplitChunks& split, std::size_t node, const Places& places) {
         const std::optional<ChunkRecompute> of_layout = recompute_of(layout);
         const ChunkRecompute* full = address(of_layout);
         layers.steps(layout, recomputes_prediction(full), static_cast<int>(node), steps);
-        weights_of_node.clear();
-        for (const int number : split.distinct) weights_of_node.push_back(splits.recipe(number, full).weigh(steps));
-        return weights_of_node;
+        weights[node].resize(split.distinct.size());
+        for (const int place : places) {
+            const auto index = static_cast<std::size_t>(place);
+            weights[node][index] = splits.recipe(split.distinct[index], full).weigh(steps);
+        }
+        return weights[node];
+    }
+
+    /// Of the split's distinct chunks.
+    const std::vector<ChunkWeight>& weights_at(const Layout& layout, const SplitChunks& split, std::size_t node) {
+        if (weighed[node]) return weights[node];
+        weighed[node] = true;
+        return weigh(layout, split, node, std::views::iota(0, static_cast<int>(split.distinct.size())));
     }
 
     /// The sum of it on each stage, which the search asks for.
@@ -189,13 +198,14 @@ struct ActivationMemory::State {
     void peaks_of_first(const Layout& layout, int stages, bool all, std::vector<std::int64_t>& by_stage) {
         const SplitChunks& split = splits.chunks(layout);
         begin(layout, split, stages);
-        const auto& of_chunk = weights_at(layout, split, 0);
+        const auto& instants_of_stage = splits.instants(layout, split);
+        const bool front_alone = stages == 1 && layout.sizes.pp > 1;
+        const auto& of_chunk = front_alone ? weigh(layout, split, 0, instants_of_stage.front().kinds) : weights_at(layout, split, 0);
         const auto kept_of = [&](int kind) { return of_chunk[static_cast<std::size_t>(kind)].kept; };
         const auto peak_of = [&](int kind, bool backward) {
             const ChunkWeight& weight = of_chunk[static_cast<std::size_t>(kind)];
             return backward ? weight.backward_peak : weight.forward_peak;
         };
-        const auto& instants_of_stage = splits.instants(layout, split);
         by_stage.clear();
         for (std::size_t stage = 0; stage < static_cast<std::size_t>(stages); ++stage) {
             const auto like = static_cast<std::size_t>(all ? static_cast<int>(stage) : holds_like(layout, split, static_cast<int>(stage)));

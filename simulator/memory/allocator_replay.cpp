@@ -112,31 +112,13 @@ private:
 constexpr std::size_t kBefore = std::numeric_limits<std::size_t>::max() - 1;
 constexpr std::size_t kBehind = kBefore + 1;
 
-/// First in, first out; without the memory that an empty std::deque takes.
-class Queue {
-public:
-    void push(std::size_t one) { all_.push_back(one); }
-    std::size_t pop() {
-        const std::size_t oldest = all_[first_++];
-        if (first_ == all_.size()) {
-            all_.clear();
-            first_ = 0;
-        }
-        return oldest;
-    }
-    [[nodiscard]] bool empty() const { return all_.empty(); }
-
-private:
-    std::vector<std::size_t> all_;
-    std::size_t first_ = 0;
-};
-
 class Player {
 public:
     Player(const IterationTrace& trace, const RankSchedule& schedule, const model::SendDepth& depth)
         : trace_(trace), schedule_(schedule), depth_(depth) {
         const std::size_t count = trace.tensors.size();
-        open_.resize(count);
+        oldest_.resize(count, kNone);
+        latest_.resize(count, kNone);
         taken_in_.resize(count);
         returned_in_.resize(count);
         by_pass_.resize(trace.passes.size());
@@ -159,7 +141,7 @@ public:
         for (const Event& event : behind_) {
             if (event.take)
                 take(event.allocation);
-            else if (!open_[event.allocation].empty())
+            else if (is_open(event.allocation))
                 give_back(event.allocation);
         }
         return std::move(played_);
@@ -192,8 +174,8 @@ private:
                 sent.push_back(event.allocation);
             } else if (event.take) {
                 // What the passes keep is there from its first time on.
-                if (trace_.tensors[event.allocation].returned >= 0 || open_[event.allocation].empty()) take(event.allocation);
-            } else if (!open_[event.allocation].empty()) {
+                if (trace_.tensors[event.allocation].returned >= 0 || !is_open(event.allocation)) take(event.allocation);
+            } else if (is_open(event.allocation)) {
                 give_back(event.allocation);
             }
         }
@@ -203,11 +185,18 @@ private:
         }
     }
 
+    [[nodiscard]] bool is_open(std::size_t tensor) const { return oldest_[tensor] != kNone; }
     void take(std::size_t tensor) {
-        open_[tensor].push(played_.size());
+        (is_open(tensor) ? next_[latest_[tensor]] : oldest_[tensor]) = played_.size();
+        latest_[tensor] = played_.size();
+        next_.push_back(kNone);
         played_.push_back({trace_.tensors[tensor].bytes, clock_++, -1});
     }
-    void give_back(std::size_t tensor) { played_[open_[tensor].pop()].returned = clock_++; }
+    void give_back(std::size_t tensor) {
+        std::size_t& oldest = oldest_[tensor];
+        played_[oldest].returned = clock_++;
+        oldest = next_[oldest];
+    }
 
     const IterationTrace& trace_;
     const RankSchedule& schedule_;
@@ -216,7 +205,10 @@ private:
     std::vector<std::size_t> taken_in_, returned_in_;
     std::vector<Event> before_, behind_;
     std::vector<std::vector<Event>> by_pass_;
-    std::vector<Queue> open_;  ///< by tensor of the trace: places in played_, oldest first
+    // What of a tensor of the trace was taken and not given back, oldest first: a list of places in played_.
+    static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+    std::vector<std::size_t> oldest_, latest_;  ///< by tensor
+    std::vector<std::size_t> next_;             ///< by place in played_: of the same tensor
     std::vector<Allocation> played_;
     std::int64_t clock_ = 0;
 };

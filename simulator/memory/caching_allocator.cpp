@@ -55,34 +55,53 @@ void CachingAllocator::Pool::note(std::size_t bin) {
 
 void CachingAllocator::Pool::insert(const Free& entry) {
     const std::size_t bin = bin_of(entry.bytes);
-    std::vector<Free>& sorted = bins_[bin];
-    sorted.insert(std::lower_bound(sorted.begin(), sorted.end(), entry), entry);
+    std::vector<Free>& falling = bins_[bin];
+    falling.push_back(entry);
+    auto at = falling.end() - 1;
+    for (; at != falling.begin() && at[-1] < entry; --at) *at = at[-1];
+    *at = entry;
     note(bin);
 }
 
-void CachingAllocator::Pool::erase(const Free& entry) {
+void CachingAllocator::Pool::erase(const Place& place) {
+    std::vector<Free>& falling = bins_[place.bin];
+    falling.erase(falling.begin() + place.index);
+    note(place.bin);
+}
+
+CachingAllocator::Pool::Place CachingAllocator::Pool::place_of(const Free& entry) const {
     const std::size_t bin = bin_of(entry.bytes);
-    std::vector<Free>& sorted = bins_[bin];
-    sorted.erase(std::lower_bound(sorted.begin(), sorted.end(), entry));
-    note(bin);
+    auto at = bins_[bin].end() - 1;
+    while (*at < entry) --at;
+    return {bin, at - bins_[bin].begin()};
+}
+
+void CachingAllocator::Pool::replace(const Place& place, const Free& entry) {
+    if (bin_of(entry.bytes) != place.bin) {
+        erase(place);
+        insert(entry);
+        return;
+    }
+    std::vector<Free>& falling = bins_[place.bin];
+    auto at = falling.begin() + place.index;
+    for (; at != falling.begin() && at[-1] < entry; --at) *at = at[-1];
+    for (; at + 1 != falling.end() && entry < at[1]; ++at) *at = at[1];
+    *at = entry;
 }
 
 template <class Suits>
-CachingAllocator::Block* CachingAllocator::Pool::take(std::int64_t bytes, Suits suits) {
+std::optional<CachingAllocator::Pool::Place> CachingAllocator::Pool::find(std::int64_t bytes, Suits suits) const {
     std::size_t bin = bin_of(bytes);
-    auto found = std::lower_bound(bins_[bin].begin(), bins_[bin].end(), bytes,
-                                  [](const Free& entry, std::int64_t asked) { return entry.bytes < asked; });
-    if (found == bins_[bin].end()) {
+    auto behind = bins_[bin].end();
+    while (behind != bins_[bin].begin() && behind[-1].bytes < bytes) --behind;
+    if (behind == bins_[bin].begin()) {
         const std::uint64_t larger = bin + 1 < kBins ? filled_ >> (bin + 1) : 0;
-        if (larger == 0) return nullptr;
+        if (larger == 0) return std::nullopt;
         bin += 1 + static_cast<std::size_t>(std::countr_zero(larger));
-        found = bins_[bin].begin();
+        behind = bins_[bin].end();
     }
-    Block* block = found->block;
-    if (!suits(*block)) return nullptr;
-    bins_[bin].erase(found);
-    note(bin);
-    return block;
+    if (!suits(*behind[-1].block)) return std::nullopt;
+    return Place{bin, behind - 1 - bins_[bin].begin()};
 }
 
 void CachingAllocator::insert(Block* block) {
@@ -91,7 +110,8 @@ void CachingAllocator::insert(Block* block) {
 }
 
 void CachingAllocator::erase(Block* block) {
-    pool_of(*block).erase(Free(block));
+    Pool& pool = pool_of(*block);
+    pool.erase(pool.place_of(Free(block)));
     whole_segments_ -= is_whole_segment(*block) ? 1 : 0;
 }
 
@@ -104,14 +124,20 @@ CachingAllocator::Block* CachingAllocator::new_block() {
 }
 
 CachingAllocator::Block* CachingAllocator::take(Pool& pool, std::int64_t bytes) {
-    Block* taken = pool.take(bytes, [&](const Block& block) {
+    const auto place = pool.find(bytes, [&](const Block& block) {
         if (options_.expandable_segments) return true;
         // A block too large to be split serves only requests that nearly fill it (get_free_block).
         if (bytes < options_.max_split_bytes && block.bytes >= options_.max_split_bytes) return false;
         return bytes < options_.max_split_bytes || block.bytes < bytes + kLargeBuffer;
     });
-    if (taken != nullptr && is_whole_segment(*taken)) --whole_segments_;
-    return taken;
+    if (!place) return nullptr;
+    Block* block = pool.block_at(*place);
+    if (is_whole_segment(*block)) --whole_segments_;
+    if (Block* rest = split(block, bytes))
+        pool.replace(*place, Free(rest));
+    else
+        pool.erase(*place);
+    return block;
 }
 
 void CachingAllocator::release_free_segments() {
@@ -162,11 +188,11 @@ CachingAllocator::Block* CachingAllocator::grow(bool small, std::int64_t bytes) 
     return block;
 }
 
-void CachingAllocator::split(Block* block, std::int64_t bytes) {
+CachingAllocator::Block* CachingAllocator::split(Block* block, std::int64_t bytes) {
     const std::int64_t rest = block->bytes - bytes;
     const bool worth =
         block->small || options_.expandable_segments ? rest >= kMinBlock : bytes < options_.max_split_bytes && rest > kSmallSize;
-    if (!worth) return;
+    if (!worth) return nullptr;
     Block* remainder = new_block();
     remainder->bytes = rest;
     remainder->segment = block->segment;
@@ -180,7 +206,7 @@ void CachingAllocator::split(Block* block, std::int64_t bytes) {
     for (Block** last : {&last_small_, &last_large_}) {
         if (*last == block) *last = remainder;
     }
-    insert(remainder);
+    return remainder;
 }
 
 std::int64_t CachingAllocator::allocate(std::int64_t bytes) {
@@ -189,8 +215,10 @@ std::int64_t CachingAllocator::allocate(std::int64_t bytes) {
     const bool small = rounded <= kSmallSize;
     Pool& pool = small ? small_ : large_;
     Block* block = take(pool, rounded);
-    if (block == nullptr) block = options_.expandable_segments ? grow(small, rounded) : new_segment(small, rounded);
-    split(block, rounded);
+    if (block == nullptr) {
+        block = options_.expandable_segments ? grow(small, rounded) : new_segment(small, rounded);
+        if (Block* rest = split(block, rounded)) insert(rest);
+    }
     block->used = true;
     allocated_ += block->bytes;
     peak_reserved_ = std::max(peak_reserved_, reserved_);
@@ -222,16 +250,23 @@ void CachingAllocator::free(std::int64_t allocation) {
         }
         unused_.push_back(right);
     };
-    if (Block* behind = block->behind; behind != nullptr && !behind->used) {
-        erase(behind);
-        absorb(block, behind);
+    // What is merged takes the place of one of its parts.
+    Block* behind = block->behind != nullptr && !block->behind->used ? block->behind : nullptr;
+    Block* before = block->before != nullptr && !block->before->used ? block->before : nullptr;
+    if (behind == nullptr && before == nullptr) {
+        insert(block);
+        return;
     }
-    if (Block* before = block->before; before != nullptr && !before->used) {
-        erase(before);
+    Pool& pool = pool_of(*block);
+    if (behind != nullptr && before != nullptr) pool.erase(pool.place_of(Free(behind)));
+    const Pool::Place place = pool.place_of(Free(before != nullptr ? before : behind));
+    if (behind != nullptr) absorb(block, behind);
+    if (before != nullptr) {
         absorb(before, block);
         block = before;
     }
-    insert(block);
+    pool.replace(place, Free(block));
+    whole_segments_ += is_whole_segment(*block) ? 1 : 0;
 }
 
 }  // namespace mgplan::simulator

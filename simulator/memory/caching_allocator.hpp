@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 namespace mgplan::simulator {
@@ -59,14 +60,24 @@ private:
         explicit Free(Block* free);
         bool operator<(const Free& other) const { return bytes != other.bytes ? bytes < other.bytes : place < other.place; }
     };
-    /// Free blocks in bins by size, half a power of two each: moving the few of a sorted bin takes less than making nodes of a tree.
+    /// Free blocks in bins by size, half a power of two each: moving the few of a sorted bin takes less than making nodes of a tree. What
+    /// is freed is mostly among the first of its bin, and so these stand at the end.
     class Pool {
     public:
+        /// Where an entry stands, until another one moves.
+        struct Place {
+            std::size_t bin;
+            std::ptrdiff_t index;
+        };
         void insert(const Free& entry);
-        void erase(const Free& entry);
-        /// Takes out the first block of at least `bytes` that suits, and no other; null where that one does not, or there is none.
+        void erase(const Place& place);
+        /// Puts an entry in the place of another, and where it belongs.
+        void replace(const Place& place, const Free& entry);
+        [[nodiscard]] Place place_of(const Free& entry) const;
+        [[nodiscard]] Block* block_at(const Place& place) const { return bins_[place.bin][static_cast<std::size_t>(place.index)].block; }
+        /// The first block of at least `bytes`; nothing where there is none, or that one does not suit.
         template <class Suits>
-        [[nodiscard]] Block* take(std::int64_t bytes, Suits suits);
+        [[nodiscard]] std::optional<Place> find(std::int64_t bytes, Suits suits) const;
         template <class Gone>
         void erase_if(Gone gone) {
             for (std::size_t bin = 0; bin < kBins; ++bin) {
@@ -80,7 +91,7 @@ private:
         [[nodiscard]] static std::size_t bin_of(std::int64_t bytes);
         void note(std::size_t bin);
 
-        std::array<std::vector<Free>, kBins> bins_;  ///< each sorted, smaller blocks in earlier ones
+        std::array<std::vector<Free>, kBins> bins_;  ///< smaller blocks in earlier ones; within each the first stands last
         std::uint64_t filled_ = 0;                   ///< one bit for each bin
     };
 
@@ -89,10 +100,12 @@ private:
     void insert(Block* block);
     void erase(Block* block);
     [[nodiscard]] Block* new_block();
+    /// Takes a free block, without what is left over behind `bytes` of it; null where there is none.
     [[nodiscard]] Block* take(Pool& pool, std::int64_t bytes);
     [[nodiscard]] Block* new_segment(bool small, std::int64_t bytes);
     [[nodiscard]] Block* grow(bool small, std::int64_t bytes);
-    void split(Block* block, std::int64_t bytes);
+    /// What is left over behind `bytes` of a block, where that is worth a block of its own; else null.
+    [[nodiscard]] Block* split(Block* block, std::int64_t bytes);
     void release_free_segments();
 
     CachingAllocatorOptions options_;

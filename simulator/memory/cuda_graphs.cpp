@@ -1,8 +1,11 @@
 #include "simulator/memory/cuda_graphs.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "simulator/memory/iteration_inputs.hpp"
@@ -290,13 +293,31 @@ GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
 
 /// What the layers of all chunks add up to; each vector has an entry for a chunk.
 struct GraphSums {
-    explicit GraphSums(std::size_t chunks) : static_inputs(chunks, 0), inner(chunks, 0), moved(chunks, 0) {}
-    std::vector<std::int64_t> static_inputs, inner, moved;
-    /// By name in the order of appearance: bytes of each chunk, layers of both kinds together, for they share slots.
-    std::vector<std::pair<std::string_view, std::vector<std::int64_t>>> boundary;
-    std::int64_t inside = 0, outside = 0;  ///< backward temporaries
+    explicit GraphSums(std::size_t chunks) : of_chunks(5 * chunks, 0) {
+        auto begin = of_chunks.begin();
+        for (std::span<std::int64_t>* each : {&static_inputs, &inner, &moved, &handing[0], &handing[1]}) {
+            *each = std::span(begin, chunks);
+            begin += static_cast<std::ptrdiff_t>(chunks);
+        }
+    }
+    GraphSums(const GraphSums&) = delete;
+    GraphSums& operator=(const GraphSums&) = delete;
+    std::vector<std::int64_t> of_chunks;  ///< what the spans hold
+    std::span<std::int64_t> static_inputs, inner, moved;
+    /// What layers of a kind hand over under one name.
+    struct Boundary {
+        std::string_view name;
+        std::array<std::int64_t, 2> of_layer{};  ///< bytes of one layer of each kind
+    };
+    std::vector<Boundary> boundary;                    ///< in the order of appearance
+    std::array<std::span<std::int64_t>, 2> handing{};  ///< by kind: layers of each chunk that hand something over
+    std::int64_t inside = 0, outside = 0;              ///< backward temporaries
     bool attention = false, norms_ahead = false;
 };
+
+std::size_t index_of(LayerKind kind) {
+    return kind == LayerKind::dense ? 0 : 1;
+}
 
 void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, LayerKind kind) {
     const std::size_t chunks = in.chunks.size();
@@ -341,12 +362,39 @@ void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, Layer
         sums.moved[c] += layers * moving;
         terms.nodes += in.residency.copies(static_cast<int>(c)) * layers * (layer.kernels_forward + layer.kernels_backward);
     }
+    for (std::size_t c = 0; c < chunks; ++c) sums.handing[index_of(kind)][c] = leaving(in.chunks[c]);
     for (const StaticTensor& t : layer.boundary) {
-        auto named = std::find_if(sums.boundary.begin(), sums.boundary.end(), [&](const auto& each) { return each.first == t.name; });
-        if (named == sums.boundary.end()) named = sums.boundary.insert(named, {t.name, std::vector<std::int64_t>(chunks, 0)});
-        for (std::size_t c = 0; c < chunks; ++c) named->second[c] += t.bytes * leaving(in.chunks[c]);
+        auto named = std::find_if(sums.boundary.begin(), sums.boundary.end(), [&](const auto& each) { return each.name == t.name; });
+        if (named == sums.boundary.end()) named = sums.boundary.insert(named, {t.name});
+        named->of_layer[index_of(kind)] += t.bytes;
         // Gradients of the outputs come in at fixed addresses too, one set for all graphs with the same outputs.
         if (megatron && t.real) terms.static_inputs += t.bytes;
+    }
+}
+
+/// What is held of each name. Layers of both kinds share slots; where one kind alone hands a name over, as many layers of it are held
+/// whatever the name is.
+void add_boundaries(GraphTerms& terms, const GraphSums& sums, const GraphResidency& residency) {
+    std::array<std::optional<std::int64_t>, 2> layers;
+    const auto layers_held = [&](std::size_t kind) {
+        if (!layers[kind]) layers[kind] = residency.held(sums.handing[kind]);
+        return *layers[kind];
+    };
+    terms.boundary.reserve(sums.boundary.size());
+    std::vector<std::int64_t> bytes;
+    for (const auto& [name, of_layer] : sums.boundary) {
+        std::int64_t held = 0;
+        if (of_layer[0] == 0 || of_layer[1] == 0) {
+            const std::size_t kind = of_layer[0] != 0 ? 0 : 1;
+            if (of_layer[kind] != 0) held = of_layer[kind] * layers_held(kind);
+        } else {
+            bytes.clear();
+            for (std::size_t c = 0; c < sums.inner.size(); ++c)
+                bytes.push_back(of_layer[0] * sums.handing[0][c] + of_layer[1] * sums.handing[1][c]);
+            held = residency.held(bytes);
+        }
+        terms.boundary.push_back({name, held});
+        terms.boundary_bytes += held;
     }
 }
 
@@ -414,8 +462,9 @@ GraphTerms graph_terms(const GraphInputs& in) {
     GraphTerms terms;
     const std::size_t chunks = in.chunks.size();
     GraphSums sums(chunks);
+    sums.boundary.reserve(in.dense.boundary.size() + in.mixture.boundary.size());
     for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) add_layers(sums, terms, in, kind);
-    for (const auto& [name, bytes] : sums.boundary) add_boundary(terms, name, in.residency.held(bytes));
+    add_boundaries(terms, sums, in.residency);
     terms.static_inputs += in.residency.held(sums.static_inputs);
     // The angles are one table for all layers; latent attention computes them inside.
     if (megatron && sums.attention && model.position == PositionEmbedding::rope && !model.mla)

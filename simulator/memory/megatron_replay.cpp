@@ -39,7 +39,7 @@ public:
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
             for (Parameter& parameter : chunks_[c]) parameter = held_part(std::move(parameter), training_);
             const auto options = over_parts(model::buffer_options(layout, training_, pp_rank, static_cast<int>(c)), shards);
-            buffers_.push_back(model::lay_out_buffers(model::buffer_parameters(chunks_[c], training_.compute_dtype()), options).buffers);
+            buffers_.push_back(model::buffers_of(model::buffer_parameters(chunks_[c], training_.compute_dtype()), options));
         }
         for (const auto& chunk : buffers_) {
             for (const model::BufferLayout& buffer : chunk) add_owned(buffer);

@@ -391,13 +391,13 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     const std::int64_t groups[] = {options.dp, options.dp, options.edp, options.edp};
     ModelStateBytes bytes;
     if (options.matrices_apart) {
-        for (const model::BufferLayout& buffer : model::lay_out_buffers(in_module_order(pieces, ends, chunk), options).buffers) {
+        for (const model::BufferLayout& buffer : model::buffers_of(in_module_order(pieces, ends, chunk), options)) {
             numel[buffer_index(buffer.expert, buffer.param_dtype == Dtype::fp8)] += buffer.numel;
             bytes += matrices_apart_bytes(buffer, training);
         }
     } else if (options.distributed_optimizer && model::effective_bucket_size(options)) {
         const std::vector<model::BufferParameter> list = in_module_order(pieces, ends, chunk);
-        for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers) {
+        for (const model::BufferLayout& buffer : model::buffers_of(list, options)) {
             const std::size_t b = buffer_index(buffer.expert, buffer.param_dtype == Dtype::fp8);
             numel[b] = buffer.numel;
             largest_shard[b] = 0;
@@ -503,35 +503,6 @@ std::int64_t ModelStates::expert_bias_bytes(const Layout& layout, int pp_rank) c
     return mixtures * model.moe->experts * each + tables * model.vocab * model.moe->top_k * bytes_of(Dtype::int32);
 }
 
-ModelStateBytes ModelStates::stage_by_units(Pieces& pieces, const Layout& layout, int pp_rank) const {
-    ModelStateBytes stage;
-    std::int64_t gathered = 0, reduced = 0;  // chunks take turns
-    for (int c = 0; c < layout.vpp; ++c) {
-        const StageChunk& chunk = layout.split->chunk(pp_rank, c);
-        const Ends& ends = ends_of(pieces, layout, chunk);
-        std::vector<model::BufferParameter> list;
-        const auto add = [&](std::span<const model::BufferParameter> parameters, std::int64_t unit) {
-            for (model::BufferParameter parameter : parameters) {
-                parameter.unit = static_cast<int>(unit);
-                list.push_back(parameter);
-            }
-        };
-        add(ends.before, 0);
-        for (std::int64_t i = 0; i < chunk.decoders; ++i)
-            add(pieces.layers[kinds_.of_layer[static_cast<std::size_t>(chunk.first_decoder + i)]].list, 1 + i);
-        add(ends.behind, 1 + chunk.decoders);
-        model::BufferOptions options = model::buffer_options(layout, workload_.training, pp_rank, c);
-        options.bucket_size.reset();
-        const UnitState state = unit_state_bytes(list, options, workload_.training);
-        stage += state.held;
-        gathered = std::max(gathered, state.gathered);
-        reduced = std::max(reduced, state.reduced);
-    }
-    stage.parameters += gathered;
-    stage.gradients += reduced;
-    return stage;
-}
-
 std::int64_t ModelStates::stage_workspace(Pieces& pieces, const Layout& layout, int pp_rank) const {
     std::int64_t most = 0;
     for (int chunk = 0; chunk < layout.vpp; ++chunk) {
@@ -543,12 +514,15 @@ std::int64_t ModelStates::stage_workspace(Pieces& pieces, const Layout& layout, 
     return most;
 }
 
+bool ModelStates::holds_alike(const StageChunk& a, const StageChunk& b) const {
+    if (a.embedding != b.embedding || a.loss != b.loss || a.mtp != b.mtp || a.decoders != b.decoders) return false;
+    const auto layers_of = [&](const StageChunk& chunk) { return kinds_.of_layer.begin() + chunk.first_decoder; };
+    return std::equal(layers_of(a), layers_of(a) + a.decoders, layers_of(b));
+}
+
 bool ModelStates::holds_alike(const StageSplit& split, int stage, int other) const {
     for (int c = 0; c < split.vpp(); ++c) {
-        const StageChunk &a = split.chunk(stage, c), &b = split.chunk(other, c);
-        if (a.embedding != b.embedding || a.loss != b.loss || a.mtp != b.mtp || a.decoders != b.decoders) return false;
-        const auto layers_of = [&](const StageChunk& chunk) { return kinds_.of_layer.begin() + chunk.first_decoder; };
-        if (!std::equal(layers_of(a), layers_of(a) + a.decoders, layers_of(b))) return false;
+        if (!holds_alike(split.chunk(stage, c), split.chunk(other, c))) return false;
     }
     return true;
 }
@@ -558,9 +532,18 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
     const bool by_units = layout.engine == Engine::mgplan && workload_.training.megatron.fully_sharded.shards_gradients();
     std::vector<ModelStateBytes> stages(static_cast<std::size_t>(layout.sizes.pp));
     std::vector<int> different;  // the first stages of what they hold
+    // The first chunk alone cuts its buffers into buckets; others that hold the same take the same.
+    std::vector<std::pair<const StageChunk*, ModelStateBytes>> uncut;
+    const auto bytes_of_chunk = [&](int stage, int number) {
+        if (stage == 0 && number == 0) return chunk_bytes(pieces, layout, stage, number);
+        const StageChunk& chunk = layout.split->chunk(stage, number);
+        const auto same = std::find_if(uncut.begin(), uncut.end(), [&](const auto& known) { return holds_alike(*known.first, chunk); });
+        if (same != uncut.end()) return same->second;
+        return uncut.emplace_back(&chunk, chunk_bytes(pieces, layout, stage, number)).second;
+    };
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
         ModelStateBytes& bytes = stages[static_cast<std::size_t>(stage)];
-        // The first stage alone cuts its buffers into buckets.
+        // The first stage is like no other.
         const auto like = std::find_if(different.begin(), different.end(),
                                        [&](int other) { return other > 0 && holds_alike(*layout.split, other, stage); });
         if (like != different.end()) {
@@ -569,7 +552,7 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
         }
         different.push_back(stage);
         if (by_units) bytes = stage_by_units(pieces, layout, stage);
-        for (int chunk = 0; chunk < layout.vpp && !by_units; ++chunk) bytes += chunk_bytes(pieces, layout, stage, chunk);
+        for (int chunk = 0; chunk < layout.vpp && !by_units; ++chunk) bytes += bytes_of_chunk(stage, chunk);
         if (in_parts(layout)) {
             const GatherBuffers gathered = gather_list(layout, stage).bytes();
             bytes.parameters += gathered.weights;

@@ -173,7 +173,9 @@ private:
     [[nodiscard]] std::vector<model::BufferParameter> in_module_order(const Pieces& pieces, const Ends& ends,
                                                                       const StageChunk& chunk) const;
     [[nodiscard]] std::vector<ModelStateBytes> all_stages(const Layout& layout);
-    /// Whether the chunks of two stages hold equal layers and ends, one by one.
+    /// Whether two chunks hold equal layers and ends.
+    [[nodiscard]] bool holds_alike(const StageChunk& a, const StageChunk& b) const;
+    /// The same of the chunks of two stages, one by one.
     [[nodiscard]] bool holds_alike(const StageSplit& split, int stage, int other) const;
     /// Copies in fp8 of the linear layers' weights among these; nothing where products are not in fp8.
     [[nodiscard]] Fp8Copies fp8_of(const std::vector<Parameter>& parameters) const;

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
+#include <vector>
+
+#include "simulator/memory/model_state.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -41,7 +45,7 @@ UnitState unit_state_bytes(std::span<const model::BufferParameter> parameters, c
     const bool shards_parameters = training.megatron.fully_sharded.shards_parameters();
     UnitState state;
     Units gathered, reduced;
-    for (const model::BufferLayout& buffer : model::lay_out_buffers(parameters, options).buffers) {
+    for (const model::BufferLayout& buffer : model::buffers_of(parameters, options)) {
         ModelStateBytes bytes = model_state_bytes({.parameters = 0, .buffer = buffer.numel, .shards = buffer.dp}, Engine::mgplan, training);
         if (buffer.dp > 1) {
             const std::int64_t parameter = bytes.parameters / buffer.numel, gradient = bytes.gradients / buffer.numel;
@@ -61,6 +65,35 @@ UnitState unit_state_bytes(std::span<const model::BufferParameter> parameters, c
     state.gathered = most_gathered(gathered, training.overlap_param_gather);
     state.reduced = most_reduced(reduced, training.overlap_grad_reduce);
     return state;
+}
+
+ModelStateBytes ModelStates::stage_by_units(Pieces& pieces, const Layout& layout, int pp_rank) const {
+    ModelStateBytes stage;
+    std::int64_t gathered = 0, reduced = 0;  // chunks take turns
+    for (int c = 0; c < layout.vpp; ++c) {
+        const StageChunk& chunk = layout.split->chunk(pp_rank, c);
+        const Ends& ends = ends_of(pieces, layout, chunk);
+        std::vector<model::BufferParameter> list;
+        const auto add = [&](std::span<const model::BufferParameter> parameters, std::int64_t unit) {
+            for (model::BufferParameter parameter : parameters) {
+                parameter.unit = static_cast<int>(unit);
+                list.push_back(parameter);
+            }
+        };
+        add(ends.before, 0);
+        for (std::int64_t i = 0; i < chunk.decoders; ++i)
+            add(pieces.layers[kinds_.of_layer[static_cast<std::size_t>(chunk.first_decoder + i)]].list, 1 + i);
+        add(ends.behind, 1 + chunk.decoders);
+        model::BufferOptions options = model::buffer_options(layout, workload_.training, pp_rank, c);
+        options.bucket_size.reset();
+        const UnitState state = unit_state_bytes(list, options, workload_.training);
+        stage += state.held;
+        gathered = std::max(gathered, state.gathered);
+        reduced = std::max(reduced, state.reduced);
+    }
+    stage.parameters += gathered;
+    stage.gradients += reduced;
+    return stage;
 }
 
 }  // namespace mgplan::simulator

@@ -400,6 +400,7 @@ struct RecordedCosts::State {
             costs.experts = mixture->all;
             costs.router = mixture->router;
         }
+        costs.layers.reserve(kinds.size());
         for (const LayerKindHalves& kind : kinds.kinds) {
             LayerCosts::Layer& layer = costs.layers.emplace_back();
             layer.mixture = kind.mixture;

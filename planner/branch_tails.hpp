@@ -1,5 +1,5 @@
 #pragma once
-// Which layouts of a branch cannot fit, found out once for many of them.
+// Which layouts of a branch cannot fit, or take too long, found out once for many of them.
 
 #include <cstdint>
 #include <optional>
@@ -12,16 +12,17 @@ namespace mgplan::planner {
 
 /// A branch are layouts that differ in recompute, CUDA graphs and switches alone. Of the switches only dispatchers change what layers keep,
 /// so that one bound holds for all overlaps and types.
-class BranchMemory {
+class BranchTails {
 public:
     /// All must outlive it.
-    BranchMemory(const LayoutCost& cost, const SearchSpace& space, std::int64_t limit) : cost_(cost), space_(space), limit_(limit) {}
+    BranchTails(const LayoutCost& cost, const SearchSpace& space, std::int64_t limit) : cost_(cost), space_(space), limit_(limit) {}
 
     /// What comes next is another branch.
     void begin_branch() { tails_.clear(); }
 
-    /// False where no choice of overlaps and types makes the layout fit.
-    [[nodiscard]] bool may_fit(const Layout& layout);
+    /// False where no choice of overlaps and types makes the layout fit, or full recompute makes all of them take more than `enough`
+    /// seconds, which must not grow within a branch: `cut_at_least` becomes no more than what they take.
+    [[nodiscard]] bool may_come_in(const Layout& layout, double enough, double& cut_at_least);
 
 private:
     struct Tail {
@@ -35,8 +36,10 @@ private:
     };
     struct Known {
         Tail tail;
-        bool may_fit = true;
+        bool may_come_in = true;
     };
+
+    [[nodiscard]] bool takes_longer(const Layout& layout, double enough, double& cut_at_least) const;
 
     const LayoutCost& cost_;
     const SearchSpace& space_;

@@ -1,12 +1,13 @@
-#include "planner/branch_memory.hpp"
+#include "planner/branch_tails.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "plan/layout/layout_switches.hpp"
 
 namespace mgplan::planner {
 
-bool BranchMemory::may_fit(const Layout& layout) {
+bool BranchTails::may_come_in(const Layout& layout, double enough, double& cut_at_least) {
     if (!cost_.least_bytes_of_tail) return true;
     const Tail tail{layout.cuda_graphs,      layout.recompute_modules,    layout.recompute,
                     layout.recompute_method, layout.recompute_num_layers, layout.switches ? layout.switches->dispatcher : std::nullopt};
@@ -14,11 +15,20 @@ bool BranchMemory::may_fit(const Layout& layout) {
     if (known == tails_.end() || !(known->tail == tail))
         known = std::find_if(tails_.begin(), tails_.end(), [&](const Known& one) { return one.tail == tail; });
     if (known == tails_.end()) {
-        tails_.push_back({tail, cost_.least_bytes_of_tail(layout, space_) <= limit_});
+        tails_.push_back({tail, !takes_longer(layout, enough, cut_at_least) && cost_.least_bytes_of_tail(layout, space_) <= limit_});
         known = tails_.end() - 1;
     }
     next_ = static_cast<std::size_t>(known - tails_.begin()) + 1;
-    return known->may_fit;
+    return known->may_come_in;
+}
+
+bool BranchTails::takes_longer(const Layout& layout, double enough, double& cut_at_least) const {
+    // What selective recompute repeats takes little, and would have to be priced.
+    if (layout.recompute != Recompute::full || !cost_.least_seconds_repeated || !std::isfinite(enough)) return false;
+    const double at_least = cost_.least_seconds_repeated(layout, space_);
+    if (at_least <= enough) return false;
+    cut_at_least = std::min(cut_at_least, at_least);
+    return true;
 }
 
 }  // namespace mgplan::planner
