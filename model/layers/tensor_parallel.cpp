@@ -176,13 +176,32 @@ Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy,
     return options_.input_is_parallel ? dx : gather_columns(context, dx);
 }
 
-Tensor DuplicatedLinear::forward(const Tensor& x) const {
-    return matmul(x, weight_.value, {.b = true}, "duplicated output");  // (rows outside, out)
+void DuplicatedLinear::refresh_weight() const {
+    if (weight_.fp8 != nullptr) refresh(*weight_.fp8, weight_.value);
 }
 
-Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const Tensor& x) const {
-    add_weight_gradient(context, [this, dy, x] { add_product(weight_, dy, x); });  // (out, in)
-    return matmul(dy, weight_.value, {}, "input gradient");                        // (rows outside, in)
+LinearInput DuplicatedLinear::input(const Tensor& x) const {
+    if (weight_.fp8 == nullptr) return x;
+    return LinearInput(to_fp8(x, Dtype::fp8, nullptr, kInputInFp8));
+}
+
+Tensor DuplicatedLinear::forward(const LinearInput& x) const {
+    if (weight_.fp8 == nullptr) return matmul(x.x, weight_.value, {.b = true}, "duplicated output");  // (rows outside, out)
+    refresh_weight();
+    return fp8_matmul(codes_of(x.in_fp8() ? x : input(x.x)), weight_.fp8->values, weight_.value.dtype(), "duplicated output");
+}
+
+Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
+    if (weight_.fp8 != nullptr) {
+        Fp8Tensor cast = to_fp8(dy, Dtype::e5m2, nullptr, kGradientInFp8);
+        Tensor dx = fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
+        add_weight_gradient(context, [this, cast = std::move(cast), x] {
+            add_fp8_product(weight_, cast, codes_of(x.in_fp8() ? x : input(x.x)));  // (out, in)
+        });
+        return dx;
+    }
+    add_weight_gradient(context, [this, dy, x] { add_product(weight_, dy, x.x); });  // (out, in)
+    return matmul(dy, weight_.value, {}, "input gradient");                          // (rows outside, in)
 }
 
 }  // namespace mgplan::model

@@ -50,11 +50,11 @@ struct QuantiseArguments {
     std::int64_t elements;
 };
 
-/// y (columns, rows) of x (rows, columns), a byte each.
+/// y (columns, pitch) of x (rows, columns), a byte each: what lies behind the rows is 0.
 struct TransposeBytesArguments {
     Input x;
     Output y;
-    std::int64_t rows, columns;
+    std::int64_t rows, columns, pitch;
 };
 
 /// weight is absent, and the bias with it, where the norm multiplies with nothing.

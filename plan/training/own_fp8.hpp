@@ -12,7 +12,7 @@ namespace mgplan {
 /// What of a model or a training in fp8 (or nvfp4) is not computed, in words; nothing where products are in 16 bits or wider. Layouts have
 /// further obstacles (model/training/training_task.cpp).
 [[nodiscard]] std::vector<std::string> own_fp8_obstacles(const ModelSpec& model, const TrainingSpec& training);
-/// Whether it runs, and is predicted as it runs: fp8-current of dense models of attention and MLPs. Other fp8 is predicted as
+/// Whether it runs, and is predicted as it runs: fp8-current of models of attention, MLPs and mixtures. Other fp8 is predicted as
 /// docs/memory-precision.md tells, and not run.
 [[nodiscard]] bool computes_own_fp8(const ModelSpec& model, const TrainingSpec& training);
 

@@ -75,6 +75,21 @@ ModelSpec in_fp8(ModelSpec model) {
     return model;
 }
 
+/// The mixture with sizes that products in fp8 take, and with latent attention.
+ModelSpec wide_mixture(bool latent) {
+    ModelSpec model = small_mixture();
+    model.hidden = 64;
+    model.ffn = model.moe->expert_ffn = model.moe->shared_ffn = 32;
+    model.head_dim = 16;
+    if (!latent) return model;
+    model.name += "-latent";
+    model.mla = MlaSpec{.q_lora_rank = 32, .kv_lora_rank = 16, .qk_nope_head_dim = 16, .qk_rope_head_dim = 16, .v_head_dim = 16};
+    model.kv_heads = model.heads;
+    model.head_dim = 0;
+    model.qk_norm = true;
+    return model;
+}
+
 PieceSizes sizes_of(const TrainingTask& task) {
     PieceSizes sizes;
     const Layout& layout = task.layout;
@@ -103,7 +118,8 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                                    predicting(small_mixture(), 1), predicting(tests::small_llama(), 2), predicting(small_mixture(), 4),
                                    streaming(tests::small_llama(), false), streaming(small_mixture(), true), model::small::small_mamba2(),
                                    model::small::small_nemotron_h(), model::small::small_nemotron_h_moe(), model::small::small_qwen3_next(),
-                                   small_gemma3n(), in_fp8(tests::small_gpt(2)), in_fp8(tests::small_llama(2))}) {
+                                   small_gemma3n(), in_fp8(tests::small_gpt(2)), in_fp8(tests::small_llama(2)),
+                                   in_fp8(wide_mixture(false)), predicting(in_fp8(wide_mixture(true)), 2)}) {
         const bool fp8 = model.name.ends_with("-fp8");
         if (fp8 && c.offload.active()) continue;                                        // refused by name
         if (!model.compositions.empty() && (c.cp > 1 || c.offload.active())) continue;  // refused by name

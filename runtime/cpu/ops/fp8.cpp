@@ -44,8 +44,9 @@ void quantise(model::Device& /*device*/, const model::QuantiseArguments& x) {
 void transpose_bytes(model::Device& /*device*/, const model::TransposeBytesArguments& x) {
     const auto* const from = static_cast<const std::uint8_t*>(x.x.data);
     auto* const to = static_cast<std::uint8_t*>(x.y.data);
-    for (std::int64_t row = 0; row < x.rows; ++row) {
-        for (std::int64_t column = 0; column < x.columns; ++column) to[column * x.rows + row] = from[row * x.columns + column];
+    for (std::int64_t row = 0; row < x.pitch; ++row) {
+        for (std::int64_t column = 0; column < x.columns; ++column)
+            to[column * x.pitch + row] = row < x.rows ? from[row * x.columns + column] : std::uint8_t{0};
     }
 }
 

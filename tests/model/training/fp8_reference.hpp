@@ -155,6 +155,9 @@ inline Matrix norm_backward(const Matrix& dy, const Matrix& x, const Matrix& wei
 /// One sequence: a token and what it predicts, for each place.
 class Model {
 public:
+    virtual ~Model() = default;
+    Model(const Model&) = delete;
+    Model& operator=(const Model&) = delete;
     Model(Sizes sizes, std::vector<Weights> ranks) : sizes_(std::move(sizes)), ranks_(std::move(ranks)) {
         for (const Weights& rank : ranks_) {
             Weights& zeros = result_.gradients.emplace_back(rank);
@@ -189,7 +192,7 @@ public:
         return result_;
     }
 
-private:
+protected:
     static constexpr const char* kTable = "embedding.word_embeddings.weight";
 
     [[nodiscard]] static std::string name(std::size_t layer, const std::string& rest) {
@@ -203,13 +206,18 @@ private:
         for (const auto& part : sizes_.parts) set_rows(y, part, product(cast(rows_of(x, part), kE4m3), weight));
         return y;
     }
+    /// Of layers that have one.
+    void add_bias(std::size_t rank, const std::string& layer, Matrix& y) const {
+        const auto bias = ranks_[rank].find(layer + ".bias");
+        if (bias == ranks_[rank].end()) return;
+        for (std::size_t i = 0; i < y.rows; ++i) {
+            for (std::size_t j = 0; j < y.columns; ++j) y.at(i, j) += bias->second.values[j];
+        }
+    }
     /// y of each rank = x · Wᵀ + b of a column-parallel layer.
     [[nodiscard]] Matrix column(std::size_t rank, const std::string& layer, const Matrix& x) const {
         Matrix y = linear(rank, layer, x);
-        const Matrix& bias = ranks_[rank].at(layer + ".bias");
-        for (std::size_t i = 0; i < y.rows; ++i) {
-            for (std::size_t j = 0; j < y.columns; ++j) y.at(i, j) += bias.values[j];
-        }
+        add_bias(rank, layer, y);
         return y;
     }
     /// Gradients of any linear layer of a rank: of W, and returned of x.
@@ -224,9 +232,10 @@ private:
         return dx;
     }
     void bias_backward(std::size_t rank, const std::string& layer, const Matrix& dy) {
-        Matrix& bias = result_.gradients[rank].at(layer + ".bias");
+        const auto bias = result_.gradients[rank].find(layer + ".bias");
+        if (bias == result_.gradients[rank].end()) return;
         for (std::size_t i = 0; i < dy.rows; ++i) {
-            for (std::size_t j = 0; j < dy.columns; ++j) bias.values[j] += dy.at(i, j);
+            for (std::size_t j = 0; j < dy.columns; ++j) bias->second.values[j] += dy.at(i, j);
         }
     }
 
@@ -301,9 +310,13 @@ private:
         return ranks_[0].at(name(layer, mlp ? "mlp.linear_fc1.layer_norm_weight" : "self_attention.linear_qkv.layer_norm_weight"));
     }
     Matrix through_norm(std::size_t layer, bool mlp, const Matrix& d_normed, const Matrix& x) {
-        const std::string of = name(layer, mlp ? "mlp.linear_fc1.layer_norm_weight" : "self_attention.linear_qkv.layer_norm_weight");
-        Matrix d_weight(1, sizes_.hidden);
-        Matrix dx = norm_backward(d_normed, x, norm_weight(layer, mlp), sizes_.epsilon, d_weight);
+        return through_norm(name(layer, mlp ? "mlp.linear_fc1.layer_norm_weight" : "self_attention.linear_qkv.layer_norm_weight"), d_normed,
+                            x);
+    }
+    Matrix through_norm(const std::string& of, const Matrix& d_normed, const Matrix& x) {
+        const Matrix& weight = ranks_[0].at(of);
+        Matrix d_weight(1, weight.columns);
+        Matrix dx = norm_backward(d_normed, x, weight, sizes_.epsilon, d_weight);
         for (Weights& rank : result_.gradients) add_to(rank.at(of), d_weight);
         return dx;
     }
@@ -316,21 +329,18 @@ private:
             else
                 add_to(sum, part);
         }
-        const Matrix& bias = ranks_[0].at(layer + ".bias");
-        for (std::size_t i = 0; i < sum.rows; ++i) {
-            for (std::size_t j = 0; j < sum.columns; ++j) sum.at(i, j) += bias.values[j];
-        }
+        add_bias(0, layer, sum);
         return sum;
     }
 
-    [[nodiscard]] Matrix attention(std::size_t layer, const Matrix& x) const {
+    [[nodiscard]] virtual Matrix attention(std::size_t layer, const Matrix& x) const {
         const Matrix normed = norm(x, norm_weight(layer, false), sizes_.epsilon);
         std::vector<Matrix> outputs;
         for (std::size_t rank = 0; rank < sizes_.tp; ++rank)
             outputs.push_back(core(column(rank, name(layer, "self_attention.linear_qkv"), normed)));
         return row(name(layer, "self_attention.linear_proj"), outputs);
     }
-    Matrix attention_backward(std::size_t layer, const Matrix& x, const Matrix& dy) {
+    virtual Matrix attention_backward(std::size_t layer, const Matrix& x, const Matrix& dy) {
         const Matrix normed = norm(x, norm_weight(layer, false), sizes_.epsilon);
         const std::string qkv = name(layer, "self_attention.linear_qkv"), projection = name(layer, "self_attention.linear_proj");
         Matrix d_normed(x.rows, x.columns);
@@ -365,13 +375,13 @@ private:
         }
         return gradient;
     }
-    [[nodiscard]] Matrix mlp(std::size_t layer, const Matrix& x) const {
+    [[nodiscard]] virtual Matrix mlp(std::size_t layer, const Matrix& x) const {
         const Matrix normed = norm(x, norm_weight(layer, true), sizes_.epsilon);
         std::vector<Matrix> inner;
         for (std::size_t rank = 0; rank < sizes_.tp; ++rank) inner.push_back(gated(column(rank, name(layer, "mlp.linear_fc1"), normed)));
         return row(name(layer, "mlp.linear_fc2"), inner);
     }
-    Matrix mlp_backward(std::size_t layer, const Matrix& x, const Matrix& dy) {
+    virtual Matrix mlp_backward(std::size_t layer, const Matrix& x, const Matrix& dy) {
         const Matrix normed = norm(x, norm_weight(layer, true), sizes_.epsilon);
         const std::string first = name(layer, "mlp.linear_fc1"), second = name(layer, "mlp.linear_fc2");
         Matrix d_normed(x.rows, x.columns);
