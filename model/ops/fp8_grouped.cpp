@@ -113,7 +113,8 @@ void fp8_grouped_matmul_accumulate(const Fp8Tensor& a, const Fp8Tensor& b, std::
     }
     if (a.codes.shape()[0] == 0) return;
     Device& device = a.codes.device();
-    const std::int64_t most = padded(*std::ranges::max_element(rows));
+    // Room for the largest group's zeros too, not rounded, so that the size tells an arena that it hangs on what routers choose.
+    const std::int64_t most = *std::ranges::max_element(rows) + kFp8Multiple - 1;
     const Tensor a_columns = device.empty({m * most}, a.codes.dtype(), MemoryCategory::activations, "transposed codes of a group");
     const Tensor b_columns = device.empty({n * most}, b.codes.dtype(), MemoryCategory::activations, "transposed codes of a group");
     const BusyGroups busy = busy_groups(rows);

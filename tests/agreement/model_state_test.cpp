@@ -119,6 +119,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"llama_fp64", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp64},
                     Case{"llama_fp8_tp2", "tiny-llama", 4, 2, 1, 1, 1, 1, true, Precision::fp8},
                     Case{"gpt_fp8_pp2_not_distributed", "tiny-gpt", 2, 1, 1, 2, 1, 1, false, Precision::fp8},
+                    Case{"qwen_moe_fp8", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16, true, Precision::fp8},
+                    Case{"deepseek_fp8", "deepseek-v2-lite", 16, 2, 1, 1, 1, 8, true, Precision::fp8},
                     Case{"llama_bf16_gradients", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16},
                     Case{"llama_bf16_moments", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16, Dtype::bf16},
                     Case{"llama8b_dp7", "llama3-8b", 7}, Case{"llama8b_not_distributed", "llama3-8b", 4, 2, 1, 1, 1, 1, false},

@@ -23,8 +23,8 @@ using ::testing::Not;
 /// A plan file of tiny-llama with these options.
 class PlanFile {
 public:
-    PlanFile(const std::string& name, const std::string& options) : file_(name) {
-        const Said said = say("--model tiny-llama " + options + " --save-plan " + file_.path());
+    PlanFile(const std::string& name, const std::string& options, const std::string& model = "tiny-llama") : file_(name) {
+        const Said said = say("--model " + model + " " + options + " --save-plan " + file_.path());
         EXPECT_EQ(said.code, kDone) << said.err;
     }
     [[nodiscard]] const std::string& path() const { return file_.path(); }
@@ -204,6 +204,9 @@ TEST(RunCommand, TrainsInFp8WithTheBytesThatWerePredicted) {
     EXPECT_THAT(verified.err, Not(HasSubstr("differs from the prediction")));
     expect_refused("verify " + narrow.path() + " --steps 1 --cluster dgx-a100-80g",
                    {"dgx-a100-80g has no peak rate for fp8, the plan's precision, which calibrate does not measure; use another cluster"});
+    const PlanFile mixture("fp8_mixture.json", "--world 4 --tp 1 --pp 2 --ep 2 --global-batch 8 --precision fp8-current --engine mgplan",
+                           "tiny-moe");
+    EXPECT_TRUE(run(mixture, "")["as_predicted"]);
     const PlanFile delayed("delayed.json", "--world 1 --precision fp8-delayed");
     expect_refused("run " + delayed.path() + " --steps 1", {"fp8-delayed (use fp8-current or bf16)"});
 }

@@ -32,15 +32,7 @@ struct LargestOfPiece {
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t part) const {
         const Piece piece = piece_of(elements, parts, part);
-        const Element* const in = x + piece.begin;
-        const auto load = [&](auto size, std::int64_t i) {
-            constexpr int kSize = decltype(size)::value;
-            if constexpr (kAligned) {
-                return load_pack<kSize>(in + i);
-            } else {
-                return gather_pack<kSize>(in + i);
-            }
-        };
+        const LoadPacks<kAligned, Element> load{x + piece.begin};
         const float most = team.template reduce_packs<kPack<Element>>(piece.count, 0.0F, LargerNumber{}, load, [](const auto& pack, int k) {
             const auto value = static_cast<float>(pack[k]);
             return value < 0 ? -value : value;

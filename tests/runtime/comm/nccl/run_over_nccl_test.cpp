@@ -97,7 +97,7 @@ TEST_P(RunOverNcclOfLayouts, TrainsAsThreadsDoAndHoldsAndSendsAsPredicted) {
     EXPECT_LE(seconds, timed["steps"][1][1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", "pp", "dp", "ep", "tpfp8"),
+INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", "pp", "dp", "ep", "tpfp8", "epfp8"),
                          [](const auto& test) { return test.param; });
 
 struct Graphs {
@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
         // A hop is a send and a receive, issued as one.
         Graphs{"cp", "layer", kOfLayers, 2 * (1 + 3)},
         // The counts of rows for each expert.
-        Graphs{"ep", "attn,moe_router,moe_preprocess", kOfLayers, 2},
+        Graphs{"ep", "attn,moe_router,moe_preprocess", kOfLayers, 2}, Graphs{"epfp8", "attn,moe_router,moe_preprocess", kOfLayers, 2},
         // Four microbatches of it, with the embedding's scatter and gather, and of the loss three all-reduces, its gather, and the
         // scatter and the gather of the backward.
         Graphs{"tp", "full_iteration", 1, 4 * (2 * 10 + 2 + 3 + 3)},
