@@ -90,6 +90,11 @@ ModelSpec wide_mixture(bool latent) {
     return model;
 }
 
+ModelSpec delayed(ModelSpec model) {
+    model.name += "-delayed";
+    return model;
+}
+
 PieceSizes sizes_of(const TrainingTask& task) {
     PieceSizes sizes;
     const Layout& layout = task.layout;
@@ -106,7 +111,7 @@ PieceSizes sizes_of(const TrainingTask& task) {
     sizes.grad_dtype = task.training.grad_dtype;
     sizes.offloaded = task.training.offload.modules;
     sizes.traits = {model::DeviceKind::cpu};
-    sizes.fp8 = task.training.precision == Precision::fp8;
+    sizes.fp8 = own_fp8(task.model, task.training);
     return sizes;
 }
 
@@ -119,7 +124,7 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                                    streaming(tests::small_llama(), false), streaming(small_mixture(), true), model::small::small_mamba2(),
                                    model::small::small_nemotron_h(), model::small::small_nemotron_h_moe(), model::small::small_qwen3_next(),
                                    small_gemma3n(), in_fp8(tests::small_gpt(2)), in_fp8(tests::small_llama(2)),
-                                   in_fp8(wide_mixture(false)), predicting(in_fp8(wide_mixture(true)), 2)}) {
+                                   in_fp8(delayed(predicting(tests::small_llama(2), 1))), in_fp8(wide_mixture(false)), predicting(in_fp8(wide_mixture(true)), 2)}) {
         const bool fp8 = model.name.ends_with("-fp8");
         if (fp8 && c.offload.active()) continue;                                        // refused by name
         if (!model.compositions.empty() && (c.cp > 1 || c.offload.active())) continue;  // refused by name
@@ -128,7 +133,7 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         if (model.streams() > 1 && !model.compositions.empty() && c.pp > 1) continue;  // refused by name
         // Products in fp8 want 16 rows of a microbatch on a rank.
         TrainingTask task = tests::task_for(model, c, fp8 ? Precision::fp8 : Precision::bf16, fp8 ? 16 * c.cp : 16);
-        task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+        task.training.megatron.fp8_recipe = model.name.find("-delayed") != std::string::npos ? Fp8Recipe::delayed : Fp8Recipe::tensorwise;
         task.balanced_routing = true;
         const PieceSizes sizes = sizes_of(task);
         const bool full = c.recompute == Recompute::full;

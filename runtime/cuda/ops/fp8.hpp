@@ -118,10 +118,41 @@ struct TransposeBytes {
     }
 };
 
+/// A team for each tensor, one value for each step in its window.
+struct FollowLargest {
+    float *now, *histories, *scales;
+    std::int64_t length;
+    float unit;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t tensor) const {
+        float* const history = histories + tensor * (length + 1);
+        const float value = now[tensor], place = history[length], latest = value / unit;
+        const bool moves = value != 0;
+        const auto at = static_cast<std::int64_t>(place);
+        const float most = team.reduce(length, 0.0F, LargerNumber{}, [&](std::int64_t i) { return moves && i == at ? latest : history[i]; });
+        team.once([&] {
+            if (moves) {
+                history[at] = latest;
+                history[length] = place + 1 == static_cast<float>(length) ? 0 : place + 1;
+            }
+            if (fp8_has_scale(most)) scales[2 * tensor] = most * unit;
+            now[tensor] = 0;
+        });
+    }
+};
+
+template <class Launcher>
+void follow_largest(model::Device& device, const model::FollowLargestArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    launcher.teams(x.tensors, 256,
+                   FollowLargest{values<float>(x.now), values<float>(x.history), values<float>(x.scales), x.length, static_cast<float>(x.unit)});
+}
+
 template <class Launcher>
 void largest(model::Device& device, const model::LargestArguments& x) {
     auto&& launcher = Launcher::of(device);
-    launcher.zero(x.largest.data, bytes_of(Dtype::fp32));
+    if (!x.raise) launcher.zero(x.largest.data, bytes_of(Dtype::fp32));
     const std::int64_t parts = model::reduction_parts(x.elements);
     if (x.elements == 0) return;
     with_type(x.x.dtype, [&]<class Element>() {

@@ -13,6 +13,7 @@
 #include "model/ops/embedding.hpp"
 #include "model/ops/fp8.hpp"
 #include "model/ops/fp8_grouped.hpp"
+#include "model/ops/fp8_history.hpp"
 #include "model/ops/gate.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
@@ -71,6 +72,15 @@ TEST_F(ShapeRules, OfFp8WantCodesWithTheirScaleAlongTheInnerSize) {
     EXPECT_REFUSED(transpose_codes(of({3, 4}, Dtype::fp8), of({3, 4}, Dtype::fp8)));
     EXPECT_NO_THROW(transpose_codes(of({3, 4}, Dtype::fp8), of({4, 16}, Dtype::fp8))) << "zeros behind";
     EXPECT_REFUSED(transpose_codes(of({3, 4}, Dtype::fp8), of({4, 2}, Dtype::fp8)));
+}
+
+TEST_F(ShapeRules, OfHistoriesInFp8WantAPlaceBehindEachWindow) {
+    EXPECT_NO_THROW(follow_largest(of({2}), of({2, 1025}), of({2, 2}), 1));
+    EXPECT_REFUSED(follow_largest(of({2}), of({2, 1024}), of({2, 2}), 1));
+    EXPECT_REFUSED(follow_largest(of({2}), of({3, 1025}), of({2, 2}), 1));
+    EXPECT_REFUSED(follow_largest(of({2}), of({2, 1025}), of({2}), 1));
+    EXPECT_REFUSED(follow_largest(bf16({2}), of({2, 1025}), of({2, 2}), 1));
+    EXPECT_REFUSED(raise_largest(bf16({3}), of({2})));
 }
 
 TEST_F(ShapeRules, OfGroupsInFp8WantAScaleForEachGroup) {

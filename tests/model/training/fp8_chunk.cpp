@@ -3,11 +3,13 @@
 #include <cmath>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include <gtest/gtest.h>
 
-#include "model/layers/fp8_weight.hpp"
+#include "model/layers/fp8_delayed.hpp"
 #include "model/layers/model_chunk.hpp"
+#include "model/ops/elementwise.hpp"
 #include "plan/text/errors.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
@@ -57,13 +59,30 @@ std::vector<std::vector<std::size_t>> places_of(int cp) {
     return parts;
 }
 
+ModelSpec plain_llama() {
+    ModelSpec model = tests::small_llama(2);
+    model.name = "plain-llama";
+    model.layers = 2;
+    model.vocab = 64;
+    model.position = PositionEmbedding::none;
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+    return model;
+}
+
+reference::Sizes sizes_of(const ModelSpec& model, const ChunkCase& c) {
+    const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
+    return {size(model.layers),   size(model.hidden),   size(model.ffn), size(model.heads),
+            size(model.kv_heads), size(model.head_dim), size(c.tp),      places_of(c.cp),
+            RankContext{}.norm_epsilon};
+}
+
 ChunkTokens chunk_tokens() {
     std::vector<std::int32_t> drawn(kTokens + 1);
     tests::tokens_of(3, drawn);
     return {{drawn.begin(), drawn.end() - 1}, {drawn.begin() + 1, drawn.end()}};
 }
 
-reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsByRank& weights, bool fp8) {
+reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsByRank& weights) {
     Layout layout;
     const int ranks = c.ranks();
     layout.sizes.world = ranks;
@@ -106,13 +125,17 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
         context.cp_comm_type = c.exchange;
         context.dtype = Dtype::fp64;
         WeightTable table;
+        std::vector<Weight> in_fp8;
         const auto parameters = stage_parameters(model, layout, 0).front();
         for (const Parameter& parameter : parameters) {
             const auto& s = parameter.shape;
             const Shape shape = s.size() == 1 ? Shape{s[0]} : Shape{s[0], s[1]};
             Weight weight{make(device, shape, Dtype::fp64, values_of(model, parameter, holder_of(parameter, c, rank))),
                           device.zeros(shape, Dtype::fp64, MemoryCategory::gradients, "gradient")};
-            if (fp8 && is_linear_weight(parameter)) weight.fp8 = make_fp8_weight(device, s[0], s[1]);
+            if (c.scaling != OwnFp8::none && is_linear_weight(parameter)) {
+                weight.fp8 = make_fp8_weight(device, s[0], s[1], c.scaling);
+                in_fp8.push_back(weight);
+            }
             table.add(parameter.name, weight);
         }
         ModelChunk chunk(model, layout.split->chunk(0, 0), table, {c.modules, std::nullopt, 0});
@@ -127,9 +150,17 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
         }
         const Shape rows{std::ssize(own_ids)};
         const Tensor ids = make(device, rows, Dtype::int32, own_ids), targets = make(device, rows, Dtype::int32, own_targets);
-        ChunkSaved saved;
-        const auto losses = read(chunk.forward(context, microbatch, ids, targets, saved));
-        (void)chunk.backward(context, microbatch, {}, 1.0 / kTokens, ids, targets, saved);
+        std::optional<Fp8Delayed> delayed;
+        if (c.scaling == OwnFp8::delayed) delayed.emplace(device, in_fp8, 1.0 / kTokens);
+        std::vector<double> losses;
+        for (int step = 0; step < c.steps; ++step) {
+            for (const Parameter& parameter : parameters) fill(table.at(parameter.name).gradient, 0);
+            for (const Weight& weight : in_fp8) weight.fp8->fresh = false;
+            ChunkSaved saved;
+            losses = read(chunk.forward(context, microbatch, ids, targets, saved));
+            (void)chunk.backward(context, microbatch, {}, 1.0 / kTokens, ids, targets, saved);
+            if (delayed) delayed->update(*all);
+        }
         const std::scoped_lock lock(mutex);
         for (const Parameter& parameter : parameters) {
             const Weight& weight = table.at(parameter.name);
@@ -155,9 +186,9 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
     return result;
 }
 
-TrainingTask task_of(const ModelSpec& model, const tests::Case& c, std::int64_t sequence) {
+TrainingTask task_of(const ModelSpec& model, const tests::Case& c, std::int64_t sequence, Fp8Recipe recipe) {
     TrainingTask task = task_for(model, c, Precision::fp8, sequence);
-    task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    task.training.megatron.fp8_recipe = recipe;
     return task;
 }
 
@@ -179,7 +210,9 @@ void expect_those_of_the_reference(const ModelSpec& model, const ChunkCase& c, c
     }
     // Which the same model without fp8 does not meet.
     WeightsByRank same;
-    const reference::Result wide = run_chunk(model, c, same, false);
+    ChunkCase without = c;
+    without.scaling = OwnFp8::none;
+    const reference::Result wide = run_chunk(model, without, same);
     EXPECT_GT(std::abs(wide.loss / expected.loss - 1), 1e-5);
     EXPECT_NEAR(wide.loss / expected.loss, 1, 0.05);
 }

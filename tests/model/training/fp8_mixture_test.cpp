@@ -70,9 +70,6 @@ std::vector<std::vector<std::size_t>> places_outside(const ChunkCase& c) {
 }
 
 reference::Result result_of(const ModelSpec& model, const ChunkCase& c, const WeightsByRank& weights) {
-    const reference::Sizes sizes{size(model.layers), size(model.hidden),   size(model.ffn),
-                                 size(model.heads),  size(model.kv_heads), size(model.head_dim),
-                                 size(c.tp),         places_of(c.cp),      RankContext{}.norm_epsilon};
     // Of ranks beside the first replica of tp, experts alone.
     const auto is_expert = [](const std::string& name) { return name.find(".experts.") != std::string::npos; };
     std::vector<reference::Weights> dense(size(c.tp)), experts(weights.size());
@@ -93,7 +90,7 @@ reference::Result result_of(const ModelSpec& model, const ChunkCase& c, const We
         latent = {size(model.mla->q_lora_rank),      size(model.mla->kv_lora_rank), size(model.mla->qk_nope_head_dim),
                   size(model.mla->qk_rope_head_dim), size(model.mla->v_head_dim),   places_outside(c)};
     }
-    reference::LayeredModel loops(sizes, dense, mixture, experts, latent);
+    reference::LayeredModel loops(sizes_of(model, c), dense, mixture, experts, latent);
     const ChunkTokens given = chunk_tokens();
     reference::Result result = loops.run(given.tokens, given.targets);
     result.gradients.resize(weights.size());

@@ -58,14 +58,42 @@ struct Cast {
     [[nodiscard]] Cast transposed() const { return {codes.transposed(), inverse}; }
 };
 
-inline Cast cast(const Matrix& x, const Format& format) {
+inline float largest_of(const Matrix& x) {
     float largest = 0;
     for (const double value : x.values) largest = std::max(largest, std::abs(static_cast<float>(value)));
+    return largest;
+}
+
+/// With a scale that makes `largest` the format's largest value.
+inline Cast cast_by(float largest, const Matrix& x, const Format& format) {
     const float scale = largest > 0 ? static_cast<float>(format.largest) / largest : 1.0F;
     Cast result{x, 1 / scale};
     for (double& value : result.codes.values) value = rounded(static_cast<float>(value) * scale, format);
     return result;
 }
+
+inline Cast cast(const Matrix& x, const Format& format) {
+    return cast_by(largest_of(x), x, format);
+}
+
+/// Delayed scaling: what each tensor's largest magnitude was in the steps before, on any rank. Transformer Engine's window is longer than
+/// any test; a tensor without history has a scale of 1, a gradient of the inverse of the gradient of a row's loss.
+struct Follow {
+    float row_gradient = 1;
+    std::map<std::string, float, std::less<>> window, now;
+
+    [[nodiscard]] Cast cast_of(const std::string& tensor, const Matrix& x, const Format& format) {
+        float& most = now[tensor];
+        most = std::max(most, largest_of(x));
+        const auto known = window.find(tensor);
+        if (known != window.end()) return cast_by(known->second, x, format);
+        return cast_by(format.mantissa == 2 ? static_cast<float>(format.largest) * row_gradient : 0, x, format);
+    }
+    void end_step() {
+        for (const auto& [tensor, most] : now) window[tensor] = std::max(window[tensor], most);
+        now.clear();
+    }
+};
 
 /// a · bᵀ
 inline Matrix product(const Cast& a, const Cast& b) {
@@ -165,6 +193,9 @@ public:
         }
     }
 
+    /// Casts by the steps before, from now on.
+    void follow(Follow* steps) { follow_ = steps; }
+
     Result run(const std::vector<int>& tokens, const std::vector<int>& targets) {
         const std::size_t rows = tokens.size(), vocab_of_rank = ranks_[0].at(kTable).rows;
         Matrix x(rows, sizes_.hidden);
@@ -199,11 +230,14 @@ protected:
         return "decoder.layers." + std::to_string(layer) + "." + rest;
     }
 
+    [[nodiscard]] Cast cast_of(const std::string& tensor, const Matrix& x, const Format& format) const {
+        return follow_ != nullptr ? follow_->cast_of(tensor, x, format) : cast(x, format);
+    }
     /// x · Wᵀ of a rank's share.
     [[nodiscard]] Matrix linear(std::size_t rank, const std::string& layer, const Matrix& x) const {
-        const Cast weight = cast(ranks_[rank].at(layer + ".weight"), kE4m3);
+        const Cast weight = cast_of(layer + ".weight", ranks_[rank].at(layer + ".weight"), kE4m3);
         Matrix y(x.rows, weight.codes.rows);
-        for (const auto& part : sizes_.parts) set_rows(y, part, product(cast(rows_of(x, part), kE4m3), weight));
+        for (const auto& part : sizes_.parts) set_rows(y, part, product(cast_of(layer + ".input", rows_of(x, part), kE4m3), weight));
         return y;
     }
     /// Of layers that have one.
@@ -222,10 +256,11 @@ protected:
     }
     /// Gradients of any linear layer of a rank: of W, and returned of x.
     Matrix linear_backward(std::size_t rank, const std::string& layer, const Matrix& x, const Matrix& dy) {
-        const Cast weight = cast(ranks_[rank].at(layer + ".weight"), kE4m3).transposed();
+        const Cast weight = cast_of(layer + ".weight", ranks_[rank].at(layer + ".weight"), kE4m3).transposed();
         Matrix dx(x.rows, x.columns);
         for (const auto& part : sizes_.parts) {
-            const Cast gradient = cast(rows_of(dy, part), kE5m2), input = cast(rows_of(x, part), kE4m3);
+            const Cast gradient = cast_of(layer + ".gradient", rows_of(dy, part), kE5m2),
+                       input = cast_of(layer + ".input", rows_of(x, part), kE4m3);
             add_to(result_.gradients[rank].at(layer + ".weight"), product(gradient.transposed(), input.transposed()));
             set_rows(dx, part, product(gradient, weight));
         }
@@ -427,6 +462,7 @@ protected:
         return dx;
     }
 
+    Follow* follow_ = nullptr;
     Sizes sizes_;
     std::vector<Weights> ranks_;
     Result result_;

@@ -27,17 +27,6 @@ namespace {
 namespace reference = tests::fp8_reference;
 using testing::HasSubstr;
 
-/// A Llama with biases and without positions, all of whose shares on two ranks 16 divides.
-ModelSpec plain_llama() {
-    ModelSpec model = tests::small_llama(2);
-    model.name = "plain-llama";
-    model.layers = 2;
-    model.vocab = 64;
-    model.position = PositionEmbedding::none;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
-    return model;
-}
-
 TEST(Fp8, LossesAndGradientsAreThoseOfPlainLoops) {
     using enum RecomputeModule;
     const ModelSpec model = plain_llama();
@@ -53,11 +42,7 @@ TEST(Fp8, LossesAndGradientsAreThoseOfPlainLoops) {
         SCOPED_TRACE(testing::Message() << "tp " << c.tp << " cp " << c.cp << (c.sequence_parallel ? " sp" : ""));
         WeightsByRank weights;
         const reference::Result result = run_chunk(model, c, weights);
-        const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
-        const reference::Sizes sizes{size(model.layers), size(model.hidden),   size(model.ffn),
-                                     size(model.heads),  size(model.kv_heads), size(model.head_dim),
-                                     size(c.tp),         places_of(c.cp),      RankContext{}.norm_epsilon};
-        expect_those_of_the_reference(model, c, result, reference::Model(sizes, weights).run(given.tokens, given.targets));
+        expect_those_of_the_reference(model, c, result, reference::Model(sizes_of(model, c), weights).run(given.tokens, given.targets));
     }
 }
 
@@ -167,10 +152,9 @@ TEST(Fp8, WhatIsNotComputedIsRefusedByName) {
         return refusal_of(task);
     };
     EXPECT_EQ(changed([](TrainingTask&) {}), "");
-    for (const auto& [recipe, word] : {std::pair(Fp8Recipe::delayed, "fp8-delayed"), std::pair(Fp8Recipe::blockwise, "fp8-blockwise"),
-                                       std::pair(Fp8Recipe::mxfp8, "mxfp8")}) {
+    for (const auto& [recipe, word] : {std::pair(Fp8Recipe::blockwise, "fp8-blockwise"), std::pair(Fp8Recipe::mxfp8, "mxfp8")}) {
         EXPECT_THAT(changed([recipe = recipe](TrainingTask& task) { task.training.megatron.fp8_recipe = recipe; }),
-                    HasSubstr(std::string(word) + " (use fp8-current or bf16)"));
+                    HasSubstr(std::string(word) + " (use fp8-current, fp8-delayed or bf16)"));
     }
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.precision = Precision::nvfp4; }), HasSubstr("nvfp4 (use fp8-current"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.fp8_parameters = true; }), HasSubstr("parameters stored in fp8"));
