@@ -207,8 +207,24 @@ TEST(RunCommand, TrainsInFp8WithTheBytesThatWerePredicted) {
     const PlanFile mixture("fp8_mixture.json", "--world 4 --tp 1 --pp 2 --ep 2 --global-batch 8 --precision fp8-current --engine mgplan",
                            "tiny-moe");
     EXPECT_TRUE(run(mixture, "")["as_predicted"]);
-    const PlanFile delayed("delayed.json", "--world 1 --precision fp8-delayed");
-    expect_refused("run " + delayed.path() + " --steps 1", {"fp8-delayed (use fp8-current or bf16)"});
+    // Scales of the steps before; a step behind the first is cast by what that one had.
+    const PlanFile delayed("delayed.json", "--world 4 --tp 2 --pp 2 --global-batch 8 --precision fp8-delayed --engine mgplan");
+    const auto followed = run(delayed, "");
+    EXPECT_TRUE(followed["as_predicted"]);
+    for (std::size_t step = 0; step < 4; ++step) {
+        const double loss = followed["steps"][step]["loss"], other = fp8["steps"][step]["loss"];
+        EXPECT_NE(loss, other);
+        EXPECT_NEAR(loss / other, 1, 0.02);
+    }
+    for (const std::string options : {" --cuda-graphs layer", " --cuda-graphs full_iteration", " --memory arena"}) {
+        const auto other = run(delayed, options);
+        EXPECT_TRUE(other["as_predicted"]) << options;
+        for (std::size_t step = 0; step < 4; ++step) EXPECT_EQ(other["steps"][step]["loss"], followed["steps"][step]["loss"]) << options;
+    }
+    const PlanFile blockwise("blockwise.json", "--world 1 --precision fp8-blockwise");
+    expect_refused("run " + blockwise.path() + " --steps 1", {"fp8-blockwise (use fp8-current, fp8-delayed or bf16)"});
+    const PlanFile experts("fp8_experts.json", "--world 1 --precision fp8-delayed", "tiny-moe");
+    expect_refused("run " + experts.path() + " --steps 1", {"fp8-delayed with experts (use fp8-current or bf16)"});
 }
 
 TEST(RunCommand, PrintsTablesAndCsv) {

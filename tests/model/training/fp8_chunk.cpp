@@ -76,6 +76,25 @@ reference::Sizes sizes_of(const ModelSpec& model, const ChunkCase& c) {
             RankContext{}.norm_epsilon};
 }
 
+std::vector<std::vector<std::size_t>> places_outside(const ChunkCase& c) {
+    std::vector<std::vector<std::size_t>> parts;
+    for (const auto& of_rank : places_of(c.cp)) {
+        const std::size_t ranks = c.sequence_parallel ? static_cast<std::size_t>(c.tp) : 1, share = of_rank.size() / ranks;
+        for (std::size_t i = 0; i < ranks; ++i)
+            parts.emplace_back(of_rank.begin() + static_cast<std::ptrdiff_t>(i * share),
+                               of_rank.begin() + static_cast<std::ptrdiff_t>((i + 1) * share));
+    }
+    return parts;
+}
+
+reference::LatentSizes latent_sizes_of(const ModelSpec& model, const ChunkCase& c) {
+    if (!model.mla) return {};
+    const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
+    const MlaSpec& mla = *model.mla;
+    return {size(mla.q_lora_rank), size(mla.kv_lora_rank), size(mla.qk_nope_head_dim), size(mla.qk_rope_head_dim), size(mla.v_head_dim),
+            places_outside(c)};
+}
+
 ChunkTokens chunk_tokens() {
     std::vector<std::int32_t> drawn(kTokens + 1);
     tests::tokens_of(3, drawn);

@@ -9,6 +9,7 @@
 #include "plan/layout/layout.hpp"
 #include "plan/model/model_spec.hpp"
 #include "plan/training/own_fp8.hpp"
+#include "tests/model/training/fp8_mixture_reference.hpp"
 #include "tests/model/training/fp8_reference.hpp"
 #include "tests/model/training/parity_support.hpp"
 
@@ -35,6 +36,11 @@ struct ChunkCase {
 /// A Llama with biases and without positions, all of whose shares on two ranks 16 divides.
 [[nodiscard]] ModelSpec plain_llama();
 [[nodiscard]] tests::fp8_reference::Sizes sizes_of(const ModelSpec& model, const ChunkCase& c);
+
+/// Of no latent attention: all 0.
+[[nodiscard]] tests::fp8_reference::LatentSizes latent_sizes_of(const ModelSpec& model, const ChunkCase& c);
+/// Rows that are cast together where tp's sequence parallelism divides those of cp.
+[[nodiscard]] std::vector<std::vector<std::size_t>> places_outside(const ChunkCase& c);
 
 /// Of the model's parameters by rank of tp; those of experts that are divided by rank.
 using WeightsByRank = std::vector<tests::fp8_reference::Weights>;

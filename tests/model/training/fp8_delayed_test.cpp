@@ -25,19 +25,20 @@ namespace reference = tests::fp8_reference;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(Fp8Delayed, LossesAndGradientsAreThoseOfPlainLoops) {
-    using enum RecomputeModule;
-    const ModelSpec model = plain_llama();
+/// Latent attention in front of MLPs.
+ModelSpec latent_llama() {
+    ModelSpec model = tests::small_llama(2);
+    model.name = "latent-llama";
+    model.kv_heads = model.heads;
+    model.head_dim = 0;
+    model.qk_norm = true;
+    model.mla = MlaSpec{.q_lora_rank = 32, .kv_lora_rank = 16, .qk_nope_head_dim = 16, .qk_rope_head_dim = 16, .v_head_dim = 16};
+    return model;
+}
+
+void expect_reference_of_steps(const ModelSpec& model, const std::vector<ChunkCase>& cases) {
     const ChunkTokens given = chunk_tokens();
-    // Of a first step, without history, and of one with that of the first; other layouts cast by the largest of all their ranks.
-    for (const ChunkCase& given_case : {ChunkCase{},
-                                        {.steps = 2},
-                                        {.tp = 2, .steps = 2},
-                                        {.tp = 2, .sequence_parallel = true, .steps = 2},
-                                        {.tp = 2, .sequence_parallel = true, .modules = {layernorm, mlp, core_attn}, .steps = 2},
-                                        {.cp = 2, .steps = 2},
-                                        {.tp = 2, .cp = 2, .sequence_parallel = true, .steps = 2}}) {
-        ChunkCase c = given_case;
+    for (ChunkCase c : cases) {
         c.scaling = OwnFp8::delayed;
         SCOPED_TRACE(testing::Message() << "tp " << c.tp << " cp " << c.cp << (c.sequence_parallel ? " sp" : "") << " steps " << c.steps);
         WeightsByRank weights;
@@ -45,12 +46,34 @@ TEST(Fp8Delayed, LossesAndGradientsAreThoseOfPlainLoops) {
         reference::Follow follow{.row_gradient = 1.0F / kTokens};
         reference::Result expected;
         for (int step = 0; step < c.steps; ++step) {
-            reference::Model loops(sizes_of(model, c), weights);
+            reference::LayeredModel loops(sizes_of(model, c), weights, {}, {}, latent_sizes_of(model, c));
             loops.follow(&follow);
             expected = loops.run(given.tokens, given.targets);
             follow.end_step();
         }
         expect_those_of_the_reference(model, c, result, expected);
+    }
+}
+
+TEST(Fp8Delayed, LossesAndGradientsAreThoseOfPlainLoops) {
+    using enum RecomputeModule;
+    // Of a first step, without history, and of one with that of the first; other layouts cast by the largest of all their ranks.
+    expect_reference_of_steps(plain_llama(), {{},
+                                              {.steps = 2},
+                                              {.tp = 2, .steps = 2},
+                                              {.tp = 2, .sequence_parallel = true, .steps = 2},
+                                              {.tp = 2, .sequence_parallel = true, .modules = {layernorm, mlp, core_attn}, .steps = 2},
+                                              {.cp = 2, .steps = 2},
+                                              {.tp = 2, .cp = 2, .sequence_parallel = true, .steps = 2}});
+    ModelSpec latent = latent_llama();
+    latent.layers = 2;
+    latent.vocab = 64;
+    latent.position = PositionEmbedding::none;
+    latent.rotary_fraction = 0;
+    for (const std::int64_t q_rank : {32, 0}) {
+        latent.mla->q_lora_rank = q_rank;
+        expect_reference_of_steps(
+            latent, {{.steps = 2}, {.tp = 2, .steps = 2}, {.tp = 2, .sequence_parallel = true, .modules = {mla_up_proj}, .steps = 2}});
     }
 }
 
@@ -99,7 +122,7 @@ TEST_P(Fp8DelayedLayouts, TrainAndHoldWhatShapesPredict) {
     ModelSpec predicting = tests::small_llama(2);
     predicting.name = "predicting";
     predicting.mtp_layers = 1;
-    for (const ModelSpec& model : {tests::small_llama(2), tests::small_gpt(2), predicting}) {
+    for (const ModelSpec& model : {tests::small_llama(2), tests::small_gpt(2), predicting, latent_llama()}) {
         if (model.mtp_layers > 0 && c.schedule) continue;  // refused by name
         SCOPED_TRACE(model.name);
         const std::int64_t sequence = 16 * c.cp;
@@ -132,12 +155,11 @@ TEST(Fp8Delayed, HoldsAHistoryForThreeTensorsOfEachLayer) {
     EXPECT_LT(held(delayed, MemoryCategory::activations), held(current, MemoryCategory::activations)) << "no scale beside what is kept";
 }
 
-TEST(Fp8Delayed, MixturesAndLatentAttentionAreRefusedByName) {
+TEST(Fp8Delayed, MixturesAreRefusedByName) {
     EXPECT_EQ(refusal_of(task_of(tests::small_llama(2), {.name = "one"}, 16, Fp8Recipe::delayed)), "");
     EXPECT_THAT(refusal_of(task_of(small_mixture(), {.name = "one"}, 16, Fp8Recipe::delayed)),
                 HasSubstr("fp8-delayed with experts (use fp8-current or bf16)"));
-    EXPECT_THAT(refusal_of(task_of(small_deepseek_v3(), {.name = "one"}, 16, Fp8Recipe::delayed)),
-                HasSubstr("fp8-delayed with latent attention (use fp8-current or bf16)"));
+    EXPECT_EQ(refusal_of(task_of(latent_llama(), {.name = "one"}, 16, Fp8Recipe::delayed)), "");
 }
 
 }  // namespace

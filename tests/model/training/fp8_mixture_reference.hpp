@@ -181,16 +181,17 @@ private:
 
     /// A layer that every rank has whole.
     [[nodiscard]] Matrix whole(const std::string& layer, const Matrix& x) const {
-        const Cast weight = cast(ranks_[0].at(layer + ".weight"), kE4m3);
+        const Cast weight = cast_of(layer + ".weight", ranks_[0].at(layer + ".weight"), kE4m3);
         Matrix y(x.rows, weight.codes.rows);
-        for (const auto& part : latent_.parts) set_rows(y, part, product(cast(rows_of(x, part), kE4m3), weight));
+        for (const auto& part : latent_.parts) set_rows(y, part, product(cast_of(layer + ".input", rows_of(x, part), kE4m3), weight));
         return y;
     }
     Matrix whole_backward(const std::string& layer, const Matrix& x, const Matrix& dy) {
-        const Cast weight = cast(ranks_[0].at(layer + ".weight"), kE4m3).transposed();
+        const Cast weight = cast_of(layer + ".weight", ranks_[0].at(layer + ".weight"), kE4m3).transposed();
         Matrix dx(x.rows, x.columns);
         for (const auto& part : latent_.parts) {
-            const Cast gradient = cast(rows_of(dy, part), kE5m2), input = cast(rows_of(x, part), kE4m3);
+            const Cast gradient = cast_of(layer + ".gradient", rows_of(dy, part), kE5m2),
+                       input = cast_of(layer + ".input", rows_of(x, part), kE4m3);
             for (Weights& rank : result_.gradients) add_to(rank.at(layer + ".weight"), product(gradient.transposed(), input.transposed()));
             set_rows(dx, part, product(gradient, weight));
         }

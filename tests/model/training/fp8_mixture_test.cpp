@@ -57,18 +57,6 @@ std::size_t size(std::int64_t count) {
     return static_cast<std::size_t>(count);
 }
 
-/// Rows that are cast together where tp's sequence parallelism divides those of cp.
-std::vector<std::vector<std::size_t>> places_outside(const ChunkCase& c) {
-    std::vector<std::vector<std::size_t>> parts;
-    for (const auto& of_rank : places_of(c.cp)) {
-        const std::size_t ranks = c.sequence_parallel ? size(c.tp) : 1, share = of_rank.size() / ranks;
-        for (std::size_t i = 0; i < ranks; ++i)
-            parts.emplace_back(of_rank.begin() + static_cast<std::ptrdiff_t>(i * share),
-                               of_rank.begin() + static_cast<std::ptrdiff_t>((i + 1) * share));
-    }
-    return parts;
-}
-
 reference::Result result_of(const ModelSpec& model, const ChunkCase& c, const WeightsByRank& weights) {
     // Of ranks beside the first replica of tp, experts alone.
     const auto is_expert = [](const std::string& name) { return name.find(".experts.") != std::string::npos; };
@@ -85,12 +73,7 @@ reference::Result result_of(const ModelSpec& model, const ChunkCase& c, const We
     const bool together = c.divides_experts();
     const reference::MixtureSizes mixture{size(moe.experts), size(moe.top_k),       model.moe_layers,
                                           size(c.ep),        size(c.etp), together ? places_of(1) : places_outside(c)};
-    reference::LatentSizes latent;
-    if (model.mla) {
-        latent = {size(model.mla->q_lora_rank),      size(model.mla->kv_lora_rank), size(model.mla->qk_nope_head_dim),
-                  size(model.mla->qk_rope_head_dim), size(model.mla->v_head_dim),   places_outside(c)};
-    }
-    reference::LayeredModel loops(sizes_of(model, c), dense, mixture, experts, latent);
+    reference::LayeredModel loops(sizes_of(model, c), dense, mixture, experts, latent_sizes_of(model, c));
     const ChunkTokens given = chunk_tokens();
     reference::Result result = loops.run(given.tokens, given.targets);
     result.gradients.resize(weights.size());
