@@ -49,7 +49,7 @@ private:
     /// One projection of all experts.
     struct Projection {
         std::vector<Tensor> values, gradients;
-        std::vector<Weight> biases;                    ///< empty where the model has none
+        std::vector<Weight> biases;                   ///< empty where the model has none
         std::vector<std::shared_ptr<Fp8Weight>> fp8;  ///< empty unless in fp8
 
         void refresh() const;

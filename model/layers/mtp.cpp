@@ -49,8 +49,7 @@ Tensor MtpDepth::run(const RankContext& context, const MicrobatchContext& microb
                      MtpDepthSaved::Inner& inner, const UnitEvents& events) const {
     events.before_use(0);
     const std::int64_t rows = saved.state.shape()[0], hidden = model_.hidden;
-    Tensor joined =
-        context.device->empty({rows, 2 * hidden}, context.dtype, MemoryCategory::activations, "joined embeddings and states");
+    Tensor joined = context.device->empty({rows, 2 * hidden}, context.dtype, MemoryCategory::activations, "joined embeddings and states");
     set_columns(norm(saved.embedded, embedded_norm_.value, embedded_norm_bias_.value, model_.normalization, context.norm_epsilon,
                      inner.embedded_statistics),
                 joined, 0);

@@ -104,8 +104,8 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
 
 Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                              SelfAttentionSaved& saved) const {
-    QkvParts parts = latent_ ? latent_->forward(context, microbatch, normed, saved.latent)
-                             : packed_->forward(context, microbatch, normed, saved.packed);
+    QkvParts parts =
+        latent_ ? latent_->forward(context, microbatch, normed, saved.latent) : packed_->forward(context, microbatch, normed, saved.packed);
     if (indexer_) saved.chosen = indexer_->forward(context, microbatch, normed.x, saved.latent.q_normed.x);
     saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_of(microbatch));
     if (latent_ && latent_->recomputes_up()) {

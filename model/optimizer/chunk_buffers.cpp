@@ -90,10 +90,10 @@ void ChunkBuffers::bind(Device& device, const BufferLayout& layout, OwnFp8 fp8) 
                 .view(shape);
         };
         // Gradients of a unit come with zeros and go.
-        weights_.add(parameter.name, {view(buffer.parameters, buffer.unit_parameters), view(buffer.gradients, buffer.unit_gradients),
-                                      divided ? nullptr : std::make_shared<GradientStart>(),
-                                      fp8 != OwnFp8::none && is_linear_weight(parameter) ? make_fp8_weight(device, shape[0], shape[1], fp8)
-                                                                                         : nullptr});
+        weights_.add(parameter.name,
+                     {view(buffer.parameters, buffer.unit_parameters), view(buffer.gradients, buffer.unit_gradients),
+                      divided ? nullptr : std::make_shared<GradientStart>(),
+                      fp8 != OwnFp8::none && is_linear_weight(parameter) ? make_fp8_weight(device, shape[0], shape[1], fp8) : nullptr});
     }
     buffers_.push_back(std::move(buffer));
 }

@@ -84,8 +84,8 @@ public:
     /// Parameters and gradients of this rank's `chunk`-th model chunk; with sharded state the parameters may be on their way.
     [[nodiscard]] const ChunkBuffers& buffers(int chunk) const { return *buffers_.at(static_cast<std::size_t>(chunk)); }
 
-    /// All that the next step depends on besides position() and the task: main parameters, moments, biases of experts, histories of fp8. Between
-    /// steps; on shapes too.
+    /// All that the next step depends on besides position() and the task: main parameters, moments, biases of experts, histories of fp8.
+    /// Between steps; on shapes too.
     [[nodiscard]] std::vector<StatePiece> state() const;
     [[nodiscard]] TrainingPosition position() const { return {steps_, updates_}; }
     /// Goes on from there, with what was written into all pieces of state(). Every rank calls it, before its first step.

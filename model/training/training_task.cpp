@@ -170,7 +170,7 @@ void add_fp8_features(std::vector<std::string>& features, const TrainingTask& ta
         const std::int64_t sequence = task.batch.sequence / layout.sizes.cp;
         divides(layout.micro_batch * sequence, "rows of a microbatch on a rank");
         if (!fp8_shares_are_known(model, layout.sizes)) return;  // said elsewhere
-        std::set<std::string> seen;  // layers are alike, and so are experts
+        std::set<std::string> seen;                              // layers are alike, and so are experts
         for (std::int64_t layer = 0; layer < model.layers; ++layer) {
             for (const Parameter& parameter : decoder_layer_parameters(model, layer, layout.sizes, "")) {
                 if (!is_linear_weight(parameter) || !seen.insert(parameter.name).second) continue;

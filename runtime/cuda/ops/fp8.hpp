@@ -89,7 +89,8 @@ struct TransposeBytes {
             [&](auto size, std::int64_t i) {
                 constexpr int kSize = decltype(size)::value;
                 Pack<std::uint8_t, kSize> pack{};
-                if (inside(i / kSide, i % kSide, rows)) pack = load_pack<kSize>(x + (first_row + i / kSide) * columns + first_column + i % kSide);
+                if (inside(i / kSide, i % kSide, rows))
+                    pack = load_pack<kSize>(x + (first_row + i / kSide) * columns + first_column + i % kSide);
                 return pack;
             },
             [&](auto size, std::int64_t i, const auto& pack) {
@@ -113,7 +114,8 @@ struct TransposeBytes {
             },
             [&](auto size, std::int64_t i, const auto& pack) {
                 constexpr int kSize = decltype(size)::value;
-                if (inside(i % kSide, i / kSide, pitch)) store_pack<kSize>(y + (first_column + i / kSide) * pitch + first_row + i % kSide, pack);
+                if (inside(i % kSide, i / kSide, pitch))
+                    store_pack<kSize>(y + (first_column + i / kSide) * pitch + first_row + i % kSide, pack);
             });
     }
 };
@@ -130,7 +132,8 @@ struct FollowLargest {
         const float value = now[tensor], place = history[length], latest = value / unit;
         const bool moves = value != 0;
         const auto at = static_cast<std::int64_t>(place);
-        const float most = team.reduce(length, 0.0F, LargerNumber{}, [&](std::int64_t i) { return moves && i == at ? latest : history[i]; });
+        const float most =
+            team.reduce(length, 0.0F, LargerNumber{}, [&](std::int64_t i) { return moves && i == at ? latest : history[i]; });
         team.once([&] {
             if (moves) {
                 history[at] = latest;
@@ -145,8 +148,9 @@ struct FollowLargest {
 template <class Launcher>
 void follow_largest(model::Device& device, const model::FollowLargestArguments& x) {
     auto&& launcher = Launcher::of(device);
-    launcher.teams(x.tensors, 256,
-                   FollowLargest{values<float>(x.now), values<float>(x.history), values<float>(x.scales), x.length, static_cast<float>(x.unit)});
+    launcher.teams(
+        x.tensors, 256,
+        FollowLargest{values<float>(x.now), values<float>(x.history), values<float>(x.scales), x.length, static_cast<float>(x.unit)});
 }
 
 template <class Launcher>
@@ -184,7 +188,8 @@ void quantise(model::Device& device, const model::QuantiseArguments& x) {
 template <class Launcher>
 void transpose_bytes(model::Device& device, const model::TransposeBytesArguments& x) {
     auto&& launcher = Launcher::of(device);
-    const std::int64_t squares = ((x.pitch + kTransposedSide - 1) / kTransposedSide) * ((x.columns + kTransposedSide - 1) / kTransposedSide);
+    const std::int64_t squares =
+        ((x.pitch + kTransposedSide - 1) / kTransposedSide) * ((x.columns + kTransposedSide - 1) / kTransposedSide);
     const auto* const from = static_cast<const std::uint8_t*>(x.x.data);
     auto* const to = static_cast<std::uint8_t*>(x.y.data);
     const std::uint64_t bytes = static_cast<std::uint64_t>(x.pitch | x.columns) | address(from) | address(to);

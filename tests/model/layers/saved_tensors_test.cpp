@@ -284,8 +284,8 @@ TEST(SavedTensors, OfAMixtureInFp8AreAByteForEachValueThatItsProductsRead) {
     const ModelSpec model = mixture();
     for (const ExpertSizes sizes : {ExpertSizes{}, {.ep = 2}, {.ep = 2, .etp = 2}}) {
         const ExpectedMixture expected{.model = model, .etp = sizes.etp};
-        // Experts' rows and activations with a scale for each expert; what the shared experts' second product and the packed projection read.
-        // The router reads the norm's output as it is.
+        // Experts' rows and activations with a scale for each expert; what the shared experts' second product and the packed projection
+        // read. The router reads the norm's output as it is.
         const std::int64_t experts = model.moe->experts / sizes.ep;
         const std::int64_t halved = expected.routed * (model.hidden + model.moe->expert_ffn / sizes.etp) +
                                     expected.e.n * model.moe->shared_ffn / kTp + expected.e.m * model.hidden;

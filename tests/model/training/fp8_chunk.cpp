@@ -71,9 +71,8 @@ ModelSpec plain_llama() {
 
 reference::Sizes sizes_of(const ModelSpec& model, const ChunkCase& c) {
     const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
-    return {size(model.layers),   size(model.hidden),   size(model.ffn), size(model.heads),
-            size(model.kv_heads), size(model.head_dim), size(c.tp),      places_of(c.cp),
-            RankContext{}.norm_epsilon};
+    return {size(model.layers),   size(model.hidden), size(model.ffn), size(model.heads),         size(model.kv_heads),
+            size(model.head_dim), size(c.tp),         places_of(c.cp), RankContext{}.norm_epsilon};
 }
 
 std::vector<std::vector<std::size_t>> places_outside(const ChunkCase& c) {
@@ -91,8 +90,8 @@ reference::LatentSizes latent_sizes_of(const ModelSpec& model, const ChunkCase& 
     if (!model.mla) return {};
     const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
     const MlaSpec& mla = *model.mla;
-    return {size(mla.q_lora_rank), size(mla.kv_lora_rank), size(mla.qk_nope_head_dim), size(mla.qk_rope_head_dim), size(mla.v_head_dim),
-            places_outside(c)};
+    return {size(mla.q_lora_rank),      size(mla.kv_lora_rank), size(mla.qk_nope_head_dim),
+            size(mla.qk_rope_head_dim), size(mla.v_head_dim),   places_outside(c)};
 }
 
 ChunkTokens chunk_tokens() {

@@ -103,16 +103,17 @@ TEST(Fp8Delayed, ScalesFollowTheLargestOfAWindowOfSteps) {
 
 std::vector<Case> delayed_cases() {
     using enum RecomputeModule;
-    return {{.name = "one"},
-            {.name = "tp2", .tp = 2},
-            {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
-            {.name = "dp2", .dp = 2},
-            {.name = "pp2_vpp2", .pp = 2, .vpp = 2},
-            {.name = "tp2_sp_pp2_dp2", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
-            {.name = "modules", .tp = 2, .sequence_parallel = true, .recompute = Recompute::selective, .modules = {core_attn, mlp, layernorm}},
-            {.name = "tp2_sp_cp2", .tp = 2, .cp = 2, .sequence_parallel = true},
-            {.name = "full", .recompute = Recompute::full},
-            {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
+    return {
+        {.name = "one"},
+        {.name = "tp2", .tp = 2},
+        {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
+        {.name = "dp2", .dp = 2},
+        {.name = "pp2_vpp2", .pp = 2, .vpp = 2},
+        {.name = "tp2_sp_pp2_dp2", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
+        {.name = "modules", .tp = 2, .sequence_parallel = true, .recompute = Recompute::selective, .modules = {core_attn, mlp, layernorm}},
+        {.name = "tp2_sp_cp2", .tp = 2, .cp = 2, .sequence_parallel = true},
+        {.name = "full", .recompute = Recompute::full},
+        {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
 }
 
 class Fp8DelayedLayouts : public testing::TestWithParam<Case> {};
@@ -129,8 +130,8 @@ TEST_P(Fp8DelayedLayouts, TrainAndHoldWhatShapesPredict) {
         const TrainingTask task = task_of(model, c, sequence, Fp8Recipe::delayed);
         Outcome outcome = train(task);
         for (int rank = 0; rank < static_cast<int>(task.layout.sizes.world); ++rank) expect_prediction_equals(task, outcome, rank);
-        // All ranks have the same scales, those of a step before. What differs is rounding to bf16 of sums that ranks of tp and cp have parts
-        // of, and after a step of Adam where such a sum is near 0.
+        // All ranks have the same scales, those of a step before. What differs is rounding to bf16 of sums that ranks of tp and cp have
+        // parts of, and after a step of Adam where such a sum is near 0.
         const Outcome one = train(task_of(model, {.name = "one"}, sequence, Fp8Recipe::delayed));
         const bool same_sums = c.tp * c.cp == 1;
         ASSERT_EQ(outcome.steps.size(), one.steps.size());

@@ -71,8 +71,8 @@ reference::Result result_of(const ModelSpec& model, const ChunkCase& c, const We
     }
     const MoeSpec& moe = *model.moe;
     const bool together = c.divides_experts();
-    const reference::MixtureSizes mixture{size(moe.experts), size(moe.top_k),       model.moe_layers,
-                                          size(c.ep),        size(c.etp), together ? places_of(1) : places_outside(c)};
+    const reference::MixtureSizes mixture{size(moe.experts), size(moe.top_k), model.moe_layers,
+                                          size(c.ep),        size(c.etp),     together ? places_of(1) : places_outside(c)};
     reference::LayeredModel loops(sizes_of(model, c), dense, mixture, experts, latent_sizes_of(model, c));
     const ChunkTokens given = chunk_tokens();
     reference::Result result = loops.run(given.tokens, given.targets);

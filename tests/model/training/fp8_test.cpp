@@ -166,7 +166,8 @@ TEST(Fp8, WhatIsNotComputedIsRefusedByName) {
                 HasSubstr("layers that stay in bf16"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.offload.modules.add(OffloadModule::core_attn); }), HasSubstr("--offload"));
     for (const Case& c : {Case{.name = "short"}, Case{.name = "cp2", .cp = 2}})
-        EXPECT_THAT(refusal_of(task_of(tests::small_llama(2), c, 8 * c.cp)), HasSubstr("8 rows of a microbatch on a rank, no multiple of 16"));
+        EXPECT_THAT(refusal_of(task_of(tests::small_llama(2), c, 8 * c.cp)),
+                    HasSubstr("8 rows of a microbatch on a rank, no multiple of 16"));
     EXPECT_THAT(refusal_of(task_of(tests::small_gpt(), {.name = "tp2", .tp = 2})),
                 HasSubstr("fp8-current products of 24 rows of mlp.linear_fc1.weight on a rank, no multiple of 16"));
 }

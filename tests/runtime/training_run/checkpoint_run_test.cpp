@@ -85,9 +85,7 @@ TEST(CheckpointRun, GoesOnToTheBitUnderTheSameLayout) {
         {tests::small_gpt(), {.name = "fp64", .cp = 2, .dp = 2}, Precision::fp64},
         {with_dropout(tests::small_llama()),
          {.name = "zb-v", .tp = 2, .pp = 2, .vpp = 2, .sequence_parallel = true, .schedule = SplitSchedule::zb_v}},
-        {tests::small_llama(2),
-         {.name = "fp8 with delayed scaling", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
-         Precision::fp8},
+        {tests::small_llama(2), {.name = "fp8 with delayed scaling", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true}, Precision::fp8},
         {small_mixture(), {.name = "mixture", .pp = 2, .dp = 2, .ep = 2}},
         {small_mixture(),
          {.name = "mixture, whole state", .tp = 2, .dp = 2, .ep = 2, .sequence_parallel = true, .distributed_optimizer = false},
@@ -149,7 +147,8 @@ TEST(CheckpointRun, GoesOnWithDelayedScalingUnderOtherLayouts) {
     const TemporaryFolder folder;
     const RunValues whole = run_in_process(in_fp8(saver));
     save_three(in_fp8(saver), folder.path());
-    for (const Case& layout : {Case{.name = "one rank"}, {.name = "dp4, whole state", .dp = 4, .distributed_optimizer = false},
+    for (const Case& layout : {Case{.name = "one rank"},
+                               {.name = "dp4, whole state", .dp = 4, .distributed_optimizer = false},
                                {.name = "interleaved", .pp = 2, .vpp = 2}}) {
         SCOPED_TRACE(layout.name);
         const RunValues rest = go_on(in_fp8(layout), folder.path());
