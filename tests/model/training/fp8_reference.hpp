@@ -80,7 +80,7 @@ inline Cast cast(const Matrix& x, const Format& format) {
 /// any test; a tensor without history has a scale of 1, a gradient of the inverse of the gradient of a row's loss.
 struct Follow {
     float row_gradient = 1;
-    std::map<std::string, float, std::less<>> window, now;
+    std::map<std::string, float, std::less<>> window{}, now{};
 
     [[nodiscard]] Cast cast_of(const std::string& tensor, const Matrix& x, const Format& format) {
         float& most = now[tensor];
