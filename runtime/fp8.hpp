@@ -70,16 +70,16 @@ MGPLAN_BOTH float widened(std::uint8_t bits) {
 
 }  // namespace fp8
 
-/// Sign, four bits of exponent, three of mantissa: weights and inputs of products. Rounds to the nearest, ties to even, and saturates; a
-/// NaN stays one.
-struct E4m3 {
-    using Format = E4m3Format;
+/// A code in memory. Rounds to the nearest, ties to even, and saturates; a NaN stays one.
+template <class F>
+struct Fp8Code {
+    using Format = F;
     std::uint8_t bits;
 
-    E4m3() = default;
-    MGPLAN_BOTH explicit E4m3(float value) {
+    Fp8Code() = default;
+    MGPLAN_BOTH explicit Fp8Code(float value) {
 #ifdef __CUDA_ARCH__
-        bits = __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
+        bits = __nv_cvt_float_to_fp8(value, __NV_SATFINITE, Format::mantissa == 3 ? __NV_E4M3 : __NV_E5M2);
 #else
         bits = fp8::narrowed<Format>(value);
 #endif
@@ -89,30 +89,20 @@ struct E4m3 {
     }  // NOLINT(google-explicit-constructor): every code is an fp32
 };
 
-/// Sign, five bits of exponent, two of mantissa: gradients of outputs. Otherwise as E4m3.
-struct E5m2 {
-    using Format = E5m2Format;
-    std::uint8_t bits;
+using E4m3 = Fp8Code<E4m3Format>;  ///< sign, four bits of exponent, three of mantissa: weights and inputs of products
+using E5m2 = Fp8Code<E5m2Format>;  ///< sign, five and two: gradients of outputs
 
-    E5m2() = default;
-    MGPLAN_BOTH explicit E5m2(float value) {
-#ifdef __CUDA_ARCH__
-        bits = __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E5M2);
-#else
-        bits = fp8::narrowed<Format>(value);
-#endif
-    }
-    MGPLAN_BOTH operator float() const {
-        return fp8::widened<Format>(bits);
-    }  // NOLINT(google-explicit-constructor): every code is an fp32
-};
+/// Whether a largest magnitude is one to scale by: neither 0, infinity nor NaN.
+MGPLAN_BOTH inline bool fp8_has_scale(float largest) {
+    return largest > 0 && std::bit_cast<std::uint32_t>(largest) < fp8::kInfinity;
+}
 
 /// What values are multiplied with in front of the cast so that the largest magnitude becomes the format's largest value; 1 where
 /// there is none, and the largest fp32 where the quotient is none. As Transformer Engine's compute_scale_from_amax
 /// (common/recipe/recipe_common.cuh, current_scaling.cu) without epsilon and powers of two.
 template <class Format>
 MGPLAN_BOTH float fp8_scale(float largest) {
-    if (!(largest > 0) || std::bit_cast<std::uint32_t>(largest) >= fp8::kInfinity) return 1;
+    if (!fp8_has_scale(largest)) return 1;
 #ifdef __CUDA_ARCH__
     const float scale = __fdiv_rn(Format::largest(), largest);
 #else

@@ -83,6 +83,7 @@ void DecoderLayer::refresh_mixer() const {
 void DecoderLayer::refresh_feed_forward() const {
     const auto* const mlp = feed_forward_ ? std::get_if<Mlp>(&*feed_forward_) : nullptr;
     if (mlp != nullptr) mlp->refresh_weights();
+    if (const Moe* const moe = mixture()) moe->refresh_weights();
 }
 
 Tensor DecoderLayer::attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {

@@ -5,6 +5,7 @@
 #include "model/layers/deferred_gradients.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/bias.hpp"
+#include "model/ops/fp8_grouped.hpp"
 #include "model/ops/grouped_matmul.hpp"
 
 namespace mgplan::model {
@@ -33,6 +34,7 @@ Experts::Experts(const ModelSpec& model, const WeightTable& weights, const std::
             if (!weight.defined()) return;
             projection.values.push_back(weight.value);
             projection.gradients.push_back(weight.gradient);
+            if (weight.fp8 != nullptr) projection.fp8.push_back(weight.fp8);
             if (expert > 0 && projection.biases.empty()) continue;
             const Weight bias = weights.find(bias_of + number);
             if (bias.defined()) projection.biases.push_back(bias);
@@ -42,16 +44,45 @@ Experts::Experts(const ModelSpec& model, const WeightTable& weights, const std::
     collect("linear_fc2", second_);
 }
 
-Tensor Experts::forward(const RankContext& context, const Tensor& rows, const Tensor& row_weights, std::span<const std::int64_t> per_expert,
+void Experts::Projection::refresh() const {
+    for (std::size_t expert = 0; expert < fp8.size(); ++expert) model::refresh(*fp8[expert], values[expert]);
+}
+
+LinearInput Experts::Projection::input(const Tensor& x, std::span<const std::int64_t> per_expert, Dtype dtype) const {
+    if (fp8.empty()) return x;
+    return LinearInput(quantise_groups(x, dtype, per_expert, dtype == Dtype::fp8 ? "experts' rows in fp8" : "experts' gradients in fp8"));
+}
+
+Tensor Experts::Projection::multiply(const LinearInput& x, std::span<const std::int64_t> per_expert, bool forward,
+                                     std::string_view name) const {
+    if (fp8.empty()) return grouped_matmul(x.x, values, per_expert, forward, name);
+    std::vector<Fp8Tensor> matrices;
+    for (const auto& copies : fp8) matrices.push_back({forward ? copies->values.codes : copies->transposed, copies->values.scale});
+    return fp8_grouped_matmul({x.x, x.scale}, matrices, per_expert, values.front().dtype(), name);
+}
+
+void Experts::Projection::add_gradients(const LinearInput& dy, const LinearInput& x, std::span<const std::int64_t> per_expert) const {
+    if (fp8.empty()) return grouped_matmul_accumulate(dy.x, x.x, per_expert, gradients);
+    fp8_grouped_matmul_accumulate({dy.x, dy.scale}, {x.x, x.scale}, per_expert, gradients);
+}
+
+void Experts::refresh_weights() const {
+    first_.refresh();
+    second_.refresh();
+}
+
+Tensor Experts::forward(const RankContext& context, Tensor rows, const Tensor& row_weights, std::span<const std::int64_t> per_expert,
                         ExpertsSaved& saved) const {
-    saved.rows = rows;
+    refresh_weights();
+    saved.rows = first_.input(rows, per_expert, Dtype::fp8);
+    rows = {};
     saved.row_weights = row_weights;
-    saved.before = grouped_matmul(rows, first_.values, per_expert, true, "expert first product");
+    saved.before = first_.multiply(saved.rows, per_expert, true, "expert first product");
     for_each_bias(first_.biases, per_expert,
                   [&](const Weight& bias, std::int64_t begin, std::int64_t end) { add_bias(saved.before.slice(begin, end), bias.value); });
-    const Tensor after = weighted_activation(saved.before, row_weights, model_.activation, model_.gated_mlp);
+    const LinearInput after = activated(saved, per_expert);
     if (keeps_activation_) saved.after = after;
-    Tensor y = grouped_matmul(after, second_.values, per_expert, true, "expert output");
+    Tensor y = second_.multiply(after, per_expert, true, "expert output");
     if (context.etp->rank() == 0) {
         for_each_bias(second_.biases, per_expert, [&](const Weight& bias, std::int64_t begin, std::int64_t end) {
             add_weighted_bias(y.slice(begin, end), bias.value, row_weights.slice(begin, end));
@@ -60,20 +91,26 @@ Tensor Experts::forward(const RankContext& context, const Tensor& rows, const Te
     return y;
 }
 
+LinearInput Experts::activated(const ExpertsSaved& saved, std::span<const std::int64_t> per_expert) const {
+    return second_.input(weighted_activation(saved.before, saved.row_weights, model_.activation, model_.gated_mlp), per_expert, Dtype::fp8);
+}
+
 ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, std::span<const std::int64_t> per_expert,
                                   ExpertsSaved& saved) const {
     if (!saved.after.defined()) {
         const Range range(*context.device, "recompute");
-        saved.after = weighted_activation(saved.before, saved.row_weights, model_.activation, model_.gated_mlp);
+        saved.after = activated(saved, per_expert);
     }
     const std::vector<std::int64_t> counts(per_expert.begin(), per_expert.end());
-    add_weight_gradient(context, [this, dy, after = saved.after, counts] {
-        grouped_matmul_accumulate(dy, after, counts, second_.gradients);  // (hidden, ffn / etp)
+    LinearInput d_output = second_.input(dy, per_expert, Dtype::e5m2);
+    add_weight_gradient(context, [this, d_output, after = saved.after, counts] {
+        second_.add_gradients(d_output, after, counts);  // (hidden, ffn / etp)
     });
-    saved.after = Tensor();
-    Tensor d_after = grouped_matmul(dy, second_.values, per_expert, false, "expert activation gradient");
+    saved.after = {};
+    Tensor d_after = second_.multiply(d_output, per_expert, false, "expert activation gradient");
+    d_output = {};
     ExpertGradients gradients;
-    const Tensor d_before =
+    Tensor d_before =
         weighted_activation_backward(d_after, saved.before, saved.row_weights, model_.activation, model_.gated_mlp, gradients.row_weights);
     d_after = Tensor();
     saved.before = Tensor();
@@ -91,10 +128,12 @@ ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, 
     for_each_bias(first_.biases, per_expert, [&](const Weight& bias, std::int64_t begin, std::int64_t end) {
         bias_gradient(d_before.slice(begin, end), bias.gradient);
     });
-    add_weight_gradient(context, [this, d_before, rows = saved.rows, counts] {
-        grouped_matmul_accumulate(d_before, rows, counts, first_.gradients);  // (ffn / etp, hidden)
+    const LinearInput d_product = first_.input(d_before, per_expert, Dtype::e5m2);
+    d_before = {};
+    add_weight_gradient(context, [this, d_product, rows = saved.rows, counts] {
+        first_.add_gradients(d_product, rows, counts);  // (ffn / etp, hidden)
     });
-    gradients.rows = grouped_matmul(d_before, first_.values, per_expert, false, "expert input gradient");
+    gradients.rows = first_.multiply(d_product, per_expert, false, "expert input gradient");
     saved = {};
     return gradients;
 }

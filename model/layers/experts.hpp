@@ -3,19 +3,23 @@
 // (Megatron-LM transformer/moe/experts.py, TEGroupedMLP).
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "model/layers/context.hpp"
+#include "model/layers/fp8_weight.hpp"
+#include "model/layers/tensor_parallel.hpp"
 
 namespace mgplan::model {
 
 /// What a forward keeps. Selective recompute of moe_act drops `after`.
 struct ExpertsSaved {
-    Tensor rows;         ///< (rows, hidden), sorted by expert
+    LinearInput rows;    ///< (rows, hidden), sorted by expert; in fp8 a scale for each expert, as of `after`
     Tensor row_weights;  ///< (rows) router probabilities, fp32 (fp64)
     Tensor before;       ///< output of the first product: (rows, 2·ffn/etp) when gated
-    Tensor after;        ///< weighted activation: (rows, ffn/etp)
+    LinearInput after;   ///< weighted activation: (rows, ffn/etp)
 };
 
 struct ExpertGradients {
@@ -25,14 +29,17 @@ struct ExpertGradients {
 
 /// Each expert is an MLP, its width divided over etp. The probability of a row scales its activation, in front of the second
 /// product, so that no output has to be kept for its gradient; and it scales the second bias (experts.py, _apply_bias), which
-/// the first etp rank adds for all.
+/// the first etp rank adds for all. Experts whose weights have copies in fp8 multiply as other linear layers do, the rows of each with a
+/// scale of their own (model/ops/fp8_grouped.hpp).
 class Experts {
 public:
     /// `prefix`: "decoder.layers.3.mlp.experts."; all experts found under it.
     Experts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, EnumSet<RecomputeModule> recompute);
 
+    /// Casts weights whose copies in fp8 are not fresh.
+    void refresh_weights() const;
     /// rows (Σ per_expert, hidden), row_weights (Σ per_expert). Returns (Σ per_expert, hidden), a partial sum over etp.
-    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& rows, const Tensor& row_weights,
+    [[nodiscard]] Tensor forward(const RankContext& context, Tensor rows, const Tensor& row_weights,
                                  std::span<const std::int64_t> per_expert, ExpertsSaved& saved) const;
     /// Adds to the main gradients; consumes what was saved.
     [[nodiscard]] ExpertGradients backward(const RankContext& context, const Tensor& dy, std::span<const std::int64_t> per_expert,
@@ -42,8 +49,21 @@ private:
     /// One projection of all experts.
     struct Projection {
         std::vector<Tensor> values, gradients;
-        std::vector<Weight> biases;  ///< empty where the model has none
+        std::vector<Weight> biases;                   ///< empty where the model has none
+        std::vector<std::shared_ptr<Fp8Weight>> fp8;  ///< empty unless in fp8
+
+        void refresh() const;
+        /// In the form in which products read it.
+        [[nodiscard]] LinearInput input(const Tensor& x, std::span<const std::int64_t> per_expert, Dtype dtype) const;
+        /// Rows times the weights' transposes, or in a backward the weights.
+        [[nodiscard]] Tensor multiply(const LinearInput& x, std::span<const std::int64_t> per_expert, bool forward,
+                                      std::string_view name) const;
+        /// Adds to the gradients of the weights.
+        void add_gradients(const LinearInput& dy, const LinearInput& x, std::span<const std::int64_t> per_expert) const;
     };
+
+    /// The weighted activation, in the form in which the second product reads it.
+    [[nodiscard]] LinearInput activated(const ExpertsSaved& saved, std::span<const std::int64_t> per_expert) const;
 
     const ModelSpec& model_;
     bool keeps_activation_;

@@ -1,20 +1,25 @@
 #include "model/layers/fp8_weight.hpp"
 
 #include "model/device/device.hpp"
+#include "model/ops/fp8_history.hpp"
 
 namespace mgplan::model {
 
-std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns) {
+std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns, OwnFp8 scaling) {
     auto copies = std::make_shared<Fp8Weight>();
-    copies->values = {device.empty({rows, columns}, Dtype::fp8, MemoryCategory::parameters, "weight in fp8"),
-                      device.empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::parameters, "scale of a weight in fp8")};
+    copies->values.codes = device.empty({rows, columns}, Dtype::fp8, MemoryCategory::parameters, "weight in fp8");
+    if (scaling == OwnFp8::current)
+        copies->values.scale = device.empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::parameters, "scale of a weight in fp8");
     copies->transposed = device.empty({columns, rows}, Dtype::fp8, MemoryCategory::parameters, "weight in fp8, transposed");
     return copies;
 }
 
 void refresh(Fp8Weight& copies, const Tensor& weight) {
     if (copies.fresh) return;
-    find_largest(weight, copies.values.scale);
+    if (copies.followed)
+        raise_largest(weight, copies.followed->weight.largest);
+    else
+        find_largest(weight, copies.values.scale);
     quantise(weight, copies.values);
     transpose_codes(copies.values.codes, copies.transposed);
     copies.fresh = true;
@@ -26,6 +31,13 @@ Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, std::string_
                    device.empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::activations, "scale of fp8")};
     find_largest(x, cast.scale);
     if (group != nullptr && group->size() > 1) group->all_reduce(cast.scale.slice(0, 1), Reduction::maximum);
+    quantise(x, cast);
+    return cast;
+}
+
+Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, const Fp8Followed& followed, std::string_view name) {
+    Fp8Tensor cast{x.device().empty(x.shape(), dtype, MemoryCategory::activations, name), followed.scale};
+    raise_largest(x, followed.largest);
     quantise(x, cast);
     return cast;
 }

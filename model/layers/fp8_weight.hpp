@@ -2,11 +2,19 @@
 // A linear layer's weight as products in fp8 read it.
 
 #include <memory>
+#include <optional>
 
 #include "model/communicator/communicator.hpp"
 #include "model/ops/fp8.hpp"
+#include "plan/training/own_fp8.hpp"
 
 namespace mgplan::model {
+
+/// By what one tensor of a layer is cast under delayed scaling: parts of what Fp8Delayed holds.
+struct Fp8Followed {
+    Tensor scale;    ///< (2) as Fp8Tensor has it; the largest magnitude is that of the steps before, and stays for all of a step
+    Tensor largest;  ///< (1) fp32, of this step's values so far
+};
 
 /// Copies of a weight (out, in) that last a step: as it lies for the forward, transposed for the gradient of the input (Transformer Engine,
 /// pytorch/module/base.py, get_weight_workspace).
@@ -14,14 +22,22 @@ struct Fp8Weight {
     Fp8Tensor values;    ///< (out, in) e4m3
     Tensor transposed;   ///< (in, out), with the same scale
     bool fresh = false;  ///< made of the weight as it is: the step's first pass does that
+    /// Under delayed scaling: of the layer's input, of the weight, of the gradient of its output.
+    struct Followed {
+        Fp8Followed input, weight, gradient;
+    };
+    std::optional<Followed> followed{};
 };
 
-/// Undefined values, counted with the parameters: 2 bytes an element, and the scale.
-[[nodiscard]] std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns);
+/// Undefined values, counted with the parameters: 2 bytes an element, and the scale, which under delayed scaling comes with `followed`.
+[[nodiscard]] std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns,
+                                                         OwnFp8 scaling = OwnFp8::current);
 /// Casts the weight unless the copies are fresh. Takes no memory.
 void refresh(Fp8Weight& copies, const Tensor& weight);
 
 /// A cast: e4m3, or e5m2 for gradients of outputs. Ranks of `group` have one scale; null: this one alone.
 [[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, std::string_view name);
+/// The same by what the steps before had, which all ranks have alike.
+[[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, const Fp8Followed& followed, std::string_view name);
 
 }  // namespace mgplan::model

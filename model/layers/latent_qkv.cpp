@@ -20,6 +20,17 @@ LatentQkv::LatentQkv(const ModelSpec& model, const WeightTable& weights, const s
       q_up_(weights.at(prefix + (mla_.q_lora_rank > 0 ? "linear_q_up_proj.weight" : "linear_q_proj.weight")), Weight{}),
       kv_up_(weights.at(prefix + "linear_kv_up_proj.weight"), Weight{}) {}
 
+void LatentQkv::refresh_weights() const {
+    if (mla_.q_lora_rank > 0) q_down_.refresh_weight();
+    kv_down_.refresh_weight();
+    q_up_.refresh_weight();
+    kv_up_.refresh_weight();
+}
+
+LinearInput LatentQkv::input(const Tensor& normed) const {
+    return mla_.q_lora_rank > 0 ? kv_down_.input(normed) : normed;
+}
+
 void LatentQkv::rotate_queries(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, bool inverse) const {
     const std::int64_t width = mla_.qk_rope_head_dim, own = mla_.qk_nope_head_dim;
     if (width == 0 || model_.rotary_fraction == 0) return;
@@ -37,7 +48,7 @@ Tensor LatentQkv::rotated_keys(const RankContext& context, const MicrobatchConte
         .view({rows, width});
 }
 
-QkvParts LatentQkv::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+QkvParts LatentQkv::forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                             LatentQkvSaved& saved) const {
     const std::int64_t rank = mla_.kv_lora_rank, width = mla_.qk_rope_head_dim;
     if (mla_.q_lora_rank > 0) saved.q_latent = q_down_.forward(normed);
@@ -52,11 +63,11 @@ QkvParts LatentQkv::forward(const RankContext& context, const MicrobatchContext&
 }
 
 void LatentQkv::discard_up(LatentQkvSaved& saved) const {
-    saved.q_normed = Tensor();
-    saved.kv_normed = Tensor();
+    saved.q_normed = {};
+    saved.kv_normed = {};
 }
 
-QkvParts LatentQkv::forward_up(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+QkvParts LatentQkv::forward_up(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                LatentQkvSaved& saved) const {
     const std::int64_t heads = model_.heads / context.tp->size();
     const auto normalised = [&](const Tensor& latent, const Weight& weight, const Weight& bias, NormStatistics& statistics) {
@@ -64,8 +75,9 @@ QkvParts LatentQkv::forward_up(const RankContext& context, const MicrobatchConte
         return norm(latent, weight.value, bias.value, model_.normalization,
                     mla_.norm_epsilon > 0 ? mla_.norm_epsilon : context.norm_epsilon, statistics);
     };
-    if (mla_.q_lora_rank > 0) saved.q_normed = normalised(saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics);
-    saved.kv_normed = normalised(saved.kv_latent, kv_norm_weight_, kv_norm_bias_, saved.kv_statistics);
+    if (mla_.q_lora_rank > 0)
+        saved.q_normed = q_up_.input(context, normalised(saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics));
+    saved.kv_normed = kv_up_.input(context, normalised(saved.kv_latent, kv_norm_weight_, kv_norm_bias_, saved.kv_statistics));
     QkvParts parts;
     const Tensor q = q_up_.forward(context, mla_.q_lora_rank > 0 ? saved.q_normed : normed);
     const std::int64_t rows = q.shape()[0];
@@ -79,7 +91,7 @@ QkvParts LatentQkv::forward_up(const RankContext& context, const MicrobatchConte
 }
 
 Tensor LatentQkv::backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
-                           const Tensor& normed, const LatentQkvSaved& saved) const {
+                           const LinearInput& normed, const LatentQkvSaved& saved) const {
     const auto through_norm = [&](Tensor dy, const Tensor& latent, const Weight& weight, const Weight& bias,
                                   const NormStatistics& statistics) {
         if (!weight.defined()) return dy;

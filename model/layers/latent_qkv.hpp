@@ -15,8 +15,8 @@ namespace mgplan::model {
 struct LatentQkvSaved {
     Tensor q_latent, kv_latent;  ///< (rows, q_lora_rank) where queries have a latent, (rows, kv_lora_rank)
     NormStatistics q_statistics, kv_statistics;
-    Tensor q_normed, kv_normed;  ///< inputs of the up projections; without norms the latents themselves
-    Tensor k_rotary;             ///< (rows inside, qk_rope_head_dim), rotated; kept where the up projection is recomputed
+    LinearInput q_normed, kv_normed;  ///< inputs of the up projections; without norms the latents themselves, or their casts
+    Tensor k_rotary;                  ///< (rows inside, qk_rope_head_dim), rotated; kept where the up projection is recomputed
 };
 
 /// Heads are (own part, rotated part) for queries and keys, whatever else tells the model its positions. The rotated part is
@@ -28,18 +28,23 @@ public:
     /// (recompute module mla_up_proj).
     LatentQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool recompute_up);
 
+    /// Casts weights whose copies in fp8 are not fresh.
+    void refresh_weights() const;
+    /// In the form in which the down projections read it, which share one cast; in 16 bits where queries have no latent, for their
+    /// projection has a scale over tp.
+    [[nodiscard]] LinearInput input(const Tensor& normed) const;
     /// normed (rows outside the tp region, hidden) -> q, k (rows, heads / tp, qk_head_dim) and v (rows, heads / tp, v_head_dim).
-    [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+    [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                    LatentQkvSaved& saved) const;
     [[nodiscard]] bool recomputes_up() const { return recompute_up_; }
     /// After the core attention's forward: lets go of what forward_up() makes again.
     void discard_up(LatentQkvSaved& saved) const;
     /// From the latents on.
-    [[nodiscard]] QkvParts forward_up(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+    [[nodiscard]] QkvParts forward_up(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                       LatentQkvSaved& saved) const;
     /// Returns the gradient of `normed`; adds to the main gradients. With recompute_up forward_up() comes before it.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
-                                  const Tensor& normed, const LatentQkvSaved& saved) const;
+                                  const LinearInput& normed, const LatentQkvSaved& saved) const;
 
 private:
     /// Turns the rotated part of every head of q (rows, heads, qk_head_dim) in place.

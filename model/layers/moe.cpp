@@ -29,7 +29,7 @@ void move_inputs(const RankContext& context, const MoeSaved& saved, void (*move)
     using enum OffloadModule;
     const bool kept = saved.mixture.has_value();
     move(context, {{mlp_norm, saved.x},
-                   {expert_fc1, kept ? saved.mixture->experts.rows : Tensor()},
+                   {expert_fc1, kept ? saved.mixture->experts.rows.x : Tensor()},
                    {moe_act, kept ? saved.mixture->experts.before : Tensor()}});
 }
 
@@ -55,6 +55,15 @@ Moe::Moe(const ModelSpec& model, const WeightTable& weights, const std::string& 
       behind_shared_(model, weights.find(prefix + "mlp.post_shared_experts_layernorm.weight"),
                      weights.find(prefix + "mlp.post_shared_experts_layernorm.bias")) {
     if (model.moe->shared_ffn > 0) shared_.emplace(model, weights, prefix + "mlp.shared_experts.", recompute);
+}
+
+void Moe::refresh_weights() const {
+    if (model_.moe->latent > 0) {
+        to_latent_.refresh_weight();
+        from_latent_.refresh_weight();
+    }
+    experts_.refresh_weights();
+    if (shared_) shared_->refresh_weights();
 }
 
 Tensor Moe::normalise(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
@@ -98,14 +107,14 @@ Tensor Moe::mix(const RankContext& context, const MicrobatchContext& microbatch,
     saved.plan = dispatcher_.plan(context, microbatch, chosen.counts, rows);
     chosen.counts = Tensor();
     const Tensor row_weights = as_list(dispatcher_.to_experts(context, saved.plan, as_rows(std::exchange(chosen.probabilities, {}))));
-    const Tensor routed = dispatcher_.to_experts(context, saved.plan, std::exchange(chosen.hidden, {}));
-    Tensor outputs = experts_.forward(context, routed, row_weights, saved.plan.per_expert, saved.experts);
+    Tensor routed = dispatcher_.to_experts(context, saved.plan, std::exchange(chosen.hidden, {}));
+    Tensor outputs = experts_.forward(context, std::move(routed), row_weights, saved.plan.per_expert, saved.experts);
     outputs = dispatcher_.from_experts(context, saved.plan, std::move(outputs));
     Tensor y = unpermute_rows(outputs, saved.permutation, rows, model_.moe->top_k);
     if (model_.moe->latent > 0 || model_.moe->branch_norms) outputs = {};
     if (model_.moe->latent > 0) {
-        saved.combined = y;
-        y = from_latent_.forward(y);
+        saved.combined = from_latent_.input(y);
+        y = from_latent_.forward(saved.combined);
     }
     y = behind_experts_.forward(context, y, saved.behind_experts);
     if (shared_) add(chosen.shared, y);

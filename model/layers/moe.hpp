@@ -29,7 +29,7 @@ struct MoeSaved {
         Permutation permutation;
         DispatchPlan plan;
         ExpertsSaved experts;
-        Tensor combined;  ///< what the experts gave each row (rows, latent); undefined without a latent
+        LinearInput combined;  ///< what the experts gave each row (rows, latent); undefined without a latent
     };
 
     Tensor x;
@@ -70,6 +70,8 @@ public:
     Moe(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
         EnumSet<RecomputeModule> recompute);
 
+    /// Casts weights whose copies in fp8 are not fresh.
+    void refresh_weights() const;
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, MoeSaved& saved) const;
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MoeSaved& saved) const;
 

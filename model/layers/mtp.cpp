@@ -49,13 +49,15 @@ Tensor MtpDepth::run(const RankContext& context, const MicrobatchContext& microb
                      MtpDepthSaved::Inner& inner, const UnitEvents& events) const {
     events.before_use(0);
     const std::int64_t rows = saved.state.shape()[0], hidden = model_.hidden;
-    inner.joined = context.device->empty({rows, 2 * hidden}, context.dtype, MemoryCategory::activations, "joined embeddings and states");
+    Tensor joined = context.device->empty({rows, 2 * hidden}, context.dtype, MemoryCategory::activations, "joined embeddings and states");
     set_columns(norm(saved.embedded, embedded_norm_.value, embedded_norm_bias_.value, model_.normalization, context.norm_epsilon,
                      inner.embedded_statistics),
-                inner.joined, 0);
+                joined, 0);
     set_columns(
         norm(saved.state, state_norm_.value, state_norm_bias_.value, model_.normalization, context.norm_epsilon, inner.state_statistics),
-        inner.joined, hidden);
+        joined, hidden);
+    inner.joined = projection_.input(context, joined);
+    joined = {};
     const Tensor projected = gather_output(context, projection_.forward(context, inner.joined));
     return layer_.forward(context, microbatch, projected, inner.layer, events.from(1));
 }

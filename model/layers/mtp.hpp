@@ -19,7 +19,7 @@ struct MtpDepthSaved {
     /// Between the two inputs and the final norm.
     struct Inner {
         NormStatistics embedded_statistics, state_statistics;
-        Tensor joined;  ///< (rows, 2·hidden): the normalised embedding, then the normalised state; input of the projection
+        LinearInput joined;  ///< (rows, 2·hidden): the normalised embedding, then the normalised state; input of the projection
         DecoderLayer::Saved layer;
     };
 

@@ -79,11 +79,12 @@ CoreAttention SelfAttention::core_of(const MicrobatchContext& microbatch) const 
 
 void SelfAttention::refresh_weights() const {
     if (packed_) packed_->refresh_weight();
+    if (latent_) latent_->refresh_weights();
     projection_.refresh_weight();
 }
 
 LinearInput SelfAttention::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    const auto read = [&](const Tensor& rows) { return packed_ ? packed_->input(context, rows) : rows; };
+    const auto read = [&](const Tensor& rows) { return packed_ ? packed_->input(context, rows) : latent_->input(rows); };
     if (!model_.pre_norms) return read(x);
     return read(norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics));
 }
@@ -103,9 +104,9 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
 
 Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                              SelfAttentionSaved& saved) const {
-    QkvParts parts = latent_ ? latent_->forward(context, microbatch, normed.x, saved.latent)
-                             : packed_->forward(context, microbatch, normed, saved.packed);
-    if (indexer_) saved.chosen = indexer_->forward(context, microbatch, normed.x, saved.latent.q_normed);
+    QkvParts parts =
+        latent_ ? latent_->forward(context, microbatch, normed, saved.latent) : packed_->forward(context, microbatch, normed, saved.packed);
+    if (indexer_) saved.chosen = indexer_->forward(context, microbatch, normed.x, saved.latent.q_normed.x);
     saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_of(microbatch));
     if (latent_ && latent_->recomputes_up()) {
         latent_->discard_up(saved.latent);
@@ -150,7 +151,7 @@ void SelfAttention::recompute(const RankContext& context, const MicrobatchContex
                               SelfAttentionSaved& saved) const {
     if (!saved.q.defined()) {
         const Range range(*context.device, "recompute");
-        const QkvParts parts = latent_->forward_up(context, microbatch, normed.x, saved.latent);
+        const QkvParts parts = latent_->forward_up(context, microbatch, normed, saved.latent);
         saved.q = parts.q;
         saved.k = parts.k;
         saved.v = parts.v;
@@ -180,7 +181,7 @@ Tensor SelfAttention::branch_backward(const RankContext& context, const Microbat
     saved.core = {};
     saved.chosen = {};
     saved.q = saved.k = saved.v = {};
-    Tensor d_normed = latent_ ? latent_->backward(context, microbatch, std::move(gradients), normed.x, saved.latent)
+    Tensor d_normed = latent_ ? latent_->backward(context, microbatch, std::move(gradients), normed, saved.latent)
                               : packed_->backward(context, microbatch, std::move(gradients), d_gate, normed, saved.packed);
     d_gate = {};
     saved.packed = {};

@@ -16,9 +16,14 @@ SharedExperts::SharedExperts(const ModelSpec& model, const WeightTable& weights,
       first_(weights.at(prefix + "linear_fc1.weight"), {}),
       second_(weights.at(prefix + "linear_fc2.weight"), {}) {}
 
+void SharedExperts::refresh_weights() const {
+    first_.refresh_weight();
+    second_.refresh_weight();
+}
+
 Tensor SharedExperts::run(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const {
     saved.before = first_.forward(context, x);
-    saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
+    saved.after = second_.input(activation(saved.before, model_.activation, model_.gated_mlp));
     Tensor y = second_.forward(context, saved.after);
     if (!gate_.defined()) return y;
     const Range range(*context.device, "gate forward");
@@ -46,7 +51,7 @@ Tensor SharedExperts::backward(const RankContext& context, const Tensor& dy, con
         add_weight_gradient(context, [this, d_gate, x] { matmul_accumulate(d_gate, x, {.a = true}, gate_.gradient); });  // (1, hidden)
     }
     Tensor d_after = second_.backward(context, d_output, saved.after);
-    saved.after = Tensor();
+    saved.after = {};
     const Tensor d_before = activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
     d_after = Tensor();
     saved.before = Tensor();

@@ -10,7 +10,7 @@ namespace mgplan::model {
 /// What a forward keeps beside its input. Selective recompute of shared_experts drops all.
 struct SharedExpertsSaved {
     Tensor before;        ///< output of the first product: (rows, 2·ffn/tp) when gated
-    Tensor after;         ///< output of the activation: (rows, ffn/tp)
+    LinearInput after;    ///< output of the activation: (rows, ffn/tp)
     Tensor output, gate;  ///< with a gate: what it scales (rows, hidden), and its logits (rows, 1)
 };
 
@@ -19,7 +19,10 @@ public:
     /// `prefix`: "decoder.layers.3.mlp.shared_experts."
     SharedExperts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, EnumSet<RecomputeModule> recompute);
 
-    /// x and y (rows, hidden), outside the tp region.
+    /// Casts weights whose copies in fp8 are not fresh.
+    void refresh_weights() const;
+    /// x and y (rows, hidden), outside the tp region. In fp8 x is cast here and again in the backward, for the router reads it as it is
+    /// (Megatron-LM's save_original_input).
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const;
     /// `x` as forward saw it. Adds to the main gradients; consumes what was saved.
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x, SharedExpertsSaved& saved) const;

@@ -37,7 +37,17 @@ Fp8Tensor codes_of(const LinearInput& x) {
     return {x.x, x.scale};
 }
 
-constexpr std::string_view kInputInFp8 = "input in fp8", kGradientInFp8 = "output gradient in fp8";
+/// A layer's input, and a gradient of its output. Ranks of `group` have one scale, which under delayed scaling all ranks have.
+Fp8Tensor input_in_fp8(const Weight& weight, const Tensor& x, Communicator* group) {
+    constexpr std::string_view kName = "input in fp8";
+    const auto& followed = weight.fp8->followed;
+    return followed ? to_fp8(x, Dtype::fp8, followed->input, kName) : to_fp8(x, Dtype::fp8, group, kName);
+}
+Fp8Tensor gradient_in_fp8(const Weight& weight, const Tensor& dy, Communicator* group) {
+    constexpr std::string_view kName = "output gradient in fp8";
+    const auto& followed = weight.fp8->followed;
+    return followed ? to_fp8(dy, Dtype::e5m2, followed->gradient, kName) : to_fp8(dy, Dtype::e5m2, group, kName);
+}
 
 }  // namespace
 
@@ -93,7 +103,7 @@ void RowParallelLinear::refresh_weight() const {
 
 LinearInput ColumnParallelLinear::input(const RankContext& context, const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
-    return LinearInput(to_fp8(x, Dtype::fp8, context.sequence_parallel ? context.tp : nullptr, kInputInFp8));
+    return LinearInput(input_in_fp8(weight_, x, context.sequence_parallel ? context.tp : nullptr));
 }
 
 Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInput& x) const {
@@ -116,7 +126,7 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
     Tensor dx;  // (rows, in), a partial sum over tp
     // With sequence parallelism x is kept divided, and gathered where the product reads it.
     if (weight_.fp8 != nullptr) {
-        Fp8Tensor cast = to_fp8(dy, Dtype::e5m2, nullptr, kGradientInFp8);
+        Fp8Tensor cast = gradient_in_fp8(weight_, dy, nullptr);
         dx = fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
         add_weight_gradient(context, [this, &context, cast = std::move(cast), x] {
             const LinearInput own = x.in_fp8() ? x : input(context, x.x);
@@ -135,7 +145,7 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
 
 LinearInput RowParallelLinear::input(const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
-    return LinearInput(to_fp8(x, Dtype::fp8, nullptr, kInputInFp8));
+    return LinearInput(input_in_fp8(weight_, x, nullptr));
 }
 
 Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput& x) const {
@@ -160,7 +170,7 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
 Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
     if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
     if (weight_.fp8 != nullptr) {
-        Fp8Tensor whole = to_fp8(dy, Dtype::e5m2, context.sequence_parallel ? context.tp : nullptr, kGradientInFp8);
+        Fp8Tensor whole = gradient_in_fp8(weight_, dy, context.sequence_parallel ? context.tp : nullptr);
         whole.codes = enter_region(context, whole.codes);
         Tensor dx = fp8_matmul(whole, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
         add_weight_gradient(context, [this, whole = std::move(whole), x] {
@@ -176,13 +186,32 @@ Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy,
     return options_.input_is_parallel ? dx : gather_columns(context, dx);
 }
 
-Tensor DuplicatedLinear::forward(const Tensor& x) const {
-    return matmul(x, weight_.value, {.b = true}, "duplicated output");  // (rows outside, out)
+void DuplicatedLinear::refresh_weight() const {
+    if (weight_.fp8 != nullptr) refresh(*weight_.fp8, weight_.value);
 }
 
-Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const Tensor& x) const {
-    add_weight_gradient(context, [this, dy, x] { add_product(weight_, dy, x); });  // (out, in)
-    return matmul(dy, weight_.value, {}, "input gradient");                        // (rows outside, in)
+LinearInput DuplicatedLinear::input(const Tensor& x) const {
+    if (weight_.fp8 == nullptr) return x;
+    return LinearInput(input_in_fp8(weight_, x, nullptr));
+}
+
+Tensor DuplicatedLinear::forward(const LinearInput& x) const {
+    if (weight_.fp8 == nullptr) return matmul(x.x, weight_.value, {.b = true}, "duplicated output");  // (rows outside, out)
+    refresh_weight();
+    return fp8_matmul(codes_of(x.in_fp8() ? x : input(x.x)), weight_.fp8->values, weight_.value.dtype(), "duplicated output");
+}
+
+Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
+    if (weight_.fp8 != nullptr) {
+        Fp8Tensor cast = gradient_in_fp8(weight_, dy, nullptr);
+        Tensor dx = fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
+        add_weight_gradient(context, [this, cast = std::move(cast), x] {
+            add_fp8_product(weight_, cast, codes_of(x.in_fp8() ? x : input(x.x)));  // (out, in)
+        });
+        return dx;
+    }
+    add_weight_gradient(context, [this, dy, x] { add_product(weight_, dy, x.x); });  // (out, in)
+    return matmul(dy, weight_.value, {}, "input gradient");                          // (rows outside, in)
 }
 
 }  // namespace mgplan::model

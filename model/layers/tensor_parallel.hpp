@@ -41,7 +41,7 @@ struct ColumnParallelOptions {
 /// rank.
 ///
 /// Weights with copies in fp8 (Weight::fp8) are multiplied with inputs in e4m3 and gradients of outputs in e5m2, sums in fp32; so are those
-/// of RowParallelLinear. Each rank casts by the largest of its own values, but that what sequence parallelism gathers, inputs here and
+/// of the other two. Each rank casts by the largest of its own values, but that what sequence parallelism gathers, inputs here and
 /// gradients of outputs there, has one scale over tp (Transformer Engine, pytorch/module/linear.py, layernorm_linear.py,
 /// set_quantizer_amax_reduction_group).
 class ColumnParallelLinear {
@@ -98,9 +98,12 @@ public:
     DuplicatedLinear() = default;
     explicit DuplicatedLinear(const Weight& weight);
 
-    [[nodiscard]] Tensor forward(const Tensor& x) const;
+    void refresh_weight() const;
+    /// In the form in which the layer reads it; two such layers with one input read one cast.
+    [[nodiscard]] LinearInput input(const Tensor& x) const;
+    [[nodiscard]] Tensor forward(const LinearInput& x) const;
     /// dy must be the whole gradient, not one tp rank's part of it.
-    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x) const;
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const;
 
 private:
     Weight weight_;

@@ -7,7 +7,7 @@
 namespace mgplan::model {
 
 /// Codes in fp8 (e4m3) or e5m2, and what belongs to all of them: (2) fp32, the largest magnitude of the values, and what codes are
-/// multiplied with to be values.
+/// multiplied with to be values. Of rows in groups, such a pair for each group: (groups, 2), or undefined values where it is empty.
 struct Fp8Tensor {
     Tensor codes, scale;
     [[nodiscard]] bool defined() const { return codes.defined(); }
@@ -25,7 +25,7 @@ void quantise(const Tensor& x, const Fp8Tensor& into);
 
 /// codes (rows, columns) as (columns, rows).
 [[nodiscard]] Tensor transpose_codes(const Tensor& codes);
-/// The same into a tensor that is there.
+/// The same into a tensor that is there, (columns, rows) or longer: zeros follow, which add nothing to a product along the rows.
 void transpose_codes(const Tensor& codes, const Tensor& into);
 
 /// a (m, k) · bᵀ, b (n, k) -> (m, n) of type `out`; both lie along k, the one layout that Hopper's tensor cores multiply fp8 in. At most

@@ -6,7 +6,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
-#include "model/ops/scratch.hpp"
+#include "model/ops/product.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -19,20 +19,10 @@ void expect_groups(const Tensor& a, std::span<const std::int64_t> rows, std::siz
     MGPLAN_ASSERT(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == a.shape()[0], "the groups are all rows");
 }
 
-struct GroupedScratch {
-    Tensor a, b, out, workspace;
-};
-
 /// For the largest product (m, n, k) among the groups; absent where nothing needs it.
-GroupedScratch scratch_for(Device& device, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
+ProductScratch scratch_for(Device& device, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
     if (m == 0 || n == 0 || k == 0) return {};
-    Tensor workspace = take_scratch(device, matmul_workspace_bytes(device.traits()), "matmul workspace");
-    if (bytes_of(dtype) >= 4 || device.traits().kind != DeviceKind::cpu) return {{}, {}, {}, std::move(workspace)};
-    const std::int64_t rows = std::min(m, MatmulTile::rows), columns = std::min(n, MatmulTile::columns);
-    const std::int64_t depth = std::min(k, MatmulTile::depth);
-    return {device.empty({rows, depth}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of a"),
-            device.empty({depth, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of b"),
-            device.empty({rows, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of the product"), std::move(workspace)};
+    return product_scratch(device, dtype, m, n, k);
 }
 
 /// `busy`: groups with rows.
@@ -65,7 +55,7 @@ Tensor grouped_matmul(const Tensor& a, std::span<const Tensor> b, std::span<cons
                    out.bytes(),
                    {},
                    {busy, rows_of_one(a, busy), n, k, transpose_b, false, a.dtype()}});
-    const GroupedScratch scratch = scratch_for(device, a.dtype(), *std::ranges::max_element(rows), n, k);
+    const ProductScratch scratch = scratch_for(device, a.dtype(), *std::ranges::max_element(rows), n, k);
     if (!device.computes() || out.elements() == 0) return out;
     const std::vector<Input> matrices(b.begin(), b.end());
     device.kernels().grouped_matmul(device, {a, matrices.data(), out, rows.data(), std::ssize(rows), n, k, transpose_b, scratch.a,
@@ -91,7 +81,7 @@ void grouped_matmul_accumulate(const Tensor& a, const Tensor& b, std::span<const
                    busy * out.front().bytes(),
                    {},
                    {busy, m, n, rows_of_one(a, busy), false, true, a.dtype()}});
-    const GroupedScratch scratch = scratch_for(device, a.dtype(), m, n, *std::ranges::max_element(rows));
+    const ProductScratch scratch = scratch_for(device, a.dtype(), m, n, *std::ranges::max_element(rows));
     if (!device.computes() || a.shape()[0] == 0) return;
     const std::vector<Output> sums(out.begin(), out.end());
     device.kernels().grouped_matmul_accumulate(

@@ -11,6 +11,7 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"largest", table.largest != nullptr},
         {"quantise", table.quantise != nullptr},
         {"transpose_bytes", table.transpose_bytes != nullptr},
+        {"follow_largest", table.follow_largest != nullptr},
         {"grouped_matmul", table.grouped_matmul != nullptr},
         {"grouped_matmul_accumulate", table.grouped_matmul_accumulate != nullptr},
         {"norm", table.norm != nullptr},

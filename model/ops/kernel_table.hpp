@@ -36,11 +36,19 @@ struct MatmulArguments {
     Input scale_a{}, scale_b{};
 };
 
-/// largest: one fp32, the largest magnitude of x that is a number.
+/// largest: one fp32, the largest magnitude of x that is a number; with `raise` that or what it was, whichever is more.
 struct LargestArguments {
     Input x;
     Output largest;
     std::int64_t elements;
+    bool raise = false;
+};
+
+/// See model/ops/fp8_history.hpp.
+struct FollowLargestArguments {
+    Output now, history, scales;
+    std::int64_t tensors, length;
+    double unit;
 };
 
 /// codes (fp8 or e5m2) = x · scale, where scale is what makes `largest`, one fp32, the type's largest value; inverse: one fp32, 1 / scale.
@@ -50,11 +58,11 @@ struct QuantiseArguments {
     std::int64_t elements;
 };
 
-/// y (columns, rows) of x (rows, columns), a byte each.
+/// y (columns, pitch) of x (rows, columns), a byte each: what lies behind the rows is 0.
 struct TransposeBytesArguments {
     Input x;
     Output y;
-    std::int64_t rows, columns;
+    std::int64_t rows, columns, pitch;
 };
 
 /// weight is absent, and the bias with it, where the norm multiplies with nothing.
@@ -419,6 +427,7 @@ struct KernelTable {
     void (*largest)(Device&, const LargestArguments&);
     void (*quantise)(Device&, const QuantiseArguments&);
     void (*transpose_bytes)(Device&, const TransposeBytesArguments&);
+    void (*follow_largest)(Device&, const FollowLargestArguments&);
     void (*grouped_matmul)(Device&, const GroupedMatmulArguments&);
     void (*grouped_matmul_accumulate)(Device&, const GroupedAccumulateArguments&);
     void (*norm)(Device&, const NormArguments&);

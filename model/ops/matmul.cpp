@@ -35,6 +35,19 @@ void multiply(const Tensor& a, const Tensor& b, Transposes transposes, const Ten
 
 }  // namespace
 
+ProductScratch product_scratch(Device& device, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
+    ProductScratch scratch;
+    if (bytes_of(dtype) < 4 && device.traits().kind == DeviceKind::cpu) {
+        const std::int64_t rows = std::min(m, MatmulTile::rows), columns = std::min(n, MatmulTile::columns);
+        const std::int64_t depth = std::min(k, MatmulTile::depth);
+        scratch.a = device.empty({rows, depth}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of a");
+        scratch.b = device.empty({depth, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of b");
+        scratch.out = device.empty({rows, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of the product");
+    }
+    scratch.workspace = take_scratch(device, matmul_workspace_bytes(device.traits()), "matmul workspace");
+    return scratch;
+}
+
 void run_product(const Product& x) {
     Device& device = x.out.device();
     const double flops = 2.0 * static_cast<double>(x.m) * static_cast<double>(x.n) * static_cast<double>(x.k);
@@ -44,18 +57,10 @@ void run_product(const Product& x) {
                    x.out.bytes(),
                    {x.m, x.n, x.k, x.transposes.a, x.transposes.b, x.accumulate, x.scale_a.defined() ? Dtype::fp8 : x.a.dtype()}});
     if (x.out.elements() == 0) return;
-    Tensor tile_a, tile_b, tile_out;
-    if (bytes_of(x.a.dtype()) < 4 && device.traits().kind == DeviceKind::cpu) {
-        const std::int64_t rows = std::min(x.m, MatmulTile::rows), columns = std::min(x.n, MatmulTile::columns);
-        const std::int64_t depth = std::min(x.k, MatmulTile::depth);
-        tile_a = device.empty({rows, depth}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of a");
-        tile_b = device.empty({depth, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of b");
-        tile_out = device.empty({rows, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of the product");
-    }
-    const Tensor workspace = take_scratch(device, matmul_workspace_bytes(device.traits()), "matmul workspace");
+    const ProductScratch scratch = product_scratch(device, x.a.dtype(), x.m, x.n, x.k);
     if (!device.computes()) return;
-    device.kernels().matmul(device, {x.a, x.b, x.out, x.m, x.n, x.k, x.transposes.a, x.transposes.b, x.accumulate, tile_a, tile_b, tile_out,
-                                     workspace, x.scale_a, x.scale_b});
+    device.kernels().matmul(device, {x.a, x.b, x.out, x.m, x.n, x.k, x.transposes.a, x.transposes.b, x.accumulate, scratch.a, scratch.b,
+                                     scratch.out, scratch.workspace, x.scale_a, x.scale_b});
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b, Transposes transposes, std::string_view name) {

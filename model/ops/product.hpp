@@ -14,6 +14,14 @@ struct Product {
     Tensor scale_a = {}, scale_b = {};
 };
 
+/// Tiles of what the CPU widens, and a library's workspace; undefined where the device wants none.
+struct ProductScratch {
+    Tensor a, b, out, workspace;
+};
+
+/// For a product (m, n) along k of matrices of a type.
+[[nodiscard]] ProductScratch product_scratch(Device& device, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k);
+
 /// Reports it, takes its scratch, and computes it where the device does. Shapes and types have been looked at.
 void run_product(const Product& product);
 

@@ -43,15 +43,15 @@ Tensor FlatBuffer::own_gradients(std::int64_t in_buffer, std::int64_t in_shard, 
 }
 
 ChunkBuffers::ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options,
-                           ChunkSharding sharding, bool fp8)
+                           ChunkSharding sharding, OwnFp8 fp8)
     : parameters_(parameters.begin(), parameters.end()),
       sharding_(std::move(sharding)),
       layouts_(laid_out(parameters, dtype, options, sharding_)) {
-    MGPLAN_ASSERT(!fp8 || sharding_.units == 0, "weights in fp8 are whole");
+    MGPLAN_ASSERT(fp8 == OwnFp8::none || sharding_.units == 0, "weights in fp8 are whole");
     for (const BufferLayout& layout : layouts_.buffers) bind(device, layout, fp8);
 }
 
-void ChunkBuffers::bind(Device& device, const BufferLayout& layout, bool fp8) {
+void ChunkBuffers::bind(Device& device, const BufferLayout& layout, OwnFp8 fp8) {
     FlatBuffer buffer;
     buffer.layout = layout;
     const bool divided = sharding_.units > 0 && layout.dp > 1;
@@ -90,9 +90,10 @@ void ChunkBuffers::bind(Device& device, const BufferLayout& layout, bool fp8) {
                 .view(shape);
         };
         // Gradients of a unit come with zeros and go.
-        weights_.add(parameter.name, {view(buffer.parameters, buffer.unit_parameters), view(buffer.gradients, buffer.unit_gradients),
-                                      divided ? nullptr : std::make_shared<GradientStart>(),
-                                      fp8 && is_linear_weight(parameter) ? make_fp8_weight(device, shape[0], shape[1]) : nullptr});
+        weights_.add(parameter.name,
+                     {view(buffer.parameters, buffer.unit_parameters), view(buffer.gradients, buffer.unit_gradients),
+                      divided ? nullptr : std::make_shared<GradientStart>(),
+                      fp8 != OwnFp8::none && is_linear_weight(parameter) ? make_fp8_weight(device, shape[0], shape[1], fp8) : nullptr});
     }
     buffers_.push_back(std::move(buffer));
 }

@@ -10,6 +10,7 @@
 #include "model/layers/context.hpp"
 #include "model/optimizer/buffer_layout.hpp"
 #include "plan/parameters/parameters.hpp"
+#include "plan/training/own_fp8.hpp"
 
 namespace mgplan::model {
 
@@ -42,9 +43,9 @@ struct ChunkSharding {
 class ChunkBuffers {
 public:
     /// With `sharding` each unit is a bucket of each buffer, whatever options.bucket_size says, and options.distributed_optimizer is on.
-    /// `fp8`: weights of linear layers have copies in fp8; not with `sharding`.
+    /// `fp8`: weights of linear layers have copies in fp8, unless it is none; not with `sharding`.
     ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options,
-                 ChunkSharding sharding = {}, bool fp8 = false);
+                 ChunkSharding sharding = {}, OwnFp8 fp8 = OwnFp8::none);
 
     [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
     [[nodiscard]] std::vector<FlatBuffer>& buffers() { return buffers_; }
@@ -65,7 +66,7 @@ public:
     [[nodiscard]] int unit_of(const FlatBuffer& buffer, std::size_t bucket) const;
 
 private:
-    void bind(Device& device, const BufferLayout& layout, bool fp8);
+    void bind(Device& device, const BufferLayout& layout, OwnFp8 fp8);
 
     std::vector<Parameter> parameters_;
     ChunkSharding sharding_;

@@ -10,6 +10,7 @@
 #include "model/ops/elementwise.hpp"
 #include "plan/layout/rank_groups.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/training/own_fp8.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -53,7 +54,8 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     microbatches_.emplace(task, device, share);
     sums_losses_ = share.loss;
     context_.losses = device.empty({1 + task.model.mtp_layers}, Dtype::fp64, MemoryCategory::workspace, "sums of losses");
-    if (groups_.tp_dp_cp) make_expert_biases();
+    if (task.model.moe && task.model.moe->expert_bias) make_expert_biases();
+    if (own_fp8(task.model, task.training) == OwnFp8::delayed) make_fp8_delayed();
     if (task.model.moe && task.model.moe->auxiliary_loss != 0)
         context_.auxiliary_loss = device.empty({1}, Dtype::fp64, MemoryCategory::workspace, "sum of auxiliary losses");
     if (task.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) {
@@ -146,6 +148,11 @@ double RankTrainer::mean_loss() const {
     groups_.pp_forward->all_reduce(total, Reduction::sum);  // 0 on all stages but the last
     device_.read(total, &sum);
     return sum / static_cast<double>(task_.batch.global_batch * task_.batch.sequence);
+}
+
+double RankTrainer::loss_gradient(std::int64_t microbatches) const {
+    if (task_.gradients.per_token_loss) return 1;
+    return 1 / static_cast<double>(task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches);
 }
 
 double RankTrainer::d_auxiliary(std::int64_t microbatches) const {
@@ -252,6 +259,14 @@ std::vector<StatePiece> RankTrainer::state() const {
                               share_of_copies(bias.elements(), groups_.tp_dp_cp->rank(), groups_.tp_dp_cp->size())});
         }
     }
+    for (std::size_t i = 0; i < fp8_names_.size(); ++i) {
+        for (const Fp8Delayed::History& history : fp8_delayed_->histories(static_cast<std::int64_t>(i))) {
+            ShardOfWhole whole;
+            whole.rows = whole.whole_rows = history.values.elements();
+            pieces.push_back({fp8_names_[i] + "/" + history.name, whole, 0, history.values,
+                              share_of_copies(history.values.elements(), groups_.tp_dp_cp->rank(), groups_.tp_dp_cp->size())});
+        }
+    }
     return pieces;
 }
 
@@ -260,6 +275,7 @@ void RankTrainer::go_on_from(const TrainingPosition& position) {
     steps_ = position.steps;
     updates_ = position.updates;
     optimizer_->take_over();
+    if (fp8_delayed_) fp8_delayed_->go_on();
     gather_parameters();
 }
 
@@ -316,11 +332,11 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     const bool eager = !layer_graphs_ && !iteration_graph_;
     for (auto& buffers : buffers_) eager ? buffers->begin_gradients() : buffers->zero_gradients();
     for (auto& traffic : traffic_) traffic->begin_step(microbatches);
-    const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
-    const double d_loss = task_.gradients.per_token_loss ? 1 : 1 / static_cast<double>(rows);
-    run_passes(source, schedule, microbatches, d_loss);
+    run_passes(source, schedule, microbatches, loss_gradient(microbatches));
+    if (fp8_delayed_) fp8_delayed_->update(*groups_.tp_dp_cp);
     optimizer_->reduce_replicated_gradients();
     if (expert_biases_) expert_biases_->update(*groups_.tp_dp_cp, task_.model.moe->expert_bias_update_rate);
+    const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
     if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));
     StepReport report;
     report.loss = mean_loss();

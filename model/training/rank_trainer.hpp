@@ -13,6 +13,7 @@
 #include "model/graphs/iteration_graph.hpp"
 #include "model/graphs/layer_graphs.hpp"
 #include "model/layers/expert_bias.hpp"
+#include "model/layers/fp8_delayed.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
 #include "model/optimizer/chunk_traffic.hpp"
@@ -83,8 +84,8 @@ public:
     /// Parameters and gradients of this rank's `chunk`-th model chunk; with sharded state the parameters may be on their way.
     [[nodiscard]] const ChunkBuffers& buffers(int chunk) const { return *buffers_.at(static_cast<std::size_t>(chunk)); }
 
-    /// All that the next step depends on besides position() and the task: main parameters, moments, biases of experts. Between
-    /// steps; on shapes too.
+    /// All that the next step depends on besides position() and the task: main parameters, moments, biases of experts, histories of fp8.
+    /// Between steps; on shapes too.
     [[nodiscard]] std::vector<StatePiece> state() const;
     [[nodiscard]] TrainingPosition position() const { return {steps_, updates_}; }
     /// Goes on from there, with what was written into all pieces of state(). Every rank calls it, before its first step.
@@ -105,7 +106,7 @@ private:
     struct Groups {
         std::unique_ptr<Communicator> tp, cp, ep, etp, dp_cp, expert_dp, tp_pp, pp_forward, pp_backward, embedding;
         std::unique_ptr<Communicator> tp_cp, expert_model;  ///< of models with mixtures
-        std::unique_ptr<Communicator> tp_dp_cp;             ///< of models with expert biases
+        std::unique_ptr<Communicator> tp_dp_cp;             ///< of models with expert biases, and under delayed scaling
         /// With several replicas of sharded state (HSDP): the ranks of dp·cp (edp) in one, and those with the same shards in all.
         std::unique_ptr<Communicator> shard, replicas, expert_shard, expert_replicas;
     };
@@ -119,6 +120,7 @@ private:
     /// Each chunk with its buffers and their traffic; completes what of the tokens this rank reads.
     void make_chunks(TokenShare& share);
     void make_expert_biases();
+    void make_fp8_delayed();
     void make_optimizer();
     void make_executor();
 
@@ -128,6 +130,8 @@ private:
     void gather_parameters();
     /// Means over the global batch of what the passes added up.
     [[nodiscard]] double mean_loss() const;
+    /// Gradient of each row's loss in a step of so many microbatches.
+    [[nodiscard]] double loss_gradient(std::int64_t microbatches) const;
     /// Gradient of each mixture's auxiliary loss in a step of so many microbatches.
     [[nodiscard]] double d_auxiliary(std::int64_t microbatches) const;
     [[nodiscard]] double mean_auxiliary_loss() const;
@@ -148,6 +152,8 @@ private:
     std::vector<std::unique_ptr<ChunkTraffic>> traffic_;  ///< by chunk
     std::unique_ptr<Optimizer> optimizer_;
     std::unique_ptr<ExpertBiases> expert_biases_;      ///< of models with them
+    std::unique_ptr<Fp8Delayed> fp8_delayed_;          ///< under delayed scaling
+    std::vector<std::string> fp8_names_;               ///< of its weights
     std::unique_ptr<LayerGraphs> layer_graphs_;        ///< with CUDA graphs of layers
     std::unique_ptr<IterationGraph> iteration_graph_;  ///< with one of the whole iteration
     std::optional<MicrobatchSource> microbatches_;

@@ -86,7 +86,8 @@ void RankTrainer::join_groups(const World& world) {
     groups_.tp_pp = join("tp-pp", "tp-pp");
     groups_.pp_forward = join("pp", "pp");
     groups_.pp_backward = join("pp", "pp-backward");
-    if (model.moe && model.moe->expert_bias) groups_.tp_dp_cp = join("tp-dp-cp", "tp-dp-cp");
+    if ((model.moe && model.moe->expert_bias) || own_fp8(model, task_.training) == OwnFp8::delayed)
+        groups_.tp_dp_cp = join("tp-dp-cp", "tp-dp-cp");
     if (model.moe) {
         groups_.tp_cp = join("tp-cp", "tp-cp");
         groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
@@ -112,7 +113,7 @@ void RankTrainer::make_chunks(TokenShare& share) {
         const std::vector<Parameter>& own = parameters[static_cast<std::size_t>(c)];
         buffers_.push_back(std::make_unique<ChunkBuffers>(device_, own, context_.dtype, buffers_of(task_, pp_rank_, c),
                                                           sharding_of(task_, own, task_.layout.split->chunk(pp_rank_, c)),
-                                                          computes_own_fp8(task_.model, task_.training)));
+                                                          own_fp8(task_.model, task_.training)));
         chunks_.push_back(std::make_unique<ModelChunk>(task_.model, task_.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
                                                        recompute_of(task_.layout)));
         const StageChunk& contents = chunks_.back()->contents();
@@ -123,6 +124,19 @@ void RankTrainer::make_chunks(TokenShare& share) {
         chunks_.back()->set_events(traffic_.back().get());
         chunks_.back()->set_number(c);
     }
+}
+
+void RankTrainer::make_fp8_delayed() {
+    std::vector<Weight> weights;
+    for (const auto& buffers : buffers_) {
+        for (const Parameter& parameter : buffers->parameters()) {
+            const Weight& weight = buffers->weights().at(parameter.name);
+            if (weight.fp8 == nullptr) continue;
+            weights.push_back(weight);
+            fp8_names_.push_back(whole_name(task_.model, parameter, place_));
+        }
+    }
+    fp8_delayed_ = std::make_unique<Fp8Delayed>(device_, weights, loss_gradient(task_.layout.num_microbatches));
 }
 
 Communicator& RankTrainer::shards_of(bool expert) const {

@@ -1,5 +1,7 @@
 #include "model/training/training_task.hpp"
 
+#include <set>
+#include <string>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -145,6 +147,13 @@ void add_composed_features(std::vector<std::string>& features, const ModelSpec& 
         features.emplace_back("CUDA graphs of layers that are described by parts (use full_iteration or none)");
 }
 
+/// Whether the layout divides what it has shares of.
+bool fp8_shares_are_known(const ModelSpec& model, const ParallelSizes& sizes) {
+    if (model.heads % sizes.tp != 0 || !packed_heads_divide(model, sizes.tp)) return false;
+    if (!model.moe) return true;
+    return model.moe->experts % sizes.ep == 0 && model.moe->expert_ffn % sizes.etp == 0 && model.moe->shared_ffn % sizes.tp == 0;
+}
+
 /// What fp8 is not computed with: cuBLASLt multiplies it in sizes that 16 divides.
 void add_fp8_features(std::vector<std::string>& features, const TrainingTask& task) {
     const ModelSpec& model = task.model;
@@ -160,11 +169,15 @@ void add_fp8_features(std::vector<std::string>& features, const TrainingTask& ta
         };
         const std::int64_t sequence = task.batch.sequence / layout.sizes.cp;
         divides(layout.micro_batch * sequence, "rows of a microbatch on a rank");
-        if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp)) return;  // said elsewhere
-        for (const Parameter& parameter : decoder_layer_parameters(model, 0, layout.sizes, "")) {
-            if (!is_linear_weight(parameter)) continue;
-            divides(parameter.shape[0], fmt::format("rows of {} on a rank", parameter.name));
-            divides(parameter.shape[1], fmt::format("columns of {} on a rank", parameter.name));
+        if (!fp8_shares_are_known(model, layout.sizes)) return;  // said elsewhere
+        std::set<std::string> seen;                              // layers are alike, and so are experts
+        for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+            for (const Parameter& parameter : decoder_layer_parameters(model, layer, layout.sizes, "")) {
+                if (!is_linear_weight(parameter) || !seen.insert(parameter.name).second) continue;
+                if (parameter.expert && !parameter.name.ends_with("weight0")) continue;
+                divides(parameter.shape[0], fmt::format("rows of {} on a rank", parameter.name));
+                divides(parameter.shape[1], fmt::format("columns of {} on a rank", parameter.name));
+            }
         }
     }
     for (std::string& obstacle : obstacles) features.push_back(std::move(obstacle));

@@ -10,19 +10,19 @@ std::vector<std::string> own_fp8_obstacles(const ModelSpec& model, const Trainin
     if (!quantised(training.precision)) return {};
     const std::string_view word = precision_text(training);
     std::vector<std::string> obstacles;
-    if (training.precision != Precision::fp8 || training.megatron.fp8_recipe != Fp8Recipe::tensorwise) {
-        obstacles.push_back(fmt::format("{} (use fp8-current or bf16)", word));
+    const Fp8Recipe recipe = training.megatron.fp8_recipe;
+    if (training.precision != Precision::fp8 || (recipe != Fp8Recipe::tensorwise && recipe != Fp8Recipe::delayed)) {
+        obstacles.push_back(fmt::format("{} (use fp8-current, fp8-delayed or bf16)", word));
         return obstacles;
     }
     const auto refuse = [&](bool here, std::string_view what) {
         if (here) obstacles.push_back(fmt::format("{} with {}", word, what));
     };
-    refuse(model.moe.has_value(), "experts (use bf16)");
-    refuse(model.mla.has_value(), "latent attention (use bf16)");
+    refuse(recipe == Fp8Recipe::delayed && model.moe.has_value(), "experts (use fp8-current or bf16)");
+    refuse(model.mla.has_value() && model.mla->index_heads > 0, "attention to keys that an indexer chooses (use bf16)");
     refuse(!model.compositions.empty(), "layers that are described by parts (use bf16)");
     refuse(model.normed_residual.has_value(), "a residual path that begins behind the norm (use bf16)");
     refuse(model.hyper_connections.has_value(), "residual streams (use bf16)");
-    refuse(model.mtp_layers > 0, "multi-token prediction (use bf16)");
     refuse(training.megatron.fp8_gradients_in_e4m3, "gradients in e4m3 (use --fp8-format hybrid)");
     refuse(training.fp8_parameters, "parameters stored in fp8 (leave out --fp8-param-gather)");
     refuse(training.megatron.fp8_attention, "attention in fp8 (leave out --fp8-dot-product-attention)");
@@ -33,8 +33,9 @@ std::vector<std::string> own_fp8_obstacles(const ModelSpec& model, const Trainin
     return obstacles;
 }
 
-bool computes_own_fp8(const ModelSpec& model, const TrainingSpec& training) {
-    return training.precision == Precision::fp8 && own_fp8_obstacles(model, training).empty();
+OwnFp8 own_fp8(const ModelSpec& model, const TrainingSpec& training) {
+    if (training.precision != Precision::fp8 || !own_fp8_obstacles(model, training).empty()) return OwnFp8::none;
+    return training.megatron.fp8_recipe == Fp8Recipe::delayed ? OwnFp8::delayed : OwnFp8::current;
 }
 
 }  // namespace mgplan

@@ -1,6 +1,7 @@
 #pragma once
 // What mgplan's own engine computes in fp8: linear layers, with one scale for each tensor from its values as they are.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,11 +10,17 @@
 
 namespace mgplan {
 
+/// By which scales: of the values as they are, or of largest magnitudes of the steps before.
+enum class OwnFp8 : std::uint8_t { none, current, delayed };
+
 /// What of a model or a training in fp8 (or nvfp4) is not computed, in words; nothing where products are in 16 bits or wider. Layouts have
 /// further obstacles (model/training/training_task.cpp).
 [[nodiscard]] std::vector<std::string> own_fp8_obstacles(const ModelSpec& model, const TrainingSpec& training);
-/// Whether it runs, and is predicted as it runs: fp8-current of dense models of attention and MLPs. Other fp8 is predicted as
-/// docs/memory-precision.md tells, and not run.
-[[nodiscard]] bool computes_own_fp8(const ModelSpec& model, const TrainingSpec& training);
+/// What runs, and is predicted as it runs: fp8-current of models of attention, MLPs and mixtures, fp8-delayed of those without experts.
+/// Other fp8 is predicted as docs/memory-precision.md tells, and not run: none.
+[[nodiscard]] OwnFp8 own_fp8(const ModelSpec& model, const TrainingSpec& training);
+[[nodiscard]] inline bool computes_own_fp8(const ModelSpec& model, const TrainingSpec& training) {
+    return own_fp8(model, training) != OwnFp8::none;
+}
 
 }  // namespace mgplan

@@ -87,6 +87,7 @@ const model::KernelTable& recording_kernels() {
         .largest = Recorded<cpu::largest>::call,
         .quantise = Recorded<cpu::quantise>::call,
         .transpose_bytes = Recorded<cpu::transpose_bytes>::call,
+        .follow_largest = Recorded<cpu::follow_largest>::call,
         .grouped_matmul = record_grouped_matmul,
         .grouped_matmul_accumulate = record_grouped_matmul_accumulate,
         .norm = Recorded<cpu::norm>::call,

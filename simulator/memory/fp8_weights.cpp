@@ -1,5 +1,6 @@
 #include "simulator/memory/fp8_weights.hpp"
 
+#include "model/layers/fp8_delayed.hpp"
 #include "model/ops/fp8.hpp"
 #include "plan/text/rounding.hpp"
 
@@ -37,8 +38,9 @@ Fp8WeightBytes fp8_weight_bytes(std::int64_t rows, std::int64_t columns, Quantis
     return {};
 }
 
-Fp8WeightBytes own_fp8_weight_bytes(std::int64_t rows, std::int64_t columns) {
-    return {rows * columns, rows * columns, model::kFp8ScaleElements * bytes_of(Dtype::fp32)};
+Fp8WeightBytes own_fp8_weight_bytes(std::int64_t rows, std::int64_t columns, OwnFp8 scaling) {
+    const bool delayed = scaling == OwnFp8::delayed;
+    return {rows * columns, rows * columns, delayed ? model::fp8_delayed_bytes() : model::kFp8ScaleElements * bytes_of(Dtype::fp32)};
 }
 
 }  // namespace mgplan::simulator

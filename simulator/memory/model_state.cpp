@@ -174,13 +174,13 @@ std::size_t ModelStates::KeyHash::operator()(const Key& key) const {
 ModelStates::Fp8Copies ModelStates::fp8_of(const std::vector<Parameter>& parameters) const {
     Fp8Copies sum;
     if (!quantised(workload_.training.precision)) return sum;
-    const bool runs = computes_own_fp8(workload_.model, workload_.training);
+    const OwnFp8 runs = own_fp8(workload_.model, workload_.training);
     for (const Parameter& parameter : parameters) {
         if (!is_linear_weight(parameter)) continue;
         const std::int64_t rows = parameter.shape[0], columns = parameter.shape[1];
         const Fp8WeightBytes copies = fp8_weight_bytes(rows, columns, workload_.training.format(), workload_.cluster.compute_capability);
         sum.megatron += copies;
-        sum.own += runs ? own_fp8_weight_bytes(rows, columns) : copies;
+        sum.own += runs != OwnFp8::none ? own_fp8_weight_bytes(rows, columns, runs) : copies;
     }
     return sum;
 }

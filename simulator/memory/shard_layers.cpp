@@ -143,7 +143,7 @@ struct ShardLayers::State {
         // fp16 is as wide as bf16, and fused kernels take both.
         const Dtype dtype = workload.training.compute_dtype();
         sizes.dtype = dtype == Dtype::fp16 ? Dtype::bf16 : dtype;
-        sizes.fp8 = layout.engine == Engine::mgplan && computes_own_fp8(workload.model, workload.training);
+        if (layout.engine == Engine::mgplan) sizes.fp8 = own_fp8(workload.model, workload.training);
         sizes.grad_dtype = dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;  // no trace depends on it
         sizes.traits = traits;
         sizes.offloaded = workload.training.offload.modules;
@@ -161,7 +161,7 @@ struct ShardLayers::State {
         const PolicyContext context{fields, workload.training, sizes, mixer};
         if (sizes.engine == Engine::megatron)
             apply_megatron_policies(trace, context);
-        else if (sizes.keep_steps && !sizes.fp8)
+        else if (sizes.keep_steps && sizes.fp8 == OwnFp8::none)
             apply_fp8_rates(trace, context);
         return trace;
     }

@@ -8,6 +8,7 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/layers/context_parallel.hpp"
 #include "model/layers/expert_bias.hpp"
+#include "model/layers/fp8_delayed.hpp"
 #include "model/layers/fp8_weight.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
@@ -94,8 +95,9 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
                                                    : model::Shape{s[0], s[1], s[2]};
         model::Weight weight{device.empty(shape, sizes.dtype, MemoryCategory::parameters, "parameter"),
                              device.empty(shape, sizes.grad_dtype, MemoryCategory::gradients, "gradient")};
-        if (sizes.fp8 && is_linear_weight(parameter)) {
-            weight.fp8 = model::make_fp8_weight(device, s[0], s[1]);
+        if (sizes.fp8 != OwnFp8::none && is_linear_weight(parameter)) {
+            weight.fp8 = model::make_fp8_weight(device, s[0], s[1], sizes.fp8);
+            if (sizes.fp8 == OwnFp8::delayed) (void)model::Fp8Delayed(device, {weight}, 1);
             weight.fp8->fresh = true;  // the first microbatch of a step casts; all others are like this one
         }
         table.add(parameter.name, std::move(weight));

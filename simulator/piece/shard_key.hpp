@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "plan/layout/layout.hpp"
+#include "plan/training/own_fp8.hpp"
 #include "simulator/piece/memo_key.hpp"
 
 namespace mgplan::simulator {
@@ -27,7 +28,7 @@ struct ShardKey {
     CpCommType cp_comm_type = CpCommType::p2p;
     EnumSet<RecomputeModule> modules;  ///< of selective recompute; empty without it
     Engine engine = Engine::mgplan;
-    bool fp8 = false;  ///< linear layers multiply in fp8 as they run here (plan/training/own_fp8.hpp)
+    OwnFp8 fp8 = OwnFp8::none;  ///< how linear layers multiply in fp8, as they run here
 
     bool operator==(const ShardKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
@@ -48,7 +49,7 @@ struct ShardKey {
             layout.cp_comm_type,
             selective ? layout.recompute_modules : EnumSet<RecomputeModule>{},
             layout.engine,
-            false};
+            OwnFp8::none};
 }
 
 /// The key of what does not see experts: fields that only mixtures depend on are set to their defaults, all others are kept.

@@ -75,6 +75,26 @@ ModelSpec in_fp8(ModelSpec model) {
     return model;
 }
 
+/// The mixture with sizes that products in fp8 take, and with latent attention.
+ModelSpec wide_mixture(bool latent) {
+    ModelSpec model = small_mixture();
+    model.hidden = 64;
+    model.ffn = model.moe->expert_ffn = model.moe->shared_ffn = 32;
+    model.head_dim = 16;
+    if (!latent) return model;
+    model.name += "-latent";
+    model.mla = MlaSpec{.q_lora_rank = 32, .kv_lora_rank = 16, .qk_nope_head_dim = 16, .qk_rope_head_dim = 16, .v_head_dim = 16};
+    model.kv_heads = model.heads;
+    model.head_dim = 0;
+    model.qk_norm = true;
+    return model;
+}
+
+ModelSpec delayed(ModelSpec model) {
+    model.name += "-delayed";
+    return model;
+}
+
 PieceSizes sizes_of(const TrainingTask& task) {
     PieceSizes sizes;
     const Layout& layout = task.layout;
@@ -91,7 +111,7 @@ PieceSizes sizes_of(const TrainingTask& task) {
     sizes.grad_dtype = task.training.grad_dtype;
     sizes.offloaded = task.training.offload.modules;
     sizes.traits = {model::DeviceKind::cpu};
-    sizes.fp8 = task.training.precision == Precision::fp8;
+    sizes.fp8 = own_fp8(task.model, task.training);
     return sizes;
 }
 
@@ -99,11 +119,13 @@ class ChunkProfileOf : public testing::TestWithParam<Case> {};
 
 TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
     const Case& c = GetParam();
-    for (const ModelSpec& model : {tests::small_gpt(), tests::small_llama(), small_mixture(), predicting(tests::small_llama(), 1),
-                                   predicting(small_mixture(), 1), predicting(tests::small_llama(), 2), predicting(small_mixture(), 4),
-                                   streaming(tests::small_llama(), false), streaming(small_mixture(), true), model::small::small_mamba2(),
-                                   model::small::small_nemotron_h(), model::small::small_nemotron_h_moe(), model::small::small_qwen3_next(),
-                                   small_gemma3n(), in_fp8(tests::small_gpt(2)), in_fp8(tests::small_llama(2))}) {
+    for (const ModelSpec& model :
+         {tests::small_gpt(), tests::small_llama(), small_mixture(), predicting(tests::small_llama(), 1), predicting(small_mixture(), 1),
+          predicting(tests::small_llama(), 2), predicting(small_mixture(), 4), streaming(tests::small_llama(), false),
+          streaming(small_mixture(), true), model::small::small_mamba2(), model::small::small_nemotron_h(),
+          model::small::small_nemotron_h_moe(), model::small::small_qwen3_next(), small_gemma3n(), in_fp8(tests::small_gpt(2)),
+          in_fp8(tests::small_llama(2)), in_fp8(delayed(predicting(tests::small_llama(2), 1))), in_fp8(wide_mixture(false)),
+          predicting(in_fp8(wide_mixture(true)), 2)}) {
         const bool fp8 = model.name.ends_with("-fp8");
         if (fp8 && c.offload.active()) continue;                                        // refused by name
         if (!model.compositions.empty() && (c.cp > 1 || c.offload.active())) continue;  // refused by name
@@ -112,7 +134,7 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         if (model.streams() > 1 && !model.compositions.empty() && c.pp > 1) continue;  // refused by name
         // Products in fp8 want 16 rows of a microbatch on a rank.
         TrainingTask task = tests::task_for(model, c, fp8 ? Precision::fp8 : Precision::bf16, fp8 ? 16 * c.cp : 16);
-        task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+        task.training.megatron.fp8_recipe = model.name.find("-delayed") != std::string::npos ? Fp8Recipe::delayed : Fp8Recipe::tensorwise;
         task.balanced_routing = true;
         const PieceSizes sizes = sizes_of(task);
         const bool full = c.recompute == Recompute::full;

@@ -28,7 +28,14 @@ struct Case {
     Dtype moments = Dtype::fp32;
     OptimizerKind optimizer = OptimizerKind::adam;
     OffloadSpec offload{};
+    Fp8Recipe recipe = Fp8Recipe::tensorwise;
 };
+
+Case with(Fp8Recipe recipe, Case c) {
+    c.name += recipe == Fp8Recipe::delayed ? "_delayed" : "_current";
+    c.recipe = recipe;
+    return c;
+}
 
 Case with(OptimizerKind optimizer, Case c) {
     c.name += "_" + std::string(to_string(optimizer));
@@ -60,7 +67,7 @@ Workload workload_of(const Case& c) {
     work.confine_tp = false;
     work.batch = {c.world * 2, 64};
     work.training.precision = c.precision;
-    work.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    work.training.megatron.fp8_recipe = c.recipe;
     work.training.grad_dtype = c.gradients;
     work.training.exp_avg_dtype = work.training.exp_avg_sq_dtype = c.moments;
     work.training.distributed_optimizer = c.distributed;
@@ -119,6 +126,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"llama_fp64", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp64},
                     Case{"llama_fp8_tp2", "tiny-llama", 4, 2, 1, 1, 1, 1, true, Precision::fp8},
                     Case{"gpt_fp8_pp2_not_distributed", "tiny-gpt", 2, 1, 1, 2, 1, 1, false, Precision::fp8},
+                    with(Fp8Recipe::delayed, {"llama_fp8_tp2", "tiny-llama", 4, 2, 1, 1, 1, 1, true, Precision::fp8}),
+                    with(Fp8Recipe::delayed, {"gpt_fp8_pp2", "tiny-gpt", 2, 1, 1, 2, 1, 1, true, Precision::fp8}),
+                    Case{"qwen_moe_fp8", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16, true, Precision::fp8},
+                    Case{"deepseek_fp8", "deepseek-v2-lite", 16, 2, 1, 1, 1, 8, true, Precision::fp8},
                     Case{"llama_bf16_gradients", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16},
                     Case{"llama_bf16_moments", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16, Dtype::bf16},
                     Case{"llama8b_dp7", "llama3-8b", 7}, Case{"llama8b_not_distributed", "llama3-8b", 4, 2, 1, 1, 1, 1, false},

@@ -25,6 +25,7 @@ struct Case {
     int recompute_layers = 1;
     int microbatches = 0;  ///< 0: as the batch says
     Precision precision = Precision::bf16;
+    Fp8Recipe recipe = Fp8Recipe::tensorwise;
     std::optional<SplitSchedule> schedule{};
     OffloadSpec offload{};
     std::optional<DataSharding> sharding{};  ///< overlapped; on models with an output layer of their own
@@ -33,7 +34,7 @@ struct Case {
 TrainingTask task_of(const ModelSpec& model, const Case& c) {
     TrainingTask task = small::task(model, c.sizes);
     task.training.precision = c.precision;
-    task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    task.training.megatron.fp8_recipe = c.recipe;
     task.training.offload = c.offload;
     if (c.sharding) {
         set_data_sharding({*c.sharding}, task.training);
@@ -107,6 +108,10 @@ std::vector<Case> cases() {
          .recompute = Recompute::selective,
          .modules = {mlp, layernorm},
          .precision = Precision::fp8},
+        {.name = "fp8_delayed",
+         .sizes = {.tp = 2, .dp = 2, .sequence_parallel = true},
+         .precision = Precision::fp8,
+         .recipe = Fp8Recipe::delayed},
         {.name = "fp8_full", .sizes = {.dp = 2}, .recompute = Recompute::full, .precision = Precision::fp8},
         {.name = "tp2_sp_dp2", .sizes = {.tp = 2, .dp = 2, .sequence_parallel = true}},
         {.name = "cp2", .sizes = {.cp = 2}},

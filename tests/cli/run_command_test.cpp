@@ -23,8 +23,8 @@ using ::testing::Not;
 /// A plan file of tiny-llama with these options.
 class PlanFile {
 public:
-    PlanFile(const std::string& name, const std::string& options) : file_(name) {
-        const Said said = say("--model tiny-llama " + options + " --save-plan " + file_.path());
+    PlanFile(const std::string& name, const std::string& options, const std::string& model = "tiny-llama") : file_(name) {
+        const Said said = say("--model " + model + " " + options + " --save-plan " + file_.path());
         EXPECT_EQ(said.code, kDone) << said.err;
     }
     [[nodiscard]] const std::string& path() const { return file_.path(); }
@@ -204,8 +204,27 @@ TEST(RunCommand, TrainsInFp8WithTheBytesThatWerePredicted) {
     EXPECT_THAT(verified.err, Not(HasSubstr("differs from the prediction")));
     expect_refused("verify " + narrow.path() + " --steps 1 --cluster dgx-a100-80g",
                    {"dgx-a100-80g has no peak rate for fp8, the plan's precision, which calibrate does not measure; use another cluster"});
-    const PlanFile delayed("delayed.json", "--world 1 --precision fp8-delayed");
-    expect_refused("run " + delayed.path() + " --steps 1", {"fp8-delayed (use fp8-current or bf16)"});
+    const PlanFile mixture("fp8_mixture.json", "--world 4 --tp 1 --pp 2 --ep 2 --global-batch 8 --precision fp8-current --engine mgplan",
+                           "tiny-moe");
+    EXPECT_TRUE(run(mixture, "")["as_predicted"]);
+    // Scales of the steps before; a step behind the first is cast by what that one had.
+    const PlanFile delayed("delayed.json", "--world 4 --tp 2 --pp 2 --global-batch 8 --precision fp8-delayed --engine mgplan");
+    const auto followed = run(delayed, "");
+    EXPECT_TRUE(followed["as_predicted"]);
+    for (std::size_t step = 0; step < 4; ++step) {
+        const double loss = followed["steps"][step]["loss"], other = fp8["steps"][step]["loss"];
+        EXPECT_NE(loss, other);
+        EXPECT_NEAR(loss / other, 1, 0.02);
+    }
+    for (const std::string options : {" --cuda-graphs layer", " --cuda-graphs full_iteration", " --memory arena"}) {
+        const auto other = run(delayed, options);
+        EXPECT_TRUE(other["as_predicted"]) << options;
+        for (std::size_t step = 0; step < 4; ++step) EXPECT_EQ(other["steps"][step]["loss"], followed["steps"][step]["loss"]) << options;
+    }
+    const PlanFile blockwise("blockwise.json", "--world 1 --precision fp8-blockwise");
+    expect_refused("run " + blockwise.path() + " --steps 1", {"fp8-blockwise (use fp8-current, fp8-delayed or bf16)"});
+    const PlanFile experts("fp8_experts.json", "--world 1 --precision fp8-delayed", "tiny-moe");
+    expect_refused("run " + experts.path() + " --steps 1", {"fp8-delayed with experts (use fp8-current or bf16)"});
 }
 
 TEST(RunCommand, PrintsTablesAndCsv) {

@@ -30,6 +30,13 @@ inline ModelSpec small_mixture(RouterScore score, double capacity = 0, bool padd
     return model;
 }
 
+/// The same with sizes whose shares on two ranks 16 divides, for products in fp8.
+inline ModelSpec wide_mixture() {
+    ModelSpec model = small_mixture(RouterScore::softmax);
+    model.moe->expert_ffn = model.moe->shared_ffn = 32;
+    return model;
+}
+
 inline std::vector<Case> cases() {
     return {
         {.name = "one"},

@@ -401,9 +401,11 @@ Workload fp8_workload(Fp8Recipe recipe, int compute_capability, bool parameters)
     return work;
 }
 
-std::int64_t parameter_bytes(const Workload& work) {
+std::int64_t parameter_bytes(const Workload& work, Engine engine = Engine::mgplan) {
     ModelStates states(work);
-    return states.of(planner::make_layout({}, work), 0).parameters;
+    Layout layout = planner::make_layout({}, work);
+    layout.engine = engine;
+    return states.of(layout, 0).parameters;
 }
 
 /// Elements of Llama 3 8B's linear layers: q, k, v and output projections, gate, value and down projections.
@@ -412,17 +414,22 @@ constexpr std::int64_t kLinear = std::int64_t{32} * (4096 * (4096 + 2 * 1024) + 
 TEST(Fp8Weights, AreKeptBeside16BitOnesAsCaches) {
     Workload bf16 = fp8_workload(Fp8Recipe::delayed, 90, false);
     bf16.training.precision = Precision::bf16;
-    const std::int64_t without = parameter_bytes(bf16);
+    const std::int64_t without = parameter_bytes(bf16), without_by_megatron = parameter_bytes(bf16, Engine::megatron);
     const std::int64_t weights = 32 * 4;
-    // Hopper keeps a transpose, Blackwell needs none; an fp32 scale each.
-    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::delayed, 90, false)) - without, 2 * kLinear + 4 * weights);
-    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::delayed, 100, false)) - without, kLinear + 4 * weights);
-    // What mgplan's own engine runs has a transpose on both, and two fp32.
-    for (const int capability : {90, 100})
+    const auto by_megatron = [&](int capability) {
+        return parameter_bytes(fp8_workload(Fp8Recipe::delayed, capability, false), Engine::megatron) - without_by_megatron;
+    };
+    // Hopper keeps a transpose, Blackwell needs none; an fp32 scale each. GPUs before Ada have no fp8.
+    EXPECT_EQ(by_megatron(90), 2 * kLinear + 4 * weights);
+    EXPECT_EQ(by_megatron(100), kLinear + 4 * weights);
+    EXPECT_EQ(by_megatron(80), 0);
+    // What mgplan's own engine runs has a transpose on both, and two fp32, or with delayed scaling histories of 1,024 steps.
+    for (const int capability : {90, 100}) {
         EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::tensorwise, capability, false)) - without, 2 * kLinear + 8 * weights);
+        EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::delayed, capability, false)) - without, 2 * kLinear + 12336 * weights);
+    }
     EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::mxfp8, 100, false)) - without, 2 * kLinear + 2 * kLinear / 32);
     EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::blockwise, 90, false)) - without, 2 * kLinear + 2 * kLinear / (128 * 128) * 4);
-    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::delayed, 80, false)), without);
 }
 
 TEST(Fp8Weights, StoredInTheBufferAreItsFirstCopy) {

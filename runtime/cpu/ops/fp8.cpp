@@ -23,8 +23,9 @@ void largest(model::Device& /*device*/, const model::LargestArguments& x) {
     vectorised([&] {
         with_type(x.x.dtype, [&]<class Element>() {
             const Element* const from = values<Element>(x.x);
-            *values<float>(x.largest) = reduce_over(
-                x.elements, 0.0F, [&](std::int64_t i) { return std::abs(static_cast<float>(from[i])); },
+            float* const place = values<float>(x.largest);
+            *place = reduce_over(
+                x.elements, x.raise ? *place : 0.0F, [&](std::int64_t i) { return std::abs(static_cast<float>(from[i])); },
                 [](float a, float b) { return b > a ? b : a; });
         });
     });
@@ -44,8 +45,26 @@ void quantise(model::Device& /*device*/, const model::QuantiseArguments& x) {
 void transpose_bytes(model::Device& /*device*/, const model::TransposeBytesArguments& x) {
     const auto* const from = static_cast<const std::uint8_t*>(x.x.data);
     auto* const to = static_cast<std::uint8_t*>(x.y.data);
-    for (std::int64_t row = 0; row < x.rows; ++row) {
-        for (std::int64_t column = 0; column < x.columns; ++column) to[column * x.rows + row] = from[row * x.columns + column];
+    for (std::int64_t row = 0; row < x.pitch; ++row) {
+        for (std::int64_t column = 0; column < x.columns; ++column)
+            to[column * x.pitch + row] = row < x.rows ? from[row * x.columns + column] : std::uint8_t{0};
+    }
+}
+
+void follow_largest(model::Device& /*device*/, const model::FollowLargestArguments& x) {
+    auto* const now = values<float>(x.now);
+    auto* const scales = values<float>(x.scales);
+    for (std::int64_t tensor = 0; tensor < x.tensors; ++tensor) {
+        float* const history = values<float>(x.history) + tensor * (x.length + 1);
+        float& place = history[x.length];
+        if (now[tensor] != 0) {
+            history[static_cast<std::int64_t>(place)] = now[tensor] / static_cast<float>(x.unit);
+            place = place + 1 == static_cast<float>(x.length) ? 0 : place + 1;
+        }
+        float most = 0;
+        for (std::int64_t i = 0; i < x.length; ++i) most = history[i] > most ? history[i] : most;
+        if (fp8_has_scale(most)) scales[2 * tensor] = most * static_cast<float>(x.unit);
+        now[tensor] = 0;
     }
 }
 

@@ -8,6 +8,7 @@ const model::KernelTable& kernels() {
         .largest = largest,
         .quantise = quantise,
         .transpose_bytes = transpose_bytes,
+        .follow_largest = follow_largest,
         .grouped_matmul = grouped_matmul,
         .grouped_matmul_accumulate = grouped_matmul_accumulate,
         .norm = norm,

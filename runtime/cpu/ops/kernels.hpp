@@ -13,6 +13,7 @@ void matmul(model::Device& device, const model::MatmulArguments& arguments);
 void largest(model::Device& device, const model::LargestArguments& arguments);
 void quantise(model::Device& device, const model::QuantiseArguments& arguments);
 void transpose_bytes(model::Device& device, const model::TransposeBytesArguments& arguments);
+void follow_largest(model::Device& device, const model::FollowLargestArguments& arguments);
 void grouped_matmul(model::Device& device, const model::GroupedMatmulArguments& arguments);
 void grouped_matmul_accumulate(model::Device& device, const model::GroupedAccumulateArguments& arguments);
 void norm(model::Device& device, const model::NormArguments& arguments);

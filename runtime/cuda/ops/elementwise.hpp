@@ -127,6 +127,20 @@ MGPLAN_BOTH inline Piece piece_of(std::int64_t elements, std::int64_t parts, std
     return {begin, left < 0 ? 0 : (left < share ? left : share)};
 }
 
+/// Loads of so many values at a time from a flat array, whether it is aligned for packs or not.
+template <bool kAligned, class Element>
+struct LoadPacks {
+    const Element* in;
+    template <class Size>
+    MGPLAN_BOTH auto operator()(Size /*size*/, std::int64_t i) const {
+        if constexpr (kAligned) {
+            return load_pack<Size::value>(in + i);
+        } else {
+            return gather_pack<Size::value>(in + i);
+        }
+    }
+};
+
 /// Adds in the same order whether the array is aligned for packs or not, so that the sum depends on the number of values alone.
 template <class Element, bool kAligned>
 struct SquaresOfPiece {
@@ -137,15 +151,7 @@ struct SquaresOfPiece {
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t part) const {
         const Piece piece = piece_of(elements, parts, part);
-        const Element* const in = x + piece.begin;
-        const auto load = [&](auto size, std::int64_t i) {
-            constexpr int kSize = decltype(size)::value;
-            if constexpr (kAligned) {
-                return load_pack<kSize>(in + i);
-            } else {
-                return gather_pack<kSize>(in + i);
-            }
-        };
+        const LoadPacks<kAligned, Element> load{x + piece.begin};
         const double sum = team.template reduce_packs<kPack<Element>>(piece.count, 0.0, Add{}, load, [](const auto& pack, int k) {
             const auto value = static_cast<double>(Compute<Element>(pack[k]));
             return value * value;

@@ -32,15 +32,7 @@ struct LargestOfPiece {
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t part) const {
         const Piece piece = piece_of(elements, parts, part);
-        const Element* const in = x + piece.begin;
-        const auto load = [&](auto size, std::int64_t i) {
-            constexpr int kSize = decltype(size)::value;
-            if constexpr (kAligned) {
-                return load_pack<kSize>(in + i);
-            } else {
-                return gather_pack<kSize>(in + i);
-            }
-        };
+        const LoadPacks<kAligned, Element> load{x + piece.begin};
         const float most = team.template reduce_packs<kPack<Element>>(piece.count, 0.0F, LargerNumber{}, load, [](const auto& pack, int k) {
             const auto value = static_cast<float>(pack[k]);
             return value < 0 ? -value : value;
@@ -74,14 +66,14 @@ struct CastToFp8 {
 /// A square of so many bytes a side goes through memory that a team shares, so that both sides are read and written along rows.
 inline constexpr int kTransposedSide = 128;
 
-/// N bytes at a time, 16 or 1: rows, columns and addresses are multiples of it.
+/// N bytes at a time, 16 or 1: columns, pitch and addresses are multiples of it. Rows up to the pitch are 0.
 template <int N>
 struct TransposeBytes {
     static constexpr std::int64_t kSide = kTransposedSide;
     static constexpr int kPitch = kTransposedSide + 4;  // a column's words in other banks than its neighbour's
     const std::uint8_t* x;
     std::uint8_t* y;
-    std::int64_t rows, columns;
+    std::int64_t rows, columns, pitch;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t index) const {
@@ -89,15 +81,16 @@ struct TransposeBytes {
         auto* const square = reinterpret_cast<std::uint8_t*>(words);
         const auto [down, across] = row_column(index, (columns + kSide - 1) / kSide);
         const std::int64_t first_row = down * kSide, first_column = across * kSide;
-        const auto inside = [&](std::int64_t row, std::int64_t column) {
-            return first_row + row < rows && first_column + column < columns;
+        const auto inside = [&](std::int64_t row, std::int64_t column, std::int64_t end) {
+            return first_row + row < end && first_column + column < columns;
         };
         team.template each_pack<N>(
             kSide * kSide,
             [&](auto size, std::int64_t i) {
                 constexpr int kSize = decltype(size)::value;
                 Pack<std::uint8_t, kSize> pack{};
-                if (inside(i / kSide, i % kSide)) pack = load_pack<kSize>(x + (first_row + i / kSide) * columns + first_column + i % kSide);
+                if (inside(i / kSide, i % kSide, rows))
+                    pack = load_pack<kSize>(x + (first_row + i / kSide) * columns + first_column + i % kSide);
                 return pack;
             },
             [&](auto size, std::int64_t i, const auto& pack) {
@@ -121,15 +114,49 @@ struct TransposeBytes {
             },
             [&](auto size, std::int64_t i, const auto& pack) {
                 constexpr int kSize = decltype(size)::value;
-                if (inside(i % kSide, i / kSide)) store_pack<kSize>(y + (first_column + i / kSide) * rows + first_row + i % kSide, pack);
+                if (inside(i % kSide, i / kSide, pitch))
+                    store_pack<kSize>(y + (first_column + i / kSide) * pitch + first_row + i % kSide, pack);
             });
     }
 };
 
+/// A team for each tensor, one value for each step in its window.
+struct FollowLargest {
+    float *now, *histories, *scales;
+    std::int64_t length;
+    float unit;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t tensor) const {
+        float* const history = histories + tensor * (length + 1);
+        const float value = now[tensor], place = history[length], latest = value / unit;
+        const bool moves = value != 0;
+        const auto at = static_cast<std::int64_t>(place);
+        const float most =
+            team.reduce(length, 0.0F, LargerNumber{}, [&](std::int64_t i) { return moves && i == at ? latest : history[i]; });
+        team.once([&] {
+            if (moves) {
+                history[at] = latest;
+                history[length] = place + 1 == static_cast<float>(length) ? 0 : place + 1;
+            }
+            if (fp8_has_scale(most)) scales[2 * tensor] = most * unit;
+            now[tensor] = 0;
+        });
+    }
+};
+
+template <class Launcher>
+void follow_largest(model::Device& device, const model::FollowLargestArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    launcher.teams(
+        x.tensors, 256,
+        FollowLargest{values<float>(x.now), values<float>(x.history), values<float>(x.scales), x.length, static_cast<float>(x.unit)});
+}
+
 template <class Launcher>
 void largest(model::Device& device, const model::LargestArguments& x) {
     auto&& launcher = Launcher::of(device);
-    launcher.zero(x.largest.data, bytes_of(Dtype::fp32));
+    if (!x.raise) launcher.zero(x.largest.data, bytes_of(Dtype::fp32));
     const std::int64_t parts = model::reduction_parts(x.elements);
     if (x.elements == 0) return;
     with_type(x.x.dtype, [&]<class Element>() {
@@ -161,11 +188,12 @@ void quantise(model::Device& device, const model::QuantiseArguments& x) {
 template <class Launcher>
 void transpose_bytes(model::Device& device, const model::TransposeBytesArguments& x) {
     auto&& launcher = Launcher::of(device);
-    const std::int64_t squares = ((x.rows + kTransposedSide - 1) / kTransposedSide) * ((x.columns + kTransposedSide - 1) / kTransposedSide);
+    const std::int64_t squares =
+        ((x.pitch + kTransposedSide - 1) / kTransposedSide) * ((x.columns + kTransposedSide - 1) / kTransposedSide);
     const auto* const from = static_cast<const std::uint8_t*>(x.x.data);
     auto* const to = static_cast<std::uint8_t*>(x.y.data);
-    const std::uint64_t bytes = static_cast<std::uint64_t>(x.rows | x.columns) | address(from) | address(to);
-    with_pack<16>(bytes, [&]<int N>() { launcher.teams(squares, 256, TransposeBytes<N>{from, to, x.rows, x.columns}); });
+    const std::uint64_t bytes = static_cast<std::uint64_t>(x.pitch | x.columns) | address(from) | address(to);
+    with_pack<16>(bytes, [&]<int N>() { launcher.teams(squares, 256, TransposeBytes<N>{from, to, x.rows, x.columns, x.pitch}); });
 }
 
 }  // namespace mgplan::runtime::cuda

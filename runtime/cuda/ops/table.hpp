@@ -34,6 +34,7 @@ constexpr void fill_dense(model::KernelTable& table) {
     table.largest = largest<Launcher>;
     table.quantise = quantise<Launcher>;
     table.transpose_bytes = transpose_bytes<Launcher>;
+    table.follow_largest = follow_largest<Launcher>;
     table.grouped_matmul = grouped_matmul<Launcher>;
     table.grouped_matmul_accumulate = grouped_matmul_accumulate<Launcher>;
     table.norm = norm<Launcher>;

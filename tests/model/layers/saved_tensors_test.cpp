@@ -280,6 +280,32 @@ TEST(SavedTensors, OfAMixtureWithCapacityAreOfTheCopiesKept) {
     EXPECT_EQ(kept(model, true, {}, {.ep = 2}), ExpectedMixture{model}.layer());
 }
 
+TEST(SavedTensors, OfAMixtureInFp8AreAByteForEachValueThatItsProductsRead) {
+    const ModelSpec model = mixture();
+    for (const ExpertSizes sizes : {ExpertSizes{}, {.ep = 2}, {.ep = 2, .etp = 2}}) {
+        const ExpectedMixture expected{.model = model, .etp = sizes.etp};
+        // Experts' rows and activations with a scale for each expert; what the shared experts' second product and the packed projection
+        // read. The router reads the norm's output as it is.
+        const std::int64_t experts = model.moe->experts / sizes.ep;
+        const std::int64_t halved = expected.routed * (model.hidden + model.moe->expert_ffn / sizes.etp) +
+                                    expected.e.n * model.moe->shared_ffn / kTp + expected.e.m * model.hidden;
+        EXPECT_EQ(kept(model, true, {}, sizes, true), expected.layer() - halved + 2 * 8 * experts + 2 * 8);
+    }
+}
+
+TEST(SavedTensors, OfALatentLayerInFp8AreAByteForEachValueThatItsProductsRead) {
+    for (const bool sp : {false, true}) {
+        ModelSpec model = deepseek();
+        const Expected e(sp);
+        // The norm's output once for both down projections; both normed latents; of the MLP the norm's output and the activation.
+        const std::int64_t of_mlp = e.m * model.hidden + e.n * model.ffn / kTp;
+        EXPECT_EQ(kept(model, sp, {}, {}, true), kept(model, sp) - of_mlp - e.m * (model.hidden + 24 + 16) + 5 * 8);
+        // Queries without a latent read the norm's output by a scale of their own: it stays as it is.
+        model.mla->q_lora_rank = 0;
+        EXPECT_EQ(kept(model, sp, {}, {}, true), kept(model, sp) - of_mlp - e.m * 16 + 3 * 8);
+    }
+}
+
 TEST(SavedTensors, OfAMixtureAreFewerWhereModulesAreMadeAgain) {
     using enum RecomputeModule;
     for (const bool gate : {false, true}) {

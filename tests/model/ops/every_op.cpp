@@ -15,6 +15,8 @@
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
 #include "model/ops/fp8.hpp"
+#include "model/ops/fp8_grouped.hpp"
+#include "model/ops/fp8_history.hpp"
 #include "model/ops/gate.hpp"
 #include "model/ops/gated_norm.hpp"
 #include "model/ops/grouped_matmul.hpp"
@@ -398,6 +400,34 @@ Results run_fp8_ops(Maker& maker) {
         fp8_matmul_write(a_columns, dy_columns, written);
         results.emplace_back("fp8_matmul_write", written);
     }
+    const std::vector<std::int64_t> rows{5, 0, 16, 9};
+    const std::int64_t m = 30, n = 48, k = 32;
+    const Fp8Tensor a = quantise_groups(maker.random({m, k}), Dtype::fp8, rows, "rows"),
+                    dy = quantise_groups(maker.random({m, n}), Dtype::e5m2, rows, "gradients");
+    keep_codes("quantise_groups", a.codes);
+    keep_codes("quantise_groups of gradients", dy.codes);
+    std::vector<Fp8Tensor> matrices;
+    std::vector<Tensor> sums;
+    for (std::size_t group = 0; group < rows.size(); ++group) {
+        matrices.push_back(cast(maker.random({n, k}), Dtype::fp8));
+        sums.push_back(maker.random({n, k}, Dtype::fp32));
+    }
+    results.emplace_back("fp8_grouped_matmul", fp8_grouped_matmul(a, matrices, rows, out, "product"));
+    fp8_grouped_matmul_accumulate(dy, a, rows, sums);
+    for (const Tensor& sum : sums) results.emplace_back("fp8_grouped_matmul_accumulate", sum);
+    const Tensor now = maker.zeros({2}, Dtype::fp32), history = maker.zeros({2, kFp8HistoryLength + 1}, Dtype::fp32),
+                 scales = maker.zeros({2, kFp8ScaleElements}, Dtype::fp32);
+    for (const Shape& shape : {Shape{40, 40}, Shape{3, 7}, Shape{1, 300}}) {
+        raise_largest(maker.random(shape), now.slice(0, 1));
+        raise_largest(maker.random(shape), now.slice(0, 1));
+        follow_largest(now, history, scales, 0.25);
+        results.emplace_back("follow_largest", scales);
+        results.emplace_back("follow_largest, history", history);
+    }
+    results.emplace_back("follow_largest, of the next step", now);
+    const Tensor padded = device.empty({k, 48}, Dtype::fp8, MemoryCategory::activations, "columns with zeros behind");
+    transpose_codes(a.codes, padded);
+    keep_codes("transpose_codes with zeros behind", padded);
     return results;
 }
 

@@ -12,6 +12,8 @@
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
 #include "model/ops/fp8.hpp"
+#include "model/ops/fp8_grouped.hpp"
+#include "model/ops/fp8_history.hpp"
 #include "model/ops/gate.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
@@ -68,6 +70,34 @@ TEST_F(ShapeRules, OfFp8WantCodesWithTheirScaleAlongTheInnerSize) {
     EXPECT_REFUSED(quantise(bf16({3, 4}), {bf16({3, 4}), of({2})}));
     EXPECT_REFUSED(transpose_codes(bf16({3, 4})));
     EXPECT_REFUSED(transpose_codes(of({3, 4}, Dtype::fp8), of({3, 4}, Dtype::fp8)));
+    EXPECT_NO_THROW(transpose_codes(of({3, 4}, Dtype::fp8), of({4, 16}, Dtype::fp8))) << "zeros behind";
+    EXPECT_REFUSED(transpose_codes(of({3, 4}, Dtype::fp8), of({4, 2}, Dtype::fp8)));
+}
+
+TEST_F(ShapeRules, OfHistoriesInFp8WantAPlaceBehindEachWindow) {
+    EXPECT_NO_THROW(follow_largest(of({2}), of({2, 1025}), of({2, 2}), 1));
+    EXPECT_REFUSED(follow_largest(of({2}), of({2, 1024}), of({2, 2}), 1));
+    EXPECT_REFUSED(follow_largest(of({2}), of({3, 1025}), of({2, 2}), 1));
+    EXPECT_REFUSED(follow_largest(of({2}), of({2, 1025}), of({2}), 1));
+    EXPECT_REFUSED(follow_largest(bf16({2}), of({2, 1025}), of({2, 2}), 1));
+    EXPECT_REFUSED(raise_largest(bf16({3}), of({2})));
+}
+
+TEST_F(ShapeRules, OfGroupsInFp8WantAScaleForEachGroup) {
+    const std::vector<std::int64_t> rows{2, 0, 3};
+    const auto codes = [&](const Shape& shape, std::int64_t groups) { return Fp8Tensor{of(shape, Dtype::fp8), of({groups, 2})}; };
+    const Fp8Tensor matrix{of({6, 4}, Dtype::fp8), of({2})};
+    const std::vector<Fp8Tensor> three(3, matrix), two(2, matrix);
+    EXPECT_EQ(quantise_groups(bf16({5, 4}), Dtype::e5m2, rows, "x").scale.shape(), (Shape{3, 2}));
+    EXPECT_EQ(fp8_grouped_matmul(codes({5, 4}, 3), three, rows, Dtype::bf16, "y").shape(), (Shape{5, 6}));
+    EXPECT_REFUSED(fp8_grouped_matmul(codes({5, 4}, 3), two, rows, Dtype::bf16, "y"));
+    EXPECT_REFUSED(fp8_grouped_matmul(codes({5, 4}, 2), three, rows, Dtype::bf16, "y"));
+    EXPECT_REFUSED(fp8_grouped_matmul(codes({6, 4}, 3), three, rows, Dtype::bf16, "y")) << "groups are all rows";
+    EXPECT_REFUSED(fp8_grouped_matmul(codes({5, 6}, 3), three, rows, Dtype::bf16, "y"));
+    const std::vector<Tensor> sums(3, of({6, 4}));
+    EXPECT_NO_THROW(fp8_grouped_matmul_accumulate(codes({5, 6}, 3), codes({5, 4}, 3), rows, sums));
+    EXPECT_REFUSED(fp8_grouped_matmul_accumulate(codes({5, 4}, 3), codes({5, 6}, 3), rows, sums));
+    EXPECT_REFUSED(fp8_grouped_matmul_accumulate(codes({5, 6}, 3), codes({5, 4}, 3), rows, std::vector<Tensor>(2, of({6, 4}))));
 }
 
 TEST_F(ShapeRules, OfNormsWantAWeightForEveryColumn) {

@@ -58,14 +58,42 @@ struct Cast {
     [[nodiscard]] Cast transposed() const { return {codes.transposed(), inverse}; }
 };
 
-inline Cast cast(const Matrix& x, const Format& format) {
+inline float largest_of(const Matrix& x) {
     float largest = 0;
     for (const double value : x.values) largest = std::max(largest, std::abs(static_cast<float>(value)));
+    return largest;
+}
+
+/// With a scale that makes `largest` the format's largest value.
+inline Cast cast_by(float largest, const Matrix& x, const Format& format) {
     const float scale = largest > 0 ? static_cast<float>(format.largest) / largest : 1.0F;
     Cast result{x, 1 / scale};
     for (double& value : result.codes.values) value = rounded(static_cast<float>(value) * scale, format);
     return result;
 }
+
+inline Cast cast(const Matrix& x, const Format& format) {
+    return cast_by(largest_of(x), x, format);
+}
+
+/// Delayed scaling: what each tensor's largest magnitude was in the steps before, on any rank. Transformer Engine's window is longer than
+/// any test; a tensor without history has a scale of 1, a gradient of the inverse of the gradient of a row's loss.
+struct Follow {
+    float row_gradient = 1;
+    std::map<std::string, float, std::less<>> window{}, now{};
+
+    [[nodiscard]] Cast cast_of(const std::string& tensor, const Matrix& x, const Format& format) {
+        float& most = now[tensor];
+        most = std::max(most, largest_of(x));
+        const auto known = window.find(tensor);
+        if (known != window.end()) return cast_by(known->second, x, format);
+        return cast_by(format.mantissa == 2 ? static_cast<float>(format.largest) * row_gradient : 0, x, format);
+    }
+    void end_step() {
+        for (const auto& [tensor, most] : now) window[tensor] = std::max(window[tensor], most);
+        now.clear();
+    }
+};
 
 /// a · bᵀ
 inline Matrix product(const Cast& a, const Cast& b) {
@@ -155,12 +183,18 @@ inline Matrix norm_backward(const Matrix& dy, const Matrix& x, const Matrix& wei
 /// One sequence: a token and what it predicts, for each place.
 class Model {
 public:
+    virtual ~Model() = default;
+    Model(const Model&) = delete;
+    Model& operator=(const Model&) = delete;
     Model(Sizes sizes, std::vector<Weights> ranks) : sizes_(std::move(sizes)), ranks_(std::move(ranks)) {
         for (const Weights& rank : ranks_) {
             Weights& zeros = result_.gradients.emplace_back(rank);
             for (auto& [name, matrix] : zeros) std::fill(matrix.values.begin(), matrix.values.end(), 0.0);
         }
     }
+
+    /// Casts by the steps before, from now on.
+    void follow(Follow* steps) { follow_ = steps; }
 
     Result run(const std::vector<int>& tokens, const std::vector<int>& targets) {
         const std::size_t rows = tokens.size(), vocab_of_rank = ranks_[0].at(kTable).rows;
@@ -189,44 +223,54 @@ public:
         return result_;
     }
 
-private:
+protected:
     static constexpr const char* kTable = "embedding.word_embeddings.weight";
 
     [[nodiscard]] static std::string name(std::size_t layer, const std::string& rest) {
         return "decoder.layers." + std::to_string(layer) + "." + rest;
     }
 
+    [[nodiscard]] Cast cast_of(const std::string& tensor, const Matrix& x, const Format& format) const {
+        return follow_ != nullptr ? follow_->cast_of(tensor, x, format) : cast(x, format);
+    }
     /// x · Wᵀ of a rank's share.
     [[nodiscard]] Matrix linear(std::size_t rank, const std::string& layer, const Matrix& x) const {
-        const Cast weight = cast(ranks_[rank].at(layer + ".weight"), kE4m3);
+        const Cast weight = cast_of(layer + ".weight", ranks_[rank].at(layer + ".weight"), kE4m3);
         Matrix y(x.rows, weight.codes.rows);
-        for (const auto& part : sizes_.parts) set_rows(y, part, product(cast(rows_of(x, part), kE4m3), weight));
+        for (const auto& part : sizes_.parts) set_rows(y, part, product(cast_of(layer + ".input", rows_of(x, part), kE4m3), weight));
         return y;
+    }
+    /// Of layers that have one.
+    void add_bias(std::size_t rank, const std::string& layer, Matrix& y) const {
+        const auto bias = ranks_[rank].find(layer + ".bias");
+        if (bias == ranks_[rank].end()) return;
+        for (std::size_t i = 0; i < y.rows; ++i) {
+            for (std::size_t j = 0; j < y.columns; ++j) y.at(i, j) += bias->second.values[j];
+        }
     }
     /// y of each rank = x · Wᵀ + b of a column-parallel layer.
     [[nodiscard]] Matrix column(std::size_t rank, const std::string& layer, const Matrix& x) const {
         Matrix y = linear(rank, layer, x);
-        const Matrix& bias = ranks_[rank].at(layer + ".bias");
-        for (std::size_t i = 0; i < y.rows; ++i) {
-            for (std::size_t j = 0; j < y.columns; ++j) y.at(i, j) += bias.values[j];
-        }
+        add_bias(rank, layer, y);
         return y;
     }
     /// Gradients of any linear layer of a rank: of W, and returned of x.
     Matrix linear_backward(std::size_t rank, const std::string& layer, const Matrix& x, const Matrix& dy) {
-        const Cast weight = cast(ranks_[rank].at(layer + ".weight"), kE4m3).transposed();
+        const Cast weight = cast_of(layer + ".weight", ranks_[rank].at(layer + ".weight"), kE4m3).transposed();
         Matrix dx(x.rows, x.columns);
         for (const auto& part : sizes_.parts) {
-            const Cast gradient = cast(rows_of(dy, part), kE5m2), input = cast(rows_of(x, part), kE4m3);
+            const Cast gradient = cast_of(layer + ".gradient", rows_of(dy, part), kE5m2),
+                       input = cast_of(layer + ".input", rows_of(x, part), kE4m3);
             add_to(result_.gradients[rank].at(layer + ".weight"), product(gradient.transposed(), input.transposed()));
             set_rows(dx, part, product(gradient, weight));
         }
         return dx;
     }
     void bias_backward(std::size_t rank, const std::string& layer, const Matrix& dy) {
-        Matrix& bias = result_.gradients[rank].at(layer + ".bias");
+        const auto bias = result_.gradients[rank].find(layer + ".bias");
+        if (bias == result_.gradients[rank].end()) return;
         for (std::size_t i = 0; i < dy.rows; ++i) {
-            for (std::size_t j = 0; j < dy.columns; ++j) bias.values[j] += dy.at(i, j);
+            for (std::size_t j = 0; j < dy.columns; ++j) bias->second.values[j] += dy.at(i, j);
         }
     }
 
@@ -301,9 +345,13 @@ private:
         return ranks_[0].at(name(layer, mlp ? "mlp.linear_fc1.layer_norm_weight" : "self_attention.linear_qkv.layer_norm_weight"));
     }
     Matrix through_norm(std::size_t layer, bool mlp, const Matrix& d_normed, const Matrix& x) {
-        const std::string of = name(layer, mlp ? "mlp.linear_fc1.layer_norm_weight" : "self_attention.linear_qkv.layer_norm_weight");
-        Matrix d_weight(1, sizes_.hidden);
-        Matrix dx = norm_backward(d_normed, x, norm_weight(layer, mlp), sizes_.epsilon, d_weight);
+        return through_norm(name(layer, mlp ? "mlp.linear_fc1.layer_norm_weight" : "self_attention.linear_qkv.layer_norm_weight"), d_normed,
+                            x);
+    }
+    Matrix through_norm(const std::string& of, const Matrix& d_normed, const Matrix& x) {
+        const Matrix& weight = ranks_[0].at(of);
+        Matrix d_weight(1, weight.columns);
+        Matrix dx = norm_backward(d_normed, x, weight, sizes_.epsilon, d_weight);
         for (Weights& rank : result_.gradients) add_to(rank.at(of), d_weight);
         return dx;
     }
@@ -316,21 +364,18 @@ private:
             else
                 add_to(sum, part);
         }
-        const Matrix& bias = ranks_[0].at(layer + ".bias");
-        for (std::size_t i = 0; i < sum.rows; ++i) {
-            for (std::size_t j = 0; j < sum.columns; ++j) sum.at(i, j) += bias.values[j];
-        }
+        add_bias(0, layer, sum);
         return sum;
     }
 
-    [[nodiscard]] Matrix attention(std::size_t layer, const Matrix& x) const {
+    [[nodiscard]] virtual Matrix attention(std::size_t layer, const Matrix& x) const {
         const Matrix normed = norm(x, norm_weight(layer, false), sizes_.epsilon);
         std::vector<Matrix> outputs;
         for (std::size_t rank = 0; rank < sizes_.tp; ++rank)
             outputs.push_back(core(column(rank, name(layer, "self_attention.linear_qkv"), normed)));
         return row(name(layer, "self_attention.linear_proj"), outputs);
     }
-    Matrix attention_backward(std::size_t layer, const Matrix& x, const Matrix& dy) {
+    virtual Matrix attention_backward(std::size_t layer, const Matrix& x, const Matrix& dy) {
         const Matrix normed = norm(x, norm_weight(layer, false), sizes_.epsilon);
         const std::string qkv = name(layer, "self_attention.linear_qkv"), projection = name(layer, "self_attention.linear_proj");
         Matrix d_normed(x.rows, x.columns);
@@ -365,13 +410,13 @@ private:
         }
         return gradient;
     }
-    [[nodiscard]] Matrix mlp(std::size_t layer, const Matrix& x) const {
+    [[nodiscard]] virtual Matrix mlp(std::size_t layer, const Matrix& x) const {
         const Matrix normed = norm(x, norm_weight(layer, true), sizes_.epsilon);
         std::vector<Matrix> inner;
         for (std::size_t rank = 0; rank < sizes_.tp; ++rank) inner.push_back(gated(column(rank, name(layer, "mlp.linear_fc1"), normed)));
         return row(name(layer, "mlp.linear_fc2"), inner);
     }
-    Matrix mlp_backward(std::size_t layer, const Matrix& x, const Matrix& dy) {
+    virtual Matrix mlp_backward(std::size_t layer, const Matrix& x, const Matrix& dy) {
         const Matrix normed = norm(x, norm_weight(layer, true), sizes_.epsilon);
         const std::string first = name(layer, "mlp.linear_fc1"), second = name(layer, "mlp.linear_fc2");
         Matrix d_normed(x.rows, x.columns);
@@ -417,6 +462,7 @@ private:
         return dx;
     }
 
+    Follow* follow_ = nullptr;
     Sizes sizes_;
     std::vector<Weights> ranks_;
     Result result_;

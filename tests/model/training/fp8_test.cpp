@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,11 +14,10 @@
 #include <gtest/gtest.h>
 
 #include "model/layers/fp8_weight.hpp"
-#include "model/layers/model_chunk.hpp"
-#include "plan/text/errors.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/ops/support.hpp"
+#include "tests/model/training/fp8_chunk.hpp"
 #include "tests/model/training/fp8_reference.hpp"
 #include "tests/model/training/parity_support.hpp"
 
@@ -29,155 +27,10 @@ namespace {
 namespace reference = tests::fp8_reference;
 using testing::HasSubstr;
 
-constexpr std::int64_t kTokens = 16;
-
-/// A Llama with biases and without positions, all of whose shares on two ranks 16 divides.
-ModelSpec plain_llama() {
-    ModelSpec model = tests::small_llama(2);
-    model.name = "plain-llama";
-    model.layers = 2;
-    model.vocab = 64;
-    model.position = PositionEmbedding::none;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
-    return model;
-}
-
-/// Numbers in [-1, 1) that follow from a text.
-std::vector<double> numbers_of(const std::string& text, std::int64_t count) {
-    std::uint64_t state = 1469598103934665603U;
-    for (const char letter : text) state = (state ^ static_cast<std::uint64_t>(letter)) * 1099511628211U;
-    std::vector<double> numbers;
-    for (std::int64_t i = 0; i < count; ++i) {
-        state = state * 6364136223846793005U + 1442695040888963407U;
-        numbers.push_back(static_cast<double>(state >> 12) / static_cast<double>(std::uint64_t{1} << 51) - 1);
-    }
-    return numbers;
-}
-
-/// What every rank of tp has whole.
-bool replicated(const std::string& name) {
-    return name.find("norm") != std::string::npos || name.ends_with("linear_proj.bias") || name.ends_with("linear_fc2.bias");
-}
-
-std::vector<double> values_of(const Parameter& parameter, int rank) {
-    auto values = numbers_of(parameter.name + (replicated(parameter.name) ? "" : std::to_string(rank)), parameter.count());
-    const bool norm = parameter.name.find("norm") != std::string::npos, table = parameter.name.starts_with("embedding");
-    for (double& value : values) value = norm ? 1 + 0.3 * value : table ? value : 0.2 * value;
-    return values;
-}
-
-struct ChunkCase {
-    int tp = 1, cp = 1;
-    bool sequence_parallel = false;
-    EnumSet<RecomputeModule> modules{};
-    CpCommType exchange = CpCommType::p2p;
-};
-
-/// The places that each rank of cp holds: one stretch from the front and one from the back (model/ops/positions.hpp).
-std::vector<std::vector<std::size_t>> places_of(int cp) {
-    std::vector<std::vector<std::size_t>> parts(static_cast<std::size_t>(cp));
-    const std::size_t stretch = static_cast<std::size_t>(kTokens) / (2 * parts.size());
-    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-        for (const std::size_t first : {rank, 2 * parts.size() - 1 - rank}) {
-            for (std::size_t i = 0; i < stretch; ++i) parts[rank].push_back(first * stretch + i);
-        }
-    }
-    return parts;
-}
-
-/// A chunk's loss and, by rank of tp, its gradients, in fp64 but for its products in fp8. What ranks of cp, and with sequence parallelism
-/// of tp, have parts of is their sum.
-reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, std::vector<reference::Weights>& weights, bool fp8 = true) {
-    Layout layout;
-    const int ranks = c.tp * c.cp;
-    layout.sizes.world = ranks;
-    layout.sizes.tp = c.tp;
-    layout.sizes.cp = c.cp;
-    StageSplitRequest request;
-    request.layers = model.layers;
-    layout.split = std::make_shared<const StageSplit>(make_stage_split(request));
-    const auto matrix = [](const Tensor& tensor) {
-        const bool vector = tensor.shape().rank() == 1;
-        return reference::Matrix(static_cast<std::size_t>(vector ? 1 : tensor.shape()[0]), static_cast<std::size_t>(tensor.shape()[-1]),
-                                 read(tensor));
-    };
-    reference::Result result;
-    result.gradients.resize(static_cast<std::size_t>(c.tp));
-    weights.assign(static_cast<std::size_t>(c.tp), {});
-    std::mutex mutex;
-    runtime::InProcessWorld world(ranks);
-    runtime::run_ranks(world, [&](int rank) {
-        runtime::CpuDevice device;
-        const int tp_rank = rank % c.tp, cp_rank = rank / c.tp;
-        std::vector<std::int32_t> tp_ranks, cp_ranks;
-        for (int i = 0; i < c.tp; ++i) tp_ranks.push_back(cp_rank * c.tp + i);
-        for (int i = 0; i < c.cp; ++i) cp_ranks.push_back(i * c.tp + tp_rank);
-        const auto tp = world.view(rank).join("tp", tp_ranks), cp = world.view(rank).join("cp", cp_ranks);
-        const auto alone = world.view(rank).join("alone", std::vector<std::int32_t>{rank});
-        RankContext context;
-        context.device = &device;
-        context.tp = tp.get();
-        context.cp = cp.get();
-        context.ep = context.etp = alone.get();
-        context.sequence_parallel = c.sequence_parallel;
-        context.cp_comm_type = c.exchange;
-        context.dtype = Dtype::fp64;
-        WeightTable table;
-        const auto parameters = stage_parameters(model, layout, 0).front();
-        for (const Parameter& parameter : parameters) {
-            const auto& s = parameter.shape;
-            const Shape shape = s.size() == 1 ? Shape{s[0]} : Shape{s[0], s[1]};
-            Weight weight{make(device, shape, Dtype::fp64, values_of(parameter, tp_rank)),
-                          device.zeros(shape, Dtype::fp64, MemoryCategory::gradients, "gradient")};
-            if (fp8 && is_linear_weight(parameter)) weight.fp8 = make_fp8_weight(device, s[0], s[1]);
-            table.add(parameter.name, weight);
-        }
-        ModelChunk chunk(model, layout.split->chunk(0, 0), table, {c.modules, std::nullopt, 0});
-        MicrobatchContext microbatch;
-        microbatch.sequence = kTokens;
-        std::vector<std::int32_t> tokens(kTokens + 1);
-        tests::tokens_of(3, tokens);
-        std::vector<double> own_ids, own_targets;
-        const auto places = places_of(c.cp);
-        for (const std::size_t place : places[static_cast<std::size_t>(cp_rank)]) {
-            own_ids.push_back(tokens[place]);
-            own_targets.push_back(tokens[place + 1]);
-        }
-        const Shape rows{std::ssize(own_ids)};
-        const Tensor ids = make(device, rows, Dtype::int32, own_ids), targets = make(device, rows, Dtype::int32, own_targets);
-        ChunkSaved saved;
-        const auto losses = read(chunk.forward(context, microbatch, ids, targets, saved));
-        (void)chunk.backward(context, microbatch, {}, 1.0 / kTokens, ids, targets, saved);
-        const std::scoped_lock lock(mutex);
-        for (const Parameter& parameter : parameters) {
-            const Weight& weight = table.at(parameter.name);
-            weights[static_cast<std::size_t>(tp_rank)].emplace(parameter.name, matrix(weight.value));
-            const auto add = [&](int to) {
-                const auto [place, fresh] =
-                    result.gradients[static_cast<std::size_t>(to)].try_emplace(parameter.name, matrix(weight.gradient));
-                if (!fresh) reference::add_to(place->second, matrix(weight.gradient));
-            };
-            const bool in_parts = c.sequence_parallel && replicated(parameter.name);
-            for (int other = 0; other < c.tp; ++other) {
-                if (other == tp_rank || in_parts) add(other);
-            }
-        }
-        if (tp_rank != 0) return;
-        for (const double loss : losses) result.loss += loss / kTokens;
-    });
-    return result;
-}
-
 TEST(Fp8, LossesAndGradientsAreThoseOfPlainLoops) {
     using enum RecomputeModule;
     const ModelSpec model = plain_llama();
-    std::vector<int> tokens(kTokens), targets(kTokens);
-    std::vector<std::int32_t> drawn(kTokens + 1);
-    tests::tokens_of(3, drawn);
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-        tokens[i] = drawn[i];
-        targets[i] = drawn[i + 1];
-    }
+    const ChunkTokens given = chunk_tokens();
     for (const ChunkCase& c : {ChunkCase{},
                                {2},
                                {2, 1, true},
@@ -187,30 +40,10 @@ TEST(Fp8, LossesAndGradientsAreThoseOfPlainLoops) {
                                {1, 2, false, {}, CpCommType::all_gather},
                                {1, 2, false, {}, CpCommType::a2a}}) {
         SCOPED_TRACE(testing::Message() << "tp " << c.tp << " cp " << c.cp << (c.sequence_parallel ? " sp" : ""));
-        std::vector<reference::Weights> weights;
+        WeightsByRank weights;
         const reference::Result result = run_chunk(model, c, weights);
-        const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
-        const reference::Sizes sizes{size(model.layers), size(model.hidden),   size(model.ffn),
-                                     size(model.heads),  size(model.kv_heads), size(model.head_dim),
-                                     size(c.tp),         places_of(c.cp),      RankContext{}.norm_epsilon};
-        const reference::Result expected = reference::Model(sizes, weights).run(tokens, targets);
-        EXPECT_NEAR(result.loss / expected.loss, 1, 1e-5);
-        for (std::size_t rank = 0; rank < result.gradients.size(); ++rank) {
-            for (const auto& [name, gradient] : expected.gradients[rank])
-                expect_close(result.gradients[rank].at(name).values, gradient.values, 1e-5, name + " of rank " + std::to_string(rank));
-        }
-        // Which the same model without fp8 does not meet.
-        std::vector<reference::Weights> same;
-        const reference::Result wide = run_chunk(model, c, same, false);
-        EXPECT_GT(std::abs(wide.loss / expected.loss - 1), 1e-4);
-        EXPECT_NEAR(wide.loss / expected.loss, 1, 0.05);
+        expect_those_of_the_reference(model, c, result, reference::Model(sizes_of(model, c), weights).run(given.tokens, given.targets));
     }
-}
-
-TrainingTask task_of(const ModelSpec& model, const Case& c, std::int64_t sequence = 16) {
-    TrainingTask task = task_for(model, c, Precision::fp8, sequence);
-    task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
-    return task;
 }
 
 std::vector<Case> cases() {
@@ -313,29 +146,17 @@ TEST(Fp8, KeepsAByteForEachValueThatProductsRead) {
 }
 
 TEST(Fp8, WhatIsNotComputedIsRefusedByName) {
-    const auto refusal = [](const TrainingTask& task) -> std::string {
-        try {
-            check_features(task);
-            return "";
-        } catch (const ConfigError& error) {
-            return error.what();
-        }
-    };
     const auto changed = [&](const std::function<void(TrainingTask&)>& change) {
         TrainingTask task = task_of(tests::small_llama(2), {.name = "one"});
         change(task);
-        return refusal(task);
+        return refusal_of(task);
     };
     EXPECT_EQ(changed([](TrainingTask&) {}), "");
-    for (const auto& [recipe, word] : {std::pair(Fp8Recipe::delayed, "fp8-delayed"), std::pair(Fp8Recipe::blockwise, "fp8-blockwise"),
-                                       std::pair(Fp8Recipe::mxfp8, "mxfp8")}) {
+    for (const auto& [recipe, word] : {std::pair(Fp8Recipe::blockwise, "fp8-blockwise"), std::pair(Fp8Recipe::mxfp8, "mxfp8")}) {
         EXPECT_THAT(changed([recipe = recipe](TrainingTask& task) { task.training.megatron.fp8_recipe = recipe; }),
-                    HasSubstr(std::string(word) + " (use fp8-current or bf16)"));
+                    HasSubstr(std::string(word) + " (use fp8-current, fp8-delayed or bf16)"));
     }
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.precision = Precision::nvfp4; }), HasSubstr("nvfp4 (use fp8-current"));
-    EXPECT_THAT(refusal(task_of(small_mixture(), {.name = "one"})), HasSubstr("fp8-current with experts"));
-    EXPECT_THAT(refusal(task_of(small_deepseek_v3(), {.name = "one"})),
-                AllOf(HasSubstr("fp8-current with latent attention"), HasSubstr("fp8-current with multi-token prediction")));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.fp8_parameters = true; }), HasSubstr("parameters stored in fp8"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.fp8_attention = true; }), HasSubstr("attention in fp8"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.fp8_gradients_in_e4m3 = true; }), HasSubstr("gradients in e4m3"));
@@ -345,8 +166,9 @@ TEST(Fp8, WhatIsNotComputedIsRefusedByName) {
                 HasSubstr("layers that stay in bf16"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.offload.modules.add(OffloadModule::core_attn); }), HasSubstr("--offload"));
     for (const Case& c : {Case{.name = "short"}, Case{.name = "cp2", .cp = 2}})
-        EXPECT_THAT(refusal(task_of(tests::small_llama(2), c, 8 * c.cp)), HasSubstr("8 rows of a microbatch on a rank, no multiple of 16"));
-    EXPECT_THAT(refusal(task_of(tests::small_gpt(), {.name = "tp2", .tp = 2})),
+        EXPECT_THAT(refusal_of(task_of(tests::small_llama(2), c, 8 * c.cp)),
+                    HasSubstr("8 rows of a microbatch on a rank, no multiple of 16"));
+    EXPECT_THAT(refusal_of(task_of(tests::small_gpt(), {.name = "tp2", .tp = 2})),
                 HasSubstr("fp8-current products of 24 rows of mlp.linear_fc1.weight on a rank, no multiple of 16"));
 }
 

@@ -107,6 +107,23 @@ TEST(EmulatedTrainingInFp8, AgreesWithTheCpuAndTakesThePredictedBytes) {
     expect_as_predicted(task, emulated_traits(true), actual);
 }
 
+TEST(EmulatedTrainingInFp8, OfMixturesAgreesWithTheCpuAndTakesThePredictedBytes) {
+    auto task = task_for(wide_mixture(), {.name = "ep2_etp2", .tp = 2, .dp = 2, .ep = 2, .etp = 2, .sequence_parallel = true},
+                         Precision::fp8, kPlaces);
+    task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    const Outcome actual = on_emulated_gpus(task, true);
+    expect_losses_near(actual, on_cpu(task), 5e-3);
+    expect_as_predicted(task, emulated_traits(true), actual);
+}
+
+TEST(EmulatedTrainingInFp8, WithDelayedScalingAgreesWithTheCpuAndTakesThePredictedBytes) {
+    auto task = task_for(small_llama(kScale), {.name = "tp2_sp", .tp = 2, .dp = 2, .sequence_parallel = true}, Precision::fp8, kPlaces);
+    task.training.megatron.fp8_recipe = Fp8Recipe::delayed;
+    const Outcome actual = on_emulated_gpus(task, true);
+    expect_losses_near(actual, on_cpu(task), 5e-3);
+    expect_as_predicted(task, emulated_traits(true), actual);
+}
+
 TEST(EmulatedTrainingInFp8, NeedsAGpuWithFp8) {
     auto task = task_for(small_llama(kScale), {.name = "one"}, Precision::fp8, kPlaces);
     task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;

@@ -85,6 +85,7 @@ TEST(CheckpointRun, GoesOnToTheBitUnderTheSameLayout) {
         {tests::small_gpt(), {.name = "fp64", .cp = 2, .dp = 2}, Precision::fp64},
         {with_dropout(tests::small_llama()),
          {.name = "zb-v", .tp = 2, .pp = 2, .vpp = 2, .sequence_parallel = true, .schedule = SplitSchedule::zb_v}},
+        {tests::small_llama(2), {.name = "fp8 with delayed scaling", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true}, Precision::fp8},
         {small_mixture(), {.name = "mixture", .pp = 2, .dp = 2, .ep = 2}},
         {small_mixture(),
          {.name = "mixture, whole state", .tp = 2, .dp = 2, .ep = 2, .sequence_parallel = true, .distributed_optimizer = false},
@@ -132,6 +133,29 @@ TEST(CheckpointRun, GoesOnUnderEveryOtherLayout) {
             SCOPED_TRACE(model.name + ", " + layout.name);
             expect_same_losses(go_on(run_of(model, layout), folder.path()), whole);
         }
+    }
+}
+
+/// Scales that the steps before decide are those of all ranks: the next forward casts alike wherever it runs.
+TEST(CheckpointRun, GoesOnWithDelayedScalingUnderOtherLayouts) {
+    const auto in_fp8 = [](const Case& layout) {
+        TrainingRunOptions run = run_of(tests::small_llama(2), layout, Precision::fp8);
+        run.task.training.megatron.fp8_recipe = Fp8Recipe::delayed;
+        return run;
+    };
+    const Case saver{.name = "pp2 dp2", .pp = 2, .dp = 2};
+    const TemporaryFolder folder;
+    const RunValues whole = run_in_process(in_fp8(saver));
+    save_three(in_fp8(saver), folder.path());
+    for (const Case& layout : {Case{.name = "one rank"},
+                               {.name = "dp4, whole state", .dp = 4, .distributed_optimizer = false},
+                               {.name = "interleaved", .pp = 2, .vpp = 2}}) {
+        SCOPED_TRACE(layout.name);
+        const RunValues rest = go_on(in_fp8(layout), folder.path());
+        ASSERT_EQ(rest.steps.size(), 3U);
+        EXPECT_NEAR(rest.steps[0].loss / whole.steps[3].loss, 1, 1e-7);
+        for (std::size_t i = 1; i < 3; ++i) EXPECT_NEAR(rest.steps[i].loss / whole.steps[i + 3].loss, 1, 5e-3) << i;
+        EXPECT_TRUE(rest.as_predicted);
     }
 }
 

@@ -97,7 +97,7 @@ TEST_P(RunOverNcclOfLayouts, TrainsAsThreadsDoAndHoldsAndSendsAsPredicted) {
     EXPECT_LE(seconds, timed["steps"][1][1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", "pp", "dp", "ep", "tpfp8"),
+INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", "pp", "dp", "ep", "tpfp8", "epfp8", "tpdelayedfp8"),
                          [](const auto& test) { return test.param; });
 
 struct Graphs {
@@ -142,11 +142,13 @@ INSTANTIATE_TEST_SUITE_P(
         Graphs{"tp", "layer", kOfLayers, 2 * 10},
         // Both inputs and both gradients that are gathered in fp8 have one scale.
         Graphs{"tpfp8", "layer", kOfLayers, 2 * (10 + 4)},
+        // Under delayed scaling the maxima are taken behind all passes.
+        Graphs{"tpdelayedfp8", "layer", kOfLayers, 2 * 10},
         // Forward, keys and values take the one hop of a ring of two; backward they take it again, and their gradients two hops home.
         // A hop is a send and a receive, issued as one.
         Graphs{"cp", "layer", kOfLayers, 2 * (1 + 3)},
         // The counts of rows for each expert.
-        Graphs{"ep", "attn,moe_router,moe_preprocess", kOfLayers, 2},
+        Graphs{"ep", "attn,moe_router,moe_preprocess", kOfLayers, 2}, Graphs{"epfp8", "attn,moe_router,moe_preprocess", kOfLayers, 2},
         // Four microbatches of it, with the embedding's scatter and gather, and of the loss three all-reduces, its gather, and the
         // scatter and the gather of the backward.
         Graphs{"tp", "full_iteration", 1, 4 * (2 * 10 + 2 + 3 + 3)},

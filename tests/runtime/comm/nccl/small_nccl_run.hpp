@@ -10,21 +10,23 @@
 
 namespace mgplan::tests {
 
-/// A small model on two ranks: "tp", "cp", "pp", "dp", "ep" (a mixture), or "tpfp8", tp in fp8.
+/// A small model on two ranks: "tp", "cp", "pp", "dp", "ep" (a mixture), or "tpfp8", "epfp8" and, with delayed
+/// scaling, "tpdelayedfp8".
 [[nodiscard]] inline runtime::TrainingRunOptions small_nccl_run(const std::string& layout_name) {
     runtime::TrainingRunOptions run;
     ModelSpec& model = run.task.model;
     model = byte_llama(2);
-    if (layout_name == "ep") add_experts(model);
+    const bool fp8 = layout_name.ends_with("fp8"), experts = layout_name.starts_with("ep");
+    if (experts) add_experts(model);
     run.task.batch = {8, 16};
-    const bool fp8 = layout_name == "tpfp8";
     run.task.training.precision = fp8 ? Precision::fp8 : Precision::fp64;
-    run.task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    run.task.training.megatron.fp8_recipe = layout_name == "tpdelayedfp8" ? Fp8Recipe::delayed : Fp8Recipe::tensorwise;
     if (fp8) model.ffn = 64;  // 16 divides a rank's half
+    if (fp8 && experts) model.moe->expert_ffn = 32;
     Layout& layout = run.task.layout;
-    const int tp = layout_name == "tp" || fp8 ? 2 : 1, cp = layout_name == "cp" ? 2 : 1, pp = layout_name == "pp" ? 2 : 1,
+    const int tp = layout_name.starts_with("tp") ? 2 : 1, cp = layout_name == "cp" ? 2 : 1, pp = layout_name == "pp" ? 2 : 1,
               dp = 2 / tp / cp / pp;
-    layout.sizes = {2, tp, cp, layout_name == "ep" ? 2 : 1, model.moe ? 1 : tp, pp, AxisOrder{}, 1};
+    layout.sizes = {2, tp, cp, experts ? 2 : 1, model.moe ? 1 : tp, pp, AxisOrder{}, 1};
     layout.num_microbatches = 8 / dp / 2;
     layout.micro_batch = 2;
     layout.sequence_parallel = tp > 1;

@@ -1,0 +1,22 @@
+#pragma once
+// Scales from the largest magnitudes of the steps before (delayed scaling: Transformer Engine,
+// transformer_engine/common/recipe/delayed_scaling.cu, amax_and_scale_update, with amax_compute_algo "max").
+
+#include <cstdint>
+
+#include "model/ops/fp8.hpp"
+
+namespace mgplan::model {
+
+/// Steps whose largest magnitudes decide (Transformer Engine, common/recipe/__init__.py, DelayedScaling.amax_history_len).
+inline constexpr std::int64_t kFp8HistoryLength = 1024;
+
+/// largest (1) fp32 = the larger of it and the largest magnitude of x. NaNs are no magnitudes.
+void raise_largest(const Tensor& x, const Tensor& largest);
+
+/// For each of n tensors: puts now (n), unless it is 0, as the latest into history (n, kFp8HistoryLength + 1), a ring with the place of the
+/// next one behind it; writes the largest there into scales (n, 2)[0], for quantise() to cast by, unless it is 0 or infinite; now becomes
+/// 0. The history has magnitudes in units of `unit`. All fp32.
+void follow_largest(const Tensor& now, const Tensor& history, const Tensor& scales, double unit);
+
+}  // namespace mgplan::model

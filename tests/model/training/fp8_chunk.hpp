@@ -1,0 +1,68 @@
+#pragma once
+// A chunk in fp64 whose products are in fp8, run by ranks as threads, to hold against tests/model/training/fp8_reference.hpp.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/layout/layout.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/training/own_fp8.hpp"
+#include "tests/model/training/fp8_mixture_reference.hpp"
+#include "tests/model/training/fp8_reference.hpp"
+#include "tests/model/training/parity_support.hpp"
+
+namespace mgplan::model::fp8_test {
+
+inline constexpr std::int64_t kTokens = 16;
+
+/// Ranks of tp lie beside each other. Without ep and etp every rank has all experts whole; with one of them it spans all ranks.
+struct ChunkCase {
+    int tp = 1, cp = 1;
+    bool sequence_parallel = false;
+    EnumSet<RecomputeModule> modules{};
+    CpCommType exchange = CpCommType::p2p;
+    int ep = 1, etp = 1;
+    OwnFp8 scaling = OwnFp8::current;
+    int steps = 1;  ///< with the same weights, the last of which counts
+    [[nodiscard]] int ranks() const { return tp * cp; }
+    [[nodiscard]] bool divides_experts() const { return ep * etp > 1; }
+};
+
+/// The places that each rank of cp holds: one stretch from the front and one from the back (model/ops/positions.hpp).
+[[nodiscard]] std::vector<std::vector<std::size_t>> places_of(int cp);
+
+/// A Llama with biases and without positions, all of whose shares on two ranks 16 divides.
+[[nodiscard]] ModelSpec plain_llama();
+[[nodiscard]] tests::fp8_reference::Sizes sizes_of(const ModelSpec& model, const ChunkCase& c);
+
+/// Of no latent attention: all 0.
+[[nodiscard]] tests::fp8_reference::LatentSizes latent_sizes_of(const ModelSpec& model, const ChunkCase& c);
+/// Rows that are cast together where tp's sequence parallelism divides those of cp.
+[[nodiscard]] std::vector<std::vector<std::size_t>> places_outside(const ChunkCase& c);
+
+/// Of the model's parameters by rank of tp; those of experts that are divided by rank.
+using WeightsByRank = std::vector<tests::fp8_reference::Weights>;
+
+/// A chunk's loss and, by rank of tp (of experts that are divided by rank), its gradients, in fp64 but for its products in fp8. What ranks
+/// of cp, and with sequence parallelism of tp, have parts of is their sum.
+[[nodiscard]] tests::fp8_reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsByRank& weights);
+
+/// The tokens of every chunk, and what they predict.
+struct ChunkTokens {
+    std::vector<int> tokens, targets;
+};
+[[nodiscard]] ChunkTokens chunk_tokens();
+
+/// A training in fp8-current, or by another recipe.
+[[nodiscard]] TrainingTask task_of(const ModelSpec& model, const tests::Case& c, std::int64_t sequence = 16,
+                                   Fp8Recipe recipe = Fp8Recipe::tensorwise);
+/// Why it is not run, or nothing.
+[[nodiscard]] std::string refusal_of(const TrainingTask& task);
+
+/// The chunk's loss and gradients are the reference's to 1e-5, and without fp8 they are not.
+void expect_those_of_the_reference(const ModelSpec& model, const ChunkCase& c, const tests::fp8_reference::Result& result,
+                                   const tests::fp8_reference::Result& expected);
+
+}  // namespace mgplan::model::fp8_test

@@ -1,0 +1,179 @@
+// fp8 with current scaling of mixtures and of latent attention: chunks against an implementation of its own, every layout against one
+// rank and against the same ranks on shapes, and what a layer keeps.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/model/training/fp8_chunk.hpp"
+#include "tests/model/training/fp8_mixture_reference.hpp"
+#include "tests/model/training/parity_support.hpp"
+
+namespace mgplan::model::fp8_test {
+namespace {
+
+namespace reference = tests::fp8_reference;
+using testing::HasSubstr;
+
+/// A dense layer and mixtures with a shared expert, all of whose shares on two ranks 16 divides.
+ModelSpec mixture() {
+    ModelSpec model = small_mixture();
+    model.name = "fp8-mixture";
+    model.hidden = 64;
+    model.ffn = 64;
+    model.head_dim = 16;
+    model.vocab = 64;
+    model.moe->expert_ffn = 32;
+    model.moe->shared_ffn = 32;
+    return model;
+}
+
+/// Latent attention beside it, and a depth of multi-token prediction.
+ModelSpec latent_mixture() {
+    ModelSpec model = mixture();
+    model.name = "fp8-latent-mixture";
+    model.head_dim = 0;
+    model.qk_norm = true;
+    model.mla = MlaSpec{.q_lora_rank = 32, .kv_lora_rank = 16, .qk_nope_head_dim = 16, .qk_rope_head_dim = 16, .v_head_dim = 16};
+    model.mtp_layers = 1;
+    return model;
+}
+
+/// As the reference has it: two layers without positions.
+ModelSpec plain(ModelSpec model) {
+    model.layers = 2;
+    model.moe_layers = {false, true};
+    model.position = PositionEmbedding::none;
+    model.rotary_fraction = model.mla ? 0 : 1;
+    model.mtp_layers = 0;
+    model.moe->auxiliary_loss = 0;
+    return model;
+}
+
+std::size_t size(std::int64_t count) {
+    return static_cast<std::size_t>(count);
+}
+
+reference::Result result_of(const ModelSpec& model, const ChunkCase& c, const WeightsByRank& weights) {
+    // Of ranks beside the first replica of tp, experts alone.
+    const auto is_expert = [](const std::string& name) { return name.find(".experts.") != std::string::npos; };
+    std::vector<reference::Weights> dense(size(c.tp)), experts(weights.size());
+    for (std::size_t rank = 0; rank < weights.size(); ++rank) {
+        for (const auto& [name, matrix] : weights[rank]) {
+            if (is_expert(name))
+                experts[rank].emplace(name, matrix);
+            else
+                dense[rank].emplace(name, matrix);
+        }
+    }
+    const MoeSpec& moe = *model.moe;
+    const bool together = c.divides_experts();
+    const reference::MixtureSizes mixture{size(moe.experts), size(moe.top_k), model.moe_layers,
+                                          size(c.ep),        size(c.etp),     together ? places_of(1) : places_outside(c)};
+    reference::LayeredModel loops(sizes_of(model, c), dense, mixture, experts, latent_sizes_of(model, c));
+    const ChunkTokens given = chunk_tokens();
+    reference::Result result = loops.run(given.tokens, given.targets);
+    result.gradients.resize(weights.size());
+    for (std::size_t rank = 0; rank < weights.size(); ++rank) {
+        for (const auto& [name, matrix] : loops.expert_gradients()[rank]) result.gradients[rank].emplace(name, matrix);
+    }
+    return result;
+}
+
+void expect_reference(const ModelSpec& model, const std::vector<ChunkCase>& cases) {
+    for (const ChunkCase& c : cases) {
+        SCOPED_TRACE(testing::Message() << model.name << " tp " << c.tp << " cp " << c.cp << " ep " << c.ep << " etp " << c.etp
+                                        << (c.sequence_parallel ? " sp" : ""));
+        WeightsByRank weights;
+        const reference::Result result = run_chunk(model, c, weights);
+        expect_those_of_the_reference(model, c, result, result_of(model, c, weights));
+    }
+}
+
+TEST(Fp8Mixture, LossesAndGradientsAreThoseOfPlainLoops) {
+    using enum RecomputeModule;
+    expect_reference(plain(mixture()), {{},
+                                        {.tp = 2, .sequence_parallel = true},
+                                        {.tp = 2, .sequence_parallel = true, .ep = 2},
+                                        {.tp = 2, .sequence_parallel = true, .modules = {moe_act, shared_experts, layernorm}, .etp = 2},
+                                        {.modules = {moe}},
+                                        {.cp = 2},
+                                        {.cp = 2, .ep = 2}});
+}
+
+TEST(Fp8LatentAttention, LossesAndGradientsAreThoseOfPlainLoops) {
+    ModelSpec model = plain(latent_mixture());
+    const std::vector<ChunkCase> cases{{},
+                                       {.tp = 2, .sequence_parallel = true, .ep = 2},
+                                       {.tp = 2, .sequence_parallel = true, .modules = {RecomputeModule::mla_up_proj}, .ep = 2},
+                                       {.cp = 2}};
+    expect_reference(model, cases);
+    model.mla->q_lora_rank = 0;
+    expect_reference(model, cases);
+}
+
+std::vector<Case> mixture_cases() {
+    using enum RecomputeModule;
+    return {{.name = "one"},
+            {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
+            {.name = "ep2", .dp = 2, .ep = 2},
+            {.name = "tp2_sp_ep4", .tp = 2, .dp = 2, .ep = 4, .sequence_parallel = true},
+            {.name = "tp2_sp_ep2_etp2", .tp = 2, .dp = 2, .ep = 2, .etp = 2, .sequence_parallel = true},
+            {.name = "pp2", .pp = 2},
+            {.name = "pp2_dp2_ep2", .pp = 2, .dp = 2, .ep = 2},
+            {.name = "cp2_ep2", .cp = 2, .ep = 2},
+            {.name = "modules",
+             .tp = 2,
+             .sequence_parallel = true,
+             .recompute = Recompute::selective,
+             .modules = {core_attn, layernorm, moe_act, shared_experts}},
+            {.name = "moe", .recompute = Recompute::selective, .modules = {moe}},
+            {.name = "full", .recompute = Recompute::full},
+            {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
+}
+
+class Fp8MixtureLayouts : public testing::TestWithParam<Case> {};
+
+TEST_P(Fp8MixtureLayouts, TrainAndHoldWhatShapesPredict) {
+    const Case& c = GetParam();
+    for (const ModelSpec& model : {mixture(), latent_mixture()}) {
+        if (model.mtp_layers > 0 && c.schedule) continue;  // refused by name
+        SCOPED_TRACE(model.name);
+        const std::int64_t sequence = 16 * c.cp;
+        const TrainingTask task = task_of(model, c, sequence);
+        Outcome outcome = train(task);
+        for (int rank = 0; rank < static_cast<int>(task.layout.sizes.world); ++rank) expect_prediction_equals(task, outcome, rank);
+        // Rows and shares are cast by their own largest values on every rank, so that losses are near one rank's.
+        const Outcome one = train(task_of(model, {.name = "one"}, sequence));
+        const bool casts_alike = c.tp * c.cp * c.ep == 1;
+        EXPECT_NEAR(outcome.steps[0].loss / one.steps[0].loss, 1, casts_alike ? 1e-12 : 5e-3);
+        EXPECT_NEAR(outcome.steps[0].result.grad_norm / one.steps[0].result.grad_norm, 1, casts_alike ? 1e-5 : 0.1);
+        EXPECT_NEAR(outcome.steps.back().loss / one.steps.back().loss, 1, 0.05);
+        EXPECT_LT(outcome.steps.back().loss, outcome.steps.front().loss);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Fp8MixtureLayouts, testing::ValuesIn(mixture_cases()), [](const auto& c) { return c.param.name; });
+
+TEST(Fp8Mixture, SharesThatProductsDoNotMultiplyAreRefusedByName) {
+    const auto refusal = [](const ModelSpec& model, const Case& c) { return refusal_of(task_of(model, c)); };
+    EXPECT_EQ(refusal(mixture(), {.name = "one"}), "");
+    EXPECT_EQ(refusal(latent_mixture(), {.name = "one"}), "");
+    EXPECT_THAT(refusal(small_mixture(), {.name = "one"}),
+                HasSubstr("fp8-current products of 24 columns of mlp.experts.linear_fc2.weight0 on a rank, no multiple of 16"));
+    EXPECT_THAT(refusal(mixture(), {.name = "etp4", .tp = 4, .etp = 4, .sequence_parallel = true}),
+                HasSubstr("8 columns of mlp.experts.linear_fc2.weight0 on a rank, no multiple of 16"));
+    ModelSpec odd = latent_mixture();
+    odd.mla->qk_rope_head_dim = 8;
+    EXPECT_THAT(refusal(odd, {.name = "one"}), HasSubstr("24 rows of self_attention.linear_kv_down_proj.weight on a rank"));
+    ModelSpec indexed = latent_mixture();
+    indexed.mla->index_heads = 2;
+    indexed.mla->index_head_dim = indexed.mla->index_top_k = 16;
+    EXPECT_THAT(refusal(indexed, {.name = "one"}), HasSubstr("fp8-current with attention to keys that an indexer chooses (use bf16)"));
+}
+
+}  // namespace
+}  // namespace mgplan::model::fp8_test
