@@ -61,8 +61,8 @@ private:
 
 TEST_F(RunWeights, WhatIsReadIsWrittenUnderAnyLayout) {
     // Fused and separate projections, rotary neighbours, norms around 0, stacked experts, expert biases, a delta net.
-    for (const auto* name : {"llama-tied-biased-llama3", "phi3", "cohere2", "gemma3_text", "gpt2", "opt", "granitemoe", "deepseek_v3",
-                             "qwen3_next", "dbrx", "olmo_hybrid"}) {
+    for (const auto* name : {"llama-tied-biased-llama3", "phi3", "cohere2", "cohere_compass_text", "gemma3_text", "gpt2", "opt",
+                             "granitemoe", "deepseek_v3", "qwen3_next", "dbrx", "olmo_hybrid"}) {
         const tests::VectorRepository repository(tests::read_vector(name));
         const auto before = tensors_of(repository.path() + "/model.safetensors");
         for (const std::string layout : {"--world 1", "--world 4 --tp 2 --pp 2"}) {
