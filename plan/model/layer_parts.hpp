@@ -48,6 +48,9 @@ struct PartKind {
     std::string_view words;  ///< for messages: "Mamba-2"
     std::span<const PartSize> sizes;
     std::vector<PartTensor> (*tensors)(const PartSizes&);
+    std::string_view timed_at_least = {};  ///< what of it has a lower bound for its time: "the selective scan of Mamba"
+    std::string_view shapes_alone = {};    ///< what of it is known of shapes alone, so that nothing trains it, beyond what is timed so
+    bool shared = false;                   ///< stands beside the layers, and more than one of them reads it
 };
 
 /// All kinds, and one by name (nullptr: not known).

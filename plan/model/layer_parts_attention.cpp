@@ -188,14 +188,17 @@ std::vector<PartTensor> compressed_tensors(const PartSizes& s) {
     return tensors;
 }
 
-constexpr std::array kAttentionKinds{PartKind{"attention", "attention", kAttentionSizes, attention_tensors},
-                                     PartKind{"gemma_attention", "attention of Gemma 4", kGemmaSizes, gemma_tensors},
-                                     PartKind{"gemma3n_layer", "Gemma 3n's attention and MLP", kGemma3nSizes, gemma3n_tensors},
-                                     PartKind{"stream_ends", "ends of residual streams", kStreamEndSizes, stream_end_tensors},
-                                     PartKind{"layer_input_norm", "norm of layers' inputs", kInputNormSizes, input_norm_tensors},
-                                     PartKind{"latent_attention", "latent attention", kLatentSizes, latent_tensors},
-                                     PartKind{"compressed_attention", "compressed attention", kCompressedSizes, compressed_tensors},
-                                     PartKind{"indexer", "the indexer of sparse attention", kIndexerSizes, indexer_tensors}};
+constexpr std::array kAttentionKinds{
+    PartKind{"attention", "attention", kAttentionSizes, attention_tensors},
+    PartKind{"gemma_attention", "attention of Gemma 4", kGemmaSizes, gemma_tensors, {}, "the attention of Gemma 4"},
+    PartKind{"gemma3n_layer", "Gemma 3n's attention and MLP", kGemma3nSizes, gemma3n_tensors, "the residual streams of Gemma 3n",
+             "the attention of Gemma 3n"},
+    PartKind{"stream_ends", "ends of residual streams", kStreamEndSizes, stream_end_tensors},
+    PartKind{"layer_input_norm", "norm of layers' inputs", kInputNormSizes, input_norm_tensors, {}, {}, true},
+    PartKind{"latent_attention", "latent attention", kLatentSizes, latent_tensors},
+    PartKind{"compressed_attention", "compressed attention", kCompressedSizes, compressed_tensors,
+             "the compressed attention of DeepSeek-V4"},
+    PartKind{"indexer", "the indexer of sparse attention", kIndexerSizes, indexer_tensors}};
 
 }  // namespace
 

@@ -357,20 +357,22 @@ std::vector<std::string> features_not_computed(const ModelSpec& model) {
 
 namespace {
 
-bool has_part(const ModelSpec& model, std::string_view kind) {
-    return std::any_of(model.compositions.begin(), model.compositions.end(), [&](const LayerComposition& layer) {
-        return std::any_of(layer.parts.begin(), layer.parts.end(), [&](const LayerPart& part) { return part.kind == kind; });
-    });
+/// Adds what the kinds of a model's parts say of themselves in one of their columns, each sentence once.
+void add_words_of_parts(std::vector<std::string>& all, const ModelSpec& model, std::string_view PartKind::*column) {
+    for (const LayerComposition& layer : model.compositions) {
+        for (const LayerPart& part : layer.parts) {
+            const PartKind* const kind = find_part_kind(part.kind);
+            if (kind == nullptr || (kind->*column).empty()) continue;
+            if (std::find(all.begin(), all.end(), kind->*column) == all.end()) all.emplace_back(kind->*column);
+        }
+    }
 }
 
 }  // namespace
 
 std::vector<std::string> layers_timed_at_least(const ModelSpec& model) {
     std::vector<std::string> layers;
-    if (has_part(model, "mamba")) layers.emplace_back("the selective scan of Mamba");
-    if (has_part(model, "gated_linear_recurrence")) layers.emplace_back("the gated linear recurrence of RecurrentGemma");
-    if (has_part(model, "gemma3n_layer")) layers.emplace_back("the residual streams of Gemma 3n");
-    if (has_part(model, "compressed_attention")) layers.emplace_back("the compressed attention of DeepSeek-V4");
+    add_words_of_parts(layers, model, &PartKind::timed_at_least);
     return layers;
 }
 
@@ -378,10 +380,8 @@ std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
     std::vector<std::string> layers = layers_timed_at_least(model);
     if (model.hyper_connections)
         layers.push_back(fmt::format("{} that maps mix (hyper-connections)", counted(model.hyper_connections->streams, "residual stream")));
-    if (has_part(model, "gemma3n_layer")) layers.emplace_back("the attention of Gemma 3n");
-    if (has_part(model, "gemma_attention")) layers.emplace_back("the attention of Gemma 4");
     if (model.moe && model.moe->branch_norms) layers.emplace_back("experts behind norms of their own (Gemma 4)");
-    if (has_part(model, "shared_block_mamba2")) layers.emplace_back("blocks whose weights layers share (Zamba2)");
+    add_words_of_parts(layers, model, &PartKind::shapes_alone);
     return layers;
 }
 

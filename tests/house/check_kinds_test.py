@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""What check_kinds.py takes for a question about a part's kind, and that it turns red."""
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import check_kinds
+
+
+class Kinds(unittest.TestCase):
+    def offences(self, files, allowed=None):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(check_kinds, "ALLOWED", allowed or {}):
+            root = Path(folder)
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            return check_kinds.offences(root)
+
+    TABLE = {"plan/model/layer_parts_recurrent.cpp": 'PartKind{"mamba2", "Mamba-2", kSizes, tensors}, PartKind{"mlp", "MLP", kMlp, mlp};\n'}
+
+    def test_a_comparison_outside_of_the_tables_is_red(self):
+        for text in ('if (part.kind == "mamba2") return 0;', 'return kind != "mlp";', 'if (has_part(model, "mamba2")) return 1;'):
+            with self.subTest(text):
+                (offence,) = self.offences({**self.TABLE, "simulator/flops.cpp": "int f();\n" + text + "\n"})
+                self.assertIn("simulator/flops.cpp asks 1 times for a part's kind, 0 are listed: line 2", offence)
+
+    def test_other_words_and_the_files_of_the_kinds_are_green(self):
+        self.assertEqual(self.offences({**self.TABLE, "simulator/flops.cpp": 'if (step.kind == "wait") f(); if (name == "mamba2") g();\n',
+                                        "plan/parameters/computed_state_spaces.cpp": 'if (part.kind == "mamba2") f();\n',
+                                        "model/layers/layer_half.cpp": 'if (part.kind == "mlp") f();\n'}), [])
+
+    def test_the_list_only_shrinks(self):
+        files = {**self.TABLE, "simulator/flops.cpp": 'return part.kind == "mlp";\n'}
+        self.assertEqual(self.offences(files, {"simulator/flops.cpp": (1, "reason")}), [])
+        (offence,) = self.offences(files, {"simulator/flops.cpp": (2, "reason")})
+        self.assertIn("shorten the list", offence)
+        (offence,) = self.offences(self.TABLE, {"simulator/gone.cpp": (1, "reason")})
+        self.assertIn("is listed and not there", offence)
+
+    def test_without_kinds_it_is_red(self):
+        self.assertEqual(len(self.offences({})), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
