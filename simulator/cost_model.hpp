@@ -118,7 +118,7 @@ private:
     struct Bounded;
     /// What layers cost at least for any of the choices.
     [[nodiscard]] const Bounded& least_layers(const Layout& layout, const BoundedChoices& choices);
-    [[nodiscard]] double seconds_of_stages(const Layout& layout, const PieceSeconds& pieces) const;
+    [[nodiscard]] double seconds_of_stages(const Layout& layout, bool repeats, const PieceSeconds& pieces) const;
     [[nodiscard]] double whole_model(const LayerCosts& costs) const;
     /// No more than these seconds: compute alone, of experts their products; and with what is exposed of what is no mixture.
     [[nodiscard]] double least_compute(const Layout& layout, const BoundedChoices& choices);

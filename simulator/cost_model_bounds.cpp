@@ -64,9 +64,9 @@ const CostModel::Bounded& CostModel::least_layers(const Layout& layout, const Bo
     });
 }
 
-double CostModel::seconds_of_stages(const Layout& layout, const PieceSeconds& pieces) const {
+double CostModel::seconds_of_stages(const Layout& layout, bool repeats, const PieceSeconds& pieces) const {
     const Workload& workload = state_->workload;
-    return simulator::seconds_of_stages(layout, state_->memos->census(layout), pieces, workload.model.mtp_layers,
+    return simulator::seconds_of_stages(layout, repeats, state_->memos->census(layout), pieces, workload.model.mtp_layers,
                                         workload.training.megatron.fully_sharded.active());
 }
 
@@ -116,20 +116,21 @@ double CostModel::least_seconds_unsplit(const Layout& layout, const BoundedChoic
 double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices, double enough) {
     if (const double mean = least_seconds_unsplit(layout, choices, enough); mean > enough) return mean;
     const Bounded& least = least_layers(layout, choices);
+    if (const double slowest = seconds_of_stages(layout, false, least.pieces); slowest > enough) return slowest;
     Layout plain = without_tail(layout);
     plain.switches = choices.narrowest;
-    if (const double slowest = seconds_of_stages(plain, least.pieces); slowest > enough) return slowest;
     return least_of(step_time(state_of(plain).inputs_of(plain, least.layers)));
 }
 
 double CostModel::least_seconds_repeated(const Layout& layout, const BoundedChoices& choices) {
-    return seconds_of_stages(layout, least_layers(layout, choices).pieces);
+    return seconds_of_stages(layout, true, least_layers(layout, choices).pieces);
 }
 
 double CostModel::least_seconds(const Layout& layout, bool graphs, double enough) {
-    const Layout plain = without_tail(layout);
-    State& state = state_of(plain);
-    const LayerCosts& costs = state.costs(plain);
+    State& state = state_of(layout);
+    // Most are told apart without a copy of the layout.
+    const LayerCosts* known = state.known_costs(cost_key_without_tail(layout, state_->workload));
+    const LayerCosts& costs = known != nullptr ? *known : state.costs(without_tail(layout));
     auto [entry, fresh] = least_->launched.try_emplace(&costs);
     if (fresh) {
         entry->second.layers = costs;
@@ -137,7 +138,8 @@ double CostModel::least_seconds(const Layout& layout, bool graphs, double enough
         entry->second.take_seconds(*state_);
     }
     if (const double mean = seconds_of_mean_stage(layout, entry->second.whole); mean > enough) return mean;
-    if (const double slowest = seconds_of_stages(plain, entry->second.pieces); slowest > enough) return slowest;
+    if (const double slowest = seconds_of_stages(layout, false, entry->second.pieces); slowest > enough) return slowest;
+    const Layout plain = without_tail(layout);
     return least_of(step_time(state.inputs_of(plain, entry->second.layers)));
 }
 

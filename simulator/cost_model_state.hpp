@@ -168,6 +168,13 @@ struct CostModel::State {
         return entry->second;
     }
 
+    /// costs() by their key; null where nobody has asked for them.
+    [[nodiscard]] const LayerCosts* known_costs(const CostKey& key) {
+        auto& priced = priced_by().layers;
+        const auto found = priced.find(key);
+        return found == priced.end() ? nullptr : &found->second;
+    }
+
     /// costs() that are not kept: of the many whose least alone counts.
     LayerCosts costs_now(const Layout& layout) {
         LayerCosts costs = recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout, workload));

@@ -114,9 +114,9 @@ PieceSeconds seconds_of_pieces(const LayerCosts& costs) {
     return pieces;
 }
 
-double seconds_of_stages(const Layout& layout, const SplitCensus& split, const PieceSeconds& pieces, std::int64_t mtp_layers,
+double seconds_of_stages(const Layout& layout, bool repeats, const SplitCensus& split, const PieceSeconds& pieces, std::int64_t mtp_layers,
                          bool divided) {
-    const bool full = layout.recompute == Recompute::full;
+    const bool full = repeats && layout.recompute == Recompute::full;
     const bool block = full && layout.recompute_method == RecomputeMethod::block;
     const auto seconds = [&](const ChunkCensus& held, double repeated) {
         double all = 0;

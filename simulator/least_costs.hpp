@@ -40,10 +40,10 @@ struct PieceSeconds {
 [[nodiscard]] PieceSeconds seconds_of_pieces(const LayerCosts& costs);
 
 /// Seconds of an iteration, or less, by both figures of TimePrediction: a stage runs all its passes behind the first chunks of those in
-/// front of it. Of the layout's recompute full recompute counts. `mtp_layers`: of the model. `divided`: parameters or gradients are divided
-/// over data-parallel ranks, so that no chunk's own time is known.
-[[nodiscard]] double seconds_of_stages(const Layout& layout, const SplitCensus& split, const PieceSeconds& pieces, std::int64_t mtp_layers,
-                                       bool divided);
+/// front of it. `repeats`: what the layout's full recompute repeats counts; otherwise nothing is repeated. `mtp_layers`: of the model.
+/// `divided`: parameters or gradients are divided over data-parallel ranks, so that no chunk's own time is known.
+[[nodiscard]] double seconds_of_stages(const Layout& layout, bool repeats, const SplitCensus& split, const PieceSeconds& pieces,
+                                       std::int64_t mtp_layers, bool divided);
 
 struct PassPair {
     double forward = 0, backward = 0;  ///< seconds

@@ -163,10 +163,11 @@ struct ActivationMemory::State {
         RankContext rank{{workload.model, workload.training, sizes}, layout, pp_rank};
         rank.stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
         for (int c = 0; c < layout.vpp; ++c) {
-            const ChunkContents& held = splits.contents(split.kind[SplitChunks::place_of(layout, pp_rank, c)]);
+            const int number = split.kind[SplitChunks::place_of(layout, pp_rank, c)];
+            const ChunkContents& held = splits.contents(number);
             rank.embedding |= held.embedding;
             rank.loss |= held.loss;
-            for (const std::uint16_t kind : held.layers) rank.kinds |= std::uint64_t{1} << kind;
+            rank.kinds |= splits.layer_kinds(number);
         }
         if (!workload.training.offload.modules.empty()) {
             const std::vector<std::int64_t>& on_host = layers.host_bytes(layout);

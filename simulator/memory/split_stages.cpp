@@ -50,7 +50,12 @@ void add_instant(StageInstants& stage, const std::vector<std::int32_t>& instant)
 
 int SplitStages::number_of(ChunkContents asked) {
     const auto number = std::find(contents_.begin(), contents_.end(), asked) - contents_.begin();
-    if (number == std::ssize(contents_)) contents_.push_back(std::move(asked));
+    if (number == std::ssize(contents_)) {
+        std::uint64_t kinds = 0;
+        for (const std::uint16_t kind : asked.layers) kinds |= std::uint64_t{1} << kind;
+        layer_kinds_.push_back(kinds);
+        contents_.push_back(std::move(asked));
+    }
     return static_cast<int>(number);
 }
 

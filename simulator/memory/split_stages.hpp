@@ -53,6 +53,8 @@ public:
     [[nodiscard]] const SplitChunks& chunks(const Layout& layout);
     /// By a number of SplitChunks.
     [[nodiscard]] const ChunkContents& contents(int number) const { return contents_[static_cast<std::size_t>(number)]; }
+    /// Kinds of its decoder layers, a bit for each.
+    [[nodiscard]] std::uint64_t layer_kinds(int number) const { return layer_kinds_[static_cast<std::size_t>(number)]; }
     /// How a chunk with these contents runs; `full`: null but under full recompute.
     [[nodiscard]] const ChunkRecipe& recipe(int number, const ChunkRecompute* full);
     /// By pipeline stage. `split`: chunks() of the layout.
@@ -75,7 +77,8 @@ private:
     SharedSchedules& schedules_;
     std::unordered_map<const StageSplit*, SplitChunks> splits_;
     // Deques: what they hold stays where it is when they grow.
-    std::deque<ChunkContents> contents_;  ///< all that were met
+    std::deque<ChunkContents> contents_;      ///< all that were met
+    std::vector<std::uint64_t> layer_kinds_;  ///< of each of them
     std::deque<Recipes> recipes_;
     std::unordered_map<MemoKey<3>, std::vector<StageInstants>, MemoKeyHash> instants_;
 };

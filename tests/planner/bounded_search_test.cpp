@@ -198,7 +198,7 @@ TEST(BoundedSearch, NoLayoutNeedsLessThanItsBoundOfBytes) {
 
 TEST(BoundedSearch, NoLayoutIsFasterThanItsBoundOfSeconds) {
     std::mt19937 random(78);
-    std::int64_t close = 0, halfway = 0, pipelined = 0;
+    std::int64_t close = 0, halfway = 0, pipelined = 0, more_repeated = 0;
     for (int i = 0; i < 8; ++i) {
         const RandomJob job = random_job(random, i % 2 == 0 ? "wide" : nullptr);
         SCOPED_TRACE(job.name);
@@ -219,6 +219,12 @@ TEST(BoundedSearch, NoLayoutIsFasterThanItsBoundOfSeconds) {
             ASSERT_LE(switched, seconds + hair) << fingerprint(layout);
             ASSERT_LE(cost.least_seconds(layout, job.space, std::numeric_limits<double>::infinity()), switched + hair)
                 << fingerprint(layout);
+            // What full recompute repeats is in the one and not in the other.
+            const double repeated = cost.least_seconds_repeated(layout, job.space);
+            ASSERT_LE(repeated, seconds + hair) << fingerprint(layout);
+            if (layout.recompute == Recompute::full)
+                more_repeated +=
+                    repeated > 1.1 * cost.least_seconds_unsplit(layout, job.space, std::numeric_limits<double>::infinity()) ? 1 : 0;
             close += cost.least_seconds(layout, job.space, 0) > 0.5 * seconds ? 1 : 0;
             pipelined += layout.sizes.pp > 1 ? 1 : 0;
         }
@@ -226,6 +232,7 @@ TEST(BoundedSearch, NoLayoutIsFasterThanItsBoundOfSeconds) {
     EXPECT_GT(close, 0);
     EXPECT_GT(halfway, 0);
     EXPECT_GT(pipelined, 0);
+    EXPECT_GT(more_repeated, 0);
 }
 
 TEST(BoundedSearch, OneBoundHoldsForAllSplitsAndChunks) {
