@@ -216,7 +216,10 @@ std::int64_t word_layers_behind_words(W w, L l) {
 bool shares_weights(const ModelSpec& model) {
     const auto takes_over = [](const LayerPart& part) { return part.kind == "gemma_attention" && part_size(part, "shares_kv") != 0; };
     return std::any_of(model.beside_layers.begin(), model.beside_layers.end(),
-                       [](const LayerPart& part) { return find_part_kind(part.kind)->shared; }) ||
+                       [](const LayerPart& part) {
+                           const PartKind* const kind = find_part_kind(part.kind);
+                           return kind != nullptr && kind->shared;
+                       }) ||
            std::any_of(model.compositions.begin(), model.compositions.end(),
                        [&](const LayerComposition& layer) { return std::any_of(layer.parts.begin(), layer.parts.end(), takes_over); });
 }

@@ -127,12 +127,15 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
     using Module = RecomputeModule;
     const ModelSpec& model = workload.model;
     const TrainingSpec& training = workload.training;
+    const bool delayed = training.precision == Precision::fp8 && training.megatron.fp8_recipe == Fp8Recipe::delayed;
     // Parts of layers describe what is recomputed themselves, but for DeepSeek-V4's queries, as its recipes have them (Megatron-LM's branch
     // dev at d48bd6be, examples/moe_recipes).
-    if (has_compressed_attention(model))
-        return {{Module::mla_up_proj}, {Module::mla_up_proj, Module::mhc}, {Module::mla_up_proj, Module::moe_act}};
+    if (has_compressed_attention(model)) {
+        std::vector<Modules> sets{{Module::mla_up_proj}, {Module::mla_up_proj, Module::mhc}};
+        if (!delayed) sets.push_back({Module::mla_up_proj, Module::moe_act});
+        return sets;
+    }
     if (!model.compositions.empty()) return {};
-    const bool delayed = training.precision == Precision::fp8 && training.megatron.fp8_recipe == Fp8Recipe::delayed;
     const bool act = model.moe && model.moe->grouped_gemm && !delayed, norm = !delayed;
     const bool up = model.mla.has_value(), mlp = has_dense_layers(model), moe = model.moe.has_value();
     const bool core = training.attention == AttentionBackend::unfused;

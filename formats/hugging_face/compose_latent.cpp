@@ -146,7 +146,8 @@ void compose_deepseek_v4(Composer& c) {
     if (!c.config().problems().empty()) return;
     c.describe_mixture(mixture, width, false);
     c.model().moe->expert_bias = true;  // of mixtures that no table chooses for (e_score_correction_bias)
-    c.leave_out("scores of experts as roots of softplus (scoring_func)");
+    if (c.config().text_or({"scoring_func"}, "sqrtsoftplus") == "sqrtsoftplus")
+        c.leave_out("scores of experts as roots of softplus (scoring_func)");
     if (const double limit = c.config().real_or({"swiglu_limit"}, 10, 0, ModelLimits::multiplier); limit > 0)
         c.leave_out(fmt::format("gates and values of MLPs cut at {:g} (swiglu_limit)", limit));
     const Parts by_words{Composer::part("word_choice", {{"words", c.model().vocab}, {"top_k", chosen}})};

@@ -34,8 +34,7 @@ constexpr std::array kRepositories{
     Row{"openai/gpt-oss-120b", "gpt-oss-120b"},
     Row{"moonshotai/Kimi-K2-Base", "kimi-k2"},
     Row{"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
-    Row{"moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"},
-    Row{"moonshotai/Kimi-K2-Thinking", "kimi-k2"},
+    Row{"moonshotai/Kimi-K2-Thinking", "kimi-k2-thinking"},
     Row{"moonshotai/Moonlight-16B-A3B", "moonlight-16b-a3b"},
     Row{"moonshotai/Moonlight-16B-A3B-Instruct", "moonlight-16b-a3b"},
     Row{"meta-llama/Llama-2-7b", "llama2-7b"},
@@ -112,7 +111,6 @@ constexpr std::array kRepositories{
     Row{"MiniMaxAI/MiniMax-M2.5", "minimax-m2"},
     Row{"Qwen/Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"},
     Row{"Qwen/Qwen3-Next-80B-A3B-Thinking", "qwen3-next-80b-a3b"},
-    Row{"Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-30b-a3b"},
     Row{"Qwen/Qwen3.5-9B", "qwen3.5-9b"},
     Row{"Qwen/Qwen3.5-9B-Base", "qwen3.5-9b"},
     Row{"Qwen/Qwen3.5-35B-A3B", "qwen3.5-35b-a3b"},
@@ -122,12 +120,9 @@ constexpr std::array kRepositories{
     Row{"MiniMaxAI/MiniMax-Text-01", "minimax-text-01"},
     Row{"MiniMaxAI/MiniMax-M1-80k", "minimax-text-01"},
     Row{"xai-org/grok-1", "grok-1"},
-    Row{"meta-llama/Llama-4-Scout-17B-16E", "llama4-scout"},
-    Row{"meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4-scout"},
     Row{"mistralai/Mistral-Small-4-119B-2603", "mistral-small-4"},
     Row{"baidu/ERNIE-4.5-21B-A3B-PT", "ernie-4.5-21b-a3b"},
     Row{"baidu/ERNIE-4.5-21B-A3B-Base-PT", "ernie-4.5-21b-a3b"},
-    Row{"upstage/Solar-Open-100B", "solar-open-100b"},
     Row{"ai21labs/Jamba-v0.1", "jamba-v0.1"},
     Row{"XiaomiMiMo/MiMo-7B-Base", "mimo-7b"},
     Row{"XiaomiMiMo/MiMo-7B-RL", "mimo-7b"},
@@ -138,7 +133,7 @@ constexpr std::array kRepositories{
 
 /// Families whose repositories are called OWNER/FAMILY-SIZE, or that with an ending.
 constexpr std::array<Row, 2> kFamilies{{{"qwen/qwen2.5-", "qwen2.5-"}, {"qwen/qwen3-", "qwen3-"}}};
-constexpr std::array<std::string_view, 4> kEndings{"-instruct", "-base", "-instruct-2507", "-thinking-2507"};
+constexpr std::array<std::string_view, 2> kEndings{"-instruct", "-base"};
 constexpr std::array<std::string_view, 15> kFamilyPresets{"qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen2.5-7b",    "qwen2.5-14b",
                                                           "qwen2.5-32b",  "qwen2.5-72b",  "qwen3-0.6b", "qwen3-1.7b",    "qwen3-4b",
                                                           "qwen3-8b",     "qwen3-14b",    "qwen3-32b",  "qwen3-30b-a3b", "qwen3-235b-a22b"};

@@ -490,11 +490,14 @@ ModelStateBytes ModelStates::sharded_chunk_bytes(const Pieces& pieces, const End
 std::int64_t ModelStates::expert_bias_bytes(const Layout& layout, int pp_rank) const {
     const ModelSpec& model = workload_.model;
     if (!model.moe || !model.moe->expert_bias) return 0;
-    std::int64_t mixtures = 0, tables = 0, others = 0;
+    std::int64_t mixtures = 0, tables = 0;
     for (int chunk = 0; chunk < layout.vpp; ++chunk) {
         const StageChunk& contents = layout.split->chunk(pp_rank, chunk);
         for (std::int64_t i = contents.first_decoder; i < contents.first_decoder + contents.decoders; ++i)
-            ++(chooses_by_words(model, i) ? tables : model.is_moe_layer(i) ? mixtures : others);
+            if (chooses_by_words(model, i))
+                ++tables;
+            else if (model.is_moe_layer(i))
+                ++mixtures;
         if (model.is_moe_layer(model.layers - 1)) mixtures += model.mtp_weights(contents.mtp);
     }
     const bool wide = workload_.training.compute_dtype() == Dtype::fp64;
@@ -544,8 +547,10 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
         ModelStateBytes& bytes = stages[static_cast<std::size_t>(stage)];
         // The first stage is like no other.
-        const auto like = std::find_if(different.begin(), different.end(),
-                                       [&](int other) { return other > 0 && holds_alike(*layout.split, other, stage); });
+        const auto like = std::find_if(different.begin(), different.end(), [&](int other) {
+            return other > 0 && holds_alike(*layout.split, other, stage) &&
+                   expert_bias_bytes(layout, other) == expert_bias_bytes(layout, stage);
+        });
         if (like != different.end()) {
             bytes = stages[static_cast<std::size_t>(*like)];
             continue;
