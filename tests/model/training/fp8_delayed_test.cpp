@@ -99,6 +99,8 @@ TEST(Fp8Delayed, ScalesFollowTheLargestOfAWindowOfSteps) {
     for (std::int64_t i = 2; i < kFp8HistoryLength; ++i) (void)step(1, 1);
     EXPECT_EQ(step(1, std::numeric_limits<double>::infinity()), std::pair(2.0, 4.0)) << "what is infinite changes no scale";
     EXPECT_EQ(step(1, 1), std::pair(1.0, 4.0));
+    for (std::int64_t i = 2; i < kFp8HistoryLength; ++i) EXPECT_EQ(step(1, 1).second, 4) << "nor does another while it is in the window";
+    EXPECT_EQ(step(1, 2), std::pair(1.0, 2.0)) << "until it is pushed out";
 }
 
 std::vector<Case> delayed_cases() {
