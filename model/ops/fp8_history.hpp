@@ -16,7 +16,8 @@ void raise_largest(const Tensor& x, const Tensor& largest);
 
 /// For each of n tensors: puts now (n), unless it is 0, as the latest into history (n, kFp8HistoryLength + 1), a ring with the place of the
 /// next one behind it; writes the largest there into scales (n, 2)[0], for quantise() to cast by, unless it is 0 or infinite; now becomes
-/// 0. The history has magnitudes in units of `unit`. All fp32.
+/// 0. An infinite one holds the scale for as long as it is in the window, as Transformer Engine's does (kernel_bulk there). The history has
+/// magnitudes in units of `unit`. All fp32.
 void follow_largest(const Tensor& now, const Tensor& history, const Tensor& scales, double unit);
 
 }  // namespace mgplan::model

@@ -242,20 +242,20 @@ std::vector<StatePiece> RankTrainer::state() const {
         const std::string name = whole_name(task_.model, parameter, place_);
         const ShardOfWhole shard = shard_of_whole(task_.model, parameter, place_);
         const ElementShare saves = parameter.embedding_copy ? ElementShare{} : share_of_copies(owned.main.elements(), copy, copies);
-        pieces.push_back({name + "/main", shard, owned.in_parameter, owned.main, saves});
+        pieces.push_back({StateKind::parameter, name + "/main", shard, owned.in_parameter, owned.main, saves});
         if (!owned.exp_avg_sq.defined()) {
-            pieces.push_back({name + "/momentum", shard, owned.in_parameter, owned.exp_avg, saves});
+            pieces.push_back({StateKind::moment, name + "/momentum", shard, owned.in_parameter, owned.exp_avg, saves});
             continue;
         }
-        pieces.push_back({name + "/exp_avg", shard, owned.in_parameter, owned.exp_avg, saves});
-        pieces.push_back({name + "/exp_avg_sq", shard, owned.in_parameter, owned.exp_avg_sq, saves});
+        pieces.push_back({StateKind::moment, name + "/exp_avg", shard, owned.in_parameter, owned.exp_avg, saves});
+        pieces.push_back({StateKind::moment, name + "/exp_avg_sq", shard, owned.in_parameter, owned.exp_avg_sq, saves});
     }
     if (expert_biases_) {
         for (const std::int64_t layer : expert_biases_->layers()) {
             const Tensor& bias = expert_biases_->of(layer);
             ShardOfWhole whole;
             whole.rows = whole.whole_rows = bias.elements();
-            pieces.push_back({fmt::format("decoder.layers.{}.mlp.router.expert_bias", layer), whole, 0, bias,
+            pieces.push_back({StateKind::parameter, fmt::format("decoder.layers.{}.mlp.router.expert_bias", layer), whole, 0, bias,
                               share_of_copies(bias.elements(), groups_.tp_dp_cp->rank(), groups_.tp_dp_cp->size())});
         }
     }
@@ -263,7 +263,7 @@ std::vector<StatePiece> RankTrainer::state() const {
         for (const Fp8Delayed::History& history : fp8_delayed_->histories(static_cast<std::int64_t>(i))) {
             ShardOfWhole whole;
             whole.rows = whole.whole_rows = history.values.elements();
-            pieces.push_back({fp8_names_[i] + "/" + history.name, whole, 0, history.values,
+            pieces.push_back({StateKind::history, fp8_names_[i] + "/" + history.name, whole, 0, history.values,
                               share_of_copies(history.values.elements(), groups_.tp_dp_cp->rank(), groups_.tp_dp_cp->size())});
         }
     }

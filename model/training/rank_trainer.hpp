@@ -40,8 +40,13 @@ struct StepReport {
     StepEnd end = StepEnd::updated;
 };
 
+/// Main parameters and biases of experts; what an optimizer keeps beside them, which begins with zeros; histories of largest magnitudes of
+/// fp8, which begin with zeros too.
+enum class StateKind : std::uint8_t { parameter, moment, history };
+
 /// A tensor of training state, or the part of it that one rank holds.
 struct StatePiece {
+    StateKind kind = StateKind::parameter;
     std::string name;        ///< the same under every layout: "decoder.layers.0.mlp.linear_fc1.weight/exp_avg"
     ShardOfWhole shard;      ///< what it is flattened from
     std::int64_t begin = 0;  ///< its first element there

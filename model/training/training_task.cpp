@@ -154,6 +154,29 @@ bool fp8_shares_are_known(const ModelSpec& model, const ParallelSizes& sizes) {
     return model.moe->experts % sizes.ep == 0 && model.moe->expert_ffn % sizes.etp == 0 && model.moe->shared_ffn % sizes.tp == 0;
 }
 
+/// Of all layers, with names inside a layer.
+std::vector<Parameter> layer_parameters_of(const ModelSpec& model, const ParallelSizes& sizes) {
+    std::vector<Parameter> parameters;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        for (Parameter& parameter : decoder_layer_parameters(model, layer, sizes, "")) parameters.push_back(std::move(parameter));
+    }
+    if (model.mtp_layers == 0) return parameters;
+    const std::string_view depth = "mtp.layers.0.", layer = "transformer_layer.";
+    for (Parameter& parameter : chunk_parameters(model, sizes, {.mtp = 1})) {
+        if (!parameter.name.starts_with(depth)) continue;
+        parameter.name.erase(0, depth.size());
+        if (parameter.name.starts_with(layer)) parameter.name.erase(0, layer.size());
+        parameters.push_back(std::move(parameter));
+    }
+    return parameters;
+}
+
+/// Whether a layer multiplies the rows alone that sequence parallelism leaves a rank (model/layers/tensor_parallel.hpp, DuplicatedLinear):
+/// down projections of latent attention, maps of mixtures to a smaller width and back.
+bool multiplies_rows_of_a_rank(const ModelSpec& model, const Layout& layout) {
+    return layout.sequence_parallel && layout.sizes.tp > 1 && (model.mla || (model.moe && model.moe->latent > 0));
+}
+
 /// What fp8 is not computed with: cuBLASLt multiplies it in sizes that 16 divides.
 void add_fp8_features(std::vector<std::string>& features, const TrainingTask& task) {
     const ModelSpec& model = task.model;
@@ -168,16 +191,19 @@ void add_fp8_features(std::vector<std::string>& features, const TrainingTask& ta
                                 size, what, kFp8Multiple));
         };
         const std::int64_t sequence = task.batch.sequence / layout.sizes.cp;
-        divides(layout.micro_batch * sequence, "rows of a microbatch on a rank");
-        if (!fp8_shares_are_known(model, layout.sizes)) return;  // said elsewhere
-        std::set<std::string> seen;                              // layers are alike, and so are experts
-        for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-            for (const Parameter& parameter : decoder_layer_parameters(model, layer, layout.sizes, "")) {
-                if (!is_linear_weight(parameter) || !seen.insert(parameter.name).second) continue;
-                if (parameter.expert && !parameter.name.ends_with("weight0")) continue;
-                divides(parameter.shape[0], fmt::format("rows of {} on a rank", parameter.name));
-                divides(parameter.shape[1], fmt::format("columns of {} on a rank", parameter.name));
-            }
+        const std::int64_t rows = layout.micro_batch * sequence;
+        divides(rows, "rows of a microbatch on a rank");
+        if (rows % kFp8Multiple == 0 && multiplies_rows_of_a_rank(model, layout))
+            divides(rows / layout.sizes.tp, "rows of a microbatch that sequence parallelism leaves a rank");
+        // What the layout does not divide is said elsewhere.
+        std::vector<Parameter> parameters;
+        if (fp8_shares_are_known(model, layout.sizes)) parameters = layer_parameters_of(model, layout.sizes);
+        std::set<std::string> seen;  // layers are alike, and so are experts
+        for (const Parameter& parameter : parameters) {
+            if (!is_linear_weight(parameter) || !seen.insert(parameter.name).second) continue;
+            if (parameter.expert && !parameter.name.ends_with("weight0")) continue;
+            divides(parameter.shape[0], fmt::format("rows of {} on a rank", parameter.name));
+            divides(parameter.shape[1], fmt::format("columns of {} on a rank", parameter.name));
         }
     }
     for (std::string& obstacle : obstacles) features.push_back(std::move(obstacle));

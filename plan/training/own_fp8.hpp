@@ -1,5 +1,5 @@
 #pragma once
-// What mgplan's own engine computes in fp8: linear layers, with one scale for each tensor from its values as they are.
+// What mgplan's own engine computes in fp8: linear layers, with one scale for each tensor.
 
 #include <cstdint>
 #include <string>

@@ -38,7 +38,7 @@ TrainingIdentity identity_of(const model::TrainingTask& task, const Sequences& d
     identity.model = model_to_json(task.model).dump();
     identity.global_batch = task.batch.global_batch;
     identity.sequence = task.batch.sequence;
-    identity.precision = to_string(task.training.precision);
+    identity.precision = precision_text(task.training);
     identity.optimizer = to_string(task.training.megatron.optimizer);
     identity.dropout_seed = task.dropout_seed;
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(task.batch.sequence + 1));
@@ -128,6 +128,8 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     manifest.position.updates = reader.integer("updates", 0, std::max<std::int64_t>(manifest.position.steps, 0));
     manifest.layout = reader.text("layout");
     manifest.identity.precision = reader.text("precision");
+    // Older manifests do not name the recipe: current scaling was the first to run.
+    if (manifest.identity.precision == "fp8") manifest.identity.precision = "fp8-current";
     if (reader.has("optimizer")) manifest.identity.optimizer = reader.text("optimizer");
     manifest.identity.global_batch = reader.integer("global_batch", 1, kMost);
     manifest.identity.sequence = reader.integer("sequence", 1, kMost);

@@ -20,7 +20,7 @@ struct TrainingIdentity {
     std::string model;  ///< JSON as model_to_json() writes it
     std::int64_t global_batch = 0;
     std::int64_t sequence = 0;
-    std::string precision;
+    std::string precision;  ///< precision_text(): fp8 by its recipe
     std::string optimizer = "adam";
     std::uint64_t dropout_seed = 0;
     std::uint32_t data_checksum = 0;  ///< of the first tokens of the run: of data and its order

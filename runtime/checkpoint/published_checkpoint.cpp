@@ -260,15 +260,15 @@ void PublishedCheckpoint::load(std::span<const model::StatePiece> pieces) const 
     PublishedReader reader(*this);
     for (const model::StatePiece& piece : pieces) {
         const std::string_view name = piece.name;
-        const bool is_moment = name.ends_with("/exp_avg") || name.ends_with("/exp_avg_sq") || name.ends_with("/momentum");
+        const bool is_parameter = piece.kind == model::StateKind::parameter;
         const PublishedParameter* const parameter =
-            is_moment ? nullptr : &reader.parameter(name.ends_with("/main") ? name.substr(0, name.size() - 5) : name);
+            is_parameter ? &reader.parameter(name.ends_with("/main") ? name.substr(0, name.size() - 5) : name) : nullptr;
         switch (piece.values.dtype()) {
             case Dtype::fp64:
                 load_piece<double>(reader, parameter, piece);
                 break;
             case Dtype::bf16:
-                MGPLAN_ASSERT(is_moment, "main parameters are fp32 or fp64");
+                MGPLAN_ASSERT(!is_parameter, "main parameters are fp32 or fp64");
                 load_piece<std::uint16_t>(reader, nullptr, piece);
                 break;
             default:

@@ -21,8 +21,8 @@ public:
     /// type, or belongs to no parameter.
     static std::shared_ptr<const PublishedCheckpoint> open(const std::string& path, PublishedWeights weights);
 
-    /// Writes the parameters into the main copies among `pieces`, expert biases into theirs, and 0 into moments and padding. Throws
-    /// ConfigError naming a value that is not finite, RunError where a file cannot be read.
+    /// Writes the parameters into the main copies among `pieces`, expert biases into theirs, and 0 into moments, histories and padding.
+    /// Throws ConfigError naming a value that is not finite, RunError where a file cannot be read.
     void load(std::span<const model::StatePiece> pieces) const;
 
     [[nodiscard]] const std::string& path() const { return path_; }

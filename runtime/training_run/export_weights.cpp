@@ -33,7 +33,8 @@ public:
         whole.columns = parameter.columns;
         const bool is_expert_bias = parameter.name.ends_with(".router.expert_bias");
         model::Tensor tensor = device_.empty({count}, main_, model::MemoryCategory::workspace, "whole parameter");
-        const model::StatePiece piece{is_expert_bias ? parameter.name : parameter.name + "/main", whole, 0, tensor, {}};
+        const model::StatePiece piece{
+            model::StateKind::parameter, is_expert_bias ? parameter.name : parameter.name + "/main", whole, 0, tensor, {}};
         load_state(checkpoint_, {&piece, 1});
         values_.resize(static_cast<std::size_t>(count));
         if (main_ == Dtype::fp64) {

@@ -66,9 +66,7 @@ bool RankCheckpoints::export_weights() {
     const WeightExport& wanted = *options_.export_weights;
     // Whatever the layout, a checkpoint puts the shards together. Parameters alone.
     std::vector<model::StatePiece> parameters = trainer_.state();
-    std::erase_if(parameters, [](const model::StatePiece& piece) {
-        return piece.name.find("/exp_avg") != std::string::npos || piece.name.ends_with("/momentum");
-    });
+    std::erase_if(parameters, [](const model::StatePiece& piece) { return piece.kind != model::StateKind::parameter; });
     const std::string shards = (std::filesystem::path(wanted.folder) / "shards.unfinished").string();
     const model::TrainingPosition position = trainer_.position();
     const std::string folder = step_folder(shards, position.steps);

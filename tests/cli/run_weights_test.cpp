@@ -46,9 +46,9 @@ std::map<std::string, std::vector<double>> tensors_of(const std::string& path) {
 class RunWeights : public ::testing::Test {
 protected:
     /// A plan for the model of a vector.
-    std::string plan(const std::string& model, const std::string& options) {
+    std::string plan(const std::string& model, const std::string& options, const std::string& precision = "fp32") {
         const Said said =
-            say("--model " + model + " --global-batch 4 --seq 8 --precision fp32 " + options + " --save-plan " + file_.path());
+            say("--model " + model + " --global-batch 4 --seq 8 --precision " + precision + " " + options + " --save-plan " + file_.path());
         EXPECT_EQ(said.code, kDone) << said.err;
         return file_.path();
     }
@@ -99,6 +99,26 @@ TEST_F(RunWeights, AreWhatTheRunBeginsWith) {
     EXPECT_NEAR(drawn, std::log(44), 0.1) << "a model that knows nothing of 44 tokens";
     EXPECT_GT(published, drawn + 0.2);
     EXPECT_LT(trained, published) << "the same sequences, one step on";
+}
+
+TEST_F(RunWeights, AreReadAndWrittenUnderDelayedScalingWithoutItsHistories) {
+    // Sizes that fp8 multiplies in.
+    Json config = tests::read_vector("llama").config;
+    for (const auto* size : {"hidden_size", "intermediate_size"}) config[size] = 64;
+    config["head_dim"] = 16;
+    config["num_attention_heads"] = config["num_key_value_heads"] = 4;
+    const std::string model = folder("model"), begun = folder("begun");
+    fs::create_directories(model);
+    std::ofstream(model + "/config.json") << config.dump();
+    const Said first = say("run " + plan(model, "--world 1", "bf16") + " --steps 1 --lr 0.01 --export-weights " + begun);
+    ASSERT_EQ(first.code, kDone) << first.err;
+    const auto before = tensors_of(begun + "/model.safetensors");
+    for (const std::string layout : {"--world 1 --micro-batch 2", "--world 4 --tp 2 --pp 2 --micro-batch 2"}) {
+        const std::string path = plan(model, layout, "fp8-delayed"), out = folder("fp8" + layout.substr(8, 1));
+        const Said said = say("run " + path + " --steps 1 --lr 1e-30 --weights " + begun + " --export-weights " + out);
+        ASSERT_EQ(said.code, kDone) << layout << said.err;
+        EXPECT_EQ(tensors_of(out + "/model.safetensors"), before) << layout;
+    }
 }
 
 TEST_F(RunWeights, HoldConstantsThatTransformersLeavesUndefinedElsewhere) {

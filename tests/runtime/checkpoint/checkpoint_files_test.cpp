@@ -205,6 +205,14 @@ TEST(Manifest, ReadsWhatItWroteAndSeesEveryChange) {
         EXPECT_THROW(static_cast<void>(parse_manifest(text.substr(0, size), "manifest.json")), ConfigError);
 }
 
+TEST(Manifest, OfFp8WithoutARecipeIsOfCurrentScaling) {
+    Manifest manifest = some_manifest();
+    manifest.identity.precision = "fp8";
+    EXPECT_EQ(parse_manifest(manifest_text(manifest), "manifest.json").identity.precision, "fp8-current");
+    manifest.identity.precision = "fp8-delayed";
+    EXPECT_EQ(parse_manifest(manifest_text(manifest), "manifest.json").identity.precision, "fp8-delayed");
+}
+
 TEST(Manifest, NamesWhatAnotherTrainingHasOtherwise) {
     TrainingIdentity other = some_manifest().identity;
     other.model = R"({"layers":3,"epsilon":1e-05})";

@@ -419,6 +419,31 @@ TEST(CheckpointRun, RefusesTheCheckpointOfAnotherTraining) {
     EXPECT_THAT(refusal(run_of(tests::small_llama(2), {.name = "one"}), folder.path()), HasSubstr("of another model"));
 }
 
+/// Delayed scaling would begin without its histories, and current scaling would pass them over.
+TEST(CheckpointRun, RefusesTheCheckpointOfAnotherRecipeOfFp8) {
+    const auto by = [](Fp8Recipe recipe) {
+        TrainingRunOptions run = run_of(tests::small_llama(2), {.name = "one"}, Precision::fp8);
+        run.task.training.megatron.fp8_recipe = recipe;
+        return run;
+    };
+    const auto refused = [&](const TemporaryFolder& folder, Fp8Recipe recipe) {
+        const TrainingRunOptions run = by(recipe);
+        try {
+            check_identity(*SavedCheckpoint::open_last(folder.path()), run.task, *run.data);
+            return std::string();
+        } catch (const ConfigError& error) {
+            return std::string(error.what());
+        }
+    };
+    const TemporaryFolder current, delayed;
+    save_three(by(Fp8Recipe::tensorwise), current.path());
+    save_three(by(Fp8Recipe::delayed), delayed.path());
+    EXPECT_EQ(refused(current, Fp8Recipe::tensorwise), "");
+    EXPECT_EQ(refused(delayed, Fp8Recipe::delayed), "");
+    EXPECT_THAT(refused(current, Fp8Recipe::delayed), HasSubstr("precision = fp8-current, here fp8-delayed"));
+    EXPECT_THAT(refused(delayed, Fp8Recipe::tensorwise), HasSubstr("precision = fp8-delayed, here fp8-current"));
+}
+
 TEST(CheckpointRun, EndsWithTheReasonWhereTheDiskIsFull) {
     const TemporaryFolder folder;
     TrainingRunOptions run = run_of(tests::small_llama(), {.name = "two", .dp = 2});
