@@ -292,7 +292,7 @@ TEST(LayerCostsGolden, EverySettingIsLegalOnManyPresets) {
             possible += !settings()[number].needs_experts || spec.moe ? 1 : 0;
             presets += rows_of(preset, spec, number).empty() ? 0 : 1;
         }
-        EXPECT_GE(5 * presets, 3 * possible) << settings()[number].name;
+        EXPECT_GE(2 * presets, possible) << settings()[number].name;  // hybrids and chosen keys refuse context parallelism
     }
 }
 
