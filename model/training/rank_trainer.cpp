@@ -152,7 +152,8 @@ double RankTrainer::mean_loss() const {
 
 double RankTrainer::loss_gradient(std::int64_t microbatches) const {
     if (task_.gradients.per_token_loss) return 1;
-    return 1 / static_cast<double>(task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches);
+    const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
+    return 1 / static_cast<double>(rows);
 }
 
 double RankTrainer::d_auxiliary(std::int64_t microbatches) const {
