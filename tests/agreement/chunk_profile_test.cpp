@@ -132,8 +132,9 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         if (model.moe && c.tp > 1 && !c.sequence_parallel) continue;                    // mixtures want sequence parallelism
         if (!model.moe && c.ep > 1) continue;
         if (model.streams() > 1 && !model.compositions.empty() && c.pp > 1) continue;  // refused by name
-        // Products in fp8 want 16 rows of a microbatch on a rank.
-        TrainingTask task = tests::task_for(model, c, fp8 ? Precision::fp8 : Precision::bf16, fp8 ? 16 * c.cp : 16);
+        // Products in fp8 want 16 rows of a microbatch on a rank, of latents what sequence parallelism leaves of them.
+        const std::int64_t rows = fp8 ? 16 * c.cp * (c.sequence_parallel ? c.tp : 1) : 16;
+        TrainingTask task = tests::task_for(model, c, fp8 ? Precision::fp8 : Precision::bf16, rows);
         task.training.megatron.fp8_recipe = model.name.find("-delayed") != std::string::npos ? Fp8Recipe::delayed : Fp8Recipe::tensorwise;
         task.balanced_routing = true;
         const PieceSizes sizes = sizes_of(task);

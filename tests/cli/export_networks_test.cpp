@@ -102,6 +102,7 @@ TEST(MegatronRoundTrip, EveryPresetIsTheSameNetworkOrSaysWhatIsLost) {
         {"grok-1",
          {"the network has a GELU gate, norms behind attention and MLP, soft-capped attention and logits, multiplied embeddings and "
           "logits"}},
+        {"kimi-k2-thinking", {"model.mla.norm_epsilon"}},
         {"llama4-scout",
          {"the network has 12 layers without rotary positions", "the network has norms of queries and keys without weights",
           "the network has attention in chunks of 8,192 tokens", "the network has attention scores scaled by position",
