@@ -15,7 +15,7 @@ namespace mgplan::formats {
 [[nodiscard]] std::span<const std::pair<std::string_view, std::string_view>> hub_repositories();
 
 /// The preset of a repository, whatever the case of its letters; "": there is none. A repository stands beside a preset where
-/// both have the same layers; instruction-tuned ones are the same network.
+/// both have the same layers and rotary embedding; instruction-tuned ones are the same network.
 [[nodiscard]] std::string_view preset_of_hub_name(std::string_view repository);
 
 }  // namespace mgplan::formats
