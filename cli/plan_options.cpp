@@ -1,0 +1,173 @@
+#include "cli/plan_options.hpp"
+
+#include <array>
+#include <utility>
+
+#include "cli/headroom.hpp"
+#include "cli/schedule_option.hpp"
+#include "cli/workload_options.hpp"
+#include "plan/graphs/graph_scopes.hpp"
+#include "plan/layout/pipeline_layout.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+/// Plans that can be asked for: as many as there are.
+constexpr std::int64_t kMostPlans = std::int64_t{1} << 31;
+
+/// Most worlds of one study: each is searched five times.
+constexpr std::size_t kMostWorlds = 64;
+
+void check_tokens(const std::string& given, Problems& problems) {
+    if (!parse_large_count(given))
+        problems.add("--tokens = '{}' is no count above 0 and up to 1e18; write one, such as 15T, 300B or 1.5e12", given.substr(0, 60));
+}
+
+void check_price(const std::string& given, Problems& problems) {
+    const auto price = parse_real(given);
+    if (!price || *price < 0 || *price > 1e9)
+        problems.add("--gpu-hour-price = '{}' is no number from 0 to 1e9; write one, such as 2.5", given.substr(0, 60));
+}
+
+}  // namespace
+
+std::optional<double> parse_large_count(std::string_view text) {
+    constexpr double kMost = 1e18;
+    double factor = 1;
+    if (!text.empty()) {
+        constexpr std::string_view kLetters = "kmbgt";
+        constexpr std::array<double, 5> kFactors{1e3, 1e6, 1e9, 1e9, 1e12};
+        const auto letter = kLetters.find(lower_case(text.substr(text.size() - 1)));
+        if (letter != std::string_view::npos) {
+            factor = kFactors[letter];
+            text.remove_suffix(1);
+        }
+    }
+    const auto value = parse_real(text);
+    if (!value || *value <= 0 || *value * factor > kMost) return std::nullopt;
+    return *value * factor;
+}
+
+void declare_plan_options(Options& options, PlanOptions& values) {
+    options.group("Restricting the search (one value, or a list separated by commas)");
+    constexpr std::int64_t kMost = kMostRanks;
+    options.integers("tp", values.space.tp, 1, kMost, "tensor parallel sizes; without it all that divide");
+    options.integers("cp", values.space.cp, 1, kMost, "context parallel sizes; without it all that divide");
+    options.integers("ep", values.space.ep, 1, kMost, "expert parallel sizes; without it all that divide");
+    options.integers("etp", values.space.etp, 1, kMost, "expert tensor parallel sizes; without it all that divide");
+    options.integers("pp", values.space.pp, 1, 65536, "pipeline parallel sizes; without it all that divide");
+    options.integers("vpp", values.space.vpp, 1, 65536,
+                     "model chunks per pipeline rank; without it 1 to 8, and as many more as make chunks of equal layers");
+    options.integers("micro-batch", values.space.micro_batch, 1, 65536, "sequences per microbatch; without it powers of two up to 16");
+    options.choices("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute");
+    options.choices("recompute-modules", values.recompute_modules, recompute_module_names(), "what selective recomputes");
+    options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "of full recompute");
+    options.integer("recompute-num-layers", values.space.recompute_num_layers, 1, 65536,
+                    "uniform: layers per checkpoint; block: layers recomputed per chunk");
+    options.choice("sequence-parallel", values.sequence_parallel, {"auto", "on", "off"}, "sequence parallelism");
+    options.choices("cp-comm-type", values.cp_comm_types, {"p2p", "all_gather", "a2a"},
+                    "how context-parallel ranks exchange keys and values");
+    options.integer("group-size", values.space.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
+    options.text("pipeline-layout", values.space.pipeline_layout, "STRING",
+                 "layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'");
+    options.choices("schedule", values.schedules, schedule_choices(),
+                    "pipeline schedules: auto, as Megatron-LM runs pp and vpp; the others, which it does not have, are tried for the best "
+                    "layouts and the nearest misses and imply --engine mgplan; without auto they alone are ranked");
+    options.flag("balance-stages", values.balance_stages,
+                 "also try, for the best layouts with a pipeline, the layers per stage that make the slowest stage fastest");
+    options.checked("order", values.order, "AXES[,AXES...]", check_axis_orders,
+                    "orders of the axes in the rank grid, fastest first; of several each is searched");
+    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
+                 "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
+    options.text("dispatcher", values.dispatcher, "KIND[,KIND...]",
+                 "of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's");
+    options.text("search", values.search, "wide|recipe|AXIS[,AXIS...]",
+                 "also search what recipes switch on: dispatcher, recompute (sets of modules), block (full recompute of some layers), "
+                 "tp-overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers); wide: all, "
+                 "recipe: the first two and the overlaps; without it none of them");
+    options.flag("exhaustive", values.exhaustive, "price every layout, also those that by a lower bound cannot come into the list");
+    options.checked("headroom", values.headroom, "SIZE|PCT", check_headroom,
+                    "memory of a GPU that plans leave free, such as 4GiB, 5% or 0; where nothing else fits, a plan without it is shown; "
+                    "without it 5%, with --max-memory none");
+    options.group("Answer");
+    options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
+    options.integer("top", values.top, 1, kMostPlans, "plans to print; without it 5 in a table and 10 in JSON and CSV");
+    options.flag("markdown", values.markdown, "the table as Markdown, for a pull request");
+    options.flag(
+        "all", values.all,
+        "a row for each layout of a table, not for each family (equal tp, cp, ep, etp, pp, recompute, dispatcher, sharding and offload)");
+    options.flag("wide", values.wide, "also where the time of a step goes, what fills the fullest GPU, and what was rejected and why");
+    options.flag("assumed", values.assumed, "every assumption, not the first three");
+    options.integer("explain", values.explain, 1, kMostPlans, "list every term of plan N, and why it stands before plan N+1");
+    options.output_file("save-plan", values.save_plan, "write the best plan, or the picked one, to FILE");
+    options.integer("pick", values.pick, 1, kMostPlans, "the plan that --save-plan writes; without it 1");
+    options.text("compare", values.compare, "LAYOUT|PLAN|ARGS",
+                 "put a layout beside the first plan, with its place and the terms that differ: words such as 'tp2 pp4 mbs1', a plan, or "
+                 "a file of Megatron-LM arguments; without it none");
+    options.output_file(
+        "html", values.html,
+        "write a page of its own: every family by time and memory, a table to sort and filter, why the first wins, and what "
+        "was rejected");
+    options.checked("tokens", values.tokens, "COUNT", check_tokens,
+                    "tokens to train on, such as 15T: days, and what one more node, a longer sequence or another batch would change; "
+                    "without it speed alone");
+    options.checked("gpu-hour-price", values.gpu_hour_price, "P", check_price,
+                    "price of a GPU for an hour, for the cost of all --tokens; without it no cost");
+    options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");
+}
+
+void finish_space(PlanOptions& values, Problems& problems) {
+    planner::SearchSpace& space = values.space;
+    space.recompute.clear();
+    for (const auto& word : values.recompute) space.recompute.push_back(parse_recompute(word).value_or(Recompute::none));
+    space.recompute_modules = recompute_module_set(values.recompute_modules);
+    space.recompute_method = parse_recompute_method(values.recompute_method).value_or(RecomputeMethod::uniform);
+    if (values.sequence_parallel != "auto") space.sequence_parallel = values.sequence_parallel == "on";
+    space.cp_comm_types.clear();
+    for (const auto& word : values.cp_comm_types) space.cp_comm_types.push_back(parse_cp_comm_type(word).value_or(CpCommType::p2p));
+    space.orders.clear();
+    for (const auto& word : split(*values.order, ',')) space.orders.push_back(AxisOrder::parse(word));
+    try {
+        if (space.pipeline_layout) (void)parse_pipeline_layout(*space.pipeline_layout);
+    } catch (const ConfigError& error) {
+        problems.absorb(error, "--pipeline-layout: ");
+    }
+    if (space.pipeline_layout && values.balance_stages)
+        problems.add("--balance-stages looks for a pipeline layout and --pipeline-layout gives one; drop one of them");
+    space.cuda_graphs = read_graph_scopes(values.cuda_graphs, problems);
+    if (values.pick && !values.save_plan)
+        problems.add("--pick {} picks the plan that --save-plan writes; add --save-plan FILE", *values.pick);
+}
+
+void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& worlds, Format format, Problems& problems) {
+    if (values.markdown && format != Format::table)
+        problems.add("--markdown is a form of the table, which --format leaves out; drop one of the two");
+    if (values.markdown && (worlds.size() > 1 || values.tokens || values.explain))
+        problems.add("--markdown shows the plans of one world; drop it, or {}", worlds.size() > 1 ? "give one --world"
+                                                                                : values.tokens   ? "--tokens"
+                                                                                                  : "--explain");
+    if (values.gpu_hour_price && !values.tokens)
+        problems.add("--gpu-hour-price {} prices a run over --tokens, which is missing; add one, such as --tokens 15T",
+                     *values.gpu_hour_price);
+    if (worlds.size() > kMostWorlds)
+        problems.add("--world names {} worlds, more than {}; ask for fewer at once", worlds.size(), kMostWorlds);
+    if (values.balance_stages && (worlds.size() > 1 || values.tokens))
+        problems.add("--balance-stages balances the plans of one world, not a study of {}; drop one of them",
+                     worlds.size() > 1 ? "several (--world)" : "how a run scales (--tokens)");
+    if (values.compare && values.markdown)
+        problems.add("--markdown shows the plans of a search, without a layout beside them; drop it, or --compare");
+    if (values.compare && values.tokens && worlds.size() < 2)
+        problems.add("--compare puts a layout beside the plans of one search, not of a study (--tokens); drop one of them");
+    if (worlds.size() < 2) return;
+    const auto needs_one = [&](bool given, std::string_view name) {
+        if (given) problems.add("--{} is for the plans of one world, but --world names {}; give one", name, worlds.size());
+    };
+    needs_one(values.explain.has_value(), "explain");
+    needs_one(values.pick.has_value(), "pick");
+    needs_one(values.save_plan.has_value(), "save-plan");
+    needs_one(values.html.has_value(), "html");
+    needs_one(values.compare.has_value(), "compare");
+}
+
+}  // namespace mgplan::cli

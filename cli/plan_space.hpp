@@ -1,0 +1,36 @@
+#pragma once
+// What `plan` searches: the space of its options, widened and narrowed by the model, a Megatron-LM command and --search.
+
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "cli/plan_options.hpp"
+#include "cli/workload_options.hpp"
+#include "plan/workload.hpp"
+#include "planner/candidates.hpp"
+
+namespace mgplan::cli {
+
+/// What follows from the options that were not given: from the model what is recomputed, and that fast links confine tp and ep.
+void settle_for_model(const Options& options, Workload& workload, planner::SearchSpace& space);
+
+/// Takes from a Megatron-LM command, which `resolved` has, what a search does not choose, where no option says otherwise.
+void keep_of_command(const Options& options, ResolvedWorkload& resolved, planner::SearchSpace& space);
+
+/// Adds the axes that --search and --dispatcher ask for, as far as nothing else pins them. Throws ConfigError for what contradicts itself.
+void add_axes(const Options& options, const PlanOptions& values, const ResolvedWorkload& resolved, const WorkloadOptions& job,
+              planner::SearchSpace& space);
+
+/// Refuses a layout string that suits the model on no pipeline: wrong numbers of layers, E or L out of place. Throws ConfigError.
+void check_pipeline_layout(const std::string& text, const ModelSpec& model);
+
+/// Assumptions of a single layout, less those that rows of a search decide for themselves.
+[[nodiscard]] std::vector<std::string> without_what_is_searched(std::vector<std::string> assumed, const Workload& workload,
+                                                                const planner::SearchSpace& space);
+
+/// Says on console.err which options change nothing, here because of what the others leave to search.
+void note_idle_options(const Options& options, const WorkloadOptions& workload, const PlanOptions& values, const ModelSpec& model,
+                       Console& console);
+
+}  // namespace mgplan::cli
