@@ -258,15 +258,10 @@ const GivenText* Options::contents(const std::string& name) const {
     return found == state_->texts.end() ? nullptr : &found->second;
 }
 
-bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
+/// The values of the options that are given, by name; what is no option goes to `words`.
+std::map<std::string, std::string> Options::taken_apart(const std::vector<std::string>& args, std::vector<std::string>& words,
+                                                        Problems& problems) const {
     State& state = *state_;
-    group("Output");
-    choice("format", state.format, {"table", "json", "csv"}, "how to print the result");
-    output_file("output", state.output, "write the result to FILE instead of standard output");
-    flag("help", state.help_wanted, "print this help");
-
-    Problems problems;
-    std::vector<std::string> words;
     std::map<std::string, std::string> found;
     // Words are taken apart here rather than by Boost's parser, which stops at the first unknown option: people get all
     // problems at once. Boost keeps the declarations, so that help and parser cannot differ.
@@ -308,6 +303,19 @@ bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
             problems.add("--{} needs a value; --help shows which", name);
         }
     }
+    return found;
+}
+
+bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
+    State& state = *state_;
+    group("Output");
+    choice("format", state.format, {"table", "json", "csv"}, "how to print the result");
+    output_file("output", state.output, "write the result to FILE instead of standard output");
+    flag("help", state.help_wanted, "print this help");
+
+    Problems problems;
+    std::vector<std::string> words;
+    std::map<std::string, std::string> found = taken_apart(args, words, problems);
     if (found.contains("help")) {
         out << (found.contains("format") && found["format"] == "json" ? to_json(description()) : help());
         return false;

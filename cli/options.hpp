@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,6 +96,8 @@ public:
 
 private:
     struct State;
+    [[nodiscard]] std::map<std::string, std::string> taken_apart(const std::vector<std::string>& args, std::vector<std::string>& words,
+                                                                 Problems& problems) const;
     std::unique_ptr<State> state_;
 };
 

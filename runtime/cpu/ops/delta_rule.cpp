@@ -161,6 +161,98 @@ void add_sums(const model::DeltaRuleBackwardArguments& x) {
     }
 }
 
+/// Takes gradients of a head back through its places, one after the other; formulas at delta_rule_backward().
+template <class Element>
+class PlacesBack {
+    using Sum = Compute<Element>;
+
+public:
+    PlacesBack(const Rule<Element>& rule, const model::DeltaRuleBackwardArguments& x)
+        : rule_(rule),
+          x_(x),
+          s_(x.sizes),
+          key_dim_(s_.key_dim),
+          value_dim_(s_.value_dim),
+          slope_(values<Sum>(x.state_gradients)),
+          units_(values<Sum>(x.unit_gradients)),
+          state_(static_cast<std::size_t>(key_dim_ * value_dim_)),
+          found_(static_cast<std::size_t>(value_dim_)),
+          d_written_(static_cast<std::size_t>(value_dim_)) {}
+
+    /// Behind the last place no gradient of a state comes in.
+    void begin() { std::fill(slope_, slope_ + key_dim_ * value_dim_, Sum{0}); }
+
+    /// The place of `row`, in front of which the state is `before`.
+    void back(std::int64_t row, std::int64_t head, const Sum* before) {
+        const std::int64_t key_head = head / (s_.value_heads / s_.key_heads);
+        std::copy(before, before + key_dim_ * value_dim_, state_.begin());
+        rule_.advance(row, head, state_.data(), found_.data());
+        const Sum strength = rule_.beta(row, head);
+        through_output(row, head, key_head);
+        Sum d_beta = 0;
+        for (std::int64_t c = 0; c < value_dim_; ++c) {
+            const auto at = static_cast<std::size_t>(c);
+            d_beta += d_written_[at] * found_[at];
+            d_written_[at] *= strength;  // from here on beta · du
+            values<Element>(x_.dx)[row * s_.width() + 2 * s_.keys() + head * value_dim_ + c] = Element(d_written_[at]);
+        }
+        through_state(row, head, key_head, before);
+        values<Element>(x_.d_gates)[row * x_.gate_pitch + x_.beta_begin + head] = Element(d_beta * rule_.beta_slope(strength));
+    }
+
+private:
+    /// dq, L += q dyᵀ and du.
+    void through_output(std::int64_t row, std::int64_t head, std::int64_t key_head) {
+        const Sum key_unit = rule_.inverse_norm(row, 1, key_head);
+        const Sum query_unit = rule_.inverse_norm(row, 0, key_head) * rule_.query_scale();
+        const Element* const dy = values<Element>(x_.dy) + row * s_.values() + head * value_dim_;
+        const Element *const q = rule_.query(row, key_head), *const k = rule_.key(row, key_head);
+        Sum* const dq = units_ + (row * 2 * s_.key_heads + key_head) * key_dim_;
+        std::fill(d_written_.begin(), d_written_.end(), Sum{0});
+        for (std::int64_t i = 0; i < key_dim_; ++i) {
+            Sum* const line = slope_ + i * value_dim_;
+            Sum read = 0;
+            for (std::int64_t c = 0; c < value_dim_; ++c) {
+                read += state_[static_cast<std::size_t>(i * value_dim_ + c)] * Sum(dy[c]);
+                line[c] += Sum(q[i]) * query_unit * Sum(dy[c]);
+                d_written_[static_cast<std::size_t>(c)] += line[c] * Sum(k[i]) * key_unit;
+            }
+            dq[i] += read * rule_.query_scale();
+        }
+    }
+
+    /// dk, L', dg and the gradient of the state in front of the place.
+    void through_state(std::int64_t row, std::int64_t head, std::int64_t key_head, const Sum* before) {
+        const KeptShares<Sum> shares = rule_.kept(row, head);
+        const Sum strength = rule_.beta(row, head), key_unit = rule_.inverse_norm(row, 1, key_head);
+        const Element* const k = rule_.key(row, key_head);
+        Sum* const dk = units_ + (row * 2 * s_.key_heads + key_head) * key_dim_ + s_.keys();
+        Sum d_log_kept = 0;
+        for (std::int64_t i = 0; i < key_dim_; ++i) {
+            Sum* const line = slope_ + i * value_dim_;
+            const Sum kept = shares[i];
+            for (std::int64_t c = 0; c < value_dim_; ++c) {
+                const auto at = static_cast<std::size_t>(c);
+                const Sum decayed = kept * before[i * value_dim_ + c];
+                dk[i] += line[c] * strength * found_[at] - decayed * d_written_[at];
+                line[c] -= Sum(k[i]) * key_unit * d_written_[at];
+                d_log_kept += line[c] * decayed;
+                line[c] *= kept;
+            }
+            if (s_.channel_decays) through_decay(rule_, x_, row, head * key_dim_ + i, std::exchange(d_log_kept, Sum{0}));
+        }
+        if (!s_.channel_decays) through_decay(rule_, x_, row, head, d_log_kept);
+    }
+
+    const Rule<Element>& rule_;
+    const model::DeltaRuleBackwardArguments& x_;
+    const model::DeltaRuleSizes& s_;
+    std::int64_t key_dim_, value_dim_;
+    Sum* slope_;  ///< gradient of the state behind the place
+    Sum* units_;  ///< (rows, 2, key_heads, key_dim)
+    std::vector<Sum> state_, found_, d_written_;
+};
+
 }  // namespace
 
 void delta_rule(model::Device& /*device*/, const model::DeltaRuleArguments& x) {
@@ -199,27 +291,23 @@ void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwa
         using Sum = Compute<Element>;
         const Rule<Element> rule = rule_of<Element>(x);
         rule.write_scratch();
-        const std::int64_t kd = s.key_dim, vd = s.value_dim, size = kd * vd, per_key = s.value_heads / s.key_heads;
+        const std::int64_t size = s.key_dim * s.value_dim;
         Sum* const chunk_states = values<Sum>(x.chunk_states);
         Sum* const place_states = values<Sum>(x.place_states);  // in front of each place of a chunk
-        Sum* const slope = values<Sum>(x.state_gradients);
-        Sum* const units = values<Sum>(x.unit_gradients);  // (rows, 2, key_heads, key_dim)
+        Sum* const units = values<Sum>(x.unit_gradients);
         Sum* const sums = values<Sum>(x.sums);
         std::fill(units, units + s.rows() * 2 * s.keys(), Sum{0});
         std::fill(sums, sums + s.decays() + s.value_heads, Sum{0});
-        Element* const dx = values<Element>(x.dx);
-        Element* const d_gates = values<Element>(x.d_gates);
-        std::vector<Sum> state(static_cast<std::size_t>(size)), found(static_cast<std::size_t>(vd)),
-            d_written(static_cast<std::size_t>(vd));
+        PlacesBack<Element> places(rule, x);
+        std::vector<Sum> state(static_cast<std::size_t>(size)), found(static_cast<std::size_t>(s.value_dim));
         for (std::int64_t sequence = 0; sequence < s.batch; ++sequence) {
             for (std::int64_t head = 0; head < s.value_heads; ++head) {
-                const std::int64_t key_head = head / per_key;
                 std::fill(state.begin(), state.end(), Sum{0});
                 for (std::int64_t place = 0; place < s.places; ++place) {
                     if (place % s.chunk == 0) std::copy(state.begin(), state.end(), chunk_states + place / s.chunk * size);
                     rule.advance(place * s.batch + sequence, head, state.data(), found.data());
                 }
-                std::fill(slope, slope + size, Sum{0});
+                places.begin();
                 for (std::int64_t chunk = s.chunks(); chunk-- > 0;) {
                     const std::int64_t begin = chunk * s.chunk, end = std::min(begin + s.chunk, s.places);
                     std::copy(chunk_states + chunk * size, chunk_states + (chunk + 1) * size, place_states);
@@ -228,53 +316,8 @@ void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwa
                         std::copy(from, from + size, from + size);
                         rule.advance(place * s.batch + sequence, head, from + size, found.data());
                     }
-                    for (std::int64_t place = end; place-- > begin;) {
-                        const std::int64_t row = place * s.batch + sequence;
-                        const Sum* const before = place_states + (place - begin) * size;
-                        std::copy(before, before + size, state.begin());
-                        rule.advance(row, head, state.data(), found.data());
-                        const KeptShares<Sum> shares = rule.kept(row, head);
-                        const Sum strength = rule.beta(row, head);
-                        const Sum key_unit = rule.inverse_norm(row, 1, key_head);
-                        const Sum query_unit = rule.inverse_norm(row, 0, key_head) * rule.query_scale();
-                        const Element* const dy = values<Element>(x.dy) + row * s.values() + head * vd;
-                        const Element *const q = rule.query(row, key_head), *const k = rule.key(row, key_head);
-                        Sum* const dq = units + (row * 2 * s.key_heads + key_head) * kd;
-                        Sum* const dk = dq + s.keys();
-                        std::fill(d_written.begin(), d_written.end(), Sum{0});
-                        for (std::int64_t i = 0; i < kd; ++i) {
-                            Sum* const line = slope + i * vd;
-                            Sum read = 0;
-                            for (std::int64_t c = 0; c < vd; ++c) {
-                                read += state[static_cast<std::size_t>(i * vd + c)] * Sum(dy[c]);
-                                line[c] += Sum(q[i]) * query_unit * Sum(dy[c]);
-                                d_written[static_cast<std::size_t>(c)] += line[c] * Sum(k[i]) * key_unit;
-                            }
-                            dq[i] += read * rule.query_scale();
-                        }
-                        Sum d_beta = 0, d_log_kept = 0;
-                        for (std::int64_t c = 0; c < vd; ++c) {
-                            const auto at = static_cast<std::size_t>(c);
-                            d_beta += d_written[at] * found[at];
-                            d_written[at] *= strength;  // from here on beta · du
-                            dx[row * s.width() + 2 * s.keys() + head * vd + c] = Element(d_written[at]);
-                        }
-                        for (std::int64_t i = 0; i < kd; ++i) {
-                            Sum* const line = slope + i * vd;
-                            const Sum kept = shares[i];
-                            for (std::int64_t c = 0; c < vd; ++c) {
-                                const auto at = static_cast<std::size_t>(c);
-                                const Sum decayed = kept * before[i * vd + c];
-                                dk[i] += line[c] * strength * found[at] - decayed * d_written[at];
-                                line[c] -= Sum(k[i]) * key_unit * d_written[at];
-                                d_log_kept += line[c] * decayed;
-                                line[c] *= kept;
-                            }
-                            if (s.channel_decays) through_decay(rule, x, row, head * kd + i, std::exchange(d_log_kept, Sum{0}));
-                        }
-                        if (!s.channel_decays) through_decay(rule, x, row, head, d_log_kept);
-                        d_gates[row * x.gate_pitch + x.beta_begin + head] = Element(d_beta * rule.beta_slope(strength));
-                    }
+                    for (std::int64_t place = end; place-- > begin;)
+                        places.back(place * s.batch + sequence, head, place_states + (place - begin) * size);
                 }
             }
         }
