@@ -62,6 +62,13 @@ public:
         return list;
     }
 
+    std::int64_t free_bytes(int ordinal) override {
+        std::size_t free = 0, total = 0;
+        MGPLAN_CUDA(cudaSetDevice(ordinal));
+        MGPLAN_CUDA(cudaMemGetInfo(&free, &total));
+        return static_cast<std::int64_t>(free);
+    }
+
     CudaProbe probe(int ordinal) override {
         CudaProbe answers;
         MGPLAN_CUDA(cudaSetDevice(ordinal));

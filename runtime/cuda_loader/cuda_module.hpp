@@ -99,6 +99,9 @@ public:
     [[nodiscard]] virtual std::string unavailable() = 0;
     /// Looks at the cards without using them: nothing is allocated there.
     [[nodiscard]] virtual std::vector<CudaCard> cards() = 0;
+    /// Bytes of a card that neither this process nor another has taken. Makes this process's context on it, some 500 MB, which a run
+    /// there needs anyway. Throws RunError where the card does not answer.
+    [[nodiscard]] virtual std::int64_t free_bytes(int ordinal) = 0;
     [[nodiscard]] virtual CudaVersions versions() = 0;
     /// Takes seconds: it builds plans. Throws RunError where the card does not answer.
     [[nodiscard]] virtual CudaProbe probe(int ordinal) = 0;

@@ -33,7 +33,10 @@ public:
     }
     std::string text() const override { return card_.name + (card_.traits.fused_attention ? "" : " without cuDNN"); }
     const model::KernelTraits& traits() const override { return card_.traits; }
-    MachineMemory memory() const override { return {card_.memory_bytes, fmt::format("GPU {} ({}) has", card_.ordinal, card_.name)}; }
+    // A context has its part, and others may run on the card.
+    MachineMemory memory() const override {
+        return {module_.free_bytes(card_.ordinal), fmt::format("GPU {} ({}) has free", card_.ordinal, card_.name)};
+    }
     bool runs_at_once() const override { return false; }
     std::unique_ptr<RankDevice> make(int rank, const ArenaScript* script) const override {
         return std::make_unique<CudaRankDevice>(module_.make_device(card_.ordinal, rank, deterministic_, script));

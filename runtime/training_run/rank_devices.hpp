@@ -45,7 +45,7 @@ public:
     [[nodiscard]] virtual std::string text() const = 0;  ///< "CPU", "NVIDIA H200 without cuDNN"
     /// Whose kernels predictions stand for.
     [[nodiscard]] virtual const model::KernelTraits& traits() const = 0;
-    /// What the ranks of this process share.
+    /// What the ranks of this process share: of a GPU what is free, so it is asked before they begin.
     [[nodiscard]] virtual MachineMemory memory() const = 0;
     /// An op has run when its call returns, so that the host's clock times ops one by one.
     [[nodiscard]] virtual bool runs_at_once() const = 0;

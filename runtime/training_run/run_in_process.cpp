@@ -17,6 +17,8 @@ namespace {
 
 /// More threads than this are no sensible way to run on one machine.
 constexpr std::int64_t kMostThreads = 512;
+/// A kernel that adds up the arrays of a group takes as many addresses (runtime/cuda/ops/reduce.hpp, kMostRanks).
+constexpr std::int64_t kMostOnOneCard = 64;
 
 /// Refuses runs that the kernel's out-of-memory killer would end.
 void check_size(const TrainingRunOptions& options, const RankDevices& devices) {
@@ -25,6 +27,12 @@ void check_size(const TrainingRunOptions& options, const RankDevices& devices) {
         throw ConfigError(fmt::format(
             "the plan is for {} ranks, and one process runs at most {} as threads; start them with mpirun -n {}, or make a smaller plan",
             world, kMostThreads, world));
+    }
+    if (devices.traits().kind == model::DeviceKind::cuda && world > kMostOnOneCard) {
+        throw ConfigError(
+            fmt::format("the plan is for {} ranks, and at most {} share one GPU; start them as processes with a GPU each, run "
+                        "them on CPUs with --device cpu, or make a smaller plan",
+                        world, kMostOnOneCard));
     }
     const model::TrainingTask task = with_few_microbatches(options.task);
     std::int64_t together = 0, most = 0;

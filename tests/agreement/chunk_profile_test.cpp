@@ -7,7 +7,7 @@
 
 #include "plan/training/numeric_types.hpp"
 #include "simulator/memory/rank_timeline.hpp"
-#include "tests/model/training/hybrid_models.hpp"
+#include "tests/support/hybrid_models.hpp"
 #include "tests/support/small_training.hpp"
 
 namespace mgplan::simulator::chunk_profile_test {

@@ -11,8 +11,9 @@ RESULTS = "results.json"
 VERSION = 1
 
 # What the program is made of. docs, data and scripts may change without a new bundle.
+SOURCE_FILES = ("CMakeLists.txt", "CMakePresets.json")
 SOURCE_FOLDERS = ("cli", "cmake", "configs", "formats", "jobs", "model", "plan", "planner", "reports", "runtime", "simulator", "tests/gpu",
-                  "tests/model/ops")
+                  "tests/model/ops", "tests/support")
 SOURCE_ENDINGS = (".cpp", ".hpp", ".cu", ".cuh", ".cmake", ".map", ".txt", ".json")
 
 
@@ -22,13 +23,15 @@ class Refused(Exception):
 
 def sources_id(root=ROOT):
     """A hash of the sources' paths and bytes, which needs no version control."""
-    digest = hashlib.sha256()
+    paths = [root / name for name in SOURCE_FILES if (root / name).is_file()]
     for folder in SOURCE_FOLDERS:
         # What take writes is no source of the program that wrote it.
-        paths = (path for path in (root / folder).rglob("*") if path.suffix in SOURCE_ENDINGS and not path.name.endswith("-measured.json"))
-        for path in sorted(paths):
-            digest.update(f"{path.relative_to(root)}\0".encode())
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+        paths += sorted(path for path in (root / folder).rglob("*")
+                        if path.suffix in SOURCE_ENDINGS and not path.name.endswith("-measured.json"))
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.relative_to(root)}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
@@ -81,10 +84,15 @@ def runs_on(architecture, capability):
     return machine_code or (kind != "real" and int(number) <= capability)
 
 
+def capability_of(card):
+    """90 for 9.0."""
+    major, _, minor = card["compute"].partition(".")
+    return 10 * int(major) + int(minor or 0)
+
+
 def check_card(card, bundle):
     """Raises Refused where the bundle holds no code for the card."""
-    major, _, minor = card["compute"].partition(".")
-    capability = 10 * int(major) + int(minor or 0)
+    capability = capability_of(card)
     if not any(runs_on(architecture, capability) for architecture in bundle["architectures"]):
         raise Refused(f"{card['name']} has compute capability {card['compute']}, and the bundle holds code for "
                       f"{', '.join(bundle['architectures'])} alone; pack again with tests/gpu/pack --architectures {capability}-real")

@@ -24,4 +24,13 @@ protected:
     runtime::CudaModule* module_ = nullptr;
 };
 
+/// Tests that tests/gpu/run leaves out on cards that are too old (parts.py, Part::capability).
+class GpuFp8 : public GpuTest {
+protected:
+    void SetUp() override {
+        GpuTest::SetUp();
+        if (!IsSkipped() && traits().architecture < 89) GTEST_SKIP() << "a card before Ada has no fp8; run refuses it";
+    }
+};
+
 }  // namespace mgplan::tests

@@ -30,6 +30,7 @@ RANKS = {
     "gpt3-175b-tp8": (f"--world 128 --model gpt3-175b --tp 8 --pp 8 --global-batch 32 --sequence-parallel on {LARGE}", 0),
     "mixtral-8x7b-ep8": (f"--world 32 --model mixtral-8x7b --tp 1 --ep 8 --etp 1 --pp 4 --global-batch 64 {LARGE}", 0),
     "deepseek-v2-lite-ep8": (f"--world 8 --model deepseek-v2-lite --tp 1 --ep 8 --etp 1 --pp 1 --global-batch 32 {LARGE}", 0),
+    "nemotron-h-8b-pp4": (f"--world 8 --model nemotron-h-8b --tp 1 --pp 4 --global-batch 16 {LARGE}", 0),
     "gpt2-124m": (f"--world 8 --model {Path(__file__).resolve().parent}/gpt2-124m.json --tp 1 --pp 1 --ep 1 --global-batch 64 "
                   "--micro-batch 8 --cp 1 --vpp 1 --cluster dgx-h100", 0),
 }

@@ -57,8 +57,9 @@ TEST_P(GpuOps, AgreeWithTheCpu) {
     }
 }
 
-TEST_P(GpuOps, CastAndMultiplyFp8AsTheCpuDoes) {
-    if (traits().architecture < 89) return;  // before Ada; run refuses
+class GpuFp8Ops : public GpuFp8, public testing::WithParamInterface<Dtype> {};
+
+TEST_P(GpuFp8Ops, CastAndMultiplyAsTheCpuDoes) {
     runtime::CpuDevice cpu;
     const auto gpu = device();
     Maker on_cpu(cpu, GetParam()), on_gpu(*gpu, GetParam());
@@ -151,6 +152,9 @@ TEST_P(GpuOps, AgreeWithTheCpuAtSizesOfManyBlocks) {
 INSTANTIATE_TEST_SUITE_P(InEachType, GpuOps, testing::Values(Dtype::fp64, Dtype::fp32, Dtype::bf16),
                          [](const auto& type) { return std::string(to_string(type.param)); });
 
+INSTANTIATE_TEST_SUITE_P(InEachType, GpuFp8Ops, testing::Values(Dtype::fp64, Dtype::fp32, Dtype::bf16),
+                         [](const auto& type) { return std::string(to_string(type.param)); });
+
 class GpuAttention : public GpuTest {};
 
 TEST_F(GpuAttention, OfWholeSequencesIsFusedAndAgreesWithTheCpu) {
@@ -220,6 +224,16 @@ TEST_F(GpuMemory, RefusesMoreThanTheCardHasAndGoesOn) {
     const Tensor x = gpu->zeros({1000}, Dtype::fp32, MemoryCategory::activations, "x");
     fill(x, 2);
     EXPECT_EQ(sum_of_squares(x), 4000);
+}
+
+TEST_F(GpuMemory, OfACardThatIsFreeIsLessByWhatIsTaken) {
+    const auto gpu = device();
+    const std::int64_t before = module_->free_bytes(0);
+    const std::int64_t whole = module_->cards().at(0).memory_bytes;
+    EXPECT_LT(before, whole) << "there is a context";
+    constexpr std::int64_t kTaken = std::int64_t{1} << 30;
+    const Tensor x = gpu->empty({kTaken / 4}, Dtype::fp32, MemoryCategory::activations, "x");
+    EXPECT_LE(module_->free_bytes(0), before - kTaken);
 }
 
 TEST_F(GpuMemory, AddsTheRanksArraysWithTheBitsOfTheHost) {

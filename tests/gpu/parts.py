@@ -12,8 +12,12 @@ from typing import Any, Callable
 
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import bundle as bundles  # noqa: E402
+
 SANITIZER_FOUND_SOMETHING = 86
 TOLERANCE = 10  # percent of the measured time
+ADA = 89  # compute capability from which there is fp8
 MISSED = 5  # exit code of `mgplan verify` for a prediction beyond its tolerance
 
 
@@ -29,6 +33,8 @@ class Verdict:
 class Part:
     seconds: int  # its limit
     work: Callable
+    tests: str = ""  # GoogleTest's filter, where it is tests of gpu_all
+    capability: int = 0  # least compute capability, 89 for 8.9: on older cards it is no part of the command
 
 
 def ended(code, output, seconds):
@@ -77,11 +83,11 @@ def judge_tests(code, output, seconds):
     return Verdict(ended(code, output, seconds), summary, data, output)
 
 
-def tests(build, pattern):
+def tests(build, pattern, seconds, capability=0):
     def work(runner, seconds):
         code, output = runner.process([build / "bin/gpu_all", "test", "--gtest_color=no", f"--gtest_filter={pattern}"], seconds)
         return judge_tests(code, output, seconds)
-    return work
+    return Part(seconds, work, pattern, capability)
 
 
 def sanitized(build, tool, pattern):
@@ -184,19 +190,21 @@ def same_bits(build, layout):
 def correctness(build):
     return {
         "card": Part(60, card(build)),
-        "fp32": Part(60, tests(build, "*GpuOps*/fp32")),
+        "fp32": tests(build, "*GpuOps*/fp32", 60),
         "memcheck": Part(90, sanitized(build, "memcheck", "*GpuOps*/fp32")),
-        "bf16": Part(60, tests(build, "*GpuOps*/bf16")),
-        "fp64": Part(60, tests(build, "*GpuOps*/fp64")),
-        "attention": Part(60, tests(build, "GpuAttention.*")),
-        "memory": Part(30, tests(build, "GpuMemory.*")),
-        "large": Part(60, tests(build, "GpuLarge.*")),
+        "bf16": tests(build, "*GpuOps*/bf16", 60),
+        "fp64": tests(build, "*GpuOps*/fp64", 60),
+        "fp8": tests(build, "*GpuFp8*", 90, ADA),
+        "attention": tests(build, "GpuAttention.*", 60),
+        "memory": tests(build, "GpuMemory.*", 30),
+        "large": tests(build, "GpuLarge.*", 60),
         "nccl": Part(60, nccl(build, "all")),
         "nccl_leave": Part(60, nccl(build, "leave")),
-        "training_fp32": Part(60, tests(build, "*GpuTraining*fp32*")),
-        "training_bf16": Part(90, tests(build, "*GpuTraining*bf16*")),
-        "mixture": Part(45, tests(build, "*GpuMixture*")),
-        "run": Part(45, tests(build, "GpuRun.*")),
+        "training_fp32": tests(build, "*GpuTraining*fp32*", 60),
+        "training_bf16": tests(build, "*GpuTraining*bf16*", 90),
+        "kinds": tests(build, "*GpuKind*", 60),
+        "mixture": tests(build, "*GpuMixture*", 45),
+        "run": tests(build, "GpuRun.*", 45),
         **{f"nccl_{layout}": Part(60, same_bits(build, layout)) for layout in ("tp2", "pp2", "dp2")},
         "racecheck": Part(90, sanitized(build, "racecheck", "*GpuOps*/fp32")),
         "initcheck": Part(90, sanitized(build, "initcheck", "*GpuOps*/fp32")),
@@ -290,9 +298,11 @@ def verified(build, plan, words):
 
 @functools.lru_cache(maxsize=None)
 def plans_of(build):
-    """[{"file", "rank" (-1: all of them), "name"}]: what pack made."""
-    listed = read_json(build / "plans" / "plans.json") or []
-    return [plan for plan in listed if not plan["file"].startswith("parity-")]
+    """[{"file", "rank" (-1: all of them), "name"}]: what pack made. Raises Refused where it made none."""
+    listed = [plan for plan in read_json(build / "plans" / "plans.json") or [] if not plan["file"].startswith("parity-")]
+    if not listed:
+        raise bundles.Refused(f"{build}/plans/plans.json names no plan to judge; make the bundle again with tests/gpu/pack")
+    return listed
 
 
 def prediction(build):

@@ -4,6 +4,7 @@
 The faked gpu_all hands `mgplan` on to the real one, on the CPU and with tiny models, so that reports, cluster file and runs of two processes
 are real; its tests and measurements are lines and numbers made up here. GPU_ALL is the real program, which finds no GPU here."""
 
+import fnmatch
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE), str(ROOT / "tests" / "accuracy")]
 import bundle as bundles  # noqa: E402
+import make_bundle  # noqa: E402
 import own  # noqa: E402
 import parts as catalogue  # noqa: E402
 
@@ -233,6 +235,64 @@ class Scripts(unittest.TestCase):
         bench = subprocess.run([REAL, "bench", "--card", self.folder / "real-card.json"], capture_output=True, text=True)
         self.assertEqual(bench.returncode, 77)
 
+    def test_every_test_of_the_program_is_in_a_part(self):
+        if not REAL:
+            self.skipTest("gpu_all was not built")
+        listed = subprocess.run([REAL, "test", "--gtest_list_tests"], capture_output=True, text=True, check=True).stdout
+        names, suite = [], ""
+        for line in listed.splitlines():
+            word = line.split("#")[0].strip()
+            if line.startswith("  "):
+                names.append(suite + word)
+            elif word.endswith("."):
+                suite = word
+        self.assertGreater(len(names), 50)
+        filters = [part.tests for part in catalogue.correctness(self.build).values() if part.tests]
+        missing = [name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in filters)]
+        self.assertEqual(missing, [], "no part of tests/gpu/run runs these")
+        idle = [pattern for pattern in filters if not any(fnmatch.fnmatchcase(name, pattern) for name in names)]
+        self.assertEqual(idle, [], "these filters find no test")
+
+    def test_fp8_is_left_out_on_cards_before_ada_and_refused_by_name(self):
+        self.write_bundle(architectures=["80"])
+        try:
+            code, said, results = self.run_script("correctness", "--parts", "fp32,fp8", out="ampere", FAKE_COMPUTE="8.0")
+            self.assertEqual((code, results), (2, None), said)
+            self.assertIn("has compute capability 8.0, and fp8 needs 8.9; leave it out of --parts", said)
+            code, said, results = self.run_script("correctness", out="ampere", FAKE_COMPUTE="8.0")
+            self.assertEqual(code, 0, said)
+            self.assertIn("not for compute capability 8.0: fp8", said)
+            self.assertNotIn("fp8", results["parts"])
+        finally:
+            self.write_bundle()
+
+    def test_a_bundle_without_plans_is_no_prediction(self):
+        plans = self.build / "plans" / "plans.json"
+        kept = plans.read_text(encoding="utf-8")
+        try:
+            for text in ("", "[]", json.dumps([each for each in json.loads(kept) if each["name"].startswith("parity")])):
+                plans.write_text(text, encoding="utf-8")
+                code, said, _ = self.run_script("prediction", out="planless")
+                self.assertEqual(code, 2, said)
+                self.assertIn("plans.json names no plan to judge; make the bundle again with tests/gpu/pack", said)
+        finally:
+            plans.write_text(kept, encoding="utf-8")
+
+    def test_whatever_the_program_includes_makes_another_bundle(self):
+        of_tests = {Path(line.split('"')[1]).parent for path in HERE.glob("*.[ch]pp") for line in path.read_text(encoding="utf-8").splitlines()
+                    if line.startswith('#include "')}
+        for folder in of_tests:
+            self.assertTrue(any(folder == Path(known) or Path(known) in folder.parents for known in bundles.SOURCE_FOLDERS), folder)
+        self.assertLessEqual({"CMakeLists.txt", "CMakePresets.json"}, set(bundles.SOURCE_FILES))
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name)
+            (root / "tests" / "support").mkdir(parents=True)
+            known = {bundles.sources_id(root)}
+            for path in ("CMakeLists.txt", "CMakePresets.json", "tests/support/small_training.hpp"):
+                (root / path).write_text("one", encoding="utf-8")
+                known.add(bundles.sources_id(root))
+            self.assertEqual(len(known), 4)
+
     def test_what_had_no_time_fails_and_is_run_by_the_next_call(self):
         code, said, results = self.run_script("correctness", "--parts", "fp32,bf16", "--seconds", "9", out="short", FAKE_TESTS="hang")
         self.assertEqual(code, 1, said)
@@ -347,7 +407,8 @@ echo '[1/1] Linking'
         self.assertIn("gpu/lib/libreal.so.1", names)
         self.assertEqual(about["architectures"], ["90-real", "100"])
         self.assertEqual(about["sources"], self.about["sources"])
-        self.assertEqual(sum(plan["rank"] >= 0 for plan in plans), 10)
+        self.assertEqual({plan["name"] for plan in plans if plan["rank"] >= 0}, set(make_bundle.RANKS))
+        self.assertIn("nemotron-h-8b-pp4", make_bundle.RANKS)  # a hybrid
         self.assertTrue({f"gpu/plans/{plan['file']}" for plan in plans} <= names)
         smaller = "import sys; sys.path.insert(0, sys.argv[1]); import make_bundle as m; m.MOST_BYTES = 100; m.make_plans = print; "
         smaller += "from pathlib import Path; sys.exit(m.main(Path(sys.argv[2])))"

@@ -2,6 +2,7 @@
 
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/gpu/gpu.hpp"
+#include "tests/gpu/kinds.hpp"
 #include "tests/gpu/small_models.hpp"
 
 namespace mgplan::tests::training_test {
@@ -46,8 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuTraining,
 INSTANTIATE_TEST_SUITE_P(LayoutsInBf16, GpuTraining,
                          testing::Combine(testing::Bool(), testing::Values(Precision::bf16), testing::ValuesIn(cases_in_bf16())), name_of);
 
-TEST_F(GpuTest, TrainsInFp8AsTheCpuDoes) {
-    if (traits().architecture < 89) return;  // before Ada; run refuses
+TEST_F(GpuFp8, TrainsAsTheCpuDoes) {
     for (const auto& [recipe, c] : {std::pair{Fp8Recipe::tensorwise, Case{.name = "one"}},
                                     {Fp8Recipe::tensorwise, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}},
                                     {Fp8Recipe::delayed, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}}}) {
@@ -60,8 +60,7 @@ TEST_F(GpuTest, TrainsInFp8AsTheCpuDoes) {
     }
 }
 
-TEST_F(GpuTest, TrainsMixturesInFp8AsTheCpuDoes) {
-    if (traits().architecture < 89) return;  // before Ada; run refuses
+TEST_F(GpuFp8, TrainsMixturesAsTheCpuDoes) {
     auto task = task_for(wide_mixture(), {.name = "", .dp = 2, .ep = 2}, Precision::fp8, kPlaces);
     task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
     const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
@@ -70,6 +69,19 @@ TEST_F(GpuTest, TrainsMixturesInFp8AsTheCpuDoes) {
     expect_losses_near(actual, expected, 2e-2, 0.2);
     expect_as_predicted(task, traits(), actual);
 }
+
+class GpuKind : public GpuTest, public testing::WithParamInterface<Kind> {};
+
+// In fp32, where no choice of experts hangs on rounding.
+TEST_P(GpuKind, AgreesWithTheCpuAndTakesThePredictedBytes) {
+    const auto task = task_for(GetParam(), Precision::fp32);
+    const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
+    const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
+    expect_losses_near(actual, expected, 1e-4);
+    expect_as_predicted(task, traits(), actual);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfEverything, GpuKind, testing::ValuesIn(kinds()), [](const auto& test) { return test.param.name; });
 
 class GpuMixture : public GpuTest, public testing::WithParamInterface<double> {};
 

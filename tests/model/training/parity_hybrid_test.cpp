@@ -12,7 +12,7 @@
 #include "plan/parameters/parameters.hpp"
 #include "plan/parameters/whole_parameter.hpp"
 #include "plan/text/errors.hpp"
-#include "tests/model/training/hybrid_models.hpp"
+#include "tests/support/hybrid_models.hpp"
 #include "tests/model/training/parity_support.hpp"
 #include "tests/support/sanitized_share.hpp"
 

@@ -7,6 +7,7 @@
 
 #include "model/communicator/collective_counter.hpp"
 #include "model/training/rank_trainer.hpp"
+#include "tests/support/small_mixtures.hpp"
 #include "tests/support/small_training.hpp"
 
 namespace mgplan::model {
@@ -18,16 +19,6 @@ using tests::Outcome;
 using tests::Prediction;
 using tests::task_for;
 using tests::tokens_of;
-
-/// One dense layer, then three mixtures with a shared expert; softmax scores.
-[[nodiscard]] ModelSpec small_mixture();
-/// Sigmoid scores, a gate on the shared expert, plain activation, layer norms, a tied table, dense and mixture layers in turn.
-[[nodiscard]] ModelSpec small_sigmoid_mixture();
-
-/// DeepSeek-V3 in small: latent attention with YaRN, expert bias, experts in groups, two depths of multi-token prediction.
-[[nodiscard]] ModelSpec small_deepseek_v3();
-/// gpt-oss in small: sinks, a window in every other layer, biases of router and experts.
-[[nodiscard]] ModelSpec small_gpt_oss();
 
 /// kSteps steps on CPU ranks as threads.
 [[nodiscard]] Outcome train(const TrainingTask& task);

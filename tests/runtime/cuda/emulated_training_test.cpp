@@ -12,6 +12,7 @@
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/sanitizers.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
+#include "tests/gpu/kinds.hpp"
 #include "tests/gpu/small_run.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
 
@@ -89,6 +90,17 @@ INSTANTIATE_TEST_SUITE_P(Layouts, EmulatedMixture,
                                                  small_mixture(kSigmoid, 1.25, true),
                                                  {.name = "", .tp = 2, .ep = 2, .sequence_parallel = true}}),
                          [](const auto& test) { return test.param.name; });
+
+class EmulatedKind : public testing::TestWithParam<Kind> {};
+
+TEST_P(EmulatedKind, AgreesWithTheCpuAndTakesThePredictedBytes) {
+    const auto task = task_for(GetParam(), Precision::fp64);
+    const Outcome actual = on_emulated_gpus(task, true);
+    expect_losses_near(actual, on_cpu(task), 1e-11);
+    expect_as_predicted(task, emulated_traits(true), actual);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfEverything, EmulatedKind, testing::ValuesIn(kinds()), [](const auto& test) { return test.param.name; });
 
 TEST(EmulatedTrainingInBf16, UsesFusedAttentionWhereItIsPredicted) {
     for (const bool fused : {false, true}) {
@@ -208,6 +220,18 @@ TEST(RunOnEmulatedGpus, IsRefusedWhereTheRanksDoNotFitTogether) {
         EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("the 2 ranks of this plan need up to "),
                                                  testing::HasSubstr("more than the 1.0 MiB of memory that the emulated GPU has"),
                                                  testing::HasSubstr("--device cpu")));
+    }
+}
+
+TEST(RunOnEmulatedGpus, IsRefusedForMoreRanksThanAKernelAddsUp) {
+    runtime::TrainingRunOptions run = run_of(small_llama(kScale), {.name = "", .dp = 2}, Precision::bf16);
+    run.task.layout.sizes.world = 65;
+    run.devices = std::make_shared<EmulatedDevices>(std::int64_t{1} << 40);
+    try {
+        (void)runtime::run_in_process(run);
+        FAIL() << "it ran";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("the plan is for 65 ranks, and at most 64 share one GPU"));
     }
 }
 

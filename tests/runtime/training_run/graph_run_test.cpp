@@ -15,7 +15,7 @@
 #include "plan/text/errors.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/training_run/training_run.hpp"
-#include "tests/model/training/hybrid_models.hpp"
+#include "tests/support/hybrid_models.hpp"
 #include "tests/support/small_models.hpp"
 
 namespace mgplan::runtime::graph_run_test {
