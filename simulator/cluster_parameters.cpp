@@ -43,6 +43,7 @@ constexpr std::array kFields{
     Field{"kernel_seconds", &Calibration::kernel_seconds},
     Field{"checkpoint_host_seconds", &Calibration::checkpoint_host_seconds},
     Field{"host_kernel_seconds", &Calibration::host_kernel_seconds},
+    Field{"issue_seconds", &Calibration::issue_seconds},
     Field{"nvlink_efficiency", &Calibration::nvlink_efficiency},
     Field{"small_group_loss", &Calibration::small_group_loss},
     Field{"bandwidth_growth", &Calibration::bandwidth_growth},
@@ -166,6 +167,7 @@ public:
     void kernels();
     void products();
     void grouped_products();
+    void launch();
     void graphs();
     void attention();
     void collectives();
@@ -281,6 +283,12 @@ void Fit::grouped_products() {
     fit("grouped_weight_gradient", &Calibration::grouped_weight_gradient, added, 1e-3, 4, false);
 }
 
+void Fit::launch() {
+    const Timing& launch = cluster_.calibration->launch;
+    if (launch.repetitions > 0)
+        found("issue_seconds", launch.seconds, fmt::format("host time of an op on one element; median of {}", launch.repetitions));
+}
+
 void Fit::graphs() {
     std::vector<double> bytes;
     for (const auto& each : cluster_.calibration->graphs) bytes.push_back(each.bytes_of_a_kernel());
@@ -389,9 +397,9 @@ void Fit::collectives() {
 
 void Fit::cpu() {
     const std::string none = "CPU ranks have no such cost, or count it in their kernels";
-    for (const char* name :
-         {"checkpoint_host_seconds", "host_kernel_seconds", "grouped_rows_half", "attention_tail", "driver_bytes", "module_bytes",
-          "graph_node_bytes", "gemm_workspace_bytes", "engine_workspace_bytes", "optimizer_fixed_seconds", "iteration_fixed_seconds"})
+    for (const char* name : {"checkpoint_host_seconds", "host_kernel_seconds", "issue_seconds", "grouped_rows_half", "attention_tail",
+                             "driver_bytes", "module_bytes", "graph_node_bytes", "gemm_workspace_bytes", "engine_workspace_bytes",
+                             "optimizer_fixed_seconds", "iteration_fixed_seconds"})
         found(name, 0, none);
     for (const char* name : {"multiprocessors", "tile_m", "tile_n"}) found(name, 1, "CPU products run without waves of tiles");
     for (const char* name : {"nvlink_efficiency", "nvls_efficiency"}) found(name, 1, "CPU ranks have no NVLink");
@@ -446,7 +454,7 @@ std::optional<std::string> assumed_graph_node_bytes(const ClusterSpec& cluster) 
 std::map<std::string, CalibratedValue> fitted_parameters(const ClusterSpec& cluster) {
     MGPLAN_ASSERT(cluster.calibration.has_value(), "parameters are fitted to measurements");
     Fit fit(cluster);
-    if (cluster.calibration->device == "cpu") fit.cpu();
+    cluster.calibration->device == "cpu" ? fit.cpu() : fit.launch();
     fit.kernels();
     fit.products();
     fit.grouped_products();

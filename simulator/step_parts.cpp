@@ -58,7 +58,7 @@ struct PassTimes::PieceTime {
 
     /// `recomputed`: the whole forward runs again in the backward.
     PieceTime(const PieceCost& piece, bool recomputed, const StepInputs& in, Replayed replayed) {
-        const Calibration& calibration = in.calibration;
+        const HostSeconds host_of = host_seconds(in.calibration, in.layout.engine);
         // Averaged over the microbatches: what an exchange exposes in passes that none of another microbatch runs beside.
         const double alone =
             unpaired_share(in.layout.sizes.pp, in.layout.vpp, in.layout.num_microbatches, in.layout.vpp > 1 ? in.layout.group_size : 1);
@@ -73,11 +73,11 @@ struct PassTimes::PieceTime {
         if (recomputed) again_exposed.ep += piece.unpaired_forward;
         const double device_forward = piece.forward + ahead.total();
         of_backward = piece.backward + back.total() + again + again_exposed.total();
-        // An eager framework issues kernels one by one; the device waits when they are shorter than that.
-        const double issue_forward = launches(piece.kernels_forward, replayed.forward) * calibration.host_kernel_seconds;
-        const double issue_backward = (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) *
-                                          calibration.host_kernel_seconds +
-                                      (recomputed ? calibration.checkpoint_host_seconds : 0);
+        // The host issues kernels one by one; the device waits when they are shorter than that.
+        const double issue_forward = launches(piece.kernels_forward, replayed.forward) * host_of.kernel;
+        const double issue_backward =
+            (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * host_of.kernel +
+            (recomputed ? host_of.checkpoint : 0);
         forward = beside_host(device_forward, issue_forward);
         backward = beside_host(of_backward, issue_backward);
         device = device_forward + of_backward;
@@ -335,22 +335,24 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
     const OptimizerKind optimizer = chosen ? training.megatron.optimizer : OptimizerKind::adam;
     // Adam reads gradient, main parameter and two moments and writes all but the gradient and the 16-bit copy:
     // 16 + 12 + 2 bytes; the norm and the unscaling read the gradient twice more and write it once. Other optimizers have other moments.
-    // Zeroing the buffer touches every gradient of the rank.
+    // Zeroing the buffer touches every gradient of the rank. mgplan's own first microbatch writes gradients in place of adding them, but
+    // for captured passes, which always add.
     // Of what the host updates the device reads gradients alone.
     constexpr double kNorm = 12;
     const double updated = in.layout.engine == Engine::megatron ? 1 - training.offload.optimizer : 1;
     const double traffic = elements * (kNorm + updated * (26 - kNorm + 8 * kept_moments(optimizer)));
     const bool sharded = training.megatron.fully_sharded.shards_gradients();
-    const double zeroing = (sharded ? elements : static_cast<double>(held_count(in, count).total())) *
-                           static_cast<double>(bytes_of(sharded ? kept_gradient_dtype(training) : training.grad_dtype));
+    const bool zeroes = in.layout.engine == Engine::megatron || sharded || !in.layout.cuda_graphs.empty();
+    const double zeroed = !zeroes ? 0 : sharded ? elements : static_cast<double>(held_count(in, count).total());
+    const double zeroing = zeroed * static_cast<double>(bytes_of(sharded ? kept_gradient_dtype(training) : training.grad_dtype));
     // Muon's matrices are divided over the ranks by what they take (layer_wise_optimizer.py).
     double orthogonalising = 0;
     if (!in.orthogonalise_seconds.empty()) {
         for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) orthogonalising += stage.kinds[kind] * in.orthogonalise_seconds[kind];
         orthogonalising += static_cast<double>(in.workload.model.mtp_weights(stage.mtp)) * in.orthogonalise_seconds.back();
     }
-    return in.kernels.memory_bound(traffic) + in.kernels.memory_bound(zeroing) + orthogonalising +
-           offloaded_state_seconds(in, count, elements, passes) + in.calibration.optimizer_fixed_seconds;
+    return in.kernels.memory_bound(traffic) + (zeroes ? in.kernels.memory_bound(zeroing) : 0) + orthogonalising +
+           offloaded_state_seconds(in, count, elements, passes) + host_seconds(in.calibration, in.layout.engine).update;
 }
 
 double transfer_seconds(const StepInputs& in) {

@@ -262,9 +262,10 @@ TimePrediction step_time(const StepInputs& in) {
     time.exposed.pp = with_transfers - passes + tied_embedding;
     time.optimizer_seconds = optimizer;
     time.iteration_seconds = m * (slowest.total() - slowest.exposed_data) + time.bubble_seconds + time.exposed.dp + time.exposed.pp +
-                             optimizer + in.calibration.iteration_fixed_seconds;
+                             optimizer + host_seconds(in.calibration, in.layout.engine).iteration;
     // A hair less, for the sums are others than the events'.
-    time.at_least_seconds = (pipeline.at_least(with_transfers, hop, tied_embedding) + in.calibration.iteration_fixed_seconds) * (1 - 1e-9);
+    time.at_least_seconds =
+        (pipeline.at_least(with_transfers, hop, tied_embedding) + host_seconds(in.calibration, in.layout.engine).iteration) * (1 - 1e-9);
     finish_rates(in, slowest, recompute_flops, time);
     return time;
 }

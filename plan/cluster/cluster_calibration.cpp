@@ -40,6 +40,7 @@ constexpr std::array kParameters{
     CalibrationParameter{"kernel_seconds", 1e-12, 10},
     CalibrationParameter{"checkpoint_host_seconds", 0, 10},
     CalibrationParameter{"host_kernel_seconds", 0, 10},
+    CalibrationParameter{"issue_seconds", 0, 10},
     CalibrationParameter{"nvlink_efficiency", 1e-6, 2},
     CalibrationParameter{"small_group_loss", 0, 1},
     CalibrationParameter{"bandwidth_growth", 0, 1},

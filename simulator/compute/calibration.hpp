@@ -3,6 +3,7 @@
 // (cluster_parameters.hpp).
 
 #include "plan/cluster/cluster_spec.hpp"
+#include "plan/layout/layout.hpp"
 
 namespace mgplan::simulator {
 
@@ -43,6 +44,7 @@ struct Calibration {
     double kernel_seconds = 0;           ///< start-up and tail of one kernel on the device
     double checkpoint_host_seconds = 0;  ///< host time per layer that full recompute adds (saving and restoring generator states)
     double host_kernel_seconds = 0;      ///< host time to issue one kernel from an eager framework
+    double issue_seconds = 0;            ///< the same for an op of mgplan's own engine
     // Links: reached fraction of the hardware's bandwidth.
     double nvlink_efficiency = 0;
     double small_group_loss = 0;  ///< share of NVLink's bandwidth that a group of n misses: this / n, set off against eight
@@ -74,6 +76,18 @@ struct Calibration {
     double host_deviation = 0;
     double communication_deviation = 0;
 };
+
+/// What the host of an engine takes of a step, seconds; the device waits for it where its kernels are shorter.
+struct HostSeconds {
+    double kernel = 0;      ///< to issue one kernel
+    double checkpoint = 0;  ///< per layer that full recompute runs again
+    double update = 0;      ///< of the optimizer, whatever its size
+    double iteration = 0;   ///< between iterations
+};
+
+/// Engine megatron: a Python framework's. Engine mgplan: `issue_seconds` for each op; it keeps no states of random generators for
+/// recompute, and what its trainer takes beside its ops is not measured on a GPU and counts as nothing (docs/time.md).
+[[nodiscard]] HostSeconds host_seconds(const Calibration& calibration, Engine engine);
 
 /// Defaults for the cluster's architecture (compute capability 8.0, 9.0, 10.x). Each figure's source stands beside it.
 [[nodiscard]] Calibration default_calibration(const ClusterSpec& cluster);

@@ -131,7 +131,7 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
     time.exposed.dp = step.run.end - (program.pp > 1 ? with_transfers : passes_alone) + gather_of_last + m * slowest.exposed_data;
     time.exposed.pp += step.optimizer_begin - step.run.end;
     time.optimizer_seconds = optimizer_of_last;
-    time.iteration_seconds = step.optimizer_begin + after + in.calibration.iteration_fixed_seconds;
+    time.iteration_seconds = step.optimizer_begin + after + host_seconds(in.calibration, in.layout.engine).iteration;
     for (std::size_t r = 0; r < ranks; ++r) {
         const StageTime& stage = stages[r];
         StageUse use;
@@ -143,7 +143,7 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
                        time.exposed.pp};
         use.optimizer_seconds = step.optimizer[r];
         use.bubble_seconds = std::max(0.0, passes_alone - m * stage.total()) + after - step.optimizer[r] - step.gather[r];
-        use.fixed_seconds = in.calibration.iteration_fixed_seconds;
+        use.fixed_seconds = host_seconds(in.calibration, in.layout.engine).iteration;
         use.utilisation = use.compute_seconds / time.iteration_seconds;
         step.stages.push_back(use);
     }

@@ -101,6 +101,10 @@ TEST(ClusterParameters, AreFoundAgainInWhatTheModelSaysWithThem) {
     // What was not measured stays at its default.
     EXPECT_FALSE(fitted.contains("network_efficiency"));
     EXPECT_FALSE(fitted.contains("host_kernel_seconds"));
+    EXPECT_FALSE(fitted.contains("issue_seconds"));
+    ClusterSpec issued = measured_with(truth);
+    issued.calibration->launch = {2.5e-6, 0, 100};
+    EXPECT_EQ(fitted_parameters(issued).at("issue_seconds").value, 2.5e-6);
 
     // With them the model says the measured times, the products within the grid's step.
     ClusterSpec cluster = measured_with(truth);
@@ -142,6 +146,7 @@ TEST(ClusterParameters, StandAboveTheDefaultsAndEachHasItsField) {
                                        c.kernel_seconds,
                                        c.checkpoint_host_seconds,
                                        c.host_kernel_seconds,
+                                       c.issue_seconds,
                                        c.nvlink_efficiency,
                                        c.small_group_loss,
                                        c.bandwidth_growth,
@@ -206,6 +211,7 @@ TEST(ClusterParameters, OfCpuRanksKnowNoTilesNoLaunchesAndNoLibrariesMemory) {
     const auto fitted = fitted_parameters(cluster);
     EXPECT_EQ(fitted.at("multiprocessors").value, 1);
     EXPECT_EQ(fitted.at("host_kernel_seconds").value, 0);
+    EXPECT_EQ(fitted.at("issue_seconds").value, 0) << "whatever a launch took";
     EXPECT_EQ(fitted.at("driver_bytes").value, 0);
     EXPECT_FALSE(fitted.contains("gemm_efficiency"));  // nothing was measured
 }

@@ -50,7 +50,7 @@ TEST_F(StepTime, ExchangesShowInPassesThatNoOtherRunsBeside) {
 }
 
 TEST_F(StepTime, AnEagerHostLimitsShortKernels) {
-    calibration.host_kernel_seconds = 0.5;
+    calibration.issue_seconds = 0.5;
     dense.kernels_forward = 4;   // 2 s against 1 s of work
     dense.kernels_backward = 2;  // 1 s against 2 s
     // Forward and backward: fourth root of 1⁴ + 2⁴.
@@ -60,10 +60,30 @@ TEST_F(StepTime, AnEagerHostLimitsShortKernels) {
     EXPECT_NEAR(run().compute_seconds, 8 * 4 * (2000 + 2), 1e-3) << "the host alone, the device alone";
 }
 
+TEST_F(StepTime, EachEngineHasItsHost) {
+    request.pp = 1;
+    workload.world = 1;
+    calibration.issue_seconds = 100;
+    calibration.host_kernel_seconds = 1000;
+    calibration.optimizer_fixed_seconds = 7;
+    calibration.iteration_fixed_seconds = 5;
+    calibration.checkpoint_host_seconds = 1e6;
+    dense.kernels_forward = dense.kernels_backward = 1;
+    request.recompute = Recompute::full;
+    // Two forwards and a backward of each layer.
+    const TimePrediction own = run();
+    EXPECT_NEAR(own.compute_seconds, 8 * 16 * 300, 1);
+    EXPECT_EQ(own.iteration_seconds, own.compute_seconds) << "no fixed parts";
+    request.engine = Engine::megatron;
+    const TimePrediction framework = run();
+    EXPECT_NEAR(framework.compute_seconds, 8 * 16 * (3000 + 1e6), 10);
+    EXPECT_GE(framework.iteration_seconds, framework.compute_seconds + 12);
+}
+
 TEST_F(StepTime, AHostThatNothingStopsRunsAheadFromPassToPass) {
     request.pp = 1;
     workload.world = 1;
-    calibration.host_kernel_seconds = 0.5;
+    calibration.issue_seconds = 0.5;
     dense.kernels_forward = 4;   // 2 s against 1 s of work
     dense.kernels_backward = 2;  // 1 s against 2 s
     const double once = 8 * 16 * 3 * std::sqrt(std::sqrt(2.0)), each = 8 * 16 * 2 * std::sqrt(std::sqrt(17.0));

@@ -79,7 +79,7 @@ TEST_F(StepTime, IntervalGrowsWithWhatIsUncertain) {
     // 4 layers, 8 microbatches: 96 s of communication and 96 s of compute, 3 · 24 s of bubble.
     EXPECT_NEAR(half_width(), 1.2816 * std::sqrt(0.03 * 0.03 + std::pow(0.04 * 168 / 264, 2) + std::pow(0.5 * 96 / 264, 2)), 1e-12);
     dense.exposed_forward.tp = 0;
-    calibration.host_kernel_seconds = 10;  // the host alone
+    calibration.issue_seconds = 10;  // the host alone
     calibration.host_deviation = 0.4;
     dense.kernels_forward = dense.kernels_backward = 10;
     EXPECT_NEAR(half_width(), 1.2816 * std::hypot(0.03, 0.4), 1e-3);

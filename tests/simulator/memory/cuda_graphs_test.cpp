@@ -385,7 +385,7 @@ TEST(CudaGraphMemory, ShortensNoStepThatTheDeviceBounds) {
 TEST(CudaGraphMemory, TakesTheHostsLaunchesOffTheStep) {
     const Workload workload = workload_of(dense(8), 4, 16);
     Calibration slow = ideal_calibration();
-    slow.host_kernel_seconds = 1;  // the host alone counts
+    slow.issue_seconds = 1;  // the host alone counts
     CostModel host(workload, slow);
     const double eager = host.iteration_seconds(layout_of(workload, {}, 4));
     const double half = host.iteration_seconds(layout_of(workload, {attn}, 4));
