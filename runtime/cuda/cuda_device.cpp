@@ -13,40 +13,6 @@
 namespace mgplan::runtime::cuda {
 namespace {
 
-/// cudaMalloc. Blocks are only given back when a pool is trimmed; cudaFree waits for the whole card then.
-class CardBlocks final : public BlockSource {
-public:
-    void* take(std::int64_t bytes) noexcept override {
-        void* block = nullptr;
-        if (cudaMalloc(&block, static_cast<std::size_t>(bytes)) == cudaSuccess) return block;
-        static_cast<void>(cudaGetLastError());  // an allocation that failed is no error of later calls
-        return nullptr;
-    }
-    void give_back(void* block, std::int64_t /*bytes*/) noexcept override { static_cast<void>(cudaFree(block)); }
-    void spoil(void* block, std::int64_t bytes) noexcept override {
-        // On the legacy stream, behind and before the work of no other: debug builds alone, so the wait does not matter.
-        static_cast<void>(cudaDeviceSynchronize());
-        static_cast<void>(cudaMemset(block, 0xff, static_cast<std::size_t>(bytes)));
-        static_cast<void>(cudaDeviceSynchronize());
-    }
-    bool is_spoiled(const void* block, std::int64_t bytes) noexcept override {
-        std::array<unsigned char, 4096> values{};
-        const auto* const from = static_cast<const std::byte*>(block);
-        static_cast<void>(cudaDeviceSynchronize());
-        for (std::int64_t at = 0; at < bytes; at += std::ssize(values)) {
-            const std::int64_t count = std::min<std::int64_t>(bytes - at, std::ssize(values));
-            if (cudaMemcpy(values.data(), from + at, static_cast<std::size_t>(count), cudaMemcpyDeviceToHost) != cudaSuccess) return false;
-            if (!std::all_of(values.begin(), values.begin() + count, [](unsigned char value) { return value == 0xff; })) return false;
-        }
-        return true;
-    }
-};
-
-BlockSource& card_blocks() {
-    static CardBlocks blocks;
-    return blocks;
-}
-
 /// cudaMallocHost: pinned, so that copies need no staging. Copies that read or write it are waited for before it is given back.
 class PinnedBlocks final : public BlockSource {
 public:
@@ -111,32 +77,35 @@ private:
     cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-std::unique_ptr<MeasuredAllocator> make_allocator(int ordinal, const ArenaScript* script) {
-    MGPLAN_CUDA(cudaSetDevice(ordinal));  // an arena takes its block at once
-    if (script != nullptr) return std::make_unique<ArenaAllocator>(*script, card_blocks());
-    return std::make_unique<PoolAllocator>(card_blocks());
-}
-
-int selected(int ordinal) {
-    MGPLAN_CUDA(cudaSetDevice(ordinal));
-    return ordinal;
+std::unique_ptr<MeasuredAllocator> make_allocator(const std::shared_ptr<CardBlocks>& blocks, const ArenaScript* script) {
+    std::unique_ptr<MeasuredAllocator> allocator;
+    if (script != nullptr)
+        allocator = std::make_unique<ArenaAllocator>(*script, *blocks);
+    else
+        allocator = std::make_unique<PoolAllocator>(*blocks);
+    allocator->keep(blocks);
+    return allocator;
 }
 
 }  // namespace
 
 CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script)
-    : CudaDeviceInterface(traits, make_allocator(ordinal, script), &kernel_table()),
-      ordinal_(selected(ordinal)),
+    : CudaDevice(std::make_shared<CardBlocks>(ordinal), ordinal, rank, traits, script) {}
+
+CudaDevice::CudaDevice(const std::shared_ptr<CardBlocks>& blocks, int ordinal, int rank, const model::KernelTraits& traits,
+                       const ArenaScript* script)
+    : CudaDeviceInterface(traits, make_allocator(blocks, script), &kernel_table()),
+      ordinal_(ordinal),
       rank_(rank),
       measured_(static_cast<MeasuredAllocator&>(Device::allocator())),
       pool_(script == nullptr ? static_cast<PoolAllocator*>(&measured_) : nullptr),
       arena_(script == nullptr ? nullptr : static_cast<ArenaAllocator*>(&measured_)),
-      pinned_(std::make_unique<PoolAllocator>(pinned_blocks())) {
+      pinned_(std::make_unique<PoolAllocator>(pinned_blocks())),
+      stream_(blocks->stream()) {
     name_rank_of_this_thread(rank);
     int reads = 0;
     MGPLAN_CUDA(cudaDeviceGetAttribute(&reads, cudaDevAttrPageableMemoryAccess, ordinal_));
     reads_host_memory_ = reads != 0;
-    MGPLAN_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     staging_ = std::make_unique<StagingRing>(stream_);
     capture_ = std::make_unique<CudaCapture>(stream_);
     products_ = std::make_unique<CublasLt>(stream_);
@@ -146,11 +115,10 @@ CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits,
 CudaDevice::~CudaDevice() {
     // Errors have been reported by the call that met them; here there is nobody to tell.
     static_cast<void>(cudaSetDevice(ordinal_));
-    if (stream_ != nullptr) static_cast<void>(cudaStreamSynchronize(stream_));
+    static_cast<void>(cudaStreamSynchronize(stream_));
     if (uncounted_ != nullptr) static_cast<void>(cudaFree(uncounted_));
     attention_.reset();
     products_.reset();
-    if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
 }
 
 std::int64_t CudaDevice::free_bytes() {

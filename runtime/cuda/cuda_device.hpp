@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "model/device/memory_operations.hpp"
+#include "runtime/cuda/card_blocks.hpp"
 #include "runtime/cuda/cublas_lt.hpp"
 #include "runtime/cuda/cuda_capture.hpp"
 #include "runtime/cuda/ops/launch.hpp"
@@ -55,6 +56,8 @@ public:
     void download(void* to, const void* from, std::int64_t bytes);
 
 private:
+    CudaDevice(const std::shared_ptr<CardBlocks>& blocks, int ordinal, int rank, const model::KernelTraits& traits,
+               const ArenaScript* script);
     void do_write(void* to, const void* from, std::int64_t bytes) override { upload(to, from, bytes); }
     void do_read(void* to, const void* from, std::int64_t bytes) override { download(to, from, bytes); }
     void do_zero(void* memory, std::int64_t bytes) override { zero_memory(memory, bytes); }
@@ -77,7 +80,7 @@ private:
     PoolAllocator* pool_ = nullptr;  ///< one of the two
     ArenaAllocator* arena_ = nullptr;
     std::unique_ptr<PoolAllocator> pinned_;  ///< memory of the host that copies reach without staging
-    cudaStream_t stream_ = nullptr;
+    cudaStream_t stream_;                    ///< that of its blocks, which outlive it
     void* uncounted_ = nullptr;
     std::unique_ptr<StagingRing> staging_;
     std::unique_ptr<CudaCapture> capture_;

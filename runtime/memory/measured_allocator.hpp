@@ -2,6 +2,8 @@
 // What the runtime asks of any source of a rank's memory: memory, and an account of it.
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "model/device/memory.hpp"
 
@@ -16,6 +18,11 @@ public:
     virtual void restart_high_water() = 0;
     /// Bytes of the device that tensors have needed, with all that rounding and keeping add.
     [[nodiscard]] virtual std::int64_t reserved_bytes() const = 0;
+    /// Holds what its memory comes from until its own last block has been given back.
+    void keep(std::shared_ptr<void> source) { source_of_blocks_ = std::move(source); }
+
+private:
+    std::shared_ptr<void> source_of_blocks_;  // a base's member goes behind all that derived classes have
 };
 
 /// An arena, as whoever drives a rank's steps sees it. The GPU's lies behind the module's border (cuda_module.hpp).
