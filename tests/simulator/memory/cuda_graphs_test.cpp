@@ -377,9 +377,13 @@ TEST(CudaGraphMemory, OfTheRouterAddsNoTablesOfAllExperts) {
 TEST(CudaGraphMemory, ShortensNoStepThatTheDeviceBounds) {
     const Workload workload = workload_of(dense(8), 4, 16);
     CostModel device(workload, ideal_calibration());
-    const double eager = device.iteration_seconds(layout_of(workload, {}, 4));
-    for (const EnumSet<CudaGraphScope> scopes : {EnumSet{attn}, EnumSet{layer}, EnumSet{full_iteration}})
-        EXPECT_EQ(device.iteration_seconds(layout_of(workload, scopes, 4)), eager);
+    const TimePrediction eager = device.time(layout_of(workload, {}, 4));
+    for (const EnumSet<CudaGraphScope> scopes : {EnumSet{attn}, EnumSet{layer}, EnumSet{full_iteration}}) {
+        const TimePrediction graphs = device.time(layout_of(workload, scopes, 4));
+        EXPECT_EQ(graphs.compute_seconds, eager.compute_seconds);
+        EXPECT_GT(graphs.optimizer_seconds, eager.optimizer_seconds) << "it zeroes gradients, to which graphs add";
+        EXPECT_DOUBLE_EQ(graphs.iteration_seconds - graphs.optimizer_seconds, eager.iteration_seconds - eager.optimizer_seconds);
+    }
 }
 
 TEST(CudaGraphMemory, TakesTheHostsLaunchesOffTheStep) {
