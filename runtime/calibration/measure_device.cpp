@@ -231,7 +231,7 @@ private:
         for (const auto& each : into_.kernels) {
             if (each.op == time.op && each.bytes == time.bytes) return known();
         }
-        time.time = repeat(device_, options_.seconds, [&](std::int64_t) { once(); });
+        time.time = repeat_without_host(device_, options_.seconds, [&](std::int64_t) { once(); });
         into_.kernels.push_back(time);
         measured(fmt::format("{}, {}: {}, {:.1f} GB/s", time.op, human_bytes(time.bytes), time_text(time.time.seconds),
                              1e-9 * static_cast<double>(time.bytes) / time.time.seconds));

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
+#include <memory>
 
+#include "model/device/graph_capture.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::runtime {
@@ -59,6 +62,28 @@ Timing repeat(model::Device& device, double budget, const std::function<void(std
     const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
     while (seconds.size() < 3 || (seconds.size() < 100 && spent() < budget)) seconds.push_back(round(together));
     return timing_of(std::move(seconds));
+}
+
+Timing repeat_without_host(model::Device& device, double budget, const std::function<void(std::int64_t call)>& once) {
+    const Timing issued = repeat(device, budget, once);
+    model::WorkCapture* const capture = device.work_capture();
+    if (capture == nullptr || capture->runs_at_once() || issued.seconds >= kMayWaitForHost) return issued;
+    const std::int64_t together = calls_together(issued.seconds);
+    std::unique_ptr<model::CapturedWork> graph;
+    try {
+        device.synchronize();
+        capture->begin();
+        for (std::int64_t call = 0; call < together; ++call) once(call);
+        graph = capture->end();
+    } catch (const std::exception&) {
+        capture->abandon();
+        return issued;
+    }
+    if (!graph) return issued;
+    Timing replayed = repeat(device, budget, [&](std::int64_t) { graph->launch(); });
+    device.synchronize();  // the graph goes
+    replayed.seconds /= static_cast<double>(together);
+    return replayed;
 }
 
 }  // namespace mgplan::runtime
