@@ -7,10 +7,12 @@
 
 #include <gtest/gtest.h>
 
+#include "model/ops/activation.hpp"
 #include "model/ops/cross_entropy.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
 #include "model/ops/matmul.hpp"
+#include "model/ops/norm.hpp"
 #include "tests/model/ops/every_op.hpp"
 
 namespace mgplan::tests {
@@ -70,6 +72,44 @@ inline void check_table_and_product(model::Device& device, std::int64_t rows, st
     const model::Tensor product = model::matmul(a, b, {false, true}, "product");  // 4, and 8 in the last row
     EXPECT_EQ(model::sum_of_squares(product), 16.0 * static_cast<double>((rows - 1) * width) + 64.0 * static_cast<double>(width));
     EXPECT_EQ(model::read(product.slice(rows - 1, rows)).back(), 8);
+}
+
+/// Rows of equal values: an RMSNorm makes them 1, and no gradient comes through to them.
+inline void check_norm(model::Device& device, std::int64_t rows, std::int64_t width) {
+    const model::Tensor x = filled_with(device, {rows, width}, 2), weight = filled_with(device, {width}, 1);
+    model::fill(x.slice(rows - 1, rows), 64);
+    model::NormStatistics statistics;
+    const model::Tensor y = model::norm(x, weight, {}, Normalization::rms_norm, 0, statistics);
+    EXPECT_EQ(model::sum_of_squares(y), static_cast<double>(rows * width));
+    const model::Tensor sums = device.zeros({width}, Dtype::fp32, model::MemoryCategory::gradients, "sums");
+    model::fill(y.slice(rows - 1, rows), 3);  // from here on the gradient
+    const model::Tensor dx = model::norm_backward(y, x, weight, statistics, Normalization::rms_norm, sums, {});
+    EXPECT_LT(model::sum_of_squares(dx), 1e-10 * static_cast<double>(rows * width)) << "but for a square root's last bit";
+    const double expected = static_cast<double>(rows - 1) + 3;
+    for (const double sum : model::read(sums)) ASSERT_NEAR(sum / expected, 1, 1e-5);
+}
+
+/// SwiGLU of equal values: silu(2) · 2, and silu(8) · 8 in the last row.
+inline void check_activation(model::Device& device, std::int64_t rows, std::int64_t width) {
+    const auto silu = [](double v) { return v / (1 + std::exp(-v)); };
+    const auto slope = [](double v) { return (1 + v / (1 + std::exp(v))) / (1 + std::exp(-v)); };
+    const model::Tensor x = filled_with(device, {rows, width}, 2);
+    model::fill(x.slice(rows - 1, rows), 8);
+    model::Tensor y = model::activation(x, Activation::silu, true);
+    constexpr double kBf16 = 1.0 / 128;
+    const auto expect_ends = [&](const model::Tensor& tensor, std::size_t at, double first, double last) {
+        EXPECT_NEAR(model::read(tensor.slice(0, 1))[at] / first, 1, kBf16);
+        EXPECT_NEAR(model::read(tensor.slice(rows - 1, rows))[at] / last, 1, kBf16);
+    };
+    const auto value = static_cast<std::size_t>(width) - 1;
+    expect_ends(y, value / 2, 2 * silu(2), 8 * silu(8));
+    const double all = static_cast<double>(width / 2);
+    EXPECT_NEAR(model::sum_of_squares(y) / (all * (static_cast<double>(rows - 1) * std::pow(2 * silu(2), 2) + std::pow(8 * silu(8), 2))), 1,
+                2 * kBf16);
+    model::fill(y, 1);
+    const model::Tensor dx = model::activation_backward(y, x, Activation::silu, true);
+    expect_ends(dx, 0, 2 * slope(2), 8 * slope(8));
+    expect_ends(dx, value, silu(2), silu(8));
 }
 
 }  // namespace mgplan::tests

@@ -19,6 +19,14 @@ TEST_F(GpuLarge, LossesOfManyRows) {
     check_losses(*device(), kRows, kWidth);
 }
 
+TEST_F(GpuLarge, NormAndItsGradients) {
+    check_norm(*device(), kRows, kWidth);
+}
+
+TEST_F(GpuLarge, GatedActivationAndItsGradient) {
+    check_activation(*device(), kRows, kWidth);
+}
+
 TEST_F(GpuLarge, LookUpAndProduct) {
     check_table_and_product(*device(), kRows, kWidth);
 }
