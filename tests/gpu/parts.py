@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE))
 import bundle as bundles  # noqa: E402
 
 SANITIZER_FOUND_SOMETHING = 86
+LEAST_OF_TORCH = 1.1  # times the tokens per second of the best PyTorch
 TOLERANCE = 10  # percent of the measured time
 ADA = 89  # compute capability from which there is fp8
 MISSED = 5  # exit code of `mgplan verify` for a prediction beyond its tolerance
@@ -253,6 +254,24 @@ def calibration(build):
     return work
 
 
+TORCH = ("eager", "cudnn", "compiled", "graphs")
+
+
+def beside_torch(runner, seconds):
+    """Judges what earlier parts measured: our layers against the fastest way in which PyTorch runs them."""
+    measured = {name: ((runner.results["parts"].get(name, {}).get("data") or {}).get("layers") or
+                       (runner.results["parts"].get(name, {}).get("data") or {})).get("tokens_per_second")
+                for name in ("layers", *(f"torch_{kind}" for kind in TORCH))}
+    missing = [name for name, rate in measured.items() if not rate]
+    if missing:
+        return Verdict(f"{', '.join(missing)} measured nothing to compare")
+    ours = measured.pop("layers")
+    best = max(measured, key=measured.get)
+    ratio = ours / measured[best]
+    summary = f"{ratio:.2f} times {best}, {ours:.0f} and {measured[best]:.0f} tokens/s"
+    return Verdict("" if ratio >= LEAST_OF_TORCH else f"{summary}: less than {LEAST_OF_TORCH} times", summary, {"ratio": ratio, "best": best})
+
+
 def speed(build):
     return {
         "card": Part(60, card(build)),
@@ -265,6 +284,7 @@ def speed(build):
         "calibration": Part(240, calibration(build)),
         "torch_compiled": Part(120, torch("compiled")),
         "torch_graphs": Part(120, torch("graphs")),
+        "beside_torch": Part(10, beside_torch),
     }
 
 

@@ -301,6 +301,19 @@ class Scripts(unittest.TestCase):
         code, said, results = self.run_script("correctness", "--parts", "fp32,bf16", out="short")
         self.assertEqual(code, 0, said)
 
+    def test_slower_layers_than_wanted_beside_pytorch_fail(self):
+        parts = {"layers": {"tokens_per_second": 1600.0}, **{f"torch_{kind}": {"layers": {"tokens_per_second": rate}} for kind, rate in
+                                                             zip(catalogue.TORCH, (1000.0, 1200.0, 1450.0, 1400.0))}}
+
+        class Runner:
+            results = {"parts": {name: {"data": data} for name, data in parts.items()}}
+        verdict = catalogue.beside_torch(Runner, 10)
+        self.assertEqual((verdict.why, verdict.summary), ("", "1.10 times torch_compiled, 1600 and 1450 tokens/s"))
+        Runner.results["parts"]["torch_graphs"]["data"]["layers"]["tokens_per_second"] = 1500.0
+        self.assertEqual(catalogue.beside_torch(Runner, 10).why, "1.07 times torch_graphs, 1600 and 1500 tokens/s: less than 1.1 times")
+        del Runner.results["parts"]["torch_eager"]
+        self.assertEqual(catalogue.beside_torch(Runner, 10).why, "torch_eager measured nothing to compare")
+
     def test_a_missed_prediction_and_other_libraries_fail(self):
         self.run_script("speed", "--parts", "calibration", out="calibrated")
         code, said, _ = self.run_script("prediction", "--parts", "rank_tiny", "--earlier", self.folder / "calibrated" / "results.json",
