@@ -1,8 +1,10 @@
 #include "runtime/training_run/rank_run.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include <fmt/core.h>
 
@@ -37,6 +39,103 @@ private:
     RankObserver* observer_;
 };
 
+/// The steps of one rank on its device, measured as they run.
+class MeasuredTraining {
+public:
+    MeasuredTraining(const TrainingRunOptions& options, const RankDevices& devices, const model::TrainingTask& task, int rank,
+                     RankDevice& made, const Connection& connection, model::RoutingLog& routing)
+        : options_(options),
+          devices_(devices),
+          task_(task),
+          rank_(rank),
+          made_(made),
+          device_(made.device()),
+          arena_(made.arena()),
+          observer_(options.observe ? options.observe(rank) : nullptr),
+          // Where ops only begin when they are called, marks on the device tell their times; there are none inside of graphs.
+          marks_(task.layout.cuda_graphs.empty() ? made.make_marks() : nullptr),
+          timer_(marks_.get()),
+          ears_(observer_.get()) {
+        device_.set_listener(&ears_);
+        trainer_.emplace(task, device_, connection.world, &routing);
+        trainer_->set_listener(&ears_);
+        if (observer_) observer_->on_ready(device_, connection.world);
+    }
+    ~MeasuredTraining() { device_.set_listener(nullptr); }
+    MeasuredTraining(const MeasuredTraining&) = delete;
+    MeasuredTraining& operator=(const MeasuredTraining&) = delete;
+
+    [[nodiscard]] model::RankTrainer& trainer() { return *trainer_; }
+    /// One step; `number`: how many this process has made, this one included.
+    struct Step {
+        StepValues values;
+        model::StepReport report;
+    };
+    [[nodiscard]] Step step(std::int64_t number);
+    /// What device, transport and graphs have taken so far.
+    void measure(const model::CollectiveCounter& traffic, RankValues& values);
+
+private:
+    const TrainingRunOptions& options_;
+    const RankDevices& devices_;
+    const model::TrainingTask& task_;
+    int rank_;
+    RankDevice& made_;
+    model::Device& device_;
+    SteppedMemory* arena_;
+    std::unique_ptr<RankObserver> observer_;
+    std::unique_ptr<model::DeviceMarks> marks_;
+    OpTimer timer_;
+    Ears ears_;
+    std::optional<model::RankTrainer> trainer_;
+};
+
+MeasuredTraining::Step MeasuredTraining::step(std::int64_t number) {
+    using Clock = std::chrono::steady_clock;
+    Step done;
+    StepValues& values = done.values;
+    values.learning_rate = learning_rate(options_.learning_rate, trainer_->updates());
+    // Marks cost the host some time, so every second step goes without.
+    const bool times_ops = devices_.runs_at_once() || (marks_ != nullptr && number % 2 == 0);
+    values.ops_timed = times_ops;
+    ears_.use(times_ops ? &timer_ : nullptr);
+    const auto source = [&](std::int64_t index, std::span<std::int32_t> tokens) {
+        if (times_ops) timer_.begin("data");
+        options_.data->read(index, tokens);
+        timer_.end();
+    };
+    const auto begin = Clock::now();
+    if (arena_ != nullptr) arena_->begin_step();
+    done.report = trainer_->step(source, values.learning_rate);
+    if (arena_ != nullptr) arena_->end_step();
+    timer_.end();
+    device_.synchronize();
+    values.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    timer_.settle();
+    const model::StepReport& report = done.report;
+    values.loss = report.loss;
+    // Without a loss nobody asks for the norm.
+    values.grad_norm = report.end == model::StepEnd::loss_not_finite ? std::numeric_limits<double>::quiet_NaN() : report.result.grad_norm;
+    if (task_.model.moe && task_.model.moe->auxiliary_loss != 0) values.auxiliary_loss = report.auxiliary_loss;
+    values.mtp_losses = report.mtp_losses;
+    values.skipped = !report.result.updated;
+    return done;
+}
+
+void MeasuredTraining::measure(const model::CollectiveCounter& traffic, RankValues& values) {
+    values.measured = rank_use(made_.memory(), made_.reserved_bytes(), device_.host_peak(), traffic);
+    if (arena_ != nullptr) {
+        values.measured.memory.arena_bytes = arena_->touched_bytes();
+        values.measured.memory.fallback_bytes = arena_->fallback_bytes();
+    }
+    if (const auto totals = trainer_->graph_totals()) {
+        values.measured.graphs = graph_values(*totals);
+        values.graph_pieces = totals->stretches;
+        values.graph_nodes = totals->nodes;
+    }
+    values.ops = timer_.times();
+}
+
 }  // namespace
 
 std::string most_telling(std::span<const Problem> problems) {
@@ -58,13 +157,11 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
 
 RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devices, int rank, const Connect& connect, LastStep& last_step,
                      const std::function<void(const std::exception&)>& failed) {
-    using Clock = std::chrono::steady_clock;
     RankOutcome outcome;
     outcome.values.rank = rank;
     // Ranks that throw would each speak; here they stop together and the caller chooses what is said.
     model::TrainingTask task = options.task;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
-    const bool has_auxiliary_loss = task.model.moe && task.model.moe->auxiliary_loss != 0;
     model::RoutingLog routing;  // of one step
     const bool has_arena = options.memory == MemoryMode::arena;
     if (!has_arena && !task.layout.cuda_graphs.empty())
@@ -74,54 +171,17 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
     outcome.values.arena = {script.bytes, script.lower_bound};
     RankPrediction prediction(task, rank, devices.traits(), &routing, has_arena ? &script : nullptr);
     const auto train = [&](RankDevice& made, const Connection& connection) {
-        model::Device& device = made.device();
-        SteppedMemory* const arena = made.arena();
-        const auto observer = options.observe ? options.observe(rank) : nullptr;
-        // Where ops only begin when they are called, marks on the device tell their times; there are none inside of graphs.
-        const auto marks = task.layout.cuda_graphs.empty() ? made.make_marks() : nullptr;
-        OpTimer timer(marks.get());
-        bool times_ops = false;  // in this step
-        Ears ears(observer.get());
-        device.set_listener(&ears);
-        model::RankTrainer trainer(task, device, connection.world, &routing);
-        trainer.set_listener(&ears);
-        if (observer) observer->on_ready(device, connection.world);
-        const auto source = [&](std::int64_t index, std::span<std::int32_t> tokens) {
-            if (times_ops) timer.begin("data");
-            options.data->read(index, tokens);
-            timer.end();
-        };
-        const bool speaks = rank == options.speaker;
-        RankCheckpoints checkpoints(options, rank, trainer);
+        MeasuredTraining training(options, devices, task, rank, made, connection, routing);
+        RankCheckpoints checkpoints(options, rank, training.trainer());
         const std::int64_t done_before = checkpoints.resume();
-        if (checkpoints.resumed()) prediction.go_on_from(trainer.position());
+        if (checkpoints.resumed()) prediction.go_on_from(training.trainer().position());
         for (std::int64_t step = done_before + 1; last_step.includes(rank, step) && outcome.problem.text.empty(); ++step) {
-            StepValues values;
-            values.learning_rate = learning_rate(options.learning_rate, trainer.updates());
-            // Marks cost the host some time, so every second step goes without.
-            times_ops = devices.runs_at_once() || (marks != nullptr && (step - done_before) % 2 == 0);
-            values.ops_timed = times_ops;
-            ears.use(times_ops ? &timer : nullptr);
-            const auto begin = Clock::now();
-            if (arena != nullptr) arena->begin_step();
-            const model::StepReport report = trainer.step(source, values.learning_rate);
-            if (arena != nullptr) arena->end_step();
-            timer.end();
-            device.synchronize();
-            values.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-            timer.settle();
-            values.loss = report.loss;
-            // Without a loss nobody asks for the norm.
-            values.grad_norm =
-                report.end == model::StepEnd::loss_not_finite ? std::numeric_limits<double>::quiet_NaN() : report.result.grad_norm;
-            if (has_auxiliary_loss) values.auxiliary_loss = report.auxiliary_loss;
-            values.mtp_losses = report.mtp_losses;
-            values.skipped = !report.result.updated;
-            if (speaks) outcome.steps.push_back(values);
+            const auto [values, report] = training.step(step - done_before);
+            if (rank == options.speaker) outcome.steps.push_back(values);
             if (values.skipped && !options.skip_non_finite) {
                 outcome.problem.text = fmt::format("step {}, rank {}: {}", step, rank, report.result.problem);
                 outcome.problem.saw_it = report.result.saw_it;
-            } else if (speaks && options.on_step) {
+            } else if (rank == options.speaker && options.on_step) {
                 options.on_step(step, values);
             }
             prediction.step(report.end);
@@ -130,18 +190,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
         }
         if (outcome.problem.text.empty() && checkpoints.save()) prediction.save();
         if (outcome.problem.text.empty() && checkpoints.export_weights()) prediction.save();
-        device.set_listener(nullptr);
-        outcome.values.measured = rank_use(made.memory(), made.reserved_bytes(), device.host_peak(), *connection.traffic);
-        if (arena != nullptr) {
-            outcome.values.measured.memory.arena_bytes = arena->touched_bytes();
-            outcome.values.measured.memory.fallback_bytes = arena->fallback_bytes();
-        }
-        if (const auto totals = trainer.graph_totals()) {
-            outcome.values.measured.graphs = graph_values(*totals);
-            outcome.values.graph_pieces = totals->stretches;
-            outcome.values.graph_nodes = totals->nodes;
-        }
-        outcome.values.ops = timer.times();
+        training.measure(*connection.traffic, outcome.values);
     };
     {
         const std::unique_ptr<RankDevice> made = devices.make(rank, has_arena ? &script : nullptr);
