@@ -277,7 +277,7 @@ int PlanRun::answer() {
     refuse_ranks_beyond(values_, report_.search);
     simulator::CostModel model(report_.workload);
     if (values_.explain && !best.empty()) explain(report_, model, static_cast<std::size_t>(*values_.explain - 1));
-    if (ranking_.compared && !best.empty()) compare(report_, model, *ranking_.compared, *values_.compare, compared_rank_);
+    if (ranking_.compared && !best.empty()) cli::compare(report_, model, *ranking_.compared, *values_.compare, compared_rank_);
     if (ranking_.compared && best.empty())
         console_.err << "mgplan: nothing fits, so there is no plan that --compare could put the layout beside\n";
     add_too_large(report_);
