@@ -115,6 +115,20 @@ void add_axes(const Options& options, const PlanOptions& values, const ResolvedW
 
 void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
     StageSplitRequest request;
+void check_graphs(const planner::SearchSpace& space, const ModelSpec& model) {
+    if (space.cuda_graphs.empty()) return;
+    Problems first;
+    for (const auto& switches : space.switches) {
+        ModelSpec switched = model;
+        if (switched.moe && switches && switches->dispatcher) switched.moe->dispatcher = *switches->dispatcher;
+        Problems problems;
+        check_graph_scopes(space.cuda_graphs, switched, problems);
+        if (problems.empty()) return;
+        if (first.empty()) first = problems;
+    }
+    first.throw_if_any();
+}
+
     request.layers = model.layers;
     request.mtp_layers = model.mtp_layers;
     request.pp = static_cast<int>(parse_pipeline_layout(text).size());

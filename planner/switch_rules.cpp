@@ -9,11 +9,13 @@
 
 #include <fmt/format.h>
 
+#include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/beside_streams.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/megatron_offload.hpp"
 #include "plan/layout/unpredicted_shards.hpp"
 #include "plan/model/layer_parts.hpp"
+#include "plan/text/errors.hpp"
 #include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
@@ -33,6 +35,13 @@ bool is_flex(const Layout& l) {
 /// The model has a mixture.
 TokenDispatcher dispatcher_of(const Workload& w, const Layout& l) {
     return l.switches && l.switches->dispatcher ? *l.switches->dispatcher : w.model.moe->dispatcher;
+}
+
+/// What of the experts no graph can hold with the layout's dispatcher.
+std::vector<std::string> graphs_beside_dispatcher(const Workload& w, const Layout& l) {
+    Problems problems;
+    if (w.model.moe && !l.cuda_graphs.empty()) check_scopes_of_dispatcher(l.cuda_graphs, w.model, dispatcher_of(w, l), problems);
+    return problems.list();
 }
 
 /// DeepEP and HybridEP are CUDA programs; Megatron-LM has neither on AMD's GPUs (megatron/core/transformer/moe/fused_a2a.py imports them).
@@ -129,6 +138,9 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
          return fmt::format("{} is a choice of Megatron-LM, not of engine {}; use --engine megatron or leave it out",
                             fmt::join(switch_words(*l.switches), ", "), to_string(l.engine));
      }},
+    {"cuda_graphs_suit_the_dispatcher", "CUDA graphs of experts that the dispatcher forbids", Level::switches,
+     [](W w, L l) { return captures_experts(l.cuda_graphs) && !graphs_beside_dispatcher(w, l).empty(); },
+     [](W w, L l) { return fmt::format("{}", fmt::join(graphs_beside_dispatcher(w, l), "; ")); }},
     // Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher: TPxEP > 1, and no padding to capacity.
     {"flex_dispatcher_exchanges", "DeepEP or HybridEP without ranks to exchange with", Level::switches,
      [](W w, L l) { return is_flex(l) && (!w.model.moe || l.sizes.ep * l.sizes.etp == 1); },

@@ -107,5 +107,27 @@ TEST(PlanSearchAxes, APlanWithSwitchesIsWhatSimulateSaysOfIt) {
     }
 }
 
+TEST(PlanSearchAxes, GraphsAreJudgedByTheDispatcherOfTheRow) {
+    const std::string job =
+        "plan --world 8 --model qwen3-30b-a3b --cluster gb200-nvl72 --global-batch 64 --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 --format "
+        "json ";
+    const Json one = Json::parse(say(job + "--dispatcher hybridep --cuda-graphs full_iteration").out);
+    EXPECT_EQ(one["plans"][0]["layout"]["cuda_graphs"].dump(), R"(["full_iteration"])");
+    expect_refused(job + "--dispatcher alltoall,deepep --cuda-graphs full_iteration",
+                   {"full_iteration captures the experts of qwen3-30b-a3b", "the dispatcher reads on the host"});
+    // Where some dispatchers can have the graphs, the rows of the others are turned away.
+    const TempFile plan("graphs.json"), command("graphs.sh");
+    const Json some = Json::parse(say(job + "--search dispatcher --cuda-graphs full_iteration --save-plan " + plan.path()).out);
+    EXPECT_GT(some["search"]["rejected"]["cuda_graphs_suit_the_dispatcher"], 0);
+    for (const Json& each : some["plans"]) EXPECT_EQ(each["layout"]["dispatcher"], "hybridep");
+    ASSERT_EQ(say("export " + plan.path() + " --to megatron-args --output " + command.path()).code, kDone);
+    // A command with HybridEP and such graphs is no job of another dispatcher, unless its graphs are left out.
+    const std::string again =
+        "plan --world 8 --cluster gb200-nvl72 --model " + command.path() + " --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 --format json ";
+    expect_refused(again + "--dispatcher alltoall", {"full_iteration captures the experts"});
+    EXPECT_EQ(say(again + "--dispatcher alltoall --cuda-graphs none").code, kDone);
+    EXPECT_EQ(say(again + "--top 1").code, kDone);
+}
+
 }  // namespace
 }  // namespace mgplan::cli::testing::plan_search_axes_test
