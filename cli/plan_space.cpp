@@ -109,12 +109,12 @@ void add_axes(const Options& options, const PlanOptions& values, const ResolvedW
         }
     }
     problems.throw_if_any();
+    const auto& command = resolved.job.layout;
+    if (command && command->recompute == Recompute::selective) axes.own_modules = space.recompute_modules;
     planner::widen(space, axes, workload);
     if (!dispatchers.empty()) planner::choose_dispatchers(space, dispatchers, workload);
 }
 
-void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
-    StageSplitRequest request;
 void check_graphs(const planner::SearchSpace& space, const ModelSpec& model) {
     if (space.cuda_graphs.empty()) return;
     Problems first;
@@ -129,6 +129,8 @@ void check_graphs(const planner::SearchSpace& space, const ModelSpec& model) {
     first.throw_if_any();
 }
 
+void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
+    StageSplitRequest request;
     request.layers = model.layers;
     request.mtp_layers = model.mtp_layers;
     request.pp = static_cast<int>(parse_pipeline_layout(text).size());

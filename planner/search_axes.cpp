@@ -150,15 +150,17 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
     };
     add({{core, Module::core_attn}});
     add({{model.hyper_connections.has_value(), Module::mhc}});
-    // As published: DeepSeek-V3 mla_up_proj or mlp or both, gpt-oss layernorm and moe_act (Megatron-Bridge, recipes of 25.09 to 26.08).
+    // As published: DeepSeek-V3 mla_up_proj or mlp or both, gpt-oss layernorm and moe_act (Megatron-Bridge, recipes of 25.09 to 26.08),
+    // Qwen3-235B moe with layernorm (XTuner's study on 256 H800).
     add({{up, Module::mla_up_proj}});
     add({{act, Module::moe_act}, {norm, Module::layernorm}});
+    add({{mlp && moe, Module::mlp}});
     add({{up, Module::mla_up_proj}, {mlp && moe, Module::mlp}});
+    add({{moe && norm && !up, Module::moe}, {moe && norm && !up, Module::layernorm}});
     add({{up, Module::mla_up_proj}, {act, Module::moe_act}, {norm, Module::layernorm}, {mlp && moe, Module::mlp}});
     if (few) return sets;
     add({{norm, Module::layernorm}});
     add({{act, Module::moe_act}});
-    add({{mlp && moe, Module::mlp}});
     add({{up, Module::mla_up_proj}, {act, Module::moe_act}});
     add({{up, Module::mla_up_proj}, {act, Module::moe_act}, {norm, Module::layernorm}});
     add({{mlp, Module::mlp}, {norm && !moe, Module::layernorm}});
@@ -171,7 +173,8 @@ void widen(SearchSpace& space, const SearchAxes& axes, const Workload& workload)
     if (axes.contains(SearchAxis::vpp)) space.unequal_chunks = true;
     if (axes.contains(SearchAxis::block)) space.recompute_blocks = true;
     if (axes.contains(SearchAxis::recompute)) {
-        const std::vector<Modules> sets = useful_module_sets(workload, axes.few_module_sets);
+        std::vector<Modules> sets = useful_module_sets(workload, axes.few_module_sets);
+        if (axes.own_modules) sets.insert(sets.begin(), *axes.own_modules);
         if (!sets.empty()) {
             space.recompute_modules = sets.front();
             space.more_recompute_modules.assign(sets.begin() + 1, sets.end());

@@ -2,6 +2,7 @@
 // Axes of a search beyond sizes, micro-batch, vpp and kinds of recompute: what recipes of Megatron-LM switch on. `plan --search` names
 // them.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,8 @@ enum class SearchAxis : std::uint8_t {
 /// What `--search` asks for.
 struct SearchAxes {
     std::vector<SearchAxis> axes;
-    bool few_module_sets = false;  ///< of axis recompute: those of published recipes alone
+    bool few_module_sets = false;                              ///< of axis recompute: those of published recipes alone
+    std::optional<EnumSet<RecomputeModule>> own_modules = {};  ///< of axis recompute: what the job itself recomputes, tried first
 
     [[nodiscard]] bool contains(SearchAxis axis) const;
     /// Leaves an axis out: something else pins it.
@@ -40,7 +42,7 @@ struct SearchAxes {
 [[nodiscard]] SearchAxes read_search_axes(std::string_view text, Problems& problems);
 
 /// Adds the axes to a space, as far as model, training and engine have them: engine mgplan has no dispatchers, overlaps of tp and experts,
-/// or bf16 moments of its own. What the workload says already stays the first choice of each axis.
+/// or bf16 moments of its own. What the job says already stays the first choice of each axis.
 void widen(SearchSpace& space, const SearchAxes& axes, const Workload& workload);
 
 /// Searches these dispatchers of experts' tokens, whatever the workload's is.

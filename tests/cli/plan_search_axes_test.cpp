@@ -129,5 +129,22 @@ TEST(PlanSearchAxes, GraphsAreJudgedByTheDispatcherOfTheRow) {
     EXPECT_EQ(say(again + "--top 1").code, kDone);
 }
 
+/// core_attn frees nothing where attention is fused, and is in no set of the search's own.
+TEST(PlanSearchAxes, WhatACommandRecomputesStaysInTheSearch) {
+    const TempFile command("recomputes.sh",
+                           R"(--num-layers 8 --hidden-size 2048 --num-attention-heads 16 --ffn-hidden-size 8192 --seq-length 2048
+--max-position-embeddings 2048 --vocab-size 32000 --num-experts 8 --moe-router-topk 2 --moe-grouped-gemm --expert-model-parallel-size 8
+--micro-batch-size 1 --global-batch-size 64 --bf16 --use-distributed-optimizer --recompute-granularity selective
+--recompute-modules core_attn moe_act
+)");
+    const std::string job =
+        "plan --world 8 --model " + command.path() + " --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 --recompute selective ";
+    for (const std::string search : {"recompute", "recipe", "wide"}) {
+        const Said said = say(job + "--exhaustive --top 500 --format csv --search " + search);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        EXPECT_NE(said.out.find(",core_attn moe_act,"), std::string::npos) << search;
+    }
+}
+
 }  // namespace
 }  // namespace mgplan::cli::testing::plan_search_axes_test

@@ -76,6 +76,24 @@ TEST(SearchAxes, ModuleSetsAreThoseThatFreeMemory) {
     for (const Modules modules : all()) EXPECT_FALSE(modules.contains(Module::moe) || modules.contains(Module::mla_up_proj));
 }
 
+TEST(SearchAxes, TheSetsOfPublishedRecipesAreAmongTheFew) {
+    const Workload deepseek = workload_of("deepseek-v3", 64), qwen = workload_of("qwen3-235b-a22b", 64);
+    EXPECT_THAT(useful_module_sets(deepseek, true), Contains(Modules{Module::mlp}));
+    EXPECT_THAT(useful_module_sets(qwen, true), Contains(Modules{Module::moe, Module::layernorm}));
+    EXPECT_THAT(useful_module_sets(qwen, true), Not(Contains(Modules{Module::mlp}))) << "has no dense layers";
+}
+
+TEST(SearchAxes, WhatTheJobRecomputesIsTriedFirst) {
+    const Workload work = workload_of("deepseek-v3", 64);
+    SearchAxes axes{{SearchAxis::recompute}, true};
+    axes.own_modules = Modules{Module::moe, Module::layernorm, Module::mla_up_proj};
+    SearchSpace space;
+    space.engine = Engine::megatron;
+    widen(space, axes, work);
+    EXPECT_EQ(space.recompute_modules, *axes.own_modules);
+    EXPECT_EQ(space.more_recompute_modules, useful_module_sets(work, true));
+}
+
 TEST(SearchAxes, EveryAxisIsInTheSpaceAndNoLayoutComesTwice) {
     Workload work = workload_of("deepseek-v2-lite", 16);
     SearchSpace space = widened(work, "wide");
