@@ -37,6 +37,16 @@ TokenDispatcher dispatcher_of(const Workload& w, const Layout& l) {
     return l.switches && l.switches->dispatcher ? *l.switches->dispatcher : w.model.moe->dispatcher;
 }
 
+/// Whether Megatron-LM dispatches tokens so, by the layout's choice or the job's own. mgplan's engine has no such kernels and needs none.
+bool dispatches_with(const Workload& w, const Layout& l, TokenDispatcher dispatcher) {
+    return w.model.moe && l.engine == Engine::megatron && dispatcher_of(w, l) == dispatcher;
+}
+
+/// The type of the tokens that experts exchange is bf16, which is all that either kernel adds up.
+bool exchanges_bf16(const Workload& w) {
+    return w.training.compute_dtype() == Dtype::bf16;
+}
+
 /// What of the experts no graph can hold with the layout's dispatcher.
 std::vector<std::string> graphs_beside_dispatcher(const Workload& w, const Layout& l) {
     Problems problems;
@@ -172,11 +182,25 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
          return fmt::format("dispatcher {} does not go with --moe-shared-expert-overlap; use alltoall or drop that flag",
                             dispatcher_word(*l.switches->dispatcher));
      }},
+    // deepseek-ai/DeepEP at dd758ca: csrc/kernels/legacy/launch.cuh, SWITCH_TYPES, and internode.cu, combine(), know CUDA_R_16BF alone. Its
+    // branch hybrid-ep at 94a9f8f adds tokens up as bf16 (csrc/hybrid_ep/backend/hybrid_ep_backend.cuh; extension/permute.cu asserts it).
+    // Neither dispatches in 8 bits for Megatron-LM, whose experts quantise what they receive (core/transformer/moe/fused_a2a.py).
+    {"flex_dispatcher_exchanges_bf16", "DeepEP or HybridEP with tokens that are not bf16", Level::switches,
+     [](W w, L l) {
+         return (dispatches_with(w, l, TokenDispatcher::deep_ep) || dispatches_with(w, l, TokenDispatcher::hybrid_ep)) &&
+                !exchanges_bf16(w);
+     },
+     [](W w, L l) {
+         return fmt::format(
+             "dispatcher {} combines tokens in bf16 alone (DeepEP's kernels know no other type), and these are {}; use alltoall "
+             "or another --precision",
+             dispatcher_word(dispatcher_of(w, l)), to_string(w.training.compute_dtype()));
+     }},
     // Megatron-Bridge training/flex_dispatcher_backend.py: Ampere, Hopper and B200 or B300, whose nodes are DeepEP's; not GB200 and GB300.
     {"deepep_reaches_its_ranks", "DeepEP beyond nodes of 8 GPUs or 160 ranks", Level::switches,
      [](W w, L l) {
-         return switched_to(l, {TokenDispatcher::deep_ep}) && (is_amd(w.cluster) || w.cluster.nvlink_domain > kDeepEpPeers ||
-                                                               w.cluster.nvlink_domain < 2 || l.sizes.ep * l.sizes.etp > kDeepEpRanks);
+         return dispatches_with(w, l, TokenDispatcher::deep_ep) && (is_amd(w.cluster) || w.cluster.nvlink_domain > kDeepEpPeers ||
+                                                                    w.cluster.nvlink_domain < 2 || l.sizes.ep * l.sizes.etp > kDeepEpRanks);
      },
      [](W w, L l) {
          if (is_amd(w.cluster))
@@ -191,7 +215,7 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
     {"hybridep_knows_the_gpu", "HybridEP on a GPU or a cluster that it does not know", Level::switches,
      [](W w, L l) {
          const int major = w.cluster.compute_capability / 10;
-         return switched_to(l, {TokenDispatcher::hybrid_ep}) &&
+         return dispatches_with(w, l, TokenDispatcher::hybrid_ep) &&
                 (is_amd(w.cluster) || major < 8 || major > 10 || w.cluster.nvlink_domain < 2);
      },
      [](W w, L) {

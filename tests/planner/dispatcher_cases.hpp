@@ -63,6 +63,15 @@ inline std::vector<Case> dispatcher_cases() {
              switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep});
          },
          {"hybridep", "--moe-shared-expert-overlap", "use alltoall"}},
+        {"flex_dispatcher_exchanges_bf16",
+         "mixtral-8x7b",
+         8,
+         ep8,
+         [](Workload& work, Layout& layout) {
+             work.training.precision = Precision::fp16;
+             switch_on(layout, {.dispatcher = TokenDispatcher::deep_ep});
+         },
+         {"deepep", "bf16 alone", "these are fp16", "use alltoall or another --precision"}},
         {"deepep_reaches_its_ranks",
          "mixtral-8x7b",
          8,

@@ -45,5 +45,44 @@ TEST(DispatcherRules, GraphsAreJudgedByTheDispatcherOfTheLayout) {
     EXPECT_EQ(refusal(work, {attn, moe_router, moe_preprocess}, all_to_all), "");
 }
 
+TEST(DispatcherRules, OfKernelsHoldForTheJobsOwnDispatcherToo) {
+    Workload work = workload_of("qwen3-30b-a3b", 64, "dgx-b300");
+    work.model.moe->dispatcher = TokenDispatcher::deep_ep;
+    EXPECT_EQ(refusal(work, {}), "");
+    EXPECT_EQ(refusal(work, {}, {}, Engine::mgplan), "") << "has no kernels of DeepEP";
+    work.cluster = workload_of("llama3-8b", 8, "gb200-nvl72").cluster;
+    EXPECT_THAT(refusal(work, {}), HasSubstr("dispatcher deepep needs NVLink among 2 to 8 GPUs, and the domain of gb200-nvl72 is 72"));
+    EXPECT_EQ(refusal(work, {}, {.dispatcher = TokenDispatcher::hybrid_ep}), "") << "the layout's own choice counts";
+    work.model.moe->dispatcher = TokenDispatcher::hybrid_ep;
+    EXPECT_EQ(refusal(work, {}), "");
+    work.cluster.compute_capability = 120;
+    EXPECT_THAT(refusal(work, {}), HasSubstr("dispatcher hybridep needs NVLink and a GPU of compute capability 8.0 to 10.3"));
+}
+
+TEST(DispatcherRules, DeepEpHas160Ranks) {
+    Workload work = workload_of("deepseek-v3", 256, "dgx-b300");
+    work.model.moe->dispatcher = TokenDispatcher::deep_ep;
+    EXPECT_THAT(refusal(work, {}, {}, Engine::megatron, 256), HasSubstr("among at most 160 ranks, not ep·etp = 256·1"));
+    EXPECT_EQ(refusal(work, {}, {}, Engine::megatron, 128), "");
+}
+
+TEST(DispatcherRules, KernelsTakeBf16Alone) {
+    Workload work = workload_of("qwen3-30b-a3b", 8);
+    for (const TokenDispatcher dispatcher : {TokenDispatcher::deep_ep, TokenDispatcher::hybrid_ep, TokenDispatcher::all_to_all}) {
+        const bool takes_any = dispatcher == TokenDispatcher::all_to_all;
+        for (const Precision precision : {Precision::fp64, Precision::fp32, Precision::fp16}) {
+            work.training.precision = precision;
+            work.model.moe->dispatcher = TokenDispatcher::all_gather;
+            EXPECT_EQ(refusal(work, {}, {.dispatcher = dispatcher}) == "", takes_any) << to_string(precision);
+            work.model.moe->dispatcher = dispatcher;
+            EXPECT_EQ(refusal(work, {}) == "", takes_any) << to_string(precision) << " of the job itself";
+        }
+        work.training.precision = Precision::bf16;
+        EXPECT_EQ(refusal(work, {}), "");
+        work.training.precision = Precision::fp8;
+        EXPECT_EQ(refusal(work, {}), "") << "products in 8 bits, tokens in bf16";
+    }
+}
+
 }  // namespace
 }  // namespace mgplan::planner::testing::dispatcher_rules_test
