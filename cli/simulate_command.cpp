@@ -216,6 +216,11 @@ SimulatedLayout asked_by_plan(const Options& options, const WorkloadOptions& val
         work.memory_limit = work.cluster.memory_bytes;
     }
     if (values.max_memory) work.memory_limit = *values.max_memory;
+    if (values.routing_skew && work.model.moe && work.training.megatron.forced_routing)
+        throw ConfigError(fmt::format(
+            "{} draws experts at random (--moe-router-force-load-balancing), and --routing-skew says how uneven a router is; drop "
+            "--routing-skew",
+            file));
     if (values.routing_skew) work.routing = load_routing_skew(options, *values.routing_skew, work.model);
     asked.layout = plan.layout;
     asked.batches = plan.batches;

@@ -488,6 +488,10 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     const bool forced = work.training.megatron.forced_routing;
     if (values.routing == "forced" && values.routing_skew)
         throw ConfigError("--routing forced draws experts at random, and --routing-skew says how uneven a router is; drop one of the two");
+    if (forced && work.model.moe && values.routing_skew)
+        throw ConfigError(
+            "the command's --moe-router-force-load-balancing draws experts at random, and --routing-skew says how uneven a router is; drop "
+            "--routing-skew, or let the router choose with --routing natural");
     if (values.routing_skew)
         work.routing = load_routing_skew(options, *values.routing_skew, work.model);
     else if (work.model.moe && !forced)
