@@ -213,8 +213,9 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     FamilyCount count;
     Clock::time_point said = Clock::now();
     const auto enough = [&](std::span<const RankedLayout> kept) {
-        if (options.replaying && Clock::now() - said >= std::chrono::seconds(1)) {
-            options.replaying(kept.size(), std::max(ranks, families));
+        if (options.replaying && Clock::now() - said >= options.replaying_every) {
+            const std::size_t done = families > 0 ? count.among(kept) : kept.size(), wanted_of_them = families > 0 ? families : ranks;
+            options.replaying(std::min(done, wanted_of_them), wanted_of_them);
             said = Clock::now();
         }
         if (kept.size() < ranks) return false;
