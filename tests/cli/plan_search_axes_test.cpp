@@ -54,6 +54,16 @@ TEST(PlanSearchAxes, WhatRowsDecideIsNotAssumed) {
     EXPECT_THAT(say(kJob + "--search vpp --assumed").out, AllOf(HasSubstr("no CUDA graphs"), HasSubstr("bf16 with fp32 gradients")));
 }
 
+TEST(PlanSearchAxes, RowsSayWhichGraphsTheyHave) {
+    const std::string job =
+        "plan --world 8 --model qwen3-30b-a3b --cluster gb200-nvl72 --global-batch 64 --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 "
+        "--search cuda-graphs,dispatcher ";
+    const Said table = say(job + "--all --top 12");
+    EXPECT_THAT(table.out, AllOf(HasSubstr("hybridep graphs:all"), HasSubstr(" graphs:router"), HasSubstr(" graphs ")));
+    const Json bounded = Json::parse(say(job + "--format json").out), all = Json::parse(say(job + "--exhaustive --format json").out);
+    EXPECT_EQ(bounded["plans"], all["plans"]);
+}
+
 TEST(PlanSearchAxes, DispatchersArePinned) {
     const Json plan = Json::parse(say(kJob + "--dispatcher hybridep --format json").out);
     for (const Json& each : plan["plans"]) EXPECT_EQ(each["layout"]["dispatcher"], "hybridep");

@@ -123,6 +123,28 @@ TEST(SearchAxes, EveryAxisIsInTheSpaceAndNoLayoutComesTwice) {
     EXPECT_EQ(widened(work, "wide", Engine::mgplan).switches.size(), 1U);
 }
 
+TEST(SearchAxes, TheNamedAxisOfGraphsHasTheSetsOfRecipesWideTheFirst) {
+    using enum CudaGraphScope;
+    using Graphs = EnumSet<CudaGraphScope>;
+    const Workload mixture = workload_of("qwen3-30b-a3b", 8), dense = workload_of("llama3-8b", 8);
+    EXPECT_THAT(
+        widened(mixture, "cuda-graphs").more_cuda_graphs,
+        ::testing::ElementsAre(Graphs{attn, moe_router, moe_preprocess}, Graphs{moe_router, moe_preprocess}, Graphs{full_iteration}));
+    EXPECT_THAT(widened(mixture, "wide").more_cuda_graphs, ::testing::ElementsAre(Graphs{attn, moe_router, moe_preprocess}));
+    EXPECT_THAT(widened(dense, "cuda-graphs").more_cuda_graphs, ::testing::ElementsAre(Graphs{layer}, Graphs{full_iteration}));
+    EXPECT_THAT(widened(dense, "cuda-graphs", Engine::mgplan).more_cuda_graphs, ::testing::ElementsAre(Graphs{layer}));
+    // Graphs of an iteration stand beside HybridEP alone.
+    SearchSpace space = widened(mixture, "cuda-graphs,dispatcher");
+    space.tp = space.pp = space.cp = space.etp = space.micro_batch = {1};
+    space.ep = {8};
+    std::set<std::string> with_them;
+    for (const Layout& layout : layouts_of(mixture, space)) {
+        EXPECT_THAT(broken_messages(mixture, layout), ::testing::IsEmpty()) << fingerprint(layout);
+        if (layout.cuda_graphs.contains(full_iteration)) with_them.insert(switch_words(*layout.switches).front());
+    }
+    EXPECT_THAT(with_them, ::testing::ElementsAre("hybridep"));
+}
+
 TEST(SearchAxes, DispatchersAndOverlapsKeepMegatronsRules) {
     Workload work = workload_of("deepseek-v2-lite", 64);
     LayoutRequest request;
