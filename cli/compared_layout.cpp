@@ -77,7 +77,7 @@ bool holds_json(const std::string& path) {
 LayoutRequest request_of_words(const std::string& given, const Workload& workload, EnumSet<CudaGraphScope> cuda_graphs) {
     try {
         LayoutRequest request = parse_layout_words(given);
-        request.cuda_graphs = cuda_graphs;
+        if (request.cuda_graphs.empty()) request.cuda_graphs = cuda_graphs;
         if (workload.model.moe && !request.etp) request.etp = 1;  // tables leave out a size that is 1 in all rows
         if (request.switches && request.switches->dispatcher && !workload.model.moe)
             throw ConfigError(fmt::format("'{}' dispatches the tokens of experts, and {} has none; leave it out",

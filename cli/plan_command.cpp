@@ -19,7 +19,6 @@
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
 #include "formats/megatron/megatron_flags.hpp"
-#include "plan/graphs/graph_scopes.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/text.hpp"
 #include "planner/ranking.hpp"
@@ -198,13 +197,9 @@ void PlanRun::settle_job() {
 /// Completes the space that is searched, and says what of the options it leaves without effect.
 void PlanRun::settle_space() {
     values_.space.engine = resolved_.engine;
-    if (!values_.space.cuda_graphs.empty()) {
-        Problems problems;
-        check_graph_scopes(values_.space.cuda_graphs, resolved_.workload.model, problems);
-        problems.throw_if_any();
-    }
     if (values_.space.pipeline_layout) check_pipeline_layout(*values_.space.pipeline_layout, resolved_.workload.model);
     add_axes(options_, values_, resolved_, job_, values_.space);
+    check_graphs(values_.space, resolved_.workload.model);
     for (const auto& warning : resolved_.warnings) console_.err << "mgplan: " << warning << "\n";
     note_searched(resolved_.job.flags, console_);
     note_idle_options(options_, job_, values_, resolved_.workload.model, console_);

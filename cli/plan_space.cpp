@@ -109,8 +109,24 @@ void add_axes(const Options& options, const PlanOptions& values, const ResolvedW
         }
     }
     problems.throw_if_any();
+    const auto& command = resolved.job.layout;
+    if (command && command->recompute == Recompute::selective) axes.own_modules = space.recompute_modules;
     planner::widen(space, axes, workload);
     if (!dispatchers.empty()) planner::choose_dispatchers(space, dispatchers, workload);
+}
+
+void check_graphs(const planner::SearchSpace& space, const ModelSpec& model) {
+    if (space.cuda_graphs.empty()) return;
+    Problems first;
+    for (const auto& switches : space.switches) {
+        ModelSpec switched = model;
+        if (switched.moe && switches && switches->dispatcher) switched.moe->dispatcher = *switches->dispatcher;
+        Problems problems;
+        check_graph_scopes(space.cuda_graphs, switched, problems);
+        if (problems.empty()) return;
+        if (first.empty()) first = problems;
+    }
+    first.throw_if_any();
 }
 
 void check_pipeline_layout(const std::string& text, const ModelSpec& model) {

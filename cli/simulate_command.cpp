@@ -130,16 +130,17 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
         split.account_for_loss = values.account_for_loss;
         request.split = split;
     }
-    if (values.cuda_graphs) {
-        request.cuda_graphs = read_graph_scopes(*values.cuda_graphs, problems);
-        if (problems.empty() && !request.cuda_graphs.empty()) check_graph_scopes(request.cuda_graphs, resolved.workload.model, problems);
-    }
+    ModelSpec model = resolved.workload.model;
     if (values.dispatcher) {
-        const ModelSpec& model = resolved.workload.model;
         if (!model.moe) problems.add("--dispatcher needs experts, and {} has none; leave it out", model.name);
         LayoutSwitches switches;
         switches.dispatcher = parse_dispatcher_word(*values.dispatcher);
         request.switches = switches_beyond(switches, model, resolved.workload.training);
+        if (model.moe) model.moe->dispatcher = *switches.dispatcher;
+    }
+    if (values.cuda_graphs) {
+        request.cuda_graphs = read_graph_scopes(*values.cuda_graphs, problems);
+        if (problems.empty() && !request.cuda_graphs.empty()) check_graph_scopes(request.cuda_graphs, model, problems);
     }
     problems.throw_if_any();
     return request;
@@ -215,6 +216,11 @@ SimulatedLayout asked_by_plan(const Options& options, const WorkloadOptions& val
         work.memory_limit = work.cluster.memory_bytes;
     }
     if (values.max_memory) work.memory_limit = *values.max_memory;
+    if (values.routing_skew && work.model.moe && work.training.megatron.forced_routing)
+        throw ConfigError(fmt::format(
+            "{} draws experts at random (--moe-router-force-load-balancing), and --routing-skew says how uneven a router is; drop "
+            "--routing-skew",
+            file));
     if (values.routing_skew) work.routing = load_routing_skew(options, *values.routing_skew, work.model);
     asked.layout = plan.layout;
     asked.batches = plan.batches;

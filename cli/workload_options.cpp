@@ -402,6 +402,23 @@ void settle_documents(const WorkloadOptions& values, ResolvedWorkload& resolved)
     leave_documents_open(resolved.job.flags, open);
 }
 
+/// Who chooses experts, and how unevenly. Throws ConfigError where it is said that nobody does, and how.
+void settle_routing(const Options& options, const WorkloadOptions& values, ResolvedWorkload& resolved) {
+    Workload& work = resolved.workload;
+    if (values.routing && work.model.moe) work.training.megatron.forced_routing = values.routing == "forced";
+    const bool forced = work.training.megatron.forced_routing;
+    if (values.routing == "forced" && values.routing_skew)
+        throw ConfigError("--routing forced draws experts at random, and --routing-skew says how uneven a router is; drop one of the two");
+    if (forced && work.model.moe && values.routing_skew)
+        throw ConfigError(
+            "the command's --moe-router-force-load-balancing draws experts at random, and --routing-skew says how uneven a router is; drop "
+            "--routing-skew, or let the router choose with --routing natural");
+    if (values.routing_skew)
+        work.routing = load_routing_skew(options, *values.routing_skew, work.model);
+    else if (work.model.moe && !forced)
+        resolved.assumed.push_back(fmt::format("{} routing", to_text(work.routing)));
+}
+
 }  // namespace
 
 void refuse_partial_answer(const formats::FlagAccount& flags) {
@@ -484,14 +501,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     refuse_precision_of_other_gpus(values, work);
     work.memory_limit = values.max_memory.value_or(work.cluster.memory_bytes);
     if (work.memory_limit > work.cluster.memory_bytes) resolved.warnings.push_back(more_than_the_card(work));
-    if (values.routing && work.model.moe) work.training.megatron.forced_routing = values.routing == "forced";
-    const bool forced = work.training.megatron.forced_routing;
-    if (values.routing == "forced" && values.routing_skew)
-        throw ConfigError("--routing forced draws experts at random, and --routing-skew says how uneven a router is; drop one of the two");
-    if (values.routing_skew)
-        work.routing = load_routing_skew(options, *values.routing_skew, work.model);
-    else if (work.model.moe && !forced)
-        resolved.assumed.push_back(fmt::format("{} routing", to_text(work.routing)));
+    settle_routing(options, values, resolved);
 
     resolved.warnings.insert(resolved.warnings.end(), job.notes.begin(), job.notes.end());
     const auto ignored = features_not_computed(work.model);

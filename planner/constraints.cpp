@@ -80,10 +80,11 @@ std::string tp_domain_message(const Workload& work, const Layout& layout) {
                        usable_divisors(domain, work.world));
 }
 
-/// What stands against the scopes of CUDA graphs, apart from recompute.
+/// What stands against the scopes of CUDA graphs, apart from recompute and from the dispatcher, which a layout may choose
+/// (switch_rules.cpp).
 std::vector<std::string> graph_problems(const Workload& work, const Layout& layout) {
     Problems problems;
-    if (!layout.cuda_graphs.empty()) check_graph_scopes(layout.cuda_graphs, work.model, problems);
+    if (!layout.cuda_graphs.empty()) check_scopes_of_model(layout.cuda_graphs, work.model, problems);
     return problems.list();
 }
 

@@ -121,6 +121,11 @@ private:
     std::size_t counted_ = 0;
 };
 
+/// How many of the wanted are certain; more may be where a later rank is asked for, too.
+void tell_how_many(const RankingOptions& options, std::size_t certain, std::size_t wanted) {
+    options.replaying(std::min(certain, wanted), wanted);
+}
+
 /// The plans of the first of `best`.
 std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<RankedLayout>& best, std::size_t most, bool one_per_family,
                                     simulator::CostModel& model, ReplayedMemories& memories) {
@@ -213,8 +218,8 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     FamilyCount count;
     Clock::time_point said = Clock::now();
     const auto enough = [&](std::span<const RankedLayout> kept) {
-        if (options.replaying && Clock::now() - said >= std::chrono::seconds(1)) {
-            options.replaying(kept.size(), std::max(ranks, families));
+        if (options.replaying && Clock::now() - said >= options.replaying_every) {
+            tell_how_many(options, families > 0 ? count.among(kept) : kept.size(), families > 0 ? families : ranks);
             said = Clock::now();
         }
         if (kept.size() < ranks) return false;

@@ -1,6 +1,7 @@
 #pragma once
 // Ranks the layouts of a workload: searches all of them, replays the best event by event, and says which are worth showing.
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -37,9 +38,10 @@ struct RankingOptions {
     int threads = 0;                      ///< of the search; 0: all cores
     /// Called about once a second from the calling thread with the finished and total parts. What it throws ends the ranking.
     std::function<void(std::size_t done, std::size_t total)> progress;
-    /// Called about once a second while the best are replayed, with how many are certain by then and how many are wanted at least. What it
-    /// throws ends the ranking.
+    /// Called after each `replaying_every` while the best are replayed, with how many of the wanted are certain by then: families with
+    /// one_per_family, however many layouts these have, else layouts. What it throws ends the ranking.
     std::function<void(std::size_t done, std::size_t wanted)> replaying;
+    std::chrono::milliseconds replaying_every{1000};
     /// What the search prices layouts with. Tests replace it; replays and predictions are the simulator's in any case.
     CostModelFactory cost_model = simulator_cost_model();
 };

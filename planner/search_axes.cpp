@@ -105,6 +105,7 @@ SearchAxes read_search_axes(std::string_view text, Problems& problems) {
     if (text == "wide") return {all_axes(), false};
     if (text == "recipe") return {{SearchAxis::dispatcher, SearchAxis::recompute, SearchAxis::tp_overlap, SearchAxis::moe_overlap}, true};
     SearchAxes asked;
+    asked.all_graph_sets = true;
     const std::vector<std::string> words = split(std::string(text), ',');
     std::vector<std::string> known{"wide", "recipe"};
     for (const auto word : kAxisWords) known.emplace_back(word);
@@ -150,15 +151,17 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
     };
     add({{core, Module::core_attn}});
     add({{model.hyper_connections.has_value(), Module::mhc}});
-    // As published: DeepSeek-V3 mla_up_proj or mlp or both, gpt-oss layernorm and moe_act (Megatron-Bridge, recipes of 25.09 to 26.08).
+    // As published: DeepSeek-V3 mla_up_proj or mlp or both, gpt-oss layernorm and moe_act (Megatron-Bridge, recipes of 25.09 to 26.08),
+    // Qwen3-235B moe with layernorm (XTuner's study on 256 H800).
     add({{up, Module::mla_up_proj}});
     add({{act, Module::moe_act}, {norm, Module::layernorm}});
+    add({{mlp && moe, Module::mlp}});
     add({{up, Module::mla_up_proj}, {mlp && moe, Module::mlp}});
+    add({{moe && norm && !up, Module::moe}, {moe && norm && !up, Module::layernorm}});
     add({{up, Module::mla_up_proj}, {act, Module::moe_act}, {norm, Module::layernorm}, {mlp && moe, Module::mlp}});
     if (few) return sets;
     add({{norm, Module::layernorm}});
     add({{act, Module::moe_act}});
-    add({{mlp && moe, Module::mlp}});
     add({{up, Module::mla_up_proj}, {act, Module::moe_act}});
     add({{up, Module::mla_up_proj}, {act, Module::moe_act}, {norm, Module::layernorm}});
     add({{mlp, Module::mlp}, {norm && !moe, Module::layernorm}});
@@ -167,22 +170,37 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
     return sets;
 }
 
+std::vector<EnumSet<CudaGraphScope>> graph_sets(const Workload& workload, Engine engine) {
+    using Scope = CudaGraphScope;
+    const ModelSpec& model = workload.model;
+    if (!model.compositions.empty()) return {};  // no graphs of layers, and nobody has published one of an iteration
+    std::vector<EnumSet<Scope>> sets;
+    // As recipes of mixtures have it; beside overlapped exchanges Megatron-LM captures no MLP.
+    const bool dropless = model.moe && model.moe->capacity_factor == 0;
+    if (dropless) {
+        sets.push_back({Scope::attn, Scope::moe_router, Scope::moe_preprocess});
+        sets.push_back({Scope::moe_router, Scope::moe_preprocess});
+    } else {
+        sets.push_back(usual_graph_scopes(model));
+    }
+    if (engine == Engine::megatron) sets.push_back({Scope::full_iteration});
+    return sets;
+}
+
 void widen(SearchSpace& space, const SearchAxes& axes, const Workload& workload) {
     if (axes.contains(SearchAxis::vpp)) space.unequal_chunks = true;
     if (axes.contains(SearchAxis::block)) space.recompute_blocks = true;
     if (axes.contains(SearchAxis::recompute)) {
-        const std::vector<Modules> sets = useful_module_sets(workload, axes.few_module_sets);
+        std::vector<Modules> sets = useful_module_sets(workload, axes.few_module_sets);
+        if (axes.own_modules) sets.insert(sets.begin(), *axes.own_modules);
         if (!sets.empty()) {
             space.recompute_modules = sets.front();
             space.more_recompute_modules.assign(sets.begin() + 1, sets.end());
         }
     }
-    if (axes.contains(SearchAxis::cuda_graphs) && space.cuda_graphs.empty() && workload.model.compositions.empty()) {
-        // As recipes of mixtures have it; beside overlapped exchanges Megatron-LM captures no MLP.
-        const bool dropless = workload.model.moe && workload.model.moe->capacity_factor == 0;
-        space.more_cuda_graphs.push_back(
-            dropless ? EnumSet<CudaGraphScope>{CudaGraphScope::attn, CudaGraphScope::moe_router, CudaGraphScope::moe_preprocess}
-                     : usual_graph_scopes(workload.model));
+    if (axes.contains(SearchAxis::cuda_graphs) && space.cuda_graphs.empty()) {
+        space.more_cuda_graphs = graph_sets(workload, space.engine);
+        if (!axes.all_graph_sets && space.more_cuda_graphs.size() > 1) space.more_cuda_graphs.resize(1);
     }
     if (space.engine == Engine::megatron) set_switches(space, switches_of(axes, workload));
 }

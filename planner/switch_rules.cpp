@@ -9,11 +9,13 @@
 
 #include <fmt/format.h>
 
+#include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/beside_streams.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/megatron_offload.hpp"
 #include "plan/layout/unpredicted_shards.hpp"
 #include "plan/model/layer_parts.hpp"
+#include "plan/text/errors.hpp"
 #include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
 #include "plan/training/own_sharding.hpp"
@@ -33,6 +35,23 @@ bool is_flex(const Layout& l) {
 /// The model has a mixture.
 TokenDispatcher dispatcher_of(const Workload& w, const Layout& l) {
     return l.switches && l.switches->dispatcher ? *l.switches->dispatcher : w.model.moe->dispatcher;
+}
+
+/// Whether Megatron-LM dispatches tokens so, by the layout's choice or the job's own. mgplan's engine has no such kernels and needs none.
+bool dispatches_with(const Workload& w, const Layout& l, TokenDispatcher dispatcher) {
+    return w.model.moe && l.engine == Engine::megatron && dispatcher_of(w, l) == dispatcher;
+}
+
+/// The type of the tokens that experts exchange is bf16, which is all that either kernel adds up.
+bool exchanges_bf16(const Workload& w) {
+    return w.training.compute_dtype() == Dtype::bf16;
+}
+
+/// What of the experts no graph can hold with the layout's dispatcher.
+std::vector<std::string> graphs_beside_dispatcher(const Workload& w, const Layout& l) {
+    Problems problems;
+    if (w.model.moe && !l.cuda_graphs.empty()) check_scopes_of_dispatcher(l.cuda_graphs, w.model, dispatcher_of(w, l), problems);
+    return problems.list();
 }
 
 /// DeepEP and HybridEP are CUDA programs; Megatron-LM has neither on AMD's GPUs (megatron/core/transformer/moe/fused_a2a.py imports them).
@@ -129,6 +148,9 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
          return fmt::format("{} is a choice of Megatron-LM, not of engine {}; use --engine megatron or leave it out",
                             fmt::join(switch_words(*l.switches), ", "), to_string(l.engine));
      }},
+    {"cuda_graphs_suit_the_dispatcher", "CUDA graphs of experts that the dispatcher forbids", Level::switches,
+     [](W w, L l) { return captures_experts(l.cuda_graphs) && !graphs_beside_dispatcher(w, l).empty(); },
+     [](W w, L l) { return fmt::format("{}", fmt::join(graphs_beside_dispatcher(w, l), "; ")); }},
     // Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher: TPxEP > 1, and no padding to capacity.
     {"flex_dispatcher_exchanges", "DeepEP or HybridEP without ranks to exchange with", Level::switches,
      [](W w, L l) { return is_flex(l) && (!w.model.moe || l.sizes.ep * l.sizes.etp == 1); },
@@ -160,11 +182,25 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
          return fmt::format("dispatcher {} does not go with --moe-shared-expert-overlap; use alltoall or drop that flag",
                             dispatcher_word(*l.switches->dispatcher));
      }},
+    // deepseek-ai/DeepEP at dd758ca: csrc/kernels/legacy/launch.cuh, SWITCH_TYPES, and internode.cu, combine(), know CUDA_R_16BF alone. Its
+    // branch hybrid-ep at 94a9f8f adds tokens up as bf16 (csrc/hybrid_ep/backend/hybrid_ep_backend.cuh; extension/permute.cu asserts it).
+    // Neither dispatches in 8 bits for Megatron-LM, whose experts quantise what they receive (core/transformer/moe/fused_a2a.py).
+    {"flex_dispatcher_exchanges_bf16", "DeepEP or HybridEP with tokens that are not bf16", Level::switches,
+     [](W w, L l) {
+         return (dispatches_with(w, l, TokenDispatcher::deep_ep) || dispatches_with(w, l, TokenDispatcher::hybrid_ep)) &&
+                !exchanges_bf16(w);
+     },
+     [](W w, L l) {
+         return fmt::format(
+             "dispatcher {} combines tokens in bf16 alone (DeepEP's kernels know no other type), and these are {}; use alltoall "
+             "or another --precision",
+             dispatcher_word(dispatcher_of(w, l)), to_string(w.training.compute_dtype()));
+     }},
     // Megatron-Bridge training/flex_dispatcher_backend.py: Ampere, Hopper and B200 or B300, whose nodes are DeepEP's; not GB200 and GB300.
     {"deepep_reaches_its_ranks", "DeepEP beyond nodes of 8 GPUs or 160 ranks", Level::switches,
      [](W w, L l) {
-         return switched_to(l, {TokenDispatcher::deep_ep}) && (is_amd(w.cluster) || w.cluster.nvlink_domain > kDeepEpPeers ||
-                                                               w.cluster.nvlink_domain < 2 || l.sizes.ep * l.sizes.etp > kDeepEpRanks);
+         return dispatches_with(w, l, TokenDispatcher::deep_ep) && (is_amd(w.cluster) || w.cluster.nvlink_domain > kDeepEpPeers ||
+                                                                    w.cluster.nvlink_domain < 2 || l.sizes.ep * l.sizes.etp > kDeepEpRanks);
      },
      [](W w, L l) {
          if (is_amd(w.cluster))
@@ -179,7 +215,7 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
     {"hybridep_knows_the_gpu", "HybridEP on a GPU or a cluster that it does not know", Level::switches,
      [](W w, L l) {
          const int major = w.cluster.compute_capability / 10;
-         return switched_to(l, {TokenDispatcher::hybrid_ep}) &&
+         return dispatches_with(w, l, TokenDispatcher::hybrid_ep) &&
                 (is_amd(w.cluster) || major < 8 || major > 10 || w.cluster.nvlink_domain < 2);
      },
      [](W w, L) {

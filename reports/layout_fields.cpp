@@ -80,7 +80,13 @@ std::string switches_cell(const Layout& layout, bool graphs) {
         if (on.bf16_gradients || on.bf16_moments)
             words.emplace_back(on.bf16_gradients && on.bf16_moments ? "bf16:g,m" : on.bf16_gradients ? "bf16:g" : "bf16:m");
     }
-    if (graphs && !layout.cuda_graphs.empty()) words.emplace_back("graphs");
+    // The sets that a search has (planner/search_axes.hpp, graph_sets()): of layers; of their routers alone; of the iteration.
+    using Scope = CudaGraphScope;
+    const EnumSet<Scope> scopes = layout.cuda_graphs;
+    if (graphs && !scopes.empty())
+        words.emplace_back(scopes.contains(Scope::full_iteration)                                ? "graphs:all"
+                           : scopes.contains(Scope::moe_router) && !scopes.contains(Scope::attn) ? "graphs:router"
+                                                                                                 : "graphs");
     return words.empty() ? "-" : fmt::format("{}", fmt::join(words, " "));
 }
 

@@ -41,7 +41,7 @@ void check_graph_scopes(EnumSet<Scope> scopes, Problems& problems) {
     }
 }
 
-void check_graph_scopes(EnumSet<Scope> scopes, const ModelSpec& model, Problems& problems) {
+void check_scopes_of_model(EnumSet<Scope> scopes, const ModelSpec& model, Problems& problems) {
     check_graph_scopes(scopes, problems);
     if (!model.compositions.empty() && !scopes.empty() && !scopes.contains(Scope::full_iteration))
         problems.add("cuda graphs: layers of {}, which parts describe, are in no graphs of their own; use full_iteration or none",
@@ -57,26 +57,35 @@ void check_graph_scopes(EnumSet<Scope> scopes, const ModelSpec& model, Problems&
     const bool dense_layers = std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
     if (scopes.contains(Scope::mlp) && !dense_layers)
         problems.add("cuda graphs: mlp needs layers with a dense MLP, but {} has none; use moe_router or moe", model.name);
-    const bool padded = moe.capacity_factor > 0 && moe.pad_to_capacity;
-    for (const Scope scope : {Scope::moe, Scope::layer, Scope::full_iteration}) {
-        if (!scopes.contains(scope)) continue;
-        if (!padded && moe.dispatcher != TokenDispatcher::hybrid_ep)
-            problems.add(
-                "cuda graphs: {} captures the experts of {}, whose token counts {}; pad the experts to capacity (capacity_factor and "
-                "pad_to_capacity), or use attn,moe_router,moe_preprocess",
-                to_string(scope), model.name,
-                moe.dispatcher == TokenDispatcher::all_gather ? "differ from step to step" : "the dispatcher reads on the host");
-        else if (padded && moe.dispatcher != TokenDispatcher::all_to_all)
-            problems.add(
-                "cuda graphs: {} captures experts padded to capacity with the all_to_all dispatcher alone; use that, or "
-                "attn,moe_router",
-                to_string(scope));
-    }
     if (scopes.contains(Scope::moe_preprocess) && moe.capacity_factor > 0 && !moe.pad_to_capacity)
         problems.add(
             "cuda graphs: moe_preprocess with capacity factor = {} and no padding reads on the host how many tokens are left; pad to "
             "capacity, or drop moe_preprocess",
             moe.capacity_factor);
+}
+
+void check_scopes_of_dispatcher(EnumSet<Scope> scopes, const ModelSpec& model, TokenDispatcher dispatcher, Problems& problems) {
+    if (!model.moe) return;
+    const bool padded = model.moe->capacity_factor > 0 && model.moe->pad_to_capacity;
+    for (const Scope scope : {Scope::moe, Scope::layer, Scope::full_iteration}) {
+        if (!scopes.contains(scope)) continue;
+        if (!padded && dispatcher != TokenDispatcher::hybrid_ep)
+            problems.add(
+                "cuda graphs: {} captures the experts of {}, whose token counts {}; pad the experts to capacity (capacity_factor and "
+                "pad_to_capacity), or use attn,moe_router,moe_preprocess",
+                to_string(scope), model.name,
+                dispatcher == TokenDispatcher::all_gather ? "differ from step to step" : "the dispatcher reads on the host");
+        else if (padded && dispatcher != TokenDispatcher::all_to_all)
+            problems.add(
+                "cuda graphs: {} captures experts padded to capacity with the all_to_all dispatcher alone; use that, or "
+                "attn,moe_router",
+                to_string(scope));
+    }
+}
+
+void check_graph_scopes(EnumSet<Scope> scopes, const ModelSpec& model, Problems& problems) {
+    check_scopes_of_model(scopes, model, problems);
+    if (model.moe) check_scopes_of_dispatcher(scopes, model, model.moe->dispatcher, problems);
 }
 
 bool captures_experts(EnumSet<Scope> scopes) {

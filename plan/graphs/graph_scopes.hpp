@@ -21,9 +21,15 @@ namespace mgplan {
 /// Adds a problem for each rule that the scopes break by themselves (moe_preprocess without moe_router, …).
 void check_graph_scopes(EnumSet<CudaGraphScope> scopes, Problems& problems);
 
-/// The same, and what they ask for that the model has not, or that no graph can hold: a graph replays fixed shapes, so
-/// experts inside it need padding to capacity (or hybrid_ep's static buffers); all other dispatchers read the split sizes
-/// of dropless routing on the host (core/transformer/cuda_graph_config.py validate_moe_cuda_graph_support).
+/// The same, and what they ask for that the model has not, whatever dispatches the tokens of its experts.
+void check_scopes_of_model(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, Problems& problems);
+
+/// What no graph can hold with this dispatcher: a graph replays fixed shapes, so experts inside it need padding to capacity (or
+/// hybrid_ep's static buffers); all other dispatchers read the split sizes of dropless routing on the host
+/// (core/transformer/cuda_graph_config.py validate_moe_cuda_graph_support). Nothing for models without experts.
+void check_scopes_of_dispatcher(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, TokenDispatcher dispatcher, Problems& problems);
+
+/// Both, with the model's own dispatcher.
 void check_graph_scopes(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, Problems& problems);
 
 /// Whether any layer's experts would be inside a graph: moe, layer or full_iteration.

@@ -37,8 +37,9 @@ std::int64_t collective_channels(const ClusterSpec& cluster, std::int64_t inside
         return std::min(kMostChannels, doubled ? 2 * channels : channels);
     }
     if (cluster.nvlink_domain <= 1) return 2;  // one path over PCIe
-    // Logs of 8 A100 ("Channel 19/24", nccl-tests issue 100) and 8 H100 (channels 0 to 23, nccl issue 1259). On Blackwell
-    // sends use 64 (nccl issue 2363), the next power of two of the collectives'; 48 is assumed.
+    // Logs of 8 A100 ("Channel 19/24", nccl-tests issue 100) and 8 H100 (channels 0 to 23, nccl issue 1259). On 8 B300 sends use 64 (nccl
+    // issue 2363), the next power of two of the collectives'; 48 is assumed, for racks too: the search for rings (graph/search.cc) divides
+    // a GPU's own bandwidth, whatever the size of the domain.
     return cluster.compute_capability >= 100 ? 48 : 24;
 }
 
@@ -51,6 +52,13 @@ std::int64_t switch_channels(const ClusterSpec& cluster, bool crosses_network) {
 /// graph/paths.cc, ncclTopoComputeP2pChannels: the next power of two.
 std::int64_t send_channels(std::int64_t collective_channels) {
     return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(collective_channels)));
+}
+
+/// Of these, those on which a group that crosses the network connects each two members: two a card, one where two would give channels more
+/// than four operations at a time (graph/paths.cc of 2.28.9, ncclTopoGetNchannels). It is the least of all pairs, and so holds inside
+/// domains too.
+std::int64_t channels_per_peer_across(std::int64_t ranks, std::int64_t collective_channels) {
+    return 2 * ranks > 4 * collective_channels ? 1 : 2;
 }
 
 /// Groups of one name in the grids of a layout.
@@ -167,7 +175,7 @@ std::int64_t communicator_bytes(const GroupPath& path, const CommunicatorUse& us
     const bool sends_anything = use.exchanges || use.streams > 0;
     bytes += sends * kSharedSteps * (crosses ? 128 * kKiB : 512 * kKiB) * (crosses && sends_anything ? 2 : 1);
     const std::int64_t peers = use.exchanges ? inside - 1 : std::min<std::int64_t>(use.streams, inside - 1);
-    bytes += peers * (crosses ? 2 : sends) * kPairInside;
+    bytes += peers * (crosses ? channels_per_peer_across(path.ranks, collective) : sends) * kPairInside;
     return bytes;
 }
 

@@ -33,7 +33,7 @@ struct CommunicatorUse {
 /// - a ring has one such pair per channel, a tree two inside a domain and up to three between domains;
 /// - sends and receives share one network buffer, made with the communicator: p2p channels · 16 steps · chunk (512 KiB inside
 ///   a domain, 128 KiB across), once more for receiving when the network is used; inside a domain each peer also has a
-///   connection on every p2p channel (2 of them where the group crosses the network);
+///   connection on every p2p channel, however many peers there are (2 of them where the group crosses the network, 1 in large groups);
 /// - reductions in the switch (NVLS): channels · 2 · 8 steps · 128 KiB for each member of the domain.
 /// 0 for a group of one.
 [[nodiscard]] std::int64_t communicator_bytes(const GroupPath& path, const CommunicatorUse& use, const ClusterSpec& cluster);

@@ -14,6 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FILE = "recipes.jsonl"
+GIB = 2**30
+# What a record asks for where its figures stand beside the limits of a test: of these whole parts are not computed.
+BESIDE_THE_LIMITS = ("fsdp", "offload", "muon")
 
 
 class Run:
@@ -24,7 +27,10 @@ class Run:
         self.kind = "mixtures" if record["moe"] else "dense models"
         self.bits = 16 if record["precision"] == "bf16" else 4 if "fp4" in record["precision"] else 8
         self.seconds = predicted["predicted"]["iteration_seconds"]
-        self.fits = predicted["predicted"]["memory"]["missing_bytes"] == 0
+        memory = predicted["predicted"]["memory"]
+        self.fits = memory["missing_bytes"] == 0
+        self.peak, self.limit = memory.get("peak_bytes", 0), memory.get("limit_bytes", 0)
+        self.left_out = predicted["not_computed"]
         self.whole = not predicted["not_computed"] and not predicted["unknown"]
         measured = record.get("seconds")
         self.error = self.seconds / measured - 1 if measured else None
@@ -79,6 +85,44 @@ def table(runs, key, header):
         if run.error is not None or run.record.get("counts_fit"):
             groups[f"{run.kind}, {key(run)}"].append(run)
     return lines + [row(name, groups[name]) for name in sorted(groups)]
+
+
+def within_limits(runs):
+    """Runs that the limits are about: those that ask for none of BESIDE_THE_LIMITS."""
+    def asks(record):
+        words = [record["id"], record["model"], record["precision"], record["release"], *record["features"]]
+        return any(part in str(word) for word in words for part in BESIDE_THE_LIMITS)
+    return [run for run in runs if not asks(run.record)]
+
+
+def without_room(runs):
+    """What is said not to fit of what ran, by how much, and what of it is not computed."""
+    lines = []
+    for run in sorted(runs, key=lambda run: run.record["id"]):
+        if run.record.get("counts_fit") and not run.fits:
+            left_out = "; ".join(run.left_out) if run.left_out else "nothing"
+            lines.append(f"- {run.record['id']}: {run.peak / GIB:.1f} of {run.limit / GIB:.1f} GiB; not computed of it: {left_out}")
+    return lines
+
+
+def beyond(runs, most, least_fits):
+    """What is wrong with the figures of within_limits(): `most` percent of mean error by kind, at least `least_fits` percent that fit.
+    Prints each figure; (found anything wrong)."""
+    wrong = False
+    judged = within_limits(runs)
+    for kind, limit in most.items():
+        errors = [abs(run.error) for run in judged if run.kind == kind and run.error is not None]
+        if limit is None:
+            continue
+        error = 100 * statistics.fmean(errors) if errors else float("inf")
+        print(f"today's recipes, {kind}: mean error {error:.2f} % over {len(errors)} runs, ceiling {limit:g} %")
+        wrong |= error > limit
+    if least_fits is not None:
+        fits = [run.fits for run in judged if run.record.get("counts_fit")]
+        share = 100 * statistics.fmean(fits) if fits else 0
+        print(f"today's recipes: {share:.1f} % of {len(fits)} layouts fit, at least {least_fits:g} % must")
+        wrong |= share < least_fits
+    return wrong
 
 
 def regrets(runs):
@@ -139,6 +183,11 @@ def order_of_pairs(runs):
     return lines + ([] if not wrong else ["", "The others:", "", *(f"- {pair}" for pair in wrong)])
 
 
+def fits_of(runs):
+    lines = without_room(runs)
+    return ["Of these all are said to fit.", ""] if not lines else ["Of these are said not to fit:", "", *lines, ""]
+
+
 def section(runs):
     whole = [run for run in runs if run.whole]
     return ["## Today's recipes", "",
@@ -146,6 +195,8 @@ def section(runs):
             "all of them ran. Equal arguments differ by 3.6 % (median) from release to release of the software; whoever knows the layout and not",
             "the switches errs by 6.6 %. Runs that ask for what is not computed (JSON: `not_computed`) count too; without them:", "",
             *table(whole, lambda run: "all parts computed", "models"), "",
+            *table(within_limits(runs), lambda run: "no FSDP, offloading or Muon", "models that a test holds to limits"), "",
+            *fits_of(within_limits(runs)),
             *table(runs, lambda run: run.record["gpu"], "all runs by GPU"), "",
             *table(runs, lambda run: run.record["precision"], "by precision"), "",
             *table(runs, lambda run: run.record["release"], "by release"), "",

@@ -122,6 +122,16 @@ TEST(PlanCompare, WordsNameWhatIsSwitchedOnAndWhatTheyLeaveOutIsSaid) {
     EXPECT_THAT(say(kJob + "--compare tp2,deepep").err, HasSubstr("'deepep' dispatches the tokens of experts, and llama3-8b has none"));
 }
 
+TEST(PlanCompare, GraphsAreThoseOfTheWordsAndJudgedByTheirDispatcher) {
+    const std::string job =
+        "plan --world 8 --model qwen3-30b-a3b --cluster gb200-nvl72 --global-batch 64 --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 --top 1 "
+        "--compare ";
+    const Json found = Json::parse(say(job + "ep8,mbs1,hybridep,graphs=full_iteration --format json").out)["compared"]["b"]["layout"];
+    EXPECT_EQ(found["cuda_graphs"].dump(), R"(["full_iteration"])");
+    expect_refused(job + "ep8,mbs1,alltoall,graphs=full_iteration",
+                   {"--compare: cuda graphs: full_iteration captures the experts of qwen3-30b-a3b", "the dispatcher reads on the host"});
+}
+
 TEST(PlanCompare, RefusesWhatIsNoLayoutOfTheJob) {
     expect_refused(kJob + "--compare tp3", {"--compare: ", "tp"});
     expect_refused(kJob + "--compare no/such.json",

@@ -54,6 +54,16 @@ TEST(PlanSearchAxes, WhatRowsDecideIsNotAssumed) {
     EXPECT_THAT(say(kJob + "--search vpp --assumed").out, AllOf(HasSubstr("no CUDA graphs"), HasSubstr("bf16 with fp32 gradients")));
 }
 
+TEST(PlanSearchAxes, RowsSayWhichGraphsTheyHave) {
+    const std::string job =
+        "plan --world 8 --model qwen3-30b-a3b --cluster gb200-nvl72 --global-batch 64 --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 "
+        "--search cuda-graphs,dispatcher ";
+    const Said table = say(job + "--all --top 12");
+    EXPECT_THAT(table.out, AllOf(HasSubstr("hybridep graphs:all"), HasSubstr(" graphs:router"), HasSubstr(" graphs ")));
+    const Json bounded = Json::parse(say(job + "--format json").out), all = Json::parse(say(job + "--exhaustive --format json").out);
+    EXPECT_EQ(bounded["plans"], all["plans"]);
+}
+
 TEST(PlanSearchAxes, DispatchersArePinned) {
     const Json plan = Json::parse(say(kJob + "--dispatcher hybridep --format json").out);
     for (const Json& each : plan["plans"]) EXPECT_EQ(each["layout"]["dispatcher"], "hybridep");
@@ -104,6 +114,45 @@ TEST(PlanSearchAxes, APlanWithSwitchesIsWhatSimulateSaysOfIt) {
         const auto& shown = found["plans"][static_cast<std::size_t>(pick - 1)]["predicted"];
         EXPECT_DOUBLE_EQ(shown["iteration_seconds"].get<double>(), alone["predicted"]["iteration_seconds"].get<double>()) << pick;
         EXPECT_EQ(shown["memory"]["peak_bytes"], alone["predicted"]["memory"]["peak_bytes"]) << pick;
+    }
+}
+
+TEST(PlanSearchAxes, GraphsAreJudgedByTheDispatcherOfTheRow) {
+    const std::string job =
+        "plan --world 8 --model qwen3-30b-a3b --cluster gb200-nvl72 --global-batch 64 --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 --format "
+        "json ";
+    const Json one = Json::parse(say(job + "--dispatcher hybridep --cuda-graphs full_iteration").out);
+    EXPECT_EQ(one["plans"][0]["layout"]["cuda_graphs"].dump(), R"(["full_iteration"])");
+    expect_refused(job + "--dispatcher alltoall,deepep --cuda-graphs full_iteration",
+                   {"full_iteration captures the experts of qwen3-30b-a3b", "the dispatcher reads on the host"});
+    // Where some dispatchers can have the graphs, the rows of the others are turned away.
+    const TempFile plan("graphs.json"), command("graphs.sh");
+    const Json some = Json::parse(say(job + "--search dispatcher --cuda-graphs full_iteration --save-plan " + plan.path()).out);
+    EXPECT_GT(some["search"]["rejected"]["cuda_graphs_suit_the_dispatcher"], 0);
+    for (const Json& each : some["plans"]) EXPECT_EQ(each["layout"]["dispatcher"], "hybridep");
+    ASSERT_EQ(say("export " + plan.path() + " --to megatron-args --output " + command.path()).code, kDone);
+    // A command with HybridEP and such graphs is no job of another dispatcher, unless its graphs are left out.
+    const std::string again =
+        "plan --world 8 --cluster gb200-nvl72 --model " + command.path() + " --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 --format json ";
+    expect_refused(again + "--dispatcher alltoall", {"full_iteration captures the experts"});
+    EXPECT_EQ(say(again + "--dispatcher alltoall --cuda-graphs none").code, kDone);
+    EXPECT_EQ(say(again + "--top 1").code, kDone);
+}
+
+/// core_attn frees nothing where attention is fused, and is in no set of the search's own.
+TEST(PlanSearchAxes, WhatACommandRecomputesStaysInTheSearch) {
+    const TempFile command("recomputes.sh",
+                           R"(--num-layers 8 --hidden-size 2048 --num-attention-heads 16 --ffn-hidden-size 8192 --seq-length 2048
+--max-position-embeddings 2048 --vocab-size 32000 --num-experts 8 --moe-router-topk 2 --moe-grouped-gemm --expert-model-parallel-size 8
+--micro-batch-size 1 --global-batch-size 64 --bf16 --use-distributed-optimizer --recompute-granularity selective
+--recompute-modules core_attn moe_act
+)");
+    const std::string job =
+        "plan --world 8 --model " + command.path() + " --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 --recompute selective ";
+    for (const std::string search : {"recompute", "recipe", "wide"}) {
+        const Said said = say(job + "--exhaustive --top 500 --format csv --search " + search);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        EXPECT_NE(said.out.find(",core_attn moe_act,"), std::string::npos) << search;
     }
 }
 

@@ -107,6 +107,22 @@ TEST(RoutingSkewOption, DecidesWhatThePlannerTakes) {
                 AllOf(HasSubstr("fits with even routing, not at p99 of the routing skew"), HasSubstr("routing skew  ")));
 }
 
+TEST(RoutingSkewOption, IsRefusedWhereNoRouterChooses) {
+    TempFile command("forced.sh", R"(--num-layers 4 --hidden-size 1024 --num-attention-heads 16 --ffn-hidden-size 4096 --seq-length 1024
+--max-position-embeddings 1024 --vocab-size 32000 --num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 8
+--micro-batch-size 1 --global-batch-size 64 --bf16 --use-distributed-optimizer --moe-router-force-load-balancing
+)");
+    const std::string job = " --world 8 --megatron-args " + command.path();
+    for (const std::string word : {"simulate", "check"})
+        expect_refused(word + job + " --routing-skew zipf",
+                       {"--moe-router-force-load-balancing", "drop --routing-skew", "--routing natural"});
+    expect_refused("plan --world 8 --model " + command.path() + " --routing-skew zipf", {"--moe-router-force-load-balancing"});
+    EXPECT_EQ(say("simulate" + job + " --routing natural --routing-skew zipf").code, kDone);
+    TempFile plan("forced.json");
+    ASSERT_EQ(say("plan --world 8 --top 1 --model " + command.path() + " --save-plan " + plan.path()).code, kDone);
+    expect_refused("simulate " + plan.path() + " --routing-skew zipf", {"--moe-router-force-load-balancing", "drop --routing-skew"});
+}
+
 TEST(RoutingSkewOption, NamesBothPeaksOfNearestMisses) {
     const std::string hopeless = "--world 8 --model mixtral-8x22b --cluster dgx-a100-40g --routing-skew zipf";
     const Said json = say(hopeless + " --format json");

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dispatcher_cases.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/text/errors.hpp"
@@ -35,11 +36,6 @@ std::vector<std::string> broken_rules(const Workload& work, const Layout& layout
         }
     }
     return names;
-}
-
-void switch_on(Layout& layout, LayoutSwitches switches, Engine engine = Engine::megatron) {
-    layout.engine = engine;
-    layout.switches = std::make_shared<const LayoutSwitches>(switches);
 }
 
 std::vector<Case> cases() {
@@ -393,58 +389,6 @@ std::vector<Case> cases() {
          ep8,
          [](Workload&, Layout& layout) { switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep}, Engine::mgplan); },
          {"hybridep", "not of engine mgplan", "use --engine megatron"}},
-        {"flex_dispatcher_exchanges",
-         "mixtral-8x7b",
-         8,
-         plain,
-         [](Workload&, Layout& layout) { switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep}); },
-         {"hybridep", "ep·etp = 1·1", "use alltoall or a larger ep"}},
-        {"flex_dispatcher_does_not_pad",
-         "mixtral-8x7b",
-         8,
-         ep8,
-         [](Workload& work, Layout& layout) {
-             work.model.moe->capacity_factor = 1;
-             work.model.moe->pad_to_capacity = true;
-             switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep});
-         },
-         {"hybridep", "capacity", "use alltoall"}},
-        {"expert_buffers_need_hybridep",
-         "mixtral-8x7b",
-         8,
-         ep8,
-         [](Workload& work, Layout& layout) {
-             work.training.megatron.expert_buffers.capacity = 1.5;
-             switch_on(layout, {.dispatcher = TokenDispatcher::all_to_all});
-         },
-         {"--moe-expert-rank-capacity-factor", "the dispatcher is alltoall", "use hybridep"}},
-        {"flex_dispatcher_without_shared_overlap",
-         "mixtral-8x7b",
-         8,
-         ep8,
-         [](Workload& work, Layout& layout) {
-             work.training.megatron.moe_shared_expert_overlap = true;
-             switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep});
-         },
-         {"hybridep", "--moe-shared-expert-overlap", "use alltoall"}},
-        {"deepep_reaches_its_ranks",
-         "mixtral-8x7b",
-         8,
-         ep8,
-         [](Workload& work, Layout& layout) {
-             work.cluster.nvlink_domain = 72;
-             switch_on(layout, {.dispatcher = TokenDispatcher::deep_ep});
-         },
-         {"deepep", "2 to 8 GPUs", "is 72", "use hybridep or alltoall"}},
-        {"hybridep_knows_the_gpu",
-         "mixtral-8x7b",
-         8,
-         ep8,
-         [](Workload& work, Layout& layout) {
-             work.cluster.compute_capability = 70;
-             switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep});
-         },
-         {"hybridep", "7.0", "use alltoall"}},
         {"tp_overlap_needs_sequence_parallel",
          "llama3-8b",
          8,
@@ -577,6 +521,7 @@ TEST(Constraints, EachRuleIsBrokenAloneAndSaysTheWayOut) {
     std::set<std::string> tested;
     std::vector<Case> every = cases();
     for (Case& one : stream_cases()) every.push_back(std::move(one));
+    for (Case& one : dispatcher_cases()) every.push_back(std::move(one));
     for (const Case& one : every) {
         SCOPED_TRACE(one.rule);
         Workload work = workload_of(one.model, one.world);

@@ -128,6 +128,28 @@ TEST(RankLayouts, KeepsAsManyRanksAsAreAskedFor) {
     EXPECT_THAT(ranking.search.best, SizeIs(7));
 }
 
+TEST(RankLayouts, SaysHowManyOfTheWantedAreCertain) {
+    RankingOptions options;
+    options.plans = 12;
+    options.predictions = false;
+    options.replaying_every = std::chrono::milliseconds(0);
+    std::vector<std::pair<std::size_t, std::size_t>> said;
+    options.replaying = [&](std::size_t done, std::size_t wanted) { said.emplace_back(done, wanted); };
+    SearchSpace space;
+    space.engine = Engine::megatron;
+    for (const bool one_per_family : {true, false}) {
+        options.one_per_family = one_per_family;
+        said.clear();
+        (void)rank_layouts(workload_on(8), space, options);
+        ASSERT_THAT(said, ::testing::Not(IsEmpty()));
+        for (const auto& [done, wanted] : said) {
+            EXPECT_EQ(wanted, 12U);
+            EXPECT_LE(done, wanted) << "families, however many layouts these have";
+        }
+        EXPECT_GT(said.back().first, 9U);
+    }
+}
+
 TEST(RankLayouts, BalancesStagesWhereAsked) {
     const Workload work = workload_on(16, "llama3-8b");
     SearchSpace space;

@@ -76,6 +76,24 @@ TEST(SearchAxes, ModuleSetsAreThoseThatFreeMemory) {
     for (const Modules modules : all()) EXPECT_FALSE(modules.contains(Module::moe) || modules.contains(Module::mla_up_proj));
 }
 
+TEST(SearchAxes, TheSetsOfPublishedRecipesAreAmongTheFew) {
+    const Workload deepseek = workload_of("deepseek-v3", 64), qwen = workload_of("qwen3-235b-a22b", 64);
+    EXPECT_THAT(useful_module_sets(deepseek, true), Contains(Modules{Module::mlp}));
+    EXPECT_THAT(useful_module_sets(qwen, true), Contains(Modules{Module::moe, Module::layernorm}));
+    EXPECT_THAT(useful_module_sets(qwen, true), Not(Contains(Modules{Module::mlp}))) << "has no dense layers";
+}
+
+TEST(SearchAxes, WhatTheJobRecomputesIsTriedFirst) {
+    const Workload work = workload_of("deepseek-v3", 64);
+    SearchAxes axes{{SearchAxis::recompute}, true};
+    axes.own_modules = Modules{Module::moe, Module::layernorm, Module::mla_up_proj};
+    SearchSpace space;
+    space.engine = Engine::megatron;
+    widen(space, axes, work);
+    EXPECT_EQ(space.recompute_modules, *axes.own_modules);
+    EXPECT_EQ(space.more_recompute_modules, useful_module_sets(work, true));
+}
+
 TEST(SearchAxes, EveryAxisIsInTheSpaceAndNoLayoutComesTwice) {
     Workload work = workload_of("deepseek-v2-lite", 16);
     SearchSpace space = widened(work, "wide");
@@ -103,6 +121,28 @@ TEST(SearchAxes, EveryAxisIsInTheSpaceAndNoLayoutComesTwice) {
     EXPECT_TRUE(graphs);
     // mgplan's own engine has none of the switches.
     EXPECT_EQ(widened(work, "wide", Engine::mgplan).switches.size(), 1U);
+}
+
+TEST(SearchAxes, TheNamedAxisOfGraphsHasTheSetsOfRecipesWideTheFirst) {
+    using enum CudaGraphScope;
+    using Graphs = EnumSet<CudaGraphScope>;
+    const Workload mixture = workload_of("qwen3-30b-a3b", 8), dense = workload_of("llama3-8b", 8);
+    EXPECT_THAT(
+        widened(mixture, "cuda-graphs").more_cuda_graphs,
+        ::testing::ElementsAre(Graphs{attn, moe_router, moe_preprocess}, Graphs{moe_router, moe_preprocess}, Graphs{full_iteration}));
+    EXPECT_THAT(widened(mixture, "wide").more_cuda_graphs, ::testing::ElementsAre(Graphs{attn, moe_router, moe_preprocess}));
+    EXPECT_THAT(widened(dense, "cuda-graphs").more_cuda_graphs, ::testing::ElementsAre(Graphs{layer}, Graphs{full_iteration}));
+    EXPECT_THAT(widened(dense, "cuda-graphs", Engine::mgplan).more_cuda_graphs, ::testing::ElementsAre(Graphs{layer}));
+    // Graphs of an iteration stand beside HybridEP alone.
+    SearchSpace space = widened(mixture, "cuda-graphs,dispatcher");
+    space.tp = space.pp = space.cp = space.etp = space.micro_batch = {1};
+    space.ep = {8};
+    std::set<std::string> with_them;
+    for (const Layout& layout : layouts_of(mixture, space)) {
+        EXPECT_THAT(broken_messages(mixture, layout), ::testing::IsEmpty()) << fingerprint(layout);
+        if (layout.cuda_graphs.contains(full_iteration)) with_them.insert(switch_words(*layout.switches).front());
+    }
+    EXPECT_THAT(with_them, ::testing::ElementsAre("hybridep"));
 }
 
 TEST(SearchAxes, DispatchersAndOverlapsKeepMegatronsRules) {

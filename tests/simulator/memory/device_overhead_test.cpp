@@ -59,6 +59,18 @@ TEST(Communicator, AcrossNodesHoldsNetworkBuffers) {
     EXPECT_EQ(communicator_bytes(group(16, 8), {.exchanges = true}, cluster), 7 * 2 * 12 * kMiB + 64 * kMiB);
 }
 
+// graph/paths.cc: pairs of a group across the network have two channels, one where its ranks are more than twice its channels.
+TEST(Communicator, OfManyRanksAcrossNodesHasOneChannelForEachPeer) {
+    const ClusterSpec cluster = load_cluster("dgx-h100");
+    EXPECT_EQ(communicator_bytes(group(32, 8), {.exchanges = true}, cluster), 7 * 2 * 12 * kMiB + 64 * kMiB);
+    EXPECT_EQ(communicator_bytes(group(64, 8), {.exchanges = true}, cluster), 7 * 1 * 12 * kMiB + 64 * kMiB);
+    // Inside a domain that spans nodes there is no such limit; over two racks of 64 channels there are just as many ranks as two allow.
+    const ClusterSpec rack = load_cluster("gb200-nvl72");
+    EXPECT_EQ(communicator_bytes(group(64, 64), {.exchanges = true}, rack), (63 * 64 * 12 + 512) * kMiB);
+    EXPECT_EQ(communicator_bytes(group(128, 64), {.exchanges = true}, rack), 63 * 2 * 12 * kMiB + 256 * kMiB);
+    EXPECT_EQ(communicator_bytes(group(192, 64), {.exchanges = true}, rack), 63 * 1 * 12 * kMiB + 256 * kMiB);
+}
+
 TEST(Communicator, ReducesInTheSwitchWithBuffersForEveryMember) {
     const ClusterSpec h100 = load_cluster("dgx-h100");
     EXPECT_EQ(
