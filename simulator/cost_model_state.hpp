@@ -27,6 +27,7 @@
 #include "simulator/piece/shared_memo.hpp"
 #include "simulator/piece_parameters.hpp"
 #include "simulator/price/recorded_costs.hpp"
+#include "simulator/price/training_rates.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
 
@@ -69,7 +70,7 @@ inline CostKey cost_key_without_tail(const Layout& layout, const Workload& workl
 struct CostModel::State {
     const Workload& workload;
     Calibration calibration;
-    KernelTimes kernels, storage_kernels;
+    TrainingRates rates;
     double flops;
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
     std::unordered_map<CostKey, std::vector<MuonSeconds>, MemoKeyHash> orthogonalised;
@@ -95,12 +96,10 @@ struct CostModel::State {
         const State* others = nullptr;      ///< null: nothing
     };
 
-    State(const Workload& work, const Calibration& rates, Known known)
+    State(const Workload& work, const Calibration& calibrated, Known known)
         : workload(work),
-          calibration(rates),
-          kernels(work.cluster, calibration, work.training.precision, bytes_of(work.training.grad_dtype), work.training.format()),
-          storage_kernels(work.cluster, calibration, quantised(work.training.precision) ? Precision::bf16 : work.training.precision,
-                          bytes_of(work.training.grad_dtype)),
+          calibration(calibrated),
+          rates(work.cluster, calibration, work.training),
           flops(model_flops(work.model, work.batch)),
           memos(known.memos
                     ? std::move(known.memos)
@@ -127,7 +126,7 @@ struct CostModel::State {
         if (!has_layers_in_bf16(work.training)) return;
         workload_in_bf16 = std::make_unique<const Workload>(in_bf16(work));
         others_in_bf16 = std::make_unique<State>(
-            *workload_in_bf16, rates,
+            *workload_in_bf16, calibrated,
             Known{shards->in_bf16(), kept->in_bf16(), std::make_shared<ModelStates>(*workload_in_bf16), nullptr, nullptr});
     }
 
@@ -144,10 +143,10 @@ struct CostModel::State {
         auto [entry, fresh] = orthogonalised.try_emplace(cost_key(layout, workload));
         if (fresh) {
             for (const std::int64_t layer : kinds.first_layer) {
-                entry->second.push_back(layout.engine == Engine::megatron
-                                            ? muon_seconds(workload.model, layer, sizes, storage_kernels)
-                                            : own_muon_seconds(workload.model, layer, sizes, workload.training,
-                                                               {&kernels, &storage_kernels, &calibration}, memos->paths(sizes)));
+                entry->second.push_back(
+                    layout.engine == Engine::megatron
+                        ? muon_seconds(workload.model, layer, sizes, rates.storage())
+                        : own_muon_seconds(workload.model, layer, sizes, workload.training, rates.ops(), memos->paths(sizes)));
             }
             entry->second.push_back(entry->second[kinds.of_prediction]);
         }
@@ -199,7 +198,7 @@ struct CostModel::State {
 
     void add_expert_products(const Layout& layout, LayerCosts& costs) const {
         if (!workload.model.moe || workload.model.moe->capacity_factor > 0) return;
-        add_to_mixtures(costs, expert_products(layout, workload, kernels));
+        add_to_mixtures(costs, expert_products(layout, workload, rates.products()));
     }
 
     Shard shard_of(const Layout& layout) {
@@ -207,14 +206,14 @@ struct CostModel::State {
         Shard shard{shard_key(layout)};
         shard.workload = &workload;
         shard.calibration = &calibration;
-        shard.kernels = &kernels;
-        shard.storage_kernels = &storage_kernels;
+        shard.rates = rates.ops();
         shard.paths = &memos->paths(sizes);
         const std::int64_t rows = layout.micro_batch * workload.batch.sequence / sizes.cp;
         shard.tokens_outside = layout.sequence_parallel ? rows / sizes.tp : rows;
         shard.element = bytes_of(workload.training.compute_dtype());
         shard.packed = packed;
-        shard.attention_share = busiest_share(packed, workload.batch, layout.dp());
+        shard.rates.attention_share = busiest_share(packed, workload.batch, layout.dp());
+        shard.rates.attention_length = packed.length;
         if (routing) shard.busiest_experts = routing->busiest(sizes.ep);
         return shard;
     }
@@ -240,7 +239,8 @@ struct CostModel::State {
     StepInputs inputs_of(const Layout& layout, const LayerCosts& layers_of_shard) {
         const SplitCensus& split = memos->census(layout);
         const PieceParameters& pieces = memos->pieces(layout.sizes);
-        StepInputs inputs{workload, layout, calibration, kernels, layers_of_shard, split, memos->paths(layout.sizes), flops, {}, &pieces};
+        StepInputs inputs{workload, layout, calibration, rates.products(), layers_of_shard, split, memos->paths(layout.sizes),
+                          flops,    {},     &pieces};
         if (workload.training.megatron.optimizer == OptimizerKind::muon) inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
         if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
         if (layout.engine == Engine::megatron && !workload.training.offload.modules.empty())

@@ -75,9 +75,9 @@ PieceSteps router_steps(const PieceSteps& steps) {
 struct StepPrices {
     StepPrice seconds, taken;
     explicit StepPrices(const Shard& shard)
-        : seconds([shard, rates = OpRates{shard.kernels, shard.storage_kernels, shard.calibration, shard.workload->cluster.host_bandwidth(),
-                                          shard.attention_share, shard.packed.length}](const PieceStep& step) {
-              return step.kind == StepKind::op ? step_seconds(step, rates) : collective_seconds(step, *shard.paths, *shard.calibration);
+        : seconds([shard](const PieceStep& step) {
+              return step.kind == StepKind::op ? step_seconds(step, shard.rates)
+                                               : collective_seconds(step, *shard.paths, *shard.calibration);
           }),
           taken([calibration = shard.calibration](const PieceStep& start) { return overlap_cost(start, *calibration); }) {}
 };
