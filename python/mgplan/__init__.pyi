@@ -432,7 +432,7 @@ def schedule(
 
     vpp: model chunks per pipeline rank; more than 1 interleaves (default: 1).
     group_size: microbatch group of the interleaved schedule (default: pp).
-    kind: auto: none for pp 1, interleaved for vpp > 1, else 1f1b; from zb-h1 on backwards are split, and simulate alone runs them
+    kind: auto: none for pp 1, interleaved for vpp > 1, else 1f1b; from zb-h1 on backwards are split: engine mgplan simulates and trains these, Megatron-LM has none
         (default: auto).
     forward_only: forwards alone, as in evaluation.
     """
