@@ -118,9 +118,8 @@ struct CostModel::State {
                     [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }},
                    known.others ? &known.others->recorded : nullptr),
           memory(work, calibration,
-                 {[this](const Layout& layout) -> const SplitCensus& { return memos->census(layout); },
-                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get(), states.get(), &memos->stages(),
-                  memos->schedules().get(), &memos->replays()}) {
+                 {[this](const Layout& layout) -> const SplitCensus& { return memos->census(layout); }, kept.get(), states.get(),
+                  &memos->stages(), memos->schedules().get(), &memos->replays()}) {
         packed = packed_attention(work.batch);
         if (work.model.moe) routing.emplace(work.model, work.routing);
         if (!has_layers_in_bf16(work.training)) return;
@@ -166,6 +165,9 @@ struct CostModel::State {
         if (fresh) entry->second = costs_now(layout);
         return entry->second;
     }
+
+    /// What LayoutMemory wants: costs() of a layout with CUDA graphs, else null.
+    const LayerCosts* graphed_costs(const Layout& layout) { return layout.cuda_graphs.empty() ? nullptr : &costs(layout); }
 
     /// costs() by their key; null where nobody has asked for them.
     [[nodiscard]] const LayerCosts* known_costs(const CostKey& key) {
