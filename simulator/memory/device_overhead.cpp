@@ -226,26 +226,25 @@ ContextTerms DeviceOverhead::terms(const Layout& layout, int pp_rank) const {
     return terms;
 }
 
-std::size_t DeviceOverhead::KeyHash::operator()(const Key& key) const {
-    std::uint64_t hash = 1469598103934665603ULL;
-    for (const std::int64_t field : {key.tp, key.cp, key.ep, key.etp, key.pp, key.world, key.order, key.rest}) {
-        hash = (hash ^ static_cast<std::uint64_t>(field)) * 1099511628211ULL;
-        hash ^= hash >> 29U;
-    }
-    return static_cast<std::size_t>(hash);
+DeviceOverhead::Key DeviceOverhead::key_of(const Layout& layout) const {
+    const ParallelSizes& sizes = layout.sizes;
+    const bool by_tokens = workload_.model.moe && workload_.model.moe->dispatcher == TokenDispatcher::hybrid_ep;
+    return {sizes.tp,
+            sizes.cp,
+            sizes.ep,
+            sizes.etp,
+            sizes.pp,
+            sizes.world,
+            sizes.order,
+            layout.engine,
+            layout.cp_comm_type,
+            layout.sequence_parallel,
+            by_tokens ? layout.micro_batch : 0};
 }
 
 const DeviceOverhead::Sums& DeviceOverhead::sums(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
-    std::int64_t order = 0;
-    if (!(sizes.order == AxisOrder{})) {
-        for (const Axis axis : sizes.order.axes()) order = order * 8 + static_cast<std::int64_t>(axis) + 1;
-    }
-    const std::int64_t rest = (static_cast<std::int64_t>(layout.engine) * 8 + static_cast<std::int64_t>(layout.cp_comm_type)) * 2 +
-                              static_cast<std::int64_t>(layout.sequence_parallel);
-    const bool by_tokens = workload_.model.moe && workload_.model.moe->dispatcher == TokenDispatcher::hybrid_ep;
-    const Key key{sizes.tp, sizes.cp,    sizes.ep, sizes.etp,
-                  sizes.pp, sizes.world, order,    rest * 2 + (by_tokens ? 1 : 0) + (by_tokens ? layout.micro_batch << 16U : 0)};
+    const Key key = key_of(layout);
     if (last_ == nullptr || !(key == last_key_)) {
         auto [entry, fresh] = sums_.try_emplace(key);
         if (fresh) entry->second = {terms(layout, 0).total(), sizes.pp > 2 ? terms(layout, 1).total() : 0};
