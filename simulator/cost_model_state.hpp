@@ -333,7 +333,7 @@ struct CostModel::Bounded {
     double whole = 0;
     PieceSeconds pieces;
 
-    /// Of `layers`.
+    /// Sets the seconds of `layers`.
     void take_seconds(const State& model) {
         whole = seconds_of_model(layers, model.kinds, model.workload.model.mtp_layers);
         pieces = seconds_of_pieces(layers);
@@ -350,7 +350,7 @@ struct CostModel::SharedLeast {
 struct CostModel::Least {
     std::shared_ptr<SharedLeast> shared;
     std::unordered_map<const LayerCosts*, Bounded> launched;  ///< without launches where graphs may have none, by the costs with them
-    /// Of least_bytes_of_tail(), by a layout's switches, which the choices keep alive.
+    /// What least_bytes_of_tail() asks for, by a layout's switches, which the choices keep alive.
     std::unordered_map<const LayoutSwitches*, std::shared_ptr<const LayoutSwitches>> narrowest;
 };
 

@@ -60,7 +60,7 @@ struct Group {
     EnumSet<Axis> axes;
     CommunicatorUse use;
     bool ends_only = false;  ///< on the first and last stage
-    /// Of the dp axis, with weights in parts: all of it, the neighbours that hold a weight's parts, or those that hold the same part.
+    /// What of the dp axis, with weights in parts: all of it, the neighbours that hold a weight's parts, or those that hold the same part.
     enum class Data { all, parts, same_part } data = Data::all;
     std::int64_t first_ranks = 0;  ///< so many neighbours among the members, 0: all
 };
@@ -96,7 +96,7 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
         groups.push_back({"pp-backward", false, {Axis::pp}, {.streams = 1}});
         groups.push_back({"tp-pp", false, {Axis::tp, Axis::pp}, {.small_reduces = true}});
     }
-    // Of dynamic context parallelism (parallel_state.py, create_hybrid_dp_cp_groups): groups of each power of two of ranks, but for one and
+    // Dynamic context parallelism (parallel_state.py, create_hybrid_dp_cp_groups): groups of each power of two of ranks, but for one and
     // for all, over which documents pass keys and values around. Each is made at its first use; all are counted.
     const std::int64_t ranks = layout.dp() * layout.sizes.cp;
     if (megatron && work.training.megatron.document_tokens > 0) {

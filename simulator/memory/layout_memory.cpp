@@ -56,7 +56,7 @@ struct LayoutMemory::State {
     std::unordered_map<MemoKey<6>, const GraphResidency*, MemoKeyHash> residencies;  ///< of the shared schedules
     std::unordered_map<const LayerCosts*, GraphedLayers> graphed;
     std::unordered_map<ShardKey, GraphedLayers, MemoKeyHash> least_graphed;  ///< without kernels, whose counts only objects depend on
-    // Of the layout at hand; members, so that they need no memory for each.
+    // What belongs to the layout at hand; members, so that they need no memory for each.
     std::vector<std::int64_t> passes;
     std::vector<LiveMixtures> live_mixtures;
     std::vector<FrameworkBytes> stages;
@@ -147,7 +147,7 @@ struct LayoutMemory::State {
         return layout.engine == Engine::megatron && layout.sizes.pp == 1 ? workload.training.megatron.offloaded_layers : 0;
     }
 
-    /// Of these, what the GPU is spared at its fullest instant: the last offloaded layer leaves with the last layer's forward, and comes
+    /// What the GPU is spared of these at its fullest instant: the last offloaded layer leaves with the last layer's forward, and comes
     /// back beside the last layer's backward (Transformer Engine, cpu_offload_v1.py, layer_window_map; from 2.10 on a layer later,
     /// cpu_offload.py, start_reload_map). In output layer and loss, between the two, all of them are away.
     [[nodiscard]] std::int64_t spared_by_offloading(const Layout& layout) {
@@ -371,7 +371,7 @@ struct LayoutMemory::State {
                               quantile);
     }
 
-    /// Of the rows that experts of the stages [first, end) receive at a quantile, into `factors`.
+    /// Factors of the rows that experts of the stages [first, end) receive at a quantile, into `factors`.
     void row_factors(const Layout& layout, const RoutingLoad::Level& level, int first, int end) {
         const std::vector<ChunkCensus>& chunks = shared.census(layout).chunks;
         const auto& counts = live_counts(layout);

@@ -214,7 +214,7 @@ struct MixtureCosts {
     MixtureNodes nodes;  ///< where another microbatch hides exchanges
 };
 
-/// Of a ring over so many ranks, from rings of two and of four: each further rank adds half of what two add.
+/// Cost of a ring over so many ranks, from rings of two and of four: each further rank adds half of what two add.
 PieceCost further_parts(const PieceCost& two, const PieceCost& four, std::int64_t ranks) {
     const double times = static_cast<double>(ranks - 4) / 2;
     const auto grow = [times](double from, double to) { return to + times * (to - from); };

@@ -28,7 +28,7 @@ public:
 
     [[nodiscard]] const KernelTimes& products() const { return products_; }
     [[nodiscard]] const KernelTimes& storage() const { return storage_; }
-    /// Of sequences that are not packed.
+    /// For sequences that are not packed.
     [[nodiscard]] OpRates ops() const { return {&products_, &storage_, &calibration_, host_bandwidth_}; }
 
 private:

@@ -154,7 +154,7 @@ TEST(DeviceOverhead, CountsGroupsOfEachPowerOfTwoOfRanksThatDocumentsRunOver) {
     request.cp = 2;
     const Layout layout = planner::make_layout(request, work);
     const ContextTerms terms = DeviceOverhead(work, calibration).terms(layout, 0);
-    // Of the 16 ranks of dp·cp groups of 2, 4 and 8 (parallel_state.py, create_hybrid_dp_cp_groups); tp 2 lies between their members, so
+    // Groups of 2, 4 and 8 of the 16 ranks of dp·cp (parallel_state.py, create_hybrid_dp_cp_groups); tp 2 lies between their members, so
     // that four share a node of eight.
     std::int64_t expected = 0;
     for (const auto& [ranks, in_domain] : {std::pair{2, 2}, {4, 4}, {8, 4}}) {
