@@ -124,10 +124,10 @@ std::map<std::string, reports::OpComparison> compared_ops(const RunOutcome& outc
 
 /// Fills in ops and parts; the parts get a last one for what is left on both sides. `communication`: predicted seconds of that part;
 /// nothing: there is no such part.
-void fill_in(std::map<std::string, reports::OpComparison> ops, std::optional<double> communication, reports::TimeComparison& time) {
+void fill_in(const std::map<std::string, reports::OpComparison>& ops, std::optional<double> communication, reports::TimeComparison& time) {
     std::vector<reports::TimePart> parts{{"matrix products", 0, 0}, {"attention", 0, 0}, {"optimizer", 0, 0}, {"other kernels", 0, 0}};
     if (communication) parts.push_back({"communication, and waiting for partners", *communication, 0});
-    for (auto& [name, op] : ops) {
+    for (const auto& [name, op] : ops) {
         time.ops.push_back(op);
         if (op.communication && !communication) continue;
         const std::string part = op.communication ? parts.back().name : part_of(name);
@@ -217,7 +217,7 @@ void attribute_alone(const RunOutcome& outcome, const ClusterSpec& cluster, repo
     const double issue = issues_ahead ? count * cluster.calibration->launch.seconds : 0;
     time.predicted = std::max(kernels, issue);
     if (!ops.empty()) {
-        fill_in(std::move(ops), std::nullopt, time);
+        fill_in(ops, std::nullopt, time);
     } else {
         time.parts = {{"kernels", kernels, {}}, {"between kernels: host, data, launches", time.predicted - kernels, {}}};
     }

@@ -1,6 +1,8 @@
 #pragma once
 // The rates that ops of one training are priced by: built here for the cost model, for `verify` and for whoever prices ops.
 
+#include <cstdint>
+
 #include "plan/cluster/cluster_spec.hpp"
 #include "plan/training/training_spec.hpp"
 #include "simulator/compute/kernels.hpp"
