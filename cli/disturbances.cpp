@@ -56,7 +56,7 @@ void declare_disturbance_options(Options& options, DisturbanceOptions& values) {
         "without it none");
     options.real("jitter", values.jitter_percent, 0, 100,
                  "spread of the time of every pass in percent (standard deviation); prints mean and p95 of the iteration");
-    options.integer("seed", values.seed, 0, (std::int64_t{1} << 53) - 1, "of --jitter: the same seed draws the same times");
+    options.integer("seed", values.seed, 0, (std::int64_t{1} << 53) - 1, "seed of --jitter: the same one draws the same times");
 }
 
 DisturbedIteration disturbed_iteration(const DisturbanceOptions& options, const Layout& layout,

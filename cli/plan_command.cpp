@@ -71,7 +71,7 @@ void write_answer(const Options& options, const PlanOptions& values, bool severa
                 options.write(console, reports::plan_report_markdown(report));
                 break;
             }
-            // Of several worlds the plans themselves stay in JSON.
+            // The plans of several worlds themselves stay in JSON.
             std::string text = several_worlds ? "" : reports::plan_report_text(report);
             if (report.explained) {
                 text += stage_memories_text(stage_memories(model, report.workload, report.explained->layout, model::DeviceKind::cuda),

@@ -10,7 +10,7 @@
 
 namespace mgplan::cli {
 
-/// Holds the plan at `index` of the best against the one behind it. Of these functions `model` is that of the report's workload.
+/// Holds the plan at `index` of the best against the one behind it. `model` prices the report's workload.
 void explain(reports::PlanReport& report, simulator::CostModel& model, std::size_t index);
 
 /// Puts a layout beside the first plan, of which there must be one; `given` is what --compare named.

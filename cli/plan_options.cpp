@@ -62,7 +62,7 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integers("micro-batch", values.space.micro_batch, 1, 65536, "sequences per microbatch; without it powers of two up to 16");
     options.choices("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute");
     options.choices("recompute-modules", values.recompute_modules, recompute_module_names(), "what selective recomputes");
-    options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "of full recompute");
+    options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "method of full recompute");
     options.integer("recompute-num-layers", values.space.recompute_num_layers, 1, 65536,
                     "uniform: layers per checkpoint; block: layers recomputed per chunk");
     options.choice("sequence-parallel", values.sequence_parallel, {"auto", "on", "off"}, "sequence parallelism");
@@ -77,11 +77,11 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.flag("balance-stages", values.balance_stages,
                  "also try, for the best layouts with a pipeline, the layers per stage that make the slowest stage fastest");
     options.checked("order", values.order, "AXES[,AXES...]", check_axis_orders,
-                    "orders of the axes in the rank grid, fastest first; of several each is searched");
+                    "orders of the axes in the rank grid, fastest first; each of several is searched");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
                  "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
     options.text("dispatcher", values.dispatcher, "KIND[,KIND...]",
-                 "of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's");
+                 "dispatcher of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's");
     options.text("search", values.search, "wide|recipe|AXIS[,AXIS...]",
                  "also search what recipes switch on: dispatcher, recompute (sets of modules), block (full recompute of some layers), "
                  "tp-overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers); wide: all, "

@@ -21,7 +21,7 @@ int run_rank(const std::vector<std::string>& args, Console& console) {
         std::int64_t world = 1, ranks_per_node = 1;
         constexpr std::int64_t kMost = std::numeric_limits<int>::max();
         options.integer("world", world, 1, kMost, "ranks of the job");
-        options.integer("ranks-per-node", ranks_per_node, 1, kMost, "of them on each machine");
+        options.integer("ranks-per-node", ranks_per_node, 1, kMost, "ranks on each machine");
         options.text("logs", values.logs, "DIR", "where logs go, and word of the first failure");
         options.flag("torch-variables", values.torch_variables, "set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE");
         options.text("secret-file", values.secret_file, "FILE", "what MGPLAN_SECRET is to hold");

@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Programs that start training or hand it to others. Of python all that PATH has stand in besides: python3.11.
+/// Programs that start training or hand it to others. Each python on PATH has a stand-in besides: python3.11.
 constexpr std::array kLaunchers{"python", "python3", "torchrun", "srun",      "sbatch",    "salloc",
                                 "mpirun", "mpiexec", "ray",      "deepspeed", "accelerate"};
 

@@ -93,7 +93,8 @@ void declare(Options& options, RunOptions& values) {
     options.text(
         "export-weights", values.export_weights, "DIR",
         "write model.safetensors and config.json there behind the last step, which transformers loads; all ranks share the folder");
-    options.integer("seed", values.seed, 0, std::numeric_limits<std::int64_t>::max() / 2, "of weights, dropout and the order of the data");
+    options.integer("seed", values.seed, 0, std::numeric_limits<std::int64_t>::max() / 2,
+                    "seed of weights, dropout and the order of the data");
     options.flag("per-rank-seeds", values.per_rank_seeds,
                  "weights from one seed for each tp and pp rank, as Megatron-LM; otherwise they do not depend on the layout");
     options.flag("deterministic", values.deterministic, "the same bits on every run; CPU ranks always do so, a GPU then leaves out cuDNN");

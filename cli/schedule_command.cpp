@@ -198,9 +198,9 @@ int run_schedule(const std::vector<std::string>& args, Console& console) {
     options.integer("vpp", given.vpp, 1, 32'767, "model chunks per pipeline rank; more than 1 interleaves");
     options.integer("microbatches", given.microbatches, 1, kMaxRankOps, "microbatches of one iteration");
     options.integer("group-size", given.group_size, 1, kMaxRankOps, "microbatch group of the interleaved schedule (default: pp)");
-    options.choice(
-        "kind", given.kind, kinds,
-        "auto: none for pp 1, interleaved for vpp > 1, else 1f1b; from zb-h1 on backwards are split, and simulate alone runs them");
+    options.choice("kind", given.kind, kinds,
+                   "auto: none for pp 1, interleaved for vpp > 1, else 1f1b; from zb-h1 on backwards are split: engine mgplan simulates "
+                   "and trains these, Megatron-LM has none");
     options.flag("forward-only", given.forward_only, "forwards alone, as in evaluation");
     if (!options.parse(args, console.out)) return kDone;
 

@@ -27,7 +27,7 @@ Values values_of(const OptionDescription& option, const PresetNames& presets) {
     return values;
 }
 
-/// Of the words without dashes; `show NAME` is a word and a name.
+/// What stands in the place of words without dashes; `show NAME` is a word and a name.
 Values values_of(const CommandDescription& command, const PresetNames& presets) {
     Values values;
     for (const auto& word : command.positionals) {

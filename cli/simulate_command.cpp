@@ -60,7 +60,7 @@ void declare_layout_options(Options& options, LayoutOptions& values) {
     options.choice("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute; without it none");
     options.choices("recompute-modules", values.recompute_modules, recompute_module_names(),
                     "what selective recomputes; without it core_attn");
-    options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "of full recompute; without it uniform");
+    options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "method of full recompute; without it uniform");
     options.integer("recompute-num-layers", values.recompute_num_layers, 1, 65536,
                     "uniform: layers per checkpoint; block: layers recomputed per chunk; without it 1");
     options.choice("sequence-parallel", values.sequence_parallel, {"auto", "on", "off"},
@@ -82,7 +82,8 @@ void declare_layout_options(Options& options, LayoutOptions& values) {
                     "order of the axes in the rank grid, fastest first; without it tp-cp-ep-dp-pp");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
                  "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration; without it none");
-    options.choice("dispatcher", values.dispatcher, dispatcher_words(), "of experts' tokens, engine megatron; without it the model's");
+    options.choice("dispatcher", values.dispatcher, dispatcher_words(),
+                   "dispatcher of experts' tokens, engine megatron; without it the model's");
 }
 
 /// The words were checked when they were read.

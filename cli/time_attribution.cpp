@@ -16,6 +16,7 @@
 #include "plan/layout/stage_ranks.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/price/op_price.hpp"
+#include "simulator/price/training_rates.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -30,43 +31,42 @@ bool has_timed_ops(const runtime::RunValues& run) {
     return std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto& rank) { return !rank.ops.empty(); });
 }
 
-/// Counts and prices the ops of a trace.
-class Pricer final : public model::OpListener {
+/// Sums of a trace's ops by name.
+class OpSums final : public model::OpListener {
 public:
-    explicit Pricer(const simulator::KernelTimes& times) : times_(times) {}
+    explicit OpSums(const simulator::TrainingRates& rates) : rates_(rates.ops()) {}
     void on_op(const model::OpRecord& record) override {
         auto& sum = sums[std::string(record.name)];
         sum.first += 1;
-        sum.second += simulator::op_seconds(record, {&times_, &times_});
+        sum.second += simulator::op_seconds(record, rates_);
     }
     std::map<std::string, std::pair<double, double>> sums;  ///< count, seconds
 
 private:
-    const simulator::KernelTimes& times_;
+    simulator::OpRates rates_;
 };
 
 /// Count and seconds of each op of a step, average of these ranks. Mixtures are balanced.
 std::map<std::string, std::pair<double, double>> priced_ops(const RunOutcome& outcome, const ClusterSpec& cluster,
                                                             const std::vector<int>& ranks) {
-    const simulator::Calibration calibration = simulator::calibration_of(cluster);
-    const simulator::KernelTimes times(cluster, calibration, outcome.plan.training.precision, bytes_of(outcome.plan.training.grad_dtype),
-                                       outcome.plan.training.format());
+    const simulator::Calibration calibration = simulator::calibration_of(cluster, outcome.plan.training.software);
+    const simulator::TrainingRates rates(cluster, calibration, outcome.plan.training);
     model::TrainingTask task = outcome.task;
     task.balanced_routing = true;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
-    Pricer pricer(times);
+    OpSums ops(rates);
     for (const int rank : ranks) {
         model::MetaDevice device({.keep_allocations = false, .keep_ops = false, .stands_for = outcome.traits});
         model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world)));
-        device.set_listener(&pricer);
+        device.set_listener(&ops);
         static_cast<void>(trainer.step({}, 0));
         device.set_listener(nullptr);
     }
-    for (auto& [name, sum] : pricer.sums) {
+    for (auto& [name, sum] : ops.sums) {
         sum.first /= static_cast<double>(ranks.size());
         sum.second /= static_cast<double>(ranks.size());
     }
-    return std::move(pricer.sums);
+    return std::move(ops.sums);
 }
 
 /// One rank of each pipeline stage.
@@ -124,10 +124,10 @@ std::map<std::string, reports::OpComparison> compared_ops(const RunOutcome& outc
 
 /// Fills in ops and parts; the parts get a last one for what is left on both sides. `communication`: predicted seconds of that part;
 /// nothing: there is no such part.
-void fill_in(std::map<std::string, reports::OpComparison> ops, std::optional<double> communication, reports::TimeComparison& time) {
+void fill_in(const std::map<std::string, reports::OpComparison>& ops, std::optional<double> communication, reports::TimeComparison& time) {
     std::vector<reports::TimePart> parts{{"matrix products", 0, 0}, {"attention", 0, 0}, {"optimizer", 0, 0}, {"other kernels", 0, 0}};
     if (communication) parts.push_back({"communication, and waiting for partners", *communication, 0});
-    for (auto& [name, op] : ops) {
+    for (const auto& [name, op] : ops) {
         time.ops.push_back(op);
         if (op.communication && !communication) continue;
         const std::string part = op.communication ? parts.back().name : part_of(name);
@@ -217,7 +217,7 @@ void attribute_alone(const RunOutcome& outcome, const ClusterSpec& cluster, repo
     const double issue = issues_ahead ? count * cluster.calibration->launch.seconds : 0;
     time.predicted = std::max(kernels, issue);
     if (!ops.empty()) {
-        fill_in(std::move(ops), std::nullopt, time);
+        fill_in(ops, std::nullopt, time);
     } else {
         time.parts = {{"kernels", kernels, {}}, {"between kernels: host, data, launches", time.predicted - kernels, {}}};
     }

@@ -111,7 +111,7 @@ PackedLengths load_lengths(const Options& options, const std::string& given) {
 }
 
 /** Sequence length and global batch: as asked for, else the command's, else the model's or a default, which `assumed` then names. */
-/// Of a schedule of batches the last that training comes to.
+/// The last batch of a schedule that training comes to.
 void end_with_the_last_step(ResolvedWorkload& resolved) {
     if (resolved.batches.steps.empty()) return;
     BatchSpec& batch = resolved.workload.batch;
@@ -231,9 +231,10 @@ void declare_precision(Options& options, std::optional<std::string>& precision) 
         if (!parse_precision_choice(given))
             problems.add("--precision = '{}' is not known; use {}", given.substr(0, 40), any_of_text(precision_choices()));
     };
-    options.checked("precision", precision, "FORMAT", check,
-                    "of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is "
-                    "fp8-current; without it bf16");
+    options.checked(
+        "precision", precision, "FORMAT", check,
+        "precision of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is "
+        "fp8-current; without it bf16");
 }
 
 void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, bool several_worlds) {
@@ -281,7 +282,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     declare_precision(options, values.precision);
     options.text("software", values.software, "RELEASE",
                  "release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08");
-    options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "of gradients and their reduction; without it fp32");
+    options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "type of gradients and their reduction; without it fp32");
     options.flag("no-distributed-optimizer", values.no_distributed_optimizer, "every rank keeps the whole optimizer state");
     declare_state_options(options, values);
     options.choices("overlap", values.overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"},

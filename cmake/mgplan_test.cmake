@@ -51,7 +51,7 @@ function(mgplan_test name)
       set(filter --gtest_filter=-${filter})
     endif()
     add_test(NAME ${name} COMMAND ${name} ${filter})
-    # Of a property fewer random cases, as each takes ten times as long.
+    # Fewer random cases of a property, as each takes ten times as long.
     set_tests_properties(${name} PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT 1800 ENVIRONMENT RC_PARAMS=max_success=30)
     if(TEST_LONG)
       set_tests_properties(${name} PROPERTIES COST 1000) # begins first, so that no core is left with it at the end

@@ -64,7 +64,7 @@ function(mgplan_precompiled_headers name)
   if(NOT MGPLAN_PRECOMPILED_HEADERS IN_LIST PRECOMPILED_WHERE)
     return()
   endif()
-  # Of the kind that takes them, library or program: GCC refuses headers compiled with -fPIC where a program has -fPIE.
+  # A library or a program, as what takes them is: GCC refuses headers compiled with -fPIC where a program has -fPIE.
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp CONTENT "int main() {}\n")
   if(PRECOMPILED_FOR_PROGRAMS)
     add_executable(${name} EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)

@@ -74,7 +74,7 @@ struct LayoutVisitor {
     std::function<bool(const Layout& first, std::int64_t layouts)> enter = {};
     /// The same for those of them that agree in their switches too.
     std::function<bool(const Layout& first, std::int64_t layouts)> enter_switched = {};
-    /// Of this workload and space, for many prefixes; without it each finds them anew.
+    /// Tails of this workload and space, for many prefixes; without it each finds them anew.
     LegalTails* tails = nullptr;
 };
 void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,

@@ -25,7 +25,7 @@ std::string does_not_divide(std::string_view field, std::int64_t value, std::str
     return fmt::format("{} = {} does not divide {} = {}; use {}", field, value, what, n, usable_divisors(n, world));
 }
 
-/// Of layers that parts describe, the parts say what divides them (plan/parameters/composed_layer.hpp).
+/// Otherwise parts describe the layers, and say what divides them (plan/parameters/composed_layer.hpp).
 bool has_plain_layers(const ModelSpec& model) {
     return model.compositions.empty();
 }
@@ -171,7 +171,7 @@ std::string layers_in_bf16_problem(const Workload& workload, const Layout& layou
 using W = const Workload&;
 using L = const Layout&;
 
-/// Of the rules of tp, cp and pp: those of the sizes in front hold.
+/// For the rules of tp, cp and pp; those of the sizes in front hold.
 std::string undivided_world_message(W, L l) {
     return undivided_world(l.sizes).value_or("");
 }

@@ -23,7 +23,7 @@ inline constexpr std::int64_t kPassesRankedExactly = 4'000'000;
 /// Passes that it may replay for layouts that might be faster.
 inline constexpr std::int64_t kPassesProved = 1'000'000;
 
-/// Of layouts that were ranked exactly, how many keep their ranks whatever else is replayed: by a closer look those behind them may come
+/// How many layouts that were ranked exactly keep their ranks whatever else is replayed: by a closer look those behind them may come
 /// before the last.
 [[nodiscard]] constexpr std::size_t certain_ranks(std::size_t ranked_exactly) {
     return ranked_exactly - ranked_exactly / 4;

@@ -1,5 +1,5 @@
 #pragma once
-// Of plans that no prediction tells apart by their time, the one that leaves more memory free stands first.
+// The plan that leaves more memory free stands first among those that no prediction tells apart by their time.
 
 #include <cstddef>
 
@@ -19,7 +19,7 @@ std::size_t bring_frugal_ones_forward(SearchResult& found);
 /// does not depend on how many plans are asked for.
 inline constexpr std::size_t kSortedAsReplayed = 12;
 
-/// Of a ranking by time: drops what is faster than the first of those that were replayed and fit with their allocators replayed, sets
+/// For a ranking by time. Drops what is faster than the first of those that were replayed and fit with their allocators replayed, sets
 /// SearchResult::fastest_seconds, and sorts what is nearly as fast by memory. Returns how many it dropped.
 std::size_t put_free_memory_first(SearchResult& found, ReplayedMemories& memories);
 

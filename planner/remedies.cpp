@@ -74,7 +74,7 @@ std::optional<Remedy> narrower_gradients(const Trial& trial, const LayoutRequest
     return trial.attempt(request, "gradients in bf16 (--grad-dtype bf16)");
 }
 
-/// Of selective recompute the fewest modules that help.
+/// The fewest modules of selective recompute that help.
 std::optional<Remedy> recomputed_modules(const Trial& trial, const LayoutRequest& base) {
     if (base.recompute == Recompute::full) return std::nullopt;
     std::vector<EnumSet<RecomputeModule>> sets = useful_module_sets(trial.workload(), false);
@@ -92,7 +92,7 @@ std::optional<Remedy> recomputed_modules(const Trial& trial, const LayoutRequest
     return std::nullopt;
 }
 
-/// Of the layers of each chunk the fewest that help, more of which never need more memory.
+/// The fewest layers of each chunk that help; more of them never need more memory.
 std::optional<Remedy> recomputed_layers(const Trial& trial, const LayoutRequest& base) {
     if (base.recompute == Recompute::full) return std::nullopt;
     std::optional<Remedy> best;

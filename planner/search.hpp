@@ -57,7 +57,7 @@ struct SearchOptions {
     /// They count as any other.
     bool times_bounded = false;
     double never_below = 0;  ///< of both: layouts that may take less are priced in any case, seconds
-    /// Of bounded: from the best of a small part of the space, what may be of interest by a closer look, as SearchResult::cut_at_least is
+    /// For bounded: what may be of interest by a closer look, from the best of a small part of the space, as SearchResult::cut_at_least is
     /// to be told, seconds. Layouts that take less, or the same multiple of the fastest found later on, are priced in any case.
     std::function<double(const std::vector<RankedLayout>& best)> of_interest = {};
     /// For bounded: SearchResult::slowest_kept of an earlier search of the same space that kept as many.

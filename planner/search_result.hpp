@@ -116,7 +116,7 @@ struct SearchResult {
     /// No fitting layout is faster than the first by a closer look: each of the others had one or has a bound that says so. Set by
     /// rank_exactly() (exact_ranking.hpp); nothing where the ranking is not by time.
     std::optional<bool> fastest_is_proven;
-    /// Of the fastest that fits, its allocator replayed too: the first of best may be slower by up to kNearlyAsFast
+    /// Seconds of the fastest that fits, its allocator replayed too: the first of best may be slower by up to kNearlyAsFast
     /// (free_memory_first.hpp). Nothing where nothing fits, and where the ranking is not by time.
     std::optional<double> fastest_seconds;
     /// The fastest of the fitting layouts in the memory that each needs (scaling.hpp ParetoSet); empty unless asked for.

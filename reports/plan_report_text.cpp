@@ -20,7 +20,7 @@
 namespace mgplan::reports {
 namespace {
 
-/// Of a terminal: what is shown without --wide is no wider.
+/// Columns of a terminal: what is shown without --wide is no wider.
 constexpr std::size_t kColumns = 80;
 /// Assumptions that a first look shows: the first of the list decide most.
 constexpr std::size_t kFirstAssumed = 3;
@@ -69,7 +69,7 @@ std::string next_text(const PlanReport& report) {
     }
     std::vector<std::string> words{"--explain 1 (every term, and why it wins)", "--save-plan FILE (keep it)"};
     if (report.detail != Detail::wide) words.emplace_back("--wide (where time goes, what was rejected)");
-    // Of a mixture the first look is at the model's own dispatcher, without what recipes switch on.
+    // The first look at a mixture is at the model's own dispatcher, without what recipes switch on.
     if (report.workload.model.moe && !report.switches_searched && engine_of(report) == Engine::megatron)
         words = {"--search recipe (dispatchers, overlaps and recompute of recipes)", "--explain 1 (why it wins)", "--save-plan FILE",
                  report.detail == Detail::wide ? "--top N" : "--wide (where time goes)"};

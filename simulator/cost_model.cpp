@@ -67,19 +67,24 @@ const Workload& CostModel::workload() const {
 }
 
 LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {
-    return state_of(layout).memory.peaks(layout, most);
+    State& state = state_of(layout);
+    const bool graphed = !layout.cuda_graphs.empty() && !state.memory.state_exceeds(layout, most);
+    return state.memory.peaks(layout, most, graphed ? state.graphed_costs(layout) : nullptr);
 }
 
 MemoryPrediction CostModel::memory(const Layout& layout) {
-    return state_of(layout).memory.predict(layout, false);
+    State& state = state_of(layout);
+    return state.memory.predict(layout, false, state.graphed_costs(layout));
 }
 
 MemoryPrediction CostModel::replayed_memory(const Layout& layout) {
-    return state_of(layout).memory.predict(layout, true);
+    State& state = state_of(layout);
+    return state.memory.predict(layout, true, state.graphed_costs(layout));
 }
 
 std::optional<MemoryPrediction> CostModel::replayed_memory(const Layout& layout, std::int64_t limit) {
-    return state_of(layout).memory.predict_replayed(layout, limit);
+    State& state = state_of(layout);
+    return state.memory.predict_replayed(layout, limit, state.graphed_costs(layout));
 }
 
 double CostModel::iteration_seconds(const Layout& layout) {
@@ -91,7 +96,7 @@ TimePrediction CostModel::time(const Layout& layout) {
 }
 
 Prediction CostModel::predict(const Layout& layout) {
-    return {state_of(layout).time(layout), state_of(layout).memory.predict(layout, true)};
+    return {state_of(layout).time(layout), replayed_memory(layout)};
 }
 
 std::int64_t CostModel::passes(const Layout& layout) {
@@ -99,7 +104,7 @@ std::int64_t CostModel::passes(const Layout& layout) {
 }
 
 Prediction CostModel::predict_exactly(const Layout& layout) {
-    return {exact_time(layout), state_of(layout).memory.predict(layout, true)};
+    return {exact_time(layout), replayed_memory(layout)};
 }
 
 TimePrediction CostModel::exact_time(const Layout& layout) {
@@ -120,7 +125,8 @@ LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& or
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
-    return state_of(layout).memory.stage(layout, pp_rank);
+    State& state = state_of(layout);
+    return state.memory.stage(layout, pp_rank, state.graphed_costs(layout));
 }
 
 RankProbe CostModel::megatron_ops(const Layout& layout, int pp_rank) {
@@ -128,7 +134,8 @@ RankProbe CostModel::megatron_ops(const Layout& layout, int pp_rank) {
 }
 
 GraphTerms CostModel::graphs(const Layout& layout, int pp_rank) {
-    return state_of(layout).memory.graphs(layout, pp_rank);
+    State& state = state_of(layout);
+    return state.memory.graphs(layout, pp_rank, state.graphed_costs(layout));
 }
 
 double CostModel::chunk_seconds(const Layout& layout, const StageChunk& chunk) {

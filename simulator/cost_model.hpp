@@ -123,7 +123,7 @@ private:
     /// No more than these seconds: compute alone, of experts their products; and with what is exposed of what is no mixture.
     [[nodiscard]] double least_compute(const Layout& layout, const BoundedChoices& choices);
     [[nodiscard]] double least_without_exchanges(const Layout& layout, const BoundedChoices& choices);
-    /// Of the workload with the layout's switches.
+    /// What is kept of the workload with the layout's switches.
     [[nodiscard]] State& state_of(const Layout& layout);
     [[nodiscard]] State& state_of(const std::shared_ptr<const LayoutSwitches>& switches);
     Switched* add_switched(const std::shared_ptr<const LayoutSwitches>& switches);

@@ -147,7 +147,7 @@ std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& 
     Layout narrow = layout;
     narrow.switches = choices.narrowest;
     // Above nothing, the state alone answers.
-    return state_of(narrow).memory.peaks(narrow, 0).even;
+    return state_of(narrow).memory.peaks(narrow, 0, nullptr).even;
 }
 
 std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedChoices& choices) {

@@ -27,6 +27,7 @@
 #include "simulator/piece/shared_memo.hpp"
 #include "simulator/piece_parameters.hpp"
 #include "simulator/price/recorded_costs.hpp"
+#include "simulator/price/training_rates.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
 
@@ -69,7 +70,7 @@ inline CostKey cost_key_without_tail(const Layout& layout, const Workload& workl
 struct CostModel::State {
     const Workload& workload;
     Calibration calibration;
-    KernelTimes kernels, storage_kernels;
+    TrainingRates rates;
     double flops;
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
     std::unordered_map<CostKey, std::vector<MuonSeconds>, MemoKeyHash> orthogonalised;
@@ -95,12 +96,10 @@ struct CostModel::State {
         const State* others = nullptr;      ///< null: nothing
     };
 
-    State(const Workload& work, const Calibration& rates, Known known)
+    State(const Workload& work, const Calibration& calibrated, Known known)
         : workload(work),
-          calibration(rates),
-          kernels(work.cluster, calibration, work.training.precision, bytes_of(work.training.grad_dtype), work.training.format()),
-          storage_kernels(work.cluster, calibration, quantised(work.training.precision) ? Precision::bf16 : work.training.precision,
-                          bytes_of(work.training.grad_dtype)),
+          calibration(calibrated),
+          rates(work.cluster, calibration, work.training),
           flops(model_flops(work.model, work.batch)),
           memos(known.memos
                     ? std::move(known.memos)
@@ -119,15 +118,14 @@ struct CostModel::State {
                     [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }},
                    known.others ? &known.others->recorded : nullptr),
           memory(work, calibration,
-                 {[this](const Layout& layout) -> const SplitCensus& { return memos->census(layout); },
-                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get(), states.get(), &memos->stages(),
-                  memos->schedules().get(), &memos->replays()}) {
+                 {[this](const Layout& layout) -> const SplitCensus& { return memos->census(layout); }, kept.get(), states.get(),
+                  &memos->stages(), memos->schedules().get(), &memos->replays()}) {
         packed = packed_attention(work.batch);
         if (work.model.moe) routing.emplace(work.model, work.routing);
         if (!has_layers_in_bf16(work.training)) return;
         workload_in_bf16 = std::make_unique<const Workload>(in_bf16(work));
         others_in_bf16 = std::make_unique<State>(
-            *workload_in_bf16, rates,
+            *workload_in_bf16, calibrated,
             Known{shards->in_bf16(), kept->in_bf16(), std::make_shared<ModelStates>(*workload_in_bf16), nullptr, nullptr});
     }
 
@@ -144,10 +142,10 @@ struct CostModel::State {
         auto [entry, fresh] = orthogonalised.try_emplace(cost_key(layout, workload));
         if (fresh) {
             for (const std::int64_t layer : kinds.first_layer) {
-                entry->second.push_back(layout.engine == Engine::megatron
-                                            ? muon_seconds(workload.model, layer, sizes, storage_kernels)
-                                            : own_muon_seconds(workload.model, layer, sizes, workload.training,
-                                                               {&kernels, &storage_kernels, &calibration}, memos->paths(sizes)));
+                entry->second.push_back(
+                    layout.engine == Engine::megatron
+                        ? muon_seconds(workload.model, layer, sizes, rates.storage())
+                        : own_muon_seconds(workload.model, layer, sizes, workload.training, rates.ops(), memos->paths(sizes)));
             }
             entry->second.push_back(entry->second[kinds.of_prediction]);
         }
@@ -167,6 +165,9 @@ struct CostModel::State {
         if (fresh) entry->second = costs_now(layout);
         return entry->second;
     }
+
+    /// What LayoutMemory wants: costs() of a layout with CUDA graphs, else null.
+    const LayerCosts* graphed_costs(const Layout& layout) { return layout.cuda_graphs.empty() ? nullptr : &costs(layout); }
 
     /// costs() by their key; null where nobody has asked for them.
     [[nodiscard]] const LayerCosts* known_costs(const CostKey& key) {
@@ -199,7 +200,7 @@ struct CostModel::State {
 
     void add_expert_products(const Layout& layout, LayerCosts& costs) const {
         if (!workload.model.moe || workload.model.moe->capacity_factor > 0) return;
-        add_to_mixtures(costs, expert_products(layout, workload, kernels));
+        add_to_mixtures(costs, expert_products(layout, workload, rates.products()));
     }
 
     Shard shard_of(const Layout& layout) {
@@ -207,14 +208,14 @@ struct CostModel::State {
         Shard shard{shard_key(layout)};
         shard.workload = &workload;
         shard.calibration = &calibration;
-        shard.kernels = &kernels;
-        shard.storage_kernels = &storage_kernels;
+        shard.rates = rates.ops();
         shard.paths = &memos->paths(sizes);
         const std::int64_t rows = layout.micro_batch * workload.batch.sequence / sizes.cp;
         shard.tokens_outside = layout.sequence_parallel ? rows / sizes.tp : rows;
         shard.element = bytes_of(workload.training.compute_dtype());
         shard.packed = packed;
-        shard.attention_share = busiest_share(packed, workload.batch, layout.dp());
+        shard.rates.attention_share = busiest_share(packed, workload.batch, layout.dp());
+        shard.rates.attention_length = packed.length;
         if (routing) shard.busiest_experts = routing->busiest(sizes.ep);
         return shard;
     }
@@ -240,7 +241,8 @@ struct CostModel::State {
     StepInputs inputs_of(const Layout& layout, const LayerCosts& layers_of_shard) {
         const SplitCensus& split = memos->census(layout);
         const PieceParameters& pieces = memos->pieces(layout.sizes);
-        StepInputs inputs{workload, layout, calibration, kernels, layers_of_shard, split, memos->paths(layout.sizes), flops, {}, &pieces};
+        StepInputs inputs{workload, layout, calibration, rates.products(), layers_of_shard, split, memos->paths(layout.sizes),
+                          flops,    {},     &pieces};
         if (workload.training.megatron.optimizer == OptimizerKind::muon) inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
         if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
         if (layout.engine == Engine::megatron && !workload.training.offload.modules.empty())
@@ -331,7 +333,7 @@ struct CostModel::Bounded {
     double whole = 0;
     PieceSeconds pieces;
 
-    /// Of `layers`.
+    /// Sets the seconds of `layers`.
     void take_seconds(const State& model) {
         whole = seconds_of_model(layers, model.kinds, model.workload.model.mtp_layers);
         pieces = seconds_of_pieces(layers);
@@ -348,7 +350,7 @@ struct CostModel::SharedLeast {
 struct CostModel::Least {
     std::shared_ptr<SharedLeast> shared;
     std::unordered_map<const LayerCosts*, Bounded> launched;  ///< without launches where graphs may have none, by the costs with them
-    /// Of least_bytes_of_tail(), by a layout's switches, which the choices keep alive.
+    /// What least_bytes_of_tail() asks for, by a layout's switches, which the choices keep alive.
     std::unordered_map<const LayoutSwitches*, std::shared_ptr<const LayoutSwitches>> narrowest;
 };
 

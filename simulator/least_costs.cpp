@@ -136,7 +136,7 @@ double seconds_of_stages(const Layout& layout, bool repeats, const SplitCensus& 
             repeated += std::min(layout.recompute_num_layers, split.chunks[c].layers());
         return static_cast<double>(repeated) / static_cast<double>(layers);
     };
-    // Of blocks a chunk may repeat less than its stage does on average.
+    // With recompute in blocks a chunk may repeat less than its stage does on average.
     const bool first_counts = !divided && !block;
     double longest = 0, in_front = 0, stage = 0, first = 0;
     for (std::size_t rank = 0; rank < split.stages.size(); ++rank) {

@@ -9,7 +9,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Of all programs that are kept.
+/// Passes of all programs that are kept.
 constexpr std::size_t kMostKeptPasses = std::size_t{1} << 21;
 
 }  // namespace

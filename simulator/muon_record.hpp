@@ -18,8 +18,8 @@ struct MuonRecord {
     std::vector<std::int64_t> reductions;  ///< bytes that each of its all-reduces over tp (etp of experts) sums up
 };
 
-/// Of a matrix as one rank holds it, with the options that `run` has by default; where a rank has a part of a kv head the packed projection
-/// is one matrix.
+/// Records a matrix as one rank holds it, with the options that `run` has by default; where a rank has a part of a kv head the packed
+/// projection is one matrix.
 [[nodiscard]] MuonRecord record_muon(const Parameter& parameter, const ModelSpec& model, const ParallelSizes& sizes,
                                      const TrainingSpec& training);
 

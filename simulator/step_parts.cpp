@@ -337,7 +337,7 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
     // 16 + 12 + 2 bytes; the norm and the unscaling read the gradient twice more and write it once. Other optimizers have other moments.
     // Zeroing the buffer touches every gradient of the rank. mgplan's own first microbatch writes gradients in place of adding them, but
     // for captured passes, which always add.
-    // Of what the host updates the device reads gradients alone.
+    // The device reads gradients alone of what the host updates.
     constexpr double kNorm = 12;
     const double updated = in.layout.engine == Engine::megatron ? 1 - training.offload.optimizer : 1;
     const double traffic = elements * (kNorm + updated * (26 - kNorm + 8 * kept_moments(optimizer)));

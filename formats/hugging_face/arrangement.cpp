@@ -412,7 +412,7 @@ void arrange_exaone_moe(ConfigParts& parts) {
 
 void arrange_mellum(ConfigParts& parts) {
     ModelSpec& model = parts.model;
-    // Of its class, where the file gives none.
+    // Its class has these where the file gives none.
     if (parts.config.stated({"rope_parameters", "rope_theta"}).empty()) {
         model.rotary_base = 500'000;
         model.window_rotary_base = 10'000;

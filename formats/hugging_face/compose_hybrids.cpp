@@ -219,7 +219,7 @@ void compose_zamba2(Composer& c) {
                                                       {"proj_bias", c.flag({"add_bias_linear"}, false) ? 1 : 0}});
     std::vector<std::string> words = c.words_of_layers("layers_block_type", {"mamba", "linear_attention", "hybrid"});
     if (words.empty()) {
-        // Of its class, which has 54 layers (configuration_zamba2.py): six of seven sixths, then two further apart.
+        // Its class has 54 layers (configuration_zamba2.py): six of seven sixths, then two further apart.
         constexpr std::array kHybrid{6, 12, 18, 24, 30, 36, 42, 47, 51};
         constexpr std::int64_t kLayers = 54;
         if (c.layers() != kLayers) {

@@ -156,7 +156,7 @@ std::int64_t stated_labels(ConfigParts& parts) {
 }
 
 /// Qwen's reward models (Qwen2.5-Math-RM, modeling_qwen2_rm.py): a linear layer, ReLU, and another to one value, or to two where each step
-/// is judged; both with biases. Of others one value without a bias.
+/// is judged; both with biases. Others have one value without a bias.
 void read_reward(ConfigParts& parts, std::string_view class_name) {
     ModelSpec& model = parts.model;
     model.labels = class_name.ends_with("ProcessRewardModel") ? 2 : 1;
@@ -362,7 +362,7 @@ void read_sizes_of_composed(ConfigParts& parts) {
     if (config.has(kHeads)) model.heads = config.integer(kHeads, 1, ModelLimits::heads);
     model.heads = std::max<std::int64_t>(1, model.heads);
     model.kv_heads = config.integer_or({"num_key_value_heads"}, model.heads, 1, ModelLimits::heads);
-    // Of latent attention it is what positions turn, which may be nothing.
+    // With latent attention it is what positions turn, which may be nothing.
     const std::int64_t least = config.has({"kv_lora_rank"}) ? 0 : 1, usual = std::max<std::int64_t>(1, model.hidden / model.heads);
     model.head_dim = std::max<std::int64_t>(1, config.integer_or({"head_dim", "kv_channels"}, usual, least, ModelLimits::head_dim));
     // Gemma 3n's may be a list.

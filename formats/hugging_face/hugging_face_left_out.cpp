@@ -115,7 +115,7 @@ void refuse_other_networks(ConfigParts& parts) {
                 shown.substr(0, 40), parts.type.name);
         }
     }
-    // Of OPT, which has such maps, compose_opt() has taken it.
+    // compose_opt() has taken it for OPT, which has such maps.
     const Json* const width = parts.config.member("word_embed_proj_dim");
     if (width != nullptr && *width != parts.model.hidden && parts.model.word_width == 0)
         parts.config.problem("word_embed_proj_dim differs from hidden_size = {}; no embedding here is projected", parts.model.hidden);

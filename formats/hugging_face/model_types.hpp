@@ -83,7 +83,7 @@ struct ModelType {
 /// All names, in the order of the table.
 [[nodiscard]] std::vector<std::string> known_model_types();
 
-/// Of types that are no decoder trained on next tokens what they are instead, as the end of a sentence that begins with the type; "" of all
+/// What types are that are no decoder trained on next tokens, as the end of a sentence that begins with the type; "" for all
 /// others. Their configs carry the same size fields with another meaning.
 [[nodiscard]] std::string_view other_kind(std::string_view name);
 

@@ -37,7 +37,7 @@ public:
     /// Adds problems for recipes of precision that are not known.
     BridgeSections(const YAML::Node& root, const std::string& where, Problems& problems);
 
-    /// Of kind none where the file has no such field.
+    /// Its kind is none where the file has no such field.
     [[nodiscard]] FieldValue get(std::string_view section, std::string_view field) const;
     [[nodiscard]] const Fields& of(const std::string& section) { return sections_[section]; }
     [[nodiscard]] std::string text(std::string_view section, std::string_view field) const { return get(section, field).text(); }

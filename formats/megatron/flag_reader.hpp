@@ -193,11 +193,11 @@ std::optional<std::int64_t> read_global_batch(FlagReader& flags, Job& job);
 void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const MegatronSurroundings& surroundings);
 void read_layout(FlagReader& flags, Job& job);
 void read_training(FlagReader& flags, Job& job, MegatronSwitches switches);
-/// Of read_training(): weights that data-parallel neighbours hold in parts.
+/// A part of read_training(): weights that data-parallel neighbours hold in parts.
 void read_weight_shards(FlagReader& flags, Job& job, TrainingSpec& training);
-/// Of read_training(), behind what waits on the host: buffers of a fixed size for experts' rows.
+/// A part of read_training(), behind what waits on the host: buffers of a fixed size for experts' rows.
 void read_expert_buffers(FlagReader& flags, Job& job, TrainingSpec& training);
-/// Of read_training(), behind all else: residual streams that maps mix.
+/// A part of read_training(), behind all else: residual streams that maps mix.
 void read_hyper_connections(FlagReader& flags, Job& job, TrainingSpec& training);
 
 }  // namespace mgplan::formats

@@ -23,7 +23,7 @@ enum class FlagEffect : std::uint8_t {
 struct Flag {
     FlagArity arity;
     FlagEffect effect;
-    /// Of not_computed: what it is, in words; of those used "layout" where a search chooses instead, and "length of training".
+    /// What a flag of not_computed is, in words; for flags used "layout" where a search chooses instead, and "length of training".
     std::string_view feature;
     Decides decides;  ///< of not_computed
     bool read;        ///< interpreted: all that are used, and others for export and mgplan's own runs
@@ -35,7 +35,7 @@ struct Flag {
 /// All names in the table.
 [[nodiscard]] std::vector<std::string> flag_names();
 
-/// Words sorted by what they are. Of a flag given twice the last one counts, as in Python's argparse.
+/// Words sorted by what they are. A flag given twice counts by the last one, as in Python's argparse.
 struct ParsedFlags {
     std::map<std::string, std::vector<std::string>, std::less<>> used;  ///< all that are read, with "--"; values, empty for switches
     FlagAccount account;                                                ///< of all flags; its `used` are as the command spells them

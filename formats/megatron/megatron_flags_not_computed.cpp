@@ -107,7 +107,7 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "reductions in the network or in user buffers",
               "sharp-enabled-group symmetric-ar-type", Decides::nothing},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "precisions of single modules", "te-precision-config-file"},
-    // Of forks.
+    // Forks have these.
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "ZeRO (Megatron-DeepSpeed)",
               "zero-stage deepspeed-config deepspeed_config zero-allgather-bucket-size zero-reduce-bucket-size remote-device",
               Decides::fit_and_legal},

@@ -72,7 +72,7 @@ constexpr std::array kFlagsWithoutEffect{
     FlagGroup{FlagArity::one, FlagEffect::without, "", "eval-global-batch-size eval-micro-batch-size", Decides::nothing, true},
     FlagGroup{FlagArity::none, FlagEffect::without, "", "dist-ckpt-optim-fully-reshardable distrib-optim-fully-reshardable-mem-efficient",
               Decides::nothing, true},
-    // Of forks: logs, the last save, data and names of Primus, Pai-Megatron-Patch, llm-jp and swiss-ai; what older releases had as
+    // Forks have these: logs, the last save, data and names of Primus, Pai-Megatron-Patch, llm-jp and swiss-ai; what older releases had as
     // defaults.
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "stderr-sink-level log-avg-skip-iterations log-avg-reset-interval wandb-name data-impl trigger-path max-padding-length "

@@ -254,7 +254,7 @@ void read_moe(FlagReader& flags, ModelSpec& model, MegatronSwitches& switches) {
         {{"softmax", RouterScore::softmax}, {"sigmoid", RouterScore::sigmoid}, {"sqrtsoftplus", RouterScore::sigmoid}});
     moe.dispatcher = read_dispatcher(flags);
     moe.grouped_gemm = flags.has("--moe-grouped-gemm");
-    // Of the kinds of balancing this one is trained; its weight changes no prediction.
+    // This kind of balancing is trained, and no other; its weight changes no prediction.
     const std::string balancing = flags.text("--moe-router-load-balancing-type").value_or("aux_loss");
     if (balancing == "aux_loss") moe.auxiliary_loss = flags.real_or("--moe-aux-loss-coeff", 0, 0, ModelLimits::auxiliary_loss);
     if (balancing == "seq_aux_loss") moe.sequence_auxiliary_loss = flags.real_or("--moe-aux-loss-coeff", 0, 0, ModelLimits::auxiliary_loss);

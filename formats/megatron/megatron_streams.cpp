@@ -39,7 +39,7 @@ void check_main(FlagReader& flags, const Job& job) {
     if (flags.has(kFusedStreams)) flags.problem("{} is of branch dev, which has {} in place of {}", kFusedStreams, kDevSwitch, kMainSwitch);
 }
 
-/// Of recompute. `repeats`: the module mhc is asked for.
+/// Checks recompute. `repeats`: the module mhc is asked for.
 void check_recompute(FlagReader& flags, const Job& job, bool main, bool repeats) {
     if (!repeats) return;
     if (job.layout->recompute_modules.contains(RecomputeModule::mlp))

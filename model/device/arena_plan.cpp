@@ -172,7 +172,7 @@ ArenaPlan plan_arena(std::span<const ArenaItem> items, const ArenaRules& rules) 
     };
     std::vector<std::size_t> by_begin(items.size());
     std::iota(by_begin.begin(), by_begin.end(), things.obstacles);
-    // Of two that are equal otherwise the earlier one goes first: tensors of one size then fill their places as a stack does.
+    // The earlier of two that are equal otherwise goes first: tensors of one size then fill their places as a stack does.
     std::stable_sort(by_begin.begin(), by_begin.end(), [&](std::size_t a, std::size_t b) { return lives[a].begin < lives[b].begin; });
     ArenaPlan best;
     best.total = std::numeric_limits<std::int64_t>::max();

@@ -95,7 +95,7 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    /// Of a sequence shorter than a window of tokens no keys are compressed.
+    /// Not where the sequence is shorter than a window of tokens.
     [[nodiscard]] bool compresses(const MicrobatchContext& microbatch) const;
     [[nodiscard]] SparseSight sight(const MicrobatchContext& microbatch) const;
     /// Queries and keys from the latent and the normed rows.

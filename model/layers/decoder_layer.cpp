@@ -144,7 +144,7 @@ ChosenUpTo chosen_up_to(const RankContext& context) {
     return context.graphs->captures_preprocess() ? ChosenUpTo::permuted : ChosenUpTo::router;
 }
 
-/// Of the layer's output or its attention's: a graph that reads it next has counted it as its input.
+/// Name of the stream that a layer or its attention gives: a graph that reads it next has counted it as its input.
 std::string_view name_of_stream(bool leaves) {
     return leaves ? "hidden_states" : "";
 }

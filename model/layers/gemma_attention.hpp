@@ -87,7 +87,7 @@ public:
 
 private:
     [[nodiscard]] Tensor turned(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, bool inverse) const;
-    /// Of another layer: known by their shapes.
+    /// Another layer's keys or values, known by their shapes.
     [[nodiscard]] Tensor taken_over(const RankContext& context, const Tensor& q, std::string_view name) const;
     [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
     /// The gradient of the projection's output.

@@ -8,7 +8,7 @@
 namespace mgplan::model {
 namespace {
 
-/// Of a row of the projection: the branch that gates, then the one that is convolved.
+/// A row of the projection holds the branch that gates, then the one that is convolved.
 Columns gating_half(const Tensor& projected) {
     return {0, projected.shape()[1] / 2};
 }

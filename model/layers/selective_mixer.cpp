@@ -111,7 +111,7 @@ Tensor SelectiveMixer::back_through_maps(const RankContext& context, SelectiveSc
         d_maps[i] = saved.mapped[i] = saved.maps[i] = {};
         saved.statistics[i] = {};
     }
-    // Of this rank's channels alone until here.
+    // Until here the sums hold this rank's channels alone.
     if (context.tp->size() > 1) context.tp->all_reduce(joined, Reduction::sum);
     matmul_accumulate(joined, saved.convolved, {.a = true}, maps_weight_.gradient);
     Tensor d_convolved = matmul(joined, maps_weight_.value, {}, "input gradient");  // (rows, channels)

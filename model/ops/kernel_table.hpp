@@ -32,7 +32,7 @@ struct MatmulArguments {
     bool transpose_a, transpose_b, accumulate;
     Output tile_a, tile_b, tile_out;
     Output workspace{};  ///< of a library, matmul_workspace_bytes()
-    /// Of fp8 matrices, b read transposed and a not: what each one's codes are multiplied with to be its values, one fp32.
+    /// What the codes of fp8 matrices are multiplied with to be their values, one fp32 each; b is read transposed and a not.
     Input scale_a{}, scale_b{};
 };
 

@@ -70,7 +70,7 @@ struct MuonStep {
 [[nodiscard]] Tensor orthogonalised(Tensor x, std::optional<int> axis, Communicator* ranks, int steps);
 
 /// `update` (rows, columns), of the main parameters' type, to its orthogonal matrix times `factor` and the scale of its shape: part by
-/// part where it is the packed projection. Of the matrix its description, ranks and type of products count.
+/// part where it is the packed projection. What counts of the matrix are its description, ranks and type of products.
 void orthogonalise_update(const Tensor& update, const MuonMatrix& matrix, const MuonOptions& options, double factor);
 
 /// Moves momentum and main parameters; the gradient is used up.

@@ -154,7 +154,7 @@ bool fp8_shares_are_known(const ModelSpec& model, const ParallelSizes& sizes) {
     return model.moe->experts % sizes.ep == 0 && model.moe->expert_ffn % sizes.etp == 0 && model.moe->shared_ffn % sizes.tp == 0;
 }
 
-/// Of all layers, with names inside a layer.
+/// Parameters of all layers, with names inside a layer.
 std::vector<Parameter> layer_parameters_of(const ModelSpec& model, const ParallelSizes& sizes) {
     std::vector<Parameter> parameters;
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {

@@ -42,7 +42,7 @@ struct Layout {
     Recompute recompute = Recompute::none;
     EnumSet<RecomputeModule> recompute_modules;       ///< of selective
     std::optional<RecomputeMethod> recompute_method;  ///< of full
-    /// Of full: uniform = layers per checkpoint, block = layers recomputed per stage. Of selective with the module mhc: layers whose
+    /// full: layers per checkpoint (uniform) or layers recomputed per stage (block). selective with the module mhc: layers whose
     /// streams are made again together, 0 = all of a chunk.
     std::int64_t recompute_num_layers = 0;
     EnumSet<CudaGraphScope> cuda_graphs;

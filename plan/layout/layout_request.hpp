@@ -16,7 +16,7 @@ struct LayoutRequest {
     std::int64_t cp = 1;
     std::int64_t ep = 1;
     std::optional<std::int64_t> etp;
-    /// Of a Megatron-LM command for a model without experts: parts of experts' weights, by which and by etp Megatron-LM divides the world
+    /// Parts of experts' weights in a Megatron-LM command for a model without experts: Megatron-LM divides the world by these and by etp
     /// all the same; 0: etp asks for nothing there.
     std::int64_t idle_expert_shards = 0;
     std::int64_t pp = 1;

@@ -124,7 +124,7 @@ std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerC
     if (!mixes_as_described(model, composition, halves) || !chooses_as_described(model, composition, mixture)) return std::nullopt;
     const bool normed_behind = layer.mixer && (layer.mixer->kind == "gemma_attention" || layer.mixer->kind == "gemma3n_layer");
     if (behind == 0) return normed_behind ? std::nullopt : std::optional(layer);
-    // Of mixers with a state one alone has a norm behind it, and that beside the one in front.
+    // One alone of the mixers with a state has a norm behind it, and that beside the one in front.
     const bool stateful = layer.mixer && carries_state(*layer.mixer);
     if (stateful && (!normed_behind || both == 1)) return std::nullopt;
     if (layer.feed_forward && layer.mixer && layer.mixer->kind == "gemma3n_layer") return std::nullopt;  // which has its own

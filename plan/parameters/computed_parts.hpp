@@ -45,7 +45,7 @@ struct ComputedPart {
 
 /// The activation that a part names; false where it names none.
 [[nodiscard]] bool describe_activation(const PartSizes& sizes, ModelSpec& fields);
-/// Of packed heads, with QK-norm and gate.
+/// Obstacles of packed heads, with QK-norm and gate.
 void add_attention_obstacles(std::vector<std::string>& obstacles, const ModelSpec& fields, const PartSizes& sizes,
                              const ParallelSizes& division);
 /// An obstacle where tp does not divide a count: "tp = 4 over 6 heads of Mamba-2, which it does not divide".

@@ -34,7 +34,7 @@ struct LayerKindHalves {
 /// (Megatron-LM d98e8a64 with Transformer Engine, models/gpt/gpt_layer_specs.py). That in front of a mixture always is one.
 [[nodiscard]] bool attention_norm_stands_alone(const ModelSpec& model);
 
-/// Halves and kinds of one model. Of feed-forwards and of kinds those without a mixture come first, then those without a window.
+/// Halves and kinds of one model. Feed-forwards and kinds without a mixture come first, then those without a window.
 struct LayerKinds {
     std::vector<LayerHalf> mixers, feed_forwards;
     std::vector<LayerKindHalves> kinds;

@@ -134,7 +134,7 @@ void add_shared_blocks(std::vector<Parameter>& parameters, const ModelSpec& mode
     }
 }
 
-/// Of the layers of a chunk, each kind counted once.
+/// Parameters of a chunk's layers, each kind counted once.
 ParameterCount composed_count(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk) {
     std::vector<std::int64_t> layers(model.compositions.size());
     for (std::int64_t i = 0; i < chunk.decoders; ++i)
@@ -316,7 +316,7 @@ std::int64_t total_parameters(const ModelSpec& model) {
     std::int64_t count = rows * model.hidden + words * (model.word_width > 0 ? model.word_width : model.hidden) +
                          2 * model.word_width * model.hidden + (model.output_bias ? model.labels.value_or(model.vocab) : 0) +
                          count_parts(model.beside_layers, model.hidden).all;
-    // Of composed models the final norm stands among the parts beside the layers.
+    // The final norm of composed models stands among the parts beside the layers.
     if (!model.compositions.empty()) return count + count_compositions(model).all;
     count += (model.embedding_norm ? 2 : 1) * norm_count(model, model.hidden) + stream_head_count(model);
     std::int64_t moe_layers = 0;

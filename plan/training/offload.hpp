@@ -32,7 +32,7 @@ struct OffloadSpec {
     EnumSet<OffloadModule> modules{};  ///< whose inputs wait there between forward and backward
 
     [[nodiscard]] bool active() const { return optimizer > 0 || states > 0 || !modules.empty(); }
-    /// Of main parameters and moments that the device updates, those that are on the host while passes run: of engine mgplan both.
+    /// Share of the main parameters and moments that the device updates that is on the host while passes run: under engine mgplan of both.
     [[nodiscard]] double waiting() const { return std::max(optimizer, states); }
     bool operator==(const OffloadSpec&) const = default;
 };
@@ -43,7 +43,7 @@ struct OffloadSpec {
 /// The words that parse_offload() takes for this.
 [[nodiscard]] std::vector<std::string> offload_words(const OffloadSpec& offload);
 
-/// Of a rank's `owned` elements of a buffer, those whose optimizer state waits on the host: the last ones, behind a multiple of 64.
+/// How many of a rank's `owned` elements of a buffer have their optimizer state on the host: the last ones, behind a multiple of 64.
 [[nodiscard]] std::int64_t offloaded_elements(std::int64_t owned, double share);
 
 /// Elements whose optimizer state is on the device at one time on its way from the host and back: 64 MiB of fp32 for each kind.

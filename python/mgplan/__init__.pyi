@@ -117,10 +117,10 @@ def plan(
         --moe-router-force-load-balancing; without it natural, or as a command says.
     lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
         document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
-    precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
-        fp8-current; without it bf16.
+    precision: precision of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8
+        is fp8-current; without it bf16.
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
-    grad_dtype: of gradients and their reduction; without it fp32.
+    grad_dtype: type of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
         (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it what a command says, else
@@ -146,7 +146,7 @@ def plan(
     recompute: activation recompute (default: none,selective,full).
     recompute_modules: what selective recomputes (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe, shared_experts, mhc) (default:
         core_attn).
-    recompute_method: of full recompute (default: uniform).
+    recompute_method: method of full recompute (default: uniform).
     recompute_num_layers: uniform: layers per checkpoint; block: layers recomputed per chunk (default: 1).
     sequence_parallel: sequence parallelism (default: auto).
     cp_comm_type: how context-parallel ranks exchange keys and values (default: p2p,all_gather,a2a).
@@ -156,9 +156,9 @@ def plan(
         layouts and the nearest misses and imply --engine mgplan; without auto they alone are ranked (auto, zb-h1, zb-h2, zb-v,
         v-half, v-min, dualpipe-v) (default: auto).
     balance_stages: also try, for the best layouts with a pipeline, the layers per stage that make the slowest stage fastest.
-    order: orders of the axes in the rank grid, fastest first; of several each is searched (default: tp-cp-ep-dp-pp).
+    order: orders of the axes in the rank grid, fastest first; each of several is searched (default: tp-cp-ep-dp-pp).
     cuda_graphs: what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
-    dispatcher: of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's.
+    dispatcher: dispatcher of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's.
     search: also search what recipes switch on: dispatcher, recompute (sets of modules), block (full recompute of some layers), tp-
         overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers); wide: all, recipe:
         the first two and the overlaps; without it none of them.
@@ -264,10 +264,10 @@ def simulate(
         --moe-router-force-load-balancing; without it natural, or as a command says.
     lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
         document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
-    precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
-        fp8-current; without it bf16.
+    precision: precision of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8
+        is fp8-current; without it bf16.
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
-    grad_dtype: of gradients and their reduction; without it fp32.
+    grad_dtype: type of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
         (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it what a command says, else
@@ -293,7 +293,7 @@ def simulate(
     recompute: activation recompute; without it none.
     recompute_modules: what selective recomputes; without it core_attn (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe,
         shared_experts, mhc).
-    recompute_method: of full recompute; without it uniform.
+    recompute_method: method of full recompute; without it uniform.
     recompute_num_layers: uniform: layers per checkpoint; block: layers recomputed per chunk; without it 1.
     sequence_parallel: sequence parallelism; auto and without it: on where tp > 1.
     cp_comm_type: how context-parallel ranks exchange keys and values; without it p2p.
@@ -307,12 +307,12 @@ def simulate(
     account_for_loss: count the loss as a layer of the split.
     order: order of the axes in the rank grid, fastest first; without it tp-cp-ep-dp-pp.
     cuda_graphs: what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration; without it none.
-    dispatcher: of experts' tokens, engine megatron; without it the model's.
+    dispatcher: dispatcher of experts' tokens, engine megatron; without it the model's.
     balance_stages: replace the split by the layers per stage that make the slowest stage fastest, where that is faster and fits.
     straggler: global ranks that compute FACTOR times as long, and with them their stage, which meets in tp and cp groups in every
         layer; without it none.
     jitter: spread of the time of every pass in percent (standard deviation); prints mean and p95 of the iteration (default: 0).
-    seed: of --jitter: the same seed draws the same times (default: 1).
+    seed: seed of --jitter: the same one draws the same times (default: 1).
     per_rank: memory and time of every stage, with the op at the memory's peak and a drawing of the fullest rank's iteration; in JSON
         and CSV of every rank.
     html: write a page of its own: where the time goes, the pipeline as it runs, memory over the iteration, rank groups.
@@ -380,10 +380,10 @@ def check(
         --moe-router-force-load-balancing; without it natural, or as a command says.
     lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
         document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
-    precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
-        fp8-current; without it bf16.
+    precision: precision of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8
+        is fp8-current; without it bf16.
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
-    grad_dtype: of gradients and their reduction; without it fp32.
+    grad_dtype: type of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
         (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it what a command says, else
@@ -432,8 +432,8 @@ def schedule(
 
     vpp: model chunks per pipeline rank; more than 1 interleaves (default: 1).
     group_size: microbatch group of the interleaved schedule (default: pp).
-    kind: auto: none for pp 1, interleaved for vpp > 1, else 1f1b; from zb-h1 on backwards are split, and simulate alone runs them
-        (default: auto).
+    kind: auto: none for pp 1, interleaved for vpp > 1, else 1f1b; from zb-h1 on backwards are split: engine mgplan simulates and
+        trains these, Megatron-LM has none (default: auto).
     forward_only: forwards alone, as in evaluation.
     """
 

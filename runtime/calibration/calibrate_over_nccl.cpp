@@ -7,7 +7,7 @@
 namespace mgplan::runtime {
 namespace {
 
-/// Of a collective, the first of which sets connections up.
+/// For a collective; the first one sets connections up.
 constexpr std::chrono::minutes kDeadline{10};
 
 }  // namespace

@@ -127,7 +127,7 @@ void finish_checkpoint(const std::string& folder, int ranks, Manifest& manifest)
         names.insert(entry.name);
         manifest.files.push_back(std::move(entry));
     }
-    // Of a save that was cut off, by more ranks.
+    // What a save by more ranks left that was cut off.
     std::error_code error;
     std::vector<fs::path> others;
     for (fs::directory_iterator found(folder, error); !error && found != fs::directory_iterator(); found.increment(error)) {

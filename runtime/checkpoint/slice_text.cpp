@@ -42,7 +42,7 @@ SavedSlice parse_slice(std::string_view text, const std::string& name, const std
     if (axis > 1) refuse("whose axis is out of range");
     if (axis >= 0) shard.axis = static_cast<int>(axis);
     shard.stride = number("stride", 1);
-    // Of parameters with blocks of unequal size alone.
+    // Only parameters with blocks of unequal size have these.
     if (next < fields.size() && fields[next].starts_with("blocks=")) {
         std::int64_t sum = 0;
         for (const std::string& block : split(std::string(value("blocks")), ',')) {

@@ -135,7 +135,7 @@ ArenaScript arena_script(const model::TrainingTask& task, int rank, const model:
     ArenaScript script;
     if (guarded) script.guard = script.alignment;
     for (auto& record : records) record.bytes += guarded ? script.room_of(record.bytes) - record.bytes : 0;
-    // Of a whole iteration every take has one address anyway.
+    // In a graph of a whole iteration every take has one address anyway.
     const bool graphs_of_layers = !task.layout.cuda_graphs.empty() && !task.layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
     const model::StepArena arena = model::plan_step(
         records, trace.ranges, varies, 256, graphs_of_layers ? model::ArenaPurpose::fixed_addresses : model::ArenaPurpose::least_bytes);

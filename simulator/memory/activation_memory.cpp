@@ -68,7 +68,7 @@ struct ActivationMemory::State {
     std::unique_ptr<SplitStages> own_splits;
     SplitStages& splits;
     std::unordered_map<MemoKey<3>, std::int64_t, MemoKeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
-    // Of the layout at hand; members, so that they need no memory for each.
+    // What belongs to the layout at hand; members, so that they need no memory for each.
     StepDeltas steps;
     std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;  ///< of the split's distinct chunks
     std::array<bool, ShardLayers::kNodes> weighed{};
@@ -124,7 +124,7 @@ struct ActivationMemory::State {
         return weights[node];
     }
 
-    /// Of the split's distinct chunks.
+    /// Weights of the split's distinct chunks.
     const std::vector<ChunkWeight>& weights_at(const Layout& layout, const SplitChunks& split, std::size_t node) {
         if (weighed[node]) return weights[node];
         weighed[node] = true;
@@ -152,7 +152,7 @@ struct ActivationMemory::State {
         for (const StageInstants& stage : splits.instants(layout, split)) held_totals.push_back(stage.open_messages * stream);
     }
 
-    /// Of the residual stream between stages.
+    /// Bytes of the residual stream between stages.
     [[nodiscard]] std::int64_t stream_bytes(const Layout& layout) const {
         const std::int64_t rows = layout.micro_batch * workload.batch.sequence / layout.sizes.cp;
         return (layout.sequence_parallel ? rows / layout.sizes.tp : rows) * workload.model.stream_width() *
@@ -195,7 +195,7 @@ struct ActivationMemory::State {
         return held;
     }
 
-    /// Of the first stages. `all`: otherwise a stage that is no fuller than one in front of it has that one's peak.
+    /// Peaks of the first stages. `all`: otherwise a stage that is no fuller than one in front of it has that one's peak.
     void peaks_of_first(const Layout& layout, int stages, bool all, std::vector<std::int64_t>& by_stage) {
         const SplitChunks& split = splits.chunks(layout);
         begin(layout, split, stages);

@@ -76,7 +76,7 @@ public:
     /// The same tensor by tensor, each chunk once; what is held is taken in front of the passes and kept.
     [[nodiscard]] IterationTrace tensors(const Layout& layout, int pp_rank);
     /// How much fuller the fullest instant of a microbatch is than the fullest while decoder layers run: what output layer and loss take
-    /// more than a layer. Of a layout without a pipeline.
+    /// more than a layer. For a layout without a pipeline.
     [[nodiscard]] std::int64_t excess_of_head(const Layout& layout);
 
 private:

@@ -18,7 +18,7 @@ struct PassProfile {
     OpProfile forward, backward;
 };
 
-/// Profiles of the pieces that a trace holds, by Piece; the others are empty. Of a prediction's parts those of the last depth.
+/// Profiles of the pieces that a trace holds, by Piece; the others are empty. A prediction's parts are those of the last depth.
 using PieceProfiles = std::array<PassProfile, kPieces>;
 [[nodiscard]] PieceProfiles piece_profiles(const PieceTrace& trace);
 

@@ -28,7 +28,7 @@ struct ChunkContents {
 struct ChunkRecompute {
     RecomputeMethod method = RecomputeMethod::uniform;
     std::int64_t layers = 1;  ///< uniform: per kept input; block: of each chunk; of streams: of a block, 0: all of the chunk
-    /// Of residual streams that maps mix, those within a block of layers and what halves read of them are given back behind the block's
+    /// Residual streams that maps mix: those within a block of layers and what halves read of them are given back behind the block's
     /// forward and made again in front of its backward (RecomputeModule::mhc; Megatron-LM d98e8a64, hyper_connection.py,
     /// build_mhc_recompute_layer_plan, and random.py, CheckpointWithoutOutputManager). Not full recompute.
     bool streams = false;

@@ -23,7 +23,7 @@ MemoryDelta repeat(const MemoryDelta& a, std::int64_t times) {
 // Slots: a forward has an even number, its backward the odd one behind it.
 constexpr std::size_t kNorm = 0, kPredictingNorm = 2, kLoss = 4, kEmbedding = 6, kIds = 8, kReceive = 10, kGive = 11, kLosses = 12;
 constexpr std::size_t kDepths = 13, kSlotsOfDepth = 6;
-// Of each kind of layer: forward, backward, forwards that drop all or all but their input; its streams given back and taken again.
+// Slots of each kind of layer: forward, backward, forwards that drop all or all but their input; its streams given back and taken again.
 constexpr std::size_t kLayers = kDepths + kSlotsOfDepth * static_cast<std::size_t>(kMostDepths), kSlotsOfLayer = 6;
 
 }  // namespace

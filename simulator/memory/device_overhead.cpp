@@ -68,7 +68,7 @@ struct Group {
     EnumSet<Axis> axes;
     CommunicatorUse use;
     bool ends_only = false;  ///< on the first and last stage
-    /// Of the dp axis, with weights in parts: all of it, the neighbours that hold a weight's parts, or those that hold the same part.
+    /// What of the dp axis, with weights in parts: all of it, the neighbours that hold a weight's parts, or those that hold the same part.
     enum class Data { all, parts, same_part } data = Data::all;
     std::int64_t first_ranks = 0;  ///< so many neighbours among the members, 0: all
 };
@@ -104,7 +104,7 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
         groups.push_back({"pp-backward", false, {Axis::pp}, {.streams = 1}});
         groups.push_back({"tp-pp", false, {Axis::tp, Axis::pp}, {.small_reduces = true}});
     }
-    // Of dynamic context parallelism (parallel_state.py, create_hybrid_dp_cp_groups): groups of each power of two of ranks, but for one and
+    // Dynamic context parallelism (parallel_state.py, create_hybrid_dp_cp_groups): groups of each power of two of ranks, but for one and
     // for all, over which documents pass keys and values around. Each is made at its first use; all are counted.
     const std::int64_t ranks = layout.dp() * layout.sizes.cp;
     if (megatron && work.training.megatron.document_tokens > 0) {
@@ -234,26 +234,25 @@ ContextTerms DeviceOverhead::terms(const Layout& layout, int pp_rank) const {
     return terms;
 }
 
-std::size_t DeviceOverhead::KeyHash::operator()(const Key& key) const {
-    std::uint64_t hash = 1469598103934665603ULL;
-    for (const std::int64_t field : {key.tp, key.cp, key.ep, key.etp, key.pp, key.world, key.order, key.rest}) {
-        hash = (hash ^ static_cast<std::uint64_t>(field)) * 1099511628211ULL;
-        hash ^= hash >> 29U;
-    }
-    return static_cast<std::size_t>(hash);
+DeviceOverhead::Key DeviceOverhead::key_of(const Layout& layout) const {
+    const ParallelSizes& sizes = layout.sizes;
+    const bool by_tokens = workload_.model.moe && workload_.model.moe->dispatcher == TokenDispatcher::hybrid_ep;
+    return {sizes.tp,
+            sizes.cp,
+            sizes.ep,
+            sizes.etp,
+            sizes.pp,
+            sizes.world,
+            sizes.order,
+            layout.engine,
+            layout.cp_comm_type,
+            layout.sequence_parallel,
+            by_tokens ? layout.micro_batch : 0};
 }
 
 const DeviceOverhead::Sums& DeviceOverhead::sums(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
-    std::int64_t order = 0;
-    if (!(sizes.order == AxisOrder{})) {
-        for (const Axis axis : sizes.order.axes()) order = order * 8 + static_cast<std::int64_t>(axis) + 1;
-    }
-    const std::int64_t rest = (static_cast<std::int64_t>(layout.engine) * 8 + static_cast<std::int64_t>(layout.cp_comm_type)) * 2 +
-                              static_cast<std::int64_t>(layout.sequence_parallel);
-    const bool by_tokens = workload_.model.moe && workload_.model.moe->dispatcher == TokenDispatcher::hybrid_ep;
-    const Key key{sizes.tp, sizes.cp,    sizes.ep, sizes.etp,
-                  sizes.pp, sizes.world, order,    rest * 2 + (by_tokens ? 1 : 0) + (by_tokens ? layout.micro_batch << 16U : 0)};
+    const Key key = key_of(layout);
     if (last_ == nullptr || !(key == last_key_)) {
         auto [entry, fresh] = sums_.try_emplace(key);
         if (fresh) entry->second = {terms(layout, 0).total(), sizes.pp > 2 ? terms(layout, 1).total() : 0};

@@ -11,6 +11,7 @@
 #include "plan/workload.hpp"
 #include "simulator/compute/calibration.hpp"
 #include "simulator/network/group_path.hpp"
+#include "simulator/piece/memo_key.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
@@ -63,17 +64,28 @@ public:
     [[nodiscard]] std::int64_t bytes(const Layout& layout, int pp_rank);
 
 private:
+    /// What terms() depend on, beside the workload.
     struct Key {
-        std::int64_t tp = 0, cp = 0, ep = 0, etp = 0, pp = 0, world = 0, order = 0, rest = 0;
+        std::int64_t tp = 0, cp = 0, ep = 0, etp = 0, pp = 0, world = 0;
+        AxisOrder order;
+        Engine engine = Engine::mgplan;
+        CpCommType cp_comm_type = CpCommType::p2p;
+        bool sequence_parallel = false;
+        std::int64_t micro_batch = 0;  ///< where the dispatcher's buffers hold its tokens, else 0
+
         bool operator==(const Key&) const = default;
+        [[nodiscard]] std::size_t hash() const {
+            const auto& [tp_, cp_, ep_, etp_, pp_, world_, order_, engine_, cp_comm_type_, sequence_parallel_, micro_batch_] = *this;
+            FieldHash axes;
+            for (const Axis axis : order_.axes()) axes.add(axis);
+            return hash_of(tp_, cp_, ep_, etp_, pp_, world_, axes.value(), engine_, cp_comm_type_, sequence_parallel_, micro_batch_);
+        }
     };
-    struct KeyHash {
-        std::size_t operator()(const Key& key) const;
-    };
+    [[nodiscard]] Key key_of(const Layout& layout) const;
 
     const Workload& workload_;
     const Calibration& calibration_;
-    std::unordered_map<Key, Sums, KeyHash> sums_;
+    std::unordered_map<Key, Sums, MemoKeyHash> sums_;
     Key last_key_;
     const Sums* last_ = nullptr;
 };

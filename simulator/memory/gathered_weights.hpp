@@ -70,7 +70,7 @@ private:
     std::map<Kind, BytesAndTurns> weights_;
     std::map<Shape, std::int64_t> gradients_;  ///< as products give them, which nothing follows before they are reduced
     std::map<Shape, BytesAndTurns> summed_;    ///< what the reduction leaves
-    /// Of experts by role, number and type.
+    /// Those of experts by role, number and type.
     std::map<std::tuple<bool, std::int64_t, bool>, BytesAndTurns> expert_weights_;
     std::map<std::pair<bool, std::int64_t>, BytesAndTurns> expert_gradients_;
     std::optional<Kind> last_;  ///< added, experts left aside

@@ -56,7 +56,7 @@ struct LayoutMemory::State {
     std::unordered_map<MemoKey<6>, const GraphResidency*, MemoKeyHash> residencies;  ///< of the shared schedules
     std::unordered_map<const LayerCosts*, GraphedLayers> graphed;
     std::unordered_map<ShardKey, GraphedLayers, MemoKeyHash> least_graphed;  ///< without kernels, whose counts only objects depend on
-    // Of the layout at hand; members, so that they need no memory for each.
+    // What belongs to the layout at hand; members, so that they need no memory for each.
     std::vector<std::int64_t> passes;
     std::vector<LiveMixtures> live_mixtures;
     std::vector<FrameworkBytes> stages;
@@ -64,10 +64,12 @@ struct LayoutMemory::State {
     std::vector<RowFactors> factors;
     std::vector<std::int64_t> routed_passes;
 
-    State(const Workload& work, const Calibration& rates, SharedByLayouts costs_and_census)
+    const LayerCosts* layer_costs = nullptr;  ///< as callers hand them in
+
+    State(const Workload& work, const Calibration& rates, SharedByLayouts known)
         : workload(work),
           calibration(rates),
-          shared(std::move(costs_and_census)),
+          shared(std::move(known)),
           model_states(*shared.states),
           activations(work, shared.layers, shared.splits),
           overhead(work, rates) {
@@ -92,8 +94,8 @@ struct LayoutMemory::State {
 
     GraphTerms graphs(const Layout& layout, int pp_rank) {
         if (layout.cuda_graphs.empty()) return {};
-        const LayerCosts& layer = shared.costs(layout);
-        return graphs(layout, pp_rank, layer, graphed[&layer]);
+        MGPLAN_ASSERT(layer_costs != nullptr, "the kernels of layers in CUDA graphs are known");
+        return graphs(layout, pp_rank, *layer_costs, graphed[layer_costs]);
     }
 
     /// `kinds`: what is kept for all layouts with the same costs.
@@ -145,7 +147,7 @@ struct LayoutMemory::State {
         return layout.engine == Engine::megatron && layout.sizes.pp == 1 ? workload.training.megatron.offloaded_layers : 0;
     }
 
-    /// Of these, what the GPU is spared at its fullest instant: the last offloaded layer leaves with the last layer's forward, and comes
+    /// What the GPU is spared of these at its fullest instant: the last offloaded layer leaves with the last layer's forward, and comes
     /// back beside the last layer's backward (Transformer Engine, cpu_offload_v1.py, layer_window_map; from 2.10 on a layer later,
     /// cpu_offload.py, start_reload_map). In output layer and loss, between the two, all of them are away.
     [[nodiscard]] std::int64_t spared_by_offloading(const Layout& layout) {
@@ -369,7 +371,7 @@ struct LayoutMemory::State {
                               quantile);
     }
 
-    /// Of the rows that experts of the stages [first, end) receive at a quantile, into `factors`.
+    /// Factors of the rows that experts of the stages [first, end) receive at a quantile, into `factors`.
     void row_factors(const Layout& layout, const RoutingLoad::Level& level, int first, int end) {
         const std::vector<ChunkCensus>& chunks = shared.census(layout).chunks;
         const auto& counts = live_counts(layout);
@@ -554,23 +556,35 @@ LayoutMemory::LayoutMemory(const Workload& workload, const Calibration& calibrat
     : state_(std::make_unique<State>(workload, calibration, std::move(shared))) {}
 LayoutMemory::~LayoutMemory() = default;
 
-MemoryPrediction LayoutMemory::predict(const Layout& layout, bool replayed) {
+MemoryPrediction LayoutMemory::predict(const Layout& layout, bool replayed, const LayerCosts* layers) {
+    state_->layer_costs = layers;
     return *state_->predict(layout, replayed, std::numeric_limits<std::int64_t>::max());
 }
 
-std::optional<MemoryPrediction> LayoutMemory::predict_replayed(const Layout& layout, std::int64_t limit) {
+std::optional<MemoryPrediction> LayoutMemory::predict_replayed(const Layout& layout, std::int64_t limit, const LayerCosts* layers) {
+    state_->layer_costs = layers;
     return state_->predict(layout, true, limit);
 }
 
-LayoutPeaks LayoutMemory::peaks(const Layout& layout, std::int64_t most) {
+LayoutPeaks LayoutMemory::peaks(const Layout& layout, std::int64_t most, const LayerCosts* layers) {
+    state_->layer_costs = layers;
     return state_->peaks(layout, most);
+}
+
+bool LayoutMemory::state_exceeds(const Layout& layout, std::int64_t most) {
+    for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
+        const ModelStateBytes& state = state_->model_states.of(layout, rank);
+        if (state.parameters + state.gradients + state.optimizer > most) return true;
+    }
+    return false;
 }
 
 std::int64_t LayoutMemory::least_bytes(const Layout& layout) {
     return state_->least_bytes(layout);
 }
 
-RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank) {
+RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank, const LayerCosts* layers) {
+    state_->layer_costs = layers;
     if (layout.schedule) return state_->divided_stage(layout, pp_rank);
     state_->replay_fragmentation(layout, pp_rank);
     RankMemory memory = state_->stage(layout, pp_rank);
@@ -596,7 +610,8 @@ const std::vector<std::int64_t>& LayoutMemory::offloaded_by_kind(const Layout& l
     return state_->activations.offloaded_by_kind(layout);
 }
 
-GraphTerms LayoutMemory::graphs(const Layout& layout, int pp_rank) {
+GraphTerms LayoutMemory::graphs(const Layout& layout, int pp_rank, const LayerCosts* layers) {
+    state_->layer_costs = layers;
     return state_->graphs(layout, pp_rank);
 }
 

@@ -39,7 +39,6 @@ class SplitStages;
 /// What is computed once elsewhere, for time too or for other switches of the same model.
 struct SharedByLayouts {
     std::function<const SplitCensus&(const Layout&)> census;
-    std::function<const LayerCosts&(const Layout&)> costs;
     ShardLayers* layers;         ///< recordings of the layers
     ModelStates* states;         ///< of workloads with equal types of gradients and moments
     SplitStages* splits;         ///< of this thread
@@ -48,7 +47,8 @@ struct SharedByLayouts {
 };
 
 /// Not thread-safe: each thread owns one. Workload, calibration and what `shared` refers to must outlive it. Layouts must be
-/// valid (planner/constraints.hpp).
+/// valid (planner/constraints.hpp). `layers` of its functions: costs of the layout's layers, whose kernels CUDA graphs hold, the same
+/// object for all layouts with the same costs; null where the layout has no graphs.
 class LayoutMemory {
 public:
     LayoutMemory(const Workload& workload, const Calibration& calibration, SharedByLayouts shared);
@@ -58,18 +58,20 @@ public:
 
     /// The fullest rank with all its terms. `replayed`: the fragmentation of engine megatron without CUDA graphs is that of PyTorch's
     /// allocator, played on the rank's tensors (tens of milliseconds); else, as in peaks(), a thirty-second of them.
-    [[nodiscard]] MemoryPrediction predict(const Layout& layout, bool replayed);
+    [[nodiscard]] MemoryPrediction predict(const Layout& layout, bool replayed, const LayerCosts* layers);
     /// The same with the allocators replayed, or nothing where one is found to exceed `limit`.
-    [[nodiscard]] std::optional<MemoryPrediction> predict_replayed(const Layout& layout, std::int64_t limit);
+    [[nodiscard]] std::optional<MemoryPrediction> predict_replayed(const Layout& layout, std::int64_t limit, const LayerCosts* layers);
     /// The peaks alone. Where the model state of a stage alone exceeds `most`, its sum stands for both peaks and no activation is
     /// looked at; where the even peak exceeds it, that one stands for the deciding one too.
-    [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
+    [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most, const LayerCosts* layers);
+    /// Whether that is so: peaks() then needs no costs of layers.
+    [[nodiscard]] bool state_exceeds(const Layout& layout, std::int64_t most);
     /// What the first stage needs at least where tokens are spread evenly: never more than peaks(layout).even, and found without the
     /// prices of layers. Other workloads whose layers keep the same and whose parameters, gradients and optimizer state are no smaller need
     /// no less.
     [[nodiscard]] std::int64_t least_bytes(const Layout& layout);
     /// Every rank of a pipeline stage, its fragmentation replayed.
-    [[nodiscard]] RankMemory stage(const Layout& layout, int pp_rank);
+    [[nodiscard]] RankMemory stage(const Layout& layout, int pp_rank, const LayerCosts* layers);
     /// The ops of a stage's ranks as engine megatron has them, without CUDA graphs: for play() with no sends left open, whose
     /// peak is that of stage().
     [[nodiscard]] RankProbe megatron_ops(const Layout& layout, int pp_rank);
@@ -80,7 +82,7 @@ public:
     /// What modules of a layer leave in the host's memory, by index of its kind (OffloadSpec::modules), bytes.
     [[nodiscard]] const std::vector<std::int64_t>& offloaded_by_kind(const Layout& layout);
     /// What CUDA graphs add to the ranks of a pipeline stage.
-    [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
+    [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank, const LayerCosts* layers);
 
 private:
     struct State;

@@ -25,7 +25,7 @@ MostLive most_live(int pp, int vpp, std::int64_t microbatches, std::int64_t grou
 }
 
 std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank) {
-    // Of all ranks together, each of which may be asked for: 64 stages of 8 chunks are walked.
+    // For all ranks together, each of which may be asked for: 64 stages of 8 chunks are walked.
     constexpr std::int64_t kMostOps = std::int64_t{1} << 22U;
     constexpr std::size_t kMostStates = 256;  // of one op
     const auto chunks = static_cast<std::size_t>(vpp);

@@ -98,7 +98,7 @@ void widen_to_fp32(ModelStateBytes& bytes, std::int64_t parameters, std::int64_t
     bytes.host += whole.host - narrow.host;
 }
 
-/// Of a buffer that holds Muon's matrices alone, or none.
+/// State of a buffer that holds Muon's matrices alone, or none.
 ModelStateBytes matrices_apart_bytes(const model::BufferLayout& buffer, const TrainingSpec& training) {
     BufferElements elements{buffer.numel, buffer.numel, buffer.param_dtype == Dtype::fp8, buffer.sharded ? buffer.dp : 1,
                             std::ssize(buffer.spans)};

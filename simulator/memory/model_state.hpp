@@ -26,7 +26,7 @@ struct ModelStateBytes {
     std::int64_t update = 0;  ///< further bytes during the optimizer step alone: fp32 copies of narrower gradients or states
     std::int64_t host = 0;    ///< optimizer state in the host's memory, no part of `optimizer`
     std::int64_t staged = 0;  ///< most of it that is on the device at one time during the optimizer step; with all_stages() in `update`
-    /// Of `host`, moments that come back in chunks, and those of the largest parameter, by the turns of their optimizers: of dense
+    /// Moments in `host` that come back in chunks, and those of the largest parameter, by the turns of their optimizers: of dense
     /// parameters and of experts, or of Muon's matrices and of all else; with all_stages() in `update`.
     std::array<std::int64_t, 2> moving{}, largest_moving{};
     ModelStateBytes& operator+=(const ModelStateBytes& other) {

@@ -57,7 +57,7 @@ std::int64_t keep_between_updates(ModelStateBytes& bytes, const BufferElements& 
         }
         const std::int64_t largest = std::min((matrices ? elements.largest_matrix : elements.largest) * each, moments);
         most += std::max(here - away, bytes_of_chunk(asked, moments, largest) / each);
-        // Of Muon's two optimizers that of the matrices steps first, of Adam's that of dense parameters (optimizer/__init__.py).
+        // The first to step is Muon's optimizer of the matrices, or Adam's of dense parameters (optimizer/__init__.py).
         const std::size_t turn = muon ? (matrices ? 0 : 1) : (elements.expert ? 1 : 0);
         bytes.moving[turn] += moments;
         bytes.largest_moving[turn] = std::max(bytes.largest_moving[turn], largest);

@@ -20,7 +20,7 @@ struct RankProbe {
     BytesByCategory held{};            ///< before a step: buffers and optimizer state
     OpProfile before;                  ///< from the step's begin to its first forward
     std::vector<OpProfile> forward;    ///< by chunk; what is sent counts as given back at the end
-    std::vector<OpProfile> backward;   ///< by chunk; the same. Of divided backwards the gradient of the input
+    std::vector<OpProfile> backward;   ///< by chunk; the same; divided backwards: the gradient of the input
     std::vector<OpProfile> weights;    ///< by chunk: the weight-gradient passes of divided backwards; else empty
     bool v_shaped = false;             ///< each chunk's messages go another way and wait for one another alone
     OpProfile after;                   ///< reductions, norm, update

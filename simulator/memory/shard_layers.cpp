@@ -103,7 +103,7 @@ struct ShardLayers::State {
     model::KernelTraits traits;
     std::shared_ptr<Recordings> recordings;
     std::shared_ptr<SharedProfiles> shared;
-    // Of these what this thread has asked for: it looks there most of the time.
+    // What this thread has asked for of these: it looks there most of the time.
     std::unordered_map<ShardKey, const DenseProfiles*, MemoKeyHash> dense_pieces;
     std::unordered_map<MixtureKey, const PassDeltas*, MemoKeyHash> mixture_deltas;
     std::unordered_map<MixtureKey, PieceProfiles, MemoKeyHash> mixtures;

@@ -23,7 +23,7 @@ struct ShardTraces {
     std::optional<PieceTrace> prediction;  ///< of models with multi-token prediction: its parts, as the layout recomputes them
     std::int64_t stream = 0;               ///< bytes of the residual stream
     std::int64_t ids = 0;                  ///< bytes of a microbatch's token ids
-    /// Of layers whose products stay in 16 bits (LayerKindHalves::in_bf16); null where there are none beside quantised ones.
+    /// Traces of layers whose products stay in 16 bits (LayerKindHalves::in_bf16); null where there are none beside quantised ones.
     std::shared_ptr<const ShardTraces> in_bf16{};
 };
 
@@ -40,7 +40,7 @@ public:
     ShardLayers& operator=(const ShardLayers&) = delete;
 
     [[nodiscard]] const LayerKinds& kinds() const;
-    /// Of the same workload in bf16: its layers are those whose products stay in 16 bits. Null where nothing is quantised, or all is.
+    /// Layers of the same workload in bf16: those whose products stay in 16 bits. Null where nothing is quantised, or all is.
     [[nodiscard]] const std::shared_ptr<ShardLayers>& in_bf16() const;
     [[nodiscard]] PieceSizes sizes(const Layout& layout) const;
 

@@ -25,7 +25,7 @@ struct Sharding {
 
     [[nodiscard]] bool mxfp8() const { return training.format() == QuantisedFormat::mxfp8; }
 
-    /// Weights of a unit as they are stored. Of two copies those of mxfp8 are both parameters (fp8_need_transpose_data); other recipes
+    /// Weights of a unit as they are stored. The two copies of mxfp8 are both parameters (fp8_need_transpose_data); other recipes
     /// make the second from the first.
     [[nodiscard]] std::int64_t stored(const UnitElements& unit, std::int64_t shards_dense, std::int64_t shards_expert) const {
         const std::int64_t plain = divide_up(unit.plain[0], shards_dense) + divide_up(unit.plain[1], shards_expert);
@@ -43,7 +43,7 @@ struct Sharding {
     }
 };
 
-/// Of `unit` elements each, as many as fit `room` and the one that exceeds it; at most all of `total`.
+/// As many pieces of `unit` elements as fit `room` and the one that exceeds it, in elements; at most all of `total`.
 std::int64_t up_to_and_over(std::int64_t room, std::int64_t unit, std::int64_t total) {
     return unit == 0 ? 0 : std::min(total, divide_up(room, unit) * unit);
 }

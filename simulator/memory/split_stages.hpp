@@ -26,7 +26,7 @@ struct SplitChunks {
     /// By pp_rank: the first rank between the ends with the same chunks, whose microbatches are alive for longer; of ends themselves.
     std::vector<int> like;
 
-    /// Of a rank's chunk in `kind`.
+    /// Place of a rank's chunk in `kind`.
     [[nodiscard]] static std::size_t place_of(const Layout& layout, int pp_rank, int chunk) {
         return static_cast<std::size_t>(pp_rank) * static_cast<std::size_t>(layout.vpp) + static_cast<std::size_t>(chunk);
     }
@@ -36,7 +36,7 @@ struct SplitChunks {
 struct StageInstants {
     std::vector<int> kinds;  ///< places among the split's distinct chunks, each once
     MostLive most;           ///< of a stage with chunks of one kind
-    /// Of others by instant: which of `kinds` runs, whether backward, and how many microbatches of each of `kinds` are alive.
+    /// For other stages by instant: which of `kinds` runs, whether backward, and how many microbatches of each of `kinds` are alive.
     std::vector<std::int32_t> table;
     std::int64_t open_messages = 0;  ///< on their way while the next one is made (model/pipeline/pipeline_executor.cpp)
 

@@ -18,7 +18,7 @@ struct UnitState {
     std::int64_t gathered = 0, reduced = 0;
 };
 
-/// Of one chunk. `parameters`: with their units, in module order; `options`: of a rank, without a bucket size.
+/// State of one chunk. `parameters`: with their units, in module order; `options`: of a rank, without a bucket size.
 [[nodiscard]] UnitState unit_state_bytes(std::span<const model::BufferParameter> parameters, const model::BufferOptions& options,
                                          const TrainingSpec& training);
 

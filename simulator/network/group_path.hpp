@@ -46,10 +46,10 @@ struct GroupPath {
     [[nodiscard]] double reached(double bytes) const {
         return growth > 0 && bytes > 0 && bytes < kFullBandwidthBytes ? std::pow(bytes / kFullBandwidthBytes, growth) : 1;
     }
-    /// Bytes/s of a ring over an array of `bytes`. Of rings across domains no table by size is at hand: they have one bandwidth. There each
-    /// member inside one drives a ring through its own adapter, so they run at the sum of their adapters. All of these rings pass through
-    /// every member: one leaves it by its adapter, the others by NVLink, which thus carries the less the fewer they are. PCIe carries all
-    /// of them.
+    /// Bytes/s of a ring over an array of `bytes`. No table by size is at hand for rings across domains: they have one bandwidth. There
+    /// each member inside one drives a ring through its own adapter, so they run at the sum of their adapters. All of these rings pass
+    /// through every member: one leaves it by its adapter, the others by NVLink, which thus carries the less the fewer they are. PCIe
+    /// carries all of them.
     [[nodiscard]] double ring_bandwidth(double bytes) const {
         if (!crosses_network()) return inside * reached(bytes);
         const double rings = static_cast<double>(ranks_per_domain), adapters = network * rings;

@@ -6,7 +6,7 @@
 
 namespace mgplan::simulator::buffers {
 
-/// Of the fused experts alone: theirs are the tensors that the stash takes (transformer_engine/pytorch/ops/fused/grouped_mlp.py,
+/// Only for fused experts: theirs are the tensors that the stash takes (transformer_engine/pytorch/ops/fused/grouped_mlp.py,
 /// mark_grouped_tensor).
 [[nodiscard]] bool stashes_rows(const PolicyContext& context);
 /// Both inputs and the product between them, with the probabilities, are copied into pages behind the forward and back in front of the

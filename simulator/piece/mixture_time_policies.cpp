@@ -229,7 +229,7 @@ bool clamps_products(const PolicyContext& context) {
 }
 
 void clamp_products(LayerEditor& layer, const PolicyContext& /*context*/) {
-    // Of each half, as wide as the activation: clamped (read and written), then joined again (read and written). Backward: the joined
+    // Each half, as wide as the activation, is clamped (read and written), then joined again (read and written). Backward: the joined
     // gradient is taken apart by views; each half's is masked by the product (two read, one written), and the two are joined.
     double width = 0;  // bytes of an activation
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {

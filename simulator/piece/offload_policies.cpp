@@ -25,7 +25,7 @@ public:
         }
     }
 
-    /// Of its forward, until its backward. Not changed by leave().
+    /// What its forward keeps until its backward. Not changed by leave().
     [[nodiscard]] const std::vector<EditedTensor>& kept() const { return kept_; }
 
     [[nodiscard]] bool large(const EditedTensor& tensor) const {

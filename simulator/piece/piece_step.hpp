@@ -39,7 +39,7 @@ struct PieceStep {
     model::CollectiveKind collective = model::CollectiveKind::all_reduce;
     std::int64_t sent = 0, received = 0;  ///< payload bytes as CollectiveRecord counts them; of all-to-all and messages each way
 
-    /// Of a start: multiprocessors that its kernel holds while it runs; negative where that is not known.
+    /// Multiprocessors that the kernel of a start holds while it runs; negative where that is not known.
     std::int64_t multiprocessors = -1;
     double share = 1;  ///< of a wait: the part of the collective that must have passed
     /// For an all-to-all in which a token goes once to each place that has any of its experts: the copies into which its payload counts a

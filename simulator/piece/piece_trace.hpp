@@ -84,7 +84,7 @@ struct PieceTrace {
 /// Ranks of a ring that are traced where there are more, if they divide them; all others of its steps are like theirs.
 inline constexpr std::int64_t kRingParts = 4;
 /// Traces embedding, mixer, dense MLP and head: everything but mixtures. The model may have features that no device
-/// computes yet, as long as they do not change a size. Of a model with compositions its first layer is traced, which has no mixture.
+/// computes yet, as long as they do not change a size. A model with compositions has its first layer traced, which has no mixture.
 [[nodiscard]] PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes);
 /// Depths of multi-token prediction that are traced at most: the first, the last, and one that stands for those between them.
 inline constexpr std::int64_t kMostDepths = 3;
@@ -99,7 +99,7 @@ inline constexpr std::int64_t kMostDepths = 3;
                                                   std::int64_t rows_of_one = 1, bool with_steps = true);
 /// A trace's tensors and where its pieces ran.
 [[nodiscard]] PieceTrace without_steps(const PieceTrace& trace);
-/// Traces mixtures; the model must have some, one with compositions in its first layer. Of the sizes only the rows matter, not how
+/// Traces mixtures; the model must have some, one with compositions in its first layer. Only the rows among the sizes matter, not how
 /// sequences and cp make them. `received`: rows that this rank's experts receive over those of the even split, at least 1; every rank sends
 /// as many as ever.
 [[nodiscard]] PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double received = 1);

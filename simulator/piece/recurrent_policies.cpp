@@ -63,7 +63,7 @@ void multiply_by_chunks(LayerEditor& layer, const PolicyContext& context) {
     const DeltaSizes sizes(context);
     const double heads = static_cast<double>(sizes.rows * sizes.value_heads), c = static_cast<double>(kChunk);
     const double k = static_cast<double>(sizes.key_dim), v = static_cast<double>(sizes.value_dim);
-    // Of a row and head, a multiplication and an addition as two: keys with keys and their inversion, both products with it; queries with
+    // A row and head take, a multiplication and an addition as two: keys with keys and their inversion, both products with it; queries with
     // keys and the values weighted so; what the state gives to keys and queries, and what is added to it.
     const double forward = 2 * heads * (c * k + c * c / 2 + c * (k + v) + c * (k + v) + 3 * k * v);
     // Written by one kernel and read by the next: unit queries and keys, inverted matrices, both products with them, new values, and a

@@ -12,7 +12,7 @@ namespace {
 using model::MemoryCategory;
 using timed::op_named;
 
-/// Of all streams of a rank's rows, in the storage type.
+/// Bytes of all streams of a rank's rows, in the storage type.
 std::int64_t stream_bytes(const PolicyContext& context) {
     return context.sizes.rows_outside() * context.model.stream_width() * bytes_of(context.sizes.dtype);
 }

@@ -15,7 +15,7 @@ constexpr std::string_view kRoutedRows = "reordered blocks";
 constexpr std::array<std::string_view, 9> kOperands{
     "norm output",   "attention output", "packed queries, keys, values", "activation output", "activation input gradient", kRoutedRows,
     "gathered rows", "input in fp8",     "output gradient in fp8"};
-/// Of latent attention, whose queries, keys and values are not packed.
+/// Operands of latent attention, whose queries, keys and values are not packed.
 constexpr std::array<std::string_view, 3> kLatentOperands{"attention query gradient", "projected keys gradient",
                                                           "gradient of latent and shared keys"};
 

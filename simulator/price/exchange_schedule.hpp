@@ -14,7 +14,7 @@ struct ExchangeNodes {
     double outside = 0;            ///< attention, norm and router: in front of the first exchange and behind the second
     double first = 0, second = 0;  ///< dispatch and combine, of a backward combine's and dispatch's
     double experts = 0;            ///< between the exchanges, without `expert_weights`
-    /// Of a backward: gradients of weights, between the exchanges and outside of them. They may be put off.
+    /// A backward's gradients of weights, between the exchanges and outside of them. They may be put off.
     double expert_weights = 0, outside_weights = 0;
 };
 

@@ -35,7 +35,7 @@ double fused_attention(const model::OpRecord& record, const OpRates& rates) {
     const KernelTimes& times = *rates.products;
     const model::AttentionPart& part = record.part;
     const bool backward = is_attention_backward(record);
-    // Of the backward's five products the forward has two: record.flops counts 3 qk + 2 v of them, the forward qk + v.
+    // The forward has two of the backward's five products: record.flops counts 3 qk + 2 v of them, the forward qk + v.
     const double width = static_cast<double>(part.qk_dim + part.v_dim);
     const double visible = backward ? record.flops * width / static_cast<double>(3 * part.qk_dim + 2 * part.v_dim) : record.flops;
     const double walked = std::min(walked_flops(part, visible), part.causal_half_flops() * rates.attention_share);

@@ -2,20 +2,10 @@
 // Seconds of one recorded op, by the kernel that runs it.
 
 #include "model/device/device.hpp"
-#include "simulator/compute/kernels.hpp"
 #include "simulator/piece/piece_step.hpp"
+#include "simulator/price/training_rates.hpp"
 
 namespace mgplan::simulator {
-
-/// Rates of a GPU for one training precision.
-struct OpRates {
-    const KernelTimes* products = nullptr;  ///< of products whose operands are fp8, and of all else
-    const KernelTimes* storage = nullptr;   ///< of products that stay in the storage type
-    const Calibration* calibration = nullptr;
-    double host_bandwidth = 0;          ///< bytes per second between GPU and host, each way
-    double attention_share = 1;         ///< packed sequences: pairs of their documents over those of whole sequences
-    std::int64_t attention_length = 0;  ///< places of a document, for the rate of attention; 0: not packed
-};
 
 /// Products and attention by their sizes; what adds into a gradient buffer as a weight gradient; grouped products as grouped kernels, of a
 /// single group as a plain product; all else by the bytes read and written, at the share of the memory bandwidth that such kernels reach

@@ -75,9 +75,9 @@ PieceSteps router_steps(const PieceSteps& steps) {
 struct StepPrices {
     StepPrice seconds, taken;
     explicit StepPrices(const Shard& shard)
-        : seconds([shard, rates = OpRates{shard.kernels, shard.storage_kernels, shard.calibration, shard.workload->cluster.host_bandwidth(),
-                                          shard.attention_share, shard.packed.length}](const PieceStep& step) {
-              return step.kind == StepKind::op ? step_seconds(step, rates) : collective_seconds(step, *shard.paths, *shard.calibration);
+        : seconds([shard](const PieceStep& step) {
+              return step.kind == StepKind::op ? step_seconds(step, shard.rates)
+                                               : collective_seconds(step, *shard.paths, *shard.calibration);
           }),
           taken([calibration = shard.calibration](const PieceStep& start) { return overlap_cost(start, *calibration); }) {}
 };
@@ -214,7 +214,7 @@ struct MixtureCosts {
     MixtureNodes nodes;  ///< where another microbatch hides exchanges
 };
 
-/// Of a ring over so many ranks, from rings of two and of four: each further rank adds half of what two add.
+/// Cost of a ring over so many ranks, from rings of two and of four: each further rank adds half of what two add.
 PieceCost further_parts(const PieceCost& two, const PieceCost& four, std::int64_t ranks) {
     const double times = static_cast<double>(ranks - 4) / 2;
     const auto grow = [times](double from, double to) { return to + times * (to - from); };

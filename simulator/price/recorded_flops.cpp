@@ -10,7 +10,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Of a piece's forward and backward for one sequence; nothing is computed again in the trace.
+/// FLOPs of a piece's forward and backward for one sequence; nothing is computed again in the trace.
 double flops_of(const PieceTrace& trace, Piece piece, double attention_share = 1) {
     double flops = 0;
     for (const bool backward : {false, true}) {

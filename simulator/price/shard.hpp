@@ -5,10 +5,10 @@
 
 #include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
-#include "simulator/compute/kernels.hpp"
 #include "simulator/network/group_path.hpp"
 #include "simulator/piece/shard_key.hpp"
 #include "simulator/price/packed_attention.hpp"
+#include "simulator/price/training_rates.hpp"
 
 namespace mgplan::simulator {
 
@@ -24,13 +24,11 @@ struct LayoutPaths {
 struct Shard : ShardKey {
     const Workload* workload = nullptr;
     const Calibration* calibration = nullptr;
-    const KernelTimes* kernels = nullptr;
-    const KernelTimes* storage_kernels = nullptr;  ///< of products that stay in the storage type under fp8: head, router, unfused core
+    OpRates rates{};  ///< with the share of attention of the busiest data-parallel rank (busiest_share)
     const LayoutPaths* paths = nullptr;
     std::int64_t tokens_outside = 0;  ///< rows outside a tp region: micro_batch · sequence / cp, over tp with sequence parallelism
     std::int64_t element = 2;         ///< bytes of an activation
     PackedAttention packed{};         ///< of the batch
-    double attention_share = 1;       ///< of the busiest data-parallel rank (busiest_share)
     double busiest_experts = 1;       ///< token copies of the busiest rank of an ep group over the even number (RoutingLoad::busiest)
 
     [[nodiscard]] const ModelSpec& model() const { return workload->model; }

@@ -10,7 +10,7 @@ import statistics
 
 ERRORS, DRAWS = (0.02, 0.03, 0.04, 0.06), 200
 FITTED = "vtrain-single"
-# Of the fits' table in docs/measurements/2026-11-23-vtrain-fits.md; chance_test.py holds them to it.
+# From the fits' table in docs/measurements/2026-11-23-vtrain-fits.md; chance_test.py holds them to it.
 FITS = "mean errors of 5.6 to 6.4 %; their regret is 1.6 to 5.0 % on average and 12.3 to 28.7 % at most"
 
 

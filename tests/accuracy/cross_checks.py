@@ -151,7 +151,7 @@ def micro_batch_section(rows):
     if not found:
         return []
     lines = ["### The same layout at other micro batches", "",
-             "Of one layout the time without its bubble, t·m/(m + pp - 1), hardly depends on the micro batch where kernels are large. Layouts run",
+             "The time of one layout without its bubble, t·m/(m + pp - 1), hardly depends on the micro batch where kernels are large. Layouts run",
              f"at three micro batches or more for which the prediction moves by less than {100 * LITTLE:.0f} %: how much slower the slowest is than "
              "the fastest.", "",
              "| source | job | layout | micro batches | measured spread | predicted spread |", "|---|---|---|---|---:|---:|"]

@@ -242,7 +242,7 @@ void expect_composed(const TrainingTask& task, StepPart expected) {
             EXPECT_TRUE(exact.breakdown == composed.breakdown);
             continue;
         }
-        // Of ops that are equally full the timeline names the first, which need not be the same.
+        // The timeline names the first of ops that are equally full, which need not be the same.
         const auto& ops = timeline->memory.ops;
         EXPECT_TRUE(std::any_of(ops.begin(), ops.end(), [&](const TimelineOp& op) {
             return op.op && signed_chunk(*op.op) == composed.peak_at->op && op.peak == composed.framework_bytes &&

@@ -280,6 +280,53 @@ TEST(Verify, ComparesBytesAndDoesNotJudgeAnotherMachinesTime) {
                    {"exclude each other", "--megatron-log is missing", "--megatron-args is missing"});
 }
 
+/// Predicted seconds of a step's ops named `op`.
+double predicted_seconds(const json& answer, const std::string& op) {
+    for (const auto& each : answer["time"]["ops"]) {
+        if (each["op"] == op) return each["predicted_seconds"];
+    }
+    ADD_FAILURE() << "no " << op;
+    return 0;
+}
+
+TEST(Verify, PricesCopiesToTheHostByItsLink) {
+    const TempFile cluster("host_link.json"), plan("host_link_plan.json");
+    ClusterSpec spec = load_cluster("dgx-h100");
+    spec.host = {1e6, 1e-6};
+    std::ofstream(cluster.path()) << cluster_to_json(spec).dump();
+    ASSERT_EQ(say("--world 1 --model tiny-gpt --engine mgplan --seq 64 --global-batch 2 --precision fp32 --offload optimizer --save-plan " +
+                  plan.path())
+                  .code,
+              kDone);
+    for (const std::string ranks : {"", " --rank 0"}) {
+        const Said said = say("verify " + plan.path() + ranks + " --steps 2 --cluster " + cluster.path() + " --format json");
+        EXPECT_EQ(said.code, kDone) << said.err;
+        const json answer = json::parse(said.out);
+        // The moments, there and back.
+        const double bytes = answer["run"]["ranks"][0]["predicted"]["host_bytes"];
+        EXPECT_GT(bytes, 1e6);
+        EXPECT_DOUBLE_EQ(predicted_seconds(answer, "copy_to_host"), bytes / 1e6);
+        EXPECT_DOUBLE_EQ(predicted_seconds(answer, "copy_from_host"), bytes / 1e6);
+        for (const auto& part : answer["time"]["parts"]) EXPECT_TRUE(part["predicted_seconds"].is_number()) << part;
+    }
+}
+
+TEST(Verify, PricesProductsThatFp8LeavesIn16BitsByTheirOwnRate) {
+    const TempFile cluster("slow_16_bits.json"), plan("fp8_plan.json");
+    ClusterSpec spec = load_cluster("dgx-h100");
+    spec.peak_flops[Precision::bf16] = 1e9;
+    std::ofstream(cluster.path()) << cluster_to_json(spec).dump();
+    ASSERT_EQ(say("--world 1 --model tiny-llama --engine mgplan --seq 64 --global-batch 2 --micro-batch 1 --precision fp8 --save-plan " +
+                  plan.path())
+                  .code,
+              kDone);
+    const json answer = json::parse(say("verify " + plan.path() + " --steps 2 --cluster " + cluster.path() + " --format json").out);
+    const json model = json::parse(plan.text())["model"];
+    // The head: forward and both gradients, of 2 sequences of 64 tokens.
+    const double head = 3 * 2.0 * 128 * model["hidden"].get<double>() * model["vocab"].get<double>();
+    EXPECT_GT(predicted_seconds(answer, "matmul"), head / 1e9);
+}
+
 std::string log_line(int iteration, double milliseconds) {
     return fmt::format(
         " [2026-01-02 03:04:05] iteration {:8d}/{:8d} | consumed samples: {:12d} | elapsed time per iteration (ms): {:.1f} | throughput "

@@ -101,6 +101,11 @@ TEST(ScheduleCommand, PrintsSplitSchedules) {
     EXPECT_THAT(say("schedule --pp 2 --microbatches 1 --kind zb-v --format csv").out, HasSubstr("0,0,F,0,0\n0,1,F,1,0\n0,2,B,1,0\n"));
 }
 
+TEST(ScheduleCommand, SaysWhatRunsSplitSchedules) {
+    const std::string help = in_one_line(say("schedule --help").out);
+    EXPECT_THAT(help, HasSubstr("from zb-h1 on backwards are split: engine mgplan simulates and trains these, Megatron-LM has none"));
+}
+
 TEST(ScheduleCommand, RefusesBadInput) {
     expect_refused("schedule --pp 2", "--microbatches is missing");
     expect_refused("schedule --pp 4 --vpp 2 --microbatches 8 --group-size 3", "group size = 3 is below pp = 4");

@@ -48,7 +48,7 @@ TEST(RoutingSkewOption, ReadsCountsFromAFile) {
     const Json memory = memory_of(kLayout + " --routing-skew " + odd.path(), kNothingFits);
     EXPECT_EQ(memory["routing"]["skew"], "histogram of 8 experts");
     EXPECT_GT(bytes(memory, "p50_bytes"), bytes(memory_of(kLayout), "p99_bytes"));
-    // Of 32 layers, the first one routes to few.
+    // The first one of 32 layers routes to few.
     std::string layers = "[[40, 40, 0, 0, 0, 0, 0, 0]";
     for (int i = 1; i < 32; ++i) layers += ", [1, 1, 1, 1, 1, 1, 1, 1]";
     TempFile each("each.json", layers + "]");

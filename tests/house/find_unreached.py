@@ -5,6 +5,9 @@ Builds the programs (the command, both examples) with all of every room linked i
 inlined (preset `unreached`), and reads which functions the linker finds no way to from main() (--gc-sections). What no program
 reaches, and the sources of the Python module do not name, is dead, or alive for tests alone, unless it is listed below with a
 reason. A virtual function counts as reached where a table of its class is. Entries that are no longer needed are offences too.
+
+Installed headers are not read: the development package has every header of the rooms, so that whatever one declares would count as
+reached. What others are meant to call has its example instead.
 """
 import re
 import subprocess

@@ -22,7 +22,7 @@ RankedLayout ranked(std::int64_t tp, std::int64_t micro_batch, double seconds, s
 }
 
 TEST(FamilySet, KeepsTheFastestInAnyOrderOfOffersAndThreads) {
-    // Of the three of tp 2, two are equally fast; the smaller one of these stays.
+    // Two of the three of tp 2 are equally fast; the smaller one of these stays.
     const std::vector<RankedLayout> offers{ranked(2, 1, 3, 10), ranked(4, 1, 2.5, 90), ranked(2, 2, 2, 20), ranked(2, 4, 2, 15)};
     std::vector<std::size_t> order{0, 1, 2, 3};
     do {

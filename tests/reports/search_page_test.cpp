@@ -116,7 +116,7 @@ TEST(SearchPage, OfTenThousandPointsStaysBelowTwoMegabytes) {
     const std::string html = search_page(made_up_report(), {points, std::vector<std::string>(5, simulation)});
     EXPECT_LT(html.size(), kMostPageBytes);
     EXPECT_EQ(data_in(html)["columns"]["tp"].size(), 10'000U);
-    // Of the simulations as many as there is room for, the first of them first.
+    // As many simulations as there is room for, the first of them first.
     EXPECT_THAT(html, HasSubstr("id=\"whole-1\""));
     EXPECT_THAT(html, Not(HasSubstr("id=\"whole-5\"")));
     EXPECT_THAT(search_page(made_up_report(), {made_up_points(50), std::vector<std::string>(5, simulation)}), HasSubstr("id=\"whole-5\""));

@@ -8,7 +8,7 @@
 
 namespace mgplan::reports::testing {
 
-/// Of a 1F1B stage with `warmup` forwards ahead: 1000 bytes held (600 parameters, 400 optimizer), 100 of activations for every
+/// The timeline of a 1F1B stage with `warmup` forwards ahead: 1000 bytes held (600 parameters, 400 optimizer), 100 of activations for every
 /// microbatch alive, and 50 more while an op runs; 30 bytes of context.
 struct SmallTimeline {
     explicit SmallTimeline(std::int64_t microbatches = 4, std::int64_t warmup = 1) {

@@ -193,7 +193,7 @@ TEST(DeepSeekV4, QueriesSeeAWindowAndCompressedKeys) {
     EXPECT_DOUBLE_EQ(flops_of_steps(layers_of({4}), "index_scores", false), 2.0 * kIndexHeads * kIndexWidth * 4096 * 1024 / 2);
     EXPECT_EQ(flops_of_steps(layers_of({128}), "index_scores", false), 0);
     EXPECT_EQ(flops_of_steps(layers_of({4}), "index_scores", true), 0);
-    // Of a sequence shorter than the window of a key none is compressed.
+    // No key is compressed in a sequence shorter than its window.
     PieceSizes sizes;
     sizes.sequence = 96;
     sizes.keep_steps = true;
@@ -204,7 +204,7 @@ TEST(DeepSeekV4, QueriesSeeAWindowAndCompressedKeys) {
 TEST(DeepSeekV4, LayersKeepWhatTheirBackwardReads) {
     constexpr std::int64_t kRows = 4096, kQueries = kRows * kHeads * kWidth * 2;
     const std::int64_t window = kept_by_first(layers_of({0}));
-    // Of a compressor what is summed and what weighs it, keys in front of their norm and behind it, and a statistic each.
+    // A compressor keeps what is summed and what weighs it, keys in front of their norm and behind it, and a statistic each.
     EXPECT_EQ(kept_by_first(layers_of({128})) - window, 2 * kRows * kWidth * 2 + kRows / 128 * (2 * kWidth * 2 + 4));
     // With windows that overlap twice as much; the places of chosen keys.
     EXPECT_EQ(kept_by_first(layers_of({4})) - window, 2 * kRows * 2 * kWidth * 2 + kRows / 4 * (2 * kWidth * 2 + 4) + kRows * kChosen * 4);

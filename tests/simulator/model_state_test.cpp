@@ -437,7 +437,7 @@ TEST(Fp8Weights, StoredInTheBufferAreItsFirstCopy) {
     bf16.training.precision = Precision::bf16;
     const std::int64_t without = parameter_bytes(bf16), weights = 32 * 4;
     const auto saved = [&](Fp8Recipe recipe, int capability) { return without - parameter_bytes(fp8_workload(recipe, capability, true)); };
-    // Of two bytes one remains, and its transpose. Two buffers in the place of one may pad their buckets a little more.
+    // One of two bytes remains, and its transpose. Two buffers in the place of one may pad their buckets a little more.
     EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 90)), static_cast<double>(-4 * weights), 1e6);
     EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 100)), static_cast<double>(kLinear), 1e6);
     const std::int64_t scales = 2 * kLinear / 32;

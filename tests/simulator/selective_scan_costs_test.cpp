@@ -160,7 +160,7 @@ TEST(SelectiveScan, ParametersAreThoseOfTheCountAndAreDividedOverTensorParallelR
 }
 
 TEST(SharedBlocks, AreComputedByEachLayerThatPassesThem) {
-    // Of a token: Mamba-2 in all 54 layers, and in nine the block over 2 h, adapters of 128 values and the map.
+    // For a token: Mamba-2 in all 54 layers, and in nine the block over 2 h, adapters of 128 values and the map.
     constexpr double h = 2560, s = 4096, inner = 2 * h, state = 64, ffn = 10240, rank = 128;
     const double mamba = 2 * h * (2 * inner + 2 * 2 * state + 80) + 7 * inner * state + 2 * inner * h;
     const double attention = 2 * 2 * h * 3 * 2 * h + 2 * 2 * h * h + 2 * s * 2 * h, mlp = 2 * 3 * h * ffn;
@@ -170,7 +170,7 @@ TEST(SharedBlocks, AreComputedByEachLayerThatPassesThem) {
 }
 
 TEST(GemmaAttention, ProductsAreThoseOfItsLayers) {
-    // Of 42 layers every sixth sees all with heads of 512, the others a window with heads of 256; the last 18 have no keys of their own.
+    // Every sixth of 42 layers sees all with heads of 512, the others a window with heads of 256; the last 18 have no keys of their own.
     constexpr double h = 2560, s = 4096, ffn = 10240, input = 256;
     const auto layer = [&](double dim, double matrices) {
         const double queries = 8 * dim, keys = matrices * 2 * dim;

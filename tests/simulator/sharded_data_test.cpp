@@ -94,7 +94,7 @@ TEST_F(ShardedData, TheOwnEngineWaitsForWhatItShardsAndElseIsLeftAlone) {
 
 TEST_F(ShardedData, OnceAnIterationInstancesReduceTheirShards) {
     paths.dp_outer = {.ranks = 2, .ranks_per_domain = 1, .inside = 1e9, .network = 1e9, .latency = 0};
-    // Of 1.6 GB of gradients each rank has an eighth; an all-reduce over two ranks moves it once.
+    // Each rank has an eighth of 1.6 GB of gradients; an all-reduce over two ranks moves it once.
     const auto seconds = with_inputs([](const StepInputs& in) { return sharded_data_seconds(in, {.dense = 800'000'000}); });
     EXPECT_NEAR(seconds.reduce, kUnit + 0.2, 1e-9);
     spec.outer_optimizer = true;

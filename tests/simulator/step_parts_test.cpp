@@ -38,7 +38,7 @@ TEST_F(StepTime, ExchangesShowInPassesThatNoOtherRunsBeside) {
     dense.unpaired_forward = 0.5;
     dense.unpaired_backward = 0.25;
     request.vpp = 2;
-    // Of 16 passes of rank r each way 2 (3 - r) + 4 + 1 are warm-up, 8 on average.
+    // 2 (3 - r) + 4 + 1 of 16 passes of rank r each way are warm-up, 8 on average.
     EXPECT_DOUBLE_EQ(run().exposed.ep, 8 * 4 * 0.75 * 8 / 16);
     request.recompute = Recompute::full;
     EXPECT_DOUBLE_EQ(run().exposed.ep, 8 * 4 * (0.75 * 8 / 16 + 0.5)) << "what runs again runs alone";

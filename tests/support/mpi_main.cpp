@@ -12,7 +12,7 @@ namespace {
 
 runtime::MpiWorld* world_of_main = nullptr;
 
-/// Of the ranks but the first: failures alone.
+/// The ranks but the first print failures alone.
 class FailurePrinter final : public testing::EmptyTestEventListener {
     void OnTestPartResult(const testing::TestPartResult& result) override {
         if (!result.failed()) return;

@@ -48,7 +48,7 @@ struct Scan {
     [[nodiscard]] Sum raw(std::int64_t row, std::int64_t head) const {
         return Sum(raw_steps[row * step_pitch + step_begin + head]) + Sum(step_bias[head]);
     }
-    /// Of a head at a chunk's start: (head_dim, state).
+    /// Where the state of a head at a chunk's start lies: (head_dim, state).
     [[nodiscard]] std::int64_t state_at(std::int64_t chunk, std::int64_t sequence, std::int64_t head) const {
         return ((chunk * sizes.batch + sequence) * sizes.heads + head) * sizes.head_dim * sizes.state;
     }
@@ -286,7 +286,7 @@ void state_space_scan_backward(model::Device& /*device*/, const model::StateSpac
         const Scan<Element> scan = scan_of<Element>(x);
         scan.write_steps();
         scan.write_states();
-        // Of the state at each chunk's end: G' = exp(a_end) G + Σ_i exp(a_i) dy_i C_iᵀ is that of the chunk before.
+        // Gradients G of the state at each chunk's end: G' = exp(a_end) G + Σ_i exp(a_i) dy_i C_iᵀ is that of the chunk before.
         const std::int64_t p = s.head_dim, n = s.state, last = s.chunks() - 1;
         Sum* const gradients = values<Sum>(x.state_gradients);
         std::fill(gradients + scan.state_at(last, 0, 0), gradients + scan.state_at(last + 1, 0, 0), Sum{0});

@@ -22,7 +22,7 @@ TEST(ComposedTypes, LongCatHasTwoAttentionsInEachOfItsLayers) {
     const ModelSpec two = model_of(config);
     EXPECT_EQ(two.layers, 2);
     EXPECT_EQ(total_parameters(two), 54'427'973'632);
-    // Of 512 experts with two matrices each and 256 that give back their input, a token uses twelve; the first matrices of those 256,
+    // A token uses twelve of 512 experts with two matrices each and 256 that give back their input; the first matrices of those 256,
     // which transformers' class holds, nobody uses.
     const std::int64_t expert = 3LL * 6144 * 2048, idle = 2LL * 6144 * 2048;
     EXPECT_EQ(total_parameters(two) - active_parameters(two), 2 * ((512 - 12) * expert + 256 * idle));

@@ -44,7 +44,7 @@ struct Further {
     std::vector<Parameter> parameters;
     WeightTable weights;
     std::optional<Mtp> mtp;
-    /// Of each depth; nothing of the model's own is among them.
+    /// By depth; nothing of the model's own is among them.
     std::vector<double> further_losses() const {
         const std::vector<double> sums = read(rank.context.losses);
         EXPECT_EQ(sums[0], 0);

@@ -495,7 +495,7 @@ TEST_F(Values, OfRoutersStayWithinTheGroupsTaken) {
     EXPECT_THAT(read(route(uneven, 2, RouterScore::softmax, false, {.groups = 2, .group_top_k = 1}).experts), ElementsAre(3, 4));
     EXPECT_THAT(read(route(uneven, 2, RouterScore::softmax, false, {.groups = 2, .group_top_k = 1, .group_scores = 1}).experts),
                 ElementsAre(0, 1));
-    // Of four experts in two of three groups each group counts its two largest.
+    // Each group counts its two largest of four experts; two of three groups are taken.
     const Tensor three = fp64({1, 9}, {5, 0, 0, 3, 3, 0, 4, 1.5, 0});
     EXPECT_THAT(read(route(three, 4, RouterScore::softmax, false, {.groups = 3, .group_top_k = 2}).experts), ElementsAre(6, 3, 4, 7))
         << "5, 6 and 5.5";

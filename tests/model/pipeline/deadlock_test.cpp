@@ -80,7 +80,7 @@ struct Channel {
 std::optional<std::string> walk(const std::vector<Calls>& ranks, const std::vector<SendDepth>& depths) {
     const auto count = ranks.size();
     std::vector<std::size_t> at(count);
-    // Of each rank: forward messages to the next one, backward messages to the one before.
+    // By rank: forward messages to the next one, backward messages to the one before.
     std::vector<Channel> forward(2 * count), backward(2 * count);
     const auto place = [](std::size_t rank, int lane) { return 2 * rank + static_cast<std::size_t>(lane); };
     for (bool moved = true; moved;) {

@@ -37,12 +37,12 @@ struct ChunkCase {
 [[nodiscard]] ModelSpec plain_llama();
 [[nodiscard]] tests::fp8_reference::Sizes sizes_of(const ModelSpec& model, const ChunkCase& c);
 
-/// Of no latent attention: all 0.
+/// All 0 without latent attention.
 [[nodiscard]] tests::fp8_reference::LatentSizes latent_sizes_of(const ModelSpec& model, const ChunkCase& c);
 /// Rows that are cast together where tp's sequence parallelism divides those of cp.
 [[nodiscard]] std::vector<std::vector<std::size_t>> places_outside(const ChunkCase& c);
 
-/// Of the model's parameters by rank of tp; those of experts that are divided by rank.
+/// The model's parameters by rank of tp; those of experts that are divided by rank.
 using WeightsByRank = std::vector<tests::fp8_reference::Weights>;
 
 /// A chunk's loss and, by rank of tp (of experts that are divided by rank), its gradients, in fp64 but for its products in fp8. What ranks

@@ -57,7 +57,7 @@ void expect_reference_of_steps(const ModelSpec& model, const std::vector<ChunkCa
 
 TEST(Fp8Delayed, LossesAndGradientsAreThoseOfPlainLoops) {
     using enum RecomputeModule;
-    // Of a first step, without history, and of one with that of the first; other layouts cast by the largest of all their ranks.
+    // A first step, without history, and one with that of the first; other layouts cast by the largest of all their ranks.
     expect_reference_of_steps(plain_llama(), {{},
                                               {.steps = 2},
                                               {.tp = 2, .steps = 2},

@@ -266,7 +266,7 @@ private:
         }
         return output;
     }
-    /// Of q and of what is projected up; adds that of the shared keys to `d_both`.
+    /// Gradients of q and of what is projected up; adds that of the shared keys to `d_both`.
     [[nodiscard]] Queries attended_backward(const Queries& x, const Matrix& both, const Matrix& d_output, Matrix& d_both) const {
         Queries d{Matrix(x.q.rows, x.q.columns), Matrix(x.kv.rows, x.kv.columns)};
         const std::size_t width = latent_.own + latent_.shared, pair = latent_.own + latent_.value;

@@ -58,7 +58,7 @@ std::size_t size(std::int64_t count) {
 }
 
 reference::Result result_of(const ModelSpec& model, const ChunkCase& c, const WeightsByRank& weights) {
-    // Of ranks beside the first replica of tp, experts alone.
+    // Ranks beside the first replica of tp have experts alone.
     const auto is_expert = [](const std::string& name) { return name.find(".experts.") != std::string::npos; };
     std::vector<reference::Weights> dense(size(c.tp)), experts(weights.size());
     for (std::size_t rank = 0; rank < weights.size(); ++rank) {
@@ -170,7 +170,7 @@ TEST(Fp8Mixture, SharesThatProductsDoNotMultiplyAreRefusedByName) {
     ModelSpec odd = latent_mixture();
     odd.mla->qk_rope_head_dim = 8;
     EXPECT_THAT(refusal(odd, {.name = "one"}), HasSubstr("24 rows of self_attention.linear_kv_down_proj.weight on a rank"));
-    // Of multi-token prediction, whose projection alone has a share of the hidden size for rows.
+    // Multi-token prediction, whose projection alone has a share of the hidden size for rows.
     ModelSpec predicting = tests::small_llama(2);
     predicting.hidden = 48;
     predicting.ffn = 64;

@@ -129,7 +129,7 @@ struct Sizes {
     double epsilon = 1e-5;
 };
 
-/// Of one rank, by Megatron-core's names; matrices as (out, in), vectors as one row.
+/// Weights of one rank, by Megatron-core's names; matrices as (out, in), vectors as one row.
 using Weights = std::map<std::string, Matrix, std::less<>>;
 
 struct Result {
@@ -240,7 +240,7 @@ protected:
         for (const auto& part : sizes_.parts) set_rows(y, part, product(cast_of(layer + ".input", rows_of(x, part), kE4m3), weight));
         return y;
     }
-    /// Of layers that have one.
+    /// For layers that have one.
     void add_bias(std::size_t rank, const std::string& layer, Matrix& y) const {
         const auto bias = ranks_[rank].find(layer + ".bias");
         if (bias == ranks_[rank].end()) return;

@@ -129,7 +129,7 @@ std::string name_of(const testing::TestParamInfo<std::tuple<bool, Case>>& test) 
 INSTANTIATE_TEST_SUITE_P(Layouts, MixtureParity, testing::Combine(testing::Bool(), testing::ValuesIn(tests::sanitized_share(cases(), 6))),
                          name_of);
 
-/// Of sizes with which no choice hangs on fp32's rounding; NoChoiceOfExpertsIsNearATie looks.
+/// Sizes with which no choice hangs on fp32's rounding; NoChoiceOfExpertsIsNearATie looks.
 ModelSpec steady_mixture(bool sigmoid) {
     if (sigmoid) return small_sigmoid_mixture();
     ModelSpec model = small_mixture();

@@ -10,15 +10,17 @@
 namespace mgplan::model {
 namespace {
 
-void expect_one_ranks_steps(const ModelSpec& model, const Case& c) {
+/// This process's steps, held against one rank's and against the prediction.
+std::vector<StepReport> expect_one_ranks_steps(const ModelSpec& model, const Case& c) {
     const TrainingTask task = task_for(model, c, Precision::fp64);
     runtime::MpiWorld& world = tests::the_world();
-    ASSERT_EQ(world.size(), task.layout.sizes.world);
+    std::vector<StepReport> steps;
+    EXPECT_EQ(world.size(), task.layout.sizes.world) << c.name;
+    if (world.size() != task.layout.sizes.world) return steps;
     world.run([&] {
         const auto& expected = one_rank(model, c.micro_batch).steps;
         world.traffic().clear();
         RoutingLog routing;
-        std::vector<StepReport> steps;
         MemoryUse memory;
         {
             runtime::CpuDevice device;
@@ -30,6 +32,16 @@ void expect_one_ranks_steps(const ModelSpec& model, const Case& c) {
         expect_equal_steps(steps, expected, 1e-10);
         expect_prediction_equals(task, world.rank(), routing, memory, world.traffic());
     });
+    return steps;
+}
+
+/// A schedule with divided backwards, held against the undivided one of the same layout too.
+void expect_steps_of_1f1b(Case c) {
+    const auto divided = expect_one_ranks_steps(tests::small_llama(), c);
+    c.name += "_undivided";
+    c.schedule.reset();
+    c.vpp = 1;
+    expect_equal_steps(divided, expect_one_ranks_steps(tests::small_llama(), c), 1e-10);
 }
 
 TEST(ParityOverMpi, ExpertsOverEpAndEtp) {
@@ -58,6 +70,14 @@ TEST(ParityOverMpi, FullRecomputeOverStages) {
     expect_one_ranks_steps(
         small_sigmoid_mixture(),
         {.name = "pp2_vpp2_dp2_etp2_full", .pp = 2, .vpp = 2, .dp = 2, .etp = 2, .recompute = Recompute::full, .order = "dp-cp-tp-ep-pp"});
+}
+
+TEST(ParityOverMpi, SchedulesWithDividedBackwards) {
+    expect_steps_of_1f1b({.name = "zb_h1_pp4", .pp = 4, .schedule = SplitSchedule::zb_h1});
+    expect_steps_of_1f1b({.name = "zb_h1_tp2_pp2_sp", .tp = 2, .pp = 2, .sequence_parallel = true, .schedule = SplitSchedule::zb_h1});
+    expect_steps_of_1f1b({.name = "zb_v_pp2_dp2", .pp = 2, .vpp = 2, .dp = 2, .schedule = SplitSchedule::zb_v});
+    expect_steps_of_1f1b({.name = "v_min_cp2_pp2", .cp = 2, .pp = 2, .vpp = 2, .schedule = SplitSchedule::v_min});
+    expect_steps_of_1f1b({.name = "dualpipe_v_tp2_pp2", .tp = 2, .pp = 2, .vpp = 2, .schedule = SplitSchedule::dualpipe_v});
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST(MuonParity, HoldsUnderEveryAxisAndBothKindsOfShards) {
     expect_parity(small_mixture(), {.name = "ep2_etp2", .tp = 2, .dp = 4, .ep = 2, .etp = 2, .sequence_parallel = true});
 }
 
-/// Of a model without biases of keys, whose gradients are rounding alone: Lion takes their sign.
+/// For a model without biases of keys, whose gradients are rounding alone: Lion takes their sign.
 TEST(MomentumParity, HoldsWithSgdAndLion) {
     const ModelSpec model = tests::small_llama();
     for (const OptimizerKind optimizer : {OptimizerKind::sgd, OptimizerKind::lion}) {

@@ -613,7 +613,7 @@ TEST(AttentionWorkspace, IsThatOfCudnnForTheLlamaShape) {
     EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::bf16, {one, one, 32, 8, 128, 128, 1, 64}));
 }
 
-// Of plans that cuDNN 9.19 builds for these cards (attention_plans): 4095 places are no multiple of 8, which an A100 rounds up to.
+// From plans that cuDNN 9.19 builds for these cards (attention_plans): 4095 places are no multiple of 8, which an A100 rounds up to.
 TEST(AttentionWorkspace, IsThatOfCudnnForOtherCards) {
     const auto of = [](int architecture, std::int64_t heads, std::int64_t kv_heads, bool backward) {
         const Positions places = zigzag_positions(4095, 1, 1, 0);

@@ -323,7 +323,7 @@ TEST(CudaGraphMemory, OfPaddedExpertsIsWhatTheCapacityAdds) {
     EXPECT_LE(more, half.extra_bytes + 512 * 12);
 }
 
-/// Of norm and router, under graphs that end behind them.
+/// Bytes of norm and router, under graphs that end behind them.
 KeptAndTaken router_of(const Workload& workload, Engine engine, EnumSet<RecomputeModule> modules = {}) {
     LayoutRequest request;
     request.etp = 1;

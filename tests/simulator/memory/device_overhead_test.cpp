@@ -1,6 +1,7 @@
 #include "simulator/memory/device_overhead.hpp"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -117,6 +118,41 @@ TEST(DeviceOverhead, NamesTheGroupsThatTheEngineUses) {
     for (const int stage : {0, 1, 2, 3}) EXPECT_EQ(overhead.bytes(layout, stage), overhead.terms(layout, stage).total()) << stage;
 }
 
+TEST(DeviceOverhead, SumsTheGroupsOfEachLayoutForItself) {
+    Workload work = tied_mixture();
+    work.model.moe->dispatcher = TokenDispatcher::hybrid_ep;
+    const Calibration calibration = default_calibration(work.cluster);
+    DeviceOverhead overhead(work, calibration);
+    const auto layout_of = [&](auto change) {
+        LayoutRequest request;
+        request.tp = request.cp = 2;
+        request.ep = 4;
+        request.etp = 1;
+        request.pp = 2;
+        request.sequence_parallel = true;
+        request.engine = Engine::megatron;
+        change(request);
+        return planner::make_layout(request, work);
+    };
+    std::vector<Layout> layouts{
+        layout_of([](LayoutRequest&) {}),
+        layout_of([](LayoutRequest& r) { r.micro_batch = 2; }),
+        layout_of([](LayoutRequest& r) { r.cp_comm_type = CpCommType::all_gather; }),
+        layout_of([](LayoutRequest& r) { r.engine = Engine::mgplan; }),
+        layout_of([](LayoutRequest& r) { r.order = AxisOrder::parse("dp-tp-cp-ep-pp"); }),
+        layout_of([](LayoutRequest& r) { r.ep = 8; }),
+    };
+    layouts.push_back(layouts.front());
+    layouts.back().sequence_parallel = false;
+    std::set<std::int64_t> sums;
+    for (const Layout& layout : layouts) {
+        const std::int64_t sum = overhead.sums(layout).end;
+        EXPECT_EQ(sum, overhead.terms(layout, 0).total());
+        sums.insert(sum);
+    }
+    EXPECT_GE(sums.size(), layouts.size() - 1) << "nearly each takes what no other takes: " << testing::PrintToString(sums);
+}
+
 TEST(DeviceOverhead, CountsGroupsOfEachPowerOfTwoOfRanksThatDocumentsRunOver) {
     Workload work = tied_mixture();
     work.model.moe.reset();
@@ -130,7 +166,7 @@ TEST(DeviceOverhead, CountsGroupsOfEachPowerOfTwoOfRanksThatDocumentsRunOver) {
     request.cp = 2;
     const Layout layout = planner::make_layout(request, work);
     const ContextTerms terms = DeviceOverhead(work, calibration).terms(layout, 0);
-    // Of the 16 ranks of dp·cp groups of 2, 4 and 8 (parallel_state.py, create_hybrid_dp_cp_groups); tp 2 lies between their members, so
+    // Groups of 2, 4 and 8 of the 16 ranks of dp·cp (parallel_state.py, create_hybrid_dp_cp_groups); tp 2 lies between their members, so
     // that four share a node of eight.
     std::int64_t expected = 0;
     for (const auto& [ranks, in_domain] : {std::pair{2, 2}, {4, 4}, {8, 4}}) {

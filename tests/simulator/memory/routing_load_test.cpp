@@ -295,7 +295,7 @@ TEST(RoutingLoad, TheBusiestOfAGroupIsKnownWhereNothingIsRandom) {
     // All copies of all tokens go to one of four ranks; one of eight holds a single expert, and so one of a token's two copies.
     EXPECT_DOUBLE_EQ(busiest(model, skew_of(RoutingKind::worst), 4), 4);
     EXPECT_DOUBLE_EQ(busiest(model, skew_of(RoutingKind::worst), 8), 4);
-    // Of 16 copies 10 lie on the second of two ranks in one layer, 12 on the first in the other.
+    // 10 of 16 copies lie on the second of two ranks in one layer, 12 on the first in the other.
     RoutingSkew counted = skew_of(RoutingKind::histogram);
     counted.counts = {{1, 2, 2, 1, 2, 3, 3, 2}, {3, 3, 3, 3, 1, 1, 1, 1}};
     EXPECT_NEAR(busiest(model, counted, 2), (10.0 / 16 + 12.0 / 16) / 2 * 2, 1e-12);

@@ -63,7 +63,7 @@ TEST(ShownExchanges, CostWhatTheyTakeFromTheOpsThatHideThem) {
 }
 
 TEST(ShownExchanges, StickOutBehindTheOpsBesideThem) {
-    // Of the backward's combine all but the forward's attention; the other three are hidden as before.
+    // The backward's combine shows all but the forward's attention; the other three are hidden as before.
     ExchangeNodes backward = kBackward;
     backward.first = 13;
     EXPECT_NEAR(shown_exchanges(kForward, backward, false, 0), 13 - 10, 1e-9);

@@ -32,13 +32,11 @@ protected:
     }
 
     [[nodiscard]] PieceCost cost(Piece piece) const {
-        const KernelTimes kernels(workload.cluster, calibration, workload.training.precision);
-        const KernelTimes storage(workload.cluster, calibration, Precision::bf16);
+        const TrainingRates rates(workload.cluster, calibration, workload.training);
         Shard shard{sizes};
         shard.workload = &workload;
         shard.calibration = &calibration;
-        shard.kernels = &kernels;
-        shard.storage_kernels = &storage;
+        shard.rates = rates.ops();
         shard.paths = &paths;
         shard.tokens_outside = sizes.rows_outside();
         const PieceTrace recorded = trace(piece);

@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(
         // Four microbatches of it, with the embedding's scatter and gather, and of the loss three all-reduces, its gather, and the
         // scatter and the gather of the backward.
         Graphs{"tp", "full_iteration", 1, 4 * (2 * 10 + 2 + 3 + 3)},
-        // Of each of four microbatches activations leave and gradients come.
+        // Activations of each of four microbatches leave and gradients come.
         Graphs{"pp", "full_iteration", 1, 4 * 2},
         // One bucket, whose parameters are gathered and whose gradients are reduced.
         Graphs{"dp", "full_iteration", 1, 2}),
