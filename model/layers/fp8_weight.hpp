@@ -14,6 +14,8 @@ namespace mgplan::model {
 struct Fp8Followed {
     Tensor scale;    ///< (2) as Fp8Tensor has it; the largest magnitude is that of the steps before, and stays for all of a step
     Tensor largest;  ///< (1) fp32, of this step's values so far
+    /// (n, 2) the scale and those of what comes behind it: of an expert's projection, those of the experts that follow it here.
+    Tensor scales_onward{};
 };
 
 /// Copies of a weight (out, in) that last a step: as it lies for the forward, transposed for the gradient of the input (Transformer Engine,

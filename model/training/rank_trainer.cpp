@@ -260,14 +260,7 @@ std::vector<StatePiece> RankTrainer::state() const {
                               share_of_copies(bias.elements(), groups_.tp_dp_cp->rank(), groups_.tp_dp_cp->size())});
         }
     }
-    for (std::size_t i = 0; i < fp8_names_.size(); ++i) {
-        for (const Fp8Delayed::History& history : fp8_delayed_->histories(static_cast<std::int64_t>(i))) {
-            ShardOfWhole whole;
-            whole.rows = whole.whole_rows = history.values.elements();
-            pieces.push_back({StateKind::history, fp8_names_[i] + "/" + history.name, whole, 0, history.values,
-                              share_of_copies(history.values.elements(), groups_.tp_dp_cp->rank(), groups_.tp_dp_cp->size())});
-        }
-    }
+    add_fp8_histories(pieces);
     return pieces;
 }
 
@@ -276,7 +269,7 @@ void RankTrainer::go_on_from(const TrainingPosition& position) {
     steps_ = position.steps;
     updates_ = position.updates;
     optimizer_->take_over();
-    if (fp8_delayed_) fp8_delayed_->go_on();
+    for (FollowedLayers& layers : fp8_delayed_) layers.scaling->go_on();
     gather_parameters();
 }
 
@@ -334,7 +327,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     for (auto& buffers : buffers_) eager ? buffers->begin_gradients() : buffers->zero_gradients();
     for (auto& traffic : traffic_) traffic->begin_step(microbatches);
     run_passes(source, schedule, microbatches, loss_gradient(microbatches));
-    if (fp8_delayed_) fp8_delayed_->update(*groups_.tp_dp_cp);
+    update_fp8_scales();
     optimizer_->reduce_replicated_gradients();
     if (expert_biases_) expert_biases_->update(*groups_.tp_dp_cp, task_.model.moe->expert_bias_update_rate);
     const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;

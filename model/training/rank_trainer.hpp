@@ -126,6 +126,14 @@ private:
     void make_chunks(TokenShare& share);
     void make_expert_biases();
     void make_fp8_delayed();
+    /// Experts' histories are reduced over the ranks that hold them, others over tp·dp·cp.
+    struct FollowedLayers {
+        std::unique_ptr<Fp8Delayed> scaling;
+        std::vector<std::string> names;  ///< of its weights
+        bool experts = false;
+    };
+    void update_fp8_scales();
+    void add_fp8_histories(std::vector<StatePiece>& pieces) const;
     void make_optimizer();
     void make_executor();
 
@@ -157,8 +165,7 @@ private:
     std::vector<std::unique_ptr<ChunkTraffic>> traffic_;  ///< by chunk
     std::unique_ptr<Optimizer> optimizer_;
     std::unique_ptr<ExpertBiases> expert_biases_;      ///< of models with them
-    std::unique_ptr<Fp8Delayed> fp8_delayed_;          ///< under delayed scaling
-    std::vector<std::string> fp8_names_;               ///< of its weights
+    std::vector<FollowedLayers> fp8_delayed_;          ///< under delayed scaling
     std::unique_ptr<LayerGraphs> layer_graphs_;        ///< with CUDA graphs of layers
     std::unique_ptr<IterationGraph> iteration_graph_;  ///< with one of the whole iteration
     std::optional<MicrobatchSource> microbatches_;

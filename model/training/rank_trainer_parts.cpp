@@ -127,16 +127,47 @@ void RankTrainer::make_chunks(TokenShare& share) {
 }
 
 void RankTrainer::make_fp8_delayed() {
-    std::vector<Weight> weights;
-    for (const auto& buffers : buffers_) {
-        for (const Parameter& parameter : buffers->parameters()) {
-            const Weight& weight = buffers->weights().at(parameter.name);
-            if (weight.fp8 == nullptr) continue;
-            weights.push_back(weight);
-            fp8_names_.push_back(whole_name(task_.model, parameter, place_));
+    for (const bool experts : {false, true}) {
+        std::vector<Weight> weights;
+        FollowedLayers layers;
+        layers.experts = experts;
+        for (const auto& buffers : buffers_) {
+            for (const Parameter& parameter : buffers->parameters()) {
+                const Weight& weight = buffers->weights().at(parameter.name);
+                if (weight.fp8 == nullptr || parameter.expert != experts) continue;
+                weights.push_back(weight);
+                layers.names.push_back(whole_name(task_.model, parameter, place_));
+            }
+        }
+        if (weights.empty()) continue;
+        layers.scaling = std::make_unique<Fp8Delayed>(device_, weights, loss_gradient(task_.layout.num_microbatches));
+        fp8_delayed_.push_back(std::move(layers));
+    }
+}
+
+void RankTrainer::update_fp8_scales() {
+    for (FollowedLayers& layers : fp8_delayed_) {
+        if (layers.experts)
+            layers.scaling->update({groups_.etp.get(), groups_.expert_dp.get()});
+        else
+            layers.scaling->update({groups_.tp_dp_cp.get()});
+    }
+}
+
+void RankTrainer::add_fp8_histories(std::vector<StatePiece>& pieces) const {
+    for (const FollowedLayers& layers : fp8_delayed_) {
+        const Communicator &etp = *groups_.etp, &edp = *groups_.expert_dp, &all = *groups_.tp_dp_cp;
+        const std::int64_t copy = layers.experts ? edp.rank() * etp.size() + etp.rank() : all.rank();
+        const std::int64_t copies = layers.experts ? edp.size() * etp.size() : all.size();
+        for (std::size_t i = 0; i < layers.names.size(); ++i) {
+            for (const Fp8Delayed::History& history : layers.scaling->histories(static_cast<std::int64_t>(i))) {
+                ShardOfWhole whole;
+                whole.rows = whole.whole_rows = history.values.elements();
+                pieces.push_back({StateKind::history, layers.names[i] + "/" + history.name, whole, 0, history.values,
+                                  share_of_copies(history.values.elements(), copy, copies)});
+            }
         }
     }
-    fp8_delayed_ = std::make_unique<Fp8Delayed>(device_, weights, loss_gradient(task_.layout.num_microbatches));
 }
 
 Communicator& RankTrainer::shards_of(bool expert) const {

@@ -18,7 +18,6 @@ std::vector<std::string> own_fp8_obstacles(const ModelSpec& model, const Trainin
     const auto refuse = [&](bool here, std::string_view what) {
         if (here) obstacles.push_back(fmt::format("{} with {}", word, what));
     };
-    refuse(recipe == Fp8Recipe::delayed && model.moe.has_value(), "experts (use fp8-current or bf16)");
     refuse(model.mla.has_value() && model.mla->index_heads > 0, "attention to keys that an indexer chooses (use bf16)");
     refuse(!model.compositions.empty(), "layers that are described by parts (use bf16)");
     refuse(model.normed_residual.has_value(), "a residual path that begins behind the norm (use bf16)");

@@ -129,6 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
                     with(Fp8Recipe::delayed, {"llama_fp8_tp2", "tiny-llama", 4, 2, 1, 1, 1, 1, true, Precision::fp8}),
                     with(Fp8Recipe::delayed, {"gpt_fp8_pp2", "tiny-gpt", 2, 1, 1, 2, 1, 1, true, Precision::fp8}),
                     Case{"qwen_moe_fp8", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16, true, Precision::fp8},
+                    with(Fp8Recipe::delayed, {"qwen_moe_fp8", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16, true, Precision::fp8}),
                     Case{"deepseek_fp8", "deepseek-v2-lite", 16, 2, 1, 1, 1, 8, true, Precision::fp8},
                     Case{"llama_bf16_gradients", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16},
                     Case{"llama_bf16_moments", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16, Dtype::bf16},

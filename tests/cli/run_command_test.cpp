@@ -223,8 +223,13 @@ TEST(RunCommand, TrainsInFp8WithTheBytesThatWerePredicted) {
     }
     const PlanFile blockwise("blockwise.json", "--world 1 --precision fp8-blockwise");
     expect_refused("run " + blockwise.path() + " --steps 1", {"fp8-blockwise (use fp8-current, fp8-delayed or bf16)"});
-    const PlanFile experts("fp8_experts.json", "--world 1 --precision fp8-delayed", "tiny-moe");
-    expect_refused("run " + experts.path() + " --steps 1", {"fp8-delayed with experts (use fp8-current or bf16)"});
+    const PlanFile experts("fp8_experts.json", "--world 4 --tp 1 --pp 2 --ep 2 --global-batch 8 --precision fp8-delayed --engine mgplan",
+                           "tiny-moe");
+    const auto mixed = run(experts, ""), graphs = run(experts, " --cuda-graphs attn,moe_router,moe_preprocess");
+    for (const auto& each : {mixed, graphs}) {
+        EXPECT_TRUE(each["as_predicted"]);
+        EXPECT_EQ(each["steps"][3]["loss"], mixed["steps"][3]["loss"]);
+    }
 }
 
 TEST(RunCommand, PrintsTablesAndCsv) {
