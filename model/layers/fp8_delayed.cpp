@@ -54,7 +54,9 @@ void Fp8Delayed::update(std::initializer_list<Communicator*> groups) {
 }
 
 void Fp8Delayed::go_on() {
-    if (weights_ > 0) follow();
+    if (weights_ == 0) return;
+    fill(now_, 0);  // where weights are stored in fp8, those that a training begins with were cast
+    follow();
 }
 
 std::vector<Fp8Delayed::History> Fp8Delayed::histories(std::int64_t weight) const {

@@ -56,6 +56,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.losses = device.empty({1 + task.model.mtp_layers}, Dtype::fp64, MemoryCategory::workspace, "sums of losses");
     if (task.model.moe && task.model.moe->expert_bias) make_expert_biases();
     if (own_fp8(task.model, task.training) == OwnFp8::delayed) make_fp8_delayed();
+    if (stores_own_fp8(task.model, task.training)) make_fp8_parameters();
     if (task.model.moe && task.model.moe->auxiliary_loss != 0)
         context_.auxiliary_loss = device.empty({1}, Dtype::fp64, MemoryCategory::workspace, "sum of auxiliary losses");
     if (task.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) {
@@ -65,6 +66,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         context_.graphs = layer_graphs_.get();
     }
     make_optimizer();
+    begin_fp8_parameters();
     make_executor();
 }
 
@@ -270,6 +272,7 @@ void RankTrainer::go_on_from(const TrainingPosition& position) {
     updates_ = position.updates;
     optimizer_->take_over();
     for (FollowedLayers& layers : fp8_delayed_) layers.scaling->go_on();
+    cast_fp8_parameters();
     gather_parameters();
 }
 
@@ -355,6 +358,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
         return report;
     }
     ++updates_;
+    cast_fp8_parameters();
     gather_parameters();
     return report;
 }

@@ -17,6 +17,7 @@
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
 #include "model/optimizer/chunk_traffic.hpp"
+#include "model/optimizer/fp8_parameters.hpp"
 #include "model/optimizer/optimizer.hpp"
 #include "model/pipeline/pipeline_executor.hpp"
 #include "model/training/microbatch_source.hpp"
@@ -133,6 +134,11 @@ private:
         bool experts = false;
     };
     void update_fp8_scales();
+    /// Where linear layers' parameters are stored in fp8: their scales; their values, and those of their main parameters, to begin with; a
+    /// cast of what this rank owns, whose codes are still to be gathered.
+    void make_fp8_parameters();
+    void begin_fp8_parameters();
+    void cast_fp8_parameters();
     void add_fp8_histories(std::vector<StatePiece>& pieces) const;
     void make_optimizer();
     void make_executor();
@@ -166,6 +172,7 @@ private:
     std::unique_ptr<Optimizer> optimizer_;
     std::unique_ptr<ExpertBiases> expert_biases_;      ///< of models with them
     std::vector<FollowedLayers> fp8_delayed_;          ///< under delayed scaling
+    std::vector<Fp8Parameters> fp8_parameters_;        ///< dense ones, then experts', where they are stored in fp8
     std::unique_ptr<LayerGraphs> layer_graphs_;        ///< with CUDA graphs of layers
     std::unique_ptr<IterationGraph> iteration_graph_;  ///< with one of the whole iteration
     std::optional<MicrobatchSource> microbatches_;

@@ -23,4 +23,9 @@ enum class OwnFp8 : std::uint8_t { none, current, delayed };
     return own_fp8(model, training) != OwnFp8::none;
 }
 
+/// Whether parameters of linear layers are codes, in a buffer of their own (--fp8-param-gather).
+[[nodiscard]] inline bool stores_own_fp8(const ModelSpec& model, const TrainingSpec& training) {
+    return training.fp8_parameters && computes_own_fp8(model, training);
+}
+
 }  // namespace mgplan
