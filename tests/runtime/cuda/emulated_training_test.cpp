@@ -126,6 +126,17 @@ TEST(EmulatedTrainingInFp8, WithDelayedScalingAgreesWithTheCpuAndTakesThePredict
     expect_as_predicted(task, emulated_traits(true), actual);
 }
 
+TEST(EmulatedTrainingInFp8, OfStoredParametersAgreesWithTheCpuAndTakesThePredictedBytes) {
+    auto task = task_for(small_llama(kScale), {.name = "tp2_sp_dp2", .tp = 2, .dp = 2, .sequence_parallel = true}, Precision::fp8, kPlaces);
+    task.training.fp8_parameters = true;
+    for (const Fp8Recipe recipe : {Fp8Recipe::tensorwise, Fp8Recipe::delayed}) {
+        task.training.megatron.fp8_recipe = recipe;
+        const Outcome actual = on_emulated_gpus(task, true);
+        expect_losses_near(actual, on_cpu(task), 5e-3);
+        expect_as_predicted(task, emulated_traits(true), actual);
+    }
+}
+
 TEST(EmulatedTrainingInFp8, NeedsAGpuWithFp8) {
     auto task = task_for(small_llama(kScale), {.name = "one"}, Precision::fp8, kPlaces);
     task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
