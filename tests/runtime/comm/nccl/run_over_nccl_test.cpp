@@ -98,7 +98,8 @@ TEST_P(RunOverNcclOfLayouts, TrainsAsThreadsDoAndHoldsAndSendsAsPredicted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts,
-                         ::testing::Values("tp", "pp", "dp", "ep", "tpfp8", "epfp8", "tpdelayedfp8", "epdelayedfp8"),
+                         ::testing::Values("tp", "pp", "dp", "ep", "tpfp8", "epfp8", "tpdelayedfp8", "epdelayedfp8", "dpstoredfp8",
+                                           "dpdelayedstoredfp8"),
                          [](const auto& test) { return test.param; });
 
 struct Graphs {
