@@ -7,6 +7,7 @@
 #include "model/ops/bias.hpp"
 #include "model/ops/fp8_grouped.hpp"
 #include "model/ops/grouped_matmul.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -50,7 +51,21 @@ void Experts::Projection::refresh() const {
 
 LinearInput Experts::Projection::input(const Tensor& x, std::span<const std::int64_t> per_expert, Dtype dtype) const {
     if (fp8.empty()) return x;
-    return LinearInput(quantise_groups(x, dtype, per_expert, dtype == Dtype::fp8 ? "experts' rows in fp8" : "experts' gradients in fp8"));
+    const bool is_input = dtype == Dtype::fp8;
+    const std::string_view name = is_input ? "experts' rows in fp8" : "experts' gradients in fp8";
+    if (!fp8.front()->followed) return LinearInput(quantise_groups(x, dtype, per_expert, name));
+    const auto followed = [&](std::size_t expert) -> const Fp8Followed& {
+        return is_input ? fp8[expert]->followed->input : fp8[expert]->followed->gradient;
+    };
+    const Tensor scales = followed(0).scales_onward.slice(0, std::ssize(fp8));
+    std::vector<Tensor> largest;
+    for (std::size_t expert = 0; expert < fp8.size(); ++expert) {
+        const auto at = static_cast<std::int64_t>(expert);
+        MGPLAN_ASSERT(followed(expert).scale.first_element() == scales.slice(at, at + 1).first_element(),
+                      "scales of a projection's experts follow each other");
+        largest.push_back(followed(expert).largest);
+    }
+    return LinearInput(quantise_groups(x, dtype, per_expert, scales, largest, name));
 }
 
 Tensor Experts::Projection::multiply(const LinearInput& x, std::span<const std::int64_t> per_expert, bool forward,

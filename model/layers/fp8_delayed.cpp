@@ -29,7 +29,8 @@ Fp8Delayed::Fp8Delayed(Device& device, const std::vector<Weight>& weights, doubl
     fill(scales_.slice(2 * weights_, tensors), kLargestOfE5m2 * unit);
     const auto part = [&](std::int64_t kind, std::int64_t weight) {
         const std::int64_t i = kind * weights_ + weight;
-        return Fp8Followed{scales_.slice(i, i + 1).view({kFp8ScaleElements}), now_.slice(i, i + 1)};
+        return Fp8Followed{scales_.slice(i, i + 1).view({kFp8ScaleElements}), now_.slice(i, i + 1),
+                           scales_.slice(i, (kind + 1) * weights_)};
     };
     for (std::int64_t i = 0; i < weights_; ++i) {
         Fp8Weight& copies = *weights[static_cast<std::size_t>(i)].fp8;
@@ -44,14 +45,18 @@ void Fp8Delayed::follow() {
     model::follow_largest(now_.slice(plain, all), history_.slice(plain, all), scales_.slice(plain, all), unit_);
 }
 
-void Fp8Delayed::update(Communicator& ranks) {
+void Fp8Delayed::update(std::initializer_list<Communicator*> groups) {
     if (weights_ == 0) return;
-    if (ranks.size() > 1) ranks.all_reduce(now_, Reduction::maximum);
+    for (Communicator* const group : groups) {
+        if (group->size() > 1) group->all_reduce(now_, Reduction::maximum);
+    }
     follow();
 }
 
 void Fp8Delayed::go_on() {
-    if (weights_ > 0) follow();
+    if (weights_ == 0) return;
+    fill(now_, 0);  // where weights are stored in fp8, those that a training begins with were cast
+    follow();
 }
 
 std::vector<Fp8Delayed::History> Fp8Delayed::histories(std::int64_t weight) const {

@@ -2,6 +2,7 @@
 // Delayed scaling of a rank's linear layers: what is cast by in a step comes from the largest magnitudes of the steps before it.
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,17 @@ namespace mgplan::model {
 /// inverse of the gradient of a row's loss.
 class Fp8Delayed {
 public:
-    /// `weights`: of layers in fp8, in an order of their names, made for OwnFp8::delayed; they cast by what lies here from now on.
+    /// `weights`: of layers in fp8, in the order of the model, where the experts of a projection follow each other, made for
+    /// OwnFp8::delayed; they cast by what lies here from now on.
     /// `unit`: the gradient of a row's loss. Counted with the parameters: fp8_delayed_bytes() for each weight.
     Fp8Delayed(Device& device, const std::vector<Weight>& weights, double unit);
 
-    /// Once a step: the maximum over `ranks`, all that hold parts of these layers or of their rows (tp·dp·cp; Megatron-core
-    /// parallel_state.py, get_amax_reduction_group), and what follows from it for the next step.
-    void update(Communicator& ranks);
+    /// Once a step: the maximum over `groups`, one after the other, which hold all that have parts of these layers or of their rows, and
+    /// what follows from it for the next step. Of experts these are etp and edp, of other layers tp·dp·cp (Megatron-core
+    /// parallel_state.py, get_amax_reduction_group). Transformer Engine reduces experts over tp·dp·cp too, place by place
+    /// (pytorch/quantization.py, reduce_and_update_fp8_tensors), so that under ep the i-th experts of all ranks, which are others, have one
+    /// scale there; here each has its own under every layout.
+    void update(std::initializer_list<Communicator*> groups);
     /// Scales as they follow from histories that were read from a checkpoint.
     void go_on();
 

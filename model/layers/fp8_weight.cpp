@@ -4,6 +4,17 @@
 #include "model/ops/fp8_history.hpp"
 
 namespace mgplan::model {
+namespace {
+
+void cast_weight(const Fp8Weight& copies, const Tensor& weight) {
+    if (copies.followed)
+        raise_largest(weight, copies.followed->weight.largest);
+    else
+        find_largest(weight, copies.values.scale);
+    quantise(weight, copies.values);
+}
+
+}  // namespace
 
 std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns, OwnFp8 scaling) {
     auto copies = std::make_shared<Fp8Weight>();
@@ -14,13 +25,18 @@ std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, st
     return copies;
 }
 
+std::shared_ptr<Fp8Weight> make_stored_fp8_weight(Device& device, const Tensor& codes) {
+    auto copies = std::make_shared<Fp8Weight>();
+    copies->stored = true;
+    copies->values.codes = codes;
+    copies->transposed =
+        device.empty({codes.shape()[1], codes.shape()[0]}, Dtype::fp8, MemoryCategory::parameters, "weight in fp8, transposed");
+    return copies;
+}
+
 void refresh(Fp8Weight& copies, const Tensor& weight) {
     if (copies.fresh) return;
-    if (copies.followed)
-        raise_largest(weight, copies.followed->weight.largest);
-    else
-        find_largest(weight, copies.values.scale);
-    quantise(weight, copies.values);
+    if (!copies.stored) cast_weight(copies, weight);
     transpose_codes(copies.values.codes, copies.transposed);
     copies.fresh = true;
 }

@@ -14,6 +14,8 @@ namespace mgplan::model {
 struct Fp8Followed {
     Tensor scale;    ///< (2) as Fp8Tensor has it; the largest magnitude is that of the steps before, and stays for all of a step
     Tensor largest;  ///< (1) fp32, of this step's values so far
+    /// (n, 2) the scale and those of what comes behind it: of an expert's projection, those of the experts that follow it here.
+    Tensor scales_onward{};
 };
 
 /// Copies of a weight (out, in) that last a step: as it lies for the forward, transposed for the gradient of the input (Transformer Engine,
@@ -22,6 +24,8 @@ struct Fp8Weight {
     Fp8Tensor values;    ///< (out, in) e4m3
     Tensor transposed;   ///< (in, out), with the same scale
     bool fresh = false;  ///< made of the weight as it is: the step's first pass does that
+    /// Codes are the parameter itself, and whoever changes it casts (model/optimizer/fp8_parameters.hpp): a pass makes the transpose alone.
+    bool stored = false;
     /// Under delayed scaling: of the layer's input, of the weight, of the gradient of its output.
     struct Followed {
         Fp8Followed input, weight, gradient;
@@ -32,7 +36,9 @@ struct Fp8Weight {
 /// Undefined values, counted with the parameters: 2 bytes an element, and the scale, which under delayed scaling comes with `followed`.
 [[nodiscard]] std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns,
                                                          OwnFp8 scaling = OwnFp8::current);
-/// Casts the weight unless the copies are fresh. Takes no memory.
+/// Of a weight that is stored in fp8: `codes` (rows, columns) are its parameter, which another has cast; the scale comes with him.
+[[nodiscard]] std::shared_ptr<Fp8Weight> make_stored_fp8_weight(Device& device, const Tensor& codes);
+/// Casts the weight, unless it is stored in fp8, and transposes it, unless the copies are fresh. Takes no memory.
 void refresh(Fp8Weight& copies, const Tensor& weight);
 
 /// A cast: e4m3, or e5m2 for gradients of outputs. Ranks of `group` have one scale; null: this one alone.

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "model/ops/checks.hpp"
+#include "model/ops/fp8_history.hpp"
 #include "model/ops/kernel_table.hpp"
 #include "model/ops/product.hpp"
 
@@ -65,6 +66,18 @@ Fp8Tensor quantise_groups(const Tensor& x, Dtype dtype, std::span<const std::int
         const Tensor scale = cast.scale.slice(group, group + 1).view({kFp8ScaleElements});
         find_largest(x.slice(begin, end), scale);
         quantise(x.slice(begin, end), {cast.codes.slice(begin, end), scale});
+    });
+    return cast;
+}
+
+Fp8Tensor quantise_groups(const Tensor& x, Dtype dtype, std::span<const std::int64_t> rows, const Tensor& scales,
+                          std::span<const Tensor> largest, std::string_view name) {
+    Fp8Tensor cast{x.device().empty(x.shape(), dtype, MemoryCategory::activations, name), scales};
+    expect_code_groups(cast, rows);
+    MGPLAN_ASSERT(rows.size() == largest.size(), "each group has a largest magnitude");
+    for_each_group(rows, [&](std::int64_t group, std::int64_t begin, std::int64_t end) {
+        raise_largest(x.slice(begin, end), largest[static_cast<std::size_t>(group)]);
+        quantise(x.slice(begin, end), {cast.codes.slice(begin, end), scales.slice(group, group + 1).view({kFp8ScaleElements})});
     });
     return cast;
 }

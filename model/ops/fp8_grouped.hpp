@@ -12,6 +12,10 @@ namespace mgplan::model {
 
 /// A cast of x (Σ rows, width), group by group: codes of x's shape, a scale for each group.
 [[nodiscard]] Fp8Tensor quantise_groups(const Tensor& x, Dtype dtype, std::span<const std::int64_t> rows, std::string_view name);
+/// The same by scales that are there (groups, 2); the largest magnitude of each group's values, unless it is smaller, goes into `largest`
+/// (model/ops/fp8_history.hpp, raise_largest).
+[[nodiscard]] Fp8Tensor quantise_groups(const Tensor& x, Dtype dtype, std::span<const std::int64_t> rows, const Tensor& scales,
+                                        std::span<const Tensor> largest, std::string_view name);
 
 /// a (Σ rows, k) · b[g]ᵀ, b (n, k) -> (Σ rows, n) of type `out`. 2·Σ rows·n·k FLOPs.
 [[nodiscard]] Tensor fp8_grouped_matmul(const Fp8Tensor& a, std::span<const Fp8Tensor> b, std::span<const std::int64_t> rows, Dtype out,

@@ -17,8 +17,12 @@ Shape shape_of(const Parameter& parameter) {
     return s.size() == 1 ? Shape{s[0]} : s.size() == 2 ? Shape{s[0], s[1]} : Shape{s[0], s[1], s[2]};
 }
 
-BufferLayouts laid_out(std::span<const Parameter> parameters, Dtype dtype, BufferOptions options, const ChunkSharding& sharding) {
+BufferLayouts laid_out(std::span<const Parameter> parameters, Dtype dtype, BufferOptions options, const ChunkSharding& sharding,
+                       bool stored_in_fp8) {
     std::vector<BufferParameter> list = buffer_parameters(parameters, dtype);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        if (stored_in_fp8 && is_linear_weight(parameters[i])) list[i].dtype = Dtype::fp8;
+    }
     if (sharding.units == 0) return lay_out_buffers(list, options);
     MGPLAN_ASSERT(sharding.unit_of.size() == list.size() && options.distributed_optimizer, "every parameter belongs to a unit, in shards");
     for (std::size_t i = 0; i < list.size(); ++i) list[i].unit = sharding.unit_of[i];
@@ -43,15 +47,17 @@ Tensor FlatBuffer::own_gradients(std::int64_t in_buffer, std::int64_t in_shard, 
 }
 
 ChunkBuffers::ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options,
-                           ChunkSharding sharding, OwnFp8 fp8)
+                           ChunkSharding sharding, OwnFp8 fp8, bool stored)
     : parameters_(parameters.begin(), parameters.end()),
       sharding_(std::move(sharding)),
-      layouts_(laid_out(parameters, dtype, options, sharding_)) {
+      layouts_(laid_out(parameters, dtype, options, sharding_, stored)) {
     MGPLAN_ASSERT(fp8 == OwnFp8::none || sharding_.units == 0, "weights in fp8 are whole");
-    for (const BufferLayout& layout : layouts_.buffers) bind(device, layout, fp8);
+    MGPLAN_ASSERT(!stored || (fp8 != OwnFp8::none && options.distributed_optimizer),
+                  "main parameters of what is stored in fp8 are sharded");
+    for (const BufferLayout& layout : layouts_.buffers) bind(device, layout, dtype, fp8);
 }
 
-void ChunkBuffers::bind(Device& device, const BufferLayout& layout, OwnFp8 fp8) {
+void ChunkBuffers::bind(Device& device, const BufferLayout& layout, Dtype compute, OwnFp8 fp8) {
     FlatBuffer buffer;
     buffer.layout = layout;
     const bool divided = sharding_.units > 0 && layout.dp > 1;
@@ -89,11 +95,17 @@ void ChunkBuffers::bind(Device& device, const BufferLayout& layout, OwnFp8 fp8) 
             return (all.defined() ? all.slice(span.start, span.end) : by_bucket[bucket].slice(span.start - start, span.end - start))
                 .view(shape);
         };
+        Tensor value = view(buffer.parameters, buffer.unit_parameters);
+        std::shared_ptr<Fp8Weight> copies;
+        if (layout.param_dtype == Dtype::fp8) {
+            copies = make_stored_fp8_weight(device, value);
+            value = device.without_memory(shape, compute, MemoryCategory::workspace, "values of a weight that is stored in fp8");
+        } else if (fp8 != OwnFp8::none && is_linear_weight(parameter)) {
+            copies = make_fp8_weight(device, shape[0], shape[1], fp8);
+        }
         // Gradients of a unit come with zeros and go.
-        weights_.add(parameter.name,
-                     {view(buffer.parameters, buffer.unit_parameters), view(buffer.gradients, buffer.unit_gradients),
-                      divided ? nullptr : std::make_shared<GradientStart>(),
-                      fp8 != OwnFp8::none && is_linear_weight(parameter) ? make_fp8_weight(device, shape[0], shape[1], fp8) : nullptr});
+        weights_.add(parameter.name, {value, view(buffer.gradients, buffer.unit_gradients),
+                                      divided ? nullptr : std::make_shared<GradientStart>(), std::move(copies)});
     }
     buffers_.push_back(std::move(buffer));
 }

@@ -43,9 +43,10 @@ struct ChunkSharding {
 class ChunkBuffers {
 public:
     /// With `sharding` each unit is a bucket of each buffer, whatever options.bucket_size says, and options.distributed_optimizer is on.
-    /// `fp8`: weights of linear layers have copies in fp8, unless it is none; not with `sharding`.
+    /// `fp8`: weights of linear layers have copies in fp8, unless it is none; not with `sharding`. `stored`: the first copy is the
+    /// parameter, in a buffer of its own, and Weight::value has no memory; with options.distributed_optimizer.
     ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options,
-                 ChunkSharding sharding = {}, OwnFp8 fp8 = OwnFp8::none);
+                 ChunkSharding sharding = {}, OwnFp8 fp8 = OwnFp8::none, bool stored = false);
 
     [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
     [[nodiscard]] std::vector<FlatBuffer>& buffers() { return buffers_; }
@@ -66,7 +67,7 @@ public:
     [[nodiscard]] int unit_of(const FlatBuffer& buffer, std::size_t bucket) const;
 
 private:
-    void bind(Device& device, const BufferLayout& layout, OwnFp8 fp8);
+    void bind(Device& device, const BufferLayout& layout, Dtype compute, OwnFp8 fp8);
 
     std::vector<Parameter> parameters_;
     ChunkSharding sharding_;

@@ -9,6 +9,17 @@
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
+namespace {
+
+/// As many elements of a type no wider, from the tensor's first byte on.
+Tensor in_place_of(const Tensor& tensor, Dtype dtype) {
+    const std::int64_t share = bytes_of(tensor.dtype()) / bytes_of(dtype);
+    MGPLAN_ASSERT(share >= 1, "what lies in place of a tensor is no wider");
+    return {tensor.shape(), dtype, tensor.storage(), tensor.first_element() * share};
+}
+
+}  // namespace
+
 bool replicated_over_tp(const Parameter& parameter) {
     return !parameter.shard_axis.has_value();
 }
@@ -102,7 +113,8 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
         const std::int64_t begin = in_state - slice.begin;
         Piece piece;
         piece.gradient = buffer.own_gradients(in_buffer, in_state, size);
-        piece.parameter = buffer.own_parameters(in_buffer, in_state, size);
+        piece.rounds_aside = buffer.layout.param_dtype == Dtype::fp8;
+        piece.parameter = piece.rounds_aside ? in_place_of(piece.gradient, Dtype::bf16) : buffer.own_parameters(in_buffer, in_state, size);
         piece.divided = buffer.gradient_shard.defined();
         piece.main = state.copies ? slice.main.slice(begin, begin + size) : piece.parameter;
         piece.exp_avg = slice.exp_avg.slice(begin, begin + size);
@@ -117,7 +129,7 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
         // Every parameter counts once: replicated ones on the first tp (etp) rank, a tied embedding's copy not at all.
         const Communicator& replicas = description.expert ? *groups_.etp : *groups_.tp;
         piece.counts = !description.embedding_copy && (!replicated_over_tp(description) || replicas.rank() == 0);
-        if (state.copies) copy(piece.parameter, piece.main);
+        if (state.copies && !piece.rounds_aside) copy(piece.parameter, piece.main);
         pieces_.push_back(std::move(piece));
     };
     // A parameter's range is cut where slices are; ranges follow one another.
@@ -147,7 +159,9 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
 std::vector<Optimizer::Owned> Optimizer::owned() const {
     std::vector<Owned> all;
     all.reserve(pieces_.size());
-    for (const Piece& piece : pieces_) all.push_back({piece.description, piece.in_parameter, piece.main, piece.exp_avg, piece.exp_avg_sq});
+    for (const Piece& piece : pieces_)
+        all.push_back({piece.description, piece.in_parameter, piece.main, piece.exp_avg, piece.exp_avg_sq,
+                       piece.rounds_aside ? piece.parameter : Tensor()});
     return all;
 }
 
@@ -253,8 +267,9 @@ void Optimizer::update(const Piece& piece, const Tensor& gradient, const AdamHyp
     } else {
         AdamHyperparameters own = hyper;
         own.weight_decay = weight_decay;
-        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, gradient, own, copies ? piece.parameter : Tensor());
-        return;
+        const bool with_it = copies && !piece.rounds_aside;
+        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, gradient, own, with_it ? piece.parameter : Tensor());
+        if (with_it) return;
     }
     if (copies) copy(piece.main, piece.parameter);
 }

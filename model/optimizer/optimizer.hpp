@@ -66,7 +66,8 @@ struct StepResult {
 /// Owns the optimizer state of all chunks of one rank.
 class Optimizer {
 public:
-    /// The chunks outlive the optimizer. Main parameters start as copies of the parameters: construct it after they are set.
+    /// The chunks outlive the optimizer. Main parameters start as copies of the parameters: construct it after they are set. Those of
+    /// parameters that are stored in fp8 start with zeros.
     Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const OptimizerGroups& groups, const OptimizerOptions& options,
               bool sequence_parallel);
 
@@ -86,6 +87,7 @@ public:
         const Parameter* description;
         std::int64_t in_parameter;         ///< first element in the rank's flattened shard
         Tensor main, exp_avg, exp_avg_sq;  ///< of a single moment exp_avg is it, and there is no exp_avg_sq
+        Tensor rounded;  ///< of a parameter that is stored in fp8, after step() and take_over(), until gradients begin anew
     };
     /// All of it, padding left out. What is written there is the state from then on, once take_over() was called.
     [[nodiscard]] std::vector<Owned> owned() const;
@@ -97,6 +99,7 @@ private:
     struct Piece {
         Tensor main, exp_avg, exp_avg_sq;  ///< views of the flat state
         Tensor gradient, parameter;        ///< views of the chunk's buffers
+        bool rounds_aside = false;         ///< the parameter is in fp8; what it is cast from lies in place of the gradient that was used
         std::size_t state = 0;             ///< index of its flat state
         std::size_t slice = 0;             ///< and of the slice of it
         std::int64_t in_state = 0;         ///< first element there

@@ -56,6 +56,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.losses = device.empty({1 + task.model.mtp_layers}, Dtype::fp64, MemoryCategory::workspace, "sums of losses");
     if (task.model.moe && task.model.moe->expert_bias) make_expert_biases();
     if (own_fp8(task.model, task.training) == OwnFp8::delayed) make_fp8_delayed();
+    if (stores_own_fp8(task.model, task.training)) make_fp8_parameters();
     if (task.model.moe && task.model.moe->auxiliary_loss != 0)
         context_.auxiliary_loss = device.empty({1}, Dtype::fp64, MemoryCategory::workspace, "sum of auxiliary losses");
     if (task.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) {
@@ -65,6 +66,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         context_.graphs = layer_graphs_.get();
     }
     make_optimizer();
+    begin_fp8_parameters();
     make_executor();
 }
 
@@ -260,14 +262,7 @@ std::vector<StatePiece> RankTrainer::state() const {
                               share_of_copies(bias.elements(), groups_.tp_dp_cp->rank(), groups_.tp_dp_cp->size())});
         }
     }
-    for (std::size_t i = 0; i < fp8_names_.size(); ++i) {
-        for (const Fp8Delayed::History& history : fp8_delayed_->histories(static_cast<std::int64_t>(i))) {
-            ShardOfWhole whole;
-            whole.rows = whole.whole_rows = history.values.elements();
-            pieces.push_back({StateKind::history, fp8_names_[i] + "/" + history.name, whole, 0, history.values,
-                              share_of_copies(history.values.elements(), groups_.tp_dp_cp->rank(), groups_.tp_dp_cp->size())});
-        }
-    }
+    add_fp8_histories(pieces);
     return pieces;
 }
 
@@ -276,7 +271,8 @@ void RankTrainer::go_on_from(const TrainingPosition& position) {
     steps_ = position.steps;
     updates_ = position.updates;
     optimizer_->take_over();
-    if (fp8_delayed_) fp8_delayed_->go_on();
+    for (FollowedLayers& layers : fp8_delayed_) layers.scaling->go_on();
+    cast_fp8_parameters();
     gather_parameters();
 }
 
@@ -334,7 +330,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     for (auto& buffers : buffers_) eager ? buffers->begin_gradients() : buffers->zero_gradients();
     for (auto& traffic : traffic_) traffic->begin_step(microbatches);
     run_passes(source, schedule, microbatches, loss_gradient(microbatches));
-    if (fp8_delayed_) fp8_delayed_->update(*groups_.tp_dp_cp);
+    update_fp8_scales();
     optimizer_->reduce_replicated_gradients();
     if (expert_biases_) expert_biases_->update(*groups_.tp_dp_cp, task_.model.moe->expert_bias_update_rate);
     const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
@@ -362,6 +358,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
         return report;
     }
     ++updates_;
+    cast_fp8_parameters();
     gather_parameters();
     return report;
 }

@@ -17,6 +17,7 @@
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
 #include "model/optimizer/chunk_traffic.hpp"
+#include "model/optimizer/fp8_parameters.hpp"
 #include "model/optimizer/optimizer.hpp"
 #include "model/pipeline/pipeline_executor.hpp"
 #include "model/training/microbatch_source.hpp"
@@ -126,6 +127,19 @@ private:
     void make_chunks(TokenShare& share);
     void make_expert_biases();
     void make_fp8_delayed();
+    /// Experts' histories are reduced over the ranks that hold them, others over tp·dp·cp.
+    struct FollowedLayers {
+        std::unique_ptr<Fp8Delayed> scaling;
+        std::vector<std::string> names;  ///< of its weights
+        bool experts = false;
+    };
+    void update_fp8_scales();
+    /// Where linear layers' parameters are stored in fp8: their scales; their values, and those of their main parameters, to begin with; a
+    /// cast of what this rank owns, whose codes are still to be gathered.
+    void make_fp8_parameters();
+    void begin_fp8_parameters();
+    void cast_fp8_parameters();
+    void add_fp8_histories(std::vector<StatePiece>& pieces) const;
     void make_optimizer();
     void make_executor();
 
@@ -157,8 +171,8 @@ private:
     std::vector<std::unique_ptr<ChunkTraffic>> traffic_;  ///< by chunk
     std::unique_ptr<Optimizer> optimizer_;
     std::unique_ptr<ExpertBiases> expert_biases_;      ///< of models with them
-    std::unique_ptr<Fp8Delayed> fp8_delayed_;          ///< under delayed scaling
-    std::vector<std::string> fp8_names_;               ///< of its weights
+    std::vector<FollowedLayers> fp8_delayed_;          ///< under delayed scaling
+    std::vector<Fp8Parameters> fp8_parameters_;        ///< dense ones, then experts', where they are stored in fp8
     std::unique_ptr<LayerGraphs> layer_graphs_;        ///< with CUDA graphs of layers
     std::unique_ptr<IterationGraph> iteration_graph_;  ///< with one of the whole iteration
     std::optional<MicrobatchSource> microbatches_;

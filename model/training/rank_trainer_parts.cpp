@@ -1,10 +1,14 @@
 // What a RankTrainer is put together from: its groups, and its chunks with their buffers and traffic.
 
 #include <algorithm>
+#include <map>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "model/layers/chunk_sections.hpp"
+#include "model/layers/initialization.hpp"
+#include "model/ops/elementwise.hpp"
 #include "model/optimizer/bucket_traffic.hpp"
 #include "model/optimizer/unit_traffic.hpp"
 #include "model/training/rank_trainer.hpp"
@@ -111,9 +115,9 @@ void RankTrainer::make_chunks(TokenShare& share) {
     const auto parameters = stage_parameters(task_.model, task_.layout, pp_rank_);
     for (int c = 0; c < task_.layout.vpp; ++c) {
         const std::vector<Parameter>& own = parameters[static_cast<std::size_t>(c)];
-        buffers_.push_back(std::make_unique<ChunkBuffers>(device_, own, context_.dtype, buffers_of(task_, pp_rank_, c),
-                                                          sharding_of(task_, own, task_.layout.split->chunk(pp_rank_, c)),
-                                                          own_fp8(task_.model, task_.training)));
+        buffers_.push_back(std::make_unique<ChunkBuffers>(
+            device_, own, context_.dtype, buffers_of(task_, pp_rank_, c), sharding_of(task_, own, task_.layout.split->chunk(pp_rank_, c)),
+            own_fp8(task_.model, task_.training), stores_own_fp8(task_.model, task_.training)));
         chunks_.push_back(std::make_unique<ModelChunk>(task_.model, task_.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
                                                        recompute_of(task_.layout)));
         const StageChunk& contents = chunks_.back()->contents();
@@ -127,16 +131,86 @@ void RankTrainer::make_chunks(TokenShare& share) {
 }
 
 void RankTrainer::make_fp8_delayed() {
-    std::vector<Weight> weights;
-    for (const auto& buffers : buffers_) {
-        for (const Parameter& parameter : buffers->parameters()) {
-            const Weight& weight = buffers->weights().at(parameter.name);
-            if (weight.fp8 == nullptr) continue;
-            weights.push_back(weight);
-            fp8_names_.push_back(whole_name(task_.model, parameter, place_));
+    for (const bool experts : {false, true}) {
+        std::vector<Weight> weights;
+        FollowedLayers layers;
+        layers.experts = experts;
+        for (const auto& buffers : buffers_) {
+            for (const Parameter& parameter : buffers->parameters()) {
+                const Weight& weight = buffers->weights().at(parameter.name);
+                if (weight.fp8 == nullptr || parameter.expert != experts) continue;
+                weights.push_back(weight);
+                layers.names.push_back(whole_name(task_.model, parameter, place_));
+            }
+        }
+        if (weights.empty()) continue;
+        layers.scaling = std::make_unique<Fp8Delayed>(device_, weights, loss_gradient(task_.layout.num_microbatches));
+        fp8_delayed_.push_back(std::move(layers));
+    }
+}
+
+void RankTrainer::update_fp8_scales() {
+    for (FollowedLayers& layers : fp8_delayed_) {
+        if (layers.experts)
+            layers.scaling->update({groups_.etp.get(), groups_.expert_dp.get()});
+        else
+            layers.scaling->update({groups_.tp_dp_cp.get()});
+    }
+}
+
+void RankTrainer::make_fp8_parameters() {
+    for (const bool experts : {false, true}) {
+        std::vector<Fp8Parameters::Named> weights;
+        for (const auto& buffers : buffers_) {
+            for (const Parameter& parameter : buffers->parameters()) {
+                const Weight& weight = buffers->weights().at(parameter.name);
+                if (weight.fp8 != nullptr && parameter.expert == experts) weights.emplace_back(&parameter, weight);
+            }
+        }
+        if (!weights.empty()) fp8_parameters_.emplace_back(device_, std::move(weights), shards_of(experts));
+    }
+}
+
+void RankTrainer::begin_fp8_parameters() {
+    if (fp8_parameters_.empty()) return;
+    std::map<const Parameter*, std::vector<Optimizer::Owned>> parts;
+    for (const Optimizer::Owned& part : optimizer_->owned()) parts[part.description].push_back(part);
+    for (const Fp8Parameters& parameters : fp8_parameters_) {
+        for (std::size_t i = 0; i < parameters.weights().size(); ++i) {
+            const auto& [parameter, weight] = parameters.weights()[i];
+            weight.value.storage()->take();
+            WeightTable table;
+            table.add(parameter->name, weight);
+            initialize_weights(task_.model, std::span(parameter, 1), table, place_, task_.initialization);
+            parameters.begin(i);
+            const Tensor flat = weight.value.view({weight.value.elements()});
+            for (const Optimizer::Owned& part : parts[parameter])
+                copy(flat.slice(part.in_parameter, part.in_parameter + part.main.elements()), part.main);
+            weight.value.storage()->give_back();
         }
     }
-    fp8_delayed_ = std::make_unique<Fp8Delayed>(device_, weights, loss_gradient(task_.layout.num_microbatches));
+}
+
+void RankTrainer::cast_fp8_parameters() {
+    if (fp8_parameters_.empty()) return;
+    const std::vector<Optimizer::Owned> owned = optimizer_->owned();
+    for (const Fp8Parameters& parameters : fp8_parameters_) parameters.cast(owned);
+}
+
+void RankTrainer::add_fp8_histories(std::vector<StatePiece>& pieces) const {
+    for (const FollowedLayers& layers : fp8_delayed_) {
+        const Communicator &etp = *groups_.etp, &edp = *groups_.expert_dp, &all = *groups_.tp_dp_cp;
+        const std::int64_t copy = layers.experts ? edp.rank() * etp.size() + etp.rank() : all.rank();
+        const std::int64_t copies = layers.experts ? edp.size() * etp.size() : all.size();
+        for (std::size_t i = 0; i < layers.names.size(); ++i) {
+            for (const Fp8Delayed::History& history : layers.scaling->histories(static_cast<std::int64_t>(i))) {
+                ShardOfWhole whole;
+                whole.rows = whole.whole_rows = history.values.elements();
+                pieces.push_back({StateKind::history, layers.names[i] + "/" + history.name, whole, 0, history.values,
+                                  share_of_copies(history.values.elements(), copy, copies)});
+            }
+        }
+    }
 }
 
 Communicator& RankTrainer::shards_of(bool expert) const {
@@ -155,7 +229,12 @@ std::unique_ptr<ChunkTraffic> RankTrainer::make_traffic(ChunkBuffers& buffers, c
         traffic->initialize_units(initialize);
         return traffic;
     }
-    initialize(buffers.parameters());
+    std::vector<Parameter> wide;  // of what is stored in fp8 begin_fp8_parameters() takes care
+    for (const Parameter& parameter : buffers.parameters()) {
+        const auto& copies = buffers.weights().at(parameter.name).fp8;
+        if (copies == nullptr || !copies->stored) wide.push_back(parameter);
+    }
+    initialize(wide);
     std::vector<int> units;
     for (const Parameter& parameter : buffers.parameters()) units.push_back(chunk.unit_of(parameter.name));
     return std::make_unique<BucketTraffic>(buffers, units, chunk.units(), *groups_.dp_cp, *groups_.expert_dp, traffic_options(task_));

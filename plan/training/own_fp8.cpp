@@ -18,13 +18,17 @@ std::vector<std::string> own_fp8_obstacles(const ModelSpec& model, const Trainin
     const auto refuse = [&](bool here, std::string_view what) {
         if (here) obstacles.push_back(fmt::format("{} with {}", word, what));
     };
-    refuse(recipe == Fp8Recipe::delayed && model.moe.has_value(), "experts (use fp8-current or bf16)");
     refuse(model.mla.has_value() && model.mla->index_heads > 0, "attention to keys that an indexer chooses (use bf16)");
     refuse(!model.compositions.empty(), "layers that are described by parts (use bf16)");
     refuse(model.normed_residual.has_value(), "a residual path that begins behind the norm (use bf16)");
     refuse(model.hyper_connections.has_value(), "residual streams (use bf16)");
     refuse(training.megatron.fp8_gradients_in_e4m3, "gradients in e4m3 (use --fp8-format hybrid)");
-    refuse(training.fp8_parameters, "parameters stored in fp8 (leave out --fp8-param-gather)");
+    refuse(
+        training.fp8_parameters && !training.distributed_optimizer,
+        "parameters stored in fp8 and no distributed optimizer, whose gathers they serve (leave out --fp8-param-gather, or use --sharding "
+        "optimizer)");
+    refuse(training.fp8_parameters && training.megatron.optimizer == OptimizerKind::muon,
+           "parameters stored in fp8 that Muon moves (leave out --fp8-param-gather)");
     refuse(training.megatron.fp8_attention, "attention in fp8 (leave out --fp8-dot-product-attention)");
     refuse(training.megatron.bf16_layers_at_start + training.megatron.bf16_layers_at_end > 0,
            "layers that stay in bf16 (leave out --first-last-layers-bf16)");

@@ -16,11 +16,16 @@ enum class OwnFp8 : std::uint8_t { none, current, delayed };
 /// What of a model or a training in fp8 (or nvfp4) is not computed, in words; nothing where products are in 16 bits or wider. Layouts have
 /// further obstacles (model/training/training_task.cpp).
 [[nodiscard]] std::vector<std::string> own_fp8_obstacles(const ModelSpec& model, const TrainingSpec& training);
-/// What runs, and is predicted as it runs: fp8-current of models of attention, MLPs and mixtures, fp8-delayed of those without experts.
-/// Other fp8 is predicted as docs/memory-precision.md tells, and not run: none.
+/// What runs, and is predicted as it runs: fp8-current and fp8-delayed of models of attention, MLPs and mixtures. Other fp8 is predicted as
+/// docs/memory-precision.md tells, and not run: none.
 [[nodiscard]] OwnFp8 own_fp8(const ModelSpec& model, const TrainingSpec& training);
 [[nodiscard]] inline bool computes_own_fp8(const ModelSpec& model, const TrainingSpec& training) {
     return own_fp8(model, training) != OwnFp8::none;
+}
+
+/// Whether parameters of linear layers are codes, in a buffer of their own (--fp8-param-gather).
+[[nodiscard]] inline bool stores_own_fp8(const ModelSpec& model, const TrainingSpec& training) {
+    return training.fp8_parameters && computes_own_fp8(model, training);
 }
 
 }  // namespace mgplan

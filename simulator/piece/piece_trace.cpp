@@ -1,9 +1,11 @@
 #include "simulator/piece/piece_trace.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/layers/context_parallel.hpp"
@@ -87,6 +89,7 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
     layout.sizes.etp = sizes.etp;
     layout.split = split;
     model::WeightTable table;
+    std::array<std::vector<model::Weight>, 2> followed;  // of all but experts, and of experts
     const auto parameters = stage_parameters(model, layout, 0);
     for (const Parameter& parameter : parameters.front()) {
         const auto& s = parameter.shape;
@@ -97,11 +100,13 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
                              device.empty(shape, sizes.grad_dtype, MemoryCategory::gradients, "gradient")};
         if (sizes.fp8 != OwnFp8::none && is_linear_weight(parameter)) {
             weight.fp8 = model::make_fp8_weight(device, s[0], s[1], sizes.fp8);
-            if (sizes.fp8 == OwnFp8::delayed) (void)model::Fp8Delayed(device, {weight}, 1);
+            followed[parameter.expert ? 1 : 0].push_back(weight);
             weight.fp8->fresh = true;  // the first microbatch of a step casts; all others are like this one
         }
         table.add(parameter.name, std::move(weight));
     }
+    if (sizes.fp8 != OwnFp8::delayed) return table;
+    for (const auto& weights : followed) (void)model::Fp8Delayed(device, weights, 1);
     return table;
 }
 

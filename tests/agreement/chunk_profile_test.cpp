@@ -119,13 +119,26 @@ class ChunkProfileOf : public testing::TestWithParam<Case> {};
 
 TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
     const Case& c = GetParam();
-    for (const ModelSpec& model :
-         {tests::small_gpt(), tests::small_llama(), small_mixture(), predicting(tests::small_llama(), 1), predicting(small_mixture(), 1),
-          predicting(tests::small_llama(), 2), predicting(small_mixture(), 4), streaming(tests::small_llama(), false),
-          streaming(small_mixture(), true), model::small::small_mamba2(), model::small::small_nemotron_h(),
-          model::small::small_nemotron_h_moe(), model::small::small_qwen3_next(), small_gemma3n(), in_fp8(tests::small_gpt(2)),
-          in_fp8(tests::small_llama(2)), in_fp8(delayed(predicting(tests::small_llama(2), 1))), in_fp8(wide_mixture(false)),
-          predicting(in_fp8(wide_mixture(true)), 2)}) {
+    for (const ModelSpec& model : {tests::small_gpt(),
+                                   tests::small_llama(),
+                                   small_mixture(),
+                                   predicting(tests::small_llama(), 1),
+                                   predicting(small_mixture(), 1),
+                                   predicting(tests::small_llama(), 2),
+                                   predicting(small_mixture(), 4),
+                                   streaming(tests::small_llama(), false),
+                                   streaming(small_mixture(), true),
+                                   model::small::small_mamba2(),
+                                   model::small::small_nemotron_h(),
+                                   model::small::small_nemotron_h_moe(),
+                                   model::small::small_qwen3_next(),
+                                   small_gemma3n(),
+                                   in_fp8(tests::small_gpt(2)),
+                                   in_fp8(tests::small_llama(2)),
+                                   in_fp8(delayed(predicting(tests::small_llama(2), 1))),
+                                   in_fp8(wide_mixture(false)),
+                                   in_fp8(delayed(wide_mixture(false))),
+                                   predicting(in_fp8(wide_mixture(true)), 2)}) {
         const bool fp8 = model.name.ends_with("-fp8");
         if (fp8 && c.offload.active()) continue;                                        // refused by name
         if (!model.compositions.empty() && (c.cp > 1 || c.offload.active())) continue;  // refused by name

@@ -29,11 +29,18 @@ struct Case {
     OptimizerKind optimizer = OptimizerKind::adam;
     OffloadSpec offload{};
     Fp8Recipe recipe = Fp8Recipe::tensorwise;
+    bool fp8_parameters = false;
 };
 
 Case with(Fp8Recipe recipe, Case c) {
     c.name += recipe == Fp8Recipe::delayed ? "_delayed" : "_current";
     c.recipe = recipe;
+    return c;
+}
+
+Case stored_in_fp8(Case c) {
+    c.name += "_stored";
+    c.fp8_parameters = true;
     return c;
 }
 
@@ -68,6 +75,7 @@ Workload workload_of(const Case& c) {
     work.batch = {c.world * 2, 64};
     work.training.precision = c.precision;
     work.training.megatron.fp8_recipe = c.recipe;
+    work.training.fp8_parameters = c.fp8_parameters;
     work.training.grad_dtype = c.gradients;
     work.training.exp_avg_dtype = work.training.exp_avg_sq_dtype = c.moments;
     work.training.distributed_optimizer = c.distributed;
@@ -129,7 +137,12 @@ INSTANTIATE_TEST_SUITE_P(
                     with(Fp8Recipe::delayed, {"llama_fp8_tp2", "tiny-llama", 4, 2, 1, 1, 1, 1, true, Precision::fp8}),
                     with(Fp8Recipe::delayed, {"gpt_fp8_pp2", "tiny-gpt", 2, 1, 1, 2, 1, 1, true, Precision::fp8}),
                     Case{"qwen_moe_fp8", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16, true, Precision::fp8},
+                    with(Fp8Recipe::delayed, {"qwen_moe_fp8", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16, true, Precision::fp8}),
                     Case{"deepseek_fp8", "deepseek-v2-lite", 16, 2, 1, 1, 1, 8, true, Precision::fp8},
+                    stored_in_fp8({"llama_fp8_tp2", "tiny-llama", 4, 2, 1, 1, 1, 1, true, Precision::fp8}),
+                    stored_in_fp8({"llama_fp8_dp5_vpp2", "tiny-llama", 10, 1, 1, 2, 2, 1, true, Precision::fp8}),
+                    stored_in_fp8({"qwen_moe_fp8", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16, true, Precision::fp8}),
+                    stored_in_fp8(with(Fp8Recipe::delayed, {"deepseek_fp8", "deepseek-v2-lite", 16, 2, 1, 1, 1, 8, true, Precision::fp8})),
                     Case{"llama_bf16_gradients", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16},
                     Case{"llama_bf16_moments", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16, Dtype::bf16},
                     Case{"llama8b_dp7", "llama3-8b", 7}, Case{"llama8b_not_distributed", "llama3-8b", 4, 2, 1, 1, 1, 1, false},

@@ -223,8 +223,41 @@ TEST(RunCommand, TrainsInFp8WithTheBytesThatWerePredicted) {
     }
     const PlanFile blockwise("blockwise.json", "--world 1 --precision fp8-blockwise");
     expect_refused("run " + blockwise.path() + " --steps 1", {"fp8-blockwise (use fp8-current, fp8-delayed or bf16)"});
-    const PlanFile experts("fp8_experts.json", "--world 1 --precision fp8-delayed", "tiny-moe");
-    expect_refused("run " + experts.path() + " --steps 1", {"fp8-delayed with experts (use fp8-current or bf16)"});
+    const PlanFile experts("fp8_experts.json", "--world 4 --tp 1 --pp 2 --ep 2 --global-batch 8 --precision fp8-delayed --engine mgplan",
+                           "tiny-moe");
+    const auto mixed = run(experts, ""), graphs = run(experts, " --cuda-graphs attn,moe_router,moe_preprocess");
+    for (const auto& each : {mixed, graphs}) {
+        EXPECT_TRUE(each["as_predicted"]);
+        EXPECT_EQ(each["steps"][3]["loss"], mixed["steps"][3]["loss"]);
+    }
+}
+
+TEST(RunCommand, GathersParametersInFp8AsMegatronsFlagsAsk) {
+    const std::string flags =
+        "--num-layers 4 --hidden-size 64 --ffn-hidden-size 128 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
+        "--micro-batch-size 1 --global-batch-size 8 --bf16 --fp8-format hybrid --fp8-recipe tensorwise --use-distributed-optimizer "
+        "--overlap-grad-reduce --overlap-param-gather --swiglu --normalization RMSNorm --position-embedding-type rope "
+        "--untie-embeddings-and-output-weights --disable-bias-linear --vocab-size 256 --make-vocab-size-divisible-by 16 "
+        "--tensor-model-parallel-size 2 --sequence-parallel --tokenizer-type NullTokenizer --hidden-dropout 0 --attention-dropout 0 ";
+    const TempFile stored("stored.json"), cast("cast.json");
+    for (const auto& [plan, more] : {std::pair(&stored, "--fp8-param-gather"), std::pair(&cast, "")}) {
+        const TempFile arguments("arguments.txt", flags + more);
+        const Said said = say("check --megatron-args " + arguments.path() + " --world 4 --engine mgplan --save-plan " + plan->path());
+        EXPECT_EQ(said.code, kDone) << said.err;
+    }
+    const auto run = [](const TempFile& plan, const std::string& options) {
+        const Said said = say("run " + plan.path() + " --steps 3 --format json" + options);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        return nlohmann::json::parse(said.out);
+    };
+    const auto expected = run(cast, "");
+    for (const std::string options : {"", " --cuda-graphs layer", " --cuda-graphs full_iteration", " --memory arena"}) {
+        const auto said = run(stored, options);
+        EXPECT_TRUE(said["as_predicted"]) << options;
+        EXPECT_EQ(said["steps"][0]["loss"], expected["steps"][0]["loss"]) << options;
+        for (std::size_t step = 1; step < 3; ++step)
+            EXPECT_NEAR(said["steps"][step]["loss"].get<double>() / expected["steps"][step]["loss"].get<double>(), 1, 1e-4) << options;
+    }
 }
 
 TEST(RunCommand, PrintsTablesAndCsv) {

@@ -50,9 +50,12 @@ INSTANTIATE_TEST_SUITE_P(LayoutsInBf16, GpuTraining,
 TEST_F(GpuFp8, TrainsAsTheCpuDoes) {
     for (const auto& [recipe, c] : {std::pair{Fp8Recipe::tensorwise, Case{.name = "one"}},
                                     {Fp8Recipe::tensorwise, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}},
-                                    {Fp8Recipe::delayed, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}}}) {
+                                    {Fp8Recipe::delayed, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}},
+                                    {Fp8Recipe::tensorwise, Case{.name = "dp2_stored", .dp = 2}},
+                                    {Fp8Recipe::delayed, Case{.name = "dp2_stored", .dp = 2}}}) {
         auto task = task_for(small_llama(kScale), c, Precision::fp8, kPlaces);
         task.training.megatron.fp8_recipe = recipe;
+        task.training.fp8_parameters = c.name == "dp2_stored";
         const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
         const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
         expect_losses_near(actual, expected, 5e-3, 0.12);
@@ -62,12 +65,14 @@ TEST_F(GpuFp8, TrainsAsTheCpuDoes) {
 
 TEST_F(GpuFp8, TrainsMixturesAsTheCpuDoes) {
     auto task = task_for(wide_mixture(), {.name = "", .dp = 2, .ep = 2}, Precision::fp8, kPlaces);
-    task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
-    const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
-    const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
-    // Rounding may send a token to another expert.
-    expect_losses_near(actual, expected, 2e-2, 0.2);
-    expect_as_predicted(task, traits(), actual);
+    for (const Fp8Recipe recipe : {Fp8Recipe::tensorwise, Fp8Recipe::delayed}) {
+        task.training.megatron.fp8_recipe = recipe;
+        const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
+        const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
+        // Rounding may send a token to another expert.
+        expect_losses_near(actual, expected, 2e-2, 0.2);
+        expect_as_predicted(task, traits(), actual);
+    }
 }
 
 class GpuKind : public GpuTest, public testing::WithParamInterface<Kind> {};

@@ -435,13 +435,20 @@ TEST(Fp8Weights, AreKeptBeside16BitOnesAsCaches) {
 TEST(Fp8Weights, StoredInTheBufferAreItsFirstCopy) {
     Workload bf16 = fp8_workload(Fp8Recipe::delayed, 90, false);
     bf16.training.precision = Precision::bf16;
-    const std::int64_t without = parameter_bytes(bf16), weights = 32 * 4;
-    const auto saved = [&](Fp8Recipe recipe, int capability) { return without - parameter_bytes(fp8_workload(recipe, capability, true)); };
+    const std::int64_t weights = 32 * 4;
+    const auto saved = [&](Fp8Recipe recipe, int capability, Engine engine = Engine::megatron) {
+        return static_cast<double>(parameter_bytes(bf16, engine) - parameter_bytes(fp8_workload(recipe, capability, true), engine));
+    };
     // One of two bytes remains, and its transpose. Two buffers in the place of one may pad their buckets a little more.
-    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 90)), static_cast<double>(-4 * weights), 1e6);
-    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 100)), static_cast<double>(kLinear), 1e6);
+    EXPECT_NEAR(saved(Fp8Recipe::delayed, 90), static_cast<double>(-4 * weights), 1e6);
+    EXPECT_NEAR(saved(Fp8Recipe::delayed, 100), static_cast<double>(kLinear), 1e6);
     const std::int64_t scales = 2 * kLinear / 32;
-    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::mxfp8, 100)), -static_cast<double>(scales), 1e6);
+    EXPECT_NEAR(saved(Fp8Recipe::mxfp8, 100), -static_cast<double>(scales), 1e6);
+    // mgplan's own engine has the transpose on both, and two fp32, or with delayed scaling histories.
+    for (const int capability : {90, 100}) {
+        EXPECT_NEAR(saved(Fp8Recipe::tensorwise, capability, Engine::mgplan), static_cast<double>(-8 * weights), 1e5);
+        EXPECT_NEAR(saved(Fp8Recipe::delayed, capability, Engine::mgplan), static_cast<double>(-12336 * weights), 1e5);
+    }
 }
 
 TEST(Fp8Weights, PadScalesAsTransformerEngineDoes) {

@@ -46,6 +46,10 @@ std::vector<double> values_of(const ModelSpec& model, const Parameter& parameter
     return values;
 }
 
+std::size_t size(std::int64_t count) {
+    return static_cast<std::size_t>(count);
+}
+
 }  // namespace
 
 std::vector<std::vector<std::size_t>> places_of(int cp) {
@@ -70,7 +74,6 @@ ModelSpec plain_llama() {
 }
 
 reference::Sizes sizes_of(const ModelSpec& model, const ChunkCase& c) {
-    const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
     return {size(model.layers),   size(model.hidden), size(model.ffn), size(model.heads),         size(model.kv_heads),
             size(model.head_dim), size(c.tp),         places_of(c.cp), RankContext{}.norm_epsilon};
 }
@@ -88,10 +91,68 @@ std::vector<std::vector<std::size_t>> places_outside(const ChunkCase& c) {
 
 reference::LatentSizes latent_sizes_of(const ModelSpec& model, const ChunkCase& c) {
     if (!model.mla) return {};
-    const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
     const MlaSpec& mla = *model.mla;
     return {size(mla.q_lora_rank),      size(mla.kv_lora_rank), size(mla.qk_nope_head_dim),
             size(mla.qk_rope_head_dim), size(mla.v_head_dim),   places_outside(c)};
+}
+
+ModelSpec mixture() {
+    ModelSpec model = small_mixture();
+    model.name = "fp8-mixture";
+    model.hidden = 64;
+    model.ffn = 64;
+    model.head_dim = 16;
+    model.vocab = 64;
+    model.moe->expert_ffn = 32;
+    model.moe->shared_ffn = 32;
+    return model;
+}
+
+ModelSpec latent_mixture() {
+    ModelSpec model = mixture();
+    model.name = "fp8-latent-mixture";
+    model.head_dim = 0;
+    model.qk_norm = true;
+    model.mla = MlaSpec{.q_lora_rank = 32, .kv_lora_rank = 16, .qk_nope_head_dim = 16, .qk_rope_head_dim = 16, .v_head_dim = 16};
+    model.mtp_layers = 1;
+    return model;
+}
+
+ModelSpec plain(ModelSpec model) {
+    model.layers = 2;
+    model.moe_layers = {false, true};
+    model.position = PositionEmbedding::none;
+    model.rotary_fraction = model.mla ? 0 : 1;
+    model.mtp_layers = 0;
+    model.moe->auxiliary_loss = 0;
+    return model;
+}
+
+reference::Result mixture_reference(const ModelSpec& model, const ChunkCase& c, const WeightsByRank& weights, reference::Follow* steps) {
+    // Of ranks beside the first replica of tp, experts alone.
+    const auto is_expert = [](const std::string& name) { return name.find(".experts.") != std::string::npos; };
+    std::vector<reference::Weights> dense(size(c.tp)), experts(weights.size());
+    for (std::size_t rank = 0; rank < weights.size(); ++rank) {
+        for (const auto& [name, matrix] : weights[rank]) {
+            if (is_expert(name))
+                experts[rank].emplace(name, matrix);
+            else
+                dense[rank].emplace(name, matrix);
+        }
+    }
+    const MoeSpec& moe = *model.moe;
+    const bool together = c.divides_experts();
+    const reference::MixtureSizes mixture{size(moe.experts), size(moe.top_k), model.moe_layers,
+                                          size(c.ep),        size(c.etp),     together ? places_of(1) : places_outside(c)};
+    reference::LayeredModel loops(sizes_of(model, c), dense, mixture, experts, latent_sizes_of(model, c));
+    loops.follow(steps);
+    const ChunkTokens given = chunk_tokens();
+    reference::Result result = loops.run(given.tokens, given.targets);
+    result.gradients.resize(weights.size());
+    for (std::size_t rank = 0; rank < weights.size(); ++rank) {
+        for (const auto& [name, matrix] : loops.expert_gradients()[rank]) result.gradients[rank].emplace(name, matrix);
+    }
+    return result;
 }
 
 ChunkTokens chunk_tokens() {
@@ -143,7 +204,7 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
         context.cp_comm_type = c.exchange;
         context.dtype = Dtype::fp64;
         WeightTable table;
-        std::vector<Weight> in_fp8;
+        std::vector<Weight> in_fp8, experts_in_fp8;
         const auto parameters = stage_parameters(model, layout, 0).front();
         for (const Parameter& parameter : parameters) {
             const auto& s = parameter.shape;
@@ -152,7 +213,7 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
                           device.zeros(shape, Dtype::fp64, MemoryCategory::gradients, "gradient")};
             if (c.scaling != OwnFp8::none && is_linear_weight(parameter)) {
                 weight.fp8 = make_fp8_weight(device, s[0], s[1], c.scaling);
-                in_fp8.push_back(weight);
+                (parameter.expert ? experts_in_fp8 : in_fp8).push_back(weight);
             }
             table.add(parameter.name, weight);
         }
@@ -168,16 +229,24 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
         }
         const Shape rows{std::ssize(own_ids)};
         const Tensor ids = make(device, rows, Dtype::int32, own_ids), targets = make(device, rows, Dtype::int32, own_targets);
-        std::optional<Fp8Delayed> delayed;
-        if (c.scaling == OwnFp8::delayed) delayed.emplace(device, in_fp8, 1.0 / kTokens);
+        std::optional<Fp8Delayed> delayed, of_experts;
+        if (c.scaling == OwnFp8::delayed) {
+            delayed.emplace(device, in_fp8, 1.0 / kTokens);
+            of_experts.emplace(device, experts_in_fp8, 1.0 / kTokens);
+        }
+        // Who has parts of an expert, or of its rows: under ep this rank alone.
+        Communicator* const holders_of_expert = c.ep > 1 ? alone.get() : all.get();
         std::vector<double> losses;
         for (int step = 0; step < c.steps; ++step) {
             for (const Parameter& parameter : parameters) fill(table.at(parameter.name).gradient, 0);
-            for (const Weight& weight : in_fp8) weight.fp8->fresh = false;
+            for (const auto* weights_in_fp8 : {&in_fp8, &experts_in_fp8}) {
+                for (const Weight& weight : *weights_in_fp8) weight.fp8->fresh = false;
+            }
             ChunkSaved saved;
             losses = read(chunk.forward(context, microbatch, ids, targets, saved));
             (void)chunk.backward(context, microbatch, {}, 1.0 / kTokens, ids, targets, saved);
-            if (delayed) delayed->update(*all);
+            if (delayed) delayed->update({all.get()});
+            if (of_experts) of_experts->update({holders_of_expert});
         }
         const std::scoped_lock lock(mutex);
         for (const Parameter& parameter : parameters) {

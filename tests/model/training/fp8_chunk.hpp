@@ -37,6 +37,13 @@ struct ChunkCase {
 [[nodiscard]] ModelSpec plain_llama();
 [[nodiscard]] tests::fp8_reference::Sizes sizes_of(const ModelSpec& model, const ChunkCase& c);
 
+/// A dense layer and mixtures with a shared expert, all of whose shares on two ranks 16 divides.
+[[nodiscard]] ModelSpec mixture();
+/// Latent attention beside it, and a depth of multi-token prediction.
+[[nodiscard]] ModelSpec latent_mixture();
+/// As the reference has it: two layers without positions.
+[[nodiscard]] ModelSpec plain(ModelSpec model);
+
 /// All 0 without latent attention.
 [[nodiscard]] tests::fp8_reference::LatentSizes latent_sizes_of(const ModelSpec& model, const ChunkCase& c);
 /// Rows that are cast together where tp's sequence parallelism divides those of cp.
@@ -54,6 +61,10 @@ struct ChunkTokens {
     std::vector<int> tokens, targets;
 };
 [[nodiscard]] ChunkTokens chunk_tokens();
+
+/// What plain loops make of a model with mixtures; by the scales of the steps before where `steps` is given.
+[[nodiscard]] tests::fp8_reference::Result mixture_reference(const ModelSpec& model, const ChunkCase& c, const WeightsByRank& weights,
+                                                             tests::fp8_reference::Follow* steps = nullptr);
 
 /// A training in fp8-current, or by another recipe.
 [[nodiscard]] TrainingTask task_of(const ModelSpec& model, const tests::Case& c, std::int64_t sequence = 16,

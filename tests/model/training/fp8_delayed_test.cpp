@@ -23,7 +23,6 @@ namespace {
 
 namespace reference = tests::fp8_reference;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 /// Latent attention in front of MLPs.
 ModelSpec latent_llama() {
@@ -157,13 +156,6 @@ TEST(Fp8Delayed, HoldsAHistoryForThreeTensorsOfEachLayer) {
     EXPECT_EQ(held(delayed, MemoryCategory::parameters),
               held(current, MemoryCategory::parameters) + weights * (3 * 4 * (1024 + 1 + 1 + 2) - 8));
     EXPECT_LT(held(delayed, MemoryCategory::activations), held(current, MemoryCategory::activations)) << "no scale beside what is kept";
-}
-
-TEST(Fp8Delayed, MixturesAreRefusedByName) {
-    EXPECT_EQ(refusal_of(task_of(tests::small_llama(2), {.name = "one"}, 16, Fp8Recipe::delayed)), "");
-    EXPECT_THAT(refusal_of(task_of(small_mixture(), {.name = "one"}, 16, Fp8Recipe::delayed)),
-                HasSubstr("fp8-delayed with experts (use fp8-current or bf16)"));
-    EXPECT_EQ(refusal_of(task_of(latent_llama(), {.name = "one"}, 16, Fp8Recipe::delayed)), "");
 }
 
 }  // namespace

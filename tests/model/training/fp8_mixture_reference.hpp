@@ -102,17 +102,26 @@ private:
         }
     }
 
-    /// work(group, matrices of the rank that has this share of the expert, their gradients' names)
+    /// A cast of a tensor of one of an expert's products, "fc1" or "fc2". Of shares of it there is one history.
+    [[nodiscard]] Cast cast_of_expert(std::size_t layer, std::size_t expert, const char* which, const Matrix& x,
+                                      const Format& format = kE4m3) const {
+        return cast_of(name(layer, "mlp.experts." + std::to_string(expert) + ".linear_" + which), x, format);
+    }
+    /// Of a rank's share of both weights, which are cast whether rows come or not.
+    [[nodiscard]] std::pair<Cast, Cast> weights_of_expert(std::size_t layer, std::size_t expert, const Place& place) const {
+        const Weights& held = held_[place.rank];
+        return {cast_of_expert(layer, expert, "fc1.weight", held.at(name(layer, "mlp.experts.linear_fc1.weight" + place.number))),
+                cast_of_expert(layer, expert, "fc2.weight", held.at(name(layer, "mlp.experts.linear_fc2.weight" + place.number)))};
+    }
+
+    /// work(expert, group, the place of the share of it)
     template <class Work>
-    void for_each_share(std::size_t layer, const std::vector<Chosen>& chosen, const Work& work) const {
+    void for_each_share(const std::vector<Chosen>& chosen, const Work& work) const {
         for (std::size_t expert = 0; expert < mixture_.experts; ++expert) {
-            for (const auto& part : mixture_.parts) {
-                const Group group = group_of(chosen, part, expert);
-                if (group.rows.empty()) continue;
-                for (std::size_t share = 0; share < mixture_.etp; ++share) {
-                    const Place place = place_of(expert, share);
-                    work(group, place.rank, name(layer, "mlp.experts.linear_fc1.weight" + place.number),
-                         name(layer, "mlp.experts.linear_fc2.weight" + place.number));
+            for (std::size_t share = 0; share < mixture_.etp; ++share) {
+                for (const auto& part : mixture_.parts) {
+                    const Group group = group_of(chosen, part, expert);
+                    if (!group.rows.empty()) work(expert, group, place_of(expert, share));
                 }
             }
         }
@@ -130,10 +139,14 @@ private:
         std::vector<Matrix> inner;
         for (std::size_t rank = 0; rank < sizes_.tp; ++rank) inner.push_back(gated(column(rank, shared(layer, "fc1"), normed)));
         Matrix y = row(shared(layer, "fc2"), inner);
-        for_each_share(layer, chosen, [&](const Group& group, std::size_t rank, const std::string& first, const std::string& second) {
-            const Matrix before = product(cast(rows_of(normed, group.rows), kE4m3), cast(held_[rank].at(first), kE4m3));
+        for (std::size_t expert = 0; expert < mixture_.experts; ++expert) {
+            for (std::size_t share = 0; share < mixture_.etp; ++share) (void)weights_of_expert(layer, expert, place_of(expert, share));
+        }
+        for_each_share(chosen, [&](std::size_t expert, const Group& group, const Place& place) {
+            const auto [weight1, weight2] = weights_of_expert(layer, expert, place);
+            const Matrix before = product(cast_of_expert(layer, expert, "fc1.input", rows_of(normed, group.rows)), weight1);
             const Matrix after = weighted(gated(before), chosen, group);
-            add_rows(y, group, product(cast(after, kE4m3), cast(held_[rank].at(second), kE4m3)));
+            add_rows(y, group, product(cast_of_expert(layer, expert, "fc2.input", after), weight2));
         });
         return y;
     }
@@ -150,19 +163,24 @@ private:
             add_to(d_normed, linear_backward(rank, shared(layer, "fc1"), normed, d_both));
         }
         Matrix d_probabilities(x.rows, mixture_.top_k);
-        for_each_share(layer, chosen, [&](const Group& group, std::size_t rank, const std::string& first, const std::string& second) {
-            const Cast input = cast(rows_of(normed, group.rows), kE4m3), weight1 = cast(held_[rank].at(first), kE4m3),
-                       weight2 = cast(held_[rank].at(second), kE4m3), d_output = cast(rows_of(dy, group.rows), kE5m2);
+        for_each_share(chosen, [&](std::size_t expert, const Group& group, const Place& place) {
+            const auto [weight1, weight2] = weights_of_expert(layer, expert, place);
+            const Cast input = cast_of_expert(layer, expert, "fc1.input", rows_of(normed, group.rows)),
+                       d_output = cast_of_expert(layer, expert, "fc2.gradient", rows_of(dy, group.rows), kE5m2);
+            Weights& gradients = d_held_[place.rank];
             const Matrix before = product(input, weight1), activated = gated(before);
-            const Cast after = cast(weighted(activated, chosen, group), kE4m3);
-            add_to(d_held_[rank].at(second), product(d_output.transposed(), after.transposed()));
+            const Cast after = cast_of_expert(layer, expert, "fc2.input", weighted(activated, chosen, group));
+            add_to(gradients.at(name(layer, "mlp.experts.linear_fc2.weight" + place.number)),
+                   product(d_output.transposed(), after.transposed()));
             const Matrix d_after = product(d_output, weight2.transposed());
             for (std::size_t i = 0; i < d_after.rows; ++i) {
                 for (std::size_t j = 0; j < d_after.columns; ++j)
                     d_probabilities.at(group.rows[i], group.slots[i]) += d_after.at(i, j) * activated.at(i, j);
             }
-            const Cast d_before = cast(gated_backward(before, weighted(d_after, chosen, group)), kE5m2);
-            add_to(d_held_[rank].at(first), product(d_before.transposed(), input.transposed()));
+            const Cast d_before =
+                cast_of_expert(layer, expert, "fc1.gradient", gated_backward(before, weighted(d_after, chosen, group)), kE5m2);
+            add_to(gradients.at(name(layer, "mlp.experts.linear_fc1.weight" + place.number)),
+                   product(d_before.transposed(), input.transposed()));
             add_rows(d_normed, group, product(d_before, weight1.transposed()));
         });
         Matrix d_logits(x.rows, mixture_.experts);

@@ -18,78 +18,13 @@ namespace {
 namespace reference = tests::fp8_reference;
 using testing::HasSubstr;
 
-/// A dense layer and mixtures with a shared expert, all of whose shares on two ranks 16 divides.
-ModelSpec mixture() {
-    ModelSpec model = small_mixture();
-    model.name = "fp8-mixture";
-    model.hidden = 64;
-    model.ffn = 64;
-    model.head_dim = 16;
-    model.vocab = 64;
-    model.moe->expert_ffn = 32;
-    model.moe->shared_ffn = 32;
-    return model;
-}
-
-/// Latent attention beside it, and a depth of multi-token prediction.
-ModelSpec latent_mixture() {
-    ModelSpec model = mixture();
-    model.name = "fp8-latent-mixture";
-    model.head_dim = 0;
-    model.qk_norm = true;
-    model.mla = MlaSpec{.q_lora_rank = 32, .kv_lora_rank = 16, .qk_nope_head_dim = 16, .qk_rope_head_dim = 16, .v_head_dim = 16};
-    model.mtp_layers = 1;
-    return model;
-}
-
-/// As the reference has it: two layers without positions.
-ModelSpec plain(ModelSpec model) {
-    model.layers = 2;
-    model.moe_layers = {false, true};
-    model.position = PositionEmbedding::none;
-    model.rotary_fraction = model.mla ? 0 : 1;
-    model.mtp_layers = 0;
-    model.moe->auxiliary_loss = 0;
-    return model;
-}
-
-std::size_t size(std::int64_t count) {
-    return static_cast<std::size_t>(count);
-}
-
-reference::Result result_of(const ModelSpec& model, const ChunkCase& c, const WeightsByRank& weights) {
-    // Ranks beside the first replica of tp have experts alone.
-    const auto is_expert = [](const std::string& name) { return name.find(".experts.") != std::string::npos; };
-    std::vector<reference::Weights> dense(size(c.tp)), experts(weights.size());
-    for (std::size_t rank = 0; rank < weights.size(); ++rank) {
-        for (const auto& [name, matrix] : weights[rank]) {
-            if (is_expert(name))
-                experts[rank].emplace(name, matrix);
-            else
-                dense[rank].emplace(name, matrix);
-        }
-    }
-    const MoeSpec& moe = *model.moe;
-    const bool together = c.divides_experts();
-    const reference::MixtureSizes mixture{size(moe.experts), size(moe.top_k), model.moe_layers,
-                                          size(c.ep),        size(c.etp),     together ? places_of(1) : places_outside(c)};
-    reference::LayeredModel loops(sizes_of(model, c), dense, mixture, experts, latent_sizes_of(model, c));
-    const ChunkTokens given = chunk_tokens();
-    reference::Result result = loops.run(given.tokens, given.targets);
-    result.gradients.resize(weights.size());
-    for (std::size_t rank = 0; rank < weights.size(); ++rank) {
-        for (const auto& [name, matrix] : loops.expert_gradients()[rank]) result.gradients[rank].emplace(name, matrix);
-    }
-    return result;
-}
-
 void expect_reference(const ModelSpec& model, const std::vector<ChunkCase>& cases) {
     for (const ChunkCase& c : cases) {
         SCOPED_TRACE(testing::Message() << model.name << " tp " << c.tp << " cp " << c.cp << " ep " << c.ep << " etp " << c.etp
                                         << (c.sequence_parallel ? " sp" : ""));
         WeightsByRank weights;
         const reference::Result result = run_chunk(model, c, weights);
-        expect_those_of_the_reference(model, c, result, result_of(model, c, weights));
+        expect_those_of_the_reference(model, c, result, mixture_reference(model, c, weights));
     }
 }
 

@@ -157,7 +157,6 @@ TEST(Fp8, WhatIsNotComputedIsRefusedByName) {
                     HasSubstr(std::string(word) + " (use fp8-current, fp8-delayed or bf16)"));
     }
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.precision = Precision::nvfp4; }), HasSubstr("nvfp4 (use fp8-current"));
-    EXPECT_THAT(changed([](TrainingTask& task) { task.training.fp8_parameters = true; }), HasSubstr("parameters stored in fp8"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.fp8_attention = true; }), HasSubstr("attention in fp8"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.fp8_gradients_in_e4m3 = true; }), HasSubstr("gradients in e4m3"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.model.normed_residual.emplace(); }), HasSubstr("begins behind the norm"));

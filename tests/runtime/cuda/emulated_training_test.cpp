@@ -122,10 +122,12 @@ TEST(EmulatedTrainingInFp8, AgreesWithTheCpuAndTakesThePredictedBytes) {
 TEST(EmulatedTrainingInFp8, OfMixturesAgreesWithTheCpuAndTakesThePredictedBytes) {
     auto task = task_for(wide_mixture(), {.name = "ep2_etp2", .tp = 2, .dp = 2, .ep = 2, .etp = 2, .sequence_parallel = true},
                          Precision::fp8, kPlaces);
-    task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
-    const Outcome actual = on_emulated_gpus(task, true);
-    expect_losses_near(actual, on_cpu(task), 5e-3);
-    expect_as_predicted(task, emulated_traits(true), actual);
+    for (const Fp8Recipe recipe : {Fp8Recipe::tensorwise, Fp8Recipe::delayed}) {
+        task.training.megatron.fp8_recipe = recipe;
+        const Outcome actual = on_emulated_gpus(task, true);
+        expect_losses_near(actual, on_cpu(task), 5e-3);
+        expect_as_predicted(task, emulated_traits(true), actual);
+    }
 }
 
 TEST(EmulatedTrainingInFp8, WithDelayedScalingAgreesWithTheCpuAndTakesThePredictedBytes) {
@@ -134,6 +136,17 @@ TEST(EmulatedTrainingInFp8, WithDelayedScalingAgreesWithTheCpuAndTakesThePredict
     const Outcome actual = on_emulated_gpus(task, true);
     expect_losses_near(actual, on_cpu(task), 5e-3);
     expect_as_predicted(task, emulated_traits(true), actual);
+}
+
+TEST(EmulatedTrainingInFp8, OfStoredParametersAgreesWithTheCpuAndTakesThePredictedBytes) {
+    auto task = task_for(small_llama(kScale), {.name = "tp2_sp_dp2", .tp = 2, .dp = 2, .sequence_parallel = true}, Precision::fp8, kPlaces);
+    task.training.fp8_parameters = true;
+    for (const Fp8Recipe recipe : {Fp8Recipe::tensorwise, Fp8Recipe::delayed}) {
+        task.training.megatron.fp8_recipe = recipe;
+        const Outcome actual = on_emulated_gpus(task, true);
+        expect_losses_near(actual, on_cpu(task), 5e-3);
+        expect_as_predicted(task, emulated_traits(true), actual);
+    }
 }
 
 TEST(EmulatedTrainingInFp8, NeedsAGpuWithFp8) {

@@ -159,6 +159,66 @@ TEST(CheckpointRun, GoesOnWithDelayedScalingUnderOtherLayouts) {
     }
 }
 
+/// Histories of experts too, which ranks of etp and edp have alike: each is in the checkpoint by the expert's number in the model.
+TEST(CheckpointRun, GoesOnWithDelayedScalingOfExpertsUnderOtherLayouts) {
+    const auto in_fp8 = [](const Case& layout) {
+        ModelSpec model = small_mixture();
+        model.hidden = model.ffn = model.vocab = 64;
+        model.head_dim = 16;
+        model.moe->expert_ffn = model.moe->shared_ffn = 32;
+        TrainingRunOptions run = run_of(model, layout, Precision::fp8);
+        run.task.training.megatron.fp8_recipe = Fp8Recipe::delayed;
+        return run;
+    };
+    const Case saver{.name = "pp2 dp2 ep2", .pp = 2, .dp = 2, .ep = 2};
+    const TemporaryFolder folder;
+    const RunValues whole = run_in_process(in_fp8(saver));
+    save_three(in_fp8(saver), folder.path());
+    for (const Case& layout : {saver,
+                               Case{.name = "one rank"},
+                               {.name = "dp2, whole state", .dp = 2, .distributed_optimizer = false},
+                               {.name = "dp4 ep4", .dp = 4, .ep = 4},
+                               {.name = "dp4 ep2", .dp = 4, .ep = 2},
+                               {.name = "tp2 etp2", .tp = 2, .etp = 2, .sequence_parallel = true}}) {
+        SCOPED_TRACE(layout.name);
+        const RunValues rest = go_on(in_fp8(layout), folder.path());
+        ASSERT_EQ(rest.steps.size(), 3U);
+        // Sums that ranks of tp have parts of are rounded to bf16 in parts.
+        EXPECT_NEAR(rest.steps[0].loss / whole.steps[3].loss, 1, layout.tp > 1 ? 1e-3 : 1e-7);
+        for (std::size_t i = 1; i < 3; ++i) EXPECT_NEAR(rest.steps[i].loss / whole.steps[i + 3].loss, 1, 5e-3) << i;
+        EXPECT_TRUE(rest.as_predicted);
+    }
+}
+
+/// Main parameters are saved as ever: a run whose parameters are stored in fp8 goes on with them, and one whose parameters are not.
+TEST(CheckpointRun, GoesOnWithParametersStoredInFp8) {
+    for (const Fp8Recipe recipe : {Fp8Recipe::tensorwise, Fp8Recipe::delayed}) {
+        const auto in_fp8 = [&](const Case& layout, bool stored = true) {
+            TrainingRunOptions run = run_of(tests::small_llama(2), layout, Precision::fp8);
+            run.task.training.megatron.fp8_recipe = recipe;
+            run.task.training.fp8_parameters = stored;
+            return run;
+        };
+        const Case saver{.name = "pp2 dp2", .pp = 2, .dp = 2};
+        const TemporaryFolder folder;
+        const RunValues whole = run_in_process(in_fp8(saver));
+        save_three(in_fp8(saver), folder.path());
+        const RunValues same = go_on(in_fp8(saver), folder.path());
+        for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(same.steps.at(i).loss, whole.steps[i + 3].loss) << i;
+        const RunValues cast = go_on(in_fp8(saver, false), folder.path());
+        EXPECT_EQ(cast.steps.at(0).loss, whole.steps[3].loss);
+        for (const Case& layout : {Case{.name = "one rank"}, Case{.name = "dp4", .dp = 4}, Case{.name = "interleaved", .pp = 2, .vpp = 2},
+                                   Case{.name = "tp2 dp2", .tp = 2, .dp = 2, .sequence_parallel = true}}) {
+            SCOPED_TRACE(layout.name);
+            const RunValues rest = go_on(in_fp8(layout), folder.path());
+            // Sums that ranks of tp have parts of are rounded to bf16 in parts, and current scaling casts each part by its own values.
+            EXPECT_NEAR(rest.steps.at(0).loss / whole.steps[3].loss, 1, layout.tp > 1 ? 5e-3 : 1e-7);
+            for (std::size_t i = 1; i < 3; ++i) EXPECT_NEAR(rest.steps.at(i).loss / whole.steps[i + 3].loss, 1, 1e-2) << i;
+            EXPECT_TRUE(rest.as_predicted);
+        }
+    }
+}
+
 /// Matrices have one moment, which belongs to one rank whole or to all.
 TEST(CheckpointRun, GoesOnWithMuonUnderOtherLayouts) {
     const auto with_muon = [](const Case& layout) {

@@ -97,7 +97,9 @@ TEST_P(RunOverNcclOfLayouts, TrainsAsThreadsDoAndHoldsAndSendsAsPredicted) {
     EXPECT_LE(seconds, timed["steps"][1][1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", "pp", "dp", "ep", "tpfp8", "epfp8", "tpdelayedfp8"),
+INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts,
+                         ::testing::Values("tp", "pp", "dp", "ep", "tpfp8", "epfp8", "tpdelayedfp8", "epdelayedfp8", "dpstoredfp8",
+                                           "dpdelayedstoredfp8"),
                          [](const auto& test) { return test.param; });
 
 struct Graphs {
