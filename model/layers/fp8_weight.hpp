@@ -36,7 +36,7 @@ struct Fp8Weight {
 /// Undefined values, counted with the parameters: 2 bytes an element, and the scale, which under delayed scaling comes with `followed`.
 [[nodiscard]] std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns,
                                                          OwnFp8 scaling = OwnFp8::current);
-/// Of a weight that is stored in fp8: `codes` (rows, columns) are its parameter, which another has cast; the scale comes with him.
+/// For a weight that is stored in fp8: `codes` (rows, columns) are its parameter, which another has cast; the scale comes with him.
 [[nodiscard]] std::shared_ptr<Fp8Weight> make_stored_fp8_weight(Device& device, const Tensor& codes);
 /// Casts the weight, unless it is stored in fp8, and transposes it, unless the copies are fresh. Takes no memory.
 void refresh(Fp8Weight& copies, const Tensor& weight);
