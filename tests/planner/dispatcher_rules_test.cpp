@@ -73,9 +73,9 @@ TEST(DispatcherRules, KernelsTakeBf16Alone) {
         for (const Precision precision : {Precision::fp64, Precision::fp32, Precision::fp16}) {
             work.training.precision = precision;
             work.model.moe->dispatcher = TokenDispatcher::all_gather;
-            EXPECT_EQ(refusal(work, {}, {.dispatcher = dispatcher}) == "", takes_any) << to_string(precision);
+            EXPECT_EQ(refusal(work, {}, {.dispatcher = dispatcher}).empty(), takes_any) << to_string(precision);
             work.model.moe->dispatcher = dispatcher;
-            EXPECT_EQ(refusal(work, {}) == "", takes_any) << to_string(precision) << " of the job itself";
+            EXPECT_EQ(refusal(work, {}).empty(), takes_any) << to_string(precision) << " of the job itself";
         }
         work.training.precision = Precision::bf16;
         EXPECT_EQ(refusal(work, {}), "");
