@@ -81,24 +81,26 @@ double sum_of_squares(const Tensor& x) {
 
 std::vector<double> sums_of_squares(std::span<const Tensor> arrays) {
     std::vector<double> sums(arrays.size());
+    if (arrays.empty()) return sums;
+    Device& device = arrays.front().device();
+    OpRecord record{"sum_of_squares"};
     std::vector<Input> inputs;
     std::vector<std::int64_t> elements;
     std::vector<std::size_t> places;  // of those that are not empty
-    std::int64_t most = 0;
     for (std::size_t i = 0; i < arrays.size(); ++i) {
         const Tensor& x = arrays[i];
         expect_float(x, "x of sums_of_squares");
         expect_same_device(arrays.front(), x);
-        x.device().report({"sum_of_squares", 2.0 * static_cast<double>(x.elements()), x.bytes(), 0});
+        record.flops += 2.0 * static_cast<double>(x.elements());
+        record.bytes_read += x.bytes();
         if (x.elements() == 0) continue;
         inputs.emplace_back(x);
         elements.push_back(x.elements());
         places.push_back(i);
-        most = std::max(most, x.elements());
     }
+    device.report(record);
     if (inputs.empty()) return sums;
-    Device& device = arrays.front().device();
-    const Tensor scratch = take_scratch(device, sums_of_squares_scratch_bytes(device.traits(), std::ssize(inputs), most), "partial sums");
+    const Tensor scratch = take_scratch(device, sums_of_squares_scratch_bytes(device.traits(), elements), "partial sums");
     if (!device.computes()) return sums;
     std::vector<double> found(inputs.size());
     device.kernels().sums_of_squares(device, {inputs.data(), elements.data(), found.data(), std::ssize(inputs), scratch});

@@ -22,7 +22,7 @@ void fill(const Tensor& x, double value);
 /// Sum of squares of all elements in fp64, in an order that depends on their number alone: fully deterministic. 0 on the
 /// meta device.
 [[nodiscard]] double sum_of_squares(const Tensor& x);
-/// The same of each array, all of one device, which is waited for once.
+/// The same of each array, all of one device, which is waited for once: one op with few kernels.
 [[nodiscard]] std::vector<double> sums_of_squares(std::span<const Tensor> arrays);
 /// Whether any element is NaN or infinite. false on the meta device.
 [[nodiscard]] bool has_non_finite(const Tensor& x);

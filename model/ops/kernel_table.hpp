@@ -298,18 +298,34 @@ struct DropoutArguments {
 };
 
 /// parameter: main as bf16, absent where main is the parameter.
-struct AdamArguments {
+struct AdamArray {
     Output main, exp_avg, exp_avg_sq;
     Input gradient;
+    Output parameter;
     std::int64_t elements;
-    AdamHyperparameters hyper;
-    Output parameter{};
+    double weight_decay;  ///< instead of that of the arguments
 };
 
-struct MomentumArguments {
+/// In host memory: `count` arrays that are not empty, all of the same types.
+struct AdamArguments {
+    const AdamArray* arrays;
+    std::int64_t count;
+    AdamHyperparameters hyper;
+};
+
+/// parameter: as above.
+struct MomentumArray {
     Output main, momentum;
     Input gradient;
+    Output parameter;
     std::int64_t elements;
+    double weight_decay;  ///< instead of that of the arguments
+};
+
+/// As above.
+struct MomentumArguments {
+    const MomentumArray* arrays;
+    std::int64_t count;
     MomentumHyperparameters hyper;
 };
 

@@ -77,18 +77,16 @@ void Optimizer::move(const Slice& slice, void (Storage::*where)()) {
 }
 
 template <class Visit>
-void Optimizer::visit_pieces(Visit visit) const {
-    const Slice* on_device = nullptr;
-    for (const Piece& piece : pieces_) {
-        const Slice& slice = states_[piece.state].slices[piece.slice];
-        if (&slice != on_device) {
-            if (on_device != nullptr) move(*on_device, &Storage::to_host);
-            move(slice, &Storage::from_host);
-            on_device = &slice;
-        }
-        visit(piece);
+void Optimizer::visit_slices(Visit visit) const {
+    const std::span<const Piece> all = pieces_;
+    for (std::size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+        const Piece& first = all[begin];
+        while (end < all.size() && all[end].state == first.state && all[end].slice == first.slice) ++end;
+        const Slice& slice = states_[first.state].slices[first.slice];
+        move(slice, &Storage::from_host);
+        visit(all.subspan(begin, end - begin));
+        move(slice, &Storage::to_host);
     }
-    if (on_device != nullptr) move(*on_device, &Storage::to_host);
 }
 
 Communicator& Optimizer::shards_of(const FlatBuffer& buffer) const {
@@ -152,8 +150,10 @@ std::vector<Optimizer::Owned> Optimizer::owned() const {
 }
 
 void Optimizer::take_over() {
-    visit_pieces([](const Piece& piece) {
-        if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
+    visit_slices([](std::span<const Piece> pieces) {
+        for (const Piece& piece : pieces) {
+            if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
+        }
     });
 }
 
@@ -237,26 +237,33 @@ std::vector<Tensor> Optimizer::main_gradients() const {
     return wide;
 }
 
-void Optimizer::update(const Piece& piece, const Tensor& gradient, const AdamHyperparameters& hyper) const {
-    const double weight_decay = piece.decays ? hyper.weight_decay : 0;
-    const bool copies = piece.main.dtype() != piece.parameter.dtype();
-    if (states_[piece.state].matrices) {
-        Communicator* ranks = piece.description->expert ? groups_.etp : groups_.tp;
-        muon_step({piece.main, piece.exp_avg, gradient, piece.description, ranks, piece.parameter.dtype()}, options_.muon,
-                  {hyper.learning_rate, weight_decay, hyper.gradient_factor});
-    } else if (!piece.exp_avg_sq.defined()) {
+void Optimizer::update(std::span<const Piece> pieces, const Tensor& wide, const AdamHyperparameters& hyper) const {
+    const FlatState& state = states_[pieces.front().state];
+    const auto gradient_of = [&](const Piece& piece) {
+        return wide.defined() ? wide.slice(piece.in_state, piece.in_state + piece.gradient.elements()) : piece.gradient;
+    };
+    const auto copy_of = [&](const Piece& piece) { return state.copies ? piece.parameter : Tensor(); };
+    if (state.matrices) {
+        for (const Piece& piece : pieces) {
+            Communicator* ranks = piece.description->expert ? groups_.etp : groups_.tp;
+            muon_step({piece.main, piece.exp_avg, gradient_of(piece), piece.description, ranks, piece.parameter.dtype()}, options_.muon,
+                      {hyper.learning_rate, piece.decays ? hyper.weight_decay : 0, hyper.gradient_factor});
+            if (state.copies) copy(piece.main, piece.parameter);
+        }
+    } else if (state.one_moment) {
         MomentumHyperparameters own = options_.kind == OptimizerKind::lion ? options_.lion : options_.sgd;
         own.learning_rate = hyper.learning_rate;
-        own.weight_decay = weight_decay;
+        own.weight_decay = hyper.weight_decay;
         own.gradient_factor = hyper.gradient_factor;
-        momentum_step(piece.main, piece.exp_avg, gradient, own);
+        std::vector<MomentumArrays> arrays;
+        for (const Piece& piece : pieces) arrays.push_back({piece.main, piece.exp_avg, gradient_of(piece), copy_of(piece), piece.decays});
+        momentum_step(arrays, own);
     } else {
-        AdamHyperparameters own = hyper;
-        own.weight_decay = weight_decay;
-        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, gradient, own, copies ? piece.parameter : Tensor());
-        return;
+        std::vector<AdamArrays> arrays;
+        for (const Piece& piece : pieces)
+            arrays.push_back({piece.main, piece.exp_avg, piece.exp_avg_sq, gradient_of(piece), copy_of(piece), piece.decays});
+        adam_step(arrays, hyper);
     }
-    if (copies) copy(piece.main, piece.parameter);
 }
 
 StepResult Optimizer::step(double learning_rate, std::int64_t step_number, bool assume_finite) {
@@ -269,11 +276,7 @@ StepResult Optimizer::step(double learning_rate, std::int64_t step_number, bool 
     hyper.step = step_number;
     if (options_.clip_norm > 0 && result.grad_norm > options_.clip_norm)
         hyper.gradient_factor *= options_.clip_norm / (result.grad_norm + 1e-6);
-    visit_pieces([&](const Piece& piece) {
-        const Tensor& flat = wide[piece.state];
-        const Tensor gradient = flat.defined() ? flat.slice(piece.in_state, piece.in_state + piece.gradient.elements()) : piece.gradient;
-        update(piece, gradient, hyper);
-    });
+    visit_slices([&](std::span<const Piece> pieces) { update(pieces, wide[pieces.front().state], hyper); });
     return result;
 }
 

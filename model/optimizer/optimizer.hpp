@@ -12,6 +12,7 @@
 // there and goes back: 24 bytes move for each such element and step with Adam and fp32 state, and losses are those of a state that stays.
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -129,15 +130,15 @@ private:
     void advance(FlatState& state, std::size_t next) const;
     static void move(const Slice& slice, void (Storage::*where)());
     void own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::size_t bucket, std::int64_t state_begin, FlatState& state);
-    /// Visits all pieces, those of a slice that waits while it is on the device.
+    /// Visits the pieces of each slice, those of one that waits while it is on the device.
     template <class Visit>
-    void visit_pieces(Visit visit) const;
+    void visit_slices(Visit visit) const;
     [[nodiscard]] Communicator& shards_of(const FlatBuffer& buffer) const;
     [[nodiscard]] StepResult gradient_norm() const;
     /// Copies narrow gradients to tensors of the state's size; undefined where the buffer's own serve.
     [[nodiscard]] std::vector<Tensor> main_gradients() const;
-    /// Moves one piece.
-    void update(const Piece& piece, const Tensor& gradient, const AdamHyperparameters& hyper) const;
+    /// Moves the pieces of a slice. `wide`: main_gradients() of its state.
+    void update(std::span<const Piece> pieces, const Tensor& wide, const AdamHyperparameters& hyper) const;
 
     Device& device_;
     std::vector<ChunkBuffers*> chunks_;

@@ -4,7 +4,6 @@
 #include <tuple>
 
 #include "model/ops/activation.hpp"
-#include "model/ops/adam.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/causal_conv.hpp"
@@ -22,7 +21,6 @@
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
-#include "model/ops/momentum.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
@@ -30,6 +28,7 @@
 #include "model/ops/sinks.hpp"
 #include "model/ops/state_space.hpp"
 #include "model/ops/xielu.hpp"
+#include "tests/model/ops/single_steps.hpp"
 
 namespace mgplan::model {
 namespace {

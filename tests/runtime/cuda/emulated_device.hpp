@@ -117,8 +117,10 @@ public:
         }
     }
     int packed = 0;  ///< kernels that ran on packs
+    int teamed = 0;  ///< and on teams
     template <class Body>
     void teams(std::int64_t count, int lanes, const Body& body) {
+        ++teamed;
         EXPECT_TRUE(lanes >= 32 && lanes <= 1024 && (lanes & (lanes - 1)) == 0) << "lanes are a power of two";
         const HostTeam team(lanes);
         for (std::int64_t i = count; i-- > 0;) body(team, i);

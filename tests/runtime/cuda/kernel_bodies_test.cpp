@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "model/meta/meta_device.hpp"
-#include "model/ops/adam.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/checks.hpp"
@@ -28,6 +27,7 @@
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/gpu/large_ops.hpp"
 #include "tests/model/ops/every_op.hpp"
+#include "tests/model/ops/single_steps.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
 
 namespace mgplan::runtime::cuda::kernel_bodies_test {

@@ -13,7 +13,7 @@ template <class Body>
 constexpr bool is_of_the_step() {
     const std::string_view name = __PRETTY_FUNCTION__;
     for (const std::string_view other : {"double", "OneByOne", "unsigned", ", 1>", "<float, 4>", "Row<float>", ", false>",
-                                         "AdamStep<float, Bf16", "AdamStep<float, float, Bf16"}) {
+                                         "AdamOfArrays<float, Bf16", "AdamOfArrays<float, float, Bf16"}) {
         if (name.find(other) != std::string_view::npos) return false;
     }
     return true;
