@@ -22,12 +22,18 @@ void expect_shapes(const AdamArrays& x) {
 
 }  // namespace
 
-void adam_step(std::span<const AdamArrays> all, const AdamHyperparameters& hyper) {
+void adam_step(std::span<const AdamArrays> all, const AdamHyperparameters& hyper, const Tensor& factor) {
     MGPLAN_ASSERT(hyper.step >= 1, "steps of the optimizer count from 1");
     if (all.empty()) return;
     const AdamArrays& first = all.front();
     Device& device = first.main.device();
     OpRecord record{"adam_step"};
+    if (factor.defined()) {
+        expect_dtype(factor, Dtype::fp64, "factor of adam_step");
+        expect_elements(factor, 1, "factor of adam_step");
+        expect_same_device(first.main, factor);
+        record.bytes_read += factor.bytes();
+    }
     std::vector<AdamArray> arrays;
     for (const AdamArrays& x : all) {
         expect_shapes(x);
@@ -45,7 +51,8 @@ void adam_step(std::span<const AdamArrays> all, const AdamHyperparameters& hyper
                 {x.main, x.exp_avg, x.exp_avg_sq, x.gradient, x.parameter, x.main.elements(), x.decays ? hyper.weight_decay : 0});
     }
     device.report(record);
-    if (device.computes() && !arrays.empty()) device.kernels().adam_step(device, {arrays.data(), std::ssize(arrays), hyper});
+    if (device.computes() && !arrays.empty())
+        device.kernels().adam_step(device, {arrays.data(), std::ssize(arrays), hyper, factor.defined() ? Input(factor) : Input()});
 }
 
 }  // namespace mgplan::model

@@ -31,6 +31,8 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"clip", table.clip != nullptr},
         {"fill", table.fill != nullptr},
         {"sums_of_squares", table.sums_of_squares != nullptr},
+        {"add_in_order", table.add_in_order != nullptr},
+        {"clip_factor", table.clip_factor != nullptr},
         {"has_non_finite", table.has_non_finite != nullptr},
         {"copy_columns", table.copy_columns != nullptr},
         {"scale_columns", table.scale_columns != nullptr},

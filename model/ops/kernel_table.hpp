@@ -166,13 +166,25 @@ struct ReductionArguments {
     Output scratch;  ///< reduction_scratch_bytes()
 };
 
-/// In host memory: `count` arrays that are not empty, their lengths, and where their sums go.
+/// One of the arrays whose squares are added up, and where the sum goes: one fp64.
+struct SquaredArray {
+    Input x;
+    Output sum;
+    std::int64_t elements;
+};
+
+/// In host memory: `count` arrays that are not empty.
 struct SumsOfSquaresArguments {
-    const Input* arrays;
-    const std::int64_t* elements;
-    double* sums;
+    const SquaredArray* arrays;
     std::int64_t count;
     Output scratch;  ///< sums_of_squares_scratch_bytes()
+};
+
+/// One fp64 each, outcome two; expert_squares may be absent.
+struct ClipFactorArguments {
+    Input squares, expert_squares, guard;
+    Output outcome;
+    double clip_norm, replicas;
 };
 
 /// Copies `width` columns of every row; pitches are elements from row to row.
@@ -311,6 +323,7 @@ struct AdamArguments {
     const AdamArray* arrays;
     std::int64_t count;
     AdamHyperparameters hyper;
+    Input factor{};  ///< one fp64 beside hyper.gradient_factor, or absent; NaN: nothing moves
 };
 
 /// parameter: as above.
@@ -327,6 +340,7 @@ struct MomentumArguments {
     const MomentumArray* arrays;
     std::int64_t count;
     MomentumHyperparameters hyper;
+    Input factor{};
 };
 
 struct RouteArguments {
@@ -463,6 +477,8 @@ struct KernelTable {
     void (*clip)(Device&, const ClipArguments&);
     void (*fill)(Device&, const ScalarArguments&);
     void (*sums_of_squares)(Device&, const SumsOfSquaresArguments&);
+    void (*add_in_order)(Device&, const ElementwiseArguments&);
+    void (*clip_factor)(Device&, const ClipFactorArguments&);
     bool (*has_non_finite)(Device&, const ReductionArguments&);
     void (*copy_columns)(Device&, const ColumnsArguments&);
     void (*scale_columns)(Device&, const ScaleColumnsArguments&);

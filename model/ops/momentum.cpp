@@ -7,11 +7,17 @@
 
 namespace mgplan::model {
 
-void momentum_step(std::span<const MomentumArrays> all, const MomentumHyperparameters& hyper) {
+void momentum_step(std::span<const MomentumArrays> all, const MomentumHyperparameters& hyper, const Tensor& factor) {
     if (all.empty()) return;
     const MomentumArrays& first = all.front();
     Device& device = first.main.device();
     OpRecord record{"momentum_step"};
+    if (factor.defined()) {
+        expect_dtype(factor, Dtype::fp64, "factor of momentum_step");
+        expect_elements(factor, 1, "factor of momentum_step");
+        expect_same_device(first.main, factor);
+        record.bytes_read += factor.bytes();
+    }
     std::vector<MomentumArray> arrays;
     for (const MomentumArrays& x : all) {
         expect_float(x.main, "main parameters");
@@ -31,7 +37,8 @@ void momentum_step(std::span<const MomentumArrays> all, const MomentumHyperparam
             arrays.push_back({x.main, x.momentum, x.gradient, x.parameter, x.main.elements(), x.decays ? hyper.weight_decay : 0});
     }
     device.report(record);
-    if (device.computes() && !arrays.empty()) device.kernels().momentum_step(device, {arrays.data(), std::ssize(arrays), hyper});
+    if (device.computes() && !arrays.empty())
+        device.kernels().momentum_step(device, {arrays.data(), std::ssize(arrays), hyper, factor.defined() ? Input(factor) : Input()});
 }
 
 }  // namespace mgplan::model

@@ -32,7 +32,8 @@ struct MomentumArrays {
     bool decays = true;  ///< else hyper.weight_decay does not count
 };
 
-/// One op for any number of them, all of one device and one set of types, and few kernels: a GPU's takes dozens at a time.
-void momentum_step(std::span<const MomentumArrays> all, const MomentumHyperparameters& hyper);
+/// One op for any number of them, all of one device and one set of types, and few kernels: a GPU's takes dozens at a time. `factor` (1),
+/// fp64 or undefined, counts beside hyper.gradient_factor; where it is NaN nothing moves (clip_factor.hpp).
+void momentum_step(std::span<const MomentumArrays> all, const MomentumHyperparameters& hyper, const Tensor& factor = {});
 
 }  // namespace mgplan::model

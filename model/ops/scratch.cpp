@@ -55,7 +55,7 @@ std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t el
 
 std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::span<const std::int64_t> elements) {
     if (!on_gpu(traits)) return 0;
-    std::int64_t values = std::ssize(elements);
+    std::int64_t values = 0;
     for (const std::int64_t each : elements) values += reduction_parts(each);
     return values * 8;
 }

@@ -25,7 +25,7 @@ namespace mgplan::model {
 [[nodiscard]] std::int64_t reduction_parts(std::int64_t elements);
 /// fp64 partial results and the sum of them. 0 on the CPU, as all below.
 [[nodiscard]] std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t elements);
-/// The sums of arrays of so many elements, and their partial results: at most 1/1024 byte for each element.
+/// Partial sums of arrays of so many elements: at most 1/1024 byte for each element.
 [[nodiscard]] std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::span<const std::int64_t> elements);
 /// Rows are put together by a part of their ids, of which there are so many.
 inline constexpr std::int64_t kEmbeddingBuckets = 256;

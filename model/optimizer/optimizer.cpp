@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include <fmt/core.h>
 
+#include "model/ops/clip_factor.hpp"
 #include "model/ops/elementwise.hpp"
 #include "plan/text/errors.hpp"
 
@@ -43,6 +46,21 @@ Optimizer::Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const Op
             states_.push_back(std::move(state));
         }
     }
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+        if (pieces_[i].counts) counted_.push_back(i);
+    }
+    auto dense_end = counted_.end();
+    if (adds_experts_apart()) {
+        const auto is_dense = [&](std::size_t piece) { return !pieces_[piece].description->expert; };
+        dense_end = std::stable_partition(counted_.begin(), counted_.end(), is_dense);
+    }
+    dense_ = dense_end - counted_.begin();
+}
+
+// Every rank of dp·cp and tp·pp, so all of them, holds a different shard. Without shards ranks of one dp·cp group are equal in what is
+// dense, those of one edp group in their experts: two sums over different ranks.
+bool Optimizer::adds_experts_apart() const {
+    return !options_.distributed && groups_.expert_model != nullptr;
 }
 
 std::vector<Optimizer::Slice> Optimizer::cut(std::int64_t elements) const {
@@ -183,44 +201,46 @@ void Optimizer::scale_gradients(double factor) {
     }
 }
 
-StepResult Optimizer::gradient_norm() const {
-    // Every rank of dp·cp and tp·pp, so all of them, holds a different shard. Without shards ranks of one dp·cp group are
-    // equal in what is dense, those of one edp group in their experts: two sums over different ranks.
-    const bool apart = !options_.distributed && groups_.expert_model != nullptr;
-    StepResult result;
-    double squares = 0, expert_squares = 0;
+void Optimizer::clip(const Tensor& loss, const Tensor& outcome) {
+    const auto sum_tensor = [&](std::string_view name) { return device_.empty({1}, Dtype::fp64, MemoryCategory::communication, name); };
+    const auto count = std::ssize(counted_);
     std::vector<Tensor> gradients;
-    for (const Piece& piece : pieces_) {
-        if (piece.counts) gradients.push_back(piece.gradient);
+    for (const std::size_t piece : counted_) gradients.push_back(pieces_[piece].gradient);
+    sums_ = device_.empty({count}, Dtype::fp64, MemoryCategory::workspace, "sums of squared gradients");
+    sums_of_squares(gradients, sums_);
+    const Tensor squares = sum_tensor("sum of squared gradients");
+    Tensor expert_squares;
+    if (adds_experts_apart()) {
+        expert_squares = sum_tensor("sum of experts' squared gradients");
+        add_in_order(sums_.slice(dense_, count), expert_squares);
+        groups_.expert_model->all_reduce(expert_squares, Reduction::sum);
     }
-    const std::vector<double> all = sums_of_squares(gradients);
-    auto next = all.begin();
-    for (const Piece& piece : pieces_) {
-        if (!piece.counts) continue;
-        const double own = *next++;
-        if (!std::isfinite(own) && result.problem.empty()) result.problem = "gradient of " + piece.description->name;
-        (apart && piece.description->expert ? expert_squares : squares) += own;
-    }
-    const Tensor sum = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "sum of squared gradients");
-    if (apart) {
-        device_.write(sum, &expert_squares);
-        groups_.expert_model->all_reduce(sum, Reduction::sum);
-        device_.read(sum, &expert_squares);
-    }
-    device_.write(sum, &squares);
+    add_in_order(sums_.slice(0, dense_), squares);
     Communicator& data = groups_.all_replicas != nullptr ? *groups_.all_replicas : *groups_.dp_cp;
-    if (options_.distributed) data.all_reduce(sum, Reduction::sum);
-    groups_.model->all_reduce(sum, Reduction::sum);
-    device_.read(sum, &squares);
+    if (options_.distributed) data.all_reduce(squares, Reduction::sum);
+    groups_.model->all_reduce(squares, Reduction::sum);
     // Every shard is there once in each replica.
-    squares = squares / static_cast<double>(groups_.replicas) + expert_squares;
+    clip_factor(squares, expert_squares, loss, {options_.clip_norm, groups_.replicas}, outcome);
+}
+
+StepResult Optimizer::result(const std::array<double, 2>& outcome) {
+    StepResult result;
+    const double squares = outcome[0];
     result.updated = std::isfinite(squares);
     result.grad_norm = std::sqrt(squares);
+    const Tensor sums = std::exchange(sums_, Tensor());
     if (result.updated) return result;
+    std::vector<double> own(counted_.size());
+    device_.read(sums, own.data());
     // Ranks that own nothing suspicious know it from the sum alone.
-    result.saw_it = !result.problem.empty();
-    result.problem = fmt::format("the {} is {}", result.problem.empty() ? "norm of all gradients" : result.problem,
-                                 std::isnan(squares) ? "NaN" : "infinite");
+    std::size_t to_blame = pieces_.size();
+    for (std::size_t i = 0; i < own.size(); ++i) {
+        if (!std::isfinite(own[i])) to_blame = std::min(to_blame, counted_[i]);
+    }
+    result.saw_it = to_blame < pieces_.size();
+    result.problem =
+        fmt::format("the {} is {}", result.saw_it ? "gradient of " + pieces_[to_blame].description->name : "norm of all gradients",
+                    std::isnan(squares) ? "NaN" : "infinite");
     return result;
 }
 
@@ -237,17 +257,19 @@ std::vector<Tensor> Optimizer::main_gradients() const {
     return wide;
 }
 
-void Optimizer::update(std::span<const Piece> pieces, const Tensor& wide, const AdamHyperparameters& hyper) const {
+void Optimizer::update(std::span<const Piece> pieces, const Gradients& gradients, const AdamHyperparameters& hyper) const {
     const FlatState& state = states_[pieces.front().state];
+    const Tensor& wide = gradients.wide[pieces.front().state];
     const auto gradient_of = [&](const Piece& piece) {
         return wide.defined() ? wide.slice(piece.in_state, piece.in_state + piece.gradient.elements()) : piece.gradient;
     };
     const auto copy_of = [&](const Piece& piece) { return state.copies ? piece.parameter : Tensor(); };
     if (state.matrices) {
+        if (std::isnan(gradients.muon_factor)) return;
         for (const Piece& piece : pieces) {
             Communicator* ranks = piece.description->expert ? groups_.etp : groups_.tp;
             muon_step({piece.main, piece.exp_avg, gradient_of(piece), piece.description, ranks, piece.parameter.dtype()}, options_.muon,
-                      {hyper.learning_rate, piece.decays ? hyper.weight_decay : 0, hyper.gradient_factor});
+                      {hyper.learning_rate, piece.decays ? hyper.weight_decay : 0, hyper.gradient_factor * gradients.muon_factor});
             if (state.copies) copy(piece.main, piece.parameter);
         }
     } else if (state.one_moment) {
@@ -257,27 +279,26 @@ void Optimizer::update(std::span<const Piece> pieces, const Tensor& wide, const 
         own.gradient_factor = hyper.gradient_factor;
         std::vector<MomentumArrays> arrays;
         for (const Piece& piece : pieces) arrays.push_back({piece.main, piece.exp_avg, gradient_of(piece), copy_of(piece), piece.decays});
-        momentum_step(arrays, own);
+        momentum_step(arrays, own, gradients.factor);
     } else {
         std::vector<AdamArrays> arrays;
         for (const Piece& piece : pieces)
             arrays.push_back({piece.main, piece.exp_avg, piece.exp_avg_sq, gradient_of(piece), copy_of(piece), piece.decays});
-        adam_step(arrays, hyper);
+        adam_step(arrays, hyper, gradients.factor);
     }
 }
 
-StepResult Optimizer::step(double learning_rate, std::int64_t step_number, bool assume_finite) {
-    const std::vector<Tensor> wide = main_gradients();
-    StepResult result = gradient_norm();
-    if (!device_.computes()) result.updated = assume_finite;
-    if (!result.updated) return result;
+void Optimizer::step(double learning_rate, std::int64_t step_number, const Tensor& loss, const Tensor& outcome, bool assume_finite) {
+    Gradients gradients{.wide = main_gradients(), .factor = outcome.slice(1, 2)};
+    clip(loss, outcome);
+    if (std::any_of(states_.begin(), states_.end(), [](const FlatState& state) { return state.matrices; })) {
+        device_.read(gradients.factor, &gradients.muon_factor);
+        if (!device_.computes() && !assume_finite) gradients.muon_factor = std::numeric_limits<double>::quiet_NaN();
+    }
     AdamHyperparameters hyper = options_.adam;
     hyper.learning_rate = learning_rate;
     hyper.step = step_number;
-    if (options_.clip_norm > 0 && result.grad_norm > options_.clip_norm)
-        hyper.gradient_factor *= options_.clip_norm / (result.grad_norm + 1e-6);
-    visit_slices([&](std::span<const Piece> pieces) { update(pieces, wide[pieces.front().state], hyper); });
-    return result;
+    visit_slices([&](std::span<const Piece> pieces) { update(pieces, gradients, hyper); });
 }
 
 }  // namespace mgplan::model

@@ -39,14 +39,20 @@ void step(const model::AdamArray& x, const model::AdamHyperparameters& hyper) {
 }  // namespace
 
 void adam_step(model::Device& /*device*/, const model::AdamArguments& x) {
+    auto hyper = x.hyper;
+    if (x.factor.data != nullptr) {
+        const double factor = *values<double>(x.factor);
+        if (std::isnan(factor)) return;
+        hyper.gradient_factor *= factor;
+    }
     const auto move = [&](const model::AdamArray& array) {
         with_type(array.gradient.dtype, [&]<class Gradient>() {
-            if (array.main.dtype == Dtype::fp64) return step<double, double, double, Gradient>(array, x.hyper);
+            if (array.main.dtype == Dtype::fp64) return step<double, double, double, Gradient>(array, hyper);
             const bool narrow_first = array.exp_avg.dtype == Dtype::bf16, narrow_second = array.exp_avg_sq.dtype == Dtype::bf16;
-            if (narrow_first && narrow_second) return step<float, Bf16, Bf16, Gradient>(array, x.hyper);
-            if (narrow_first) return step<float, Bf16, float, Gradient>(array, x.hyper);
-            if (narrow_second) return step<float, float, Bf16, Gradient>(array, x.hyper);
-            return step<float, float, float, Gradient>(array, x.hyper);
+            if (narrow_first && narrow_second) return step<float, Bf16, Bf16, Gradient>(array, hyper);
+            if (narrow_first) return step<float, Bf16, float, Gradient>(array, hyper);
+            if (narrow_second) return step<float, float, Bf16, Gradient>(array, hyper);
+            return step<float, float, float, Gradient>(array, hyper);
         });
     };
     for (std::int64_t i = 0; i < x.count; ++i) vectorised([&] { move(x.arrays[i]); });

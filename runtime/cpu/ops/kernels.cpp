@@ -28,6 +28,8 @@ const model::KernelTable& kernels() {
         .clip = clip,
         .fill = fill,
         .sums_of_squares = sums_of_squares,
+        .add_in_order = add_in_order,
+        .clip_factor = clip_factor,
         .has_non_finite = has_non_finite,
         .copy_columns = copy_columns,
         .scale_columns = scale_columns,

@@ -33,6 +33,8 @@ void soft_cap(model::Device& device, const model::ScalarArguments& arguments);
 void clip(model::Device& device, const model::ClipArguments& arguments);
 void fill(model::Device& device, const model::ScalarArguments& arguments);
 void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments& arguments);
+void add_in_order(model::Device& device, const model::ElementwiseArguments& arguments);
+void clip_factor(model::Device& device, const model::ClipFactorArguments& arguments);
 bool has_non_finite(model::Device& device, const model::ReductionArguments& arguments);
 void copy_columns(model::Device& device, const model::ColumnsArguments& arguments);
 void scale_columns(model::Device& device, const model::ScaleColumnsArguments& arguments);

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
 #include "runtime/cpu/ops/vector_units.hpp"
@@ -34,10 +36,16 @@ void move_by_momentum(const model::MomentumArray& x, const model::MomentumHyperp
 }  // namespace
 
 void momentum_step(model::Device& /*device*/, const model::MomentumArguments& x) {
+    auto hyper = x.hyper;
+    if (x.factor.data != nullptr) {
+        const double factor = *values<double>(x.factor);
+        if (std::isnan(factor)) return;
+        hyper.gradient_factor *= factor;
+    }
     const auto move = [&](const model::MomentumArray& array) {
         with_type(array.gradient.dtype, [&]<class Gradient>() {
-            if (array.main.dtype == Dtype::fp64) return move_by_momentum<double, Gradient>(array, x.hyper);
-            return move_by_momentum<float, Gradient>(array, x.hyper);
+            if (array.main.dtype == Dtype::fp64) return move_by_momentum<double, Gradient>(array, hyper);
+            return move_by_momentum<float, Gradient>(array, hyper);
         });
         if (array.parameter.data == nullptr) return;
         const float* const main = values<float>(array.main);

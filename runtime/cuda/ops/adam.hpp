@@ -62,10 +62,15 @@ struct AdamOfArrays {
         bool aligned;
     };
     ArrayList<Array> list;
-    Main factor, beta1, beta2, rest1, rest2, correction1, correction2, epsilon, rate;
+    const double* clipping;
+    double gradient_factor;
+    Main beta1, beta2, rest1, rest2, correction1, correction2, epsilon, rate;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
+        const double product = clipping == nullptr ? gradient_factor : gradient_factor * *clipping;
+        if (not_a_number(product)) return;
+        const auto factor = static_cast<Main>(product);
         const int at = list.array_of(share);
         const Array& x = list.arrays[at];
         const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = x.elements - begin;
@@ -110,11 +115,11 @@ void adam_step(model::Device& device, const model::AdamArguments& x) {
         };
         each_list<typename Body::Array>(
             x.count, make, [&](std::int64_t i) { return shares_of(x.arrays[i].elements); },
-            [&](const auto& list, std::int64_t shares, std::int64_t /*from*/) {
+            [&](const auto& list, std::int64_t shares) {
                 Launcher::of(device).teams(
                     shares, 256,
-                    Body{list, static_cast<Main>(hyper.gradient_factor), static_cast<Main>(hyper.beta1), static_cast<Main>(hyper.beta2),
-                         static_cast<Main>(1 - hyper.beta1), static_cast<Main>(1 - hyper.beta2),
+                    Body{list, values<double>(x.factor), hyper.gradient_factor, static_cast<Main>(hyper.beta1),
+                         static_cast<Main>(hyper.beta2), static_cast<Main>(1 - hyper.beta1), static_cast<Main>(1 - hyper.beta2),
                          static_cast<Main>(1 / (1 - std::pow(hyper.beta1, t))), static_cast<Main>(1 / (1 - std::pow(hyper.beta2, t))),
                          static_cast<Main>(hyper.epsilon), static_cast<Main>(hyper.learning_rate)});
             });

@@ -26,8 +26,7 @@ struct ArrayList {
     }
 };
 
-/// launch(list, shares, from) for lists of up to kArraysOfALaunch of `count` arrays: array i, make(i), has shares_of(i) shares, and `from`
-/// is the first of the list.
+/// launch(list, shares) for lists of up to kArraysOfALaunch of `count` arrays: array i, make(i), has shares_of(i) shares.
 template <class Array, class Make, class SharesOf, class Launch>
 void each_list(std::int64_t count, Make make, SharesOf shares_of, Launch launch) {
     static_assert(kArraysOfALaunch <= 64, "array_of() looks at so many");
@@ -39,7 +38,7 @@ void each_list(std::int64_t count, Make make, SharesOf shares_of, Launch launch)
             list.first[list.count++] = shares;
             shares += shares_of(i);
         }
-        launch(list, shares, from);
+        launch(list, shares);
     }
 }
 

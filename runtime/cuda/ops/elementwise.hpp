@@ -171,20 +171,20 @@ struct SquaresOfArrays {
     }
 };
 
-/// totals[i] = the sum of the i-th array's partial sums; a team for each array.
+/// The sum of each array's partial sums, a team for each array.
 struct SumsOfPartials {
     struct Array {
-        std::int64_t begin, parts;
+        const double* partial;
+        double* sum;
+        std::int64_t parts;
     };
     ArrayList<Array> list;
-    const double* partial;
-    double* totals;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t index) const {
         const Array& array = list.arrays[index];
-        const double sum = team.reduce(array.parts, 0.0, Add{}, [&](std::int64_t i) { return partial[array.begin + i]; });
-        team.once([&] { totals[index] = sum; });
+        const double sum = team.reduce(array.parts, 0.0, Add{}, [&](std::int64_t i) { return array.partial[i]; });
+        team.once([&] { *array.sum = sum; });
     }
 };
 
@@ -322,39 +322,35 @@ double total_of(Launcher& launcher, double* partial, std::int64_t parts) {
 template <class Launcher>
 void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments& x) {
     auto&& launcher = Launcher::of(device);
-    double* const sums = values<double>(x.scratch);
-    double* partial = sums + x.count;  // of one array after the other
-    const auto parts_of = [&](std::int64_t i) { return model::reduction_parts(x.elements[i]); };
+    double* const all = values<double>(x.scratch);
+    double* partial = all;  // of one array after the other
+    const auto parts_of = [&](std::int64_t i) { return model::reduction_parts(x.arrays[i].elements); };
     for (std::int64_t from = 0, end = 0; from < x.count; from = end) {
-        const Dtype dtype = x.arrays[from].dtype;  // of all up to the end
-        while (end < x.count && x.arrays[end].dtype == dtype) ++end;
+        const Dtype dtype = x.arrays[from].x.dtype;  // of all up to the end
+        while (end < x.count && x.arrays[end].x.dtype == dtype) ++end;
         with_type(dtype, [&]<class Element>() {
             using Body = SquaresOfArrays<Element>;
             const auto make = [&](std::int64_t i) {
-                const model::Input& array = x.arrays[from + i];
-                return typename Body::Array{values<Element>(array), x.elements[from + i], parts_of(from + i),
-                                            address(array.data) % sizeof(Word16) == 0};
+                const model::SquaredArray& array = x.arrays[from + i];
+                return typename Body::Array{values<Element>(array.x), array.elements, parts_of(from + i),
+                                            address(array.x.data) % sizeof(Word16) == 0};
             };
             each_list<typename Body::Array>(
                 end - from, make, [&](std::int64_t i) { return parts_of(from + i); },
-                [&](const auto& list, std::int64_t shares, std::int64_t /*from*/) {
+                [&](const auto& list, std::int64_t shares) {
                     launcher.teams(shares, 256, Body{list, partial});
                     partial += shares;
                 });
         });
     }
-    partial = sums + x.count;
     std::int64_t begin = 0;
     const auto make = [&](std::int64_t i) {
         begin += parts_of(i);
-        return SumsOfPartials::Array{begin - parts_of(i), parts_of(i)};
+        return SumsOfPartials::Array{all + begin - parts_of(i), values<double>(x.arrays[i].sum), parts_of(i)};
     };
     each_list<SumsOfPartials::Array>(
         x.count, make, [](std::int64_t /*i*/) { return std::int64_t{1}; },
-        [&](const auto& list, std::int64_t shares, std::int64_t from) {
-            launcher.teams(shares, 256, SumsOfPartials{list, partial, sums + from});
-        });
-    launcher.download(x.sums, sums, x.count * 8);  // waits once
+        [&](const auto& list, std::int64_t shares) { launcher.teams(shares, 256, SumsOfPartials{list}); });
 }
 
 template <class Launcher>

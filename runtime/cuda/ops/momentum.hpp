@@ -60,11 +60,16 @@ struct MomentumOfArrays {
         bool aligned;
     };
     ArrayList<Array> list;
+    const double* clipping;
+    double gradient_factor;
     bool lion;
-    Main factor, beta1, beta2, rest1, rest2, rate;
+    Main beta1, beta2, rest1, rest2, rate;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
+        const double product = clipping == nullptr ? gradient_factor : gradient_factor * *clipping;
+        if (not_a_number(product)) return;
+        const auto factor = static_cast<Main>(product);
         const int at = list.array_of(share);
         const Array& x = list.arrays[at];
         const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = x.elements - begin;
@@ -104,10 +109,10 @@ void momentum_step(model::Device& device, const model::MomentumArguments& x) {
         };
         each_list<typename Body::Array>(
             x.count, make, [&](std::int64_t i) { return shares_of(x.arrays[i].elements); },
-            [&](const auto& list, std::int64_t shares, std::int64_t /*from*/) {
+            [&](const auto& list, std::int64_t shares) {
                 Launcher::of(device).teams(
                     shares, 256,
-                    Body{list, hyper.rule == model::MomentumRule::lion, static_cast<Main>(hyper.gradient_factor),
+                    Body{list, values<double>(x.factor), hyper.gradient_factor, hyper.rule == model::MomentumRule::lion,
                          static_cast<Main>(hyper.beta1), static_cast<Main>(hyper.beta2), static_cast<Main>(1 - hyper.beta1),
                          static_cast<Main>(1 - hyper.beta2), static_cast<Main>(hyper.learning_rate)});
             });

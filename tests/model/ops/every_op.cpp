@@ -8,6 +8,7 @@
 #include "model/ops/bias.hpp"
 #include "model/ops/causal_conv.hpp"
 #include "model/ops/checks.hpp"
+#include "model/ops/clip_factor.hpp"
 #include "model/ops/cross_entropy.hpp"
 #include "model/ops/delta_rule.hpp"
 #include "model/ops/dropout.hpp"
@@ -304,6 +305,11 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     adam_step(main, exp_avg, exp_avg_sq, maker.random({9}), {.learning_rate = 0.01, .weight_decay = 0.1});
     keep("adam_step", main);
     keep("adam_step, second moments", exp_avg_sq);
+    const Tensor sum = maker.zeros({1}, Dtype::fp64), outcome = maker.zeros({2}, Dtype::fp64);
+    add_in_order(maker.random({9}, Dtype::fp64), sum);
+    keep("add_in_order", sum);
+    clip_factor(make(maker.device(), {1}, Dtype::fp64, {5}), Tensor(), sum, {.clip_norm = 0.5}, outcome);
+    keep("clip_factor", outcome);
     for (const MomentumRule rule : {MomentumRule::sgd, MomentumRule::lion}) {
         const Tensor moved = maker.random({9}, kept), momentum = maker.random({9}, kept);
         momentum_step(moved, momentum, maker.random({9}), {.rule = rule, .learning_rate = 0.01, .weight_decay = 0.1});

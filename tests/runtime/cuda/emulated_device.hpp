@@ -213,6 +213,8 @@ public:
     void restart_high_water() { pool_.restart_high_water(); }
     [[nodiscard]] const PoolAllocator& pool() const { return pool_; }
     [[nodiscard]] HostLauncher& launcher() { return launcher_; }
+    /// How often the host waited for values.
+    [[nodiscard]] int reads() const { return reads_; }
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
 
 private:
@@ -228,7 +230,10 @@ private:
         return filled;
     }
     void do_write(void* to, const void* from, std::int64_t bytes) override { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
-    void do_read(void* to, const void* from, std::int64_t bytes) override { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
+    void do_read(void* to, const void* from, std::int64_t bytes) override {
+        ++reads_;
+        std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    }
     void do_zero(void* memory, std::int64_t bytes) override { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
 
     void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override { launcher_.copy(to, from, bytes); }
@@ -240,6 +245,7 @@ private:
 
     PoolAllocator& pool_;
     HostLauncher launcher_;
+    int reads_ = 0;
 };
 
 inline HostLauncher& HostLauncher::of(model::Device& device) {

@@ -1,11 +1,14 @@
 // Kernels that take dozens of arrays at a time: the same bits as array by array, whatever the lengths, and few launches.
 
-#include <span>
+#include <array>
+#include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "model/ops/clip_factor.hpp"
 #include "model/ops/elementwise.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/ops/single_steps.hpp"
@@ -132,12 +135,73 @@ TEST(ManyArrays, HaveTheSumsOfSquaresOfEachAlone) {
         std::vector<double> expected;
         for (const Tensor& each : all) expected.push_back(sum_of_squares(each));
         gpu.launcher().teamed = gpu.launcher().transfers = 0;
-        EXPECT_EQ(sums_of_squares(all), expected);
+        const Tensor sums = device->zeros({std::ssize(all)}, Dtype::fp64, MemoryCategory::workspace, "sums");
+        sums_of_squares(all, sums);
+        EXPECT_EQ(read(sums), expected);
         if (device != &gpu) continue;
         EXPECT_EQ(gpu.launcher().teamed, 2 + 3 + 2 + 5) << "launches for 50, 99 and 49 arrays, and for all sums";
-        EXPECT_EQ(gpu.launcher().transfers, 1);
+        EXPECT_EQ(gpu.launcher().transfers, 0);
     }
-    EXPECT_TRUE(sums_of_squares(std::span<const Tensor>()).empty());
+}
+
+/// {squared norm, factor} of sums of squares that are added up from the first on, 100 of experts behind them, in two replicas.
+std::vector<double> clipped(Device& device, const std::vector<double>& values, bool experts, double guard, double clip_norm) {
+    const auto one = [&](double value) { return make(device, {1}, Dtype::fp64, {value}); };
+    const Tensor sum = one(-1), outcome = make(device, {2}, Dtype::fp64, {-1, -1});
+    add_in_order(make(device, {std::ssize(values)}, Dtype::fp64, values), sum);
+    clip_factor(sum, experts ? one(100) : Tensor(), one(guard), {.clip_norm = clip_norm, .replicas = 2}, outcome);
+    return read(outcome);
+}
+
+TEST(ClipFactors, AreThoseOfTheNormAndNotANumberWhereSomethingIsNotFinite) {
+    EmulatedDevice gpu(emulated_traits(false));
+    CpuDevice cpu;
+    const double infinite = std::numeric_limits<double>::infinity(), nan = std::nan("");
+    for (Device* device : std::vector<Device*>{&gpu, &cpu}) {
+        using Pair = std::vector<double>;
+        EXPECT_EQ(clipped(*device, {30, 20}, false, 1, 10), (Pair{25, 1})) << "a norm of 5";
+        EXPECT_EQ(clipped(*device, {30, 20}, false, 1, 5), (Pair{25, 1})) << "no more than allowed";
+        EXPECT_EQ(clipped(*device, {30, 20}, false, 1, 2), (Pair{25, 2 / (5 + 1e-6)}));
+        EXPECT_EQ(clipped(*device, {30, 20}, true, 1, 2), (Pair{125, 2 / (std::sqrt(125) + 1e-6)})) << "experts are in one replica";
+        EXPECT_EQ(clipped(*device, {30, 20}, false, 1, 0), (Pair{25, 1})) << "nothing is clipped";
+        EXPECT_EQ(clipped(*device, {}, false, 1, 2), (Pair{0, 1}));
+        // From the first on: 1 is lost beside 2^53, and would not be beside another 1.
+        EXPECT_EQ(clipped(*device, {0x1p53, 1, 1}, false, 1, 0)[0], 0x1p52);
+        EXPECT_EQ(clipped(*device, {1, 1, 0x1p53}, false, 1, 0)[0], 0x1p52 + 1);
+        for (const double bad : {infinite, -infinite, nan}) {
+            EXPECT_TRUE(std::isnan(clipped(*device, {30, 20}, false, bad, 2)[1])) << bad;
+            EXPECT_EQ(clipped(*device, {30, 20}, false, bad, 2)[0], 25);
+            EXPECT_TRUE(std::isnan(clipped(*device, {bad, 1}, false, 1, 0)[1])) << bad;
+        }
+        EXPECT_EQ(clipped(*device, {1, infinite}, false, 1, 2)[0], infinite);
+    }
+}
+
+TEST(ClipFactors, OnTheDeviceMoveAsTheSameOnesFromTheHostOrNothing) {
+    EmulatedDevice gpu(emulated_traits(false));
+    CpuDevice cpu;
+    for (Device* device : std::vector<Device*>{&gpu, &cpu}) {
+        const auto moved = [&](double from_host, const Tensor& factor) {
+            Maker maker(*device, Dtype::fp32);
+            const Tensor main = maker.random({9}), first = maker.random({9}), second = maker.zeros({9}), gradient = maker.random({9}),
+                         parameter = maker.random({9}, Dtype::bf16), other = maker.random({9}), momentum = maker.random({9});
+            adam_step(std::array{AdamArrays{main, first, second, gradient, parameter}},
+                      {.learning_rate = 0.01, .weight_decay = 0.1, .gradient_factor = from_host}, factor);
+            momentum_step(std::array{MomentumArrays{other, momentum, gradient}},
+                          {.learning_rate = 0.01, .weight_decay = 0.1, .gradient_factor = from_host}, factor);
+            Values values;
+            add_values({main, first, second, parameter, other, momentum}, values);
+            return values;
+        };
+        const auto factor = [&](double value) { return make(*device, {1}, Dtype::fp64, {value}); };
+        const Values unmoved = moved(1, factor(std::nan("")));
+        EXPECT_EQ(moved(2, factor(0.3)), moved(2 * 0.3, Tensor()));
+        EXPECT_NE(moved(2, factor(0.3)), moved(2, Tensor()));
+        Maker maker(*device, Dtype::fp32);
+        EXPECT_EQ(unmoved.front(), read(maker.random({9})));
+        EXPECT_EQ(unmoved[1], read(maker.random({9})));
+        for (std::size_t i = 0; i < unmoved.size(); ++i) EXPECT_NE(unmoved[i], moved(1, Tensor())[i]) << i;
+    }
 }
 
 }  // namespace

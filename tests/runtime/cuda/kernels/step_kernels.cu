@@ -54,6 +54,8 @@ void fill_kernels_of_a_step(model::KernelTable& table) {
     table.add = add<CompilingLauncher>;
     table.fill = fill<CompilingLauncher>;
     table.sums_of_squares = sums_of_squares<CompilingLauncher>;
+    table.add_in_order = add_in_order<CompilingLauncher>;
+    table.clip_factor = clip_factor<CompilingLauncher>;
     table.copy_columns = copy_columns<CompilingLauncher>;
     table.embedding = embedding<CompilingLauncher>;
     table.embedding_backward = embedding_backward<CompilingLauncher>;
