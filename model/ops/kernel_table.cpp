@@ -30,6 +30,7 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"soft_cap", table.soft_cap != nullptr},
         {"clip", table.clip != nullptr},
         {"fill", table.fill != nullptr},
+        {"fill_normal", table.fill_normal != nullptr},
         {"sums_of_squares", table.sums_of_squares != nullptr},
         {"add_in_order", table.add_in_order != nullptr},
         {"clip_factor", table.clip_factor != nullptr},

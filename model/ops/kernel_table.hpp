@@ -10,6 +10,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/kernel_operands.hpp"
 #include "model/ops/momentum.hpp"
+#include "model/ops/normal_values.hpp"
 #include "model/ops/positions.hpp"
 #include "model/ops/recurrent_arguments.hpp"
 #include "model/ops/rotary.hpp"
@@ -143,6 +144,12 @@ struct ScalarArguments {
     Output x;
     std::int64_t elements;
     double value;
+};
+
+struct FillNormalArguments {
+    Output x;
+    std::int64_t rows, columns;
+    NormalDraw draw;
 };
 
 /// x becomes x within ± bound; with `clipped`, the result of that, x is its gradient, which is 0 where a bound was reached.
@@ -476,6 +483,7 @@ struct KernelTable {
     void (*soft_cap)(Device&, const ScalarArguments&);
     void (*clip)(Device&, const ClipArguments&);
     void (*fill)(Device&, const ScalarArguments&);
+    void (*fill_normal)(Device&, const FillNormalArguments&);
     void (*sums_of_squares)(Device&, const SumsOfSquaresArguments&);
     void (*add_in_order)(Device&, const ElementwiseArguments&);
     void (*clip_factor)(Device&, const ClipFactorArguments&);

@@ -121,6 +121,7 @@ const model::KernelTable& recording_kernels() {
         .soft_cap = Recorded<cpu::soft_cap>::call,
         .clip = Recorded<cpu::clip>::call,
         .fill = Recorded<cpu::fill>::call,
+        .fill_normal = Recorded<cpu::fill_normal>::call,
         .sums_of_squares = RecordedArrays<cpu::sums_of_squares>::call,
         .add_in_order = Recorded<cpu::add_in_order>::call,
         .clip_factor = Recorded<cpu::clip_factor>::call,

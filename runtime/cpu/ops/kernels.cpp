@@ -27,6 +27,7 @@ const model::KernelTable& kernels() {
         .soft_cap = soft_cap,
         .clip = clip,
         .fill = fill,
+        .fill_normal = fill_normal,
         .sums_of_squares = sums_of_squares,
         .add_in_order = add_in_order,
         .clip_factor = clip_factor,

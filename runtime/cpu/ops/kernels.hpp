@@ -32,6 +32,7 @@ void scale(model::Device& device, const model::ScalarArguments& arguments);
 void soft_cap(model::Device& device, const model::ScalarArguments& arguments);
 void clip(model::Device& device, const model::ClipArguments& arguments);
 void fill(model::Device& device, const model::ScalarArguments& arguments);
+void fill_normal(model::Device& device, const model::FillNormalArguments& arguments);
 void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments& arguments);
 void add_in_order(model::Device& device, const model::ElementwiseArguments& arguments);
 void clip_factor(model::Device& device, const model::ClipFactorArguments& arguments);

@@ -19,6 +19,7 @@
 #include "runtime/cuda/ops/matmul.hpp"
 #include "runtime/cuda/ops/momentum.hpp"
 #include "runtime/cuda/ops/norm.hpp"
+#include "runtime/cuda/ops/normal_values.hpp"
 #include "runtime/cuda/ops/rotary.hpp"
 #include "runtime/cuda/ops/router.hpp"
 #include "runtime/cuda/ops/short_conv.hpp"
@@ -65,6 +66,7 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.soft_cap = soft_cap<Launcher>;
     table.clip = clip<Launcher>;
     table.fill = fill<Launcher>;
+    table.fill_normal = fill_normal<Launcher>;
     table.sums_of_squares = sums_of_squares<Launcher>;
     table.add_in_order = add_in_order<Launcher>;
     table.clip_factor = clip_factor<Launcher>;

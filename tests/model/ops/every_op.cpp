@@ -23,6 +23,7 @@
 #include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
+#include "model/ops/normal_values.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
 #include "model/ops/short_conv.hpp"
@@ -305,6 +306,9 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     adam_step(main, exp_avg, exp_avg_sq, maker.random({9}), {.learning_rate = 0.01, .weight_decay = 0.1});
     keep("adam_step", main);
     keep("adam_step, second moments", exp_avg_sq);
+    const Tensor drawn = maker.zeros({5, 7});
+    fill_normal(drawn, {.key = 3, .first = 1000, .pitch = 20, .deviation = 0.5});
+    keep("fill_normal", drawn);
     const Tensor sum = maker.zeros({1}, Dtype::fp64), outcome = maker.zeros({2}, Dtype::fp64);
     add_in_order(maker.random({9}, Dtype::fp64), sum);
     keep("add_in_order", sum);

@@ -213,8 +213,9 @@ public:
     void restart_high_water() { pool_.restart_high_water(); }
     [[nodiscard]] const PoolAllocator& pool() const { return pool_; }
     [[nodiscard]] HostLauncher& launcher() { return launcher_; }
-    /// How often the host waited for values.
+    /// How often the host waited for values, and gave some.
     [[nodiscard]] int reads() const { return reads_; }
+    [[nodiscard]] int writes() const { return writes_; }
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
 
 private:
@@ -229,7 +230,10 @@ private:
         }();
         return filled;
     }
-    void do_write(void* to, const void* from, std::int64_t bytes) override { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
+    void do_write(void* to, const void* from, std::int64_t bytes) override {
+        ++writes_;
+        std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    }
     void do_read(void* to, const void* from, std::int64_t bytes) override {
         ++reads_;
         std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -245,7 +249,7 @@ private:
 
     PoolAllocator& pool_;
     HostLauncher launcher_;
-    int reads_ = 0;
+    int reads_ = 0, writes_ = 0;
 };
 
 inline HostLauncher& HostLauncher::of(model::Device& device) {

@@ -132,6 +132,7 @@ TEST(EmulatedTrainingReads, NothingOfAStepButHowItEnded) {
     EmulatedDevice device(emulated_traits(true));
     runtime::InProcessWorld world(1);
     model::RankTrainer trainer(task, device, world.view(0));
+    EXPECT_EQ(device.writes(), 0) << "initial weights are drawn on the device";
     const auto tokens = [](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::fill(into.begin(), into.end(), 7); };
     for (int step = 0; step < 2; ++step) {
         const int before = device.reads();
