@@ -352,7 +352,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     optimizer_->step(learning_rate, updates_ + 1, ended.slice(kLoss, kLoss + 1), ended.slice(kSquares, kSquares + 2),
                      assumed_ == StepEnd::updated);
     gather_parameters();
-    const StepReport report = report_of(ended);
+    StepReport report = report_of(ended);
     if (report.result.updated)
         ++updates_;
     else if (task_.gradients.on_non_finite != OnNonFinite::skip)
