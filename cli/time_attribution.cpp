@@ -87,7 +87,8 @@ bool is_communication(const std::string& op) {
 const char* part_of(const std::string& op) {
     if (op == "matmul" || op == "grouped_matmul") return "matrix products";
     if (op == "attention" || op == "attention_backward") return "attention";
-    if (op == "adam_step" || op == "sum_of_squares" || op == "has_non_finite") return "optimizer";
+    if (op == "adam_step" || op == "momentum_step" || op == "sum_of_squares" || op == "add_in_order" || op == "clip_factor")
+        return "optimizer";
     return "other kernels";
 }
 

@@ -1,25 +1,16 @@
 #include "model/layers/initialization.hpp"
 
-#include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "model/ops/elementwise.hpp"
+#include "model/ops/normal_values.hpp"
+#include "model/ops/philox.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {
-
-/// SplitMix64's finalizer (Steele et al., OOPSLA 2014): a good hash of a counter.
-std::uint64_t mixed(std::uint64_t x) {
-    x += 0x9e3779b97f4a7c15ULL;
-    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
-    return x ^ (x >> 31U);
-}
 
 std::uint64_t hash_of(std::string_view text) {
     std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
@@ -27,16 +18,9 @@ std::uint64_t hash_of(std::string_view text) {
     return hash;
 }
 
-/// A standard normal value for one counter (Box and Muller, 1958).
-double normal(std::uint64_t key, std::uint64_t counter) {
-    const double u = (static_cast<double>(mixed(key ^ mixed(2 * counter)) >> 11U) + 0.5) * 0x1p-53;
-    const double v = static_cast<double>(mixed(key ^ mixed(2 * counter + 1)) >> 11U) * 0x1p-53;
-    return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
-}
-
 /// A value that is not normal, drawn for one counter (InitialValues says from what).
 double recurrent_value(const Parameter& parameter, std::uint64_t key, std::uint64_t counter) {
-    const double even = (static_cast<double>(mixed(key ^ mixed(counter)) >> 11U) + 0.5) * 0x1p-53;
+    const double even = (static_cast<double>(spread_bits(key ^ spread_bits(counter)) >> 11U) + 0.5) * 0x1p-53;
     switch (parameter.initial) {
         case InitialValues::log_of_decay:
             return std::log(1 + 15 * even);
@@ -64,61 +48,60 @@ std::string name_on_rank(const Parameter& parameter) {
     return parameter.shared_embedding ? "embedding.word_embeddings.weight" : parameter.name;
 }
 
-/// Calls work(first, last) for stretches of all rows, on several threads where there is much to do: a value takes some 40 ns,
-/// and a billion of them on one thread more than half a minute.
-template <class Work>
-void in_stretches(std::int64_t rows, std::int64_t values, const Work& work) {
-    constexpr std::int64_t kWorthAThread = 1 << 20;
-    const std::int64_t processors = std::max(1U, std::thread::hardware_concurrency());
-    const std::int64_t stretches =
-        std::clamp<std::int64_t>(values / kWorthAThread, 1, std::max<std::int64_t>(1, std::min(processors, rows)));
-    std::vector<std::jthread> threads;
-    for (std::int64_t i = 1; i < stretches; ++i) {
-        threads.emplace_back([&work, first = rows * i / stretches, last = rows * (i + 1) / stretches] { work(first, last); });
-    }
-    work(0, rows / stretches);
+/// What a parameter's values are drawn by: the seed and the name that it has in every layout, or, per rank, on this rank.
+std::uint64_t key_of(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place, const InitializationOptions& options) {
+    if (options.seeds == SeedKind::per_rank)
+        return spread_bits(spread_bits(rank_seed(options.seed, parameter, place)) ^ hash_of(name_on_rank(parameter)));
+    return spread_bits(options.seed ^ hash_of(whole_name(model, parameter, place)));
 }
 
-std::vector<double> initial_values(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place,
-                                   const InitializationOptions& options) {
-    const bool per_rank = options.seeds == SeedKind::per_rank;
-    std::vector<double> values(static_cast<std::size_t>(parameter.count()), 0.0);
-    const std::string& name = parameter.name;
-    const std::uint64_t seed = per_rank ? mixed(rank_seed(options.seed, parameter, place)) : options.seed;
-    const std::uint64_t key = mixed(seed ^ hash_of(per_rank ? name_on_rank(parameter) : whole_name(model, parameter, place)));
-    if (parameter.initial != InitialValues::by_name) {
+/// Few values, made by the host: those of layers with a state.
+void write_recurrent_values(const ModelSpec& model, const Parameter& parameter, const Tensor& value, const ShardPlace& place,
+                            const InitializationOptions& options) {
+    Device& device = value.device();
+    const Tensor wide = device.empty(value.shape(), Dtype::fp64, MemoryCategory::workspace, "initial values");
+    if (device.computes()) {
+        const bool per_rank = options.seeds == SeedKind::per_rank;
+        const std::uint64_t key = key_of(model, parameter, place, options);
         const ShardOfWhole shard = shard_of_whole(model, parameter, place);
+        std::vector<double> values;
         for (std::int64_t i = 0; i < parameter.count(); ++i) {
             const std::int64_t whole = shard.whole_row(i / shard.columns) * shard.columns + i % shard.columns;
-            values[static_cast<std::size_t>(i)] = recurrent_value(parameter, key, static_cast<std::uint64_t>(per_rank ? i : whole));
+            values.push_back(recurrent_value(parameter, key, static_cast<std::uint64_t>(per_rank ? i : whole)));
         }
-        return values;
+        device.write(wide, values.data());
     }
-    if (name.ends_with("bias") || (parameter.expert && contains(name, ".bias"))) return values;
-    if (contains(name, "norm")) {
-        std::fill(values.begin(), values.end(), 1.0);
-        return values;
-    }
+    copy(wide, value);
+}
+
+/// The device draws each value by its place in the whole parameter (per rank: in the shard). Rows that follow each other there are drawn at
+/// once.
+void draw_normal(const ModelSpec& model, const Parameter& parameter, const Tensor& value, const ShardPlace& place,
+                 const InitializationOptions& options) {
+    const std::string& name = parameter.name;
     const bool projects_out =
         contains(name, "linear_proj.weight") || contains(name, "linear_fc2.weight") || contains(name, "out_proj.weight");
-    const double deviation =
+    NormalDraw draw;
+    draw.key = key_of(model, parameter, place, options);
+    draw.deviation =
         options.deviation.value_or(model.init_deviation) / (projects_out ? std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0);
     const ShardOfWhole shard = shard_of_whole(model, parameter, place);
-    const std::int64_t rows = shard.rows, columns = shard.columns;
-    const std::int64_t first_column = shard.axis == 1 ? shard.index * columns : 0;
-    const auto fill_rows = [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t row = first; row < last; ++row) {
-            const std::int64_t global = shard.whole_row(row);
-            if (global >= shard.whole_rows) continue;  // padding of the vocabulary
-            const std::int64_t counter = per_rank ? row * columns : global * shard.whole_columns() + first_column;
-            for (std::int64_t column = 0; column < columns; ++column) {
-                values[static_cast<std::size_t>(row * columns + column)] =
-                    deviation * normal(key, static_cast<std::uint64_t>(counter + column));
-            }
-        }
-    };
-    in_stretches(rows, rows * columns, fill_rows);
-    return values;
+    const bool per_rank = options.seeds == SeedKind::per_rank;
+    draw.pitch = per_rank ? shard.columns : shard.whole_columns();
+    const std::int64_t first_column = shard.axis == 1 && !per_rank ? shard.index * shard.columns : 0;
+    const Tensor all = value.view({shard.rows, shard.columns});
+    for (std::int64_t row = 0, end = 0; row < shard.rows; row = end) {
+        const std::int64_t whole = shard.whole_row(row);
+        while (end < shard.rows && shard.whole_row(end) == whole + end - row &&
+               (shard.whole_row(end) < shard.whole_rows) == (whole < shard.whole_rows))
+            ++end;
+        const Tensor rows = all.slice(row, end);
+        draw.first = static_cast<std::uint64_t>((per_rank ? row : whole) * draw.pitch + first_column);
+        if (whole < shard.whole_rows)
+            fill_normal(rows, draw);
+        else
+            fill(rows, 0);  // padding of the vocabulary
+    }
 }
 
 }  // namespace
@@ -135,10 +118,15 @@ void initialize_weights(const ModelSpec& model, std::span<const Parameter> param
                         const InitializationOptions& options) {
     for (const Parameter& parameter : parameters) {
         const Tensor& value = weights.at(parameter.name).value;
-        Device& device = value.device();
-        const Tensor wide = device.empty(value.shape(), Dtype::fp64, MemoryCategory::workspace, "initial values");
-        if (device.computes()) device.write(wide, initial_values(model, parameter, place, options).data());
-        copy(wide, value);
+        const std::string& name = parameter.name;
+        if (parameter.initial != InitialValues::by_name)
+            write_recurrent_values(model, parameter, value, place, options);
+        else if (name.ends_with("bias") || (parameter.expert && contains(name, ".bias")))
+            fill(value, 0);
+        else if (contains(name, "norm"))
+            fill(value, 1);
+        else
+            draw_normal(model, parameter, value, place, options);
     }
 }
 

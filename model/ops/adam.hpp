@@ -1,6 +1,8 @@
 #pragma once
 // One AdamW step over flat arrays (arXiv 1711.05101).
 
+#include <span>
+
 #include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {
@@ -15,9 +17,16 @@ struct AdamHyperparameters {
     double gradient_factor = 1;  ///< clipping and unscaling in one
 };
 
-/// All (n): main parameters fp32 (fp64 in fp64), each kind of moments of that type or, beside fp32, 16-bit: computed in fp32
-/// and rounded when stored. The gradient is of any float type. `parameter`, bf16 beside fp32 or undefined, becomes the new main.
-void adam_step(const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& gradient,
-               const AdamHyperparameters& hyper, const Tensor& parameter = {});
+/// What a step moves, all (n): main parameters fp32 (fp64 in fp64), each kind of moments of that type or, beside fp32, 16-bit: computed in
+/// fp32 and rounded when stored. The gradient is of any float type. `parameter`, bf16 beside fp32 or undefined, becomes the new main.
+struct AdamArrays {
+    Tensor main, exp_avg, exp_avg_sq, gradient;
+    Tensor parameter{};
+    bool decays = true;  ///< else hyper.weight_decay does not count
+};
+
+/// One op for any number of them, all of one device and one set of types, and few kernels: a GPU's takes dozens at a time. `factor` (1),
+/// fp64 or undefined, counts beside hyper.gradient_factor; where it is NaN nothing moves (clip_factor.hpp).
+void adam_step(std::span<const AdamArrays> all, const AdamHyperparameters& hyper, const Tensor& factor = {});
 
 }  // namespace mgplan::model

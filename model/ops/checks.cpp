@@ -39,4 +39,12 @@ void expect_accumulator(const Tensor& into, const Tensor& from, std::string_view
     expect_same_device(into, from);
 }
 
+void expect_rounded_copy(const Tensor& main, const Tensor& copy, std::string_view what) {
+    expect_elements(copy, main.elements(), what);
+    MGPLAN_ASSERT(main.dtype() == Dtype::fp32 && bytes_of(copy.dtype()) < bytes_of(main.dtype()) &&
+                      (!main.device().computes() || copy.dtype() == Dtype::bf16),
+                  fmt::format("{} beside fp32 are narrower: bf16 where they have values", what));
+    expect_same_device(main, copy);
+}
+
 }  // namespace mgplan::model

@@ -32,6 +32,9 @@ void expect_elements(const Tensor& tensor, std::int64_t elements, std::string_vi
 /// `into` may take sums of `from`: the same type, or fp32 for 16-bit values; same device.
 void expect_accumulator(const Tensor& into, const Tensor& from, std::string_view what);
 
+/// `copy` may hold the values of `main`, fp32, rounded: as many of them, of a narrower type, bf16 where there are values; same device.
+void expect_rounded_copy(const Tensor& main, const Tensor& copy, std::string_view what);
+
 /// All lie on the device of the first. Undefined tensors count as absent.
 template <class... Tensors>
 void expect_same_device(const Tensor& first, const Tensors&... others) {

@@ -76,34 +76,40 @@ void fill(const Tensor& x, double value) {
 }
 
 double sum_of_squares(const Tensor& x) {
-    return sums_of_squares({&x, 1}).front();
+    const Tensor sum = x.device().empty({1}, Dtype::fp64, MemoryCategory::workspace, "sum of squares");
+    sums_of_squares({&x, 1}, sum);
+    double value = 0;
+    x.device().read(sum, &value);
+    return value;
 }
 
-std::vector<double> sums_of_squares(std::span<const Tensor> arrays) {
-    std::vector<double> sums(arrays.size());
-    std::vector<Input> inputs;
+void sums_of_squares(std::span<const Tensor> arrays, const Tensor& sums) {
+    expect_dtype(sums, Dtype::fp64, "sums of squares");
+    expect_elements(sums, std::ssize(arrays), "sums of squares");
+    if (arrays.empty()) return;
+    Device& device = sums.device();
+    OpRecord record{.name = "sum_of_squares", .bytes_written = sums.bytes()};
+    std::vector<SquaredArray> all;
     std::vector<std::int64_t> elements;
-    std::vector<std::size_t> places;  // of those that are not empty
-    std::int64_t most = 0;
+    bool skips = false;
     for (std::size_t i = 0; i < arrays.size(); ++i) {
         const Tensor& x = arrays[i];
         expect_float(x, "x of sums_of_squares");
-        expect_same_device(arrays.front(), x);
-        x.device().report({"sum_of_squares", 2.0 * static_cast<double>(x.elements()), x.bytes(), 0});
-        if (x.elements() == 0) continue;
-        inputs.emplace_back(x);
+        expect_same_device(sums, x);
+        record.flops += 2.0 * static_cast<double>(x.elements());
+        record.bytes_read += x.bytes();
+        if (x.elements() == 0) {
+            skips = true;
+            continue;
+        }
+        const auto place = static_cast<std::int64_t>(i);
+        all.push_back({x, sums.slice(place, place + 1), x.elements()});
         elements.push_back(x.elements());
-        places.push_back(i);
-        most = std::max(most, x.elements());
     }
-    if (inputs.empty()) return sums;
-    Device& device = arrays.front().device();
-    const Tensor scratch = take_scratch(device, sums_of_squares_scratch_bytes(device.traits(), std::ssize(inputs), most), "partial sums");
-    if (!device.computes()) return sums;
-    std::vector<double> found(inputs.size());
-    device.kernels().sums_of_squares(device, {inputs.data(), elements.data(), found.data(), std::ssize(inputs), scratch});
-    for (std::size_t i = 0; i < found.size(); ++i) sums[places[i]] = found[i];
-    return sums;
+    if (skips) fill(sums, 0);
+    device.report(record);
+    const Tensor scratch = take_scratch(device, sums_of_squares_scratch_bytes(device.traits(), elements), "partial sums");
+    if (device.computes() && !all.empty()) device.kernels().sums_of_squares(device, {all.data(), std::ssize(all), scratch});
 }
 
 bool has_non_finite(const Tensor& x) {

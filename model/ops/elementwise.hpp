@@ -2,7 +2,6 @@
 // Element-by-element work on tensors of equal shape.
 
 #include <span>
-#include <vector>
 
 #include "model/device/memory_use.hpp"
 #include "model/tensor/tensor.hpp"
@@ -19,11 +18,11 @@ void clip(const Tensor& x, double bound);                                       
 void clip_gradient(const Tensor& gradient, const Tensor& clipped, double bound);
 void fill(const Tensor& x, double value);
 
-/// Sum of squares of all elements in fp64, in an order that depends on their number alone: fully deterministic. 0 on the
-/// meta device.
+/// Sum of squares of all elements in fp64, in an order that depends on their number alone: fully deterministic. Waits for the device; 0 on
+/// the meta device.
 [[nodiscard]] double sum_of_squares(const Tensor& x);
-/// The same of each array, all of one device, which is waited for once.
-[[nodiscard]] std::vector<double> sums_of_squares(std::span<const Tensor> arrays);
+/// The same of each array, all of one device, into `sums` (n) fp64, which stay there: one op with few kernels.
+void sums_of_squares(std::span<const Tensor> arrays, const Tensor& sums);
 /// Whether any element is NaN or infinite. false on the meta device.
 [[nodiscard]] bool has_non_finite(const Tensor& x);
 

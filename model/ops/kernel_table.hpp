@@ -10,6 +10,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/kernel_operands.hpp"
 #include "model/ops/momentum.hpp"
+#include "model/ops/normal_values.hpp"
 #include "model/ops/positions.hpp"
 #include "model/ops/recurrent_arguments.hpp"
 #include "model/ops/rotary.hpp"
@@ -145,6 +146,12 @@ struct ScalarArguments {
     double value;
 };
 
+struct FillNormalArguments {
+    Output x;
+    std::int64_t rows, columns;
+    NormalDraw draw;
+};
+
 /// x becomes x within ± bound; with `clipped`, the result of that, x is its gradient, which is 0 where a bound was reached.
 struct ClipArguments {
     Output x;
@@ -166,13 +173,25 @@ struct ReductionArguments {
     Output scratch;  ///< reduction_scratch_bytes()
 };
 
-/// In host memory: `count` arrays that are not empty, their lengths, and where their sums go.
+/// One of the arrays whose squares are added up, and where the sum goes: one fp64.
+struct SquaredArray {
+    Input x;
+    Output sum;
+    std::int64_t elements;
+};
+
+/// In host memory: `count` arrays that are not empty.
 struct SumsOfSquaresArguments {
-    const Input* arrays;
-    const std::int64_t* elements;
-    double* sums;
+    const SquaredArray* arrays;
     std::int64_t count;
     Output scratch;  ///< sums_of_squares_scratch_bytes()
+};
+
+/// One fp64 each, outcome two; expert_squares may be absent.
+struct ClipFactorArguments {
+    Input squares, expert_squares, guard;
+    Output outcome;
+    double clip_norm, replicas;
 };
 
 /// Copies `width` columns of every row; pitches are elements from row to row.
@@ -298,19 +317,37 @@ struct DropoutArguments {
 };
 
 /// parameter: main as bf16, absent where main is the parameter.
-struct AdamArguments {
+struct AdamArray {
     Output main, exp_avg, exp_avg_sq;
     Input gradient;
+    Output parameter;
     std::int64_t elements;
-    AdamHyperparameters hyper;
-    Output parameter{};
+    double weight_decay;  ///< instead of that of the arguments
 };
 
-struct MomentumArguments {
+/// In host memory: `count` arrays that are not empty, all of the same types.
+struct AdamArguments {
+    const AdamArray* arrays;
+    std::int64_t count;
+    AdamHyperparameters hyper;
+    Input factor{};  ///< one fp64 beside hyper.gradient_factor, or absent; NaN: nothing moves
+};
+
+/// parameter: as above.
+struct MomentumArray {
     Output main, momentum;
     Input gradient;
+    Output parameter;
     std::int64_t elements;
+    double weight_decay;  ///< instead of that of the arguments
+};
+
+/// As above.
+struct MomentumArguments {
+    const MomentumArray* arrays;
+    std::int64_t count;
     MomentumHyperparameters hyper;
+    Input factor{};
 };
 
 struct RouteArguments {
@@ -446,7 +483,10 @@ struct KernelTable {
     void (*soft_cap)(Device&, const ScalarArguments&);
     void (*clip)(Device&, const ClipArguments&);
     void (*fill)(Device&, const ScalarArguments&);
+    void (*fill_normal)(Device&, const FillNormalArguments&);
     void (*sums_of_squares)(Device&, const SumsOfSquaresArguments&);
+    void (*add_in_order)(Device&, const ElementwiseArguments&);
+    void (*clip_factor)(Device&, const ClipFactorArguments&);
     bool (*has_non_finite)(Device&, const ReductionArguments&);
     void (*copy_columns)(Device&, const ColumnsArguments&);
     void (*scale_columns)(Device&, const ScaleColumnsArguments&);

@@ -2,6 +2,7 @@
 // One step of an optimizer that keeps a momentum alone, over flat arrays.
 
 #include <cstdint>
+#include <span>
 
 #include "model/tensor/tensor.hpp"
 
@@ -23,7 +24,16 @@ struct MomentumHyperparameters {
     double gradient_factor = 1;  ///< clipping and unscaling in one
 };
 
-/// All (n): main parameters and momentum fp32 (fp64 in fp64). The gradient is of any float type.
-void momentum_step(const Tensor& main, const Tensor& momentum, const Tensor& gradient, const MomentumHyperparameters& hyper);
+/// What a step moves, all (n): main parameters and momentum fp32 (fp64 in fp64). The gradient is of any float type. `parameter`, bf16
+/// beside fp32 or undefined, becomes the new main.
+struct MomentumArrays {
+    Tensor main, momentum, gradient;
+    Tensor parameter{};
+    bool decays = true;  ///< else hyper.weight_decay does not count
+};
+
+/// One op for any number of them, all of one device and one set of types, and few kernels: a GPU's takes dozens at a time. `factor` (1),
+/// fp64 or undefined, counts beside hyper.gradient_factor; where it is NaN nothing moves (clip_factor.hpp).
+void momentum_step(std::span<const MomentumArrays> all, const MomentumHyperparameters& hyper, const Tensor& factor = {});
 
 }  // namespace mgplan::model

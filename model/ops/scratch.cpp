@@ -53,8 +53,11 @@ std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t el
     return on_gpu(traits) ? (reduction_parts(elements) + 1) * 8 : 0;
 }
 
-std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::int64_t arrays, std::int64_t most_elements) {
-    return on_gpu(traits) ? (arrays + reduction_parts(most_elements)) * 8 : 0;
+std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::span<const std::int64_t> elements) {
+    if (!on_gpu(traits)) return 0;
+    std::int64_t values = 0;
+    for (const std::int64_t each : elements) values += reduction_parts(each);
+    return values * 8;
 }
 
 std::int64_t embedding_backward_scratch_bytes(const KernelTraits& traits, std::int64_t rows) {

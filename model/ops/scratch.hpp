@@ -3,6 +3,7 @@
 // it is predicted exactly. Tiles and column sums of the CPU stand in the ops themselves; here is what GPUs want.
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "model/device/device.hpp"
@@ -24,8 +25,8 @@ namespace mgplan::model {
 [[nodiscard]] std::int64_t reduction_parts(std::int64_t elements);
 /// fp64 partial results and the sum of them. 0 on the CPU, as all below.
 [[nodiscard]] std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t elements);
-/// The sums of so many arrays, and partial results of the longest.
-[[nodiscard]] std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::int64_t arrays, std::int64_t most_elements);
+/// Partial sums of arrays of so many elements: at most 1/1024 byte for each element.
+[[nodiscard]] std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::span<const std::int64_t> elements);
 /// Rows are put together by a part of their ids, of which there are so many.
 inline constexpr std::int64_t kEmbeddingBuckets = 256;
 /// Rows by bucket; for each row the next one with the same id, and whether it is the first with its id.

@@ -28,14 +28,12 @@ constexpr double kSmallestNorm = 1e-7;  ///< a smaller one counts as this
 
 /// Divided by its Frobenius norm, no singular value is above 1.
 void normalise(const Tensor& x, Communicator* ranks) {
-    double squares = sum_of_squares(x);
-    if (ranks != nullptr) {
-        Device& device = x.device();
-        const Tensor sum = device.empty({1}, Dtype::fp64, MemoryCategory::communication, "sum of squares of a matrix");
-        device.write(sum, &squares);
-        ranks->all_reduce(sum, Reduction::sum);
-        device.read(sum, &squares);
-    }
+    Device& device = x.device();
+    const Tensor sum = device.empty({1}, Dtype::fp64, MemoryCategory::communication, "sum of squares of a matrix");
+    sums_of_squares({&x, 1}, sum);
+    if (ranks != nullptr) ranks->all_reduce(sum, Reduction::sum);
+    double squares = 0;
+    device.read(sum, &squares);
     scale(x, 1 / std::max(std::sqrt(squares), kSmallestNorm));
 }
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include <fmt/core.h>
 
+#include "model/ops/clip_factor.hpp"
 #include "model/ops/elementwise.hpp"
 #include "plan/text/errors.hpp"
 
@@ -54,6 +57,21 @@ Optimizer::Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const Op
             states_.push_back(std::move(state));
         }
     }
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+        if (pieces_[i].counts) counted_.push_back(i);
+    }
+    auto dense_end = counted_.end();
+    if (adds_experts_apart()) {
+        const auto is_dense = [&](std::size_t piece) { return !pieces_[piece].description->expert; };
+        dense_end = std::stable_partition(counted_.begin(), counted_.end(), is_dense);
+    }
+    dense_ = dense_end - counted_.begin();
+}
+
+// Every rank of dp·cp and tp·pp, so all of them, holds a different shard. Without shards ranks of one dp·cp group are equal in what is
+// dense, those of one edp group in their experts: two sums over different ranks.
+bool Optimizer::adds_experts_apart() const {
+    return !options_.distributed && groups_.expert_model != nullptr;
 }
 
 std::vector<Optimizer::Slice> Optimizer::cut(std::int64_t elements) const {
@@ -88,18 +106,16 @@ void Optimizer::move(const Slice& slice, void (Storage::*where)()) {
 }
 
 template <class Visit>
-void Optimizer::visit_pieces(Visit visit) const {
-    const Slice* on_device = nullptr;
-    for (const Piece& piece : pieces_) {
-        const Slice& slice = states_[piece.state].slices[piece.slice];
-        if (&slice != on_device) {
-            if (on_device != nullptr) move(*on_device, &Storage::to_host);
-            move(slice, &Storage::from_host);
-            on_device = &slice;
-        }
-        visit(piece);
+void Optimizer::visit_slices(Visit visit) const {
+    const std::span<const Piece> all = pieces_;
+    for (std::size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+        const Piece& first = all[begin];
+        while (end < all.size() && all[end].state == first.state && all[end].slice == first.slice) ++end;
+        const Slice& slice = states_[first.state].slices[first.slice];
+        move(slice, &Storage::from_host);
+        visit(all.subspan(begin, end - begin));
+        move(slice, &Storage::to_host);
     }
-    if (on_device != nullptr) move(*on_device, &Storage::to_host);
 }
 
 Communicator& Optimizer::shards_of(const FlatBuffer& buffer) const {
@@ -166,8 +182,10 @@ std::vector<Optimizer::Owned> Optimizer::owned() const {
 }
 
 void Optimizer::take_over() {
-    visit_pieces([](const Piece& piece) {
-        if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
+    visit_slices([](std::span<const Piece> pieces) {
+        for (const Piece& piece : pieces) {
+            if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
+        }
     });
 }
 
@@ -197,44 +215,46 @@ void Optimizer::scale_gradients(double factor) {
     }
 }
 
-StepResult Optimizer::gradient_norm() const {
-    // Every rank of dp·cp and tp·pp, so all of them, holds a different shard. Without shards ranks of one dp·cp group are
-    // equal in what is dense, those of one edp group in their experts: two sums over different ranks.
-    const bool apart = !options_.distributed && groups_.expert_model != nullptr;
-    StepResult result;
-    double squares = 0, expert_squares = 0;
+void Optimizer::clip(const Tensor& loss, const Tensor& outcome) {
+    const auto sum_tensor = [&](std::string_view name) { return device_.empty({1}, Dtype::fp64, MemoryCategory::communication, name); };
+    const auto count = std::ssize(counted_);
     std::vector<Tensor> gradients;
-    for (const Piece& piece : pieces_) {
-        if (piece.counts) gradients.push_back(piece.gradient);
+    for (const std::size_t piece : counted_) gradients.push_back(pieces_[piece].gradient);
+    sums_ = device_.empty({count}, Dtype::fp64, MemoryCategory::workspace, "sums of squared gradients");
+    sums_of_squares(gradients, sums_);
+    const Tensor squares = sum_tensor("sum of squared gradients");
+    Tensor expert_squares;
+    if (adds_experts_apart()) {
+        expert_squares = sum_tensor("sum of experts' squared gradients");
+        add_in_order(sums_.slice(dense_, count), expert_squares);
+        groups_.expert_model->all_reduce(expert_squares, Reduction::sum);
     }
-    const std::vector<double> all = sums_of_squares(gradients);
-    auto next = all.begin();
-    for (const Piece& piece : pieces_) {
-        if (!piece.counts) continue;
-        const double own = *next++;
-        if (!std::isfinite(own) && result.problem.empty()) result.problem = "gradient of " + piece.description->name;
-        (apart && piece.description->expert ? expert_squares : squares) += own;
-    }
-    const Tensor sum = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "sum of squared gradients");
-    if (apart) {
-        device_.write(sum, &expert_squares);
-        groups_.expert_model->all_reduce(sum, Reduction::sum);
-        device_.read(sum, &expert_squares);
-    }
-    device_.write(sum, &squares);
+    add_in_order(sums_.slice(0, dense_), squares);
     Communicator& data = groups_.all_replicas != nullptr ? *groups_.all_replicas : *groups_.dp_cp;
-    if (options_.distributed) data.all_reduce(sum, Reduction::sum);
-    groups_.model->all_reduce(sum, Reduction::sum);
-    device_.read(sum, &squares);
+    if (options_.distributed) data.all_reduce(squares, Reduction::sum);
+    groups_.model->all_reduce(squares, Reduction::sum);
     // Every shard is there once in each replica.
-    squares = squares / static_cast<double>(groups_.replicas) + expert_squares;
+    clip_factor(squares, expert_squares, loss, {options_.clip_norm, groups_.replicas}, outcome);
+}
+
+StepResult Optimizer::result(const std::array<double, 2>& outcome) {
+    StepResult result;
+    const double squares = outcome[0];
     result.updated = std::isfinite(squares);
     result.grad_norm = std::sqrt(squares);
+    const Tensor sums = std::exchange(sums_, Tensor());
     if (result.updated) return result;
+    std::vector<double> own(counted_.size());
+    device_.read(sums, own.data());
     // Ranks that own nothing suspicious know it from the sum alone.
-    result.saw_it = !result.problem.empty();
-    result.problem = fmt::format("the {} is {}", result.problem.empty() ? "norm of all gradients" : result.problem,
-                                 std::isnan(squares) ? "NaN" : "infinite");
+    std::size_t to_blame = pieces_.size();
+    for (std::size_t i = 0; i < own.size(); ++i) {
+        if (!std::isfinite(own[i])) to_blame = std::min(to_blame, counted_[i]);
+    }
+    result.saw_it = to_blame < pieces_.size();
+    result.problem =
+        fmt::format("the {} is {}", result.saw_it ? "gradient of " + pieces_[to_blame].description->name : "norm of all gradients",
+                    std::isnan(squares) ? "NaN" : "infinite");
     return result;
 }
 
@@ -251,45 +271,52 @@ std::vector<Tensor> Optimizer::main_gradients() const {
     return wide;
 }
 
-void Optimizer::update(const Piece& piece, const Tensor& gradient, const AdamHyperparameters& hyper) const {
-    const double weight_decay = piece.decays ? hyper.weight_decay : 0;
-    const bool copies = piece.main.dtype() != piece.parameter.dtype();
-    if (states_[piece.state].matrices) {
-        Communicator* ranks = piece.description->expert ? groups_.etp : groups_.tp;
-        muon_step({piece.main, piece.exp_avg, gradient, piece.description, ranks, piece.parameter.dtype()}, options_.muon,
-                  {hyper.learning_rate, weight_decay, hyper.gradient_factor});
-    } else if (!piece.exp_avg_sq.defined()) {
+void Optimizer::update(std::span<const Piece> pieces, const Gradients& gradients, const AdamHyperparameters& hyper) const {
+    const FlatState& state = states_[pieces.front().state];
+    const Tensor& wide = gradients.wide[pieces.front().state];
+    const auto gradient_of = [&](const Piece& piece) {
+        return wide.defined() ? wide.slice(piece.in_state, piece.in_state + piece.gradient.elements()) : piece.gradient;
+    };
+    const auto copy_of = [&](const Piece& piece) { return state.copies && !piece.rounds_aside ? piece.parameter : Tensor(); };
+    if (state.matrices) {
+        if (std::isnan(gradients.muon_factor)) return;
+        for (const Piece& piece : pieces) {
+            Communicator* ranks = piece.description->expert ? groups_.etp : groups_.tp;
+            muon_step({piece.main, piece.exp_avg, gradient_of(piece), piece.description, ranks, piece.parameter.dtype()}, options_.muon,
+                      {hyper.learning_rate, piece.decays ? hyper.weight_decay : 0, hyper.gradient_factor * gradients.muon_factor});
+            if (state.copies) copy(piece.main, piece.parameter);
+        }
+    } else if (state.one_moment) {
         MomentumHyperparameters own = options_.kind == OptimizerKind::lion ? options_.lion : options_.sgd;
         own.learning_rate = hyper.learning_rate;
-        own.weight_decay = weight_decay;
+        own.weight_decay = hyper.weight_decay;
         own.gradient_factor = hyper.gradient_factor;
-        momentum_step(piece.main, piece.exp_avg, gradient, own);
+        std::vector<MomentumArrays> arrays;
+        for (const Piece& piece : pieces) arrays.push_back({piece.main, piece.exp_avg, gradient_of(piece), copy_of(piece), piece.decays});
+        momentum_step(arrays, own, gradients.factor);
     } else {
-        AdamHyperparameters own = hyper;
-        own.weight_decay = weight_decay;
-        const bool with_it = copies && !piece.rounds_aside;
-        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, gradient, own, with_it ? piece.parameter : Tensor());
-        if (with_it) return;
+        std::vector<AdamArrays> arrays;
+        for (const Piece& piece : pieces)
+            arrays.push_back({piece.main, piece.exp_avg, piece.exp_avg_sq, gradient_of(piece), copy_of(piece), piece.decays});
+        adam_step(arrays, hyper, gradients.factor);
     }
-    if (copies) copy(piece.main, piece.parameter);
+    // In place of gradients, so behind all that read them.
+    for (const Piece& piece : pieces) {
+        if (piece.rounds_aside) copy(piece.main, piece.parameter);
+    }
 }
 
-StepResult Optimizer::step(double learning_rate, std::int64_t step_number, bool assume_finite) {
-    const std::vector<Tensor> wide = main_gradients();
-    StepResult result = gradient_norm();
-    if (!device_.computes()) result.updated = assume_finite;
-    if (!result.updated) return result;
+void Optimizer::step(double learning_rate, std::int64_t step_number, const Tensor& loss, const Tensor& outcome, bool assume_finite) {
+    Gradients gradients{.wide = main_gradients(), .factor = outcome.slice(1, 2)};
+    clip(loss, outcome);
+    if (std::any_of(states_.begin(), states_.end(), [](const FlatState& state) { return state.matrices; })) {
+        device_.read(gradients.factor, &gradients.muon_factor);
+        if (!device_.computes() && !assume_finite) gradients.muon_factor = std::numeric_limits<double>::quiet_NaN();
+    }
     AdamHyperparameters hyper = options_.adam;
     hyper.learning_rate = learning_rate;
     hyper.step = step_number;
-    if (options_.clip_norm > 0 && result.grad_norm > options_.clip_norm)
-        hyper.gradient_factor *= options_.clip_norm / (result.grad_norm + 1e-6);
-    visit_pieces([&](const Piece& piece) {
-        const Tensor& flat = wide[piece.state];
-        const Tensor gradient = flat.defined() ? flat.slice(piece.in_state, piece.in_state + piece.gradient.elements()) : piece.gradient;
-        update(piece, gradient, hyper);
-    });
-    return result;
+    visit_slices([&](std::span<const Piece> pieces) { update(pieces, gradients, hyper); });
 }
 
 }  // namespace mgplan::model

@@ -11,7 +11,9 @@
 // A share of main parameters and moments may wait on the host (--offload optimizer). Slice by slice it comes to the device, is updated
 // there and goes back: 24 bytes move for each such element and step with Adam and fp32 state, and losses are those of a state that stays.
 
+#include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,9 +80,12 @@ public:
     void reduce_replicated_gradients();
     /// Multiplies all gradients (per-token loss: 1 / number of tokens of the global batch).
     void scale_gradients(double factor);
-    /// Norm, clipping, AdamW on what this rank owns. When updated, the new parameters are still to be gathered.
-    /// `assume_finite`: whether gradients are, on a device that has no values.
-    StepResult step(double learning_rate, std::int64_t step_number, bool assume_finite = true);
+    /// Issues norm, clipping and the update of what this rank owns; the new parameters are still to be gathered. The device decides: where
+    /// a gradient or `loss` (1) is not finite, nothing moves. `outcome` (2), fp64 as the loss, gets the sum of all squared gradients and
+    /// the factor that clips them. Only Muon waits for the device. `assume_finite`: what a device without values decides.
+    void step(double learning_rate, std::int64_t step_number, const Tensor& loss, const Tensor& outcome, bool assume_finite = true);
+    /// What the gradients say of the last step, from the values of its `outcome`. Reads more only where these are not finite.
+    [[nodiscard]] StepResult result(const std::array<double, 2>& outcome);
 
     /// One parameter's state that this rank owns; the tensors are views of it, flat and equally long.
     struct Owned {
@@ -132,15 +137,23 @@ private:
     void advance(FlatState& state, std::size_t next) const;
     static void move(const Slice& slice, void (Storage::*where)());
     void own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::size_t bucket, std::int64_t state_begin, FlatState& state);
-    /// Visits all pieces, those of a slice that waits while it is on the device.
+    /// Visits the pieces of each slice, those of one that waits while it is on the device.
     template <class Visit>
-    void visit_pieces(Visit visit) const;
+    void visit_slices(Visit visit) const;
     [[nodiscard]] Communicator& shards_of(const FlatBuffer& buffer) const;
-    [[nodiscard]] StepResult gradient_norm() const;
+    [[nodiscard]] bool adds_experts_apart() const;
+    /// Fills in the outcome of a step.
+    void clip(const Tensor& loss, const Tensor& outcome);
     /// Copies narrow gradients to tensors of the state's size; undefined where the buffer's own serve.
     [[nodiscard]] std::vector<Tensor> main_gradients() const;
-    /// Moves one piece.
-    void update(const Piece& piece, const Tensor& gradient, const AdamHyperparameters& hyper) const;
+    /// Where the gradients of a step are, and what they are multiplied with.
+    struct Gradients {
+        std::vector<Tensor> wide;  ///< main_gradients()
+        Tensor factor;             ///< on the device
+        double muon_factor = 1;    ///< the same, known to the host: NaN: nothing moves
+    };
+    /// Moves the pieces of a slice.
+    void update(std::span<const Piece> pieces, const Gradients& gradients, const AdamHyperparameters& hyper) const;
 
     Device& device_;
     std::vector<ChunkBuffers*> chunks_;
@@ -149,6 +162,9 @@ private:
     bool sequence_parallel_;
     std::vector<FlatState> states_;
     std::vector<Piece> pieces_;
+    std::vector<std::size_t> counted_;  ///< pieces in the norm; where those of experts are added up apart, they come last
+    std::int64_t dense_ = 0;            ///< of these, in front of them
+    Tensor sums_;                       ///< of the last step's squares, by counted_, until result()
 };
 
 /// Whether each tp rank holds the same values of this parameter.

@@ -18,6 +18,9 @@ namespace {
 /// Whose tensor cores multiply fp8 (cuBLAS documentation, "cublasLtMatmul").
 constexpr int kFirstGpuWithFp8 = 89;
 
+/// Where a step's end holds the sum of losses, that of auxiliary losses, what the optimizer says (2), and those of multi-token prediction.
+constexpr std::int64_t kLoss = 0, kAuxiliaryLoss = 1, kSquares = 2, kMtpLosses = 4;
+
 }  // namespace
 
 RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log)
@@ -142,16 +145,6 @@ std::optional<GraphTotals> RankTrainer::graph_totals() const {
     return std::nullopt;
 }
 
-double RankTrainer::mean_loss() const {
-    const Tensor total = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "loss");
-    double sum = 0;
-    copy(context_.losses.slice(0, 1), total);
-    groups_.dp_cp->all_reduce(total, Reduction::sum);
-    groups_.pp_forward->all_reduce(total, Reduction::sum);  // 0 on all stages but the last
-    device_.read(total, &sum);
-    return sum / static_cast<double>(task_.batch.global_batch * task_.batch.sequence);
-}
-
 double RankTrainer::loss_gradient(std::int64_t microbatches) const {
     if (task_.gradients.per_token_loss) return 1;
     const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
@@ -165,36 +158,56 @@ double RankTrainer::d_auxiliary(std::int64_t microbatches) const {
     return static_cast<double>(task_.layout.sizes.cp) / static_cast<double>(microbatches);
 }
 
-double RankTrainer::mean_auxiliary_loss() const {
-    const ModelSpec& model = task_.model;
-    if (!model.moe || model.moe->auxiliary_loss == 0) return 0;
+void RankTrainer::sum_losses(const Tensor& ended) const {
+    const auto sum_up = [&](const Tensor& own, const Tensor& total, Communicator& rest) {
+        copy(own, total);
+        groups_.dp_cp->all_reduce(total, Reduction::sum);
+        rest.all_reduce(total, Reduction::sum);
+    };
+    // 0 on all stages but the last.
+    sum_up(context_.losses.slice(0, 1), ended.slice(kLoss, kLoss + 1), *groups_.pp_forward);
     // Each rank of tp·cp has its rows' part, each stage its own mixtures, each rank of dp other microbatches.
-    const Tensor total = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "auxiliary loss");
-    double sum = 0;
-    copy(context_.auxiliary_loss, total);
-    groups_.dp_cp->all_reduce(total, Reduction::sum);
-    groups_.tp_pp->all_reduce(total, Reduction::sum);
-    device_.read(total, &sum);
-    // Layers of multi-token prediction are of the last one's kind.
-    const auto mixtures =
-        std::count(model.moe_layers.begin(), model.moe_layers.end(), true) + (model.moe_layers.back() ? model.mtp_layers : 0);
-    return sum / static_cast<double>(mixtures * task_.layout.num_microbatches * task_.layout.dp());
+    if (context_.auxiliary_loss.defined()) sum_up(context_.auxiliary_loss, ended.slice(kAuxiliaryLoss, kAuxiliaryLoss + 1), *groups_.tp_pp);
+    if (const std::int64_t depths = task_.model.mtp_layers; depths > 0)
+        sum_up(context_.losses.slice(1, 1 + depths), ended.slice(kMtpLosses, kMtpLosses + depths), *groups_.pp_forward);
 }
 
-std::vector<double> RankTrainer::mean_mtp_losses() const {
-    const std::int64_t depths = task_.model.mtp_layers;
-    if (depths == 0) return {};
-    const Tensor total = device_.empty({depths}, Dtype::fp64, MemoryCategory::communication, "mtp losses");
-    std::vector<double> sums(static_cast<std::size_t>(depths), 0);
-    copy(context_.losses.slice(1, 1 + depths), total);
-    groups_.dp_cp->all_reduce(total, Reduction::sum);
-    groups_.pp_forward->all_reduce(total, Reduction::sum);  // 0 on all stages but the last
-    device_.read(total, sums.data());
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-        const std::int64_t with_target = std::max<std::int64_t>(task_.batch.sequence - 1 - static_cast<std::int64_t>(i), 1);
-        sums[i] /= static_cast<double>(task_.batch.global_batch * with_target);
+StepReport RankTrainer::report_of(const Tensor& ended) {
+    std::vector<double> values(static_cast<std::size_t>(ended.elements()), 0);
+    device_.read(ended, values.data());
+    const ModelSpec& model = task_.model;
+    StepReport report;
+    report.loss = values[kLoss] / static_cast<double>(task_.batch.global_batch * task_.batch.sequence);
+    if (context_.auxiliary_loss.defined()) {
+        // Layers of multi-token prediction are of the last one's kind.
+        const auto mixtures =
+            std::count(model.moe_layers.begin(), model.moe_layers.end(), true) + (model.moe_layers.back() ? model.mtp_layers : 0);
+        report.auxiliary_loss = values[kAuxiliaryLoss] / static_cast<double>(mixtures * task_.layout.num_microbatches * task_.layout.dp());
     }
-    return sums;
+    for (std::int64_t i = 0; i < model.mtp_layers; ++i) {
+        const std::int64_t with_target = std::max<std::int64_t>(task_.batch.sequence - 1 - i, 1);
+        report.mtp_losses.push_back(values[static_cast<std::size_t>(kMtpLosses + i)] /
+                                    static_cast<double>(task_.batch.global_batch * with_target));
+    }
+    report.result = optimizer_->result({values[kSquares], values[kSquares + 1]});
+    if (!device_.computes()) {
+        report.result.updated = assumed_ == StepEnd::updated;
+        if (assumed_ == StepEnd::loss_not_finite) report.loss = std::numeric_limits<double>::quiet_NaN();
+    }
+    if (!std::isfinite(report.loss)) {
+        report.end = StepEnd::loss_not_finite;
+        // A rank of the last stage knows whether its own tokens are to blame.
+        double own = 0;
+        device_.read(context_.losses.slice(0, 1), &own);
+        report.result = {};
+        report.result.updated = false;
+        report.result.saw_it = !std::isfinite(own);
+        report.result.problem = fmt::format("the loss of {} is {}", report.result.saw_it ? "its own tokens" : "another rank's tokens",
+                                            std::isnan(report.loss) ? "NaN" : "infinite");
+    } else if (!report.result.updated) {
+        report.end = StepEnd::gradient_not_finite;
+    }
+    return report;
 }
 
 double RankTrainer::count_tokens(std::int64_t rows) const {
@@ -204,13 +217,6 @@ double RankTrainer::count_tokens(std::int64_t rows) const {
     groups_.dp_cp->all_reduce(total, Reduction::sum);
     device_.read(total, &tokens);
     return tokens;
-}
-
-void RankTrainer::stop_or_note(StepResult& result) const {
-    result.updated = false;
-    if (task_.gradients.on_non_finite == OnNonFinite::skip) return;
-    throw RunError(
-        fmt::format("rank {}, step {}: {}; lower the learning rate, look at the data, or skip such steps", rank_, steps_, result.problem));
 }
 
 const std::vector<std::unique_ptr<ChunkBuffers>>& RankTrainer::parameters() {
@@ -335,31 +341,20 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     if (expert_biases_) expert_biases_->update(*groups_.tp_dp_cp, task_.model.moe->expert_bias_update_rate);
     const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
     if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));
-    StepReport report;
-    report.loss = mean_loss();
-    report.auxiliary_loss = mean_auxiliary_loss();
-    report.mtp_losses = mean_mtp_losses();
-    if (!device_.computes() && assumed_ == StepEnd::loss_not_finite) report.loss = std::numeric_limits<double>::quiet_NaN();
-    if (!std::isfinite(report.loss)) {
-        report.end = StepEnd::loss_not_finite;
-        // A rank of the last stage knows whether its own tokens are to blame.
-        double own = 0;
-        device_.read(context_.losses.slice(0, 1), &own);
-        report.result.saw_it = !std::isfinite(own);
-        report.result.problem = fmt::format("the loss of {} is {}", report.result.saw_it ? "its own tokens" : "another rank's tokens",
-                                            std::isnan(report.loss) ? "NaN" : "infinite");
-        stop_or_note(report.result);
-        return report;
-    }
-    report.result = optimizer_->step(learning_rate, updates_ + 1, assumed_ == StepEnd::updated);
-    if (!report.result.updated) {
-        report.end = StepEnd::gradient_not_finite;
-        stop_or_note(report.result);
-        return report;
-    }
-    ++updates_;
+    // From here on nothing waits for the device until all that it has to do is issued.
+    const Tensor ended =
+        device_.empty({kMtpLosses + task_.model.mtp_layers}, Dtype::fp64, MemoryCategory::communication, "end of the step");
+    sum_losses(ended);
+    optimizer_->step(learning_rate, updates_ + 1, ended.slice(kLoss, kLoss + 1), ended.slice(kSquares, kSquares + 2),
+                     assumed_ == StepEnd::updated);
     cast_fp8_parameters();
     gather_parameters();
+    StepReport report = report_of(ended);
+    if (report.result.updated)
+        ++updates_;
+    else if (task_.gradients.on_non_finite != OnNonFinite::skip)
+        throw RunError(fmt::format("rank {}, step {}: {}; lower the learning rate, look at the data, or skip such steps", rank_, steps_,
+                                   report.result.problem));
     return report;
 }
 

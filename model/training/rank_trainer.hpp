@@ -147,17 +147,16 @@ private:
     void run_passes(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches, double d_loss);
     /// Every rank has its shard of the parameters: the others get it.
     void gather_parameters();
-    /// Means over the global batch of what the passes added up.
-    [[nodiscard]] double mean_loss() const;
+    /// Adds up over the global batch what the passes added up, into the tensor that a step ends with.
+    void sum_losses(const Tensor& ended) const;
+    /// Waits for the device and reads it.
+    [[nodiscard]] StepReport report_of(const Tensor& ended);
     /// Gradient of each row's loss in a step of so many microbatches.
     [[nodiscard]] double loss_gradient(std::int64_t microbatches) const;
     /// Gradient of each mixture's auxiliary loss in a step of so many microbatches.
     [[nodiscard]] double d_auxiliary(std::int64_t microbatches) const;
-    [[nodiscard]] double mean_auxiliary_loss() const;
-    [[nodiscard]] std::vector<double> mean_mtp_losses() const;
     /// Tokens of the global batch, counted over all data-parallel ranks; on the meta device this rank's.
     [[nodiscard]] double count_tokens(std::int64_t rows) const;
-    void stop_or_note(StepResult& result) const;
 
     const TrainingTask& task_;
     Device& device_;

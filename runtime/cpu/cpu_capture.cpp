@@ -34,6 +34,21 @@ struct Refused<Kernel> {
     }
 };
 
+/// One whose list of arrays is the caller's.
+template <auto Kernel>
+struct RecordedArrays;
+template <class Arguments, void (*Kernel)(model::Device&, const Arguments&)>
+struct RecordedArrays<Kernel> {
+    static void call(model::Device& device, const Arguments& arguments) {
+        Kernel(device, arguments);
+        capture_of(device).add([&device, arguments, arrays = std::vector(arguments.arrays, arguments.arrays + arguments.count)] {
+            Arguments again = arguments;
+            again.arrays = arrays.data();
+            Kernel(device, again);
+        });
+    }
+};
+
 /// Its place is the caller's, and a share of the tensor in it would outlive the pass.
 void record_dropout(model::Device& device, const model::DropoutArguments& arguments) {
     cpu::dropout(device, arguments);
@@ -106,7 +121,10 @@ const model::KernelTable& recording_kernels() {
         .soft_cap = Recorded<cpu::soft_cap>::call,
         .clip = Recorded<cpu::clip>::call,
         .fill = Recorded<cpu::fill>::call,
-        .sums_of_squares = Refused<cpu::sums_of_squares>::call,
+        .fill_normal = Recorded<cpu::fill_normal>::call,
+        .sums_of_squares = RecordedArrays<cpu::sums_of_squares>::call,
+        .add_in_order = Recorded<cpu::add_in_order>::call,
+        .clip_factor = Recorded<cpu::clip_factor>::call,
         .has_non_finite = Refused<cpu::has_non_finite>::call,
         .copy_columns = Recorded<cpu::copy_columns>::call,
         .scale_columns = Recorded<cpu::scale_columns>::call,
@@ -125,8 +143,8 @@ const model::KernelTable& recording_kernels() {
         .sinks_gradient = Recorded<cpu::sinks_gradient>::call,
         .rotary = Recorded<cpu::rotary>::call,
         .dropout = record_dropout,
-        .adam_step = Recorded<cpu::adam_step>::call,
-        .momentum_step = Recorded<cpu::momentum_step>::call,
+        .adam_step = RecordedArrays<cpu::adam_step>::call,
+        .momentum_step = RecordedArrays<cpu::momentum_step>::call,
         .route = Recorded<cpu::route>::call,
         .route_backward = Recorded<cpu::route_backward>::call,
         .keep_within_capacity = Recorded<cpu::keep_within_capacity>::call,

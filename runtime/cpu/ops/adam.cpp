@@ -9,8 +9,7 @@ namespace {
 
 // m = β1 m + (1 - β1) g; v = β2 v + (1 - β2) g²; w -= rate · (m / (1 - β1^t) / (sqrt(v / (1 - β2^t)) + ε) + decay · w)
 template <class Main, class First, class Second, class Gradient>
-void step(const model::AdamArguments& x) {
-    const auto& hyper = x.hyper;
+void step(const model::AdamArray& x, const model::AdamHyperparameters& hyper) {
     const auto t = static_cast<double>(hyper.step);
     const auto factor = static_cast<Main>(hyper.gradient_factor);
     const auto beta1 = static_cast<Main>(hyper.beta1), beta2 = static_cast<Main>(hyper.beta2);
@@ -18,7 +17,7 @@ void step(const model::AdamArguments& x) {
     const auto correction1 = static_cast<Main>(1 / (1 - std::pow(hyper.beta1, t)));
     const auto correction2 = static_cast<Main>(1 / (1 - std::pow(hyper.beta2, t)));
     const auto epsilon = static_cast<Main>(hyper.epsilon), rate = static_cast<Main>(hyper.learning_rate);
-    const auto decay = static_cast<Main>(hyper.weight_decay);
+    const auto decay = static_cast<Main>(x.weight_decay);
     Main* const main = values<Main>(x.main);
     First* const exp_avg = values<First>(x.exp_avg);
     Second* const exp_avg_sq = values<Second>(x.exp_avg_sq);
@@ -40,16 +39,23 @@ void step(const model::AdamArguments& x) {
 }  // namespace
 
 void adam_step(model::Device& /*device*/, const model::AdamArguments& x) {
-    vectorised([&] {
-        with_type(x.gradient.dtype, [&]<class Gradient>() {
-            if (x.main.dtype == Dtype::fp64) return step<double, double, double, Gradient>(x);
-            const bool narrow_first = x.exp_avg.dtype == Dtype::bf16, narrow_second = x.exp_avg_sq.dtype == Dtype::bf16;
-            if (narrow_first && narrow_second) return step<float, Bf16, Bf16, Gradient>(x);
-            if (narrow_first) return step<float, Bf16, float, Gradient>(x);
-            if (narrow_second) return step<float, float, Bf16, Gradient>(x);
-            return step<float, float, float, Gradient>(x);
+    auto hyper = x.hyper;
+    if (x.factor.data != nullptr) {
+        const double factor = *values<double>(x.factor);
+        if (std::isnan(factor)) return;
+        hyper.gradient_factor *= factor;
+    }
+    const auto move = [&](const model::AdamArray& array) {
+        with_type(array.gradient.dtype, [&]<class Gradient>() {
+            if (array.main.dtype == Dtype::fp64) return step<double, double, double, Gradient>(array, hyper);
+            const bool narrow_first = array.exp_avg.dtype == Dtype::bf16, narrow_second = array.exp_avg_sq.dtype == Dtype::bf16;
+            if (narrow_first && narrow_second) return step<float, Bf16, Bf16, Gradient>(array, hyper);
+            if (narrow_first) return step<float, Bf16, float, Gradient>(array, hyper);
+            if (narrow_second) return step<float, float, Bf16, Gradient>(array, hyper);
+            return step<float, float, float, Gradient>(array, hyper);
         });
-    });
+    };
+    for (std::int64_t i = 0; i < x.count; ++i) vectorised([&] { move(x.arrays[i]); });
 }
 
 }  // namespace mgplan::runtime::cpu

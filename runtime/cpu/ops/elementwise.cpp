@@ -98,11 +98,12 @@ void fill(model::Device& /*device*/, const model::ScalarArguments& x) {
 
 void sums_of_squares(model::Device& /*device*/, const model::SumsOfSquaresArguments& x) {
     vectorised([&] {
-        for (std::int64_t array = 0; array < x.count; ++array) {
-            x.sums[array] = with_type(x.arrays[array].dtype, [&]<class Element>() {
-                const Element* const from = values<Element>(x.arrays[array]);
-                return sum_over<double>(x.elements[array], [&](std::int64_t i) {
-                    const auto value = static_cast<double>(Compute<Element>(from[i]));
+        for (std::int64_t i = 0; i < x.count; ++i) {
+            const model::SquaredArray& array = x.arrays[i];
+            *values<double>(array.sum) = with_type(array.x.dtype, [&]<class Element>() {
+                const Element* const from = values<Element>(array.x);
+                return sum_over<double>(array.elements, [&](std::int64_t k) {
+                    const auto value = static_cast<double>(Compute<Element>(from[k]));
                     return value * value;
                 });
             });

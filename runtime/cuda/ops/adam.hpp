@@ -1,7 +1,7 @@
 #pragma once
 // See model/ops/adam.hpp; the formula is that of runtime/cpu/ops/adam.cpp.
 
-#include "runtime/cuda/ops/packs.hpp"
+#include "runtime/cuda/ops/arrays.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -47,32 +47,93 @@ struct AdamStep {
     }
 };
 
+/// Such steps of many arrays, a team for each share of one.
+template <class Main, class First, class Second, class Gradient, bool kCopies>
+struct AdamOfArrays {
+    static constexpr int kSize = kCopies ? kPack<Main, First, Second, Gradient, Bf16> : kPack<Main, First, Second, Gradient>;
+    struct Array {
+        Main* main;
+        First* exp_avg;
+        Second* exp_avg_sq;
+        const Gradient* gradient;
+        Bf16* parameter;
+        std::int64_t elements;
+        Main decay;
+        bool aligned;
+    };
+    ArrayList<Array> list;
+    const double* clipping;
+    double gradient_factor;
+    Main beta1, beta2, rest1, rest2, correction1, correction2, epsilon, rate;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
+        const double product = clipping == nullptr ? gradient_factor : gradient_factor * *clipping;
+        if (not_a_number(product)) return;
+        const auto factor = static_cast<Main>(product);
+        const int at = list.array_of(share);
+        const Array& x = list.arrays[at];
+        const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = x.elements - begin;
+        const AdamStep<Main, First, Second, Gradient, kCopies> step{x.main + begin,
+                                                                    x.exp_avg + begin,
+                                                                    x.exp_avg_sq + begin,
+                                                                    x.gradient + begin,
+                                                                    x.parameter + (kCopies ? begin : 0),
+                                                                    factor,
+                                                                    beta1,
+                                                                    beta2,
+                                                                    rest1,
+                                                                    rest2,
+                                                                    correction1,
+                                                                    correction2,
+                                                                    epsilon,
+                                                                    rate,
+                                                                    x.decay};
+        each_pack_of<kSize>(team, x.aligned, left < kShareOfArray ? left : kShareOfArray, step);
+    }
+};
+
 template <class Launcher>
 void adam_step(model::Device& device, const model::AdamArguments& x) {
     const auto& hyper = x.hyper;
     const auto t = static_cast<double>(hyper.step);
     const auto run = [&]<bool kCopies, class Main, class First, class Second, class Gradient>() {
-        constexpr int kSize = kCopies ? kPack<Main, First, Second, Gradient, Bf16> : kPack<Main, First, Second, Gradient>;
-        each_pack<kSize>(
-            Launcher::of(device), x.elements,
-            address(x.main.data) | address(x.exp_avg.data) | address(x.exp_avg_sq.data) | address(x.gradient.data) |
-                address(x.parameter.data),
-            AdamStep<Main, First, Second, Gradient, kCopies>{
-                values<Main>(x.main), values<First>(x.exp_avg), values<Second>(x.exp_avg_sq), values<Gradient>(x.gradient),
-                values<Bf16>(x.parameter), static_cast<Main>(hyper.gradient_factor), static_cast<Main>(hyper.beta1),
-                static_cast<Main>(hyper.beta2), static_cast<Main>(1 - hyper.beta1), static_cast<Main>(1 - hyper.beta2),
-                static_cast<Main>(1 / (1 - std::pow(hyper.beta1, t))), static_cast<Main>(1 / (1 - std::pow(hyper.beta2, t))),
-                static_cast<Main>(hyper.epsilon), static_cast<Main>(hyper.learning_rate), static_cast<Main>(hyper.weight_decay)});
+        using Body = AdamOfArrays<Main, First, Second, Gradient, kCopies>;
+        static_assert(sizeof(Body) + sizeof(std::int64_t) <= kMostParameterBytes);
+        const auto make = [&](std::int64_t i) {
+            const model::AdamArray& each = x.arrays[i];
+            const std::uint64_t addresses = address(each.main.data) | address(each.exp_avg.data) | address(each.exp_avg_sq.data) |
+                                            address(each.gradient.data) | address(each.parameter.data);
+            return typename Body::Array{values<Main>(each.main),
+                                        values<First>(each.exp_avg),
+                                        values<Second>(each.exp_avg_sq),
+                                        values<Gradient>(each.gradient),
+                                        values<Bf16>(each.parameter),
+                                        each.elements,
+                                        static_cast<Main>(each.weight_decay),
+                                        addresses % sizeof(Word16) == 0};
+        };
+        each_list<typename Body::Array>(
+            x.count, make, [&](std::int64_t i) { return shares_of(x.arrays[i].elements); },
+            [&](const auto& list, std::int64_t shares) {
+                Launcher::of(device).teams(
+                    shares, 256,
+                    Body{list, values<double>(x.factor), hyper.gradient_factor, static_cast<Main>(hyper.beta1),
+                         static_cast<Main>(hyper.beta2), static_cast<Main>(1 - hyper.beta1), static_cast<Main>(1 - hyper.beta2),
+                         static_cast<Main>(1 / (1 - std::pow(hyper.beta1, t))), static_cast<Main>(1 / (1 - std::pow(hyper.beta2, t))),
+                         static_cast<Main>(hyper.epsilon), static_cast<Main>(hyper.learning_rate)});
+            });
     };
+    const model::AdamArray& first = x.arrays[0];
     const auto step = [&]<class Main, class First, class Second, class Gradient>() {
         if constexpr (std::is_same_v<Main, float>) {
-            if (x.parameter.data != nullptr) return run.template operator()<true, Main, First, Second, Gradient>();
+            if (first.parameter.data != nullptr) return run.template operator()<true, Main, First, Second, Gradient>();
         }
         run.template operator()<false, Main, First, Second, Gradient>();
     };
-    with_type(x.gradient.dtype, [&]<class Gradient>() {
-        const bool narrow_first = x.exp_avg.dtype == Dtype::bf16, narrow_second = x.exp_avg_sq.dtype == Dtype::bf16;
-        if (x.main.dtype == Dtype::fp64) return step.template operator()<double, double, double, Gradient>();
+    with_type(first.gradient.dtype, [&]<class Gradient>() {
+        const bool narrow_first = first.exp_avg.dtype == Dtype::bf16, narrow_second = first.exp_avg_sq.dtype == Dtype::bf16;
+        if (first.main.dtype == Dtype::fp64) return step.template operator()<double, double, double, Gradient>();
         if (narrow_first && narrow_second) return step.template operator()<float, Bf16, Bf16, Gradient>();
         if (narrow_first) return step.template operator()<float, Bf16, float, Gradient>();
         if (narrow_second) return step.template operator()<float, float, Bf16, Gradient>();

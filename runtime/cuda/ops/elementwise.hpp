@@ -2,6 +2,7 @@
 // See model/ops/elementwise.hpp.
 
 #include "model/ops/scratch.hpp"
+#include "runtime/cuda/ops/arrays.hpp"
 #include "runtime/cuda/ops/packs.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -141,22 +142,49 @@ struct LoadPacks {
     }
 };
 
-/// Adds in the same order whether the array is aligned for packs or not, so that the sum depends on the number of values alone.
-template <class Element, bool kAligned>
-struct SquaresOfPiece {
-    const Element* x;
+/// Squares of many arrays, the shares of which are their pieces: partial[share]. Adds in the same order whether an array is aligned for
+/// packs or not, so that its sum depends on the number of values alone.
+template <class Element>
+struct SquaresOfArrays {
+    struct Array {
+        const Element* x;
+        std::int64_t elements, parts;
+        bool aligned;
+    };
+    ArrayList<Array> list;
     double* partial;
-    std::int64_t elements, parts;
 
     template <class Team>
-    MGPLAN_BOTH void operator()(const Team& team, std::int64_t part) const {
-        const Piece piece = piece_of(elements, parts, part);
-        const LoadPacks<kAligned, Element> load{x + piece.begin};
-        const double sum = team.template reduce_packs<kPack<Element>>(piece.count, 0.0, Add{}, load, [](const auto& pack, int k) {
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
+        const int at = list.array_of(share);
+        const Array& array = list.arrays[at];
+        const Piece piece = piece_of(array.elements, array.parts, share - list.first[at]);
+        const Element* const x = array.x + piece.begin;
+        const auto square = [](const auto& pack, int k) {
             const auto value = static_cast<double>(Compute<Element>(pack[k]));
             return value * value;
-        });
-        team.once([&] { partial[part] = sum; });
+        };
+        const double sum = array.aligned
+                               ? team.template reduce_packs<kPack<Element>>(piece.count, 0.0, Add{}, LoadPacks<true, Element>{x}, square)
+                               : team.template reduce_packs<kPack<Element>>(piece.count, 0.0, Add{}, LoadPacks<false, Element>{x}, square);
+        team.once([&] { partial[share] = sum; });
+    }
+};
+
+/// The sum of each array's partial sums, a team for each array.
+struct SumsOfPartials {
+    struct Array {
+        const double* partial;
+        double* sum;
+        std::int64_t parts;
+    };
+    ArrayList<Array> list;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t index) const {
+        const Array& array = list.arrays[index];
+        const double sum = team.reduce(array.parts, 0.0, Add{}, [&](std::int64_t i) { return array.partial[i]; });
+        team.once([&] { *array.sum = sum; });
     }
 };
 
@@ -294,20 +322,35 @@ double total_of(Launcher& launcher, double* partial, std::int64_t parts) {
 template <class Launcher>
 void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments& x) {
     auto&& launcher = Launcher::of(device);
-    double* const sums = values<double>(x.scratch);
-    double* const partial = sums + x.count;  // of one array after the other
-    for (std::int64_t i = 0; i < x.count; ++i) {
-        const std::int64_t parts = model::reduction_parts(x.elements[i]);
-        with_type(x.arrays[i].dtype, [&]<class Element>() {
-            const Element* const array = values<Element>(x.arrays[i]);
-            if (address(x.arrays[i].data) % sizeof(Word16) == 0)
-                launcher.teams(parts, 256, SquaresOfPiece<Element, true>{array, partial, x.elements[i], parts});
-            else
-                launcher.teams(parts, 256, SquaresOfPiece<Element, false>{array, partial, x.elements[i], parts});
+    double* const all = values<double>(x.scratch);
+    double* partial = all;  // of one array after the other
+    const auto parts_of = [&](std::int64_t i) { return model::reduction_parts(x.arrays[i].elements); };
+    for (std::int64_t from = 0, end = 0; from < x.count; from = end) {
+        const Dtype dtype = x.arrays[from].x.dtype;  // of all up to the end
+        while (end < x.count && x.arrays[end].x.dtype == dtype) ++end;
+        with_type(dtype, [&]<class Element>() {
+            using Body = SquaresOfArrays<Element>;
+            const auto make = [&](std::int64_t i) {
+                const model::SquaredArray& array = x.arrays[from + i];
+                return typename Body::Array{values<Element>(array.x), array.elements, parts_of(from + i),
+                                            address(array.x.data) % sizeof(Word16) == 0};
+            };
+            each_list<typename Body::Array>(
+                end - from, make, [&](std::int64_t i) { return parts_of(from + i); },
+                [&](const auto& list, std::int64_t shares) {
+                    launcher.teams(shares, 256, Body{list, partial});
+                    partial += shares;
+                });
         });
-        launcher.teams(1, 256, SumOfPartials{partial, sums + i, parts});
     }
-    launcher.download(x.sums, sums, x.count * 8);  // waits once
+    std::int64_t begin = 0;
+    const auto make = [&](std::int64_t i) {
+        begin += parts_of(i);
+        return SumsOfPartials::Array{all + begin - parts_of(i), values<double>(x.arrays[i].sum), parts_of(i)};
+    };
+    each_list<SumsOfPartials::Array>(
+        x.count, make, [](std::int64_t /*i*/) { return std::int64_t{1}; },
+        [&](const auto& list, std::int64_t shares) { launcher.teams(shares, 256, SumsOfPartials{list}); });
 }
 
 template <class Launcher>

@@ -1,7 +1,7 @@
 #pragma once
 // See model/ops/momentum.hpp; the formulas are those of runtime/cpu/ops/momentum.cpp.
 
-#include "runtime/cuda/ops/packs.hpp"
+#include "runtime/cuda/ops/arrays.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -10,6 +10,7 @@ struct MomentumStep {
     Main* main;
     Main* momentum;
     const Gradient* gradient;
+    Bf16* parameter;  ///< main as bf16, or nullptr
     bool lion;
     Main factor, beta1, beta2, rest1, rest2, rate, decay;
 
@@ -39,6 +40,52 @@ struct MomentumStep {
         }
         store_pack<N>(momentum + i, x.momentum);
         store_pack<N>(main + i, x.main);
+        if (parameter == nullptr) return;
+        Pack<Bf16, N> copy;
+        for (int k = 0; k < N; ++k) copy[k] = Bf16(static_cast<float>(x.main[k]));
+        store_pack<N>(parameter + i, copy);
+    }
+};
+
+/// Such steps of many arrays, a team for each share of one.
+template <class Main, class Gradient>
+struct MomentumOfArrays {
+    struct Array {
+        Main* main;
+        Main* momentum;
+        const Gradient* gradient;
+        Bf16* parameter;
+        std::int64_t elements;
+        Main decay;
+        bool aligned;
+    };
+    ArrayList<Array> list;
+    const double* clipping;
+    double gradient_factor;
+    bool lion;
+    Main beta1, beta2, rest1, rest2, rate;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
+        const double product = clipping == nullptr ? gradient_factor : gradient_factor * *clipping;
+        if (not_a_number(product)) return;
+        const auto factor = static_cast<Main>(product);
+        const int at = list.array_of(share);
+        const Array& x = list.arrays[at];
+        const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = x.elements - begin;
+        const MomentumStep<Main, Gradient> step{x.main + begin,
+                                                x.momentum + begin,
+                                                x.gradient + begin,
+                                                x.parameter == nullptr ? nullptr : x.parameter + begin,
+                                                lion,
+                                                factor,
+                                                beta1,
+                                                beta2,
+                                                rest1,
+                                                rest2,
+                                                rate,
+                                                x.decay};
+        each_pack_of<kPack<Main, Gradient, Bf16>>(team, x.aligned, left < kShareOfArray ? left : kShareOfArray, step);
     }
 };
 
@@ -46,16 +93,32 @@ template <class Launcher>
 void momentum_step(model::Device& device, const model::MomentumArguments& x) {
     const auto& hyper = x.hyper;
     const auto step = [&]<class Main, class Gradient>() {
-        each_pack<kPack<Main, Gradient>>(
-            Launcher::of(device), x.elements, address(x.main.data) | address(x.momentum.data) | address(x.gradient.data),
-            MomentumStep<Main, Gradient>{values<Main>(x.main), values<Main>(x.momentum), values<Gradient>(x.gradient),
-                                         hyper.rule == model::MomentumRule::lion, static_cast<Main>(hyper.gradient_factor),
-                                         static_cast<Main>(hyper.beta1), static_cast<Main>(hyper.beta2), static_cast<Main>(1 - hyper.beta1),
-                                         static_cast<Main>(1 - hyper.beta2), static_cast<Main>(hyper.learning_rate),
-                                         static_cast<Main>(hyper.weight_decay)});
+        using Body = MomentumOfArrays<Main, Gradient>;
+        static_assert(sizeof(Body) + sizeof(std::int64_t) <= kMostParameterBytes);
+        const auto make = [&](std::int64_t i) {
+            const model::MomentumArray& each = x.arrays[i];
+            const std::uint64_t addresses =
+                address(each.main.data) | address(each.momentum.data) | address(each.gradient.data) | address(each.parameter.data);
+            return typename Body::Array{values<Main>(each.main),
+                                        values<Main>(each.momentum),
+                                        values<Gradient>(each.gradient),
+                                        values<Bf16>(each.parameter),
+                                        each.elements,
+                                        static_cast<Main>(each.weight_decay),
+                                        addresses % sizeof(Word16) == 0};
+        };
+        each_list<typename Body::Array>(
+            x.count, make, [&](std::int64_t i) { return shares_of(x.arrays[i].elements); },
+            [&](const auto& list, std::int64_t shares) {
+                Launcher::of(device).teams(
+                    shares, 256,
+                    Body{list, values<double>(x.factor), hyper.gradient_factor, hyper.rule == model::MomentumRule::lion,
+                         static_cast<Main>(hyper.beta1), static_cast<Main>(hyper.beta2), static_cast<Main>(1 - hyper.beta1),
+                         static_cast<Main>(1 - hyper.beta2), static_cast<Main>(hyper.learning_rate)});
+            });
     };
-    with_type(x.gradient.dtype, [&]<class Gradient>() {
-        if (x.main.dtype == Dtype::fp64) return step.template operator()<double, Gradient>();
+    with_type(x.arrays[0].gradient.dtype, [&]<class Gradient>() {
+        if (x.arrays[0].main.dtype == Dtype::fp64) return step.template operator()<double, Gradient>();
         return step.template operator()<float, Gradient>();
     });
 }

@@ -6,6 +6,7 @@
 #include "runtime/cuda/ops/attention.hpp"
 #include "runtime/cuda/ops/bias.hpp"
 #include "runtime/cuda/ops/causal_conv.hpp"
+#include "runtime/cuda/ops/clip_factor.hpp"
 #include "runtime/cuda/ops/cross_entropy.hpp"
 #include "runtime/cuda/ops/delta_rule.hpp"
 #include "runtime/cuda/ops/dropout.hpp"
@@ -18,6 +19,7 @@
 #include "runtime/cuda/ops/matmul.hpp"
 #include "runtime/cuda/ops/momentum.hpp"
 #include "runtime/cuda/ops/norm.hpp"
+#include "runtime/cuda/ops/normal_values.hpp"
 #include "runtime/cuda/ops/rotary.hpp"
 #include "runtime/cuda/ops/router.hpp"
 #include "runtime/cuda/ops/short_conv.hpp"
@@ -64,7 +66,10 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.soft_cap = soft_cap<Launcher>;
     table.clip = clip<Launcher>;
     table.fill = fill<Launcher>;
+    table.fill_normal = fill_normal<Launcher>;
     table.sums_of_squares = sums_of_squares<Launcher>;
+    table.add_in_order = add_in_order<Launcher>;
+    table.clip_factor = clip_factor<Launcher>;
     table.has_non_finite = has_non_finite<Launcher>;
     table.copy_columns = copy_columns<Launcher>;
     table.scale_columns = scale_columns<Launcher>;

@@ -4,11 +4,11 @@
 #include <tuple>
 
 #include "model/ops/activation.hpp"
-#include "model/ops/adam.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/causal_conv.hpp"
 #include "model/ops/checks.hpp"
+#include "model/ops/clip_factor.hpp"
 #include "model/ops/cross_entropy.hpp"
 #include "model/ops/delta_rule.hpp"
 #include "model/ops/dropout.hpp"
@@ -22,14 +22,15 @@
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
-#include "model/ops/momentum.hpp"
 #include "model/ops/norm.hpp"
+#include "model/ops/normal_values.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
 #include "model/ops/short_conv.hpp"
 #include "model/ops/sinks.hpp"
 #include "model/ops/state_space.hpp"
 #include "model/ops/xielu.hpp"
+#include "tests/model/ops/single_steps.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -305,6 +306,14 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     adam_step(main, exp_avg, exp_avg_sq, maker.random({9}), {.learning_rate = 0.01, .weight_decay = 0.1});
     keep("adam_step", main);
     keep("adam_step, second moments", exp_avg_sq);
+    const Tensor drawn = maker.zeros({5, 7});
+    fill_normal(drawn, {.key = 3, .first = 1000, .pitch = 20, .deviation = 0.5});
+    keep("fill_normal", drawn);
+    const Tensor sum = maker.zeros({1}, Dtype::fp64), outcome = maker.zeros({2}, Dtype::fp64);
+    add_in_order(maker.random({9}, Dtype::fp64), sum);
+    keep("add_in_order", sum);
+    clip_factor(make(maker.device(), {1}, Dtype::fp64, {5}), Tensor(), sum, {.clip_norm = 0.5}, outcome);
+    keep("clip_factor", outcome);
     for (const MomentumRule rule : {MomentumRule::sgd, MomentumRule::lion}) {
         const Tensor moved = maker.random({9}, kept), momentum = maker.random({9}, kept);
         momentum_step(moved, momentum, maker.random({9}), {.rule = rule, .learning_rate = 0.01, .weight_decay = 0.1});

@@ -4,7 +4,6 @@
 
 #include "model/meta/meta_device.hpp"
 #include "model/ops/activation.hpp"
-#include "model/ops/adam.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/cross_entropy.hpp"
@@ -18,11 +17,11 @@
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
-#include "model/ops/momentum.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
 #include "model/ops/xielu.hpp"
+#include "tests/model/ops/single_steps.hpp"
 
 namespace mgplan::model::shape_rules_test {
 namespace {

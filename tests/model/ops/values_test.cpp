@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "model/ops/activation.hpp"
-#include "model/ops/adam.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/cross_entropy.hpp"
@@ -18,12 +17,12 @@
 #include "model/ops/fp8.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/matmul.hpp"
-#include "model/ops/momentum.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/philox.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
 #include "model/ops/sinks.hpp"
+#include "tests/model/ops/single_steps.hpp"
 #include "tests/model/ops/support.hpp"
 
 namespace mgplan::model::values_test {

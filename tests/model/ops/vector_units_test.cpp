@@ -5,13 +5,12 @@
 #include <gtest/gtest.h>
 
 #include "model/ops/activation.hpp"
-#include "model/ops/adam.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/cross_entropy.hpp"
 #include "model/ops/elementwise.hpp"
-#include "model/ops/momentum.hpp"
 #include "model/ops/norm.hpp"
 #include "tests/model/ops/every_op.hpp"
+#include "tests/model/ops/single_steps.hpp"
 
 namespace mgplan::model::vector_units_test {
 namespace {

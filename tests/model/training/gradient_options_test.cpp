@@ -2,6 +2,7 @@
 // a number is not finite.
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -253,7 +254,12 @@ TEST(NonFinite, AGradientIsNamedByTheRankThatOwnsItAndNothingIsUpdated) {
         device.write(gradient, values.data());
         std::vector<double> before(static_cast<std::size_t>(chunk.buffers()[0].parameters.elements())), after(before.size());
         device.read(chunk.buffers()[0].parameters, before.data());
-        const StepResult result = optimizer.step(1e-3, 1);
+        const Tensor loss = device.zeros({1}, Dtype::fp64, MemoryCategory::workspace, "loss"),
+                     outcome = device.zeros({2}, Dtype::fp64, MemoryCategory::workspace, "outcome");
+        optimizer.step(1e-3, 1, loss, outcome);
+        std::array<double, 2> ended{};
+        device.read(outcome, ended.data());
+        const StepResult result = optimizer.result(ended);
         device.read(chunk.buffers()[0].parameters, after.data());
         EXPECT_EQ(before, after);
         const std::scoped_lock lock(mutex);

@@ -117,8 +117,10 @@ public:
         }
     }
     int packed = 0;  ///< kernels that ran on packs
+    int teamed = 0;  ///< and on teams
     template <class Body>
     void teams(std::int64_t count, int lanes, const Body& body) {
+        ++teamed;
         EXPECT_TRUE(lanes >= 32 && lanes <= 1024 && (lanes & (lanes - 1)) == 0) << "lanes are a power of two";
         const HostTeam team(lanes);
         for (std::int64_t i = count; i-- > 0;) body(team, i);
@@ -211,6 +213,9 @@ public:
     void restart_high_water() { pool_.restart_high_water(); }
     [[nodiscard]] const PoolAllocator& pool() const { return pool_; }
     [[nodiscard]] HostLauncher& launcher() { return launcher_; }
+    /// How often the host waited for values, and gave some.
+    [[nodiscard]] int reads() const { return reads_; }
+    [[nodiscard]] int writes() const { return writes_; }
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
 
 private:
@@ -225,8 +230,14 @@ private:
         }();
         return filled;
     }
-    void do_write(void* to, const void* from, std::int64_t bytes) override { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
-    void do_read(void* to, const void* from, std::int64_t bytes) override { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
+    void do_write(void* to, const void* from, std::int64_t bytes) override {
+        ++writes_;
+        std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    }
+    void do_read(void* to, const void* from, std::int64_t bytes) override {
+        ++reads_;
+        std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    }
     void do_zero(void* memory, std::int64_t bytes) override { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
 
     void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override { launcher_.copy(to, from, bytes); }
@@ -238,6 +249,7 @@ private:
 
     PoolAllocator& pool_;
     HostLauncher launcher_;
+    int reads_ = 0, writes_ = 0;
 };
 
 inline HostLauncher& HostLauncher::of(model::Device& device) {

@@ -1,7 +1,9 @@
 // Whole training runs with the GPU's kernels on the host: losses, bytes and traffic.
 
+#include <algorithm>
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -146,6 +148,25 @@ TEST(EmulatedTrainingInFp8, OfStoredParametersAgreesWithTheCpuAndTakesThePredict
         const Outcome actual = on_emulated_gpus(task, true);
         expect_losses_near(actual, on_cpu(task), 5e-3);
         expect_as_predicted(task, emulated_traits(true), actual);
+    }
+}
+
+// Norm, clipping and update need nothing of the host, which waits once, when all is issued.
+TEST(EmulatedTrainingReads, NothingOfAStepButHowItEnded) {
+    const auto task = task_for(small_llama(kScale), {.name = "one"}, Precision::bf16, kPlaces);
+    EmulatedDevice device(emulated_traits(true));
+    runtime::InProcessWorld world(1);
+    model::RankTrainer trainer(task, device, world.view(0));
+    EXPECT_EQ(device.writes(), 0) << "initial weights are drawn on the device";
+    const auto tokens = [](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::fill(into.begin(), into.end(), 7); };
+    for (int step = 0; step < 2; ++step) {
+        const int before = device.reads();
+        device.launcher().transfers = 0;
+        const model::StepReport report = trainer.step(tokens, 1e-2);
+        EXPECT_TRUE(report.result.updated);
+        EXPECT_GT(report.result.grad_norm, 0);
+        EXPECT_EQ(device.reads() - before, 1);
+        EXPECT_EQ(device.launcher().transfers, 0);
     }
 }
 

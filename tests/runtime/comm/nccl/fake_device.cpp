@@ -79,17 +79,17 @@ struct AtOnce<Member> {
 // clang-format off
 #define MGPLAN_RECORDED(each) \
     each(matmul) each(largest) each(quantise) each(transpose_bytes) each(follow_largest) each(norm) each(norm_backward) each(activation) each(activation_backward) each(xielu) each(xielu_backward) each(gate_rows) \
-    each(gate_rows_backward) each(add_bias) each(bias_gradient) each(copy) each(add) each(scale) each(fill) each(copy_columns) \
+    each(gate_rows_backward) each(add_bias) each(bias_gradient) each(copy) each(add) each(add_in_order) each(clip_factor) each(scale) each(fill) each(fill_normal) each(copy_columns) \
     each(scale_columns) each(swap_leading) each(embedding) each(embedding_backward) each(row_maximum) each(softmax_sums) each(token_losses) each(sum_of_losses) each(soft_cap) each(clip) \
     each(cross_entropy_backward) each(attention) each(attention_backward) each(merge_attention) each(add_sinks) \
-    each(sinks_gradient) each(rotary) each(adam_step) each(momentum_step) each(route) each(route_backward) each(keep_within_capacity) \
+    each(sinks_gradient) each(rotary) each(route) each(route_backward) each(keep_within_capacity) \
     each(auxiliary_loss) each(auxiliary_loss_backward) each(count_by_expert) each(sort_by_expert) each(permute_rows) \
     each(unpermute_rows) each(permute_probabilities) each(unpermute_probabilities) each(causal_conv) each(causal_conv_backward) \
     each(short_conv) each(short_conv_backward) each(gated_norm) each(gated_norm_backward) each(state_space_scan) \
     each(state_space_scan_backward) each(delta_rule) \
     each(delta_rule_backward)
 #define MGPLAN_AT_ONCE(each) \
-    each(sums_of_squares) each(has_non_finite) each(grouped_matmul) each(grouped_matmul_accumulate)
+    each(sums_of_squares) each(has_non_finite) each(adam_step) each(momentum_step) each(grouped_matmul) each(grouped_matmul_accumulate)
 
 // clang-format on
 

@@ -13,7 +13,7 @@ template <class Body>
 constexpr bool is_of_the_step() {
     const std::string_view name = __PRETTY_FUNCTION__;
     for (const std::string_view other : {"double", "OneByOne", "unsigned", ", 1>", "<float, 4>", "Row<float>", ", false>",
-                                         "AdamStep<float, Bf16", "AdamStep<float, float, Bf16"}) {
+                                         "AdamOfArrays<float, Bf16", "AdamOfArrays<float, float, Bf16"}) {
         if (name.find(other) != std::string_view::npos) return false;
     }
     return true;
@@ -54,6 +54,8 @@ void fill_kernels_of_a_step(model::KernelTable& table) {
     table.add = add<CompilingLauncher>;
     table.fill = fill<CompilingLauncher>;
     table.sums_of_squares = sums_of_squares<CompilingLauncher>;
+    table.add_in_order = add_in_order<CompilingLauncher>;
+    table.clip_factor = clip_factor<CompilingLauncher>;
     table.copy_columns = copy_columns<CompilingLauncher>;
     table.embedding = embedding<CompilingLauncher>;
     table.embedding_backward = embedding_backward<CompilingLauncher>;

@@ -44,12 +44,6 @@ public:
     void on_kernel(std::string name) {
         if (!ops.empty()) ops.back().kernels.push_back(std::move(name));
     }
-    /// Ops of one name that are told together before their kernels start all start these.
-    void spread_kernels() {
-        for (std::size_t i = ops.size(); i-- > 1;) {
-            if (ops[i - 1].kernels.empty() && ops[i - 1].name == ops[i].name) ops[i - 1].kernels = ops[i].kernels;
-        }
-    }
 
 private:
     /// The layer's where there is one, else the innermost.
@@ -175,7 +169,6 @@ std::vector<Op> ops_of(const model::TrainingTask& task, model::Device& device, L
     (void)trainer.step(tokens, 1e-4);
     listener.ops.clear();
     (void)trainer.step(tokens, 1e-4);
-    listener.spread_kernels();
     return std::move(listener.ops);
 }
 

@@ -1,0 +1,63 @@
+#pragma once
+// Kernels that work through many flat arrays in one launch. Which arrays there are stands in the kernel's parameters: nothing is uploaded.
+
+#include "runtime/cuda/ops/packs.hpp"
+
+namespace mgplan::runtime::cuda {
+
+/// Arrays of one launch: with up to 72 bytes for each there is room in the 4 KiB of parameters that every CUDA has.
+inline constexpr int kArraysOfALaunch = 48;
+inline constexpr std::size_t kMostParameterBytes = 4096;
+
+/// Arrays in shares that one team each works on, those of the first array first.
+template <class Array>
+struct ArrayList {
+    Array arrays[kArraysOfALaunch];
+    std::int64_t first[kArraysOfALaunch];  ///< share of each array
+    int count;
+
+    /// The array that a share belongs to.
+    MGPLAN_BOTH int array_of(std::int64_t share) const {
+        int array = 0;
+        for (int step = 32; step > 0; step /= 2) {
+            if (array + step < count && first[array + step] <= share) array += step;
+        }
+        return array;
+    }
+};
+
+/// launch(list, shares) for lists of up to kArraysOfALaunch of `count` arrays: array i, make(i), has shares_of(i) shares.
+template <class Array, class Make, class SharesOf, class Launch>
+void each_list(std::int64_t count, Make make, SharesOf shares_of, Launch launch) {
+    static_assert(kArraysOfALaunch <= 64, "array_of() looks at so many");
+    for (std::int64_t from = 0; from < count; from += kArraysOfALaunch) {
+        ArrayList<Array> list{};
+        std::int64_t shares = 0;
+        for (std::int64_t i = from; i < count && list.count < kArraysOfALaunch; ++i) {
+            list.arrays[list.count] = make(i);
+            list.first[list.count++] = shares;
+            shares += shares_of(i);
+        }
+        launch(list, shares);
+    }
+}
+
+/// Elements of a share where each is worked on for itself: whole packs of every type, and two of each thread at once.
+inline constexpr std::int64_t kShareOfArray = 8192;
+inline std::int64_t shares_of(std::int64_t elements) {
+    return (elements + kShareOfArray - 1) / kShareOfArray;
+}
+
+/// A team runs a body of packs over `count` values, N at a time where all addresses allow it.
+template <int N, class Team, class Body>
+MGPLAN_BOTH void each_pack_of(const Team& team, bool aligned, std::int64_t count, const Body& body) {
+    if (aligned) {
+        team.template each_pack<N>(
+            count, [&](auto size, std::int64_t i) { return body.template load<decltype(size)::value>(i); },
+            [&](auto size, std::int64_t i, const auto& loaded) { body.template finish<decltype(size)::value>(i, loaded); });
+    } else {
+        team.each(count, OneByOne<Body>{body});
+    }
+}
+
+}  // namespace mgplan::runtime::cuda
