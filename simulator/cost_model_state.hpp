@@ -264,29 +264,48 @@ struct CostModel::State {
         return step_time(inputs_of(layout));
     }
 
-    LayoutTimeline timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
-                            const std::vector<double>& slowdown) {
-        const StepInputs inputs = inputs_of(layout);
+    /// By rank · chunks + chunk of a program.
+    struct ProgramChunks {
+        std::vector<ChunkCensus> census;
+        std::vector<ParameterCount> parameters;
+    };
+
+    [[nodiscard]] ProgramChunks chunks_of(const Layout& layout, const StepInputs& inputs, const PipelineProgram& program,
+                                          bool v_shaped) const {
         const PieceParameters& pieces = memos->pieces(layout.sizes);
-        std::vector<ChunkCensus> chunks;
-        std::vector<ParameterCount> held;
-        const int pp = program->pp;
+        ProgramChunks chunks;
+        const int pp = program.pp;
         const auto own = [&](int rank, int chunk) {
             // In a V chunk 1 of a rank is what chunk 1 of the opposite rank is otherwise; a layout of its own V has it there.
             const int holder = v_shaped && !layout.split->v_shaped() && chunk == 1 ? pp - 1 - rank : rank;
             return inputs.split
-                .chunks[static_cast<std::size_t>(holder) * static_cast<std::size_t>(program->chunks) + static_cast<std::size_t>(chunk)];
+                .chunks[static_cast<std::size_t>(holder) * static_cast<std::size_t>(program.chunks) + static_cast<std::size_t>(chunk)];
         };
         for (int rank = 0; rank < pp; ++rank) {
             bool has_table = false;
-            for (int chunk = 0; chunk < program->chunks; ++chunk) has_table = has_table || own(rank, chunk).embedding;
-            for (int chunk = 0; chunk < program->chunks; ++chunk) {
-                chunks.push_back(own(rank, chunk));
-                held.push_back(count_of(pieces, chunks.back(), has_table));
+            for (int chunk = 0; chunk < program.chunks; ++chunk) has_table = has_table || own(rank, chunk).embedding;
+            for (int chunk = 0; chunk < program.chunks; ++chunk) {
+                chunks.census.push_back(own(rank, chunk));
+                chunks.parameters.push_back(count_of(pieces, chunks.census.back(), has_table));
             }
         }
-        StepTimeline step = step_timeline(inputs, *program, chunks, held, details, slowdown);
+        return chunks;
+    }
+
+    LayoutTimeline timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
+                            const std::vector<double>& slowdown) {
+        const StepInputs inputs = inputs_of(layout);
+        const ProgramChunks chunks = chunks_of(layout, inputs, *program, v_shaped);
+        StepTimeline step = step_timeline(inputs, *program, chunks.census, chunks.parameters, details, slowdown);
         return {std::move(program), std::move(step)};
+    }
+
+    /// Of timeline(): its iteration_seconds alone.
+    double timeline_seconds(const Layout& layout) {
+        const std::shared_ptr<const PipelineProgram> program = memos->program(layout);
+        const StepInputs inputs = inputs_of(layout);
+        const ProgramChunks chunks = chunks_of(layout, inputs, *program, false);
+        return step_timeline_seconds(inputs, *program, chunks.census, chunks.parameters);
     }
 };
 
