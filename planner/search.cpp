@@ -41,6 +41,12 @@ auto simplicity(const Layout& l) {
                       l.sizes.order.axes(), l.recompute_method, l.recompute_num_layers, l.cuda_graphs, switch_order(l));
 }
 
+/// By their figures and, where these are equal, which they seldom are, by what is simpler.
+template <class Figures>
+bool comes_before(const Figures& a, const Layout& a_layout, const Figures& b, const Layout& b_layout) {
+    return a == b ? simplicity(a_layout) < simplicity(b_layout) : a < b;
+}
+
 /// The best `capacity` layouts seen; most candidates fail one comparison with the last. Few are kept sorted, many are sorted in batches.
 template <class Before>
 class BestList {
@@ -104,7 +110,7 @@ struct BeforeByObjective {
 
 struct SmallerPeak {
     bool operator()(const RankedLayout& a, const RankedLayout& b) const {
-        return std::tuple(a.peak_bytes, simplicity(a.layout)) < std::tuple(b.peak_bytes, simplicity(b.layout));
+        return comes_before(std::tuple(a.peak_bytes), a.layout, std::tuple(b.peak_bytes), b.layout);
     }
     [[nodiscard]] bool surely_behind(const RankedLayout& a, const RankedLayout& b) const { return a.peak_bytes > b.peak_bytes; }
 };
@@ -132,19 +138,22 @@ public:
     std::vector<Contender> take() {
         shrink();
         std::erase_if(list_, [this](const Contender& each) { return each.at_least >= others_; });
+        std::sort(list_.begin(), list_.end(), before);
         return std::move(list_);
     }
     /// The least bound of what is not in the list.
     [[nodiscard]] double others() const { return others_; }
 
 private:
+    static bool before(const Contender& a, const Contender& b) {
+        return comes_before(std::tuple(a.at_least, a.peak_bytes), a.layout, std::tuple(b.at_least, b.peak_bytes), b.layout);
+    }
+    /// Keeps the first, in no order.
     void shrink() {
-        const auto before = [](const Contender& a, const Contender& b) {
-            return std::tuple(a.at_least, a.peak_bytes, simplicity(a.layout)) < std::tuple(b.at_least, b.peak_bytes, simplicity(b.layout));
-        };
-        std::sort(list_.begin(), list_.end(), before);
         if (list_.size() <= capacity_) return;
-        others_ = std::min(others_, list_[capacity_].at_least);
+        const auto behind = list_.begin() + static_cast<std::ptrdiff_t>(capacity_);
+        std::nth_element(list_.begin(), behind, list_.end(), before);
+        others_ = std::min(others_, behind->at_least);
         list_.resize(capacity_);
     }
 
@@ -492,12 +501,10 @@ private:
 }  // namespace
 
 bool ranks_before(const RankedLayout& a, const RankedLayout& b, Objective objective) {
-    if (objective == Objective::memory) {
-        return std::tuple(a.peak_bytes, a.iteration_seconds, simplicity(a.layout)) <
-               std::tuple(b.peak_bytes, b.iteration_seconds, simplicity(b.layout));
-    }
-    return std::tuple(a.iteration_seconds, a.peak_bytes, simplicity(a.layout)) <
-           std::tuple(b.iteration_seconds, b.peak_bytes, simplicity(b.layout));
+    if (objective == Objective::memory)
+        return comes_before(std::tuple(a.peak_bytes, a.iteration_seconds), a.layout, std::tuple(b.peak_bytes, b.iteration_seconds),
+                            b.layout);
+    return comes_before(std::tuple(a.iteration_seconds, a.peak_bytes), a.layout, std::tuple(b.iteration_seconds, b.peak_bytes), b.layout);
 }
 
 SearchResult search(const Workload& workload, const SearchSpace& space, const CostModelFactory& cost_model, const SearchOptions& options) {
