@@ -412,9 +412,10 @@ struct LayoutMemory::State {
         stages.resize(passes.size());
         const std::int64_t scratch = lasting_workspace(layout), spared = spared_by_offloading(layout);
         const DeviceOverhead::Sums& outside = overhead.sums(layout);
+        const std::vector<ModelStateBytes>& states = model_states.stages(layout).of;
         for (std::size_t rank = 0; rank < stages.size(); ++rank) {
             FrameworkBytes& stage = stages[rank];
-            stage.state = model_states.of(layout, static_cast<int>(rank));
+            stage.state = states[rank];
             stage.passes = passes[rank] - spared;
             stage.lasting_workspace = scratch;
             stage.outside = rank == 0 || rank + 1 == stages.size() ? outside.end : outside.inner;
@@ -459,14 +460,12 @@ struct LayoutMemory::State {
             peaks.gradients = state.gradients;
             peaks.optimizer = state.optimizer;
         };
-        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
-            const ModelStateBytes& state = model_states.of(layout, rank);
-            const std::int64_t alone = state.parameters + state.gradients + state.optimizer;
-            if (alone <= most || alone <= peaks.even) continue;
-            peaks.even = peaks.deciding = alone;
+        const ModelStates::Stages& states = model_states.stages(layout);
+        if (const ModelStateBytes& state = states.of[static_cast<std::size_t>(states.fullest)]; state.alone() > most) {
+            peaks.even = peaks.deciding = state.alone();
             take(state);
+            return peaks;
         }
-        if (peaks.even > 0) return peaks;
         const auto [stage, even] = fullest_stage(layout, ActivationMemory::Stages::fullest);
         const FrameworkBytes& fullest = stages[static_cast<std::size_t>(stage)];
         take(fullest.state);

@@ -571,17 +571,24 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
     return stages;
 }
 
-const ModelStateBytes& ModelStates::of(const Layout& layout, int pp_rank) {
+const ModelStates::Stages& ModelStates::stages(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     const bool gathers_again = in_parts(layout) && layout.recompute == Recompute::full;
     const Key key{layout.split.get(), sizes.tp, sizes.ep, sizes.etp, sizes.world, layout.engine, gathers_again};
     if (last_ == nullptr || !(key == last_key_)) {
         auto [entry, fresh] = entries_.try_emplace(key);
-        if (fresh) entry->second = {layout.split, all_stages(layout)};
+        if (fresh) {
+            Stages& stages = entry->second.stages;
+            stages.of = all_stages(layout);
+            const auto fullest =
+                std::max_element(stages.of.begin(), stages.of.end(), [](const auto& a, const auto& b) { return a.alone() < b.alone(); });
+            stages.fullest = static_cast<int>(fullest - stages.of.begin());
+            entry->second.split = layout.split;
+        }
         last_ = &entry->second;
         last_key_ = key;
     }
-    return last_->stages[static_cast<std::size_t>(pp_rank)];
+    return last_->stages;
 }
 
 }  // namespace mgplan::simulator

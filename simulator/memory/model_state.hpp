@@ -42,6 +42,8 @@ struct ModelStateBytes {
         }
         return *this;
     }
+    /// Without what is only there beside passes or during the update.
+    [[nodiscard]] std::int64_t alone() const { return parameters + gradients + optimizer; }
     bool operator==(const ModelStateBytes&) const = default;
 };
 
@@ -80,8 +82,17 @@ class ModelStates {
 public:
     explicit ModelStates(const Workload& workload) : workload_(workload), kinds_(layer_kinds(workload.model, workload.training.megatron)) {}
 
-    /// What every rank of pipeline stage `pp_rank` holds. The reference is valid until the next call.
-    [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank);
+    /// What every rank of pipeline stage `pp_rank` holds. The reference lasts as long as this.
+    [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank) {
+        return stages(layout).of[static_cast<std::size_t>(pp_rank)];
+    }
+    /// Of all stages of a layout.
+    struct Stages {
+        std::vector<ModelStateBytes> of;  ///< by stage
+        int fullest = 0;                  ///< the first with the most of parameters, gradients and optimizer state together
+    };
+    /// The reference lasts as long as this.
+    [[nodiscard]] const Stages& stages(const Layout& layout);
 
     /// Buffers of a stage for gathered weights and their gradients, bytes of each (gathered_weights.hpp); none where weights are whole.
     /// They are in of(), too.
@@ -139,7 +150,7 @@ private:
     };
     struct Entry {
         std::shared_ptr<const StageSplit> split;  ///< keeps the key's address taken
-        std::vector<ModelStateBytes> stages;
+        Stages stages;
     };
 
     [[nodiscard]] Pieces& pieces_of(const Layout& layout);
