@@ -97,8 +97,10 @@ PlayedStep play_step(const StepInputs& in, const PipelineProgram& program, const
     PlayedStep played;
     StepTimeline& step = played.step;
     const auto factor = [&](std::size_t rank) { return slowdown.empty() ? 1.0 : slowdown[rank]; };
+    PassTimes times(in, layers);
+    step.chunks.reserve(ranks * chunks);
     for (std::size_t i = 0; i < ranks * chunks; ++i)
-        step.chunks.push_back({slowed(chunk_time(in, layers, census[i]), factor(i / chunks)), chunk_parameters[i]});
+        step.chunks.push_back({slowed(times.chunk(census[i]), factor(i / chunks)), chunk_parameters[i]});
     played.stages = stage_times(in, program, census, slowdown, step, played.recompute_flops);
     step.times = pipeline_times(in, program, step.chunks);
     step.run = run_pipeline(program, step.times, details);
