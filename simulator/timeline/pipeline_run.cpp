@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
+#include <utility>
 
 #include "plan/text/errors.hpp"
 
@@ -87,7 +89,7 @@ private:
             if (op.input >= 0) begin = std::max(begin, arrivals[op.input]);
             double seconds = passes[chunk * static_cast<std::size_t>(kPasses) + static_cast<std::size_t>(op.pass)];
             if (factors != nullptr) seconds *= factors[i];
-            if (gathers && op.first_forward) follow_gather(chunk, begin, seconds);
+            if (gathers && op.first_forward) std::tie(begin, seconds) = follow_gather(chunk, begin, seconds);
             if (overlap_cost > 0 && begin < streams.data_parallel)
                 seconds += overlap_cost * std::min(seconds, streams.data_parallel - begin);
             double end = begin + seconds;
@@ -109,12 +111,13 @@ private:
         }
     }
 
-    /// Layer by layer a chunk's first forward follows the buckets: it waits for the first and ends behind the last.
-    void follow_gather(std::size_t chunk, double& begin, double& seconds) const {
-        if (gathered_[chunk] <= 0) return;
+    /// When a chunk's first forward begins and how long it takes: layer by layer it follows the buckets, waits for the first and ends
+    /// behind the last.
+    [[nodiscard]] std::pair<double, double> follow_gather(std::size_t chunk, double begin, double seconds) const {
+        if (gathered_[chunk] <= 0) return {begin, seconds};
         const double parts = times_.buckets[chunk];
-        begin = std::max(begin, gathered_[chunk] - times_.gather[chunk] * (1 - 1 / parts));
-        seconds = std::max(seconds, gathered_[chunk] + seconds / parts - begin);
+        const double behind_first = std::max(begin, gathered_[chunk] - times_.gather[chunk] * (1 - 1 / parts));
+        return {behind_first, std::max(seconds, gathered_[chunk] + seconds / parts - behind_first)};
     }
 
     /// The chunk's gradients are made by the op from `begin` to `end`, bucket by bucket: starts their reductions. When the op
