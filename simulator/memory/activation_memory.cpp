@@ -8,7 +8,6 @@
 #include <ranges>
 #include <span>
 #include <unordered_map>
-#include <utility>
 
 #include "plan/text/errors.hpp"
 #include "simulator/memory/chunk_profile.hpp"
@@ -76,16 +75,6 @@ struct ActivationMemory::State {
     std::vector<std::int64_t> held_totals;  ///< by stage
     std::vector<double> kept;
     std::vector<std::int64_t> kept_bytes, of_front;
-    /// What a layout does again in its backwards.
-    struct Repeats {
-        Recompute recompute = Recompute::none;
-        EnumSet<RecomputeModule> modules;
-        std::optional<RecomputeMethod> method;
-        std::int64_t layers = 0;
-        bool operator==(const Repeats&) const = default;
-    };
-    Layout branch;                                         ///< one of those that differ in what is repeated, graphed and switched on
-    std::vector<std::pair<Repeats, std::int64_t>> fronts;  ///< of such layouts, front_peak()
 
     State(const Workload& work, ShardLayers* shared, SplitStages* of_all)
         : workload(work),
@@ -227,24 +216,6 @@ struct ActivationMemory::State {
                                          : fullest(instants_of_stage[stage], kept_bytes, kept_of, peak_of) + held_totals[stage]);
         }
     }
-
-    /// Of the first stage. Graphs do not change it: a search asks for all that layouts may repeat once for each set of graphs.
-    std::int64_t front_peak(const Layout& layout) {
-        const bool same_branch = layout.split == branch.split && layout.sizes == branch.sizes && layout.vpp == branch.vpp &&
-                                 layout.group_size == branch.group_size && layout.micro_batch == branch.micro_batch &&
-                                 layout.num_microbatches == branch.num_microbatches &&
-                                 layout.sequence_parallel == branch.sequence_parallel && layout.cp_comm_type == branch.cp_comm_type &&
-                                 layout.engine == branch.engine;
-        if (!same_branch) {
-            branch = layout;
-            fronts.clear();
-        }
-        const Repeats repeats{layout.recompute, layout.recompute_modules, layout.recompute_method, layout.recompute_num_layers};
-        const auto known = std::find_if(fronts.begin(), fronts.end(), [&](const auto& one) { return one.first == repeats; });
-        if (known != fronts.end()) return known->second;
-        peaks_of_first(layout, 1, true, of_front);
-        return fronts.emplace_back(repeats, of_front.front()).second;
-    }
 };
 
 ActivationMemory::ActivationMemory(const Workload& workload, ShardLayers* layers, SplitStages* splits)
@@ -270,7 +241,8 @@ void ActivationMemory::peak_bytes(const Layout& layout, Stages which, std::vecto
 }
 
 std::int64_t ActivationMemory::front_peak_bytes(const Layout& layout) {
-    return state_->front_peak(layout);
+    state_->peaks_of_first(layout, 1, true, state_->of_front);
+    return state_->of_front.front();
 }
 
 PieceBytes ActivationMemory::pieces(const Layout& layout) {

@@ -460,14 +460,20 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout, const
     Key of_chunks = key;
     of_chunks.split = nullptr;
     of_chunks.stages = layout.sizes.pp;
-    std::vector<KnownChunk>& known_chunks = chunks_[of_chunks];
+    std::vector<KnownChunk>& of_all_splits = chunks_[of_chunks];
+    std::vector<KnownChunk> of_split;  // few: most of its chunks hold the same
     const auto bytes_of_chunk = [&](int stage, int number) {
         const StageChunk& chunk = layout.split->chunk(stage, number);
         const bool cut = stage == 0 && number == 0;
-        const auto known = std::find_if(known_chunks.begin(), known_chunks.end(),
-                                        [&](const KnownChunk& each) { return each.cut == cut && holds_alike(each.contents, chunk); });
-        if (known != known_chunks.end()) return known->bytes;
-        return known_chunks.emplace_back(KnownChunk{chunk, cut, chunk_bytes(pieces, layout, stage, number)}).bytes;
+        const auto known_in = [&](const std::vector<KnownChunk>& chunks) {
+            const auto known = std::find_if(chunks.begin(), chunks.end(),
+                                            [&](const KnownChunk& each) { return each.cut == cut && holds_alike(each.contents, chunk); });
+            return known != chunks.end() ? &*known : nullptr;
+        };
+        if (const KnownChunk* known = known_in(of_split)) return known->bytes;
+        const KnownChunk* known = known_in(of_all_splits);
+        if (known == nullptr) known = &of_all_splits.emplace_back(KnownChunk{chunk, cut, chunk_bytes(pieces, layout, stage, number)});
+        return of_split.emplace_back(*known).bytes;
     };
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
         ModelStateBytes& bytes = stages[static_cast<std::size_t>(stage)];

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "plan/text/errors.hpp"
@@ -17,33 +16,21 @@ std::int64_t OpProfile::net_total() const {
 }
 
 TraceProfiles::TraceProfiles(std::span<const model::AllocationRecord> trace) {
+    std::vector<Change> returns;
+    returns.reserve(trace.size());
     changes_.reserve(2 * trace.size());
+    const auto earlier = [](const Change& a, const Change& b) { return a.when < b.when; };
     for (const auto& tensor : trace) {
         if (tensor.bytes == 0) continue;  // a policy took it out of the trace
         changes_.push_back({tensor.taken, false, &tensor});
-        if (tensor.returned >= 0) changes_.push_back({tensor.returned, true, &tensor});
+        if (tensor.returned >= 0) returns.push_back({tensor.returned, true, &tensor});
     }
-    if (place_by_instant()) return;
-    std::stable_sort(changes_.begin(), changes_.end(),
-                     [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.returned < b.returned; });
-}
-
-bool TraceProfiles::place_by_instant() {
-    constexpr std::int64_t kInstantsPerChange = 8;
-    const std::int64_t instants = kInstantsPerChange * std::ssize(changes_);
-    std::vector<std::uint32_t> at(static_cast<std::size_t>(instants), 0);  // places in changes_, from 1 on
-    for (std::size_t i = 0; i < changes_.size(); ++i) {
-        const std::int64_t when = changes_[i].when;
-        if (when < 0 || when >= instants || at[static_cast<std::size_t>(when)] != 0) return false;
-        at[static_cast<std::size_t>(when)] = static_cast<std::uint32_t>(i + 1);
-    }
-    std::vector<Change> placed;
-    placed.reserve(changes_.size());
-    for (const std::uint32_t place : at) {
-        if (place != 0) placed.push_back(changes_[place - 1]);
-    }
-    changes_ = std::move(placed);
-    return true;
+    // Recorded in the order of their takes, but for what policies have added.
+    if (!std::is_sorted(changes_.begin(), changes_.end(), earlier)) std::stable_sort(changes_.begin(), changes_.end(), earlier);
+    std::stable_sort(returns.begin(), returns.end(), earlier);
+    const auto takes = std::ssize(changes_);
+    changes_.insert(changes_.end(), returns.begin(), returns.end());
+    std::inplace_merge(changes_.begin(), changes_.begin() + takes, changes_.end(), earlier);
 }
 
 OpProfile TraceProfiles::of(std::int64_t begin, std::int64_t end) const {

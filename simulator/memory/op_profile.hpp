@@ -42,9 +42,6 @@ private:
         bool returned = false;
         const model::AllocationRecord* tensor = nullptr;
     };
-    /// Puts them in order where each has an instant of its own and there are not many more instants; false otherwise.
-    [[nodiscard]] bool place_by_instant();
-
     std::vector<Change> changes_;  ///< in order
 };
 

@@ -163,7 +163,10 @@ struct ShardLayers::State {
         const bool assumes_fp8 = !megatron && sizes.keep_steps && sizes.fp8 == OwnFp8::none && quantised(workload.training.precision);
         if (!megatron && !assumes_fp8) return trace;
         const PolicyContext context{fields, workload.training, sizes, mixer};
-        auto changed = std::make_shared<PieceTrace>(sizes.keep_steps ? *trace : without_steps(*trace));
+        // What was made for this call alone is changed where it is.
+        const bool own = trace.use_count() == 1;
+        std::shared_ptr<PieceTrace> changed = own ? std::const_pointer_cast<PieceTrace>(std::move(trace))
+                                                  : std::make_shared<PieceTrace>(sizes.keep_steps ? *trace : without_steps(*trace));
         if (megatron)
             apply_megatron_policies(*changed, context);
         else
@@ -195,9 +198,9 @@ struct ShardLayers::State {
         return trace_prediction(workload.model, sizes, what == Traced::recomputed_prediction);
     }
 
-    /// Of a trace that the recordings keep.
+    /// Of a trace that the recordings keep: it owns nothing.
     static TracePointer kept(const PieceTrace& trace) { return {TracePointer{}, &trace}; }
-    static TracePointer made(PieceTrace trace) { return std::make_shared<const PieceTrace>(std::move(trace)); }
+    static TracePointer made(PieceTrace trace) { return std::make_shared<PieceTrace>(std::move(trace)); }
 
     /// Larger micro-batches are made from the traces of one and two sequences. With steps where the sizes keep them.
     TracePointer dense_trace(const PieceSizes& sizes, Traced what, std::size_t plain_layer = 0) {
