@@ -136,7 +136,7 @@ const LegalTails::Tails& LegalTails::tails_of(const Key& key, const Layout& layo
         const std::scoped_lock lock(known_->mutex);
         entry = &known_->entries.try_emplace(key).first->second;
     }
-    std::call_once(entry->once, [&] { Search{*this, layout, entry->tails}.run(); });
+    entry->once.call([&] { Search{*this, layout, entry->tails}.run(); });
     const std::scoped_lock lock(known_->mutex);
     const auto [found, fresh] = entry->by_block.try_emplace(blocks);
     if (fresh) found->second = without_larger_blocks(entry->tails, blocks);

@@ -15,6 +15,7 @@
 #include "planner/candidates.hpp"
 #include "planner/constraints.hpp"
 #include "planner/search_result.hpp"
+#include "simulator/piece/made_once.hpp"
 
 namespace mgplan::planner {
 
@@ -65,7 +66,7 @@ private:
     /// What copies know together.
     struct Known {
         struct Entry {
-            std::once_flag once;
+            simulator::MadeOnce once;
             AnyBlock tails;
             std::map<std::int64_t, Tails> by_block;  ///< of blocks of at most so many layers
         };

@@ -112,7 +112,7 @@ TimePrediction CostModel::exact_time(const Layout& layout) {
 }
 
 double CostModel::exact_seconds(const Layout& layout) {
-    return passes(layout) <= kMostReplayedPasses ? timeline(layout, false).step.time.iteration_seconds : iteration_seconds(layout);
+    return passes(layout) <= kMostReplayedPasses ? state_of(layout).timeline_seconds(layout) : iteration_seconds(layout);
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, bool details, const std::vector<double>& slowdown) {

@@ -266,29 +266,51 @@ struct CostModel::State {
         return step_time(inputs_of(layout));
     }
 
+    /// Chunks by rank · chunks + chunk of a program, in a V: chunk 1 of a rank is what chunk 1 of the opposite rank is otherwise; a layout
+    /// of its own V has it there.
+    static std::vector<ChunkCensus> in_v_shape(const Layout& layout, const PipelineProgram& program,
+                                               const std::vector<ChunkCensus>& chunks) {
+        if (layout.split->v_shaped()) return chunks;
+        std::vector<ChunkCensus> turned;
+        turned.reserve(chunks.size());
+        for (int rank = 0; rank < program.pp; ++rank) {
+            for (int chunk = 0; chunk < program.chunks; ++chunk)
+                turned.push_back(
+                    chunks[static_cast<std::size_t>(chunk == 1 ? program.pp - 1 - rank : rank) * static_cast<std::size_t>(program.chunks) +
+                           static_cast<std::size_t>(chunk)]);
+        }
+        return turned;
+    }
+
+    /// What they hold, in the same order.
+    [[nodiscard]] std::vector<ParameterCount> counts_of(const Layout& layout, const PipelineProgram& program,
+                                                        const std::vector<ChunkCensus>& chunks) const {
+        const PieceParameters& pieces = memos->pieces(layout.sizes);
+        std::vector<ParameterCount> counts;
+        counts.reserve(chunks.size());
+        for (auto first = chunks.begin(); first != chunks.end(); first += program.chunks) {
+            const bool has_table = std::any_of(first, first + program.chunks, [](const ChunkCensus& chunk) { return chunk.embedding; });
+            for (int chunk = 0; chunk < program.chunks; ++chunk) counts.push_back(count_of(pieces, first[chunk], has_table));
+        }
+        return counts;
+    }
+
     LayoutTimeline timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
                             const std::vector<double>& slowdown) {
         const StepInputs inputs = inputs_of(layout);
-        const PieceParameters& pieces = memos->pieces(layout.sizes);
-        std::vector<ChunkCensus> chunks;
-        std::vector<ParameterCount> held;
-        const int pp = program->pp;
-        const auto own = [&](int rank, int chunk) {
-            // In a V chunk 1 of a rank is what chunk 1 of the opposite rank is otherwise; a layout of its own V has it there.
-            const int holder = v_shaped && !layout.split->v_shaped() && chunk == 1 ? pp - 1 - rank : rank;
-            return inputs.split
-                .chunks[static_cast<std::size_t>(holder) * static_cast<std::size_t>(program->chunks) + static_cast<std::size_t>(chunk)];
-        };
-        for (int rank = 0; rank < pp; ++rank) {
-            bool has_table = false;
-            for (int chunk = 0; chunk < program->chunks; ++chunk) has_table = has_table || own(rank, chunk).embedding;
-            for (int chunk = 0; chunk < program->chunks; ++chunk) {
-                chunks.push_back(own(rank, chunk));
-                held.push_back(count_of(pieces, chunks.back(), has_table));
-            }
-        }
-        StepTimeline step = step_timeline(inputs, *program, chunks, held, details, slowdown);
+        const std::vector<ChunkCensus>& as_split = inputs.split.chunks;
+        const std::vector<ChunkCensus> turned = v_shaped ? in_v_shape(layout, *program, as_split) : std::vector<ChunkCensus>{};
+        const std::vector<ChunkCensus>& chunks = v_shaped ? turned : as_split;
+        StepTimeline step = step_timeline(inputs, *program, chunks, counts_of(layout, *program, chunks), details, slowdown);
         return {std::move(program), std::move(step)};
+    }
+
+    /// The iteration_seconds of timeline() alone.
+    double timeline_seconds(const Layout& layout) {
+        const std::shared_ptr<const PipelineProgram> program = memos->program(layout);
+        const StepInputs inputs = inputs_of(layout);
+        const std::vector<ChunkCensus>& chunks = inputs.split.chunks;
+        return step_timeline_seconds(inputs, *program, chunks, counts_of(layout, *program, chunks));
     }
 };
 

@@ -162,7 +162,10 @@ private:
         const double sends = overlapped() ? 0 : 2 * hop;
         double all = 0, longest = 0;
         for (const RankTime& rank : ranks_) all += rank.ends + sends;
+        const std::vector<int>& alike = in_.split.alike;
         for (int s = 0; s < pp; ++s) {
+            // The ends send less than those between them, which are as slow as the first like them.
+            if (s + 1 < pp && alike[static_cast<std::size_t>(s)] > 0 && alike[static_cast<std::size_t>(s)] < s) continue;
             const double rest = all - ranks_[static_cast<std::size_t>(s)].ends - sends;
             longest = std::max(longest, m_ * (forward(s, hop) + backward(s, hop) + uneven_) + rest);
         }

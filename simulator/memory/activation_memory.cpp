@@ -209,9 +209,11 @@ struct ActivationMemory::State {
         };
         by_stage.clear();
         for (std::size_t stage = 0; stage < static_cast<std::size_t>(stages); ++stage) {
-            const auto like = static_cast<std::size_t>(all ? static_cast<int>(stage) : holds_like(layout, split, static_cast<int>(stage)));
-            by_stage.push_back(like < stage ? by_stage[like]
-                                            : fullest(instants_of_stage[stage], kept_bytes, kept_of, peak_of) + held_totals[stage]);
+            // Microbatches of the one in front are alive for longer; mgplan's own engine may have more messages on their way behind it.
+            const auto like = static_cast<std::size_t>(split.like[stage]);
+            const bool no_fuller = !all && like < stage && held_totals[stage] <= held_totals[like];
+            by_stage.push_back(no_fuller ? by_stage[like]
+                                         : fullest(instants_of_stage[stage], kept_bytes, kept_of, peak_of) + held_totals[stage]);
         }
     }
 };

@@ -76,19 +76,21 @@ OpProfile profile_of_step(const ShardProfiles& shard, const ChunkStep& step, boo
 
 PieceProfiles piece_profiles(const PieceTrace& trace) {
     PieceProfiles profiles{};
+    const TraceProfiles stretches(trace.tensors);
     for (const PieceRange& range : trace.pieces) {
         PassProfile& profile = profiles[static_cast<std::size_t>(range.piece)];
         if (&trace.range(range.piece, range.backward) != &range) continue;
-        (range.backward ? profile.backward : profile.forward) = profile_of(trace.tensors, range.begin, range.end);
+        (range.backward ? profile.backward : profile.forward) = stretches.of(range.begin, range.end);
     }
     return profiles;
 }
 
 PredictionProfiles prediction_profiles(const PieceTrace& trace) {
     PredictionProfiles prediction;
+    const TraceProfiles stretches(trace.tensors);
     for (const PieceRange& range : trace.pieces) {
         const auto into = [&](PassProfile& profile) {
-            (range.backward ? profile.backward : profile.forward) = profile_of(trace.tensors, range.begin, range.end);
+            (range.backward ? profile.backward : profile.forward) = stretches.of(range.begin, range.end);
         };
         const auto depth = static_cast<std::size_t>(range.layer);
         if (prediction.depths.size() <= depth) prediction.depths.resize(depth + 1);
@@ -126,8 +128,8 @@ KeptAndTaken router_part(const PieceTrace& mixture, std::int64_t stream, bool wi
     const std::int64_t d_logits = first("router logit gradient", backward.begin, backward.end).taken;
     const std::int64_t d_input = first("input gradient", d_logits, backward.end).returned;
     const std::int64_t d_stream = first("norm input gradient", d_logits, backward.end).taken;
-    part.taken = std::max(profile_of(mixture.tensors, d_logits, with_shared ? d_stream : d_input).peak,
-                          profile_of(mixture.tensors, d_stream, backward.end).peak);
+    const TraceProfiles stretches(mixture.tensors);
+    part.taken = std::max(stretches.of(d_logits, with_shared ? d_stream : d_input).peak, stretches.of(d_stream, backward.end).peak);
     return part;
 }
 

@@ -21,7 +21,7 @@ struct Change {
     std::size_t tensor = 0;
 };
 
-/// Takes and returns within one PieceRange, in the order in which profile_of() counts them.
+/// Takes and returns within one PieceRange, in the order in which TraceProfiles counts them.
 struct RangeEvents {
     const PieceTrace* trace = nullptr;
     std::vector<Change> changes;

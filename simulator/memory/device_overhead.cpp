@@ -54,7 +54,7 @@ std::int64_t send_channels(std::int64_t collective_channels) {
     return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(collective_channels)));
 }
 
-/// Of these, those on which a group that crosses the network connects each two members: two a card, one where two would give channels more
+/// The channels on which a group that crosses the network connects each two members: two a card, one where two would give channels more
 /// than four operations at a time (graph/paths.cc of 2.28.9, ncclTopoGetNchannels). It is the least of all pairs, and so holds inside
 /// domains too.
 std::int64_t channels_per_peer_across(std::int64_t ranks, std::int64_t collective_channels) {

@@ -18,13 +18,14 @@
 #include "simulator/memory/framework_bytes.hpp"
 #include "simulator/memory/megatron_replay.hpp"
 #include "simulator/memory/model_state.hpp"
+#include "simulator/memory/node_host_memory.hpp"
+#include "simulator/memory/rank_graphs.hpp"
 #include "simulator/memory/replay_memo.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/shared_schedules.hpp"
 #include "simulator/memory/split_stages.hpp"
 #include "simulator/memory/stage_timeline.hpp"
 #include "simulator/piece/memo_key.hpp"
-#include "simulator/piece/shard_key.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -53,9 +54,7 @@ struct LayoutMemory::State {
     std::optional<RoutingLoad> routing;            ///< of models with experts
     double fragmentation = kAssumedFragmentation;  ///< of engine megatron's tensors; mgplan's own runtime plans offsets
     std::unordered_map<MemoKey<4>, std::vector<std::vector<std::int64_t>>, MemoKeyHash> alive;
-    std::unordered_map<MemoKey<6>, const GraphResidency*, MemoKeyHash> residencies;  ///< of the shared schedules
-    std::unordered_map<const LayerCosts*, GraphedLayers> graphed;
-    std::unordered_map<ShardKey, GraphedLayers, MemoKeyHash> least_graphed;  ///< without kernels, whose counts only objects depend on
+    RankGraphs rank_graphs;
     // What belongs to the layout at hand; members, so that they need no memory for each.
     std::vector<std::int64_t> passes;
     std::vector<LiveMixtures> live_mixtures;
@@ -72,7 +71,8 @@ struct LayoutMemory::State {
           shared(std::move(known)),
           model_states(*shared.states),
           activations(work, shared.layers, shared.splits),
-          overhead(work, rates) {
+          overhead(work, rates),
+          rank_graphs(work, rates, *shared.schedules, activations) {
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }
 
@@ -92,37 +92,14 @@ struct LayoutMemory::State {
         return std::span(shared.census(layout).chunks).subspan(static_cast<std::size_t>(pp_rank) * vpp, vpp);
     }
 
+    [[nodiscard]] RankGraphs::Held held_by(const Layout& layout, int pp_rank) {
+        return {chunks_of(layout, pp_rank), live_counts(layout)[static_cast<std::size_t>(pp_rank)]};
+    }
+
     GraphTerms graphs(const Layout& layout, int pp_rank) {
         if (layout.cuda_graphs.empty()) return {};
         MGPLAN_ASSERT(layer_costs != nullptr, "the kernels of layers in CUDA graphs are known");
-        return graphs(layout, pp_rank, *layer_costs, graphed[layer_costs]);
-    }
-
-    /// `kinds`: what is kept for all layouts with the same costs.
-    GraphTerms graphs(const Layout& layout, int pp_rank, const LayerCosts& layer, GraphedLayers& kinds) {
-        const int pp = static_cast<int>(layout.sizes.pp);
-        const GraphPolicy policy = policy_of(layout);
-        const MemoKey<6> key{{pp, layout.vpp, layout.num_microbatches, layout.group_size, pp_rank, static_cast<std::int64_t>(policy)}};
-        auto [entry, fresh] = residencies.try_emplace(key);
-        if (fresh) {
-            ScheduleRequest request{pp, layout.vpp, layout.num_microbatches, {}, {}, false};
-            if (layout.vpp > 1) request.group_size = layout.group_size;
-            entry->second = &shared.schedules->residency(request, pp_rank, policy);
-        }
-        if (kinds.scopes != layout.cuda_graphs) {
-            kinds.scopes = layout.cuda_graphs;
-            kinds.bytes = activations.pieces(layout);
-            const auto graphed_kind = [&](LayerKind kind) {
-                GraphedLayer of_kind = graphed_layer(workload, layout, layer, kind, policy);
-                take_bytes(of_kind, kinds.bytes, kind);
-                return of_kind;
-            };
-            kinds.dense = graphed_kind(LayerKind::dense);
-            if (workload.model.moe) kinds.mixture = graphed_kind(LayerKind::moe);
-        }
-        const auto& alive_here = live_counts(layout)[static_cast<std::size_t>(pp_rank)];
-        return graph_terms({workload, layout, layer, kinds.bytes, kinds.dense, kinds.mixture, chunks_of(layout, pp_rank), alive_here,
-                            *entry->second, calibration.graph_node_bytes});
+        return rank_graphs.of(layout, pp_rank, *layer_costs, held_by(layout, pp_rank));
     }
 
     /// Megatron-LM's libraries have workspaces that last. In mgplan's own layers every product's scratch is a tensor of the trace, and what
@@ -184,17 +161,7 @@ struct LayoutMemory::State {
     /// What the ranks of a stage leave in the host's memory, by stage, into `prediction`: of the node whose ranks leave most.
     void sum_over_nodes(const Layout& layout, const std::vector<std::int64_t>& of_stage, MemoryPrediction& prediction) const {
         prediction.host_limit_bytes = workload.cluster.host_memory_bytes;
-        const std::int64_t node = workload.cluster.gpus_per_node, world = layout.sizes.world;
-        if (layout.sizes.pp == 1 || first_rank_of_stage(layout.sizes, 1) % node == 0) {  // each node lies in one stage
-            prediction.node_host_bytes = std::min(node, world) * *std::max_element(of_stage.begin(), of_stage.end());
-            return;
-        }
-        for (std::int64_t first = 0; first < world; first += node) {
-            std::int64_t sum = 0;
-            for (std::int64_t rank = first; rank < std::min(world, first + node); ++rank)
-                sum += of_stage[static_cast<std::size_t>(stage_of_rank(layout.sizes, rank))];
-            prediction.node_host_bytes = std::max(prediction.node_host_bytes, sum);
-        }
+        prediction.node_host_bytes = fullest_node_host_bytes(layout, of_stage, workload.cluster.gpus_per_node);
     }
 
     /// By stage.
@@ -414,9 +381,10 @@ struct LayoutMemory::State {
         stages.resize(passes.size());
         const std::int64_t scratch = lasting_workspace(layout), spared = spared_by_offloading(layout);
         const DeviceOverhead::Sums& outside = overhead.sums(layout);
+        const std::vector<ModelStateBytes>& states = model_states.stages(layout).of;
         for (std::size_t rank = 0; rank < stages.size(); ++rank) {
             FrameworkBytes& stage = stages[rank];
-            stage.state = model_states.of(layout, static_cast<int>(rank));
+            stage.state = states[rank];
             stage.passes = passes[rank] - spared;
             stage.lasting_workspace = scratch;
             stage.outside = rank == 0 || rank + 1 == stages.size() ? outside.end : outside.inner;
@@ -461,14 +429,12 @@ struct LayoutMemory::State {
             peaks.gradients = state.gradients;
             peaks.optimizer = state.optimizer;
         };
-        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
-            const ModelStateBytes& state = model_states.of(layout, rank);
-            const std::int64_t alone = state.parameters + state.gradients + state.optimizer;
-            if (alone <= most || alone <= peaks.even) continue;
-            peaks.even = peaks.deciding = alone;
+        const ModelStates::Stages& states = model_states.stages(layout);
+        if (const ModelStateBytes& state = states.of[static_cast<std::size_t>(states.fullest)]; state.alone() > most) {
+            peaks.even = peaks.deciding = state.alone();
             take(state);
+            return peaks;
         }
-        if (peaks.even > 0) return peaks;
         const auto [stage, even] = fullest_stage(layout, ActivationMemory::Stages::fullest);
         const FrameworkBytes& fullest = stages[static_cast<std::size_t>(stage)];
         take(fullest.state);
@@ -489,10 +455,8 @@ struct LayoutMemory::State {
         front.passes = activations.front_peak_bytes(layout) - spared_by_offloading(layout);
         front.lasting_workspace = lasting_workspace(layout);
         front.outside = overhead.sums(layout).end;
-        if (!layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) {
-            front.graph = graphs(layout, 0, LayerCosts{}, least_graphed[shard_key(layout)]);
-            front.graph.objects = 0;
-        }
+        if (!layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration))
+            front.graph = rank_graphs.without_objects(layout, 0, held_by(layout, 0));
         return peak_of(layout, front);
     }
 

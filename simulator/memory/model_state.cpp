@@ -26,22 +26,6 @@ std::size_t buffer_index(bool expert, bool fp8) {
     return (expert ? 2U : 0U) + (fp8 ? 1U : 0U);
 }
 
-/// PyTorch's allocator rounds a scale's four bytes up to this.
-constexpr std::int64_t kSmallestBlock = 512;
-
-/// core/optimizer/optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8: Transformer Engine's FusedAdam holds the
-/// main parameters and reads gradients in their own type, but for fp32 ones under fp8 recipes other than delayed scaling.
-bool fused_adam_holds_main_parameters(const TrainingSpec& training) {
-    return training.main_param_dtype != Dtype::fp32 || !quantised(training.precision) || training.format() == QuantisedFormat::delayed;
-}
-
-/// fused_adam.py, store_param_remainders (Megatron-LM's default): an fp32 main parameter is the bf16 parameter and 16 bits more.
-/// fp8 parameters have no such half.
-bool keeps_remainders(const BufferElements& elements, const TrainingSpec& training) {
-    return fused_adam_holds_main_parameters(training) && training.main_param_dtype == Dtype::fp32 &&
-           training.compute_dtype() == Dtype::bf16 && !elements.fp8;
-}
-
 /// Buckets as engine megatron's flags say: core's training.py resolve_ddp_bucket_size divides the rank's parameters.
 void apply_megatron_switches(model::BufferOptions& options, const TrainingSpec& training, std::int64_t parameters) {
     const MegatronSwitches& megatron = training.megatron;
@@ -50,15 +34,6 @@ void apply_megatron_switches(model::BufferOptions& options, const TrainingSpec& 
     if (megatron.bucket_size > 0) size = megatron.bucket_size;
     if (megatron.num_buckets > 0) number = megatron.num_buckets;
     options.bucket_size = model::resolve_bucket_size(size, number, parameters, options.dp, training.overlap_grad_reduce);
-}
-
-OwnedElements owned_of(const BufferElements& elements, Engine engine, bool muon) {
-    if (!muon || elements.matrices == 0) return {elements.buffer / elements.shards, 0};
-    // In a buffer of their own, whose shards are padded to the fullest.
-    if (engine == Engine::mgplan) return {elements.buffer / elements.shards, elements.buffer / elements.shards};
-    const std::int64_t matrices =
-        elements.shards == 1 ? elements.matrices : std::max(divide_up(elements.matrices, elements.shards), elements.largest_matrix);
-    return {(elements.buffer - elements.matrices) / elements.shards + matrices, matrices};
 }
 
 /// A layer's parameters with attention's projection behind what it multiplies the result of: Megatron-core registers it in front.
@@ -108,63 +83,10 @@ ModelStateBytes matrices_apart_bytes(const model::BufferLayout& buffer, const Tr
 
 }  // namespace
 
-ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training) {
-    ModelStateBytes bytes;
-    if (elements.buffer == 0) return bytes;
-    const Dtype compute = training.compute_dtype();
-    const bool widest = compute == Dtype::fp64;
-    const bool mixed = compute == Dtype::bf16 || compute == Dtype::fp16;
-    const bool aware = engine == Engine::megatron && mixed && training.megatron.precision_aware_optimizer;
-    const Dtype main = widest ? Dtype::fp64 : mixed ? training.main_param_dtype : Dtype::fp32;
-    const Dtype gradient = widest ? Dtype::fp64 : training.grad_dtype;
-    const bool muon = training.megatron.optimizer == OptimizerKind::muon;
-    const OptimizerKind optimizer = training.megatron.optimizer;
-    // Engine mgplan keeps a single moment in the main parameters' type.
-    const bool single = engine == Engine::mgplan && (optimizer == OptimizerKind::sgd || optimizer == OptimizerKind::lion);
-    const auto [owned, matrices] = owned_of(elements, engine, muon);
-    bytes.parameters = elements.buffer * (elements.fp8 ? 1 : bytes_of(compute));
-    bytes.gradients = elements.buffer * bytes_of(gradient);
-    if (engine == Engine::megatron && training.offload.optimizer > 0) {
-        divide_between_devices(bytes, owned, std::min(elements.largest, owned), mixed, training);
-        return bytes;
-    }
-    const std::int64_t kept_main = !mixed ? 0 : aware && keeps_remainders(elements, training) ? 2 : bytes_of(main);
-    bytes.optimizer += owned * kept_main;
-    const bool like_adam = muon || engine == Engine::mgplan;
-    if (single)
-        bytes.optimizer += owned * bytes_of(main);
-    else
-        bytes.optimizer += (owned - matrices) * (widest ? 16 : moment_bytes(like_adam ? OptimizerKind::adam : optimizer, training));
-    bytes.optimizer += matrices * (engine == Engine::mgplan ? bytes_of(main) : moment_bytes(OptimizerKind::muon, training));
-    std::int64_t updated_at_once = owned;
-    if (engine == Engine::megatron && training.offload.states > 0) {
-        updated_at_once = keep_between_updates(bytes, elements, {owned, matrices}, kept_main, training);
-    } else if (const std::int64_t away = offloaded_elements(owned, training.offload.waiting()); away > 0) {
-        const std::int64_t each = bytes.optimizer / owned;
-        bytes.host = away * each;
-        bytes.optimizer -= bytes.host;
-        bytes.staged = std::min(away, staged_elements(training.offload)) * each;
-    }
-    if (aware) {
-        const bool by_fused_adam = fused_adam_holds_main_parameters(training);
-        const std::int64_t tensors = std::min(elements.tensors, elements.tensors / elements.shards + 1);
-        for (const Dtype state : {training.exp_avg_dtype, training.exp_avg_sq_dtype, by_fused_adam ? main : Dtype::fp32}) {
-            if (state == Dtype::fp32) continue;
-            bytes.update += updated_at_once * 4;
-            bytes.optimizer += tensors * kSmallestBlock * (state == Dtype::fp8 ? 4 : 1);
-        }
-        if (by_fused_adam) return bytes;
-    }
-    // A gradient narrower than the main parameters is copied for the update and freed behind it (Megatron-core
-    // distrib_optimizer.py and optimizer.py, _copy_model_grads_to_main_grads and zero_grad).
-    if (bytes_of(gradient) < bytes_of(main)) bytes.update += owned * bytes_of(main);
-    return bytes;
-}
-
 std::size_t ModelStates::KeyHash::operator()(const Key& key) const {
     std::uint64_t hash = reinterpret_cast<std::uintptr_t>(key.split);
     for (const std::int64_t field :
-         {key.tp, key.ep, key.etp, key.world, static_cast<std::int64_t>(key.engine), key.gathers_again ? 1L : 0L}) {
+         {key.stages, key.tp, key.ep, key.etp, key.world, static_cast<std::int64_t>(key.engine), key.gathers_again ? 1L : 0L}) {
         hash = (hash ^ static_cast<std::uint64_t>(field)) * 1099511628211ULL;
         hash ^= hash >> 29U;
     }
@@ -309,7 +231,7 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     // With more than one stage the embedding may be shared.
     const Engine engine = in_parts(layout) ? layout.engine : Engine::mgplan;
-    auto [entry, fresh] = pieces_.try_emplace(Key{nullptr, sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 2 : 1, engine});
+    auto [entry, fresh] = pieces_.try_emplace(Key{nullptr, 0, sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 2 : 1, engine});
     Pieces& pieces = entry->second;
     if (!fresh) return pieces;
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
@@ -530,19 +452,28 @@ bool ModelStates::holds_alike(const StageSplit& split, int stage, int other) con
     return true;
 }
 
-std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
+std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout, const Key& key) {
     Pieces& pieces = pieces_of(layout);
     const bool by_units = layout.engine == Engine::mgplan && workload_.training.megatron.fully_sharded.shards_gradients();
     std::vector<ModelStateBytes> stages(static_cast<std::size_t>(layout.sizes.pp));
     std::vector<int> different;  // the first stages of what they hold
-    // The first chunk alone cuts its buffers into buckets; others that hold the same take the same.
-    std::vector<std::pair<const StageChunk*, ModelStateBytes>> uncut;
+    Key of_chunks = key;
+    of_chunks.split = nullptr;
+    of_chunks.stages = layout.sizes.pp;
+    std::vector<KnownChunk>& of_all_splits = chunks_[of_chunks];
+    std::vector<KnownChunk> of_split;  // few: most of its chunks hold the same
     const auto bytes_of_chunk = [&](int stage, int number) {
-        if (stage == 0 && number == 0) return chunk_bytes(pieces, layout, stage, number);
         const StageChunk& chunk = layout.split->chunk(stage, number);
-        const auto same = std::find_if(uncut.begin(), uncut.end(), [&](const auto& known) { return holds_alike(*known.first, chunk); });
-        if (same != uncut.end()) return same->second;
-        return uncut.emplace_back(&chunk, chunk_bytes(pieces, layout, stage, number)).second;
+        const bool cut = stage == 0 && number == 0;
+        const auto known_in = [&](const std::vector<KnownChunk>& chunks) {
+            const auto known = std::find_if(chunks.begin(), chunks.end(),
+                                            [&](const KnownChunk& each) { return each.cut == cut && holds_alike(each.contents, chunk); });
+            return known != chunks.end() ? &*known : nullptr;
+        };
+        if (const KnownChunk* known = known_in(of_split)) return known->bytes;
+        const KnownChunk* known = known_in(of_all_splits);
+        if (known == nullptr) known = &of_all_splits.emplace_back(KnownChunk{chunk, cut, chunk_bytes(pieces, layout, stage, number)});
+        return of_split.emplace_back(*known).bytes;
     };
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
         ModelStateBytes& bytes = stages[static_cast<std::size_t>(stage)];
@@ -571,17 +502,24 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
     return stages;
 }
 
-const ModelStateBytes& ModelStates::of(const Layout& layout, int pp_rank) {
+const ModelStates::Stages& ModelStates::stages(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     const bool gathers_again = in_parts(layout) && layout.recompute == Recompute::full;
-    const Key key{layout.split.get(), sizes.tp, sizes.ep, sizes.etp, sizes.world, layout.engine, gathers_again};
+    const Key key{layout.split.get(), 0, sizes.tp, sizes.ep, sizes.etp, sizes.world, layout.engine, gathers_again};
     if (last_ == nullptr || !(key == last_key_)) {
         auto [entry, fresh] = entries_.try_emplace(key);
-        if (fresh) entry->second = {layout.split, all_stages(layout)};
+        if (fresh) {
+            Stages& stages = entry->second.stages;
+            stages.of = all_stages(layout, key);
+            const auto fullest =
+                std::max_element(stages.of.begin(), stages.of.end(), [](const auto& a, const auto& b) { return a.alone() < b.alone(); });
+            stages.fullest = static_cast<int>(fullest - stages.of.begin());
+            entry->second.split = layout.split;
+        }
         last_ = &entry->second;
         last_key_ = key;
     }
-    return last_->stages[static_cast<std::size_t>(pp_rank)];
+    return last_->stages;
 }
 
 }  // namespace mgplan::simulator

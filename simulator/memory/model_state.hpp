@@ -14,65 +14,11 @@
 #include "plan/layout/layout.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "plan/workload.hpp"
+#include "simulator/memory/buffer_state.hpp"
 #include "simulator/memory/fp8_weights.hpp"
 #include "simulator/memory/gathered_weights.hpp"
 
 namespace mgplan::simulator {
-
-struct ModelStateBytes {
-    std::int64_t parameters = 0;
-    std::int64_t gradients = 0;
-    std::int64_t optimizer = 0;
-    std::int64_t update = 0;  ///< further bytes during the optimizer step alone: fp32 copies of narrower gradients or states
-    std::int64_t host = 0;    ///< optimizer state in the host's memory, no part of `optimizer`
-    std::int64_t staged = 0;  ///< most of it that is on the device at one time during the optimizer step; with all_stages() in `update`
-    /// Moments in `host` that come back in chunks, and those of the largest parameter, by the turns of their optimizers: of dense
-    /// parameters and of experts, or of Muon's matrices and of all else; with all_stages() in `update`.
-    std::array<std::int64_t, 2> moving{}, largest_moving{};
-    ModelStateBytes& operator+=(const ModelStateBytes& other) {
-        parameters += other.parameters;
-        gradients += other.gradients;
-        optimizer += other.optimizer;
-        update += other.update;
-        host += other.host;
-        staged = std::max(staged, other.staged);
-        for (std::size_t turn = 0; turn < moving.size(); ++turn) {
-            moving[turn] += other.moving[turn];
-            largest_moving[turn] = std::max(largest_moving[turn], other.largest_moving[turn]);
-        }
-        return *this;
-    }
-    bool operator==(const ModelStateBytes&) const = default;
-};
-
-/// What a buffer of one storage type holds, in elements: the parameters themselves and, with holes and padding, the buffer.
-struct BufferElements {
-    std::int64_t parameters = 0;
-    std::int64_t buffer = 0;
-    bool fp8 = false;
-    std::int64_t shards = 1;                        ///< ranks that the optimizer state of the buffer is divided over
-    std::int64_t tensors = 0;                       ///< parameters in it
-    std::int64_t largest = 0;                       ///< elements of the largest of them; 0: not asked for
-    std::int64_t matrices = 0, largest_matrix = 0;  ///< elements of what Muon orthogonalises, all of it and the largest
-    bool expert = false;
-};
-
-/// Bytes of one buffer and of the optimizer state of this rank's shard of it.
-///
-/// Engine mgplan (model/optimizer/): parameters and gradients as stored; main parameters where they are wider than the
-/// parameters, two moments, and during the update gradients widened to the main parameters' type. Per parameter that makes
-/// 18 without and 6 + 12/d with the distributed optimizer for 16-bit parameters and fp32 gradients, 20 and 4 + 16/d with 16-bit
-/// gradients, 16 and 8 + 8/d in fp32. Of a buffer of Muon's matrices (`matrices` is not 0), and with SGD and Lion, one moment. With
-/// --offload optimizer and optimizer_states the last elements' state is on the host, and slices of it, or all, on the device during the
-/// update (plan/training/offload.hpp).
-///
-/// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory-optimizers.md,
-/// "Precision-aware optimizer", tells it; moments by kind of optimizer (plan/training/megatron_switches.hpp). Muon's matrices are divided
-/// whole, so that a rank has its share of them or the largest (core/optimizer/layer_wise_optimizer.py). Where the host updates a share
-/// (core/optimizer/cpu_offloading/hybrid_optimizer.py): docs/memory-optimizers.md, "The optimizer on the host" and
-/// "Its state between two updates". Copies of fp8 weights are
-/// not in here.
-[[nodiscard]] ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training);
 
 /// The model state of any rank of any layout of one workload; every sum that layouts share is computed once. Not
 /// thread-safe. The workload must outlive it.
@@ -80,8 +26,17 @@ class ModelStates {
 public:
     explicit ModelStates(const Workload& workload) : workload_(workload), kinds_(layer_kinds(workload.model, workload.training.megatron)) {}
 
-    /// What every rank of pipeline stage `pp_rank` holds. The reference is valid until the next call.
-    [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank);
+    /// What every rank of pipeline stage `pp_rank` holds. The reference lasts as long as this.
+    [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank) {
+        return stages(layout).of[static_cast<std::size_t>(pp_rank)];
+    }
+    /// Of all stages of a layout.
+    struct Stages {
+        std::vector<ModelStateBytes> of;  ///< by stage
+        int fullest = 0;                  ///< the first with the most of parameters, gradients and optimizer state together
+    };
+    /// The reference lasts as long as this.
+    [[nodiscard]] const Stages& stages(const Layout& layout);
 
     /// Buffers of a stage for gathered weights and their gradients, bytes of each (gathered_weights.hpp); none where weights are whole.
     /// They are in of(), too.
@@ -94,6 +49,7 @@ private:
 
     struct Key {
         const StageSplit* split = nullptr;
+        std::int64_t stages = 0;  ///< where no split is
         std::int64_t tp = 0, ep = 0, etp = 0, world = 0;
         Engine engine = Engine::mgplan;
         bool gathers_again = false;  ///< weights in parts, for a forward that is repeated
@@ -139,7 +95,13 @@ private:
     };
     struct Entry {
         std::shared_ptr<const StageSplit> split;  ///< keeps the key's address taken
-        std::vector<ModelStateBytes> stages;
+        Stages stages;
+    };
+    /// A chunk that was met in one split or another of a pipeline.
+    struct KnownChunk {
+        StageChunk contents;
+        bool cut = false;  ///< the first of the first stage, which alone cuts its buffers into buckets
+        ModelStateBytes bytes;
     };
 
     [[nodiscard]] Pieces& pieces_of(const Layout& layout);
@@ -172,7 +134,8 @@ private:
     /// All parameters of a chunk.
     [[nodiscard]] std::vector<model::BufferParameter> in_module_order(const Pieces& pieces, const Ends& ends,
                                                                       const StageChunk& chunk) const;
-    [[nodiscard]] std::vector<ModelStateBytes> all_stages(const Layout& layout);
+    /// `key`: of the layout.
+    [[nodiscard]] std::vector<ModelStateBytes> all_stages(const Layout& layout, const Key& key);
     /// Whether two chunks hold equal layers and ends.
     [[nodiscard]] bool holds_alike(const StageChunk& a, const StageChunk& b) const;
     /// The same of the chunks of two stages, one by one.
@@ -188,6 +151,7 @@ private:
     LayerKinds kinds_;
     std::unordered_map<Key, Pieces, KeyHash> pieces_;
     std::unordered_map<Key, Entry, KeyHash> entries_;
+    std::unordered_map<Key, std::vector<KnownChunk>, KeyHash> chunks_;  ///< by keys that have the stages in place of the split
     Key last_key_;
     const Entry* last_ = nullptr;
 };

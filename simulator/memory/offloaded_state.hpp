@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "plan/training/training_spec.hpp"
-#include "simulator/memory/model_state.hpp"
+#include "simulator/memory/buffer_state.hpp"
 
 namespace mgplan::simulator {
 

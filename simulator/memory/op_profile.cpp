@@ -15,33 +15,39 @@ std::int64_t OpProfile::net_total() const {
     return sum(net);
 }
 
-OpProfile profile_of(std::span<const model::AllocationRecord> trace, std::int64_t begin, std::int64_t end) {
-    struct Change {
-        std::int64_t when = 0;
-        bool returned = false;
-        const model::AllocationRecord* tensor = nullptr;
-    };
-    std::vector<Change> changes;
-    const auto inside = [&](std::int64_t when) { return when >= begin && when < end; };
+TraceProfiles::TraceProfiles(std::span<const model::AllocationRecord> trace) {
+    std::vector<Change> returns;
+    returns.reserve(trace.size());
+    changes_.reserve(2 * trace.size());
+    const auto earlier = [](const Change& a, const Change& b) { return a.when < b.when; };
     for (const auto& tensor : trace) {
         if (tensor.bytes == 0) continue;  // a policy took it out of the trace
-        if (inside(tensor.taken)) changes.push_back({tensor.taken, false, &tensor});
-        if (tensor.returned >= 0 && inside(tensor.returned)) changes.push_back({tensor.returned, true, &tensor});
+        changes_.push_back({tensor.taken, false, &tensor});
+        if (tensor.returned >= 0) returns.push_back({tensor.returned, true, &tensor});
     }
-    std::stable_sort(changes.begin(), changes.end(),
-                     [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.returned < b.returned; });
+    // Recorded in the order of their takes, but for what policies have added.
+    if (!std::is_sorted(changes_.begin(), changes_.end(), earlier)) std::stable_sort(changes_.begin(), changes_.end(), earlier);
+    std::stable_sort(returns.begin(), returns.end(), earlier);
+    const auto takes = std::ssize(changes_);
+    changes_.insert(changes_.end(), returns.begin(), returns.end());
+    std::inplace_merge(changes_.begin(), changes_.begin() + takes, changes_.end(), earlier);
+}
+
+OpProfile TraceProfiles::of(std::int64_t begin, std::int64_t end) const {
+    const auto first = std::lower_bound(changes_.begin(), changes_.end(), begin,
+                                        [](const Change& change, std::int64_t when) { return change.when < when; });
     OpProfile profile;
     std::int64_t live = 0;
-    for (const Change& change : changes) {
-        const auto category = static_cast<std::size_t>(change.tensor->category);
-        const std::int64_t bytes = change.returned ? -change.tensor->bytes : change.tensor->bytes;
+    for (auto change = first; change != changes_.end() && change->when < end; ++change) {
+        const auto category = static_cast<std::size_t>(change->tensor->category);
+        const std::int64_t bytes = change->returned ? -change->tensor->bytes : change->tensor->bytes;
         live += bytes;
         profile.net[category] += bytes;
         profile.high_water[category] = std::max(profile.high_water[category], profile.net[category]);
         if (live > profile.peak) {
             profile.peak = live;
             profile.at_peak = profile.net;
-            profile.peak_tensor = change.tensor->name;
+            profile.peak_tensor = change->tensor->name;
         }
     }
     return profile;

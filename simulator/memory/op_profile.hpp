@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "model/device/memory.hpp"
 #include "model/meta/meta_device.hpp"
@@ -26,9 +27,23 @@ struct OpProfile {
     [[nodiscard]] std::int64_t net_total() const;
 };
 
-/// The profile of the takes and returns of a trace in [begin, end). Times need not be dense: where a take and a return fall on
-/// one instant, the take counts as the earlier. O(n log n) in the tensors of the trace.
-[[nodiscard]] OpProfile profile_of(std::span<const model::AllocationRecord> trace, std::int64_t begin, std::int64_t end);
+/// Profiles of stretches of a trace, whose takes and returns are put in order once. The trace must outlive it.
+class TraceProfiles {
+public:
+    /// O(n log n) in the tensors of the trace.
+    explicit TraceProfiles(std::span<const model::AllocationRecord> trace);
+    /// Of the takes and returns in [begin, end). Times need not be dense: where a take and a return fall on one instant, the take counts as
+    /// the earlier.
+    [[nodiscard]] OpProfile of(std::int64_t begin, std::int64_t end) const;
+
+private:
+    struct Change {
+        std::int64_t when = 0;
+        bool returned = false;
+        const model::AllocationRecord* tensor = nullptr;
+    };
+    std::vector<Change> changes_;  ///< in order
+};
 
 /// Bytes taken at once (given back if negative) and kept.
 [[nodiscard]] OpProfile change_of(model::MemoryCategory category, std::int64_t bytes, std::string_view tensor = {});

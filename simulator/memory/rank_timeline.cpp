@@ -135,21 +135,22 @@ RankProbe probe_rank(const model::TrainingTask& task, int pp_rank, const model::
 
     std::int64_t passes_begin = end, passes_end = begin;
     Outboxes boxes(model::send_depth(schedule, pp_rank), probe.v_shaped);
+    const TraceProfiles stretches(device.allocations());
     for (const model::RangeRecord& range : device.ranges()) {
         if (range.depth != 0 || range.begin < begin) continue;
         const bool forward = range.name == "chunk forward", weights = range.name == "chunk weight gradient";
         if (!forward && !weights && range.name != "chunk backward") continue;
         const auto chunk = static_cast<std::size_t>(range.number);
-        OpProfile profile = profile_of(device.allocations(), range.begin, range.end);
+        OpProfile profile = stretches.of(range.begin, range.end);
         if (!weights && (forward ? probe.sends_forward[chunk] : probe.sends_backward[chunk]))
             profile.net[kMessage] -= boxes.of(forward, chunk).push() * probe.message;
         (forward ? probe.forward : weights ? probe.weights : probe.backward)[chunk] = profile;
         passes_begin = std::min(passes_begin, range.begin);
         passes_end = std::max(passes_end, range.end);
     }
-    probe.before = profile_of(device.allocations(), begin, passes_begin);
+    probe.before = stretches.of(begin, passes_begin);
     // Behind the passes the probe's own open messages are given back, one after the other.
-    probe.after = profile_of(device.allocations(), passes_end + boxes.open(), end);
+    probe.after = stretches.of(passes_end + boxes.open(), end);
     return probe;
 }
 

@@ -157,13 +157,21 @@ struct ShardLayers::State {
     }
 
     /// `fields`: that describe the layer which was traced.
-    PieceTrace under_policies(PieceTrace trace, const PieceSizes& sizes, const ModelSpec& fields, const LayerPart* mixer = nullptr) const {
+    TracePointer under_policies(TracePointer trace, const PieceSizes& sizes, const ModelSpec& fields,
+                                const LayerPart* mixer = nullptr) const {
+        const bool megatron = sizes.engine == Engine::megatron;
+        const bool assumes_fp8 = !megatron && sizes.keep_steps && sizes.fp8 == OwnFp8::none && quantised(workload.training.precision);
+        if (!megatron && !assumes_fp8) return trace;
         const PolicyContext context{fields, workload.training, sizes, mixer};
-        if (sizes.engine == Engine::megatron)
-            apply_megatron_policies(trace, context);
-        else if (sizes.keep_steps && sizes.fp8 == OwnFp8::none)
-            apply_fp8_rates(trace, context);
-        return trace;
+        // What was made for this call alone is changed where it is.
+        const bool own = trace.use_count() == 1;
+        std::shared_ptr<PieceTrace> changed = own ? std::const_pointer_cast<PieceTrace>(std::move(trace))
+                                                  : std::make_shared<PieceTrace>(sizes.keep_steps ? *trace : without_steps(*trace));
+        if (megatron)
+            apply_megatron_policies(*changed, context);
+        else
+            apply_fp8_rates(*changed, context);
+        return changed;
     }
 
     [[nodiscard]] MixtureKey mixture_key(const Layout& layout, const PieceSizes& sizes, int node) const {
@@ -190,10 +198,12 @@ struct ShardLayers::State {
         return trace_prediction(workload.model, sizes, what == Traced::recomputed_prediction);
     }
 
-    static PieceTrace copy_of(const PieceTrace& trace, bool with_steps) { return with_steps ? trace : without_steps(trace); }
+    /// For a trace that the recordings keep: it owns nothing.
+    static TracePointer kept(const PieceTrace& trace) { return {TracePointer{}, &trace}; }
+    static TracePointer made(PieceTrace trace) { return std::make_shared<PieceTrace>(std::move(trace)); }
 
     /// Larger micro-batches are made from the traces of one and two sequences. With steps where the sizes keep them.
-    PieceTrace dense_trace(const PieceSizes& sizes, Traced what, std::size_t plain_layer = 0) {
+    TracePointer dense_trace(const PieceSizes& sizes, Traced what, std::size_t plain_layer = 0) {
         DenseTraceKey key{without_experts(sizes), what, plain_layer};
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
             key.shard.micro_batch = micro_batch;
@@ -203,14 +213,14 @@ struct ShardLayers::State {
                 return trace_now(few, what, plain_layer);
             });
         };
-        if (sizes.micro_batch <= 2) return copy_of(of(sizes.micro_batch), sizes.keep_steps);
-        if (auto trace = with_rows(of(1), of(2), sizes.micro_batch, 1, sizes.keep_steps)) return *std::move(trace);
-        return trace_now(sizes, what, plain_layer);
+        if (sizes.micro_batch <= 2) return kept(of(sizes.micro_batch));
+        if (auto trace = with_rows(of(1), of(2), sizes.micro_batch, 1, sizes.keep_steps)) return made(*std::move(trace));
+        return made(trace_now(sizes, what, plain_layer));
     }
 
     /// `key`: of the sizes. Its trace is made from those of two numbers of rows, both large enough for scratch that is cut to a
     /// largest size, and such that an even split is one. With steps where the sizes keep them.
-    PieceTrace mixture_trace(const PieceSizes& sizes, double received, MixtureKey key) {
+    TracePointer mixture_trace(const PieceSizes& sizes, double received, MixtureKey key) {
         constexpr std::int64_t kEnough = 8192;
         const std::int64_t unit = workload.model.moe->experts * (sizes.sequence_parallel ? sizes.tp : 1);
         const std::int64_t rows = (kEnough * (sizes.sequence_parallel ? sizes.tp : 1) + unit - 1) / unit * unit;
@@ -226,9 +236,9 @@ struct ShardLayers::State {
         };
         // Few copies for each expert: what does not divide weighs.
         const std::int64_t copies = sizes.rows_outside() * workload.model.moe->top_k, experts = workload.model.moe->experts;
-        if (copies % experts != 0 && copies < 64 * experts) return single_mixture(sizes, received);
-        if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows, sizes.keep_steps)) return *std::move(trace);
-        return single_mixture(sizes, received);
+        if (copies % experts != 0 && copies < 64 * experts) return kept(single_mixture(sizes, received));
+        if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows, sizes.keep_steps)) return made(*std::move(trace));
+        return kept(single_mixture(sizes, received));
     }
 
     const PieceTrace& single_mixture(const PieceSizes& sizes, double received) {
@@ -268,10 +278,10 @@ struct ShardLayers::State {
         };
         DenseProfiles profiles;
         for (std::size_t layer = 0; layer < plain_fields.size(); ++layer)
-            profiles.pieces.push_back(piece_profiles(trace(Traced::dense, layer)));
+            profiles.pieces.push_back(piece_profiles(*trace(Traced::dense, layer)));
         if (workload.model.mtp_layers > 0) {
-            profiles.prediction = prediction_profiles(trace(Traced::prediction));
-            profiles.recomputed_prediction = prediction_profiles(trace(Traced::recomputed_prediction));
+            profiles.prediction = prediction_profiles(*trace(Traced::prediction));
+            profiles.recomputed_prediction = prediction_profiles(*trace(Traced::recomputed_prediction));
         }
         ShardProfiles shard = shard_profiles(kinds, profiles.pieces, nullptr, sizes, workload.model.hidden, workload.model.streams());
         ShardProfiles others_shard;
@@ -291,8 +301,7 @@ struct ShardLayers::State {
     }
 
     PieceProfiles mixture_profiles(const Layout& layout, const PieceSizes& sizes, int node, const MixtureKey& key) {
-        PieceTrace trace = mixture_trace(sizes, received_at(layout, node), key);
-        return piece_profiles(under_policies(std::move(trace), sizes, mixture_fields));
+        return piece_profiles(*under_policies(mixture_trace(sizes, received_at(layout, node), key), sizes, mixture_fields));
     }
 
     KeptAndTaken router_part(const Layout& layout) {
@@ -302,8 +311,9 @@ struct ShardLayers::State {
         if (fresh) {
             const std::int64_t stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
             // mgplan's graphs hold the shared experts; Megatron-LM's may leave them to run beside the dispatch.
-            entry->second = simulator::router_part(under_policies(mixture_trace(sizes, received_at(layout, 0), key), sizes, mixture_fields),
-                                                   stream, layout.engine == Engine::mgplan);
+            entry->second =
+                simulator::router_part(*under_policies(mixture_trace(sizes, received_at(layout, 0), key), sizes, mixture_fields), stream,
+                                       layout.engine == Engine::mgplan);
         }
         return entry->second;
     }
@@ -357,15 +367,15 @@ struct ShardLayers::State {
         ShardTraces traces;
         traces.kinds = &kinds;
         for (std::size_t layer = 0; layer < plain_fields.size(); ++layer)
-            traces.plain.push_back(under_policies(dense_trace(sizes, Traced::dense, layer), sizes, plain_fields[layer], mixer_of(layer)));
+            traces.plain.push_back(*under_policies(dense_trace(sizes, Traced::dense, layer), sizes, plain_fields[layer], mixer_of(layer)));
         if (workload.model.moe)
             traces.mixture =
-                under_policies(mixture_trace(sizes, received_at(layout, 0), mixture_key(layout, sizes, 0)), sizes, mixture_fields);
+                *under_policies(mixture_trace(sizes, received_at(layout, 0), mixture_key(layout, sizes, 0)), sizes, mixture_fields);
         if (workload.model.mtp_layers > 0) {
             const bool recomputed = layout.recompute == Recompute::full &&
                                     layout.recompute_method.value_or(RecomputeMethod::uniform) == RecomputeMethod::uniform;
             const Traced what = recomputed ? Traced::recomputed_prediction : Traced::prediction;
-            traces.prediction = under_policies(dense_trace(sizes, what), sizes, workload.model);
+            traces.prediction = *under_policies(dense_trace(sizes, what), sizes, workload.model);
         }
         traces.stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
         traces.ids = sizes.rows() * bytes_of(Dtype::int32);
@@ -451,20 +461,20 @@ const std::vector<std::int64_t>& ShardLayers::host_bytes(const Layout& layout) {
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
         const LayerKindHalves& halves = kinds.kinds[kind];
         if (halves.mixer != LayerKindHalves::kNone)
-            bytes[kind] += sent(dense_steps(shard, static_cast<std::size_t>(halves.mixer)), Piece::attention);
+            bytes[kind] += sent(*dense_steps(shard, static_cast<std::size_t>(halves.mixer)), Piece::attention);
         if (halves.mixture)
-            bytes[kind] += sent(mixture_steps(shard, 1), Piece::mixture);
+            bytes[kind] += sent(*mixture_steps(shard, 1), Piece::mixture);
         else if (halves.feed_forward != LayerKindHalves::kNone)
-            bytes[kind] += sent(dense_steps(shard, static_cast<std::size_t>(halves.feed_forward)), Piece::dense);
+            bytes[kind] += sent(*dense_steps(shard, static_cast<std::size_t>(halves.feed_forward)), Piece::dense);
     }
     state_->replace_in_bf16(
         bytes, [&](const State&) -> const auto& { return state_->layers_in_bf16->host_bytes(layout); });
     return bytes;
 }
 
-PieceTrace ShardLayers::dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts) {
+TracePointer ShardLayers::dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts) {
     PieceSizes sizes = with_kept_steps(shard);
-    PieceTrace trace = state_->dense_trace(sizes, parts == RingParts::two ? Traced::two_parts : Traced::dense, plain_layer);
+    TracePointer trace = state_->dense_trace(sizes, parts == RingParts::two ? Traced::two_parts : Traced::dense, plain_layer);
     if (parts == RingParts::two) {
         sizes.sequence = sizes.sequence / sizes.cp * 2;
         sizes.cp = 2;
@@ -472,15 +482,15 @@ PieceTrace ShardLayers::dense_steps(const PieceSizes& shard, std::size_t plain_l
     return state_->under_policies(std::move(trace), sizes, state_->plain_fields[plain_layer], state_->mixer_of(plain_layer));
 }
 
-PieceTrace ShardLayers::prediction_steps(const PieceSizes& shard) {
+TracePointer ShardLayers::prediction_steps(const PieceSizes& shard) {
     const PieceSizes sizes = with_kept_steps(shard);
     return state_->under_policies(state_->dense_trace(sizes, Traced::prediction), sizes, state_->workload.model);
 }
 
-PieceTrace ShardLayers::mixture_steps(const PieceSizes& shard, double received) {
+TracePointer ShardLayers::mixture_steps(const PieceSizes& shard, double received) {
     const PieceSizes sizes = with_kept_steps(shard);
-    PieceTrace trace = received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0, 0})
-                                     : state_->single_mixture(sizes, received);
+    TracePointer trace = received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0, 0})
+                                       : State::kept(state_->single_mixture(sizes, received));
     return state_->under_policies(std::move(trace), sizes, state_->mixture_fields);
 }
 

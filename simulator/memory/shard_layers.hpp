@@ -27,6 +27,9 @@ struct ShardTraces {
     std::shared_ptr<const ShardTraces> in_bf16{};
 };
 
+/// A trace of its own, or one that others keep.
+using TracePointer = std::shared_ptr<const PieceTrace>;
+
 /// Not thread-safe. The workload must outlive it. Layouts must be valid.
 class ShardLayers {
 public:
@@ -58,14 +61,15 @@ public:
     void steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps);
     /// router_part() of the layout's shard, for a model with mixtures and rows spread evenly.
     [[nodiscard]] KeptAndTaken router_part(const Layout& layout);
-    /// Records with their steps under the engine's policies, for who prices them; made anew at each call, from recordings that all share.
+    /// Records with their steps under the engine's policies, for who prices them: made anew at each call, or of the recordings that all
+    /// share, which last as long as the last ShardLayers that has them.
     /// Dense pieces (embedding, mixer, dense MLP, norm and loss) of one of LayerKinds::plain_layers: a ring of more than four ranks
     /// has the four parts that stand for it, or two of as many rows each.
     enum class RingParts : std::uint8_t { all, two };
-    [[nodiscard]] PieceTrace dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts = RingParts::all);
-    [[nodiscard]] PieceTrace prediction_steps(const PieceSizes& shard);
+    [[nodiscard]] TracePointer dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts = RingParts::all);
+    [[nodiscard]] TracePointer prediction_steps(const PieceSizes& shard);
     /// `received` as of trace_mixture().
-    [[nodiscard]] PieceTrace mixture_steps(const PieceSizes& shard, double received);
+    [[nodiscard]] TracePointer mixture_steps(const PieceSizes& shard, double received);
     /// Made anew at each call, with rows spread evenly.
     [[nodiscard]] ShardTraces traces(const Layout& layout);
 

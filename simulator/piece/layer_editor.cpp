@@ -1,6 +1,14 @@
 #include "simulator/piece/layer_editor.hpp"
 
 namespace mgplan::simulator {
+namespace {
+
+/// Names are as long as others, and begin alike: most are told apart by their last letters.
+bool is_named(const LayerEditor::Tensor& tensor, std::string_view name) {
+    return tensor.name.size() == name.size() && !name.empty() && tensor.name.back() == name.back() && tensor.name == name;
+}
+
+}  // namespace
 
 void LayerEditor::spread(PieceTrace& trace) {
     for (Tensor& tensor : trace.tensors) {
@@ -16,14 +24,14 @@ void LayerEditor::spread(PieceTrace& trace) {
 
 LayerEditor::Tensor* LayerEditor::find(TraceRange where, std::string_view name, int which) {
     for (Tensor& tensor : trace_.tensors) {
-        if (tensor.bytes > 0 && where.contains(tensor.taken) && tensor.name == name && which-- == 0) return &tensor;
+        if (tensor.bytes > 0 && where.contains(tensor.taken) && is_named(tensor, name) && which-- == 0) return &tensor;
     }
     return nullptr;
 }
 
 void LayerEditor::drop_all(TraceRange where, std::string_view name) {
     for (Tensor& tensor : trace_.tensors) {
-        if (where.contains(tensor.taken) && tensor.name == name) drop(tensor);
+        if (where.contains(tensor.taken) && is_named(tensor, name)) drop(tensor);
     }
 }
 

@@ -203,7 +203,14 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     device.set_listener(&recorder);
     (void)chunk.forward(context, microbatch, ids, targets, saved);
     (void)chunk.backward(context, microbatch, {}, 1, ids, targets, saved);
-    return {device.allocations(), recorder.ranges(), recorder.steps()};
+    Recorded recorded{device.allocations(), recorder.ranges(), recorder.steps()};
+    // Weights are there before anything runs and concern no piece; of experts they are most of what was taken.
+    const std::int64_t begin = recorded.ranges.empty() ? 0 : recorded.ranges.front().begin;
+    std::erase_if(recorded.tensors, [begin](const model::AllocationRecord& tensor) {
+        const bool of_weight = tensor.category == MemoryCategory::parameters || tensor.category == MemoryCategory::gradients;
+        return of_weight && tensor.taken < begin;
+    });
+    return recorded;
 }
 
 bool is_backward(const RecordedRange& range) {

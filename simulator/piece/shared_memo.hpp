@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "simulator/piece/made_once.hpp"
 #include "simulator/piece/memo_key.hpp"
 
 namespace mgplan::simulator {
@@ -21,13 +22,13 @@ public:
             const std::scoped_lock lock(mutex_);
             entry = &entries_.try_emplace(key).first->second;
         }
-        std::call_once(entry->once, [&] { entry->value.emplace(make()); });
+        entry->once.call([&] { entry->value.emplace(make()); });
         return *entry->value;
     }
 
 private:
     struct Entry {
-        std::once_flag once;
+        MadeOnce once;
         std::optional<Value> value;
     };
 

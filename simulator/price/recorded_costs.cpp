@@ -309,7 +309,8 @@ struct RecordedCosts::State {
     /// Attention over a ring of which `four` parts are recorded; nothing where its steps do not say what more of them do.
     [[nodiscard]] std::optional<PieceCost> ring_attention(const Shard& shard, const PieceSizes& sizes, const PieceTrace& four,
                                                           std::size_t plain_layer) const {
-        const PieceTrace two = records.two_parts(sizes, plain_layer);
+        const ShardRecords::Record record = records.two_parts(sizes, plain_layer);
+        const PieceTrace& two = *record;
         if (sizes.cp_comm_type != CpCommType::all_gather)
             return further_parts(price(two, Piece::attention, shard), price(four, Piece::attention, shard), sizes.cp);
         PieceSteps forward = two.range(Piece::attention, false).steps, backward = two.range(Piece::attention, true).steps;
@@ -353,7 +354,8 @@ struct RecordedCosts::State {
     [[nodiscard]] DenseCosts price_dense(const Shard& shard, const PieceSizes& sizes) const {
         DenseCosts costs;
         for (std::size_t layer = 0; layer < kinds.plain_layers.size(); ++layer) {
-            const PieceTrace trace = records.dense(sizes, layer);
+            const ShardRecords::Record record = records.dense(sizes, layer);
+            const PieceTrace& trace = *record;
             if (layer < kinds.mixers.size()) add_mixer(shard, sizes, trace, layer, costs);
             if (trace.holds(Piece::dense)) costs.feed_forwards.push_back(price(trace, Piece::dense, shard));
             if (layer > 0) continue;
@@ -361,8 +363,8 @@ struct RecordedCosts::State {
             costs.head = both(price(trace, Piece::norm, shard), price(trace, Piece::loss, shard));
         }
         if (model().mtp_layers > 0) {
-            const PieceTrace prediction = records.prediction(sizes);
-            costs.prediction = both(price(prediction, Piece::mtp_front, shard), price(prediction, Piece::mtp_end, shard));
+            const ShardRecords::Record prediction = records.prediction(sizes);
+            costs.prediction = both(price(*prediction, Piece::mtp_front, shard), price(*prediction, Piece::mtp_end, shard));
         }
         return costs;
     }
@@ -372,8 +374,8 @@ struct RecordedCosts::State {
     }
 
     [[nodiscard]] MixtureCosts price_mixture(const Shard& shard, const PieceSizes& sizes) const {
-        const PieceTrace trace = records.mixture(sizes, shard.busiest_experts);
-        const PieceSteps &forward = trace.range(Piece::mixture, false).steps, &backward = trace.range(Piece::mixture, true).steps;
+        const ShardRecords::Record trace = records.mixture(sizes, shard.busiest_experts);
+        const PieceSteps &forward = trace->range(Piece::mixture, false).steps, &backward = trace->range(Piece::mixture, true).steps;
         return {price_piece(forward, backward, shard), price_piece(router_steps(forward), router_steps(backward), shard),
                 mixture_nodes(forward, backward, shard)};
     }

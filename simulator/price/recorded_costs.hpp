@@ -55,9 +55,10 @@ struct LinksKey {
 /// `two_parts`: dense pieces of a sequence over two ranks of a ring, with as many rows on each as `dense`, which has four parts for a
 /// longer one. `mixture`: of so uneven rows as trace_mixture() takes.
 struct ShardRecords {
-    std::function<PieceTrace(const PieceSizes&, std::size_t plain_layer)> dense, two_parts;
-    std::function<PieceTrace(const PieceSizes&)> prediction;
-    std::function<PieceTrace(const PieceSizes&, double received)> mixture;
+    using Record = std::shared_ptr<const PieceTrace>;
+    std::function<Record(const PieceSizes&, std::size_t plain_layer)> dense, two_parts;
+    std::function<Record(const PieceSizes&)> prediction;
+    std::function<Record(const PieceSizes&, double received)> mixture;
 };
 
 /// Costs of layers read from records of model/, with what engine megatron does otherwise as its policies say. A half layer is priced once

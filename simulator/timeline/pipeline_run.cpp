@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
+#include <utility>
 
 #include "plan/text/errors.hpp"
 
@@ -32,7 +34,7 @@ public:
     }
 
     PipelineRun run() {
-        for (std::size_t i = 0; i < program_.ops.size(); ++i) run_op(i);
+        run_ops();
         for (std::size_t r = 0; r < streams_.size(); ++r) {
             result_.last_pass.push_back(streams_[r].compute);
             double reduced = std::max(streams_[r].compute, streams_[r].data_parallel);
@@ -67,38 +69,55 @@ private:
         }
     }
 
-    void run_op(std::size_t i) {
-        const ProgramOp& op = program_.ops[i];
-        Streams& streams = streams_[op.rank];
-        double begin = streams.compute;
-        if (op.input >= 0) begin = std::max(begin, arrivals_[static_cast<std::size_t>(op.input)]);
-        double seconds = times_.passes[program_.slot(op)];
-        if (!times_.factors.empty()) seconds *= times_.factors[i];
-        const std::size_t chunk = chunk_index(op.rank, op.chunk);
-        if (op.first_forward && gathered_[chunk] > 0) {
-            // Layer by layer the forward follows the buckets: it waits for the first and ends behind the last.
-            const double parts = times_.buckets[chunk];
-            begin = std::max(begin, gathered_[chunk] - times_.gather[chunk] * (1 - 1 / parts));
-            seconds = std::max(seconds, gathered_[chunk] + seconds / parts - begin);
+    /// A ranking plays millions of passes: what none of them changes is looked up in front of the loop.
+    void run_ops() {
+        const std::size_t count = program_.ops.size(), chunks = static_cast<std::size_t>(program_.chunks);
+        const ProgramOp* const ops = program_.ops.data();
+        const double* const passes = times_.passes.data();
+        const double* const factors = times_.factors.empty() ? nullptr : times_.factors.data();
+        double* const arrivals = arrivals_.data();
+        double* const busy = result_.busy.data();
+        Streams* const of_rank = streams_.data();
+        const double overlap_cost = times_.overlap_cost, transfer = times_.transfer;
+        const bool gathers = !times_.gather.empty() && times_.overlap_gather, reduces = !times_.reduce.empty();
+        const bool transfers_overlap = times_.overlap_transfers, details = details_;
+        for (std::size_t i = 0; i < count; ++i) {
+            const ProgramOp& op = ops[i];
+            const std::size_t chunk = op.rank * chunks + op.chunk;
+            Streams& streams = of_rank[op.rank];
+            double begin = streams.compute;
+            if (op.input >= 0) begin = std::max(begin, arrivals[op.input]);
+            double seconds = passes[chunk * static_cast<std::size_t>(kPasses) + static_cast<std::size_t>(op.pass)];
+            if (factors != nullptr) seconds *= factors[i];
+            if (gathers && op.first_forward) std::tie(begin, seconds) = follow_gather(chunk, begin, seconds);
+            if (overlap_cost > 0 && begin < streams.data_parallel)
+                seconds += overlap_cost * std::min(seconds, streams.data_parallel - begin);
+            double end = begin + seconds;
+            if (reduces && op.last_gradient) end = reduce(op, chunk, begin, end);
+            streams.compute = end;
+            busy[op.rank] += end - begin;
+            if (details) {
+                result_.begins[i] = begin;
+                result_.ends[i] = end;
+            }
+            if (!op.sends) {
+                arrivals[i] = end;
+            } else if (transfers_overlap) {
+                double& link = streams.link[op.to_next ? 1 : 0];
+                arrivals[i] = link = std::max(link, end) + transfer;
+            } else {
+                arrivals[i] = streams.compute = end + transfer;
+            }
         }
-        if (times_.overlap_cost > 0 && begin < streams.data_parallel)
-            seconds += times_.overlap_cost * std::min(seconds, streams.data_parallel - begin);
-        double end = begin + seconds;
-        if (op.last_gradient && !times_.reduce.empty()) end = reduce(op, chunk, begin, end);
-        streams.compute = end;
-        result_.busy[op.rank] += end - begin;
-        if (details_) {
-            result_.begins[i] = begin;
-            result_.ends[i] = end;
-        }
-        if (!op.sends) {
-            arrivals_[i] = end;
-        } else if (times_.overlap_transfers) {
-            double& link = streams.link[op.to_next ? 1 : 0];
-            arrivals_[i] = link = std::max(link, end) + times_.transfer;
-        } else {
-            arrivals_[i] = streams.compute = end + times_.transfer;
-        }
+    }
+
+    /// When a chunk's first forward begins and how long it takes: layer by layer it follows the buckets, waits for the first and ends
+    /// behind the last.
+    [[nodiscard]] std::pair<double, double> follow_gather(std::size_t chunk, double begin, double seconds) const {
+        if (gathered_[chunk] <= 0) return {begin, seconds};
+        const double parts = times_.buckets[chunk];
+        const double behind_first = std::max(begin, gathered_[chunk] - times_.gather[chunk] * (1 - 1 / parts));
+        return {behind_first, std::max(seconds, gathered_[chunk] + seconds / parts - behind_first)};
     }
 
     /// The chunk's gradients are made by the op from `begin` to `end`, bucket by bucket: starts their reductions. When the op

@@ -80,45 +80,72 @@ PipelineTimes pipeline_times(const StepInputs& in, const PipelineProgram& progra
     return times;
 }
 
-StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
-                           const std::vector<ParameterCount>& chunk_parameters, bool details, const std::vector<double>& slowdown) {
-    const Layout& layout = in.layout;
-    const double m = static_cast<double>(layout.num_microbatches);
+namespace {
+
+/// A step that was played, and what of it its causes are told from.
+struct PlayedStep {
+    StepTimeline step;  ///< its iteration_seconds, slowest_stage and optimizer_seconds are known, no other cause
+    std::vector<StageTime> stages;
+    double recompute_flops = 0;
+    double after_passes = 0, gather_of_last = 0;  ///< seconds of the rank that is busy for longest behind the passes
+};
+
+PlayedStep play_step(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
+                     const std::vector<ParameterCount>& chunk_parameters, bool details, const std::vector<double>& slowdown) {
     const auto ranks = static_cast<std::size_t>(program.pp), chunks = static_cast<std::size_t>(program.chunks);
     const LayerCosts layers = launched_costs(in);
-    StepTimeline step;
+    PlayedStep played;
+    StepTimeline& step = played.step;
     const auto factor = [&](std::size_t rank) { return slowdown.empty() ? 1.0 : slowdown[rank]; };
+    PassTimes times(in, layers);
+    step.chunks.reserve(ranks * chunks);
     for (std::size_t i = 0; i < ranks * chunks; ++i)
-        step.chunks.push_back({slowed(chunk_time(in, layers, census[i]), factor(i / chunks)), chunk_parameters[i]});
-
-    TimePrediction& time = step.time;
-    double recompute_flops = 0;
-    const std::vector<StageTime> stages = stage_times(in, program, census, slowdown, step, recompute_flops);
-    const StageTime& slowest = stages[static_cast<std::size_t>(time.slowest_stage)];
-
-    PipelineTimes times = pipeline_times(in, program, step.chunks);
-    // What a cause costs is what the iteration would be shorter without it: first without communication between ranks of the
-    // pipeline and of the data-parallel group, then with the former, then with both.
-    PipelineTimes alone = times;
-    alone.reduce.clear();
-    alone.gather.clear();
-    const double with_transfers = program.pp > 1 ? run_pipeline(program, alone).end : 0;
-    alone.transfer = 0;
-    const double passes_alone = run_pipeline(program, alone).end;
-    step.run = run_pipeline(program, times, details);
-    step.transfer = times.transfer;
+        step.chunks.push_back({slowed(times.chunk(census[i]), factor(i / chunks)), chunk_parameters[i]});
+    played.stages = stage_times(in, program, census, slowdown, step, played.recompute_flops);
+    step.times = pipeline_times(in, program, step.chunks);
+    step.run = run_pipeline(program, step.times, details);
+    step.transfer = step.times.transfer;
     step.tied_embedding = tied_embedding_seconds(in);
     step.optimizer_begin = step.run.end;
     if (step.tied_embedding > 0)
         step.optimizer_begin =
             std::max(step.optimizer_begin, std::max(step.run.reduced.front(), step.run.reduced.back()) + step.tied_embedding);
-    double after = 0, optimizer_of_last = 0, gather_of_last = 0;
     for (std::size_t r = 0; r < ranks; ++r) {
-        if (step.optimizer[r] + step.gather[r] < after) continue;
-        after = step.optimizer[r] + step.gather[r];
-        optimizer_of_last = step.optimizer[r];
-        gather_of_last = step.gather[r];
+        if (step.optimizer[r] + step.gather[r] < played.after_passes) continue;
+        played.after_passes = step.optimizer[r] + step.gather[r];
+        step.time.optimizer_seconds = step.optimizer[r];
+        played.gather_of_last = step.gather[r];
     }
+    step.time.iteration_seconds = step.optimizer_begin + played.after_passes + host_seconds(in.calibration, in.layout.engine).iteration;
+    return played;
+}
+
+}  // namespace
+
+double step_timeline_seconds(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
+                             const std::vector<ParameterCount>& chunk_parameters) {
+    return play_step(in, program, census, chunk_parameters, false, {}).step.time.iteration_seconds;
+}
+
+StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
+                           const std::vector<ParameterCount>& chunk_parameters, bool details, const std::vector<double>& slowdown) {
+    const double m = static_cast<double>(in.layout.num_microbatches);
+    const auto ranks = static_cast<std::size_t>(program.pp);
+    PlayedStep played = play_step(in, program, census, chunk_parameters, details, slowdown);
+    StepTimeline& step = played.step;
+    const double after = played.after_passes, gather_of_last = played.gather_of_last;
+
+    TimePrediction& time = step.time;
+    const StageTime& slowest = played.stages[static_cast<std::size_t>(time.slowest_stage)];
+
+    // What a cause costs is what the iteration would be shorter without it: first without communication between ranks of the
+    // pipeline and of the data-parallel group, then with the former, then with both.
+    PipelineTimes alone = step.times;
+    alone.reduce.clear();
+    alone.gather.clear();
+    const double with_transfers = program.pp > 1 ? run_pipeline(program, alone).end : 0;
+    alone.transfer = 0;
+    const double passes_alone = run_pipeline(program, alone).end;
 
     time.compute_seconds = m * (slowest.total() - slowest.exposed.total() - slowest.exposed_data);
     time.recompute_seconds = m * slowest.recompute;
@@ -130,10 +157,8 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
     if (program.pp > 1) time.exposed.pp = with_transfers - passes_alone;
     time.exposed.dp = step.run.end - (program.pp > 1 ? with_transfers : passes_alone) + gather_of_last + m * slowest.exposed_data;
     time.exposed.pp += step.optimizer_begin - step.run.end;
-    time.optimizer_seconds = optimizer_of_last;
-    time.iteration_seconds = step.optimizer_begin + after + host_seconds(in.calibration, in.layout.engine).iteration;
     for (std::size_t r = 0; r < ranks; ++r) {
-        const StageTime& stage = stages[r];
+        const StageTime& stage = played.stages[r];
         StageUse use;
         use.compute_seconds = m * (stage.total() - stage.exposed.total() - stage.exposed_data);
         use.recompute_seconds = m * stage.recompute;
@@ -147,9 +172,8 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
         use.utilisation = use.compute_seconds / time.iteration_seconds;
         step.stages.push_back(use);
     }
-    finish_rates(in, slowest, recompute_flops, time);
-    step.times = std::move(times);
-    return step;
+    finish_rates(in, slowest, played.recompute_flops, time);
+    return std::move(played.step);
 }
 
 }  // namespace mgplan::simulator

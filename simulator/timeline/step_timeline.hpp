@@ -37,5 +37,8 @@ struct StepTimeline {
 [[nodiscard]] StepTimeline step_timeline(const StepInputs& inputs, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
                                          const std::vector<ParameterCount>& chunk_parameters, bool details = false,
                                          const std::vector<double>& slowdown = {});
+/// Its iteration_seconds alone, without what their causes are: one run in place of three.
+[[nodiscard]] double step_timeline_seconds(const StepInputs& inputs, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
+                                           const std::vector<ParameterCount>& chunk_parameters);
 
 }  // namespace mgplan::simulator

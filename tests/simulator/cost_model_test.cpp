@@ -81,6 +81,7 @@ RC_GTEST_PROP(CostModelProperties, AllThreeQuestionsHaveOneAnswer, ()) {
     const Prediction prediction = model.predict(layout);
     RC_ASSERT(fresh.peaks(layout).even == other.memory(layout).worst.peak_bytes());
     RC_ASSERT(other.iteration_seconds(layout) == prediction.time.iteration_seconds);
+    RC_ASSERT(other.exact_seconds(layout) == model.exact_time(layout).iteration_seconds);
     const MemoryPrediction& memory = prediction.memory;
     RC_ASSERT(model.stage_memory(layout, memory.worst_stage).peak_bytes() == memory.worst.peak_bytes());
     RC_ASSERT(memory.worst.breakdown.total() - memory.worst.breakdown.fragmentation <= fresh.peaks(layout).even);

@@ -16,7 +16,7 @@ const std::vector<model::AllocationRecord> kForward = {
     {"x", activations, 10, 0, -1}, {"scratch", workspace, 100, 1, 3}, {"y", activations, 5, 2, -1}};
 
 TEST(OpProfile, TellsPeakAndWhatStays) {
-    const OpProfile profile = profile_of(kForward, 0, 4);
+    const OpProfile profile = TraceProfiles(kForward).of(0, 4);
     EXPECT_EQ(profile.peak, 115);
     EXPECT_EQ(profile.peak_tensor, "y");
     EXPECT_EQ(of(profile.at_peak, activations), 15);
@@ -26,7 +26,7 @@ TEST(OpProfile, TellsPeakAndWhatStays) {
 }
 
 TEST(OpProfile, CountsWhatWasAliveBeforeAsReturned) {
-    const OpProfile profile = profile_of(kForward, 2, 4);
+    const OpProfile profile = TraceProfiles(kForward).of(2, 4);
     EXPECT_EQ(profile.peak, 5);
     EXPECT_EQ(profile.net_total(), 5 - 100);
     EXPECT_EQ(of(profile.high_water, workspace), 0);
@@ -34,8 +34,8 @@ TEST(OpProfile, CountsWhatWasAliveBeforeAsReturned) {
 
 TEST(OpProfile, OfTwoStretchesIsThatOfTheWhole) {
     for (std::int64_t cut = 0; cut <= 4; ++cut) {
-        const OpProfile parts = then(profile_of(kForward, 0, cut), profile_of(kForward, cut, 4));
-        const OpProfile whole = profile_of(kForward, 0, 4);
+        const OpProfile parts = then(TraceProfiles(kForward).of(0, cut), TraceProfiles(kForward).of(cut, 4));
+        const OpProfile whole = TraceProfiles(kForward).of(0, 4);
         EXPECT_EQ(parts.peak, whole.peak) << cut;
         EXPECT_EQ(parts.at_peak, whole.at_peak) << cut;
         EXPECT_EQ(parts.high_water, whole.high_water) << cut;
@@ -44,7 +44,7 @@ TEST(OpProfile, OfTwoStretchesIsThatOfTheWhole) {
 }
 
 TEST(OpProfile, RepeatedIsTheChainOfItsTurns) {
-    OpProfile grows = profile_of(kForward, 0, 4), shrinks = profile_of(kForward, 2, 4);
+    OpProfile grows = TraceProfiles(kForward).of(0, 4), shrinks = TraceProfiles(kForward).of(2, 4);
     for (const OpProfile& one : {grows, shrinks}) {
         OpProfile chain = one;
         for (std::int64_t times = 1; times <= 5; ++times) {

@@ -1,0 +1,216 @@
+#include "planner/bounded_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "plan/layout/layout_switches.hpp"
+#include "planner/branch_tails.hpp"
+#include "planner/legal_tails.hpp"
+#include "planner/run_parallel.hpp"
+#include "planner/unsplit_bounds.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+/// The part of a space in which most good layouts lie: small micro-batches, no tensor parallelism of experts, no blocks and no graphs
+/// beside the first, recompute of all, nothing, or as many modules as a set has, tp overlap on and the narrowest types.
+SearchSpace likely_space(const SearchSpace& space) {
+    SearchSpace few = space;
+    if (few.micro_batch.empty()) few.micro_batch = {1, 2};
+    if (few.etp.empty()) few.etp = {1};
+    few.recompute_blocks = false;
+    few.more_cuda_graphs.clear();
+    for (const auto& modules : space.more_recompute_modules) {
+        if (names_in(modules).size() > names_in(few.recompute_modules).size()) few.recompute_modules = modules;
+    }
+    few.more_recompute_modules.clear();
+    for (bool LayoutSwitches::*which : {&LayoutSwitches::overlap_tp, &LayoutSwitches::bf16_gradients, &LayoutSwitches::bf16_moments}) {
+        const auto has = [which](const auto& switches) { return switches && (*switches).*which; };
+        if (std::any_of(few.switches.begin(), few.switches.end(), has)) std::erase_if(few.switches, std::not_fn(has));
+    }
+    return few;
+}
+
+/// A part of the space and what of it is near a good layout.
+struct Neighbourhood {
+    std::size_t part;
+    SearchSpace space;
+};
+
+/// Where to look next: layouts that agree with one of the first of `best` in all sizes and in the micro-batch.
+std::vector<Neighbourhood> neighbourhoods(const SearchSpace& space, const std::vector<Prefix>& parts,
+                                          const std::vector<RankedLayout>& best) {
+    constexpr std::size_t kMost = 8;
+    std::vector<Neighbourhood> found;
+    for (const RankedLayout& ranked : best) {
+        if (found.size() == kMost) break;
+        const ParallelSizes& sizes = ranked.layout.sizes;
+        const auto part = std::find_if(parts.begin(), parts.end(),
+                                       [&](const Prefix& p) { return p.tp == sizes.tp && p.cp == sizes.cp && p.pp == sizes.pp; });
+        Neighbourhood near{static_cast<std::size_t>(part - parts.begin()), space};
+        near.space.ep = {sizes.ep};
+        near.space.etp = {sizes.etp};
+        near.space.micro_batch = {ranked.layout.micro_batch};
+        const auto same = [&](const Neighbourhood& other) {
+            return other.part == near.part && other.space.ep == near.space.ep && other.space.etp == near.space.etp &&
+                   other.space.micro_batch == near.space.micro_batch;
+        };
+        if (std::none_of(found.begin(), found.end(), same)) found.push_back(std::move(near));
+    }
+    return found;
+}
+
+/// Prices what may come into the best. The parts go in rounds: the best of all rounds before say what a layout has to beat, and those of
+/// its own part, so that the outcome depends on no thread.
+class BoundedSearch {
+public:
+    BoundedSearch(const Workload& workload, const SearchSpace& space, const std::vector<Prefix>& parts,
+                  const std::vector<LayoutCost>& pricers, const SearchOptions& options)
+        : workload_(workload),
+          space_(space),
+          parts_(parts),
+          pricers_(pricers),
+          options_(options),
+          order_(promising_first(parts)),
+          tails_(pricers.size(), LegalTails(workload, space)),
+          slowest_(options.slowest_known) {}
+
+    void run(SearchShare& all) {
+        double interest = 0;  // over the seconds of the fastest
+        double fastest = std::numeric_limits<double>::infinity();
+        if (!std::isfinite(slowest_)) {
+            const std::vector<RankedLayout> likely = look_at_likely_ones();
+            if (!likely.empty() && options_.of_interest) {
+                fastest = likely.front().iteration_seconds;
+                interest = options_.of_interest(likely) / fastest;
+            }
+        }
+        constexpr std::size_t kFirstRound = 8;
+        std::vector<SearchShare> found(parts_.size(), SearchShare(options_));
+        BestList<BeforeByObjective> best = none_yet();
+        std::size_t done = 0;
+        for (std::size_t round = kFirstRound; done < parts_.size(); round *= 2) {
+            const std::size_t count = std::min(round, parts_.size() - done);
+            slowest_ = std::min(slowest_, best.slowest());
+            if (!best.list().empty()) fastest = std::min(fastest, best.list().front().iteration_seconds);
+            if (interest > 0) {
+                for (std::size_t place = done; place < done + count; ++place)
+                    found[order_[place]].never_below = std::max(options_.never_below, interest * fastest);
+            }
+            run_parallel(
+                count, pricers_.size(),
+                [&](std::size_t place, std::size_t thread) {
+                    const std::size_t part = order_[done + place];
+                    price(space_, tails_[thread], part, found[part], thread);
+                },
+                [&](std::size_t of_round, std::size_t) {
+                    if (options_.progress) options_.progress(done + of_round, parts_.size());
+                });
+            for (std::size_t place = done; place < done + count; ++place) offer_all(found[order_[place]], best);
+            (void)best.list();  // sorted to the last
+            done += count;
+        }
+        for (SearchShare& share : found) all.absorb(std::move(share));
+    }
+
+private:
+    [[nodiscard]] BestList<BeforeByObjective> none_yet() const { return {options_.keep, BeforeByObjective{options_.objective}}; }
+
+    static void offer_all(SearchShare& share, BestList<BeforeByObjective>& best) {
+        for (const RankedLayout& ranked : share.best.list()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+    }
+
+    /// Prices what of a part lies in `some` of the space. The bounds are those of the whole space in any case.
+    void price(const SearchSpace& some, LegalTails& tails_of_some, std::size_t part, SearchShare& share, std::size_t thread) const {
+        const LayoutCost& cost = pricers_[thread];
+        LayoutVisitor visitor;
+        visitor.tails = &tails_of_some;
+        BranchTails tails(cost, space_, workload_.memory_limit);
+        UnsplitBounds unsplit(cost, space_);
+        visitor.visit = [&](const Layout& layout) {
+            if (tails.may_come_in(layout, share.to_beat(slowest_), share.cut_at_least))
+                share.price_bounded(layout, cost, workload_.memory_limit, options_, slowest_);
+            else
+                ++share.bounded;
+        };
+        visitor.enter = [&](const Layout& first, std::int64_t layouts) {
+            tails.begin_branch();
+            return share.enter(first, layouts, cost, unsplit, space_, workload_.memory_limit, slowest_);
+        };
+        visitor.enter_switched = [&](const Layout& first, std::int64_t layouts) {
+            const double enough = share.to_beat(slowest_);
+            return !std::isfinite(enough) || !share.cut(layouts, cost.least_seconds_switched(first, space_, enough), slowest_);
+        };
+        visit_layouts(workload_, some, parts_[part], share.counts, visitor);
+    }
+
+    /// The layouts found, best first; the slowest of them says what the rest has to beat.
+    std::vector<RankedLayout> best_of(std::vector<SearchShare>& found) {
+        BestList<BeforeByObjective> best = none_yet();
+        for (SearchShare& share : found) offer_all(share, best);
+        std::vector<RankedLayout> list = best.list();
+        slowest_ = std::min(slowest_, best.slowest());
+        return list;
+    }
+
+    /// A few layouts of the space that are likely to be good, and then all that are like the best of these, for something to beat from the
+    /// first part on: the best of them.
+    std::vector<RankedLayout> look_at_likely_ones() {
+        const SearchSpace few = likely_space(space_);
+        std::vector<LegalTails> tails(pricers_.size(), LegalTails(workload_, few));
+        std::vector<std::size_t> likely;
+        for (const std::size_t part : order_) {
+            if (parts_[part].cp == parts_[order_.front()].cp) likely.push_back(part);
+        }
+        std::vector<SearchShare> of_few(likely.size(), SearchShare(options_));
+        run_parallel(
+            likely.size(), pricers_.size(),
+            [&](std::size_t place, std::size_t thread) { price(few, tails[thread], likely[place], of_few[place], thread); },
+            options_.progress);
+        const std::vector<Neighbourhood> near = neighbourhoods(space_, parts_, best_of(of_few));
+        std::vector<SearchShare> of_near(near.size(), SearchShare(options_));
+        run_parallel(
+            near.size(), pricers_.size(),
+            [&](std::size_t place, std::size_t thread) {
+                price(near[place].space, tails_[thread], near[place].part, of_near[place], thread);
+            },
+            options_.progress);
+        return best_of(of_near);
+    }
+
+    const Workload& workload_;
+    const SearchSpace& space_;
+    const std::vector<Prefix>& parts_;
+    const std::vector<LayoutCost>& pricers_;
+    const SearchOptions& options_;
+    std::vector<std::size_t> order_;  ///< of the parts
+    std::vector<LegalTails> tails_;   ///< by thread
+    double slowest_;                  ///< seconds that a layout must not exceed by what was found before
+};
+
+}  // namespace
+
+std::vector<std::size_t> promising_first(const std::vector<Prefix>& parts) {
+    std::vector<std::size_t> order(parts.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        const auto key = [&](std::size_t part) {
+            const Prefix& p = parts[part];
+            return std::tuple(p.cp, p.tp, p.pp);
+        };
+        return key(a) < key(b);
+    });
+    return order;
+}
+
+void search_bounded(const Workload& workload, const SearchSpace& space, const std::vector<Prefix>& parts,
+                    const std::vector<LayoutCost>& pricers, const SearchOptions& options, SearchShare& all) {
+    BoundedSearch(workload, space, parts, pricers, options).run(all);
+}
+
+}  // namespace mgplan::planner

@@ -1,0 +1,104 @@
+#pragma once
+// Which layouts a search keeps of all that it prices.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "planner/search.hpp"
+
+namespace mgplan::planner {
+
+/// The best `capacity` layouts seen; most candidates fail one comparison with the last. Few are kept sorted, many are sorted in batches.
+template <class Before>
+class BestList {
+public:
+    BestList(std::size_t capacity, Before before) : capacity_(capacity), batch_(std::max<std::size_t>(1, capacity / 4)), before_(before) {}
+
+    void offer(const Layout& layout, double seconds, std::int64_t peak) {
+        if (capacity_ == 0) return;
+        // A cheap look at the numbers before the layout is copied.
+        RankedLayout candidate{{}, seconds, peak};
+        if (sorted_ == capacity_ && before_.surely_behind(candidate, list_[sorted_ - 1])) return;
+        candidate.layout = layout;
+        list_.push_back(std::move(candidate));
+        if (list_.size() - sorted_ >= batch_) sort();
+    }
+
+    /// Seconds that a layout must not exceed to come in, where the list is sorted by them.
+    [[nodiscard]] double slowest() const {
+        return capacity_ > 0 && sorted_ == capacity_ ? list_[sorted_ - 1].iteration_seconds : std::numeric_limits<double>::infinity();
+    }
+
+    /// The largest peak with which a layout may still come in, where the list is sorted by peaks.
+    [[nodiscard]] std::int64_t largest_peak() const {
+        if (capacity_ == 0) return 0;
+        return sorted_ == capacity_ ? list_[sorted_ - 1].peak_bytes : std::numeric_limits<std::int64_t>::max();
+    }
+
+    [[nodiscard]] const std::vector<RankedLayout>& list() {
+        sort();
+        return list_;
+    }
+    std::vector<RankedLayout> take() {
+        sort();
+        sorted_ = 0;
+        return std::move(list_);
+    }
+
+private:
+    void sort() {
+        const auto added = list_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+        std::stable_sort(added, list_.end(), before_);
+        std::inplace_merge(list_.begin(), added, list_.end(), before_);
+        if (list_.size() > capacity_) list_.resize(capacity_);
+        sorted_ = list_.size();
+    }
+
+    std::size_t capacity_, batch_;
+    Before before_;
+    std::vector<RankedLayout> list_;
+    std::size_t sorted_ = 0;  ///< of list_, the first
+};
+
+/// In the order of ranks_before().
+struct BeforeByObjective {
+    Objective objective;
+    bool operator()(const RankedLayout& a, const RankedLayout& b) const { return ranks_before(a, b, objective); }
+    /// By the first key alone, without looking at the layouts.
+    [[nodiscard]] bool surely_behind(const RankedLayout& a, const RankedLayout& b) const {
+        return objective == Objective::memory ? a.peak_bytes > b.peak_bytes : a.iteration_seconds > b.iteration_seconds;
+    }
+};
+
+/// The smaller peak first; of equal ones the simpler layout.
+struct SmallerPeak {
+    bool operator()(const RankedLayout& a, const RankedLayout& b) const;
+    [[nodiscard]] bool surely_behind(const RankedLayout& a, const RankedLayout& b) const { return a.peak_bytes > b.peak_bytes; }
+};
+
+/// The layouts with the smallest bounds. Cut to size only now and then: what is behind the last of a full list is dropped at once.
+class ContenderList {
+public:
+    explicit ContenderList(std::size_t capacity) : capacity_(capacity) {}
+
+    void offer(const Layout& layout, const TimeEstimate& time, std::int64_t peak);
+    void absorb(ContenderList&& other);
+    /// Sorted. Bounds that are equal are all left out or none, so that the result does not depend on the order of the offers.
+    std::vector<Contender> take();
+    /// The least bound of what is not in the list.
+    [[nodiscard]] double others() const { return others_; }
+
+private:
+    /// Keeps the first, in no order.
+    void shrink();
+
+    std::size_t capacity_;
+    double others_ = std::numeric_limits<double>::infinity();
+    std::vector<Contender> list_;
+};
+
+}  // namespace mgplan::planner

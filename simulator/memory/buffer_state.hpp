@@ -1,0 +1,71 @@
+#pragma once
+// Bytes of parameters, gradients and optimizer state in one buffer.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "plan/layout/layout.hpp"
+#include "plan/training/training_spec.hpp"
+
+namespace mgplan::simulator {
+
+struct ModelStateBytes {
+    std::int64_t parameters = 0;
+    std::int64_t gradients = 0;
+    std::int64_t optimizer = 0;
+    std::int64_t update = 0;  ///< further bytes during the optimizer step alone: fp32 copies of narrower gradients or states
+    std::int64_t host = 0;    ///< optimizer state in the host's memory, no part of `optimizer`
+    std::int64_t staged = 0;  ///< most of it that is on the device at one time during the optimizer step; with all_stages() in `update`
+    /// Moments in `host` that come back in chunks, and those of the largest parameter, by the turns of their optimizers: of dense
+    /// parameters and of experts, or of Muon's matrices and of all else; with all_stages() in `update`.
+    std::array<std::int64_t, 2> moving{}, largest_moving{};
+    ModelStateBytes& operator+=(const ModelStateBytes& other) {
+        parameters += other.parameters;
+        gradients += other.gradients;
+        optimizer += other.optimizer;
+        update += other.update;
+        host += other.host;
+        staged = std::max(staged, other.staged);
+        for (std::size_t turn = 0; turn < moving.size(); ++turn) {
+            moving[turn] += other.moving[turn];
+            largest_moving[turn] = std::max(largest_moving[turn], other.largest_moving[turn]);
+        }
+        return *this;
+    }
+    /// Without what is only there beside passes or during the update.
+    [[nodiscard]] std::int64_t alone() const { return parameters + gradients + optimizer; }
+    bool operator==(const ModelStateBytes&) const = default;
+};
+
+/// What a buffer of one storage type holds, in elements: the parameters themselves and, with holes and padding, the buffer.
+struct BufferElements {
+    std::int64_t parameters = 0;
+    std::int64_t buffer = 0;
+    bool fp8 = false;
+    std::int64_t shards = 1;                        ///< ranks that the optimizer state of the buffer is divided over
+    std::int64_t tensors = 0;                       ///< parameters in it
+    std::int64_t largest = 0;                       ///< elements of the largest of them; 0: not asked for
+    std::int64_t matrices = 0, largest_matrix = 0;  ///< elements of what Muon orthogonalises, all of it and the largest
+    bool expert = false;
+};
+
+/// Bytes of one buffer and of the optimizer state of this rank's shard of it.
+///
+/// Engine mgplan (model/optimizer/): parameters and gradients as stored; main parameters where they are wider than the
+/// parameters, two moments, and during the update gradients widened to the main parameters' type. Per parameter that makes
+/// 18 without and 6 + 12/d with the distributed optimizer for 16-bit parameters and fp32 gradients, 20 and 4 + 16/d with 16-bit
+/// gradients, 16 and 8 + 8/d in fp32. Of a buffer of Muon's matrices (`matrices` is not 0), and with SGD and Lion, one moment. With
+/// --offload optimizer and optimizer_states the last elements' state is on the host, and slices of it, or all, on the device during the
+/// update (plan/training/offload.hpp).
+///
+/// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory-optimizers.md,
+/// "Precision-aware optimizer", tells it; moments by kind of optimizer (plan/training/megatron_switches.hpp). Muon's matrices are divided
+/// whole, so that a rank has its share of them or the largest (core/optimizer/layer_wise_optimizer.py). Where the host updates a share
+/// (core/optimizer/cpu_offloading/hybrid_optimizer.py): docs/memory-optimizers.md, "The optimizer on the host" and
+/// "Its state between two updates". Copies of fp8 weights are
+/// not in here.
+[[nodiscard]] ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training);
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,51 @@
+#pragma once
+// What CUDA graphs take on the ranks of any layout of one workload; what layouts share is found out once.
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+
+#include "plan/layout/layout.hpp"
+#include "plan/workload.hpp"
+#include "simulator/compute/calibration.hpp"
+#include "simulator/compute/layer_costs.hpp"
+#include "simulator/memory/activation_memory.hpp"
+#include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/memory/shared_schedules.hpp"
+#include "simulator/piece/memo_key.hpp"
+#include "simulator/piece/shard_key.hpp"
+#include "simulator/stage_census.hpp"
+
+namespace mgplan::simulator {
+
+/// Not thread-safe. What it is made of must outlive it. Layouts must be valid.
+class RankGraphs {
+public:
+    RankGraphs(const Workload& workload, const Calibration& calibration, SharedSchedules& schedules, ActivationMemory& activations)
+        : workload_(workload), calibration_(calibration), schedules_(schedules), activations_(activations) {}
+
+    /// A rank's chunks, and microbatches of each at its peak.
+    struct Held {
+        std::span<const ChunkCensus> chunks;
+        std::span<const std::int64_t> alive;
+    };
+    /// All zero without scopes. `costs`: of the layout, which keep their address.
+    [[nodiscard]] GraphTerms of(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held);
+    /// The same but for `nodes` and `objects`, which alone need to know what layers cost.
+    [[nodiscard]] GraphTerms without_objects(const Layout& layout, int pp_rank, const Held& held);
+
+private:
+    /// `kinds`: what is kept for all layouts with the same costs.
+    [[nodiscard]] GraphTerms terms(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held, GraphedLayers& kinds);
+    [[nodiscard]] const GraphResidency& residency(const Layout& layout, int pp_rank, GraphPolicy policy);
+
+    const Workload& workload_;
+    const Calibration& calibration_;
+    SharedSchedules& schedules_;
+    ActivationMemory& activations_;
+    std::unordered_map<MemoKey<6>, const GraphResidency*, MemoKeyHash> residencies_;  ///< of the shared schedules
+    std::unordered_map<const LayerCosts*, GraphedLayers> graphed_;
+    std::unordered_map<ShardKey, GraphedLayers, MemoKeyHash> without_kernels_;
+};
+
+}  // namespace mgplan::simulator
