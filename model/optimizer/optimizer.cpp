@@ -37,6 +37,7 @@ Optimizer::Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const Op
     : device_(device), chunks_(std::move(chunks)), groups_(groups), options_(options), sequence_parallel_(sequence_parallel) {
     for (ChunkBuffers* chunk : chunks_) {
         for (FlatBuffer& buffer : chunk->buffers()) {
+            most_counted_ += std::ssize(buffer.layout.spans);
             const std::int64_t ranks = options_.distributed ? shards_of(buffer).size() : 1;
             const std::int64_t owned = buffer.layout.numel / ranks;
             FlatState state;
@@ -46,6 +47,7 @@ Optimizer::Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const Op
             state.matrices = buffer.layout.matrices;
             state.one_moment = state.matrices || options_.kind == OptimizerKind::sgd || options_.kind == OptimizerKind::lion;
             state.slices = cut(owned);
+            most_counted_ += std::ssize(state.slices);
             if (!state.slices.empty()) allocate(state, state.slices.front());
             state.widens_gradients = bytes_of(buffer.layout.grad_dtype) < bytes_of(options_.main_dtype);
             std::int64_t begin = 0;
@@ -220,7 +222,8 @@ void Optimizer::clip(const Tensor& loss, const Tensor& outcome) {
     const auto count = std::ssize(counted_);
     std::vector<Tensor> gradients;
     for (const std::size_t piece : counted_) gradients.push_back(pieces_[piece].gradient);
-    sums_ = device_.empty({count}, Dtype::fp64, MemoryCategory::workspace, "sums of squared gradients");
+    const Tensor room = device_.empty({most_counted_}, Dtype::fp64, MemoryCategory::workspace, "sums of squared gradients");
+    sums_ = room.slice(0, count);
     sums_of_squares(gradients, sums_);
     const Tensor squares = sum_tensor("sum of squared gradients");
     Tensor expert_squares;
