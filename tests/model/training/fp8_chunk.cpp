@@ -48,9 +48,9 @@ std::vector<double> values_of(const ModelSpec& model, const Parameter& parameter
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> places_of(int cp) {
+std::vector<std::vector<std::size_t>> places_of(int cp, std::int64_t tokens) {
     std::vector<std::vector<std::size_t>> parts(static_cast<std::size_t>(cp));
-    const std::size_t stretch = static_cast<std::size_t>(kTokens) / (2 * parts.size());
+    const std::size_t stretch = static_cast<std::size_t>(tokens) / (2 * parts.size());
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
         for (const std::size_t first : {rank, 2 * parts.size() - 1 - rank}) {
             for (std::size_t i = 0; i < stretch; ++i) parts[rank].push_back(first * stretch + i);
@@ -71,13 +71,13 @@ ModelSpec plain_llama() {
 
 reference::Sizes sizes_of(const ModelSpec& model, const ChunkCase& c) {
     const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
-    return {size(model.layers),   size(model.hidden), size(model.ffn), size(model.heads),         size(model.kv_heads),
-            size(model.head_dim), size(c.tp),         places_of(c.cp), RankContext{}.norm_epsilon};
+    return {size(model.layers),   size(model.hidden), size(model.ffn),           size(model.heads),         size(model.kv_heads),
+            size(model.head_dim), size(c.tp),         places_of(c.cp, c.tokens), RankContext{}.norm_epsilon};
 }
 
 std::vector<std::vector<std::size_t>> places_outside(const ChunkCase& c) {
     std::vector<std::vector<std::size_t>> parts;
-    for (const auto& of_rank : places_of(c.cp)) {
+    for (const auto& of_rank : places_of(c.cp, c.tokens)) {
         const std::size_t ranks = c.sequence_parallel ? static_cast<std::size_t>(c.tp) : 1, share = of_rank.size() / ranks;
         for (std::size_t i = 0; i < ranks; ++i)
             parts.emplace_back(of_rank.begin() + static_cast<std::ptrdiff_t>(i * share),
@@ -94,8 +94,8 @@ reference::LatentSizes latent_sizes_of(const ModelSpec& model, const ChunkCase& 
             size(mla.qk_rope_head_dim), size(mla.v_head_dim),   places_outside(c)};
 }
 
-ChunkTokens chunk_tokens() {
-    std::vector<std::int32_t> drawn(kTokens + 1);
+ChunkTokens chunk_tokens(std::int64_t tokens) {
+    std::vector<std::int32_t> drawn(static_cast<std::size_t>(tokens) + 1);
     tests::tokens_of(3, drawn);
     return {{drawn.begin(), drawn.end() - 1}, {drawn.begin() + 1, drawn.end()}};
 }
@@ -158,10 +158,10 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
         }
         ModelChunk chunk(model, layout.split->chunk(0, 0), table, {c.modules, std::nullopt, 0});
         MicrobatchContext microbatch;
-        microbatch.sequence = kTokens;
-        const ChunkTokens drawn = chunk_tokens();
+        microbatch.sequence = c.tokens;
+        const ChunkTokens drawn = chunk_tokens(c.tokens);
         std::vector<double> own_ids, own_targets;
-        const auto places = places_of(c.cp);
+        const auto places = places_of(c.cp, c.tokens);
         for (const std::size_t place : places[static_cast<std::size_t>(cp_rank)]) {
             own_ids.push_back(drawn.tokens[place]);
             own_targets.push_back(drawn.targets[place]);
@@ -169,14 +169,14 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
         const Shape rows{std::ssize(own_ids)};
         const Tensor ids = make(device, rows, Dtype::int32, own_ids), targets = make(device, rows, Dtype::int32, own_targets);
         std::optional<Fp8Delayed> delayed;
-        if (c.scaling == OwnFp8::delayed) delayed.emplace(device, in_fp8, 1.0 / kTokens);
+        if (c.scaling == OwnFp8::delayed) delayed.emplace(device, in_fp8, 1.0 / static_cast<double>(c.tokens));
         std::vector<double> losses;
         for (int step = 0; step < c.steps; ++step) {
             for (const Parameter& parameter : parameters) fill(table.at(parameter.name).gradient, 0);
             for (const Weight& weight : in_fp8) weight.fp8->fresh = false;
             ChunkSaved saved;
             losses = read(chunk.forward(context, microbatch, ids, targets, saved));
-            (void)chunk.backward(context, microbatch, {}, 1.0 / kTokens, ids, targets, saved);
+            (void)chunk.backward(context, microbatch, {}, 1.0 / static_cast<double>(c.tokens), ids, targets, saved);
             if (delayed) delayed->update(*all);
         }
         const std::scoped_lock lock(mutex);
@@ -199,7 +199,7 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
             }
         }
         if (tp_rank != 0) return;
-        for (const double loss : losses) result.loss += loss / kTokens;
+        for (const double loss : losses) result.loss += loss / static_cast<double>(c.tokens);
     });
     return result;
 }

@@ -234,7 +234,7 @@ protected:
         return follow_ != nullptr ? follow_->cast_of(tensor, x, format) : cast(x, format);
     }
     /// x · Wᵀ of a rank's share.
-    [[nodiscard]] Matrix linear(std::size_t rank, const std::string& layer, const Matrix& x) const {
+    [[nodiscard]] virtual Matrix linear(std::size_t rank, const std::string& layer, const Matrix& x) const {
         const Cast weight = cast_of(layer + ".weight", ranks_[rank].at(layer + ".weight"), kE4m3);
         Matrix y(x.rows, weight.codes.rows);
         for (const auto& part : sizes_.parts) set_rows(y, part, product(cast_of(layer + ".input", rows_of(x, part), kE4m3), weight));
@@ -255,7 +255,7 @@ protected:
         return y;
     }
     /// Gradients of any linear layer of a rank: of W, and returned of x.
-    Matrix linear_backward(std::size_t rank, const std::string& layer, const Matrix& x, const Matrix& dy) {
+    virtual Matrix linear_backward(std::size_t rank, const std::string& layer, const Matrix& x, const Matrix& dy) {
         const Cast weight = cast_of(layer + ".weight", ranks_[rank].at(layer + ".weight"), kE4m3).transposed();
         Matrix dx(x.rows, x.columns);
         for (const auto& part : sizes_.parts) {

@@ -152,10 +152,8 @@ TEST(Fp8, WhatIsNotComputedIsRefusedByName) {
         return refusal_of(task);
     };
     EXPECT_EQ(changed([](TrainingTask&) {}), "");
-    for (const auto& [recipe, word] : {std::pair(Fp8Recipe::blockwise, "fp8-blockwise"), std::pair(Fp8Recipe::mxfp8, "mxfp8")}) {
-        EXPECT_THAT(changed([recipe = recipe](TrainingTask& task) { task.training.megatron.fp8_recipe = recipe; }),
-                    HasSubstr(std::string(word) + " (use fp8-current, fp8-delayed or bf16)"));
-    }
+    EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.fp8_recipe = Fp8Recipe::mxfp8; }),
+                HasSubstr("mxfp8 (use fp8-current, fp8-delayed, fp8-blockwise or bf16)"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.precision = Precision::nvfp4; }), HasSubstr("nvfp4 (use fp8-current"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.fp8_parameters = true; }), HasSubstr("parameters stored in fp8"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.fp8_attention = true; }), HasSubstr("attention in fp8"));
