@@ -11,11 +11,6 @@ namespace {
 /// Rows of a layout's tile, and of the longest block.
 constexpr std::int64_t kTileRows = 128;
 
-/// What rows and gradients are cast by.
-Fp8Scaling vectors_of(const Weight& weight) {
-    return weight.fp8->blocks->values.scaling == Fp8Scaling::vectors_of_32 ? Fp8Scaling::vectors_of_32 : Fp8Scaling::vectors_of_128;
-}
-
 /// Scales of all tp ranks, (ranks, those of one).
 Tensor gathered_scales(const RankContext& context, const Tensor& own) {
     Tensor all = context.device->empty({context.tp->size(), own.elements()}, own.dtype(), MemoryCategory::communication, "gathered scales");
@@ -47,17 +42,18 @@ Fp8Columns gather_columns_of_blocks(const RankContext& context, const Fp8Columns
 Fp8Blocks rows_of_input(const Weight& weight, const LinearInput& x, const RankContext* gathered) {
     constexpr std::string_view kName = "input in fp8";
     if (gathered != nullptr && !x.in_fp8() && casts_behind_gather(x.x))
-        return quantise_rows(enter_region(*gathered, x.x), vectors_of(weight), kName);
+        return quantise_rows(enter_region(*gathered, x.x), vectors_beside(*weight.fp8), kName);
     MGPLAN_ASSERT(!x.in_fp8() || x.forward.defined(), "a forward reads blocks along rows");
-    const Fp8Blocks own = x.in_fp8() ? x.forward : quantise_rows(x.x, vectors_of(weight), kName);
+    const Fp8Blocks own = x.in_fp8() ? x.forward : quantise_rows(x.x, vectors_beside(*weight.fp8), kName);
     return gathered != nullptr ? gather_blocks(*gathered, own) : own;
 }
 
 Fp8Columns columns_of_input(const Weight& weight, const LinearInput& x, const RankContext* gathered) {
     constexpr std::string_view kName = "columns of the input in fp8";
     if (gathered != nullptr && !x.in_fp8() && casts_behind_gather(x.x))
-        return quantise_columns(enter_region(*gathered, x.x), vectors_of(weight), kName);
-    const Fp8Columns own = x.in_fp8() ? Fp8Columns{x.x, x.scale, vectors_of(weight)} : quantise_columns(x.x, vectors_of(weight), kName);
+        return quantise_columns(enter_region(*gathered, x.x), vectors_beside(*weight.fp8), kName);
+    const Fp8Columns own =
+        x.in_fp8() ? Fp8Columns{x.x, x.scale, vectors_beside(*weight.fp8)} : quantise_columns(x.x, vectors_beside(*weight.fp8), kName);
     return gathered != nullptr ? gather_columns_of_blocks(*gathered, own) : own;
 }
 
@@ -68,8 +64,8 @@ bool casts_behind_gather(const Tensor& x) {
 }
 
 LinearInput cast_input(const Weight& weight, const Tensor& x) {
-    Fp8Blocks rows = quantise_rows(x, vectors_of(weight), "input in fp8");
-    return {std::move(rows), quantise_columns(x, vectors_of(weight), "columns of the input in fp8")};
+    Fp8Blocks rows = quantise_rows(x, vectors_beside(*weight.fp8), "input in fp8");
+    return {std::move(rows), quantise_columns(x, vectors_beside(*weight.fp8), "columns of the input in fp8")};
 }
 
 Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankContext* gathered, std::string_view name) {
@@ -77,8 +73,8 @@ Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankCont
 }
 
 BlockGradient cast_gradient(const Weight& weight, const Tensor& dy) {
-    Fp8Blocks rows = quantise_rows(dy, vectors_of(weight), "output gradient in fp8");
-    return {std::move(rows), quantise_columns(dy, vectors_of(weight), "columns of the output gradient in fp8")};
+    Fp8Blocks rows = quantise_rows(dy, vectors_beside(*weight.fp8), "output gradient in fp8");
+    return {std::move(rows), quantise_columns(dy, vectors_beside(*weight.fp8), "columns of the output gradient in fp8")};
 }
 
 Tensor multiply_gradient(const Weight& weight, BlockGradient& dy) {

@@ -11,6 +11,10 @@ std::optional<Fp8Scaling> blocks_of_weights(OwnFp8 scaling) {
     return std::nullopt;
 }
 
+Fp8Scaling vectors_beside(const Fp8Weight& weight) {
+    return weight.blocks->values.scaling == Fp8Scaling::vectors_of_32 ? Fp8Scaling::vectors_of_32 : Fp8Scaling::vectors_of_128;
+}
+
 namespace {
 
 void refresh_blocks(const Fp8Weight::Blocks& copies, const Tensor& weight) {

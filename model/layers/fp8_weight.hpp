@@ -38,6 +38,9 @@ struct Fp8Weight {
 /// How weights are scaled by blocks; nothing under other recipes.
 [[nodiscard]] std::optional<Fp8Scaling> blocks_of_weights(OwnFp8 scaling);
 
+/// What rows are cast by that such a weight is multiplied with.
+[[nodiscard]] Fp8Scaling vectors_beside(const Fp8Weight& weight);
+
 /// Undefined values, counted with the parameters: 2 bytes an element, and the scale, which under delayed scaling comes with `followed`, or
 /// the scales of blocks both ways.
 [[nodiscard]] std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns,

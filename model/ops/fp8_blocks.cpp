@@ -10,14 +10,10 @@
 namespace mgplan::model {
 namespace {
 
-Dtype dtype_of_scales(Fp8Scaling scaling) {
-    return scaling == Fp8Scaling::vectors_of_32 ? Dtype::fp8 : Dtype::fp32;
-}
-
 void expect_blocks(const Tensor& codes, const Tensor& scales, const Fp8ScaleLayout& layout) {
     MGPLAN_ASSERT(layout.scaling != Fp8Scaling::tensor, "blocks have scales of their own");
     expect_dtype(codes, Dtype::fp8, "codes in blocks");
-    expect_dtype(scales, dtype_of_scales(layout.scaling), "scales of blocks");
+    expect_dtype(scales, fp8_scale_dtype(layout.scaling), "scales of blocks");
     expect_shape(scales, {layout.count()}, "scales of blocks");
     expect_same_device(codes, scales);
 }
@@ -27,14 +23,16 @@ Fp8ScaleLayout layout_of(const Fp8Blocks& blocks) {
     return {blocks.scaling, blocks.codes.shape()[0], blocks.codes.shape()[1]};
 }
 
-void cast(const Tensor& x, const Tensor& codes, const Tensor& scales, const Tensor& across, Fp8Scaling scaling, bool along_columns) {
+void cast_blocks(const Tensor& x, const Tensor& codes, const Tensor& scales, const Tensor& across, Fp8Scaling scaling, bool along_columns,
+                 std::int64_t scale_rows) {
     expect_float(x, "x of a cast in blocks");
     expect_shape(codes, x.shape(), "codes in blocks");
     expect_same_device(x, codes, scales, across);
     Device& device = x.device();
     device.report({"cast_to_fp8", static_cast<double>(x.elements()), x.bytes(), total_bytes(codes, scales, across)});
     if (device.computes() && x.elements() > 0)
-        device.kernels().quantise_blocks(device, {x, codes, scales, across, x.shape()[0], x.shape()[1], scaling, along_columns});
+        device.kernels().quantise_blocks(device,
+                                         {x, codes, scales, across, x.shape()[0], x.shape()[1], scaling, along_columns, scale_rows});
 }
 
 struct BlockSizes {
@@ -60,7 +58,7 @@ void multiply_blocks(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out, 
 Fp8Blocks empty_blocks(Device& device, Fp8Scaling scaling, std::int64_t outer, std::int64_t inner, MemoryCategory category,
                        std::string_view name) {
     return {device.empty({outer, inner}, Dtype::fp8, category, name),
-            device.empty({Fp8ScaleLayout(scaling, outer, inner).count()}, dtype_of_scales(scaling), category, "scales of blocks in fp8"),
+            device.empty({Fp8ScaleLayout(scaling, outer, inner).count()}, fp8_scale_dtype(scaling), category, "scales of blocks in fp8"),
             scaling};
 }
 
@@ -71,7 +69,13 @@ void quantise_blocks(const Tensor& x, const Fp8Blocks& into, const Tensor& acros
         MGPLAN_ASSERT(into.scaling == Fp8Scaling::squares_of_128, "squares alone have the same scales across");
         expect_blocks(into.codes, across, {into.scaling, into.codes.shape()[1], into.codes.shape()[0]});
     }
-    cast(x, into.codes, into.scales, across, into.scaling, false);
+    cast_blocks(x, into.codes, into.scales, across, into.scaling, false, x.shape()[0]);
+}
+
+void quantise_filled_rows(const Tensor& x, const Fp8Blocks& into, std::int64_t scale_rows) {
+    expect_blocks(into.codes, into.scales, {into.scaling, scale_rows, x.shape()[1]});
+    MGPLAN_ASSERT(scale_rows >= x.shape()[0] && into.scaling != Fp8Scaling::squares_of_128, "vectors of all rows have scales");
+    cast_blocks(x, into.codes, into.scales, {}, into.scaling, false, scale_rows);
 }
 
 Fp8Blocks quantise_rows(const Tensor& x, Fp8Scaling scaling, std::string_view name) {
@@ -84,7 +88,7 @@ Fp8Blocks quantise_rows(const Tensor& x, Fp8Scaling scaling, std::string_view na
 void quantise_columns(const Tensor& x, const Fp8Columns& into) {
     MGPLAN_ASSERT(x.shape().rank() == 2 && into.scaling != Fp8Scaling::squares_of_128, "columns of vectors");
     expect_blocks(into.codes, into.scales, {into.scaling, x.shape()[1], x.shape()[0]});
-    cast(x, into.codes, into.scales, {}, into.scaling, true);
+    cast_blocks(x, into.codes, into.scales, {}, into.scaling, true, x.shape()[0]);
 }
 
 Fp8Columns quantise_columns(const Tensor& x, Fp8Scaling scaling, std::string_view name) {
@@ -92,7 +96,7 @@ Fp8Columns quantise_columns(const Tensor& x, Fp8Scaling scaling, std::string_vie
     const std::int64_t rows = x.shape()[0], columns = x.shape()[1];
     Device& device = x.device();
     Fp8Columns made{device.empty({rows, columns}, Dtype::fp8, MemoryCategory::activations, name),
-                    device.empty({Fp8ScaleLayout(scaling, columns, rows).count()}, dtype_of_scales(scaling), MemoryCategory::activations,
+                    device.empty({Fp8ScaleLayout(scaling, columns, rows).count()}, fp8_scale_dtype(scaling), MemoryCategory::activations,
                                  "scales of columns in fp8"),
                     scaling};
     quantise_columns(x, made);

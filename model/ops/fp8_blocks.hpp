@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "model/device/device.hpp"
 #include "model/ops/fp8_scaling.hpp"
 #include "model/tensor/tensor.hpp"
 
@@ -18,6 +19,11 @@ struct Fp8Blocks {
     [[nodiscard]] bool defined() const { return codes.defined(); }
 };
 
+/// How scales lie in memory.
+[[nodiscard]] constexpr Dtype fp8_scale_dtype(Fp8Scaling scaling) {
+    return scaling == Fp8Scaling::vectors_of_32 ? Dtype::fp8 : Dtype::fp32;
+}
+
 /// Undefined codes and scales of a matrix.
 [[nodiscard]] Fp8Blocks empty_blocks(Device& device, Fp8Scaling scaling, std::int64_t outer, std::int64_t inner, MemoryCategory category,
                                      std::string_view name);
@@ -26,6 +32,8 @@ struct Fp8Blocks {
 /// most the format's largest value; NaNs are no magnitudes. `across`: of squares, takes up their scales as the transposed codes have them;
 /// may be undefined.
 void quantise_blocks(const Tensor& x, const Fp8Blocks& into, const Tensor& across = {});
+/// The same of vectors, with the scales of a matrix of `scale_rows`, at least x's.
+void quantise_filled_rows(const Tensor& x, const Fp8Blocks& into, std::int64_t scale_rows);
 [[nodiscard]] Fp8Blocks quantise_rows(const Tensor& x, Fp8Scaling scaling, std::string_view name);
 
 /// A cast of x (rows, columns) with blocks along its columns, for a product along the rows: codes lie as x does, scales already as those of
@@ -45,5 +53,9 @@ void quantise_columns(const Tensor& x, const Fp8Columns& into);
 /// out += a · bᵀ, and out = a · bᵀ; out of any float type.
 void block_matmul_accumulate(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out);
 void block_matmul_write(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out);
+
+/// Sizes of products with vectors of 32 are multiples of so much, those of others of kFp8Multiple (Transformer Engine,
+/// pytorch/tensor/mxfp8_tensor.py, is_quantizable).
+inline constexpr std::int64_t kMxfp8Multiple = 32;
 
 }  // namespace mgplan::model

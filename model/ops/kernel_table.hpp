@@ -69,6 +69,7 @@ struct QuantiseBlocksArguments {
     std::int64_t rows, columns;
     Fp8Scaling scaling;
     bool along_columns;
+    std::int64_t scale_rows;  ///< the layout's rows where they are more than those of x; not with along_columns
 };
 
 /// y (columns, pitch) of x (rows, columns), a byte each: what lies behind the rows is 0.

@@ -11,19 +11,20 @@ std::vector<std::string> own_fp8_obstacles(const ModelSpec& model, const Trainin
     const std::string_view word = precision_text(training);
     std::vector<std::string> obstacles;
     const Fp8Recipe recipe = training.megatron.fp8_recipe;
-    if (training.precision != Precision::fp8 || recipe == Fp8Recipe::mxfp8) {
-        obstacles.push_back(fmt::format("{} (use fp8-current, fp8-delayed, fp8-blockwise or bf16)", word));
+    if (training.precision != Precision::fp8) {
+        obstacles.push_back(fmt::format("{} (use fp8-current, fp8-delayed, fp8-blockwise, mxfp8 or bf16)", word));
         return obstacles;
     }
     const auto refuse = [&](bool here, std::string_view what) {
         if (here) obstacles.push_back(fmt::format("{} with {}", word, what));
     };
-    refuse((recipe == Fp8Recipe::delayed || recipe == Fp8Recipe::blockwise) && model.moe.has_value(), "experts (use fp8-current or bf16)");
+    const bool in_blocks = recipe == Fp8Recipe::blockwise || recipe == Fp8Recipe::mxfp8;
+    refuse(recipe == Fp8Recipe::delayed && model.moe.has_value(), "experts (use fp8-current or bf16)");
     refuse(model.mla.has_value() && model.mla->index_heads > 0, "attention to keys that an indexer chooses (use bf16)");
     refuse(!model.compositions.empty(), "layers that are described by parts (use bf16)");
     refuse(model.normed_residual.has_value(), "a residual path that begins behind the norm (use bf16)");
     refuse(model.hyper_connections.has_value(), "residual streams (use bf16)");
-    const bool in_blocks = recipe == Fp8Recipe::blockwise;  // whose codes are e4m3 all
+    // Codes of blocks are e4m3 all.
     refuse(training.megatron.fp8_gradients_in_e4m3 && !in_blocks, "gradients in e4m3 (use --fp8-format hybrid)");
     refuse(training.fp8_parameters, "parameters stored in fp8 (leave out --fp8-param-gather)");
     refuse(training.megatron.fp8_attention, "attention in fp8 (leave out --fp8-dot-product-attention)");

@@ -17,8 +17,8 @@ enum class OwnFp8 : std::uint8_t { none, current, delayed, blockwise, mxfp8 };
 /// What of a model or a training in fp8 (or nvfp4) is not computed, in words; nothing where products are in 16 bits or wider. Layouts have
 /// further obstacles (model/training/training_task.cpp).
 [[nodiscard]] std::vector<std::string> own_fp8_obstacles(const ModelSpec& model, const TrainingSpec& training);
-/// What runs, and is predicted as it runs: fp8-current of models of attention, MLPs and mixtures, fp8-delayed and fp8-blockwise of those
-/// without experts.
+/// What runs, and is predicted as it runs: fp8-current, fp8-blockwise and mxfp8 of models of attention, MLPs and mixtures, fp8-delayed of
+/// those without experts.
 /// Other fp8 is predicted as docs/memory-precision.md tells, and not run: none.
 [[nodiscard]] OwnFp8 own_fp8(const ModelSpec& model, const TrainingSpec& training);
 [[nodiscard]] inline bool computes_own_fp8(const ModelSpec& model, const TrainingSpec& training) {

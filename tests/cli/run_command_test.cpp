@@ -221,8 +221,6 @@ TEST(RunCommand, TrainsInFp8WithTheBytesThatWerePredicted) {
         EXPECT_TRUE(other["as_predicted"]) << options;
         for (std::size_t step = 0; step < 4; ++step) EXPECT_EQ(other["steps"][step]["loss"], followed["steps"][step]["loss"]) << options;
     }
-    const PlanFile blockwise("blockwise.json", "--world 1 --precision fp8-blockwise");
-    expect_refused("run " + blockwise.path() + " --steps 1", {"fp8-blockwise (use fp8-current, fp8-delayed or bf16)"});
     const PlanFile experts("fp8_experts.json", "--world 1 --precision fp8-delayed", "tiny-moe");
     expect_refused("run " + experts.path() + " --steps 1", {"fp8-delayed with experts (use fp8-current or bf16)"});
 }

@@ -31,7 +31,7 @@ void cast(const model::QuantiseBlocksArguments& x) {
     auto* const scales = static_cast<typename Scale::Stored*>(x.scales.data);
     auto* const across = static_cast<typename Scale::Stored*>(x.across.data);
     const Fp8ScaleLayout along =
-        x.along_columns ? Fp8ScaleLayout(x.scaling, x.columns, x.rows) : Fp8ScaleLayout(x.scaling, x.rows, x.columns);
+        x.along_columns ? Fp8ScaleLayout(x.scaling, x.columns, x.rows) : Fp8ScaleLayout(x.scaling, x.scale_rows, x.columns);
     const Fp8ScaleLayout other(x.scaling, x.columns, x.rows);
     std::fill_n(scales, along.count(), typename Scale::Stored{});
     if (across != nullptr) std::fill_n(across, other.count(), typename Scale::Stored{});

@@ -112,8 +112,8 @@ template <class Launcher>
 void quantise_blocks(model::Device& device, const model::QuantiseBlocksArguments& x) {
     auto&& launcher = Launcher::of(device);
     const model::Fp8ScaleLayout across(x.scaling, x.columns, x.rows);
-    const model::Fp8ScaleLayout layout = x.along_columns ? across : model::Fp8ScaleLayout(x.scaling, x.rows, x.columns);
-    if (layout.has_padding()) launcher.zero(x.scales.data, layout.count() * bytes_of(x.scales.dtype));
+    const model::Fp8ScaleLayout layout = x.along_columns ? across : model::Fp8ScaleLayout(x.scaling, x.scale_rows, x.columns);
+    if (layout.has_padding() || x.scale_rows > x.rows) launcher.zero(x.scales.data, layout.count() * bytes_of(x.scales.dtype));
     if (x.scaling == model::Fp8Scaling::vectors_of_32) return quantise_vectors<ScaleInE8m0>(launcher, x, layout);
     if (x.scaling == model::Fp8Scaling::vectors_of_128) return quantise_vectors<ScaleInFp32>(launcher, x, layout);
     if (x.across.data != nullptr && across.has_padding()) launcher.zero(x.across.data, across.count() * bytes_of(x.across.dtype));

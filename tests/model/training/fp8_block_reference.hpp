@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <string>
-#include <utility>
-#include <vector>
+#include <functional>
 
 #include "tests/model/training/fp8_reference.hpp"
 
@@ -42,40 +40,12 @@ inline Matrix in_blocks(const Matrix& x, std::size_t high, std::size_t wide) {
     return values;
 }
 
-struct BlockSizes {
-    std::size_t length = 128;
-    bool squares = true;  ///< of weights; else those are cast along the sum too
-};
-
-class BlockModel final : public Model {
-public:
-    BlockModel(Sizes sizes, std::vector<Weights> ranks, BlockSizes blocks) : Model(std::move(sizes), std::move(ranks)), blocks_(blocks) {}
-
-private:
-    [[nodiscard]] Matrix along_rows(const Matrix& x) const { return in_blocks(x, 1, blocks_.length); }
-    [[nodiscard]] Matrix along_columns(const Matrix& x) const { return in_blocks(x, blocks_.length, 1); }
-
-    [[nodiscard]] Matrix linear(std::size_t rank, const std::string& layer, const Matrix& x) const override {
-        const Matrix& whole = ranks_[rank].at(layer + ".weight");
-        const Matrix weight = blocks_.squares ? in_blocks(whole, blocks_.length, blocks_.length) : along_rows(whole);
-        Matrix y(x.rows, weight.rows);
-        for (const auto& part : sizes_.parts) set_rows(y, part, plain_product(along_rows(rows_of(x, part)), weight));
-        return y;
-    }
-    Matrix linear_backward(std::size_t rank, const std::string& layer, const Matrix& x, const Matrix& dy) override {
-        const Matrix& whole = ranks_[rank].at(layer + ".weight");
-        const Matrix weight = blocks_.squares ? in_blocks(whole, blocks_.length, blocks_.length) : along_columns(whole);
-        Matrix dx(x.rows, x.columns);
-        for (const auto& part : sizes_.parts) {
-            const Matrix gradient = rows_of(dy, part), input = rows_of(x, part);
-            add_to(result_.gradients[rank].at(layer + ".weight"),
-                   plain_product(along_columns(gradient).transposed(), along_columns(input).transposed()));
-            set_rows(dx, part, plain_product(along_rows(gradient), weight.transposed()));
-        }
-        return dx;
-    }
-
-    BlockSizes blocks_;
-};
+/// Of vectors of `length` along what the product sums; weights in squares of as many, or like all else.
+[[nodiscard]] inline std::function<Cast(bool weight, const Matrix& x)> block_casts(std::size_t length, bool squares) {
+    return [length, squares](bool weight, const Matrix& x) {
+        if (weight && squares) return Cast{in_blocks(x, length, length)};
+        return Cast{in_blocks(x, 1, length), 1, in_blocks(x, length, 1)};
+    };
+}
 
 }  // namespace mgplan::tests::fp8_reference

@@ -131,9 +131,10 @@ private:
         for (std::size_t rank = 0; rank < sizes_.tp; ++rank) inner.push_back(gated(column(rank, shared(layer, "fc1"), normed)));
         Matrix y = row(shared(layer, "fc2"), inner);
         for_each_share(layer, chosen, [&](const Group& group, std::size_t rank, const std::string& first, const std::string& second) {
-            const Matrix before = product(cast(rows_of(normed, group.rows), kE4m3), cast(held_[rank].at(first), kE4m3));
+            const Matrix before =
+                product(cast_of("rows", rows_of(normed, group.rows), kE4m3), cast_of(first, held_[rank].at(first), kE4m3));
             const Matrix after = weighted(gated(before), chosen, group);
-            add_rows(y, group, product(cast(after, kE4m3), cast(held_[rank].at(second), kE4m3)));
+            add_rows(y, group, product(cast_of("activation", after, kE4m3), cast_of(second, held_[rank].at(second), kE4m3)));
         });
         return y;
     }
@@ -151,17 +152,18 @@ private:
         }
         Matrix d_probabilities(x.rows, mixture_.top_k);
         for_each_share(layer, chosen, [&](const Group& group, std::size_t rank, const std::string& first, const std::string& second) {
-            const Cast input = cast(rows_of(normed, group.rows), kE4m3), weight1 = cast(held_[rank].at(first), kE4m3),
-                       weight2 = cast(held_[rank].at(second), kE4m3), d_output = cast(rows_of(dy, group.rows), kE5m2);
+            const Cast input = cast_of("rows", rows_of(normed, group.rows), kE4m3), weight1 = cast_of(first, held_[rank].at(first), kE4m3),
+                       weight2 = cast_of(second, held_[rank].at(second), kE4m3),
+                       d_output = cast_of("gradient", rows_of(dy, group.rows), kE5m2);
             const Matrix before = product(input, weight1), activated = gated(before);
-            const Cast after = cast(weighted(activated, chosen, group), kE4m3);
+            const Cast after = cast_of("activation", weighted(activated, chosen, group), kE4m3);
             add_to(d_held_[rank].at(second), product(d_output.transposed(), after.transposed()));
             const Matrix d_after = product(d_output, weight2.transposed());
             for (std::size_t i = 0; i < d_after.rows; ++i) {
                 for (std::size_t j = 0; j < d_after.columns; ++j)
                     d_probabilities.at(group.rows[i], group.slots[i]) += d_after.at(i, j) * activated.at(i, j);
             }
-            const Cast d_before = cast(gated_backward(before, weighted(d_after, chosen, group)), kE5m2);
+            const Cast d_before = cast_of("gradient", gated_backward(before, weighted(d_after, chosen, group)), kE5m2);
             add_to(d_held_[rank].at(first), product(d_before.transposed(), input.transposed()));
             add_rows(d_normed, group, product(d_before, weight1.transposed()));
         });
