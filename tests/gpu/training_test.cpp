@@ -50,8 +50,14 @@ TEST_F(GpuTest, TrainsInFp8AsTheCpuDoes) {
     if (traits().architecture < 89) return;  // before Ada; run refuses
     for (const auto& [recipe, c] : {std::pair{Fp8Recipe::tensorwise, Case{.name = "one"}},
                                     {Fp8Recipe::tensorwise, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}},
+                                    {Fp8Recipe::blockwise, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}},
+                                    {Fp8Recipe::mxfp8, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}},
                                     {Fp8Recipe::delayed, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}}}) {
-        auto task = task_for(small_llama(kScale), c, Precision::fp8, kPlaces);
+        if (recipe == Fp8Recipe::blockwise && traits().architecture != 90) continue;
+        if (recipe == Fp8Recipe::mxfp8 && (traits().architecture < 100 || traits().architecture >= 120)) continue;
+        ModelSpec model = small_llama(kScale);
+        if (recipe == Fp8Recipe::mxfp8) model.ffn = 128;  // 32 divides a rank's half
+        auto task = task_for(model, c, Precision::fp8, kPlaces);
         task.training.megatron.fp8_recipe = recipe;
         const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
         const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
@@ -62,13 +68,16 @@ TEST_F(GpuTest, TrainsInFp8AsTheCpuDoes) {
 
 TEST_F(GpuTest, TrainsMixturesInFp8AsTheCpuDoes) {
     if (traits().architecture < 89) return;  // before Ada; run refuses
-    auto task = task_for(wide_mixture(), {.name = "", .dp = 2, .ep = 2}, Precision::fp8, kPlaces);
-    task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
-    const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
-    const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
-    // Rounding may send a token to another expert.
-    expect_losses_near(actual, expected, 2e-2, 0.2);
-    expect_as_predicted(task, traits(), actual);
+    for (const Fp8Recipe recipe : {Fp8Recipe::tensorwise, Fp8Recipe::blockwise}) {
+        if (recipe == Fp8Recipe::blockwise && traits().architecture != 90) continue;
+        auto task = task_for(wide_mixture(), {.name = "", .dp = 2, .ep = 2}, Precision::fp8, kPlaces);
+        task.training.megatron.fp8_recipe = recipe;
+        const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
+        const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
+        // Rounding may send a token to another expert.
+        expect_losses_near(actual, expected, 2e-2, 0.2);
+        expect_as_predicted(task, traits(), actual);
+    }
 }
 
 class GpuMixture : public GpuTest, public testing::WithParamInterface<double> {};
