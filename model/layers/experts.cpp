@@ -5,6 +5,7 @@
 #include "model/layers/deferred_gradients.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/bias.hpp"
+#include "model/ops/fp8_block_groups.hpp"
 #include "model/ops/fp8_grouped.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "plan/text/errors.hpp"
@@ -20,6 +21,12 @@ void for_each_bias(const std::vector<Weight>& biases, std::span<const std::int64
         work(biases[expert], begin, begin + per_expert[expert]);
         begin += per_expert[expert];
     }
+}
+
+/// What the gradient of a weight reads.
+LinearInput without_forward(LinearInput x) {
+    x.end_forward();
+    return x;
 }
 
 }  // namespace
@@ -51,6 +58,11 @@ void Experts::Projection::refresh() const {
 
 LinearInput Experts::Projection::input(const Tensor& x, std::span<const std::int64_t> per_expert, Dtype dtype) const {
     if (fp8.empty()) return x;
+    if (in_blocks()) {
+        const Fp8Scaling vectors = vectors_beside(*fp8.front());
+        Fp8Blocks forward = quantise_group_rows(x, vectors, per_expert, "experts' rows in fp8");
+        return {std::move(forward), quantise_group_columns(x, vectors, per_expert, "columns of experts' rows in fp8")};
+    }
     const bool is_input = dtype == Dtype::fp8;
     const std::string_view name = is_input ? "experts' rows in fp8" : "experts' gradients in fp8";
     if (!fp8.front()->followed) return LinearInput(quantise_groups(x, dtype, per_expert, name));
@@ -71,6 +83,11 @@ LinearInput Experts::Projection::input(const Tensor& x, std::span<const std::int
 Tensor Experts::Projection::multiply(const LinearInput& x, std::span<const std::int64_t> per_expert, bool forward,
                                      std::string_view name) const {
     if (fp8.empty()) return grouped_matmul(x.x, values, per_expert, forward, name);
+    if (in_blocks()) {
+        std::vector<Fp8Blocks> matrices;
+        for (const auto& copies : fp8) matrices.push_back(forward ? copies->blocks->values : copies->blocks->transposed);
+        return block_grouped_matmul(x.forward, matrices, per_expert, values.front().dtype(), name);
+    }
     std::vector<Fp8Tensor> matrices;
     for (const auto& copies : fp8) matrices.push_back({forward ? copies->values.codes : copies->transposed, copies->values.scale});
     return fp8_grouped_matmul({x.x, x.scale}, matrices, per_expert, values.front().dtype(), name);
@@ -78,6 +95,10 @@ Tensor Experts::Projection::multiply(const LinearInput& x, std::span<const std::
 
 void Experts::Projection::add_gradients(const LinearInput& dy, const LinearInput& x, std::span<const std::int64_t> per_expert) const {
     if (fp8.empty()) return grouped_matmul_accumulate(dy.x, x.x, per_expert, gradients);
+    if (in_blocks()) {
+        const Fp8Scaling vectors = vectors_beside(*fp8.front());
+        return block_grouped_accumulate({dy.x, dy.scale, vectors}, {x.x, x.scale, vectors}, per_expert, gradients);
+    }
     fp8_grouped_matmul_accumulate({dy.x, dy.scale}, {x.x, x.scale}, per_expert, gradients);
 }
 
@@ -93,11 +114,13 @@ Tensor Experts::forward(const RankContext& context, Tensor rows, const Tensor& r
     rows = {};
     saved.row_weights = row_weights;
     saved.before = first_.multiply(saved.rows, per_expert, true, "expert first product");
+    saved.rows.end_forward();
     for_each_bias(first_.biases, per_expert,
                   [&](const Weight& bias, std::int64_t begin, std::int64_t end) { add_bias(saved.before.slice(begin, end), bias.value); });
-    const LinearInput after = activated(saved, per_expert);
-    if (keeps_activation_) saved.after = after;
+    LinearInput after = activated(saved, per_expert);
+    if (keeps_activation_) saved.after = without_forward(after);
     Tensor y = second_.multiply(after, per_expert, true, "expert output");
+    after.end_forward();
     if (context.etp->rank() == 0) {
         for_each_bias(second_.biases, per_expert, [&](const Weight& bias, std::int64_t begin, std::int64_t end) {
             add_weighted_bias(y.slice(begin, end), bias.value, row_weights.slice(begin, end));
@@ -115,11 +138,12 @@ ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, 
     if (!saved.after.defined()) {
         const Range range(*context.device, "recompute");
         saved.after = activated(saved, per_expert);
+        saved.after.end_forward();
     }
     const std::vector<std::int64_t> counts(per_expert.begin(), per_expert.end());
     LinearInput d_output = second_.input(dy, per_expert, Dtype::e5m2);
-    add_weight_gradient(context, [this, d_output, after = saved.after, counts] {
-        second_.add_gradients(d_output, after, counts);  // (hidden, ffn / etp)
+    add_weight_gradient(context, [this, dy_of_rows = without_forward(d_output), after = saved.after, counts] {
+        second_.add_gradients(dy_of_rows, after, counts);  // (hidden, ffn / etp)
     });
     saved.after = {};
     Tensor d_after = second_.multiply(d_output, per_expert, false, "expert activation gradient");
@@ -145,8 +169,8 @@ ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, 
     });
     const LinearInput d_product = first_.input(d_before, per_expert, Dtype::e5m2);
     d_before = {};
-    add_weight_gradient(context, [this, d_product, rows = saved.rows, counts] {
-        first_.add_gradients(d_product, rows, counts);  // (ffn / etp, hidden)
+    add_weight_gradient(context, [this, dy_of_rows = without_forward(d_product), rows = saved.rows, counts] {
+        first_.add_gradients(dy_of_rows, rows, counts);  // (ffn / etp, hidden)
     });
     gradients.rows = first_.multiply(d_product, per_expert, false, "expert input gradient");
     saved = {};

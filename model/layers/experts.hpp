@@ -55,6 +55,7 @@ private:
         void refresh() const;
         /// In the form in which products read it.
         [[nodiscard]] LinearInput input(const Tensor& x, std::span<const std::int64_t> per_expert, Dtype dtype) const;
+        [[nodiscard]] bool in_blocks() const { return !fp8.empty() && fp8.front()->blocks; }
         /// Rows times the weights' transposes, or in a backward the weights.
         [[nodiscard]] Tensor multiply(const LinearInput& x, std::span<const std::int64_t> per_expert, bool forward,
                                       std::string_view name) const;

@@ -16,8 +16,39 @@ void cast_weight(const Fp8Weight& copies, const Tensor& weight) {
 
 }  // namespace
 
+std::optional<Fp8Scaling> blocks_of_weights(OwnFp8 scaling) {
+    if (scaling == OwnFp8::blockwise) return Fp8Scaling::squares_of_128;
+    if (scaling == OwnFp8::mxfp8) return Fp8Scaling::vectors_of_32;
+    return std::nullopt;
+}
+
+Fp8Scaling vectors_beside(const Fp8Weight& weight) {
+    return weight.blocks->values.scaling == Fp8Scaling::vectors_of_32 ? Fp8Scaling::vectors_of_32 : Fp8Scaling::vectors_of_128;
+}
+
+namespace {
+
+void refresh_blocks(const Fp8Weight::Blocks& copies, const Tensor& weight) {
+    if (copies.values.scaling == Fp8Scaling::squares_of_128) {
+        quantise_blocks(weight, copies.values, copies.transposed.scales);
+        transpose_codes(copies.values.codes, copies.transposed.codes);
+        return;
+    }
+    // The codes of columns pass through the place of the others.
+    quantise_columns(weight, {copies.values.codes, copies.transposed.scales, copies.values.scaling});
+    transpose_codes(copies.values.codes, copies.transposed.codes);
+    quantise_blocks(weight, copies.values);
+}
+
+}  // namespace
+
 std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns, OwnFp8 scaling) {
     auto copies = std::make_shared<Fp8Weight>();
+    if (const auto blocks = blocks_of_weights(scaling)) {
+        copies->blocks = {empty_blocks(device, *blocks, rows, columns, MemoryCategory::parameters, "weight in fp8"),
+                          empty_blocks(device, *blocks, columns, rows, MemoryCategory::parameters, "weight in fp8, transposed")};
+        return copies;
+    }
     copies->values.codes = device.empty({rows, columns}, Dtype::fp8, MemoryCategory::parameters, "weight in fp8");
     if (scaling == OwnFp8::current)
         copies->values.scale = device.empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::parameters, "scale of a weight in fp8");
@@ -36,9 +67,10 @@ std::shared_ptr<Fp8Weight> make_stored_fp8_weight(Device& device, const Tensor& 
 
 void refresh(Fp8Weight& copies, const Tensor& weight) {
     if (copies.fresh) return;
+    copies.fresh = true;
+    if (copies.blocks) return refresh_blocks(*copies.blocks, weight);
     if (!copies.stored) cast_weight(copies, weight);
     transpose_codes(copies.values.codes, copies.transposed);
-    copies.fresh = true;
 }
 
 Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, std::string_view name) {

@@ -6,6 +6,7 @@
 
 #include "model/communicator/communicator.hpp"
 #include "model/ops/fp8.hpp"
+#include "model/ops/fp8_blocks.hpp"
 #include "plan/training/own_fp8.hpp"
 
 namespace mgplan::model {
@@ -31,9 +32,21 @@ struct Fp8Weight {
         Fp8Followed input, weight, gradient;
     };
     std::optional<Followed> followed{};
+    /// With scales for blocks, in place of `values` and `transposed`: squares, or with vectors of 32 two casts of the weight as it is.
+    struct Blocks {
+        Fp8Blocks values, transposed;
+    };
+    std::optional<Blocks> blocks{};
 };
 
-/// Undefined values, counted with the parameters: 2 bytes an element, and the scale, which under delayed scaling comes with `followed`.
+/// How weights are scaled by blocks; nothing under other recipes.
+[[nodiscard]] std::optional<Fp8Scaling> blocks_of_weights(OwnFp8 scaling);
+
+/// What rows are cast by that such a weight is multiplied with.
+[[nodiscard]] Fp8Scaling vectors_beside(const Fp8Weight& weight);
+
+/// Undefined values, counted with the parameters: 2 bytes an element, and the scale, which under delayed scaling comes with `followed`, or
+/// the scales of blocks both ways.
 [[nodiscard]] std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns,
                                                          OwnFp8 scaling = OwnFp8::current);
 /// For a weight that is stored in fp8: `codes` (rows, columns) are its parameter, which another has cast; the scale comes with him.

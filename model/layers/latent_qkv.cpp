@@ -80,10 +80,12 @@ QkvParts LatentQkv::forward_up(const RankContext& context, const MicrobatchConte
     saved.kv_normed = kv_up_.input(context, normalised(saved.kv_latent, kv_norm_weight_, kv_norm_bias_, saved.kv_statistics));
     QkvParts parts;
     const Tensor q = q_up_.forward(context, mla_.q_lora_rank > 0 ? saved.q_normed : normed);
+    saved.q_normed.end_forward();
     const std::int64_t rows = q.shape()[0];
     parts.q = q.view({rows, heads, model_.qk_head_dim()});
     rotate_queries(context, microbatch, parts.q, false);
     const Tensor projected = kv_up_.forward(context, saved.kv_normed).view({rows, heads, mla_.qk_nope_head_dim + mla_.v_head_dim});
+    saved.kv_normed.end_forward();
     LatentKeys keys = join_latent_keys(projected, saved.k_rotary, mla_.qk_nope_head_dim);
     parts.k = std::move(keys.k);
     parts.v = std::move(keys.v);

@@ -77,9 +77,12 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
     saved.normed = normalised(context, x, saved.statistics);
     activate(context, saved);
     const Tensor y = second_.forward(context, saved.after);
+    saved.after.end_forward();
     if (recompute_.contains(RecomputeModule::mlp)) {
         saved.before = saved.uncut = Tensor();
         saved.after = {};
+    } else {
+        saved.normed.end_forward();
     }
     const Tensor path = residual_path(model_, residual, saved.normed.x);
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = {};
@@ -99,6 +102,8 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
         const Range range(*context.device, "recompute");
         activate(context, saved);
     }
+    saved.normed.end_forward();
+    saved.after.end_forward();
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
     Tensor d_after = second_.backward(
         context, behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.behind),

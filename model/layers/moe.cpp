@@ -115,6 +115,7 @@ Tensor Moe::mix(const RankContext& context, const MicrobatchContext& microbatch,
     if (model_.moe->latent > 0) {
         saved.combined = from_latent_.input(y);
         y = from_latent_.forward(saved.combined);
+        saved.combined.end_forward();
     }
     y = behind_experts_.forward(context, y, saved.behind_experts);
     if (shared_) add(chosen.shared, y);

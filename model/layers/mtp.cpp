@@ -59,6 +59,7 @@ Tensor MtpDepth::run(const RankContext& context, const MicrobatchContext& microb
     inner.joined = projection_.input(context, joined);
     joined = {};
     const Tensor projected = gather_output(context, projection_.forward(context, inner.joined));
+    inner.joined.end_forward();
     return layer_.forward(context, microbatch, projected, inner.layer, events.from(1));
 }
 

@@ -106,6 +106,7 @@ Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext
                              SelfAttentionSaved& saved) const {
     QkvParts parts =
         latent_ ? latent_->forward(context, microbatch, normed, saved.latent) : packed_->forward(context, microbatch, normed, saved.packed);
+    saved.normed.end_forward();
     if (indexer_) saved.chosen = indexer_->forward(context, microbatch, normed.x, saved.latent.q_normed.x);
     saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_of(microbatch));
     if (latent_ && latent_->recomputes_up()) {
@@ -130,6 +131,7 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
         const Range range(*context.device, "recompute");
         NormStatistics again;
         saved.normed = normalised(context, saved.x, again);
+        saved.normed.end_forward();
     }
     recompute(context, microbatch, saved.normed, saved);
     Tensor d_normed = branch_backward(

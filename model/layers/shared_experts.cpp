@@ -25,6 +25,7 @@ Tensor SharedExperts::run(const RankContext& context, const Tensor& x, SharedExp
     saved.before = first_.forward(context, x);
     saved.after = second_.input(activation(saved.before, model_.activation, model_.gated_mlp));
     Tensor y = second_.forward(context, saved.after);
+    saved.after.end_forward();
     if (!gate_.defined()) return y;
     const Range range(*context.device, "gate forward");
     saved.output = y;

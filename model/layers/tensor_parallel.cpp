@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "model/layers/deferred_gradients.hpp"
+#include "model/layers/fp8_block_linear.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
@@ -31,6 +32,16 @@ void add_fp8_product(const Weight& weight, const Fp8Tensor& dy, const Fp8Tensor&
     if (weight.start == nullptr || !weight.start->empty) return fp8_matmul_accumulate(columns_of_dy, columns_of_x, weight.gradient);
     fp8_matmul_write(columns_of_dy, columns_of_x, weight.gradient);
     weight.start->empty = false;
+}
+
+/// Whether a layer multiplies in fp8 with scales for blocks.
+bool in_blocks(const Weight& weight) {
+    return weight.fp8 != nullptr && weight.fp8->blocks;
+}
+
+/// Over whose tp rows of column-parallel inputs are gathered; null: they are there.
+const RankContext* gathering(const RankContext& context) {
+    return context.sequence_parallel && context.tp->size() > 1 ? &context : nullptr;
 }
 
 Fp8Tensor codes_of(const LinearInput& x) {
@@ -103,13 +114,17 @@ void RowParallelLinear::refresh_weight() const {
 
 LinearInput ColumnParallelLinear::input(const RankContext& context, const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
+    if (in_blocks(weight_)) return gathering(context) != nullptr && casts_behind_gather(x) ? LinearInput(x) : cast_input(weight_, x);
     return LinearInput(input_in_fp8(weight_, x, context.sequence_parallel ? context.tp : nullptr));
 }
 
 Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInput& x) const {
     MGPLAN_ASSERT(!options_.gather_output || !context.sequence_parallel, "with sequence parallelism outputs stay divided");
     Tensor y;  // (rows, out / tp)
-    if (weight_.fp8 != nullptr) {
+    if (in_blocks(weight_)) {
+        refresh_weight();
+        y = multiply_input(weight_, x, gathering(context), "column-parallel output");
+    } else if (weight_.fp8 != nullptr) {
         refresh_weight();
         const LinearInput own = x.in_fp8() ? x : input(context, x.x);
         y = fp8_matmul({enter_region(context, own.x), own.scale}, weight_.fp8->values, weight_.value.dtype(), "column-parallel output");
@@ -125,7 +140,13 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
     const Tensor dy = options_.gather_output ? own_columns(context, d_output) : d_output;
     Tensor dx;  // (rows, in), a partial sum over tp
     // With sequence parallelism x is kept divided, and gathered where the product reads it.
-    if (weight_.fp8 != nullptr) {
+    if (in_blocks(weight_)) {
+        BlockGradient cast = cast_gradient(weight_, dy);
+        dx = multiply_gradient(weight_, cast);
+        add_weight_gradient(context, [this, &context, columns = std::move(cast.columns), x] {
+            add_block_gradient(weight_, columns, x, gathering(context));  // (out / tp, in)
+        });
+    } else if (weight_.fp8 != nullptr) {
         Fp8Tensor cast = gradient_in_fp8(weight_, dy, nullptr);
         dx = fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
         add_weight_gradient(context, [this, &context, cast = std::move(cast), x] {
@@ -145,6 +166,7 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
 
 LinearInput RowParallelLinear::input(const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
+    if (in_blocks(weight_)) return cast_input(weight_, x);
     return LinearInput(input_in_fp8(weight_, x, nullptr));
 }
 
@@ -154,6 +176,11 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
     if (weight_.fp8 != nullptr) {
         MGPLAN_ASSERT(options_.input_is_parallel, "in fp8 inputs are divided");
         refresh_weight();
+        if (in_blocks(weight_)) {
+            y = leave_region(context, multiply_input(weight_, x, nullptr, "row-parallel output"));
+            if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
+            return y;
+        }
         // A cast that nobody keeps goes with the product.
         const auto multiply = [&](const LinearInput& own) {
             return fp8_matmul(codes_of(own), weight_.fp8->values, weight_.value.dtype(), "row-parallel output");
@@ -169,6 +196,14 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
 
 Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
     if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
+    if (in_blocks(weight_)) {
+        BlockGradient cast = cast_gradient(weight_, enter_region(context, dy));
+        Tensor dx = multiply_gradient(weight_, cast);
+        add_weight_gradient(context, [this, columns = std::move(cast.columns), x] {
+            add_block_gradient(weight_, columns, x, nullptr);  // (out, in / tp)
+        });
+        return dx;  // (rows, in / tp)
+    }
     if (weight_.fp8 != nullptr) {
         Fp8Tensor whole = gradient_in_fp8(weight_, dy, context.sequence_parallel ? context.tp : nullptr);
         whole.codes = enter_region(context, whole.codes);
@@ -192,16 +227,26 @@ void DuplicatedLinear::refresh_weight() const {
 
 LinearInput DuplicatedLinear::input(const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
+    if (in_blocks(weight_)) return cast_input(weight_, x);
     return LinearInput(input_in_fp8(weight_, x, nullptr));
 }
 
 Tensor DuplicatedLinear::forward(const LinearInput& x) const {
     if (weight_.fp8 == nullptr) return matmul(x.x, weight_.value, {.b = true}, "duplicated output");  // (rows outside, out)
     refresh_weight();
+    if (in_blocks(weight_)) return multiply_input(weight_, x, nullptr, "duplicated output");
     return fp8_matmul(codes_of(x.in_fp8() ? x : input(x.x)), weight_.fp8->values, weight_.value.dtype(), "duplicated output");
 }
 
 Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
+    if (in_blocks(weight_)) {
+        BlockGradient cast = cast_gradient(weight_, dy);
+        Tensor dx = multiply_gradient(weight_, cast);
+        add_weight_gradient(context, [this, columns = std::move(cast.columns), x] {
+            add_block_gradient(weight_, columns, x, nullptr);  // (out, in)
+        });
+        return dx;
+    }
     if (weight_.fp8 != nullptr) {
         Fp8Tensor cast = gradient_in_fp8(weight_, dy, nullptr);
         Tensor dx = fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");

@@ -3,10 +3,9 @@
 // Korthikanti et al., arXiv 2205.05198), and the linear layers at its borders, as Megatron-core's
 // tensor_parallel/{mappings,layers}.py have them.
 
-#include <utility>
-
 #include "model/layers/context.hpp"
 #include "model/layers/fp8_weight.hpp"
+#include "model/layers/linear_input.hpp"
 
 namespace mgplan::model {
 
@@ -20,17 +19,6 @@ namespace mgplan::model {
 /// The rank's columns of (rows, tp·n): (rows, n).
 [[nodiscard]] Tensor own_columns(const RankContext& context, const Tensor& whole);
 
-/// What a linear layer reads and its backward keeps: rows as they are, or their cast.
-struct LinearInput {
-    LinearInput() = default;
-    LinearInput(Tensor rows) : x(std::move(rows)) {}  // NOLINT(google-explicit-constructor): most layers read rows as they are
-    explicit LinearInput(Fp8Tensor cast) : x(std::move(cast.codes)), scale(std::move(cast.scale)) {}
-    Tensor x;
-    Tensor scale;  ///< of codes in fp8; undefined otherwise
-    [[nodiscard]] bool defined() const { return x.defined(); }
-    [[nodiscard]] bool in_fp8() const { return scale.defined(); }
-};
-
 struct ColumnParallelOptions {
     bool gather_output = false;  ///< y whole on every rank; not with sequence parallelism
     bool skip_bias_add = false;  ///< adding bias() and its gradient are the caller's, who fuses them with something else
@@ -43,7 +31,7 @@ struct ColumnParallelOptions {
 /// Weights with copies in fp8 (Weight::fp8) are multiplied with inputs in e4m3 and gradients of outputs in e5m2, sums in fp32; so are those
 /// of the other two. Each rank casts by the largest of its own values, but that what sequence parallelism gathers, inputs here and
 /// gradients of outputs there, has one scale over tp (Transformer Engine, pytorch/module/linear.py, layernorm_linear.py,
-/// set_quantizer_amax_reduction_group).
+/// set_quantizer_amax_reduction_group). Weights with scales for blocks have e4m3 for all (model/layers/fp8_block_linear.hpp).
 class ColumnParallelLinear {
 public:
     ColumnParallelLinear() = default;

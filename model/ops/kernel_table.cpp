@@ -10,6 +10,7 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"matmul", table.matmul != nullptr},
         {"largest", table.largest != nullptr},
         {"quantise", table.quantise != nullptr},
+        {"quantise_blocks", table.quantise_blocks != nullptr},
         {"transpose_bytes", table.transpose_bytes != nullptr},
         {"follow_largest", table.follow_largest != nullptr},
         {"grouped_matmul", table.grouped_matmul != nullptr},

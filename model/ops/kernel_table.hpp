@@ -8,6 +8,7 @@
 
 #include "model/ops/adam.hpp"
 #include "model/ops/dropout.hpp"
+#include "model/ops/fp8_scaling.hpp"
 #include "model/ops/kernel_operands.hpp"
 #include "model/ops/momentum.hpp"
 #include "model/ops/normal_values.hpp"
@@ -33,8 +34,10 @@ struct MatmulArguments {
     bool transpose_a, transpose_b, accumulate;
     Output tile_a, tile_b, tile_out;
     Output workspace{};  ///< of a library, matmul_workspace_bytes()
-    /// What the codes of fp8 matrices are multiplied with to be their values, one fp32 each; b is read transposed and a not.
+    /// For fp8 matrices, b read transposed and a not: what each one's codes are multiplied with to be its values, one fp32, or where
+    /// `scaling` says so one for each block, as Fp8ScaleLayout has them.
     Input scale_a{}, scale_b{};
+    Fp8Scaling scaling_a = Fp8Scaling::tensor, scaling_b = Fp8Scaling::tensor;
 };
 
 /// largest: one fp32, the largest magnitude of x that is a number; with `raise` that or what it was, whichever is more.
@@ -57,6 +60,17 @@ struct QuantiseArguments {
     Input x, largest;
     Output codes, inverse;
     std::int64_t elements;
+};
+
+/// codes (e4m3) = x · scale of its block, scales = 1 / scale in the layout of (rows, columns), with along_columns of (columns, rows), 0
+/// where no block is. across: of squares in the layout of (columns, rows); may be absent.
+struct QuantiseBlocksArguments {
+    Input x;
+    Output codes, scales, across;
+    std::int64_t rows, columns;
+    Fp8Scaling scaling;
+    bool along_columns;
+    std::int64_t scale_rows;  ///< the layout's rows where they are more than those of x; not with along_columns
 };
 
 /// y (columns, pitch) of x (rows, columns), a byte each: what lies behind the rows is 0.
@@ -463,6 +477,7 @@ struct KernelTable {
     void (*matmul)(Device&, const MatmulArguments&);
     void (*largest)(Device&, const LargestArguments&);
     void (*quantise)(Device&, const QuantiseArguments&);
+    void (*quantise_blocks)(Device&, const QuantiseBlocksArguments&);
     void (*transpose_bytes)(Device&, const TransposeBytesArguments&);
     void (*follow_largest)(Device&, const FollowLargestArguments&);
     void (*grouped_matmul)(Device&, const GroupedMatmulArguments&);

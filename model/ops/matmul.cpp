@@ -60,7 +60,7 @@ void run_product(const Product& x) {
     const ProductScratch scratch = product_scratch(device, x.a.dtype(), x.m, x.n, x.k);
     if (!device.computes()) return;
     device.kernels().matmul(device, {x.a, x.b, x.out, x.m, x.n, x.k, x.transposes.a, x.transposes.b, x.accumulate, scratch.a, scratch.b,
-                                     scratch.out, scratch.workspace, x.scale_a, x.scale_b});
+                                     scratch.out, scratch.workspace, x.scale_a, x.scale_b, x.scaling_a, x.scaling_b});
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b, Transposes transposes, std::string_view name) {

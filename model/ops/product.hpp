@@ -1,17 +1,19 @@
 #pragma once
 // What all products of matrices share, whatever their operands hold: for model/ops alone.
 
+#include "model/ops/fp8_scaling.hpp"
 #include "model/ops/matmul.hpp"
 
 namespace mgplan::model {
 
-/// out (m, n) = op(a) · op(b), or out += that. The scales: of operands in fp8 alone, (1) fp32 each.
+/// out (m, n) = op(a) · op(b), or out += that. The scales: of operands in fp8 alone, (1) fp32 each, or one for each block.
 struct Product {
     Tensor a, b, out;
     std::int64_t m, n, k;
     Transposes transposes;
     bool accumulate = false;
     Tensor scale_a = {}, scale_b = {};
+    Fp8Scaling scaling_a = Fp8Scaling::tensor, scaling_b = Fp8Scaling::tensor;
 };
 
 /// Tiles of what the CPU widens, and a library's workspace; undefined where the device wants none.

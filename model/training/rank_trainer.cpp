@@ -15,8 +15,29 @@
 namespace mgplan::model {
 namespace {
 
-/// Whose tensor cores multiply fp8 (cuBLAS documentation, "cublasLtMatmul").
-constexpr int kFirstGpuWithFp8 = 89;
+/// Whose tensor cores multiply fp8, and with which scales (cuBLAS documentation, "cublasLtMatmul"; Transformer Engine,
+/// pytorch/quantization.py, _compute_mxfp8_support).
+struct Fp8Gpus {
+    int first, last;  ///< compute capabilities, times 10
+    std::string_view who, instead;
+};
+
+Fp8Gpus gpus_of(OwnFp8 scaling) {
+    if (scaling == OwnFp8::blockwise) return {90, 90, "9.0 (Hopper), where products have scales for blocks of 128", "fp8-current or bf16"};
+    if (scaling == OwnFp8::mxfp8) return {100, 119, "10.0 to 11.9 (Blackwell), where products have scales for blocks of 32", "bf16"};
+    return {89, std::numeric_limits<int>::max(), "8.9 (Ada) or later", "bf16"};
+}
+
+/// A GPU that computes must have the products of the plan's precision.
+void check_products(const TrainingTask& task, const KernelTraits& traits) {
+    if (task.training.precision != Precision::fp8 || traits.kind != DeviceKind::cuda) return;
+    const Fp8Gpus gpus = gpus_of(own_fp8(task.model, task.training));
+    if (traits.architecture >= gpus.first && traits.architecture <= gpus.last) return;
+    throw ConfigError(
+        fmt::format("precision = {} of the plan needs a GPU of compute capability {}, and this one has {}.{}; make a plan with "
+                    "--precision {}",
+                    precision_text(task.training), gpus.who, traits.architecture / 10, traits.architecture % 10, gpus.instead));
+}
 
 /// Where a step's end holds the sum of losses, that of auxiliary losses, what the optimizer says (2), and those of multi-token prediction.
 constexpr std::int64_t kLoss = 0, kAuxiliaryLoss = 1, kSquares = 2, kMtpLosses = 4;
@@ -26,14 +47,7 @@ constexpr std::int64_t kLoss = 0, kAuxiliaryLoss = 1, kSquares = 2, kMtpLosses =
 RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log)
     : task_(task), device_(device) {
     check_features(task, device.computes());
-    const KernelTraits& traits = device.traits();
-    if (task.training.precision == Precision::fp8 && device.computes() && traits.kind == DeviceKind::cuda &&
-        traits.architecture < kFirstGpuWithFp8) {
-        throw ConfigError(fmt::format(
-            "precision = {} of the plan needs a GPU of compute capability 8.9 (Ada) or later, and this one has {}.{}; make a plan with "
-            "--precision bf16",
-            precision_text(task.training), traits.architecture / 10, traits.architecture % 10));
-    }
+    if (device.computes()) check_products(task, device.traits());
     if (task.gradients.average_in_collective && task.gradients.per_token_loss) {
         throw ConfigError(
             "average_in_collective = true and per_token_loss = true exclude each other: a mean over ranks is not one over tokens; switch "

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "model/ops/fp8.hpp"
+#include "model/ops/fp8_blocks.hpp"
 #include "model/ops/router.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_schedule.hpp"
@@ -177,23 +178,24 @@ bool multiplies_rows_of_a_rank(const ModelSpec& model, const Layout& layout) {
     return layout.sequence_parallel && layout.sizes.tp > 1 && (model.mla || (model.moe && model.moe->latent > 0));
 }
 
-/// What fp8 is not computed with: cuBLASLt multiplies it in sizes that 16 divides.
+/// What fp8 is not computed with: cuBLASLt multiplies it in sizes that 16 divides, or 32.
 void add_fp8_features(std::vector<std::string>& features, const TrainingTask& task) {
     const ModelSpec& model = task.model;
     const Layout& layout = task.layout;
     std::vector<std::string> obstacles = own_fp8_obstacles(model, task.training);
     if (obstacles.empty()) {
         const std::string_view word = precision_text(task.training);
+        const std::int64_t multiple = own_fp8(model, task.training) == OwnFp8::mxfp8 ? kMxfp8Multiple : kFp8Multiple;
         const auto divides = [&](std::int64_t size, std::string_view what) {
-            if (size % kFp8Multiple != 0)
+            if (size % multiple != 0)
                 obstacles.push_back(
                     fmt::format("{} products of {} {}, no multiple of {} (change the model, tp or the micro-batch, or use bf16)", word,
-                                size, what, kFp8Multiple));
+                                size, what, multiple));
         };
         const std::int64_t sequence = task.batch.sequence / layout.sizes.cp;
         const std::int64_t rows = layout.micro_batch * sequence;
         divides(rows, "rows of a microbatch on a rank");
-        if (rows % kFp8Multiple == 0 && multiplies_rows_of_a_rank(model, layout))
+        if (rows % multiple == 0 && multiplies_rows_of_a_rank(model, layout))
             divides(rows / layout.sizes.tp, "rows of a microbatch that sequence parallelism leaves a rank");
         // What the layout does not divide is said elsewhere.
         std::vector<Parameter> parameters;

@@ -101,6 +101,7 @@ const model::KernelTable& recording_kernels() {
         .matmul = Recorded<cpu::matmul>::call,
         .largest = Recorded<cpu::largest>::call,
         .quantise = Recorded<cpu::quantise>::call,
+        .quantise_blocks = Recorded<cpu::quantise_blocks>::call,
         .transpose_bytes = Recorded<cpu::transpose_bytes>::call,
         .follow_largest = Recorded<cpu::follow_largest>::call,
         .grouped_matmul = record_grouped_matmul,

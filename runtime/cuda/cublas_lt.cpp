@@ -58,7 +58,7 @@ cudaDataType_t cublas_type(Dtype dtype) {
 constexpr std::size_t kMostKnown = 8192;
 
 /// What an algorithm depends on, as far as it varies.
-using Key = std::array<std::int64_t, 19>;
+using Key = std::array<std::int64_t, 21>;
 
 /// The largest power of two up to 256 that divides the address.
 std::uint32_t alignment(const void* memory) {
@@ -93,7 +93,9 @@ Key key_of(const Gemm& x) {
             x.batch,
             x.workspace_bytes,
             alignment(x.a) | (std::int64_t{alignment(x.b)} << 20),
-            alignment(x.c)};
+            alignment(x.c),
+            static_cast<std::int64_t>(x.a_scaling),
+            static_cast<std::int64_t>(x.b_scaling)};
 }
 
 struct Prepared {
@@ -119,6 +121,38 @@ void set_scales(const Operation& operation, const Gemm& x) {
     MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x.a_scale, sizeof(x.a_scale)));
 }
 
+#if CUBLAS_VERSION >= 120900
+cublasLtMatmulMatrixScale_t mode_of(model::Fp8Scaling scaling) {
+    switch (scaling) {
+        case model::Fp8Scaling::tensor:
+            break;
+        case model::Fp8Scaling::vectors_of_128:
+            return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+        case model::Fp8Scaling::squares_of_128:
+            return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+        case model::Fp8Scaling::vectors_of_32:
+            return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+    }
+    return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+}
+#endif
+
+/// Likewise which values share them, where blocks do.
+void set_scale_modes(const Operation& operation, const Gemm& x) {
+    if (x.a_scaling == model::Fp8Scaling::tensor) return;
+#if CUBLAS_VERSION >= 120900
+    const cublasLtMatmulMatrixScale_t first = mode_of(x.b_scaling), second = mode_of(x.a_scaling);
+    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &first, sizeof(first)));
+    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &second, sizeof(second)));
+#else
+    (void)operation;
+    throw RunError(
+        fmt::format("rank {}: products in fp8 with a scale for each block need cuBLAS of CUDA 12.9 or later, and this program was "
+                    "built with that of CUDA {}.{}; build it with a newer CUDA, or make a plan with --precision fp8-current",
+                    rank_of_this_thread(), CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+#endif
+}
+
 Prepared prepare(cublasLtHandle_t handle, const Gemm& x) {
     Prepared made;
     const bool wide = x.input == Dtype::fp64;
@@ -131,9 +165,12 @@ Prepared prepare(cublasLtHandle_t handle, const Gemm& x) {
     if (in_fp8(x)) {
         // Forwards may add in fewer bits than fp32, as Transformer Engine has it (common/recipe/__init__.py, Float8CurrentScaling:
         // use_split_accumulator); products of gradients, of which one operand is e5m2 or which add to a sum, may not.
-        const std::int8_t fast = x.input == Dtype::fp8 && x.other_input == Dtype::fp8 && x.beta == 0 ? 1 : 0;
+        // With blocks none may (Float8BlockScaling there).
+        const bool forward = x.input == Dtype::fp8 && x.other_input == Dtype::fp8 && x.beta == 0;
+        const std::int8_t fast = forward && x.a_scaling == model::Fp8Scaling::tensor ? 1 : 0;
         MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(made.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast)));
         set_scales(made.operation, x);
+        set_scale_modes(made.operation, x);
     }
     made.a = layout(type_of_b(x), x.transpose_b ? x.n : x.k, x.transpose_b ? x.k : x.n, x.b_pitch, x.batch, x.b_stride);
     made.b = layout(x.input, x.transpose_a ? x.k : x.m, x.transpose_a ? x.m : x.k, x.a_pitch, x.batch, x.a_stride);

@@ -1,6 +1,7 @@
 #include "simulator/memory/fp8_weights.hpp"
 
 #include "model/layers/fp8_delayed.hpp"
+#include "model/layers/fp8_weight.hpp"
 #include "model/ops/fp8.hpp"
 #include "plan/text/rounding.hpp"
 
@@ -40,6 +41,11 @@ Fp8WeightBytes fp8_weight_bytes(std::int64_t rows, std::int64_t columns, Quantis
 
 Fp8WeightBytes own_fp8_weight_bytes(std::int64_t rows, std::int64_t columns, OwnFp8 scaling) {
     const bool delayed = scaling == OwnFp8::delayed;
+    if (const auto blocks = model::blocks_of_weights(scaling)) {
+        const std::int64_t places =
+            model::Fp8ScaleLayout(*blocks, rows, columns).count() + model::Fp8ScaleLayout(*blocks, columns, rows).count();
+        return {rows * columns, rows * columns, places * (*blocks == model::Fp8Scaling::vectors_of_32 ? 1 : bytes_of(Dtype::fp32))};
+    }
     return {rows * columns, rows * columns, delayed ? model::fp8_delayed_bytes() : model::kFp8ScaleElements * bytes_of(Dtype::fp32)};
 }
 

@@ -40,7 +40,8 @@ struct Fp8WeightBytes {
 
 /// The same of mgplan's own engine (model/layers/fp8_weight.hpp): both copies on every GPU, for its products read both operands along the
 /// inner size, and as a scale the largest magnitude and the inverse factor; under delayed scaling such a pair, this step's largest
-/// magnitude and the history of it for the layer's input, its weight and the gradient of its output (model/layers/fp8_delayed.hpp).
+/// magnitude and the history of it for the layer's input, its weight and the gradient of its output (model/layers/fp8_delayed.hpp); of
+/// blocks, what Transformer Engine has.
 [[nodiscard]] Fp8WeightBytes own_fp8_weight_bytes(std::int64_t rows, std::int64_t columns, OwnFp8 scaling);
 
 }  // namespace mgplan::simulator

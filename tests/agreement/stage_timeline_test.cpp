@@ -178,9 +178,8 @@ TEST(StageTimelines, SayWhyThereAreNone) {
         return stages.why_none();
     };
     TrainingTask task = bf16_task(small::llama(), {.pp = 2}, 4);
-    task.training.precision = Precision::fp8;
-    task.training.megatron.fp8_recipe = Fp8Recipe::blockwise;
-    EXPECT_NE(why(task).find("fp8"), std::string::npos);
+    task.training.precision = Precision::nvfp4;
+    EXPECT_NE(why(task).find("nvfp4"), std::string::npos);
     task.training.precision = Precision::bf16;
     task.layout.num_microbatches = std::int64_t{1} << 40U;
     EXPECT_NE(why(task).find("too many"), std::string::npos);

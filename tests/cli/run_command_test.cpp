@@ -221,8 +221,6 @@ TEST(RunCommand, TrainsInFp8WithTheBytesThatWerePredicted) {
         EXPECT_TRUE(other["as_predicted"]) << options;
         for (std::size_t step = 0; step < 4; ++step) EXPECT_EQ(other["steps"][step]["loss"], followed["steps"][step]["loss"]) << options;
     }
-    const PlanFile blockwise("blockwise.json", "--world 1 --precision fp8-blockwise");
-    expect_refused("run " + blockwise.path() + " --steps 1", {"fp8-blockwise (use fp8-current, fp8-delayed or bf16)"});
     const PlanFile experts("fp8_experts.json", "--world 4 --tp 1 --pp 2 --ep 2 --global-batch 8 --precision fp8-delayed --engine mgplan",
                            "tiny-moe");
     const auto mixed = run(experts, ""), graphs = run(experts, " --cuda-graphs attn,moe_router,moe_preprocess");

@@ -72,6 +72,21 @@ TEST_P(GpuFp8Ops, CastAndMultiplyAsTheCpuDoes) {
     }
 }
 
+TEST_P(GpuOps, CastAndMultiplyBlocksInFp8AsTheCpuDoes) {
+    const int architecture = traits().architecture;
+    const bool of_128 = architecture == 90, of_32 = architecture >= 100 && architecture < 120;
+    if (!of_128 && !of_32) return;  // run refuses
+    runtime::CpuDevice cpu;
+    const auto gpu = device();
+    Maker on_cpu(cpu, GetParam()), on_gpu(*gpu, GetParam());
+    const auto expected = run_fp8_block_ops(on_cpu, of_32), actual = run_fp8_block_ops(on_gpu, of_32);
+    ASSERT_EQ(actual.size(), expected.size());
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+        const bool codes = actual[i].second.dtype() == Dtype::int32;
+        expect_close(read(actual[i].second), read(expected[i].second), codes ? 0 : 0.012, actual[i].first);
+    }
+}
+
 TEST_P(GpuOps, TakeThePredictedBytes) {
     const auto gpu = device();
     MetaDevice meta({.stands_for = traits()});

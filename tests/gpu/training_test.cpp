@@ -50,10 +50,16 @@ INSTANTIATE_TEST_SUITE_P(LayoutsInBf16, GpuTraining,
 TEST_F(GpuFp8, TrainsAsTheCpuDoes) {
     for (const auto& [recipe, c] : {std::pair{Fp8Recipe::tensorwise, Case{.name = "one"}},
                                     {Fp8Recipe::tensorwise, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}},
+                                    {Fp8Recipe::blockwise, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}},
+                                    {Fp8Recipe::mxfp8, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}},
                                     {Fp8Recipe::delayed, Case{.name = "tp2_sp", .tp = 2, .sequence_parallel = true}},
                                     {Fp8Recipe::tensorwise, Case{.name = "dp2_stored", .dp = 2}},
                                     {Fp8Recipe::delayed, Case{.name = "dp2_stored", .dp = 2}}}) {
-        auto task = task_for(small_llama(kScale), c, Precision::fp8, kPlaces);
+        if (recipe == Fp8Recipe::blockwise && traits().architecture != 90) continue;
+        if (recipe == Fp8Recipe::mxfp8 && (traits().architecture < 100 || traits().architecture >= 120)) continue;
+        ModelSpec model = small_llama(kScale);
+        if (recipe == Fp8Recipe::mxfp8) model.ffn = 128;  // 32 divides a rank's half
+        auto task = task_for(model, c, Precision::fp8, kPlaces);
         task.training.megatron.fp8_recipe = recipe;
         task.training.fp8_parameters = c.name == "dp2_stored";
         const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
@@ -65,7 +71,8 @@ TEST_F(GpuFp8, TrainsAsTheCpuDoes) {
 
 TEST_F(GpuFp8, TrainsMixturesAsTheCpuDoes) {
     auto task = task_for(wide_mixture(), {.name = "", .dp = 2, .ep = 2}, Precision::fp8, kPlaces);
-    for (const Fp8Recipe recipe : {Fp8Recipe::tensorwise, Fp8Recipe::delayed}) {
+    for (const Fp8Recipe recipe : {Fp8Recipe::tensorwise, Fp8Recipe::delayed, Fp8Recipe::blockwise}) {
+        if (recipe == Fp8Recipe::blockwise && traits().architecture != 90) continue;
         task.training.megatron.fp8_recipe = recipe;
         const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
         const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });

@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/fp8_blocks.hpp"
+
 namespace mgplan::runtime::fp8_test {
 namespace {
 
@@ -86,6 +88,22 @@ TEST(Fp8, ScalesMakeTheLargestValueTheFormats) {
     EXPECT_EQ(fp8_scale<E4m3Format>(3), 448.0F / 3);
     for (const float none : {0.0F, kInfinity, std::numeric_limits<float>::quiet_NaN()}) EXPECT_EQ(fp8_scale<E4m3Format>(none), 1);
     EXPECT_EQ(fp8_scale<E4m3Format>(1e-38F), std::numeric_limits<float>::max());
+}
+
+TEST(Fp8Blocks, AreScaledByTheLargestPowerOfTwoThatFits) {
+    for (const auto& [largest, factor] :
+         {std::pair(448.0F, 1.0F), {447.0F, 1.0F}, {449.0F, 0.5F}, {1.0F, 256.0F}, {1.75F, 256.0F}, {1.76F, 128.0F}, {1e-3F, 262144.0F}}) {
+        EXPECT_EQ(ScaleInFp32::factor(largest), factor) << largest;
+        EXPECT_EQ(ScaleInFp32::stored(largest), 1 / factor) << largest;
+        if (largest != 448 && largest != 1.75F) EXPECT_EQ(ScaleInE8m0::factor(largest), factor) << largest;
+        EXPECT_EQ(ScaleInE8m0::value(ScaleInE8m0::stored(largest)) * ScaleInE8m0::factor(largest), 1) << largest;
+    }
+    for (const float none : {0.0F, kInfinity, std::numeric_limits<float>::quiet_NaN()}) EXPECT_EQ(ScaleInFp32::factor(none), 1);
+    EXPECT_EQ(ScaleInFp32::factor(1e-38F), std::ldexp(1.0F, 127)) << "the quotient is no fp32";
+    EXPECT_EQ(ScaleInE8m0::exponent(0), 0U);
+    EXPECT_EQ(ScaleInE8m0::exponent(kInfinity), 254U);
+    EXPECT_EQ(ScaleInE8m0::factor(kInfinity), std::ldexp(1.0F, -127));
+    EXPECT_EQ(ScaleInE8m0::value({0}), std::ldexp(1.0F, -127));
 }
 
 }  // namespace

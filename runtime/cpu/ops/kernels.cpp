@@ -7,6 +7,7 @@ const model::KernelTable& kernels() {
         .matmul = matmul,
         .largest = largest,
         .quantise = quantise,
+        .quantise_blocks = quantise_blocks,
         .transpose_bytes = transpose_bytes,
         .follow_largest = follow_largest,
         .grouped_matmul = grouped_matmul,

@@ -12,6 +12,7 @@ namespace mgplan::runtime::cpu {
 void matmul(model::Device& device, const model::MatmulArguments& arguments);
 void largest(model::Device& device, const model::LargestArguments& arguments);
 void quantise(model::Device& device, const model::QuantiseArguments& arguments);
+void quantise_blocks(model::Device& device, const model::QuantiseBlocksArguments& arguments);
 void transpose_bytes(model::Device& device, const model::TransposeBytesArguments& arguments);
 void follow_largest(model::Device& device, const model::FollowLargestArguments& arguments);
 void grouped_matmul(model::Device& device, const model::GroupedMatmulArguments& arguments);

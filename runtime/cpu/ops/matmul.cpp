@@ -7,6 +7,7 @@
 #include "runtime/cpu/ops/numeric.hpp"
 #include "runtime/cpu/ops/vector_units.hpp"
 #include "runtime/fp8.hpp"
+#include "runtime/fp8_blocks.hpp"
 
 namespace mgplan::runtime::cpu {
 namespace {
@@ -49,9 +50,34 @@ void widen(const Code* from, std::int64_t pitch, std::int64_t rows, std::int64_t
     }
 }
 
-/// Tile by tile in fp32; a product is complete before it is multiplied with `factor`, that of fp8, and rounded.
-template <class A, class B, class Sum>
-void multiply_narrow(const model::MatmulArguments& x, float factor) {
+/// Leaves a widened tile as it is.
+struct Unscaled {
+    void operator()(std::int64_t /*outer*/, std::int64_t /*rows*/, std::int64_t /*inner*/, std::int64_t /*depth*/, float* /*tile*/) const {}
+};
+
+/// Multiplies a widened tile (rows, depth) from (outer, inner) on with the scales of its blocks.
+template <class Scale>
+struct ScaledBlocks {
+    const typename Scale::Stored* scales;
+    model::Fp8ScaleLayout layout;
+
+    void operator()(std::int64_t outer, std::int64_t rows, std::int64_t inner, std::int64_t depth, float* tile) const {
+        const std::int64_t length = fp8_block(layout.scaling);
+        for (std::int64_t row = 0; row < rows; ++row) {
+            float* const of_row = tile + row * depth;
+            for (std::int64_t begin = 0; begin < depth;) {
+                const std::int64_t block = (inner + begin) / length, end = std::min((block + 1) * length - inner, depth);
+                const float scale = Scale::value(scales[layout.at(outer + row, block)]);
+                for (; begin < end; ++begin) of_row[begin] *= scale;
+            }
+        }
+    }
+};
+
+/// Tile by tile in fp32; a product is complete before it is multiplied with `factor`, that of fp8, and rounded. What blocks are scaled by
+/// is applied to tiles in front, as powers of two that change no digit; their operands are not transposed.
+template <class A, class B, class Sum, class ScaleA = Unscaled, class ScaleB = Unscaled>
+void multiply_narrow(const model::MatmulArguments& x, float factor, const ScaleA& scale_a = {}, const ScaleB& scale_b = {}) {
     using model::MatmulTile;
     const A* const a = values<A>(x.a);
     const B* const b = values<B>(x.b);
@@ -77,6 +103,8 @@ void multiply_narrow(const model::MatmulArguments& x, float factor) {
                 } else {
                     widen(b + inner * b_pitch + column, b_pitch, depth, columns, tile_b);
                 }
+                scale_a(row, rows, inner, depth, tile_a);
+                scale_b(column, columns, inner, depth, tile_b);
                 gemm(x.transpose_a, x.transpose_b, rows, columns, depth, 1.0F, {tile_a, x.transpose_a ? rows : depth},
                      {tile_b, x.transpose_b ? depth : columns}, 1.0F, {tile_out, columns});
             }
@@ -104,11 +132,28 @@ void multiply_fp8(const model::MatmulArguments& x) {
     });
 }
 
+template <class Scale>
+void multiply_in_blocks(const model::MatmulArguments& x) {
+    const auto blocks = [&](const model::Input& scales, model::Fp8Scaling scaling, std::int64_t outer) {
+        return ScaledBlocks<Scale>{static_cast<const typename Scale::Stored*>(scales.data), {scaling, outer, x.k}};
+    };
+    with_type(x.out.dtype, [&]<class Sum>() {
+        multiply_narrow<E4m3, E4m3, Sum>(x, 1, blocks(x.scale_a, x.scaling_a, x.m), blocks(x.scale_b, x.scaling_b, x.n));
+    });
+}
+
+void multiply_blocks(const model::MatmulArguments& x) {
+    MGPLAN_ASSERT(!x.transpose_a && x.transpose_b, "fp8 lies along the inner size");
+    if (x.scaling_a == model::Fp8Scaling::vectors_of_32) return multiply_in_blocks<ScaleInE8m0>(x);
+    multiply_in_blocks<ScaleInFp32>(x);
+}
+
 }  // namespace
 
 void matmul(model::Device& /*device*/, const model::MatmulArguments& arguments) {
     if (arguments.a.dtype == Dtype::fp64) return multiply<double>(arguments);
     if (arguments.a.dtype == Dtype::fp32) return multiply<float>(arguments);
+    if (arguments.scaling_a != model::Fp8Scaling::tensor) return vectorised([&] { multiply_blocks(arguments); });
     if (bytes_of(arguments.a.dtype) == 1) return vectorised([&] { multiply_fp8(arguments); });
     MGPLAN_ASSERT(arguments.a.dtype == Dtype::bf16, "the CPU computes in fp64, fp32, bf16 and fp8");
     vectorised([&] {

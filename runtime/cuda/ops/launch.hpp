@@ -31,7 +31,9 @@ struct Gemm {
     /// Where a holds fp8 or e5m2: b's type, which is one of these too, and an fp32 on the device for each that its codes are multiplied
     /// with. Sums are made in fp32, and c holds any type.
     Dtype other_input = Dtype::fp8;
-    const float *a_scale = nullptr, *b_scale = nullptr;
+    const void *a_scale = nullptr, *b_scale = nullptr;
+    /// Where scales are those of blocks: how they lie (model/ops/fp8_scaling.hpp).
+    model::Fp8Scaling a_scaling = model::Fp8Scaling::tensor, b_scaling = model::Fp8Scaling::tensor;
 };
 
 /// Causal attention of whole sequences as one kernel of a library: bf16, arrays (places, sequences, heads, width) as

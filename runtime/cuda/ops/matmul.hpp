@@ -33,8 +33,10 @@ void matmul(model::Device& device, const model::MatmulArguments& x) {
     gemm.workspace_bytes = model::matmul_workspace_bytes(device.traits());
     if (bytes_of(x.a.dtype) == 1) {
         gemm.other_input = x.b.dtype;
-        gemm.a_scale = values<float>(x.scale_a);
-        gemm.b_scale = values<float>(x.scale_b);
+        gemm.a_scale = x.scale_a.data;
+        gemm.b_scale = x.scale_b.data;
+        gemm.a_scaling = x.scaling_a;
+        gemm.b_scaling = x.scaling_b;
     }
     launcher.gemm(gemm);
 }

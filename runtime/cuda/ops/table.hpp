@@ -13,6 +13,7 @@
 #include "runtime/cuda/ops/elementwise.hpp"
 #include "runtime/cuda/ops/embedding.hpp"
 #include "runtime/cuda/ops/fp8.hpp"
+#include "runtime/cuda/ops/fp8_blocks.hpp"
 #include "runtime/cuda/ops/gate.hpp"
 #include "runtime/cuda/ops/gated_norm.hpp"
 #include "runtime/cuda/ops/grouped_matmul.hpp"
@@ -35,6 +36,7 @@ constexpr void fill_dense(model::KernelTable& table) {
     table.matmul = matmul<Launcher>;
     table.largest = largest<Launcher>;
     table.quantise = quantise<Launcher>;
+    table.quantise_blocks = quantise_blocks<Launcher>;
     table.transpose_bytes = transpose_bytes<Launcher>;
     table.follow_largest = follow_largest<Launcher>;
     table.grouped_matmul = grouped_matmul<Launcher>;

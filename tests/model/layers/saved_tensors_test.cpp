@@ -69,7 +69,7 @@ struct ExpertSizes {
 
 /// Bytes that a layer's forward leaves alive beside its output, its own input included.
 std::int64_t kept(const ModelSpec& model, bool sequence_parallel, EnumSet<RecomputeModule> recompute = {}, ExpertSizes experts = {},
-                  bool fp8 = false) {
+                  bool fp8 = false, OwnFp8 scaling = OwnFp8::current) {
     MetaDevice device({.keep_allocations = false, .keep_ops = false});
     const World world = recording_world(0, 8);
     const auto first_ranks = [&](const std::string& name, std::int32_t count) {
@@ -93,7 +93,7 @@ std::int64_t kept(const ModelSpec& model, bool sequence_parallel, EnumSet<Recomp
         const Shape shape = parameter.shape.size() == 1 ? Shape{parameter.shape[0]} : Shape{parameter.shape[0], parameter.shape[1]};
         Weight weight{device.empty(shape, Dtype::bf16, MemoryCategory::parameters, "weight"),
                       device.empty(shape, Dtype::fp32, MemoryCategory::gradients, "gradient")};
-        if (fp8 && is_linear_weight(parameter)) weight.fp8 = make_fp8_weight(device, shape[0], shape[1]);
+        if (fp8 && is_linear_weight(parameter)) weight.fp8 = make_fp8_weight(device, shape[0], shape[1], scaling);
         weights.add(parameter.name, std::move(weight));
     }
     const DecoderLayer layer(model, weights, "", 0, recompute);
@@ -158,6 +158,33 @@ TEST(SavedTensors, OfFp8AreAByteForEachValueThatItsProductsRead) {
             EXPECT_EQ(kept(model, sp, {}, {}, true), kept(model, sp) - halved + scales) << model.name;
             EXPECT_EQ(kept(model, sp, {RecomputeModule::layernorm, RecomputeModule::mlp}, {}, true),
                       kept(model, sp, {RecomputeModule::layernorm, RecomputeModule::mlp}));
+        }
+    }
+}
+
+TEST(SavedTensors, OfBlocksInFp8AreCastsAlongColumnsWithTheirScales) {
+    using enum RecomputeModule;
+    const auto up = [](std::int64_t count, std::int64_t multiple) { return (count + multiple - 1) / multiple * multiple; };
+    for (const OwnFp8 scaling : {OwnFp8::blockwise, OwnFp8::mxfp8}) {
+        // A scale for so many rows of each column: fp32, columns padded to 4, or bytes in tiles of 128 columns and 4 blocks.
+        const auto scales = [&](std::int64_t rows, std::int64_t columns) {
+            if (scaling == OwnFp8::mxfp8) return up(columns, 128) * up((rows + 31) / 32, 4);
+            return 4 * ((rows + 127) / 128) * up(columns, 4);
+        };
+        for (const ModelSpec& model : {gpt(), llama()}) {
+            const auto held = [&](bool sp, EnumSet<RecomputeModule> modules) { return kept(model, sp, modules, {}, true, scaling); };
+            const Expected e(false);
+            const std::int64_t activation = e.n * model.ffn / kTp - scales(e.n, model.ffn / kTp);
+            const std::int64_t norms = e.n * model.hidden - scales(e.n, model.hidden);  // less each
+            EXPECT_EQ(held(false, {}), kept(model, false) - 2 * norms - activation);
+            // What a forward that comes again reads stays beside it, cast along rows.
+            const Fp8ScaleLayout rows(scaling == OwnFp8::mxfp8 ? Fp8Scaling::vectors_of_32 : Fp8Scaling::vectors_of_128, e.n, model.hidden);
+            const std::int64_t along_rows = e.n * model.hidden + rows.count() * (scaling == OwnFp8::mxfp8 ? 1 : 4);
+            EXPECT_EQ(held(false, {mlp}), kept(model, false, {mlp}) - 2 * norms + along_rows);
+            EXPECT_EQ(held(false, {layernorm, mlp}), kept(model, false, {layernorm, mlp}));
+            // Inputs that are gathered stay in 16 bits: 128 does not divide the rows of a rank.
+            ASSERT_NE(Expected(true).m % 128, 0);
+            EXPECT_EQ(held(true, {}), kept(model, true) - activation);
         }
     }
 }

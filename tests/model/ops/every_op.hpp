@@ -16,4 +16,7 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker);
 /// fp8.
 std::vector<std::pair<std::string, Tensor>> run_fp8_ops(Maker& maker);
 
+/// The same with a scale for each block: vectors and squares of 128, or vectors of 32.
+std::vector<std::pair<std::string, Tensor>> run_fp8_block_ops(Maker& maker, bool of_32);
+
 }  // namespace mgplan::model

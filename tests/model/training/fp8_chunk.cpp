@@ -14,6 +14,7 @@
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/ops/support.hpp"
+#include "tests/model/training/fp8_block_reference.hpp"
 
 namespace mgplan::model::fp8_test {
 
@@ -52,9 +53,9 @@ std::size_t size(std::int64_t count) {
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> places_of(int cp) {
+std::vector<std::vector<std::size_t>> places_of(int cp, std::int64_t tokens) {
     std::vector<std::vector<std::size_t>> parts(static_cast<std::size_t>(cp));
-    const std::size_t stretch = static_cast<std::size_t>(kTokens) / (2 * parts.size());
+    const std::size_t stretch = static_cast<std::size_t>(tokens) / (2 * parts.size());
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
         for (const std::size_t first : {rank, 2 * parts.size() - 1 - rank}) {
             for (std::size_t i = 0; i < stretch; ++i) parts[rank].push_back(first * stretch + i);
@@ -74,13 +75,13 @@ ModelSpec plain_llama() {
 }
 
 reference::Sizes sizes_of(const ModelSpec& model, const ChunkCase& c) {
-    return {size(model.layers),   size(model.hidden), size(model.ffn), size(model.heads),         size(model.kv_heads),
-            size(model.head_dim), size(c.tp),         places_of(c.cp), RankContext{}.norm_epsilon};
+    return {size(model.layers),   size(model.hidden), size(model.ffn),           size(model.heads),         size(model.kv_heads),
+            size(model.head_dim), size(c.tp),         places_of(c.cp, c.tokens), RankContext{}.norm_epsilon};
 }
 
 std::vector<std::vector<std::size_t>> places_outside(const ChunkCase& c) {
     std::vector<std::vector<std::size_t>> parts;
-    for (const auto& of_rank : places_of(c.cp)) {
+    for (const auto& of_rank : places_of(c.cp, c.tokens)) {
         const std::size_t ranks = c.sequence_parallel ? static_cast<std::size_t>(c.tp) : 1, share = of_rank.size() / ranks;
         for (std::size_t i = 0; i < ranks; ++i)
             parts.emplace_back(of_rank.begin() + static_cast<std::ptrdiff_t>(i * share),
@@ -129,7 +130,7 @@ ModelSpec plain(ModelSpec model) {
 }
 
 reference::Result mixture_reference(const ModelSpec& model, const ChunkCase& c, const WeightsByRank& weights, reference::Follow* steps) {
-    // Of ranks beside the first replica of tp, experts alone.
+    // Ranks beside the first replica of tp have experts alone.
     const auto is_expert = [](const std::string& name) { return name.find(".experts.") != std::string::npos; };
     std::vector<reference::Weights> dense(size(c.tp)), experts(weights.size());
     for (std::size_t rank = 0; rank < weights.size(); ++rank) {
@@ -143,10 +144,12 @@ reference::Result mixture_reference(const ModelSpec& model, const ChunkCase& c, 
     const MoeSpec& moe = *model.moe;
     const bool together = c.divides_experts();
     const reference::MixtureSizes mixture{size(moe.experts), size(moe.top_k), model.moe_layers,
-                                          size(c.ep),        size(c.etp),     together ? places_of(1) : places_outside(c)};
+                                          size(c.ep),        size(c.etp),     together ? places_of(1, c.tokens) : places_outside(c)};
     reference::LayeredModel loops(sizes_of(model, c), dense, mixture, experts, latent_sizes_of(model, c));
     loops.follow(steps);
-    const ChunkTokens given = chunk_tokens();
+    if (c.scaling == OwnFp8::blockwise) loops.cast_by(reference::block_casts(128, true));
+    if (c.scaling == OwnFp8::mxfp8) loops.cast_by(reference::block_casts(32, false));
+    const ChunkTokens given = chunk_tokens(c.tokens);
     reference::Result result = loops.run(given.tokens, given.targets);
     result.gradients.resize(weights.size());
     for (std::size_t rank = 0; rank < weights.size(); ++rank) {
@@ -155,8 +158,8 @@ reference::Result mixture_reference(const ModelSpec& model, const ChunkCase& c, 
     return result;
 }
 
-ChunkTokens chunk_tokens() {
-    std::vector<std::int32_t> drawn(kTokens + 1);
+ChunkTokens chunk_tokens(std::int64_t tokens) {
+    std::vector<std::int32_t> drawn(static_cast<std::size_t>(tokens) + 1);
     tests::tokens_of(3, drawn);
     return {{drawn.begin(), drawn.end() - 1}, {drawn.begin() + 1, drawn.end()}};
 }
@@ -219,10 +222,10 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
         }
         ModelChunk chunk(model, layout.split->chunk(0, 0), table, {c.modules, std::nullopt, 0});
         MicrobatchContext microbatch;
-        microbatch.sequence = kTokens;
-        const ChunkTokens drawn = chunk_tokens();
+        microbatch.sequence = c.tokens;
+        const ChunkTokens drawn = chunk_tokens(c.tokens);
         std::vector<double> own_ids, own_targets;
-        const auto places = places_of(c.cp);
+        const auto places = places_of(c.cp, c.tokens);
         for (const std::size_t place : places[static_cast<std::size_t>(cp_rank)]) {
             own_ids.push_back(drawn.tokens[place]);
             own_targets.push_back(drawn.targets[place]);
@@ -231,8 +234,8 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
         const Tensor ids = make(device, rows, Dtype::int32, own_ids), targets = make(device, rows, Dtype::int32, own_targets);
         std::optional<Fp8Delayed> delayed, of_experts;
         if (c.scaling == OwnFp8::delayed) {
-            delayed.emplace(device, in_fp8, 1.0 / kTokens);
-            of_experts.emplace(device, experts_in_fp8, 1.0 / kTokens);
+            delayed.emplace(device, in_fp8, 1.0 / static_cast<double>(c.tokens));
+            of_experts.emplace(device, experts_in_fp8, 1.0 / static_cast<double>(c.tokens));
         }
         // Who has parts of an expert, or of its rows: under ep this rank alone.
         Communicator* const holders_of_expert = c.ep > 1 ? alone.get() : all.get();
@@ -244,7 +247,7 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
             }
             ChunkSaved saved;
             losses = read(chunk.forward(context, microbatch, ids, targets, saved));
-            (void)chunk.backward(context, microbatch, {}, 1.0 / kTokens, ids, targets, saved);
+            (void)chunk.backward(context, microbatch, {}, 1.0 / static_cast<double>(c.tokens), ids, targets, saved);
             if (delayed) delayed->update({all.get()});
             if (of_experts) of_experts->update({holders_of_expert});
         }
@@ -268,7 +271,7 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
             }
         }
         if (tp_rank != 0) return;
-        for (const double loss : losses) result.loss += loss / kTokens;
+        for (const double loss : losses) result.loss += loss / static_cast<double>(c.tokens);
     });
     return result;
 }

@@ -26,12 +26,13 @@ struct ChunkCase {
     int ep = 1, etp = 1;
     OwnFp8 scaling = OwnFp8::current;
     int steps = 1;  ///< with the same weights, the last of which counts
+    std::int64_t tokens = kTokens;
     [[nodiscard]] int ranks() const { return tp * cp; }
     [[nodiscard]] bool divides_experts() const { return ep * etp > 1; }
 };
 
 /// The places that each rank of cp holds: one stretch from the front and one from the back (model/ops/positions.hpp).
-[[nodiscard]] std::vector<std::vector<std::size_t>> places_of(int cp);
+[[nodiscard]] std::vector<std::vector<std::size_t>> places_of(int cp, std::int64_t tokens = kTokens);
 
 /// A Llama with biases and without positions, all of whose shares on two ranks 16 divides.
 [[nodiscard]] ModelSpec plain_llama();
@@ -60,7 +61,7 @@ using WeightsByRank = std::vector<tests::fp8_reference::Weights>;
 struct ChunkTokens {
     std::vector<int> tokens, targets;
 };
-[[nodiscard]] ChunkTokens chunk_tokens();
+[[nodiscard]] ChunkTokens chunk_tokens(std::int64_t tokens = kTokens);
 
 /// What plain loops make of a model with mixtures; by the scales of the steps before where `steps` is given.
 [[nodiscard]] tests::fp8_reference::Result mixture_reference(const ModelSpec& model, const ChunkCase& c, const WeightsByRank& weights,

@@ -51,11 +51,16 @@ inline double rounded(double value, const Format& format) {
     return std::copysign(std::min((below + (up ? 1 : 0)) * unit, format.largest), value);
 }
 
-/// Codes as numbers, and the fp32 that they are multiplied with.
+/// Codes as numbers, and the fp32 that they are multiplied with. `across`: another cast of the same values for the product that reads them
+/// transposed, where that is not of these codes.
 struct Cast {
     Matrix codes;
     float inverse = 1;
-    [[nodiscard]] Cast transposed() const { return {codes.transposed(), inverse}; }
+    Matrix across{};
+    [[nodiscard]] Cast transposed() const {
+        if (across.values.empty()) return {codes.transposed(), inverse};
+        return {across.transposed(), inverse, codes.transposed()};
+    }
 };
 
 inline float largest_of(const Matrix& x) {
@@ -196,6 +201,9 @@ public:
     /// Casts by the steps before, from now on.
     void follow(Follow* steps) { follow_ = steps; }
 
+    /// Casts in another way, from now on: what is named "….weight…", and all else.
+    void cast_by(std::function<Cast(bool weight, const Matrix& x)> how) { casts_ = std::move(how); }
+
     Result run(const std::vector<int>& tokens, const std::vector<int>& targets) {
         const std::size_t rows = tokens.size(), vocab_of_rank = ranks_[0].at(kTable).rows;
         Matrix x(rows, sizes_.hidden);
@@ -231,6 +239,7 @@ protected:
     }
 
     [[nodiscard]] Cast cast_of(const std::string& tensor, const Matrix& x, const Format& format) const {
+        if (casts_) return casts_(tensor.find(".weight") != std::string::npos, x);
         return follow_ != nullptr ? follow_->cast_of(tensor, x, format) : cast(x, format);
     }
     /// x · Wᵀ of a rank's share.
@@ -463,6 +472,7 @@ protected:
     }
 
     Follow* follow_ = nullptr;
+    std::function<Cast(bool, const Matrix&)> casts_;
     Sizes sizes_;
     std::vector<Weights> ranks_;
     Result result_;

@@ -152,11 +152,13 @@ TEST(Fp8, WhatIsNotComputedIsRefusedByName) {
         return refusal_of(task);
     };
     EXPECT_EQ(changed([](TrainingTask&) {}), "");
-    for (const auto& [recipe, word] : {std::pair(Fp8Recipe::blockwise, "fp8-blockwise"), std::pair(Fp8Recipe::mxfp8, "mxfp8")}) {
-        EXPECT_THAT(changed([recipe = recipe](TrainingTask& task) { task.training.megatron.fp8_recipe = recipe; }),
-                    HasSubstr(std::string(word) + " (use fp8-current, fp8-delayed or bf16)"));
-    }
-    EXPECT_THAT(changed([](TrainingTask& task) { task.training.precision = Precision::nvfp4; }), HasSubstr("nvfp4 (use fp8-current"));
+    EXPECT_THAT(changed([](TrainingTask& task) { task.training.precision = Precision::nvfp4; }),
+                HasSubstr("nvfp4 (use fp8-current, fp8-delayed, fp8-blockwise, mxfp8 or bf16)"));
+    EXPECT_THAT(changed([](TrainingTask& task) {
+                    task.training.megatron.fp8_recipe = Fp8Recipe::blockwise;
+                    task.training.fp8_parameters = true;
+                }),
+                HasSubstr("parameters stored in fp8 (leave out --fp8-param-gather, or use fp8-current or fp8-delayed)"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.fp8_attention = true; }), HasSubstr("attention in fp8"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.training.megatron.fp8_gradients_in_e4m3 = true; }), HasSubstr("gradients in e4m3"));
     EXPECT_THAT(changed([](TrainingTask& task) { task.model.normed_residual.emplace(); }), HasSubstr("begins behind the norm"));

@@ -10,6 +10,7 @@
 #include "runtime/cuda/ops/reduce.hpp"
 #include "runtime/cuda/ops/table.hpp"
 #include "runtime/fp8.hpp"
+#include "runtime/fp8_blocks.hpp"
 #include "runtime/memory/pool_allocator.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -176,6 +177,7 @@ public:
         EXPECT_TRUE(x.input == Dtype::fp8 || x.other_input == Dtype::fp8) << "one operand is e4m3";
         EXPECT_EQ(x.k % 16, 0);
         ASSERT_TRUE(x.a_scale != nullptr && x.b_scale != nullptr);
+        if (x.a_scaling != model::Fp8Scaling::tensor) return block_gemm(x);
         const auto values = [](Dtype dtype, const void* codes, std::int64_t count) {
             std::vector<float> list;
             for (std::int64_t i = 0; i < count; ++i)
@@ -193,7 +195,40 @@ public:
                     using Wide = Compute<Out>;
                     Out& out = c[row * x.c_pitch + column];
                     const Wide before = x.beta == 0 ? Wide{0} : static_cast<Wide>(out);
-                    out = Out(static_cast<Wide>(sum * (*x.a_scale * *x.b_scale)) + before);
+                    out = Out(static_cast<Wide>(sum * (*static_cast<const float*>(x.a_scale) * *static_cast<const float*>(x.b_scale))) +
+                              before);
+                }
+            }
+        });
+    }
+
+    /// The same with a scale for each block, as Hopper has it (squares of one operand at the most) and Blackwell (vectors of 32 in both).
+    void block_gemm(const Gemm& x) {
+        using model::Fp8Scaling;
+        EXPECT_TRUE(x.input == Dtype::fp8 && x.other_input == Dtype::fp8) << "blocks are e4m3";
+        EXPECT_FALSE(x.a_scaling == Fp8Scaling::squares_of_128 && x.b_scaling == Fp8Scaling::squares_of_128);
+        EXPECT_EQ(x.m % 8, 0) << "a matrix of vectors has rows that 8 divides";
+        EXPECT_EQ(x.n % 8, 0);
+        EXPECT_EQ(address(x.a_scale) % 16 + address(x.b_scale) % 16, 0U) << "scales lie at multiples of 16 bytes";
+        const auto value = [&](const void* codes, const void* scales, Fp8Scaling scaling, std::int64_t outer, std::int64_t row,
+                               std::int64_t k) {
+            const model::Fp8ScaleLayout layout(scaling, outer, x.k);
+            const std::int64_t at = layout.at(row, k / fp8_block(scaling));
+            const float scale = scaling == Fp8Scaling::vectors_of_32
+                                    ? ScaleInE8m0::value(static_cast<const ScaleInE8m0::Stored*>(scales)[at])
+                                    : static_cast<const float*>(scales)[at];
+            return float(static_cast<const E4m3*>(codes)[row * x.k + k]) * scale;
+        };
+        with_type(x.output, [&]<class Out>() {
+            Out* const c = static_cast<Out*>(x.c);
+            for (std::int64_t row = 0; row < x.m; ++row) {
+                for (std::int64_t column = 0; column < x.n; ++column) {
+                    float sum = 0;
+                    for (std::int64_t k = 0; k < x.k; ++k)
+                        sum += value(x.a, x.a_scale, x.a_scaling, x.m, row, k) * value(x.b, x.b_scale, x.b_scaling, x.n, column, k);
+                    using Wide = Compute<Out>;
+                    Out& out = c[row * x.c_pitch + column];
+                    out = Out(static_cast<Wide>(sum) + (x.beta == 0 ? Wide{0} : static_cast<Wide>(out)));
                 }
             }
         });

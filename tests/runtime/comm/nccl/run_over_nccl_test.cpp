@@ -98,8 +98,8 @@ TEST_P(RunOverNcclOfLayouts, TrainsAsThreadsDoAndHoldsAndSendsAsPredicted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts,
-                         ::testing::Values("tp", "pp", "dp", "ep", "tpfp8", "epfp8", "tpdelayedfp8", "epdelayedfp8", "dpstoredfp8",
-                                           "dpdelayedstoredfp8"),
+                         ::testing::Values("tp", "pp", "dp", "ep", "tpfp8", "epfp8", "tpdelayedfp8", "tpblocksfp8", "epdelayedfp8",
+                                           "dpstoredfp8", "dpdelayedstoredfp8"),
                          [](const auto& test) { return test.param; });
 
 struct Graphs {
@@ -146,6 +146,8 @@ INSTANTIATE_TEST_SUITE_P(
         Graphs{"tpfp8", "layer", kOfLayers, 2 * (10 + 4)},
         // Under delayed scaling the maxima are taken behind all passes.
         Graphs{"tpdelayedfp8", "layer", kOfLayers, 2 * 10},
+        // Blocks are a rank's own.
+        Graphs{"tpblocksfp8", "layer", kOfLayers, 2 * 10},
         // Forward, keys and values take the one hop of a ring of two; backward they take it again, and their gradients two hops home.
         // A hop is a send and a receive, issued as one.
         Graphs{"cp", "layer", kOfLayers, 2 * (1 + 3)},

@@ -11,7 +11,7 @@
 namespace mgplan::tests {
 
 /// A small model on two ranks: "tp", "cp", "pp", "dp", "ep" (a mixture), or "tpfp8", "epfp8" and, with delayed
-/// scaling, "tpdelayedfp8", "epdelayedfp8"; parameters are in fp8 with
+/// scaling, "tpdelayedfp8", "epdelayedfp8", with scales for blocks "tpblocksfp8"; parameters are in fp8 with
 /// "dpstoredfp8" and "dpdelayedstoredfp8".
 [[nodiscard]] inline runtime::TrainingRunOptions small_nccl_run(const std::string& layout_name) {
     runtime::TrainingRunOptions run;
@@ -21,7 +21,9 @@ namespace mgplan::tests {
     if (experts) add_experts(model);
     run.task.batch = {8, 16};
     run.task.training.precision = fp8 ? Precision::fp8 : Precision::fp64;
-    run.task.training.megatron.fp8_recipe = layout_name.find("delayed") != std::string::npos ? Fp8Recipe::delayed : Fp8Recipe::tensorwise;
+    run.task.training.megatron.fp8_recipe = layout_name.find("delayed") != std::string::npos  ? Fp8Recipe::delayed
+                                            : layout_name.find("blocks") != std::string::npos ? Fp8Recipe::blockwise
+                                                                                              : Fp8Recipe::tensorwise;
     run.task.training.fp8_parameters = layout_name.find("stored") != std::string::npos;
     if (fp8) model.ffn = 64;  // 16 divides a rank's half
     if (fp8 && experts) model.moe->expert_ffn = 32;

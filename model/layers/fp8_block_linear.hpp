@@ -1,0 +1,32 @@
+#pragma once
+// What linear layers do where their weights have scales for blocks (Fp8Weight::blocks): inputs and gradients of outputs are cast twice from
+// the values as they were, with blocks along rows and along columns, as Transformer Engine casts them (pytorch/module/linear.py).
+
+#include "model/layers/context.hpp"
+#include "model/layers/fp8_weight.hpp"
+#include "model/layers/linear_input.hpp"
+
+namespace mgplan::model {
+
+/// Whether rows that sequence parallelism gathers are cast behind that, for blocks along columns reach from one rank's rows into another's;
+/// else their codes are gathered (Transformer Engine, pytorch/distributed.py, _start_all_gather_fp8_blockwise).
+[[nodiscard]] bool casts_behind_gather(const Tensor& x);
+
+/// Both casts.
+[[nodiscard]] LinearInput cast_input(const Weight& weight, const Tensor& x);
+
+/// x · Wᵀ, x (rows, in), or the rank's share of its rows where they are gathered over that tp; rows that were not cast are.
+[[nodiscard]] Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankContext* gathered, std::string_view name);
+
+/// A gradient of an output (rows, out): for the gradient of the input, and for that of the weight.
+struct BlockGradient {
+    Fp8Blocks rows;
+    Fp8Columns columns;
+};
+[[nodiscard]] BlockGradient cast_gradient(const Weight& weight, const Tensor& dy);
+/// dy · W; lets go of the rows.
+[[nodiscard]] Tensor multiply_gradient(const Weight& weight, BlockGradient& dy);
+/// Adds dyᵀ · x to the weight's gradient, x as above.
+void add_block_gradient(const Weight& weight, const Fp8Columns& dy, const LinearInput& x, const RankContext* gathered);
+
+}  // namespace mgplan::model

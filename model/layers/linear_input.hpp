@@ -1,0 +1,28 @@
+#pragma once
+// What linear layers read.
+
+#include <utility>
+
+#include "model/ops/fp8.hpp"
+#include "model/ops/fp8_blocks.hpp"
+
+namespace mgplan::model {
+
+/// What a linear layer reads and its backward keeps: rows as they are, or their cast.
+struct LinearInput {
+    LinearInput() = default;
+    LinearInput(Tensor rows) : x(std::move(rows)) {}  // NOLINT(google-explicit-constructor): most layers read rows as they are
+    explicit LinearInput(Fp8Tensor cast) : x(std::move(cast.codes)), scale(std::move(cast.scale)) {}
+    /// Of blocks, which lie along rows for a forward and along columns for the gradient of a weight.
+    LinearInput(Fp8Blocks rows, Fp8Columns columns)
+        : x(std::move(columns.codes)), scale(std::move(columns.scales)), forward(std::move(rows)) {}
+    Tensor x;
+    Tensor scale;       ///< of codes in fp8, of blocks along columns; undefined otherwise
+    Fp8Blocks forward;  ///< of blocks: what the forward multiplies, until its last product has
+    [[nodiscard]] bool defined() const { return x.defined(); }
+    [[nodiscard]] bool in_fp8() const { return scale.defined(); }
+    /// Lets go of what no backward reads.
+    void end_forward() { forward = {}; }
+};
+
+}  // namespace mgplan::model

@@ -1,0 +1,33 @@
+#pragma once
+// Products in fp8 with a scale for each block, of groups of rows that each have a matrix: the experts of a mixture. Blocks along columns
+// begin anew with each group. Groups may be empty: nothing of theirs is read or written.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "model/ops/fp8_blocks.hpp"
+
+namespace mgplan::model {
+
+/// cuBLASLt wants so many rows, or a multiple of them, beside vectors (Transformer Engine, common/gemm/cublaslt_gemm.cu,
+/// CanonicalizeGemmInput). A group's last rows are filled up with what lies behind them, and what comes of those is written over by the
+/// next group, or lies behind the last: matrices of groups have room for so many rows more.
+inline constexpr std::int64_t kRowsOfVectors = 8;
+
+/// A cast of x (Σ rows, width), group by group, blocks along rows: codes (Σ rows + kRowsOfVectors, width), scales of one group behind those
+/// of another.
+[[nodiscard]] Fp8Blocks quantise_group_rows(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows, std::string_view name);
+/// The same with blocks along columns: codes (Σ rows, width).
+[[nodiscard]] Fp8Columns quantise_group_columns(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows,
+                                                std::string_view name);
+
+/// a (Σ rows, k) · b[g]ᵀ, b (n, k) -> (Σ rows, n) of type `out`. 2·Σ rows·n·k FLOPs.
+[[nodiscard]] Tensor block_grouped_matmul(const Fp8Blocks& a, std::span<const Fp8Blocks> b, std::span<const std::int64_t> rows, Dtype out,
+                                          std::string_view name);
+
+/// out[g] (m, n) += a_gᵀ · b_g for a (Σ rows, m) and b (Σ rows, n). Both are transposed in front, with zeros up to a multiple of the rows
+/// that products want: in scratch for the largest group.
+void block_grouped_accumulate(const Fp8Columns& a, const Fp8Columns& b, std::span<const std::int64_t> rows, std::span<const Tensor> out);
+
+}  // namespace mgplan::model

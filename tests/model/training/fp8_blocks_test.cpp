@@ -1,0 +1,173 @@
+// fp8 with a scale for each block: losses and gradients of a chunk against an implementation of its own, every layout against the same
+// ranks on shapes and against one rank, what is kept, and what is refused.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/ops/fp8_scaling.hpp"
+#include "tests/model/training/fp8_block_reference.hpp"
+#include "tests/model/training/fp8_chunk.hpp"
+#include "tests/model/training/parity_support.hpp"
+
+namespace mgplan::model::fp8_test {
+namespace {
+
+namespace reference = tests::fp8_reference;
+using testing::HasSubstr;
+
+/// One layer, so that few values are cast behind sums whose last digits hang on their order.
+ModelSpec wide_llama(std::int64_t hidden, std::int64_t ffn) {
+    ModelSpec model = plain_llama();
+    model.name = "wide-llama";
+    model.layers = 1;
+    model.hidden = hidden;
+    model.ffn = ffn;
+    model.heads = model.kv_heads = 2;
+    model.head_dim = 16;
+    return model;
+}
+
+/// The loops' casts of a recipe.
+void cast_by(OwnFp8 scaling, reference::Model& loops) {
+    const bool mxfp8 = scaling == OwnFp8::mxfp8;
+    loops.cast_by(reference::block_casts(mxfp8 ? 32 : 128, !mxfp8));
+}
+
+void expect_blocks(const ModelSpec& model, OwnFp8 scaling, std::vector<ChunkCase> cases) {
+    for (ChunkCase& c : cases) {
+        SCOPED_TRACE(testing::Message() << "hidden " << model.hidden << " tokens " << c.tokens << " tp " << c.tp << " cp " << c.cp
+                                        << (c.sequence_parallel ? " sp" : ""));
+        c.scaling = scaling;
+        WeightsByRank weights;
+        const reference::Result result = run_chunk(model, c, weights);
+        const ChunkTokens given = chunk_tokens(c.tokens);
+        reference::Model loops(sizes_of(model, c), weights);
+        cast_by(scaling, loops);
+        expect_those_of_the_reference(model, c, result, loops.run(given.tokens, given.targets));
+    }
+}
+
+TEST(Fp8Blockwise, LossesAndGradientsAreThoseOfPlainLoops) {
+    using enum RecomputeModule;
+    const auto hold = [](const ModelSpec& model, const std::vector<ChunkCase>& cases) { expect_blocks(model, OwnFp8::blockwise, cases); };
+    // Widths beyond a block, and rows beyond one: 128 of a rank are gathered as codes, 136 in 16 bits.
+    hold(wide_llama(144, 288), {{}, {.tp = 2}, {.tp = 2, .sequence_parallel = true, .modules = {layernorm, mlp, core_attn}}});
+    hold(wide_llama(32, 32), {{.tokens = 272},
+                              {.cp = 2, .tokens = 272},
+                              {.tp = 2, .sequence_parallel = true, .tokens = 272},
+                              {.tp = 2, .sequence_parallel = true, .tokens = 256},
+                              {.tp = 2, .sequence_parallel = true, .modules = {layernorm, mlp}, .tokens = 256}});
+}
+
+TEST(Mxfp8, LossesAndGradientsAreThoseOfPlainLoops) {
+    using enum RecomputeModule;
+    const auto hold = [](const ModelSpec& model, const std::vector<ChunkCase>& cases) { expect_blocks(model, OwnFp8::mxfp8, cases); };
+    // Columns and rows beyond a tile of scales, which holds 128 rows and 4 blocks.
+    hold(wide_llama(160, 320), {{.tokens = 32}, {.tp = 2, .tokens = 32}, {.tp = 2, .sequence_parallel = true, .tokens = 32}});
+    hold(wide_llama(64, 64), {{.tokens = 288},
+                              {.cp = 2, .tokens = 320},
+                              {.tp = 2, .sequence_parallel = true, .tokens = 256},
+                              {.tp = 2, .sequence_parallel = true, .modules = {layernorm, mlp, core_attn}, .tokens = 256}});
+}
+
+std::vector<Case> block_cases() {
+    using enum RecomputeModule;
+    return {
+        {.name = "one"},
+        {.name = "tp2", .tp = 2},
+        {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
+        {.name = "pp2", .pp = 2},
+        {.name = "dp2", .dp = 2},
+        {.name = "dp2_plain", .dp = 2, .distributed_optimizer = false},
+        {.name = "pp2_vpp2", .pp = 2, .vpp = 2},
+        {.name = "tp2_sp_pp2_dp2", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
+        {.name = "modules", .tp = 2, .sequence_parallel = true, .recompute = Recompute::selective, .modules = {core_attn, mlp, layernorm}},
+        {.name = "mlp", .recompute = Recompute::selective, .modules = {mlp}},
+        {.name = "cp2", .cp = 2},
+        {.name = "tp2_sp_cp2", .tp = 2, .cp = 2, .sequence_parallel = true},
+        {.name = "full", .recompute = Recompute::full},
+        {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
+}
+
+class Fp8BlockLayouts : public testing::TestWithParam<std::pair<Fp8Recipe, Case>> {};
+
+TEST_P(Fp8BlockLayouts, TrainAndHoldWhatShapesPredict) {
+    const auto& [recipe, c] = GetParam();
+    // Of tp with sequence parallelism, rows that are gathered as codes too.
+    for (const std::int64_t rows : {32, 256}) {
+        if (rows > 32 && (!c.sequence_parallel || c.pp * c.cp > 1)) continue;
+        const std::int64_t sequence = rows * c.cp;
+        ModelSpec model = tests::small_llama(2);
+        if (recipe == Fp8Recipe::mxfp8) model.ffn = 128;  // 32 divides a rank's half
+        const TrainingTask task = task_of(model, c, sequence, recipe);
+        Outcome outcome = train(task);
+        for (int rank = 0; rank < static_cast<int>(task.layout.sizes.world); ++rank) expect_prediction_equals(task, outcome, rank);
+        static std::map<std::pair<Fp8Recipe, std::int64_t>, Outcome> known;
+        Outcome& one = known[{recipe, sequence}];
+        if (one.steps.empty()) one = train(task_of(model, {.name = "one"}, sequence, recipe));
+        const bool casts_alike = c.tp * c.cp == 1;
+        EXPECT_NEAR(outcome.steps[0].loss / one.steps[0].loss, 1, casts_alike ? 1e-12 : 5e-3);
+        EXPECT_NEAR(outcome.steps[0].result.grad_norm / one.steps[0].result.grad_norm, 1, casts_alike ? 1e-5 : 0.05);
+        EXPECT_NEAR(outcome.steps.back().loss / one.steps.back().loss, 1, 0.05);
+        EXPECT_LT(outcome.steps.back().loss, outcome.steps.front().loss);
+    }
+}
+
+std::vector<std::pair<Fp8Recipe, Case>> recipes_and_cases() {
+    std::vector<std::pair<Fp8Recipe, Case>> list;
+    for (const Case& c : block_cases()) {
+        for (const Fp8Recipe recipe : {Fp8Recipe::blockwise, Fp8Recipe::mxfp8}) list.emplace_back(recipe, c);
+    }
+    return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Fp8BlockLayouts, testing::ValuesIn(recipes_and_cases()),
+                         [](const auto& c) { return (c.param.first == Fp8Recipe::mxfp8 ? "mxfp8_" : "blockwise_") + c.param.second.name; });
+
+TEST(Fp8Blockwise, KeepsTwoCopiesOfAWeightAndTheScalesOfBothWays) {
+    const ModelSpec model = tests::small_llama(2);
+    const TrainingTask narrow = task_of(model, {.name = "pp2", .pp = 2}, 16, Fp8Recipe::blockwise);
+    TrainingTask wide = narrow;
+    wide.training.precision = Precision::bf16;
+    const auto held = [](const TrainingTask& task, MemoryCategory category) {
+        return predict(task, 0, nullptr).memory.high_water[static_cast<std::size_t>(category)];
+    };
+    std::int64_t bytes = 0;
+    const auto squares = [](std::int64_t size) { return (size + 127) / 128; };
+    const auto padded = [](std::int64_t count) { return (count + 3) / 4 * 4; };
+    const auto parameters = stage_parameters(model, narrow.layout, 0);
+    for (const Parameter& parameter : parameters.front()) {
+        if (!is_linear_weight(parameter)) continue;
+        const std::int64_t down = squares(parameter.shape[0]), across = squares(parameter.shape[1]);
+        bytes += 2 * parameter.count() + 4 * (down * padded(across) + across * padded(down));
+    }
+    EXPECT_EQ(held(narrow, MemoryCategory::parameters), held(wide, MemoryCategory::parameters) + bytes);
+    EXPECT_EQ(held(narrow, MemoryCategory::gradients), held(wide, MemoryCategory::gradients));
+    EXPECT_EQ(held(narrow, MemoryCategory::optimizer), held(wide, MemoryCategory::optimizer));
+}
+
+TEST(Fp8Blockwise, WhatIsNotComputedIsRefusedByName) {
+    TrainingTask task = task_of(tests::small_llama(2), {.name = "one"}, 16, Fp8Recipe::blockwise);
+    EXPECT_EQ(refusal_of(task), "");
+    task.training.megatron.fp8_gradients_in_e4m3 = true;
+    EXPECT_EQ(refusal_of(task), "") << "gradients of blocks are e4m3";
+    task.training.fp8_parameters = true;
+    EXPECT_THAT(refusal_of(task), HasSubstr("fp8-blockwise with parameters stored in fp8"));
+    EXPECT_THAT(refusal_of(task_of(tests::small_llama(2), {.name = "short"}, 8, Fp8Recipe::blockwise)),
+                HasSubstr("fp8-blockwise products of 8 rows of a microbatch on a rank, no multiple of 16"));
+}
+
+TEST(Mxfp8, WhatIsNotComputedIsRefusedByName) {
+    EXPECT_EQ(refusal_of(task_of(tests::small_llama(2), {.name = "one"}, 32, Fp8Recipe::mxfp8)), "");
+    EXPECT_THAT(refusal_of(task_of(tests::small_llama(2), {.name = "short"}, 48, Fp8Recipe::mxfp8)),
+                HasSubstr("mxfp8 products of 48 rows of a microbatch on a rank, no multiple of 32"));
+}
+
+}  // namespace
+}  // namespace mgplan::model::fp8_test
