@@ -12,8 +12,8 @@
 #include "plan/parameters/parameters.hpp"
 #include "plan/parameters/whole_parameter.hpp"
 #include "plan/text/errors.hpp"
-#include "tests/support/hybrid_models.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/hybrid_models.hpp"
 #include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::parity_hybrid_test {
