@@ -8,10 +8,10 @@
 #include "cli/megatron_round_trip.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
+#include "formats/megatron/bridge_overrides.hpp"
 #include "formats/megatron/megatron_job.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/errors.hpp"
-#include "reports/bridge_overrides.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -54,8 +54,8 @@ int run_export(const std::vector<std::string>& args, Console& console) {
     refuse_assumed_architecture(plan.model, "exported");
     const formats::MegatronJob job = formats::megatron_job(plan);
     if (*to == "bridge-overrides") {
-        options.write(console, options.format() == Format::json ? Json{{"overrides", reports::bridge_overrides(job)}}.dump(1) + "\n"
-                                                                : reports::bridge_overrides_text(job));
+        options.write(console, options.format() == Format::json ? Json{{"overrides", formats::bridge_overrides(job)}}.dump(1) + "\n"
+                                                                : formats::bridge_overrides_text(job));
         return kDone;
     }
     const std::vector<std::string> lost = lost_in_megatron_flags(plan);

@@ -11,13 +11,13 @@
 #include "cli/plan_file.hpp"
 #include "exported.hpp"
 #include "formats/megatron/bridge_config.hpp"
+#include "formats/megatron/bridge_overrides.hpp"
 #include "formats/megatron/megatron_arguments.hpp"
 #include "formats/megatron/megatron_job.hpp"
 #include "plan/json/model_json.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/errors.hpp"
 #include "planner/candidates.hpp"
-#include "reports/bridge_overrides.hpp"
 #include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::cli::testing::export_command_test {
@@ -208,7 +208,7 @@ TEST(BridgeOverrides, GiveARecipeThePlansLayout) {
     bool layout_string = false;
     for (const Layout& layout : layouts) {
         const formats::MegatronJob job = formats::megatron_job({work.model, work.cluster, work.batch, work.training, layout, work.routing});
-        const auto overrides = reports::bridge_overrides(job);
+        const auto overrides = formats::bridge_overrides(job);
         const LayoutRequest read = *formats::read_bridge_config(overridden(overrides, recipe), "run_config.yaml").layout;
         EXPECT_EQ(std::tie(read.tp, read.cp, read.pp, read.ep, read.micro_batch, read.sequence_parallel, read.recompute),
                   std::tie(layout.sizes.tp, layout.sizes.cp, layout.sizes.pp, layout.sizes.ep, layout.micro_batch, layout.sequence_parallel,
@@ -241,7 +241,7 @@ TEST(BridgeOverrides, GiveARecipeThePlansOffloading) {
         work.training.megatron.offload_chunk_mib = offload == some ? 64 : 0;
         const Plan plan{work.model, work.cluster, work.batch, work.training, some_layouts(work, space, 1).front(), work.routing};
         const formats::MegatronJob job = formats::megatron_job(plan);
-        const auto overrides = reports::bridge_overrides(job);
+        const auto overrides = formats::bridge_overrides(job);
         const TrainingSpec read = *formats::read_bridge_config(overridden(overrides, recipe), "run_config.yaml").training;
         EXPECT_EQ(read.offload, offload);
         EXPECT_EQ(read.megatron.overlap_host_update, work.training.megatron.overlap_host_update);
@@ -251,7 +251,7 @@ TEST(BridgeOverrides, GiveARecipeThePlansOffloading) {
         EXPECT_THAT(overrides,
                     Contains(offload == host ? "optimizer.optimizer_cpu_offload=true" : "optimizer.optimizer_cpu_offload=false"));
         EXPECT_EQ(fmt::format("{}", fmt::join(overrides, " ")).find("optimizer_state") != std::string::npos, waits);
-        EXPECT_EQ(reports::bridge_overrides_text(job).starts_with("# In the environment: NVTE_CPU_OFFLOAD_V1=1\n"), offload == host);
+        EXPECT_EQ(formats::bridge_overrides_text(job).starts_with("# In the environment: NVTE_CPU_OFFLOAD_V1=1\n"), offload == host);
     }
 }
 

@@ -6,13 +6,13 @@
 
 #include "formats/megatron/megatron_job.hpp"
 
-namespace mgplan::reports {
+namespace mgplan::formats {
 
 /// One override for each field that the layout, the batch, recomputation, graphs or overlaps decide, those that are off included, since the
 /// recipe may have them on. Model, precision and optimizer stay the recipe's.
-[[nodiscard]] std::vector<std::string> bridge_overrides(const formats::MegatronJob& job);
+[[nodiscard]] std::vector<std::string> bridge_overrides(const MegatronJob& job);
 
 /// A file for a shell: the overrides as an array MEGATRON_BRIDGE_OVERRIDES=( … ), one a line.
-[[nodiscard]] std::string bridge_overrides_text(const formats::MegatronJob& job);
+[[nodiscard]] std::string bridge_overrides_text(const MegatronJob& job);
 
-}  // namespace mgplan::reports
+}  // namespace mgplan::formats

@@ -1,4 +1,4 @@
-#include "reports/bridge_overrides.hpp"
+#include "formats/megatron/bridge_overrides.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 // Source: NVIDIA-NeMo/Megatron-Bridge 067f987d: training/utils/omegaconf_utils.py (Hydra's grammar of overrides), training/config.py,
 // training/comm_overlap.py (CommOverlapConfig.setup writes over model and ddp, so that it is set to null here).
 
-namespace mgplan::reports {
+namespace mgplan::formats {
 namespace {
 
 /// A field and the flag that says the same.
@@ -82,7 +82,7 @@ constexpr std::array kWhereSet{
     OverriddenField{"optimizer.optimizer_state_offload_chunk_size_mb", "--optimizer-state-offload-chunk-size-mb", ""},
 };
 
-const formats::MegatronFlag* find_in(const formats::MegatronJob& job, std::string_view name) {
+const formats::MegatronFlag* find_in(const MegatronJob& job, std::string_view name) {
     for (const formats::MegatronFlags& part : job.parts) {
         const auto found =
             std::find_if(part.flags.begin(), part.flags.end(), [&](const formats::MegatronFlag& flag) { return flag.name == name; });
@@ -101,7 +101,7 @@ std::string hydra_value(const std::string& value) {
 
 }  // namespace
 
-std::vector<std::string> bridge_overrides(const formats::MegatronJob& job) {
+std::vector<std::string> bridge_overrides(const MegatronJob& job) {
     std::vector<std::string> overrides;
     const auto set = [&](std::string_view field, std::string_view value) { overrides.push_back(fmt::format("{}={}", field, value)); };
     for (const OverriddenField& one : kValues) {
@@ -124,7 +124,7 @@ std::vector<std::string> bridge_overrides(const formats::MegatronJob& job) {
     return overrides;
 }
 
-std::string bridge_overrides_text(const formats::MegatronJob& job) {
+std::string bridge_overrides_text(const MegatronJob& job) {
     std::string text = fmt::format(
         "# Megatron-Bridge: {}, {}\n# Overrides for a recipe of this model; model, precision and optimizer stay the recipe's.\n"
         "MEGATRON_BRIDGE_OVERRIDES=(\n",
@@ -137,4 +137,4 @@ std::string bridge_overrides_text(const formats::MegatronJob& job) {
     return text + ")\n";
 }
 
-}  // namespace mgplan::reports
+}  // namespace mgplan::formats
