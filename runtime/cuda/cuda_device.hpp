@@ -80,7 +80,7 @@ private:
     PoolAllocator* pool_ = nullptr;  ///< one of the two
     ArenaAllocator* arena_ = nullptr;
     std::unique_ptr<PoolAllocator> pinned_;  ///< memory of the host that copies reach without staging
-    cudaStream_t stream_ = nullptr;                    ///< that of its blocks, which outlive it
+    cudaStream_t stream_ = nullptr;          ///< that of its blocks, which outlive it
     void* uncounted_ = nullptr;
     std::unique_ptr<StagingRing> staging_;
     std::unique_ptr<CudaCapture> capture_;
