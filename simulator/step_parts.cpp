@@ -235,10 +235,6 @@ StageTime PassTimes::chunk(const ChunkCensus& chunk) {
     return time;
 }
 
-StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
-    return PassTimes(in, layers).stage(rank);
-}
-
 StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& chunk) {
     return PassTimes(in, layers).chunk(chunk);
 }

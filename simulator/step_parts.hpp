@@ -83,8 +83,6 @@ private:
 };
 
 [[nodiscard]] StageTime chunk_time(const StepInputs& inputs, const LayerCosts& layers, const ChunkCensus& chunk);
-/// All chunks of a pipeline rank.
-[[nodiscard]] StageTime stage_time(const StepInputs& inputs, const LayerCosts& layers, int rank);
 
 /// Gradient reduction and parameter gather of `count` parameters, nothing of it hidden.
 struct DataParallelSeconds {
