@@ -153,18 +153,13 @@ private:
     reports::PlanReport report_;
 };
 
-/// The job of these options; the space of the search takes what follows from it.
+/// The job of these options, in a study one of several; the space is settled by the first.
 ResolvedWorkload PlanRun::resolve(const WorkloadOptions& job) {
     ResolvedWorkload resolved = resolve_workload(options_, job);
     if (headroom_) (void)headroom_bytes(*headroom_, resolved.workload);  // refused before anything is searched
     if (headroom_ && !values_.headroom) resolved.assumed.push_back(fmt::format("headroom of {}", *headroom_));
-    settle_for_model(options_, resolved.workload, values_.space);
-    if (resolved.job.layout) {
-        keep_of_command(options_, resolved, values_.space);
-        resolved.job.flags = formats::without_layout_flags(resolved.job.flags);
-    }
-    const auto assumption = simulator::assumed_graph_node_bytes(resolved.workload.cluster);
-    if (!values_.space.cuda_graphs.empty() && assumption) resolved.assumed.push_back(*assumption);
+    confine(resolved.workload, values_.space);
+    if (resolved.job.layout) resolved.job.flags = formats::without_layout_flags(resolved.job.flags);
     return resolved;
 }
 
@@ -191,6 +186,8 @@ void PlanRun::settle_job() {
         problems.absorb(error);
     }
     problems.throw_if_any();
+    settle_for_model(options_, resolved_.workload.model, values_.space);
+    if (resolved_.job.layout) keep_of_command(options_, resolved_, values_.space);
     if (!divided_.empty()) imply_engine(divided_.front(), options_, resolved_, console_);
 }
 
@@ -262,6 +259,9 @@ void PlanRun::describe() {
     report_.workload = resolved_.workload;
     report_.graphs_searched = !values_.space.more_cuda_graphs.empty();
     report_.assumed = without_what_is_searched(resolved_.assumed, resolved_.workload, values_.space);
+    const bool has_graphs = !values_.space.cuda_graphs.empty() || !values_.space.more_cuda_graphs.empty();
+    const auto of_graphs = simulator::assumed_graph_node_bytes(resolved_.workload.cluster);
+    if (has_graphs && of_graphs) report_.assumed.push_back(*of_graphs);
     if (resolved_.job.layout) report_.flags = resolved_.job.flags;
     report_.orders = values_.space.orders.size();
 }

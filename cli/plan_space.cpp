@@ -35,10 +35,13 @@ void note_short_orders(const planner::SearchSpace& space, bool has_experts, cons
 
 }  // namespace
 
-void settle_for_model(const Options& options, Workload& workload, planner::SearchSpace& space) {
-    if (!options.given("recompute-modules")) space.recompute_modules = usual_recompute_modules(workload.model);
+void confine(Workload& workload, const planner::SearchSpace& space) {
     workload.confine_tp = space.tp.empty();
     workload.confine_ep = space.ep.empty();
+}
+
+void settle_for_model(const Options& options, const ModelSpec& model, planner::SearchSpace& space) {
+    if (!options.given("recompute-modules")) space.recompute_modules = usual_recompute_modules(model);
 }
 
 void keep_of_command(const Options& options, ResolvedWorkload& resolved, planner::SearchSpace& space) {

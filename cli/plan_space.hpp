@@ -12,8 +12,11 @@
 
 namespace mgplan::cli {
 
-/// What follows from the options that were not given: from the model what is recomputed, and that fast links confine tp and ep.
-void settle_for_model(const Options& options, Workload& workload, planner::SearchSpace& space);
+/// Fast links confine tp and ep where no option says their sizes.
+void confine(Workload& workload, const planner::SearchSpace& space);
+
+/// What is recomputed follows from the model where no option says it.
+void settle_for_model(const Options& options, const ModelSpec& model, planner::SearchSpace& space);
 
 /// Takes from a Megatron-LM command, which `resolved` has, what a search does not choose, where no option says otherwise.
 void keep_of_command(const Options& options, ResolvedWorkload& resolved, planner::SearchSpace& space);

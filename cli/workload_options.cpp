@@ -110,7 +110,6 @@ PackedLengths load_lengths(const Options& options, const std::string& given) {
     return packed_lengths_from_json(parse_json(formats::read_text_file(given, "--lengths"), where), where);
 }
 
-/** Sequence length and global batch: as asked for, else the command's, else the model's or a default, which `assumed` then names. */
 /// The last batch of a schedule that training comes to.
 void end_with_the_last_step(ResolvedWorkload& resolved) {
     if (resolved.batches.steps.empty()) return;

@@ -42,6 +42,11 @@ bool dispatches_with(const Workload& w, const Layout& l, TokenDispatcher dispatc
     return w.model.moe && l.engine == Engine::megatron && dispatcher_of(w, l) == dispatcher;
 }
 
+/// Megatron-LM's flex dispatcher exchanges this layout's tokens, by DeepEP or HybridEP.
+bool exchanges_by_flex(const Workload& w, const Layout& l) {
+    return dispatches_with(w, l, TokenDispatcher::deep_ep) || dispatches_with(w, l, TokenDispatcher::hybrid_ep);
+}
+
 /// The type of the tokens that experts exchange is bf16, which is all that either kernel adds up.
 bool exchanges_bf16(const Workload& w) {
     return w.training.compute_dtype() == Dtype::bf16;
@@ -153,17 +158,17 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      [](W w, L l) { return fmt::format("{}", fmt::join(graphs_beside_dispatcher(w, l), "; ")); }},
     // Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher: TPxEP > 1, and no padding to capacity.
     {"flex_dispatcher_exchanges", "DeepEP or HybridEP without ranks to exchange with", Level::switches,
-     [](W w, L l) { return is_flex(l) && (!w.model.moe || l.sizes.ep * l.sizes.etp == 1); },
-     [](W, L l) {
+     [](W w, L l) { return (is_flex(l) && !w.model.moe) || (exchanges_by_flex(w, l) && l.sizes.ep * l.sizes.etp == 1); },
+     [](W w, L l) {
          return fmt::format("dispatcher {} exchanges over ep·etp = {}·{} ranks and needs more than one; use alltoall or a larger ep",
-                            dispatcher_word(*l.switches->dispatcher), l.sizes.ep, l.sizes.etp);
+                            dispatcher_word(dispatcher_of(w, l)), l.sizes.ep, l.sizes.etp);
      }},
     {"flex_dispatcher_does_not_pad", "DeepEP or HybridEP with experts padded to capacity", Level::switches,
-     [](W w, L l) { return is_flex(l) && w.model.moe && w.model.moe->pad_to_capacity; },
-     [](W, L l) {
+     [](W w, L l) { return exchanges_by_flex(w, l) && w.model.moe->pad_to_capacity; },
+     [](W w, L l) {
          return fmt::format(
              "dispatcher {} does not pad experts to their capacity; use alltoall, or drop --moe-pad-expert-input-to-capacity",
-             dispatcher_word(*l.switches->dispatcher));
+             dispatcher_word(dispatcher_of(w, l)));
      }},
     // Megatron-LM core/transformer/transformer_config.py, __post_init__.
     {"expert_buffers_need_hybridep", "experts' buffers of a fixed size behind another dispatcher", Level::switches,
@@ -177,23 +182,19 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
              dispatcher_word(dispatcher_of(w, l)));
      }},
     {"flex_dispatcher_without_shared_overlap", "DeepEP or HybridEP with overlapped shared experts", Level::switches,
-     [](W w, L l) { return is_flex(l) && w.training.megatron.moe_shared_expert_overlap; },
-     [](W, L l) {
+     [](W w, L l) { return exchanges_by_flex(w, l) && w.training.megatron.moe_shared_expert_overlap; },
+     [](W w, L l) {
          return fmt::format("dispatcher {} does not go with --moe-shared-expert-overlap; use alltoall or drop that flag",
-                            dispatcher_word(*l.switches->dispatcher));
+                            dispatcher_word(dispatcher_of(w, l)));
      }},
     // deepseek-ai/DeepEP at dd758ca: csrc/kernels/legacy/launch.cuh, SWITCH_TYPES, and internode.cu, combine(), know CUDA_R_16BF alone. Its
     // branch hybrid-ep at 94a9f8f adds tokens up as bf16 (csrc/hybrid_ep/backend/hybrid_ep_backend.cuh; extension/permute.cu asserts it).
     // Neither dispatches in 8 bits for Megatron-LM, whose experts quantise what they receive (core/transformer/moe/fused_a2a.py).
     {"flex_dispatcher_exchanges_bf16", "DeepEP or HybridEP with tokens that are not bf16", Level::switches,
-     [](W w, L l) {
-         return (dispatches_with(w, l, TokenDispatcher::deep_ep) || dispatches_with(w, l, TokenDispatcher::hybrid_ep)) &&
-                !exchanges_bf16(w);
-     },
+     [](W w, L l) { return exchanges_by_flex(w, l) && !exchanges_bf16(w); },
      [](W w, L l) {
          return fmt::format(
-             "dispatcher {} combines tokens in bf16 alone (DeepEP's kernels know no other type), and these are {}; use alltoall "
-             "or another --precision",
+             "dispatcher {} combines tokens in bf16 alone, and these are {}; use alltoall, or a --precision that computes in bf16",
              dispatcher_word(dispatcher_of(w, l)), to_string(w.training.compute_dtype()));
      }},
     // Megatron-Bridge training/flex_dispatcher_backend.py: Ampere, Hopper and B200 or B300, whose nodes are DeepEP's; not GB200 and GB300.

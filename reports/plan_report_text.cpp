@@ -281,7 +281,9 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     repeats(RecomputeModule::mhc, "streams");
     if (shows([](const Layout& l) { return l.recompute_method == RecomputeMethod::block; }))
         words.emplace_back("blkN: full recompute of N layers a chunk");
-    if (table.has("on")) words.emplace_back("on: switched on for the row (ov: overlap; bf16: g gradients, m moments)");
+    if (table.has("on"))
+        words.emplace_back(
+            "on: switched on for the row (ov: overlap; bf16: g gradients, m moments; graphs: CUDA graphs of layers, the router or all)");
     if (const auto& fastest = report.search.fastest_seconds; fastest && report.plans.front().prediction.time.iteration_seconds > *fastest)
         words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free memory", *fastest, *fastest < 100 ? 3 : 1));
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");

@@ -11,7 +11,7 @@ namespace mgplan::reports {
 namespace {
 
 constexpr std::string_view kGap = "  ";
-constexpr std::size_t kNarrowest = 12;  ///< a wrapped column stays readable
+constexpr std::size_t kNarrowest = 13;  ///< a wrapped column stays readable
 
 struct Range {
     std::uint32_t first;

@@ -82,10 +82,10 @@ constexpr std::array kWhereSet{
     OverriddenField{"optimizer.optimizer_state_offload_chunk_size_mb", "--optimizer-state-offload-chunk-size-mb", ""},
 };
 
-const formats::MegatronFlag* find_in(const MegatronJob& job, std::string_view name) {
-    for (const formats::MegatronFlags& part : job.parts) {
+const MegatronFlag* find_in(const MegatronJob& job, std::string_view name) {
+    for (const MegatronFlags& part : job.parts) {
         const auto found =
-            std::find_if(part.flags.begin(), part.flags.end(), [&](const formats::MegatronFlag& flag) { return flag.name == name; });
+            std::find_if(part.flags.begin(), part.flags.end(), [&](const MegatronFlag& flag) { return flag.name == name; });
         if (found != part.flags.end()) return &*found;
     }
     return nullptr;
@@ -105,16 +105,16 @@ std::vector<std::string> bridge_overrides(const MegatronJob& job) {
     std::vector<std::string> overrides;
     const auto set = [&](std::string_view field, std::string_view value) { overrides.push_back(fmt::format("{}={}", field, value)); };
     for (const OverriddenField& one : kValues) {
-        const formats::MegatronFlag* flag = find_in(job, one.flag);
+        const MegatronFlag* flag = find_in(job, one.flag);
         set(one.field, flag != nullptr && !flag->values.empty() ? hydra_value(flag->values.front()) : std::string(one.otherwise));
     }
     for (const OverriddenField& one : kLists) {
-        const formats::MegatronFlag* flag = find_in(job, one.flag);
+        const MegatronFlag* flag = find_in(job, one.flag);
         set(one.field, flag != nullptr ? fmt::format("[{}]", fmt::join(flag->values, ",")) : std::string(one.otherwise));
     }
     for (const OverriddenField& one : kSwitches) set(one.field, find_in(job, one.flag) != nullptr ? "true" : one.otherwise);
     for (const OverriddenField& one : kWhereSet) {
-        const formats::MegatronFlag* flag = find_in(job, one.flag);
+        const MegatronFlag* flag = find_in(job, one.flag);
         if (flag != nullptr) set(one.field, flag->values.empty() ? std::string(one.otherwise) : hydra_value(flag->values.front()));
     }
     const bool waits = find_in(job, "--no-overlap-p2p-communication") != nullptr;

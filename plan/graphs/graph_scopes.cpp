@@ -72,7 +72,7 @@ void check_scopes_of_dispatcher(EnumSet<Scope> scopes, const ModelSpec& model, T
         if (!padded && dispatcher != TokenDispatcher::hybrid_ep)
             problems.add(
                 "cuda graphs: {} captures the experts of {}, whose token counts {}; pad the experts to capacity (capacity_factor and "
-                "pad_to_capacity), or use attn,moe_router,moe_preprocess",
+                "pad_to_capacity), use the dispatcher hybridep, or attn,moe_router,moe_preprocess",
                 to_string(scope), model.name,
                 dispatcher == TokenDispatcher::all_gather ? "differ from step to step" : "the dispatcher reads on the host");
         else if (padded && dispatcher != TokenDispatcher::all_to_all)

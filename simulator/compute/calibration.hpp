@@ -44,7 +44,7 @@ struct Calibration {
     double kernel_seconds = 0;           ///< start-up and tail of one kernel on the device
     double checkpoint_host_seconds = 0;  ///< host time per layer that full recompute adds (saving and restoring generator states)
     double host_kernel_seconds = 0;      ///< host time to issue one kernel from an eager framework
-    double issue_seconds = 0;            ///< the same for an op of mgplan's own engine
+    double issue_seconds = 0;            ///< the same for a kernel of mgplan's own engine
     // Links: reached fraction of the hardware's bandwidth.
     double nvlink_efficiency = 0;
     double small_group_loss = 0;  ///< share of NVLink's bandwidth that a group of n misses: this / n, set off against eight
@@ -85,7 +85,7 @@ struct HostSeconds {
     double iteration = 0;   ///< between iterations
 };
 
-/// Engine megatron: a Python framework's. Engine mgplan: `issue_seconds` for each op; it keeps no states of random generators for
+/// Engine megatron: a Python framework's. Engine mgplan: `issue_seconds` for each; it keeps no states of random generators for
 /// recompute, and what its trainer takes beside its ops is not measured on a GPU and counts as nothing (docs/time.md).
 [[nodiscard]] HostSeconds host_seconds(const Calibration& calibration, Engine engine);
 

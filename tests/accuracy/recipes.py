@@ -74,12 +74,12 @@ def row(name, runs):
         cells += [percent(statistics.fmean(sizes)), percent(statistics.median(sizes)), percent(statistics.fmean(errors), signed=True)]
     else:
         cells += ["", "", ""]
-    cells.append(f"{100 * statistics.fmean(fits):.0f} of {len(fits)}" if fits else "")
+    cells.append(f"{100 * statistics.fmean(fits):.0f} % of {len(fits)}" if fits else "")
     return "| " + " | ".join(cells) + " |"
 
 
 def table(runs, key, header):
-    lines = [f"| {header} | n | mean | median | bias | fits, % |", "|---|---:|---:|---:|---:|---:|"]
+    lines = [f"| {header} | n | mean | median | bias | fits |", "|---|---:|---:|---:|---:|---:|"]
     groups = collections.defaultdict(list)
     for run in runs:
         if run.error is not None or run.record.get("counts_fit"):
@@ -101,7 +101,7 @@ def without_room(runs):
     for run in sorted(runs, key=lambda run: run.record["id"]):
         if run.record.get("counts_fit") and not run.fits:
             left_out = "; ".join(run.left_out) if run.left_out else "nothing"
-            lines.append(f"- {run.record['id']}: {run.peak / GIB:.1f} of {run.limit / GIB:.1f} GiB; not computed of it: {left_out}")
+            lines.append(f"- {run.record['id']}: {run.peak / GIB:.1f} of {run.limit / GIB:.1f} GiB; not computed: {left_out}")
     return lines
 
 
@@ -185,7 +185,7 @@ def order_of_pairs(runs):
 
 def fits_of(runs):
     lines = without_room(runs)
-    return ["Of these all are said to fit.", ""] if not lines else ["Of these are said not to fit:", "", *lines, ""]
+    return ["All of them are said to fit.", ""] if not lines else ["These are said not to fit, although they ran:", "", *lines, ""]
 
 
 def section(runs):

@@ -58,7 +58,7 @@ class Limits(unittest.TestCase):
 
     def test_what_does_not_fit_is_named_with_what_is_not_computed(self):
         lines = recipes.without_room([run(1.0, 1.0), run(2.0, 2.0, missing=8 << 30, left_out=["a stash"])])
-        self.assertEqual(lines, ["- a-tp1-2.0: 88.0 of 80.0 GiB; not computed of it: a stash"])
+        self.assertEqual(lines, ["- a-tp1-2.0: 88.0 of 80.0 GiB; not computed: a stash"])
 
 
 if __name__ == "__main__":

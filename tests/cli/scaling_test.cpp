@@ -2,6 +2,8 @@
 // stands before the next.
 
 #include <cmath>
+#include <set>
+#include <string>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -74,6 +76,19 @@ TEST(Scaling, TheParetoSetTradesTimeForMemory) {
     const Json less = scaling(fmt::format("--world 16 --model llama3-8b --max-memory {}B", middle["peak_bytes"].get<std::int64_t>()));
     EXPECT_NEAR(less["plans"][0]["predicted"]["iteration_seconds"].get<double>(), middle["iteration_seconds"].get<double>(),
                 0.03 * middle["iteration_seconds"].get<double>());
+}
+
+TEST(Scaling, SearchesTheSetsOfModulesThatASingleWorldSearches) {
+    const std::string job =
+        "--world 16 --model qwen3-30b-a3b --tp 1 --cp 1 --vpp 1 --pp 1 --micro-batch 1 --recompute selective --search recompute --top 40";
+    const auto sets = [](const Json& report) {
+        std::set<std::string> found;
+        for (const Json& plan : report["plans"]) found.insert(plan["layout"]["recompute_modules"].dump());
+        return found;
+    };
+    const auto alone = sets(scaling(job)), studied = sets(scaling(job + " --tokens 1T"));
+    EXPECT_THAT(alone, Not(IsEmpty()));
+    EXPECT_EQ(studied, alone);
 }
 
 TEST(Scaling, EveryChangeHasTheNumbersOfBothSides) {

@@ -33,7 +33,11 @@ inline std::vector<Case> dispatcher_cases() {
          "mixtral-8x7b",
          8,
          plain,
-         [](Workload&, Layout& layout) { switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep}); },
+         // The job's own, which no switch of a search names.
+         [](Workload& work, Layout& layout) {
+             work.model.moe->dispatcher = TokenDispatcher::hybrid_ep;
+             layout.engine = Engine::megatron;
+         },
          {"hybridep", "ep·etp = 1·1", "use alltoall or a larger ep"}},
         {"flex_dispatcher_does_not_pad",
          "mixtral-8x7b",
@@ -42,7 +46,8 @@ inline std::vector<Case> dispatcher_cases() {
          [](Workload& work, Layout& layout) {
              work.model.moe->capacity_factor = 1;
              work.model.moe->pad_to_capacity = true;
-             switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep});
+             work.model.moe->dispatcher = TokenDispatcher::hybrid_ep;
+             layout.engine = Engine::megatron;
          },
          {"hybridep", "capacity", "use alltoall"}},
         {"expert_buffers_need_hybridep",
@@ -60,7 +65,8 @@ inline std::vector<Case> dispatcher_cases() {
          ep8,
          [](Workload& work, Layout& layout) {
              work.training.megatron.moe_shared_expert_overlap = true;
-             switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep});
+             work.model.moe->dispatcher = TokenDispatcher::hybrid_ep;
+             layout.engine = Engine::megatron;
          },
          {"hybridep", "--moe-shared-expert-overlap", "use alltoall"}},
         {"flex_dispatcher_exchanges_bf16",
@@ -71,7 +77,7 @@ inline std::vector<Case> dispatcher_cases() {
              work.training.precision = Precision::fp16;
              switch_on(layout, {.dispatcher = TokenDispatcher::deep_ep});
          },
-         {"deepep", "bf16 alone", "these are fp16", "use alltoall or another --precision"}},
+         {"deepep", "bf16 alone", "these are fp16", "use alltoall, or a --precision that computes in bf16"}},
         {"deepep_reaches_its_ranks",
          "mixtral-8x7b",
          8,
