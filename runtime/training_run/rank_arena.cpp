@@ -53,8 +53,9 @@ bool depends_on_routing(const ModelSpec& model) {
 }
 
 /// Copies from every rank to every expert, at least one from each of the others, so that no tensor is missing. The rank's own
-/// are spread a little differently with each number, for the largest group of rows is a size too.
-model::RoutingTable routing_from_others(const model::TrainingTask& task, int rank, std::int64_t from_others) {
+/// are spread a little differently with each number, for the largest group of rows is a size too; or, `uneven`, as far from that as they
+/// may be, so that sizes in whole blocks of rows differ.
+model::RoutingTable routing_from_others(const model::TrainingTask& task, int rank, std::int64_t from_others, bool uneven = false) {
     const MoeSpec& moe = *task.model.moe;
     const Layout& layout = task.layout;
     std::int64_t own = 0;  // the rank's place in its table: [etp rank][ep rank]
@@ -64,17 +65,26 @@ model::RoutingTable routing_from_others(const model::TrainingTask& task, int ran
         if (axis.axis == Axis::tp) own += place * layout.sizes.ep;
     }
     const std::int64_t sources = layout.sizes.ep * layout.sizes.etp;
-    model::RoutingTable table(static_cast<std::size_t>(sources * moe.experts), from_others);
     const std::int64_t rows = layout.micro_batch * task.batch.sequence / layout.sizes.cp / (layout.sequence_parallel ? layout.sizes.tp : 1);
-    // In turn; where copies may be dropped their number varies too.
     const std::int64_t capacity = model::expert_capacity(moe, rows);
+    const std::int64_t most = capacity > 0 ? capacity : rows * moe.top_k;
+    model::RoutingTable table(static_cast<std::size_t>(sources * moe.experts), std::min(from_others, most));
+    const auto first = table.begin() + own * moe.experts;
+    // In turn; where copies may be dropped their number varies too.
     std::int64_t choices = rows * moe.top_k;
+    if (uneven) {
+        for (std::int64_t expert = 0; expert < moe.experts; ++expert) {
+            const std::int64_t behind = moe.experts - 1 - expert;  // one is left for each of these
+            first[expert] = std::clamp(choices - behind, std::min<std::int64_t>(choices, 1), most);
+            choices -= first[expert];
+        }
+        return table;
+    }
     if (capacity > 0 && choices > 1) choices -= from_others - 1;
     for (std::int64_t expert = 0; expert < moe.experts; ++expert) {
         const std::int64_t chosen = choices / moe.experts + (expert < choices % moe.experts ? 1 : 0);
-        table[static_cast<std::size_t>(own * moe.experts + expert)] = capacity > 0 ? std::min(chosen, capacity) : chosen;
+        first[expert] = std::min(chosen, most);
     }
-    const auto first = table.begin() + own * moe.experts;
     if (const std::int64_t moved = std::min(from_others - 1, *(first + moe.experts - 1)); capacity == 0 && moe.experts > 1) {
         *first += moved;
         *(first + moe.experts - 1) -= moved;
@@ -119,11 +129,15 @@ ArenaScript arena_script(const model::TrainingTask& task, int rank, const model:
     std::vector<bool> varies;
     Trace trace;
     if (depends_on_routing(task.model)) {
-        model::RoutingLog few, more;
+        constexpr std::int64_t kMany = 129;  // a block of 128 rows more, the largest that anything is rounded to
+        model::RoutingLog few, more, uneven;
         few.assume(routing_from_others(task, rank, 1));
         more.assume(routing_from_others(task, rank, 2));
+        uneven.assume(routing_from_others(task, rank, kMany, true));
         trace = trace_of(task, rank, stands_for, 2, &few);
         varies = sizes_of_values(trace, trace_of(task, rank, stands_for, 1, &more));
+        const std::vector<bool> by_blocks = sizes_of_values(trace, trace_of(task, rank, stands_for, 1, &uneven));
+        for (std::size_t i = 0; i < varies.size(); ++i) varies[i] = varies[i] || by_blocks[i];
     } else {
         trace = trace_of(task, rank, stands_for, 2, nullptr);
     }

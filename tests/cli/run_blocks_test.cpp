@@ -54,7 +54,8 @@ TEST(RunCommandInBlocks, TrainsWithTheBytesThatWerePredicted) {
         EXPECT_THAT(verified.err, Not(HasSubstr("differs from the prediction")));
         EXPECT_THAT(say("simulate --plan " + plan.path()).out, Not(HasSubstr("which run refuses")));
         const PlanOfBlocks mixture("blocks_mixture.json", "--world 4 --tp 1 --pp 2 --ep 2" + words, "tiny-moe");
-        EXPECT_TRUE(run(mixture, "")["as_predicted"]);
+        for (const std::string options : {"", " --memory arena", " --cuda-graphs attn,moe_router,moe_preprocess"})
+            EXPECT_TRUE(run(mixture, options)["as_predicted"]) << options;
     }
 }
 

@@ -192,7 +192,7 @@ def correctness(build):
     return {
         "card": Part(60, card(build)),
         "fp32": tests(build, "*GpuOps*/fp32", 60),
-        "memcheck": Part(90, sanitized(build, "memcheck", "*GpuOps*/fp32")),
+        "memcheck": Part(90, sanitized(build, "memcheck", "*GpuOps*/fp32:*GpuFp8Ops*/fp32")),
         "bf16": tests(build, "*GpuOps*/bf16", 60),
         "fp64": tests(build, "*GpuOps*/fp64", 60),
         "fp8": tests(build, "*GpuFp8*", 90, ADA),
@@ -207,9 +207,9 @@ def correctness(build):
         "mixture": tests(build, "*GpuMixture*", 45),
         "run": tests(build, "GpuRun.*", 45),
         **{f"nccl_{layout}": Part(60, same_bits(build, layout)) for layout in ("tp2", "pp2", "dp2")},
-        "racecheck": Part(90, sanitized(build, "racecheck", "*GpuOps*/fp32")),
+        "racecheck": Part(90, sanitized(build, "racecheck", "*GpuOps*/fp32:*GpuFp8Ops*/fp32")),
         "initcheck": Part(90, sanitized(build, "initcheck", "*GpuOps*/fp32")),
-        "memcheck_bf16": Part(90, sanitized(build, "memcheck", "*GpuOps*/bf16")),
+        "memcheck_bf16": Part(90, sanitized(build, "memcheck", "*GpuOps*/bf16:*GpuFp8Ops*/bf16")),
     }
 
 
