@@ -164,8 +164,9 @@ private:
     std::vector<Piece> pieces_;
     std::vector<std::size_t> counted_;  ///< pieces in the norm; where those of experts are added up apart, they come last
     std::int64_t dense_ = 0;            ///< of these, in front of them
-    std::int64_t most_counted_ = 0;     ///< room for these on any rank of the stage, so that all take the same bytes
-    Tensor sums_;                       ///< of the last step's squares, by counted_, until result()
+    std::int64_t most_counted_ =
+        0;         ///< room for these on any rank of the stage: sums take the same bytes on all, a GPU's scratch beside them does not
+    Tensor sums_;  ///< of the last step's squares, by counted_, until result()
 };
 
 /// Whether each tp rank holds the same values of this parameter.

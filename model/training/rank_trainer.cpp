@@ -355,7 +355,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     if (expert_biases_) expert_biases_->update(*groups_.tp_dp_cp, task_.model.moe->expert_bias_update_rate);
     const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
     if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));
-    // From here on nothing waits for the device until all that it has to do is issued.
+    // From here on nothing but Muon waits for the device until all that it has to do is issued.
     const Tensor ended =
         device_.empty({kMtpLosses + task_.model.mtp_layers}, Dtype::fp64, MemoryCategory::communication, "end of the step");
     sum_losses(ended);

@@ -34,7 +34,7 @@ struct CalibrateOptions {
     std::vector<int> node_of_rank;
     /// What would take longer than this many times `seconds` for one call, by the best rate so far, is left out and said.
     double patience = 20;
-    std::int64_t memory_bytes = 0;                      ///< of the device; what needs more than half of it is left out and said
+    std::int64_t memory_bytes = 0;                      ///< free on the device; what needs more than half of it is left out and said
     std::int64_t most_bytes = std::int64_t{256} << 20;  ///< of memory-bound kernels, copies and collectives
     const std::atomic<bool>* interrupt = nullptr;
     /// Behind each measurement, with all that there is so far.

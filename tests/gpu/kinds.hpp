@@ -1,5 +1,5 @@
 #pragma once
-// A training of each kind of layer, optimizer, sharding and schedule: what the layouts of two plain models do not show.
+// Trainings of other kinds of layers, optimizers, shardings and schedules: what the layouts of two plain models do not show.
 
 #include <algorithm>
 #include <string>
@@ -48,6 +48,8 @@ inline std::vector<Kind> kinds() {
         {"short_convolution", small_lfm2(), alone},
         {"attention_beside_mamba2_tp2", small_falcon_h1(), tp2},
         {"muon_tp2", small_llama(), tp2, OptimizerKind::muon},
+        {"lion_dp2", small_llama(), dp2, OptimizerKind::lion},
+        {"sgd_dp2", small_llama(), dp2, OptimizerKind::sgd},
         {"fully_sharded_dp2", small_llama(), dp2, OptimizerKind::adam, true},
         {"zb_h1", small_llama(), zb_h1},
         {"zb_v", small_llama(), zb_v},

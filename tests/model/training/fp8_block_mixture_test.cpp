@@ -11,6 +11,7 @@
 
 #include "tests/model/training/fp8_chunk.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::fp8_block_mixture_test {
 namespace {
@@ -126,7 +127,7 @@ std::vector<std::pair<Fp8Recipe, Case>> mixtures_of_recipes() {
     return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Fp8BlockMixtures, testing::ValuesIn(mixtures_of_recipes()),
+INSTANTIATE_TEST_SUITE_P(All, Fp8BlockMixtures, testing::ValuesIn(tests::sanitized_share(mixtures_of_recipes(), 4)),
                          [](const auto& c) { return (c.param.first == Fp8Recipe::mxfp8 ? "mxfp8_" : "blockwise_") + c.param.second.name; });
 
 TEST(Fp8BlocksOfMixtures, SharesThatProductsDoNotMultiplyAreRefusedByName) {

@@ -14,6 +14,7 @@
 #include "tests/model/training/fp8_block_reference.hpp"
 #include "tests/model/training/fp8_chunk.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::fp8_test {
 namespace {
@@ -127,7 +128,7 @@ std::vector<std::pair<Fp8Recipe, Case>> recipes_and_cases() {
     return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Fp8BlockLayouts, testing::ValuesIn(recipes_and_cases()),
+INSTANTIATE_TEST_SUITE_P(All, Fp8BlockLayouts, testing::ValuesIn(tests::sanitized_share(recipes_and_cases(), 4)),
                          [](const auto& c) { return (c.param.first == Fp8Recipe::mxfp8 ? "mxfp8_" : "blockwise_") + c.param.second.name; });
 
 TEST(Fp8Blockwise, KeepsTwoCopiesOfAWeightAndTheScalesOfBothWays) {

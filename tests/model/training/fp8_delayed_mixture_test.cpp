@@ -13,6 +13,7 @@
 #include "tests/model/ops/support.hpp"
 #include "tests/model/training/fp8_chunk.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::fp8_test {
 namespace {
@@ -111,7 +112,7 @@ TEST_P(Fp8DelayedMixtureLayouts, TrainAndHoldWhatShapesPredict) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Fp8DelayedMixtureLayouts, testing::ValuesIn(delayed_mixture_cases()),
+INSTANTIATE_TEST_SUITE_P(All, Fp8DelayedMixtureLayouts, testing::ValuesIn(tests::sanitized_share(delayed_mixture_cases(), 4)),
                          [](const auto& c) { return c.param.name; });
 
 }  // namespace

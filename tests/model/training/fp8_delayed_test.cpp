@@ -17,6 +17,7 @@
 #include "tests/model/training/fp8_chunk.hpp"
 #include "tests/model/training/fp8_reference.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::fp8_test {
 namespace {
@@ -144,7 +145,8 @@ TEST_P(Fp8DelayedLayouts, TrainAndHoldWhatShapesPredict) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Fp8DelayedLayouts, testing::ValuesIn(delayed_cases()), [](const auto& c) { return c.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Fp8DelayedLayouts, testing::ValuesIn(tests::sanitized_share(delayed_cases(), 4)),
+                         [](const auto& c) { return c.param.name; });
 
 TEST(Fp8Delayed, HoldsAHistoryForThreeTensorsOfEachLayer) {
     const ModelSpec model = tests::small_llama(2);

@@ -11,6 +11,7 @@
 #include "tests/model/training/fp8_chunk.hpp"
 #include "tests/model/training/fp8_mixture_reference.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::fp8_test {
 namespace {
@@ -92,7 +93,8 @@ TEST_P(Fp8MixtureLayouts, TrainAndHoldWhatShapesPredict) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Fp8MixtureLayouts, testing::ValuesIn(mixture_cases()), [](const auto& c) { return c.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Fp8MixtureLayouts, testing::ValuesIn(tests::sanitized_share(mixture_cases(), 4)),
+                         [](const auto& c) { return c.param.name; });
 
 TEST(Fp8Mixture, SharesThatProductsDoNotMultiplyAreRefusedByName) {
     const auto refusal = [](const ModelSpec& model, const Case& c) { return refusal_of(task_of(model, c)); };

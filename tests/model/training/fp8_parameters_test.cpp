@@ -14,6 +14,7 @@
 #include "plan/training/own_fp8.hpp"
 #include "tests/model/training/fp8_chunk.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::fp8_test {
 namespace {
@@ -81,7 +82,8 @@ TEST_P(Fp8ParametersOfLayouts, TrainAsThoseThatAreCastAndHoldWhatShapesPredict) 
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Fp8ParametersOfLayouts, testing::ValuesIn(stored_cases()), [](const auto& c) { return c.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Fp8ParametersOfLayouts, testing::ValuesIn(tests::sanitized_share(stored_cases(), 4)),
+                         [](const auto& c) { return c.param.name; });
 
 TEST(Fp8Parameters, OfExpertsAreGatheredByTheRanksThatHoldThem) {
     for (const Case& c : {Case{.name = "ep2", .dp = 4, .ep = 2},

@@ -20,6 +20,7 @@
 #include "tests/model/training/fp8_chunk.hpp"
 #include "tests/model/training/fp8_reference.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::fp8_test {
 namespace {
@@ -88,7 +89,8 @@ TEST_P(Fp8Layouts, TrainAndHoldWhatShapesPredict) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Fp8Layouts, testing::ValuesIn(cases()), [](const auto& c) { return c.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Fp8Layouts, testing::ValuesIn(tests::sanitized_share(cases(), 4)),
+                         [](const auto& c) { return c.param.name; });
 
 /// Counts ops by their name.
 class OpCounter final : public OpListener {
