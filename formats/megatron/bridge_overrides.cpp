@@ -84,8 +84,7 @@ constexpr std::array kWhereSet{
 
 const MegatronFlag* find_in(const MegatronJob& job, std::string_view name) {
     for (const MegatronFlags& part : job.parts) {
-        const auto found =
-            std::find_if(part.flags.begin(), part.flags.end(), [&](const MegatronFlag& flag) { return flag.name == name; });
+        const auto found = std::find_if(part.flags.begin(), part.flags.end(), [&](const MegatronFlag& flag) { return flag.name == name; });
         if (found != part.flags.end()) return &*found;
     }
     return nullptr;
