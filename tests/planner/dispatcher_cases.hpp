@@ -28,7 +28,7 @@ inline std::vector<Case> dispatcher_cases() {
              layout.cuda_graphs = {CudaGraphScope::full_iteration};
              switch_on(layout, {.dispatcher = TokenDispatcher::all_to_all});
          },
-         {"full_iteration captures the experts", "the dispatcher reads on the host", "use attn,moe_router"}},
+         {"full_iteration captures the experts", "the dispatcher reads on the host", "use the dispatcher hybridep, or attn,moe_router"}},
         {"flex_dispatcher_exchanges",
          "mixtral-8x7b",
          8,
