@@ -47,7 +47,6 @@ public:
         : options_(options),
           devices_(devices),
           task_(task),
-          rank_(rank),
           made_(made),
           device_(made.device()),
           arena_(made.arena()),
@@ -79,7 +78,6 @@ private:
     const TrainingRunOptions& options_;
     const RankDevices& devices_;
     const model::TrainingTask& task_;
-    int rank_;
     RankDevice& made_;
     model::Device& device_;
     SteppedMemory* arena_;
