@@ -15,6 +15,8 @@ struct KernelTraits {
     int architecture = 90;
     /// cuda: cuDNN is there, so that attention it can do takes its workspace and not that of the separate products.
     bool fused_attention = true;
+    /// cuda: the library multiplies fp8 with scales for blocks, as cuBLASLt does since CUDA 12.9.
+    bool block_products = true;
     bool operator==(const KernelTraits&) const = default;
 };
 

@@ -49,7 +49,7 @@ struct Fp8Weight {
 /// the scales of blocks both ways.
 [[nodiscard]] std::shared_ptr<Fp8Weight> make_fp8_weight(Device& device, std::int64_t rows, std::int64_t columns,
                                                          OwnFp8 scaling = OwnFp8::current);
-/// For a weight that is stored in fp8: `codes` (rows, columns) are its parameter, which another has cast; the scale comes with him.
+/// For a weight that is stored in fp8: `codes` (rows, columns) are its parameter. Fp8Parameters casts them and gives the scale.
 [[nodiscard]] std::shared_ptr<Fp8Weight> make_stored_fp8_weight(Device& device, const Tensor& codes);
 /// Casts the weight, unless it is stored in fp8, and transposes it, unless the copies are fresh. Takes no memory.
 void refresh(Fp8Weight& copies, const Tensor& weight);

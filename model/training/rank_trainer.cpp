@@ -31,7 +31,13 @@ Fp8Gpus gpus_of(OwnFp8 scaling) {
 /// A GPU that computes must have the products of the plan's precision.
 void check_products(const TrainingTask& task, const KernelTraits& traits) {
     if (task.training.precision != Precision::fp8 || traits.kind != DeviceKind::cuda) return;
-    const Fp8Gpus gpus = gpus_of(own_fp8(task.model, task.training));
+    const OwnFp8 own = own_fp8(task.model, task.training);
+    const Fp8Gpus gpus = gpus_of(own);
+    if ((own == OwnFp8::blockwise || own == OwnFp8::mxfp8) && !traits.block_products)
+        throw ConfigError(
+            fmt::format("precision = {} of the plan needs cuBLASLt of CUDA 12.9 or later, and the CUDA module was built with an older one; "
+                        "build it with a newer CUDA, or make a plan with --precision {}",
+                        precision_text(task.training), gpus.instead));
     if (traits.architecture >= gpus.first && traits.architecture <= gpus.last) return;
     throw ConfigError(
         fmt::format("precision = {} of the plan needs a GPU of compute capability {}, and this one has {}.{}; make a plan with "

@@ -128,7 +128,7 @@ public:
 
 private:
     static model::KernelTraits traits_of(const cudaDeviceProp& properties) {
-        return {model::DeviceKind::cuda, 10 * properties.major + properties.minor, !cudnn_version().empty()};
+        return {model::DeviceKind::cuda, 10 * properties.major + properties.minor, !cudnn_version().empty(), CUBLAS_VERSION >= 120900};
     }
 };
 

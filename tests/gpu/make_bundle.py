@@ -17,7 +17,8 @@ import bundle as bundles  # noqa: E402
 MOST_BYTES = 24_000_000  # of the packed bundle
 MOST_TOGETHER = 64 << 20  # with the tracked files of the tree: what travels to the other machine
 
-# Ranks of large plans, each of 1 to 3 billion parameters, small enough for a card of 80 GB. Several microbatches, so that the optimizer is not most of a step. name: (arguments of plan, rank)
+# Ranks of large plans, each of 1 to 3 billion parameters, small enough for a card of 80 GB. Several microbatches, so that the optimizer is
+# not most of a step. name: (arguments of plan, rank)
 LARGE = "--micro-batch 1 --vpp 1 --cp 1 --cluster dgx-h100"
 RANKS = {
     "llama3-8b-tp1": (f"--world 8 --model llama3-8b --tp 1 --pp 4 --global-batch 16 {LARGE}", 0),

@@ -78,22 +78,9 @@ TEST(Mxfp8, LossesAndGradientsAreThoseOfPlainLoops) {
 }
 
 std::vector<Case> block_cases() {
-    using enum RecomputeModule;
-    return {
-        {.name = "one"},
-        {.name = "tp2", .tp = 2},
-        {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
-        {.name = "pp2", .pp = 2},
-        {.name = "dp2", .dp = 2},
-        {.name = "dp2_plain", .dp = 2, .distributed_optimizer = false},
-        {.name = "pp2_vpp2", .pp = 2, .vpp = 2},
-        {.name = "tp2_sp_pp2_dp2", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
-        {.name = "modules", .tp = 2, .sequence_parallel = true, .recompute = Recompute::selective, .modules = {core_attn, mlp, layernorm}},
-        {.name = "mlp", .recompute = Recompute::selective, .modules = {mlp}},
-        {.name = "cp2", .cp = 2},
-        {.name = "tp2_sp_cp2", .tp = 2, .cp = 2, .sequence_parallel = true},
-        {.name = "full", .recompute = Recompute::full},
-        {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
+    std::vector<Case> all = dense_layouts();
+    all.push_back({.name = "mlp", .recompute = Recompute::selective, .modules = {RecomputeModule::mlp}});
+    return all;
 }
 
 class Fp8BlockLayouts : public testing::TestWithParam<std::pair<Fp8Recipe, Case>> {};

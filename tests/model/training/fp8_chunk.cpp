@@ -158,6 +158,44 @@ reference::Result mixture_reference(const ModelSpec& model, const ChunkCase& c, 
     return result;
 }
 
+std::vector<Case> dense_layouts() {
+    using enum RecomputeModule;
+    return {
+        {.name = "one"},
+        {.name = "tp2", .tp = 2},
+        {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
+        {.name = "pp2", .pp = 2},
+        {.name = "dp2", .dp = 2},
+        {.name = "dp2_plain", .dp = 2, .distributed_optimizer = false},
+        {.name = "pp2_vpp2", .pp = 2, .vpp = 2},
+        {.name = "tp2_sp_pp2_dp2", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
+        {.name = "modules", .tp = 2, .sequence_parallel = true, .recompute = Recompute::selective, .modules = {core_attn, mlp, layernorm}},
+        {.name = "cp2", .cp = 2},
+        {.name = "tp2_sp_cp2", .tp = 2, .cp = 2, .sequence_parallel = true},
+        {.name = "full", .recompute = Recompute::full},
+        {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
+}
+
+std::vector<Case> mixture_layouts() {
+    using enum RecomputeModule;
+    return {{.name = "one"},
+            {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
+            {.name = "ep2", .dp = 2, .ep = 2},
+            {.name = "tp2_sp_ep4", .tp = 2, .dp = 2, .ep = 4, .sequence_parallel = true},
+            {.name = "tp2_sp_ep2_etp2", .tp = 2, .dp = 2, .ep = 2, .etp = 2, .sequence_parallel = true},
+            {.name = "pp2", .pp = 2},
+            {.name = "pp2_dp2_ep2", .pp = 2, .dp = 2, .ep = 2},
+            {.name = "cp2_ep2", .cp = 2, .ep = 2},
+            {.name = "modules",
+             .tp = 2,
+             .sequence_parallel = true,
+             .recompute = Recompute::selective,
+             .modules = {core_attn, layernorm, moe_act, shared_experts}},
+            {.name = "moe", .recompute = Recompute::selective, .modules = {moe}},
+            {.name = "full", .recompute = Recompute::full},
+            {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
+}
+
 ChunkTokens chunk_tokens(std::int64_t tokens) {
     std::vector<std::int32_t> drawn(static_cast<std::size_t>(tokens) + 1);
     tests::tokens_of(3, drawn);

@@ -67,6 +67,10 @@ struct ChunkTokens {
 [[nodiscard]] tests::fp8_reference::Result mixture_reference(const ModelSpec& model, const ChunkCase& c, const WeightsByRank& weights,
                                                              tests::fp8_reference::Follow* steps = nullptr);
 
+/// Layouts and recompute under which trainings of dense models, and of mixtures, are held by every recipe.
+[[nodiscard]] std::vector<tests::Case> dense_layouts();
+[[nodiscard]] std::vector<tests::Case> mixture_layouts();
+
 /// A training in fp8-current, or by another recipe.
 [[nodiscard]] TrainingTask task_of(const ModelSpec& model, const tests::Case& c, std::int64_t sequence = 16,
                                    Fp8Recipe recipe = Fp8Recipe::tensorwise);

@@ -67,25 +67,11 @@ TEST(Fp8DelayedMixture, GroupsWithoutRowsHaveNoMagnitude) {
 }
 
 std::vector<Case> delayed_mixture_cases() {
-    using enum RecomputeModule;
-    return {{.name = "one"},
-            {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
-            {.name = "dp2", .dp = 2},
-            {.name = "ep2", .dp = 2, .ep = 2},
-            {.name = "ep2_dp4", .dp = 4, .ep = 2},
-            {.name = "tp2_sp_ep4", .tp = 2, .dp = 2, .ep = 4, .sequence_parallel = true},
-            {.name = "tp2_sp_ep2_etp2", .tp = 2, .dp = 2, .ep = 2, .etp = 2, .sequence_parallel = true},
-            {.name = "pp2_dp2_ep2", .pp = 2, .dp = 2, .ep = 2},
-            {.name = "pp2_vpp2", .pp = 2, .vpp = 2},
-            {.name = "cp2_ep2", .cp = 2, .ep = 2},
-            {.name = "modules",
-             .tp = 2,
-             .sequence_parallel = true,
-             .recompute = Recompute::selective,
-             .modules = {core_attn, layernorm, moe_act, shared_experts}},
-            {.name = "moe", .recompute = Recompute::selective, .modules = {moe}},
-            {.name = "full", .recompute = Recompute::full},
-            {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
+    std::vector<Case> all = mixture_layouts();
+    for (const Case& more :
+         {Case{.name = "dp2", .dp = 2}, Case{.name = "ep2_dp4", .dp = 4, .ep = 2}, Case{.name = "pp2_vpp2", .pp = 2, .vpp = 2}})
+        all.push_back(more);
+    return all;
 }
 
 class Fp8DelayedMixtureLayouts : public testing::TestWithParam<Case> {};

@@ -51,26 +51,6 @@ TEST(Fp8LatentAttention, LossesAndGradientsAreThoseOfPlainLoops) {
     expect_reference(model, cases);
 }
 
-std::vector<Case> mixture_cases() {
-    using enum RecomputeModule;
-    return {{.name = "one"},
-            {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
-            {.name = "ep2", .dp = 2, .ep = 2},
-            {.name = "tp2_sp_ep4", .tp = 2, .dp = 2, .ep = 4, .sequence_parallel = true},
-            {.name = "tp2_sp_ep2_etp2", .tp = 2, .dp = 2, .ep = 2, .etp = 2, .sequence_parallel = true},
-            {.name = "pp2", .pp = 2},
-            {.name = "pp2_dp2_ep2", .pp = 2, .dp = 2, .ep = 2},
-            {.name = "cp2_ep2", .cp = 2, .ep = 2},
-            {.name = "modules",
-             .tp = 2,
-             .sequence_parallel = true,
-             .recompute = Recompute::selective,
-             .modules = {core_attn, layernorm, moe_act, shared_experts}},
-            {.name = "moe", .recompute = Recompute::selective, .modules = {moe}},
-            {.name = "full", .recompute = Recompute::full},
-            {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
-}
-
 class Fp8MixtureLayouts : public testing::TestWithParam<Case> {};
 
 TEST_P(Fp8MixtureLayouts, TrainAndHoldWhatShapesPredict) {
@@ -93,7 +73,7 @@ TEST_P(Fp8MixtureLayouts, TrainAndHoldWhatShapesPredict) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Fp8MixtureLayouts, testing::ValuesIn(tests::sanitized_share(mixture_cases(), 4)),
+INSTANTIATE_TEST_SUITE_P(All, Fp8MixtureLayouts, testing::ValuesIn(tests::sanitized_share(mixture_layouts(), 4)),
                          [](const auto& c) { return c.param.name; });
 
 TEST(Fp8Mixture, SharesThatProductsDoNotMultiplyAreRefusedByName) {

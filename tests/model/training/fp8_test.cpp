@@ -48,22 +48,9 @@ TEST(Fp8, LossesAndGradientsAreThoseOfPlainLoops) {
 }
 
 std::vector<Case> cases() {
-    using enum RecomputeModule;
-    return {
-        {.name = "one"},
-        {.name = "tp2", .tp = 2},
-        {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
-        {.name = "pp2", .pp = 2},
-        {.name = "dp2", .dp = 2},
-        {.name = "dp2_plain", .dp = 2, .distributed_optimizer = false},
-        {.name = "pp2_vpp2", .pp = 2, .vpp = 2},
-        {.name = "tp2_sp_pp2_dp2", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
-        {.name = "modules", .tp = 2, .sequence_parallel = true, .recompute = Recompute::selective, .modules = {core_attn, mlp, layernorm}},
-        {.name = "cp2", .cp = 2},
-        {.name = "tp2_sp_cp2", .tp = 2, .cp = 2, .sequence_parallel = true},
-        {.name = "cp2_heads", .cp = 2, .cp_comm_type = CpCommType::a2a},
-        {.name = "full", .recompute = Recompute::full},
-        {.name = "zb", .pp = 2, .schedule = SplitSchedule::zb_h1}};
+    std::vector<Case> all = dense_layouts();
+    all.push_back({.name = "cp2_heads", .cp = 2, .cp_comm_type = CpCommType::a2a});
+    return all;
 }
 
 class Fp8Layouts : public testing::TestWithParam<Case> {};

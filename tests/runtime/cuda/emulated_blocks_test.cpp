@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,9 +59,11 @@ INSTANTIATE_TEST_SUITE_P(Recipes, EmulatedBlocks, testing::Values(Fp8Recipe::blo
                          [](const auto& recipe) { return recipe.param == Fp8Recipe::mxfp8 ? "mxfp8" : "blockwise"; });
 
 TEST(EmulatedBlocks, NeedAGpuWithTheirProducts) {
-    const auto refusal = [](Fp8Recipe recipe, int architecture) -> std::string {
+    const auto refusal = [](Fp8Recipe recipe, int architecture, bool block_products = true) -> std::string {
         const auto task = task_in(recipe, {.name = "one"});
-        EmulatedDevice device(traits_of(architecture));
+        model::KernelTraits traits = traits_of(architecture);
+        traits.block_products = block_products;
+        EmulatedDevice device(traits);
         runtime::InProcessWorld world(1);
         try {
             const model::RankTrainer trainer(task, device, world.view(0));
@@ -80,6 +83,15 @@ TEST(EmulatedBlocks, NeedAGpuWithTheirProducts) {
         EXPECT_THAT(refusal(Fp8Recipe::mxfp8, other),
                     testing::HasSubstr("precision = mxfp8 of the plan needs a GPU of compute capability 10.0 to 11.9 (Blackwell), where "
                                        "products have scales for blocks of 32"));
+    }
+    EXPECT_EQ(refusal(Fp8Recipe::tensorwise, 90, false), "");
+    for (const auto& [recipe, architecture, words] : {std::tuple(Fp8Recipe::blockwise, 90, "precision = fp8-blockwise of the plan needs"),
+                                                      std::tuple(Fp8Recipe::mxfp8, 100, "precision = mxfp8 of the plan needs")}) {
+        const std::string said = refusal(recipe, architecture, false);
+        EXPECT_THAT(said, testing::HasSubstr(words));
+        EXPECT_THAT(said,
+                    testing::HasSubstr("cuBLASLt of CUDA 12.9 or later, and the CUDA module was built with an older one; build it with "
+                                       "a newer CUDA, or make a plan with --precision"));
     }
 }
 
