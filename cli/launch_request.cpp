@@ -319,10 +319,10 @@ jobs::Job job_of(const LaunchRequest& request, const Plan& plan, const std::stri
     } else if (job.meeting == Meeting::mpi) {
         // Ranks are often more than cores, and without yielding one that waits takes the core of one that computes.
         job.weak_environment = {{"OMPI_MCA_mpi_yield_when_idle", "1"}};
-        // By default Slurm carries MPI_Init's first fence, which has data, around a ring and its second one along a tree. The second then
-        // sometimes ends before all ranks left the first (11 % of starts on four busy nodes, Slurm 22.05): ranks that are ready send to
-        // one that is not, and Open MPI calls its null pointer. One algorithm for both keeps their order.
-        if (job.via == Via::slurm) job.weak_environment.emplace_back("SLURM_PMIX_FENCE", "tree");
+        // Slurm carries a fence without data along a tree by default, and its tree (22.05) lets a node's ranks go before other nodes' ranks
+        // have come (docs/measurements/2026-11-26-slurm-fence.md). MPI_Init's second fence is one: ranks that left it send to one that is
+        // not ready, and Open MPI calls a null pointer there. Slurm's ring waits for all.
+        if (job.via == Via::slurm) job.weak_environment.emplace_back("SLURM_PMIX_FENCE", "ring");
     }
     if (request.megatron()) {
         job.command = megatron_command(request, plan);

@@ -66,7 +66,7 @@ TEST_F(Launch, PrintsTheScriptAndTouchesNothing) {
     EXPECT_EQ(json["environment"]["OMPI_MCA_mpi_yield_when_idle"], "1");
     EXPECT_FALSE(json["environment"].contains("SLURM_PMIX_FENCE")) << "mpirun has fences of its own";
     const auto slurm = nlohmann::json::parse(say(launch("--via slurm --dry-run --format json")).out);
-    EXPECT_EQ(slurm["environment"]["SLURM_PMIX_FENCE"], "tree");
+    EXPECT_EQ(slurm["environment"]["SLURM_PMIX_FENCE"], "ring");
 }
 
 TEST_F(Launch, KeepsSegmentsOfNodesInsideARack) {
