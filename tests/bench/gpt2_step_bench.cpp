@@ -23,6 +23,7 @@
 #include "model/training/rank_trainer.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan {
 namespace {
@@ -85,26 +86,19 @@ Options read_options(int count, char** words) {
 
 model::TrainingTask task_for(const Options& options) {
     model::TrainingTask task;
-    ModelSpec& spec = task.model;
-    spec.name = "gpt2-small";
-    spec.layers = options.layers;
-    spec.hidden = 768;
-    spec.ffn = 3072;
-    spec.heads = spec.kv_heads = 12;
-    spec.head_dim = 64;
-    spec.vocab = 50257;
-    spec.vocab_divisor = 1;
-    spec.max_positions = 1024;
-    spec.activation = Activation::gelu;
-    spec.gated_mlp = false;
-    spec.normalization = Normalization::layer_norm;
-    spec.position = PositionEmbedding::learned;
-    spec.tied_embeddings = true;
-    spec.qkv_bias = spec.attention_output_bias = spec.mlp_bias = true;
+    task.model = tests::gpt_of("gpt2-small", {.layers = options.layers,
+                                              .hidden = 768,
+                                              .ffn = 3072,
+                                              .heads = 12,
+                                              .head_dim = 64,
+                                              .vocab = 50257,
+                                              .vocab_divisor = 1,
+                                              .max_positions = 1024});
+    task.model.tied_embeddings = true;
     task.batch = {options.batch, options.sequence};
     task.training.precision = options.precision;
     task.layout.micro_batch = options.batch;
-    task.layout.split = std::make_shared<const StageSplit>(automatic_stage_split(spec.layers, 0, 1, 1).value());
+    task.layout.split = std::make_shared<const StageSplit>(automatic_stage_split(options.layers, 0, 1, 1).value());
     task.optimizer.adam.weight_decay = 0.1;
     return task;
 }

@@ -4,29 +4,21 @@
 #include <memory>
 
 #include "model/training/training_task.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::tests {
 
 /// Llama-3-8B's layers, 4 of them, with a smaller vocabulary.
 inline ModelSpec llama_shape() {
-    ModelSpec model;
-    model.name = "llama-3-8b-shaped, 4 layers";
-    model.layers = 4;
-    model.hidden = 4096;
-    model.ffn = 14336;
-    model.heads = 32;
-    model.kv_heads = 8;
-    model.head_dim = 128;
-    model.vocab = 32000;
-    model.vocab_divisor = 128;
-    model.max_positions = 4096;
-    model.activation = Activation::silu;
-    model.gated_mlp = true;
-    model.normalization = Normalization::rms_norm;
-    model.position = PositionEmbedding::rope;
-    model.tied_embeddings = false;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
-    return model;
+    return llama_of("llama-3-8b-shaped, 4 layers", {.layers = 4,
+                                                    .hidden = 4096,
+                                                    .ffn = 14336,
+                                                    .heads = 32,
+                                                    .kv_heads = 8,
+                                                    .head_dim = 128,
+                                                    .vocab = 32000,
+                                                    .vocab_divisor = 128,
+                                                    .max_positions = 4096});
 }
 
 inline constexpr std::int64_t kSequence = 4096, kSequences = 2;

@@ -15,6 +15,7 @@
 #include "plan/schedule/schedule.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::plan_test {
 namespace {
@@ -24,17 +25,10 @@ using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
 ModelSpec small_model(std::int64_t layers) {
-    ModelSpec model;
-    model.name = "small";
+    ModelSpec model = tests::llama_of(
+        "small",
+        {.layers = layers, .hidden = 64, .ffn = 128, .heads = 8, .kv_heads = 4, .head_dim = 8, .vocab = 1000, .max_positions = 2048});
     model.source = "made up for tests";
-    model.layers = layers;
-    model.hidden = 64;
-    model.ffn = 128;
-    model.heads = 8;
-    model.kv_heads = 4;
-    model.head_dim = 8;
-    model.vocab = 1000;
-    model.max_positions = 2048;
     return model;
 }
 

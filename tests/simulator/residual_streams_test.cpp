@@ -10,6 +10,7 @@
 #include "simulator/memory/activation_memory.hpp"
 #include "simulator/memory/shard_layers.hpp"
 #include "simulator/price/recorded_flops.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::simulator::residual_streams_test {
 namespace {
@@ -18,15 +19,8 @@ constexpr std::int64_t kRows = 2 * 1024, kHidden = 512, kStreams = 4, kMaps = kS
 constexpr std::int64_t kStream = kRows * kHidden * 2;  // one of them, bf16
 
 ModelSpec model_of(std::optional<HyperConnections> streams) {
-    ModelSpec model;
-    model.name = "streams";
-    model.layers = 6;
-    model.hidden = kHidden;
-    model.ffn = 1024;
-    model.heads = model.kv_heads = 8;
-    model.head_dim = 64;
-    model.vocab = 4096;
-    model.max_positions = 1024;
+    ModelSpec model = tests::llama_of(
+        "streams", {.layers = 6, .hidden = kHidden, .ffn = 1024, .heads = 8, .head_dim = 64, .vocab = 4096, .max_positions = 1024});
     model.hyper_connections = streams;
     return model;
 }

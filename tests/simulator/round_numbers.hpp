@@ -5,6 +5,7 @@
 #include "plan/workload.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/compute/calibration.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::simulator {
 
@@ -35,19 +36,9 @@ inline Calibration ideal_calibration() {
 
 /// GPT-2's layer: LayerNorm, GELU, learned positions, dropout everywhere.
 inline ModelSpec gpt(std::int64_t layers) {
-    ModelSpec model;
-    model.name = "gpt";
-    model.layers = layers;
-    model.hidden = 1024;
-    model.ffn = 4096;
-    model.heads = model.kv_heads = 16;
-    model.head_dim = 64;
-    model.vocab = 1024;
-    model.max_positions = 512;
-    model.activation = Activation::gelu;
-    model.gated_mlp = false;
-    model.normalization = Normalization::layer_norm;
-    model.position = PositionEmbedding::learned;
+    ModelSpec model = tests::gpt_of(
+        "gpt", {.layers = layers, .hidden = 1024, .ffn = 4096, .heads = 16, .head_dim = 64, .vocab = 1024, .max_positions = 512});
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
     model.attention_dropout = model.hidden_dropout = 0.1;
     return model;
 }

@@ -2,22 +2,13 @@
 // Mixtures that train in a moment, each with what a family of published ones has.
 
 #include "plan/model/model_spec.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::model {
 
 /// One dense layer, then three mixtures with a shared expert; softmax scores.
 [[nodiscard]] inline ModelSpec small_mixture() {
-    ModelSpec model;
-    model.name = "small-mixture";
-    model.layers = 4;
-    model.hidden = 32;
-    model.ffn = 48;
-    model.heads = 4;
-    model.kv_heads = 4;
-    model.head_dim = 8;
-    model.vocab = 61;
-    model.vocab_divisor = 8;
-    model.max_positions = 16;
+    ModelSpec model = tests::llama_of("small-mixture", tests::small_sizes());
     model.moe = MoeSpec{.experts = 8, .top_k = 2, .expert_ffn = 24, .shared_ffn = 16, .auxiliary_loss = 0.02};
     model.moe_layers = {false, true, true, true};
     return model;

@@ -1,62 +1,82 @@
 #pragma once
-// Models that train in a moment.
+// The one builder of models that tests make up, and the small ones that train in a moment.
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "plan/model/model_spec.hpp"
 
 namespace mgplan::tests {
 
-/// GPT: tied table, learned positions, LayerNorm, biases. `scale` multiplies its widths and its places.
-[[nodiscard]] inline ModelSpec small_gpt(int scale = 1) {
+/// Sizes of a model made up for a test, as fields of ModelSpec.
+struct ModelSizes {
+    std::int64_t layers = 0, hidden = 0, ffn = 0, heads = 0;
+    std::int64_t kv_heads = 0;  ///< 0: as many as heads
+    std::int64_t head_dim = 0, vocab = 0;
+    std::int64_t vocab_divisor = ModelSpec{}.vocab_divisor;
+    std::int64_t max_positions = 0;
+};
+
+/// Llama: untied, rotary, RMSNorm, gated, no bias.
+[[nodiscard]] inline ModelSpec llama_of(std::string name, const ModelSizes& sizes) {
     ModelSpec model;
-    model.name = "small-gpt";
-    model.layers = 4;
-    model.hidden = 32 * scale;
-    model.ffn = 48 * scale;
-    model.heads = 4;
-    model.kv_heads = 4;
-    model.head_dim = 8 * scale;
-    model.vocab = 61;  // padded to a multiple of 8·tp
-    model.vocab_divisor = 8;
-    model.max_positions = 16 * scale;
+    model.name = std::move(name);
+    model.layers = sizes.layers;
+    model.hidden = sizes.hidden;
+    model.ffn = sizes.ffn;
+    model.heads = sizes.heads;
+    model.kv_heads = sizes.kv_heads == 0 ? sizes.heads : sizes.kv_heads;
+    model.head_dim = sizes.head_dim;
+    model.vocab = sizes.vocab;
+    model.vocab_divisor = sizes.vocab_divisor;
+    model.max_positions = sizes.max_positions;
+    return model;
+}
+
+/// GPT: LayerNorm, learned positions, GELU without a gate, every bias; untied.
+[[nodiscard]] inline ModelSpec gpt_of(std::string name, const ModelSizes& sizes) {
+    ModelSpec model = llama_of(std::move(name), sizes);
     model.activation = Activation::gelu;
     model.gated_mlp = false;
     model.normalization = Normalization::layer_norm;
     model.position = PositionEmbedding::learned;
-    model.tied_embeddings = true;
     model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
     return model;
 }
 
-/// Llama: untied, rotary, RMSNorm, gated, grouped kv heads.
-[[nodiscard]] inline ModelSpec small_llama(int scale = 1) {
-    ModelSpec model = small_gpt(scale);
-    model.name = "small-llama";
-    model.kv_heads = 2;
-    model.activation = Activation::silu;
-    model.gated_mlp = true;
-    model.normalization = Normalization::rms_norm;
-    model.position = PositionEmbedding::rope;
-    model.tied_embeddings = false;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+/// `scale` multiplies widths and places. The vocabulary is padded to a multiple of 8·tp.
+[[nodiscard]] inline ModelSizes small_sizes(int scale = 1) {
+    return {.layers = 4,
+            .hidden = 32 * scale,
+            .ffn = 48 * scale,
+            .heads = 4,
+            .head_dim = 8 * scale,
+            .vocab = 61,
+            .vocab_divisor = 8,
+            .max_positions = 16 * scale};
+}
+
+/// GPT with a tied table.
+[[nodiscard]] inline ModelSpec small_gpt(int scale = 1) {
+    ModelSpec model = gpt_of("small-gpt", small_sizes(scale));
+    model.tied_embeddings = true;
     return model;
 }
 
-/// A Llama whose tokens are bytes, as data without a tokenizer has them; what is not set is as in ModelSpec.
-[[nodiscard]] inline ModelSpec byte_llama(std::int64_t layers) {
-    ModelSpec model;
-    model.name = "small-llama";
-    model.layers = layers;
-    model.hidden = 32;
-    model.ffn = 48;
-    model.heads = 4;
+/// Llama with grouped kv heads.
+[[nodiscard]] inline ModelSpec small_llama(int scale = 1) {
+    ModelSpec model = llama_of("small-llama", small_sizes(scale));
     model.kv_heads = 2;
-    model.head_dim = 8;
-    model.vocab = 256;
-    model.max_positions = 16;
     return model;
+}
+
+/// A Llama whose tokens are bytes, as data without a tokenizer has them.
+[[nodiscard]] inline ModelSpec byte_llama(std::int64_t layers) {
+    return llama_of(
+        "small-llama",
+        {.layers = layers, .hidden = 32, .ffn = 48, .heads = 4, .kv_heads = 2, .head_dim = 8, .vocab = 256, .max_positions = 16});
 }
 
 /// Gives the layers behind the first `dense` ones four experts, of which two see each token.

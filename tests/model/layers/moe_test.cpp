@@ -11,6 +11,7 @@
 #include "model/optimizer/chunk_buffers.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "tests/model/ops/support.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::model::moe_test {
 namespace {
@@ -19,13 +20,7 @@ constexpr std::int64_t kRows = 10;
 const std::string kPrefix = "decoder.layers.0.";
 
 ModelSpec small_model(RouterScore score) {
-    ModelSpec model;
-    model.layers = 1;
-    model.hidden = 6;
-    model.ffn = 4;
-    model.heads = model.kv_heads = 1;
-    model.head_dim = 6;
-    model.vocab = 8;
+    ModelSpec model = tests::llama_of("", {.layers = 1, .hidden = 6, .ffn = 4, .heads = 1, .head_dim = 6, .vocab = 8});
     model.moe = MoeSpec{.experts = 4, .top_k = 2, .expert_ffn = 3, .shared_ffn = 4, .score = score, .auxiliary_loss = 0.5};
     model.moe_layers = {true};
     return model;

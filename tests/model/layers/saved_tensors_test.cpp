@@ -9,6 +9,7 @@
 #include "model/layers/model_chunk.hpp"
 #include "model/meta/meta_device.hpp"
 #include "plan/parameters/parameters.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::model::saved_tensors_test {
 namespace {
@@ -17,21 +18,8 @@ constexpr int kTp = 2;
 constexpr std::int64_t kSequence = 64, kBatch = 2, kElement = 2;
 
 ModelSpec gpt() {
-    ModelSpec model;
-    model.name = "gpt";
-    model.layers = 1;
-    model.hidden = 64;
-    model.ffn = 256;
-    model.heads = 8;
-    model.kv_heads = 8;
-    model.head_dim = 8;
-    model.vocab = 128;
-    model.max_positions = kSequence;
-    model.activation = Activation::gelu;
-    model.gated_mlp = false;
-    model.normalization = Normalization::layer_norm;
-    model.position = PositionEmbedding::learned;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+    ModelSpec model =
+        tests::gpt_of("gpt", {.layers = 1, .hidden = 64, .ffn = 256, .heads = 8, .head_dim = 8, .vocab = 128, .max_positions = kSequence});
     model.hidden_dropout = 0.1;
     return model;
 }

@@ -13,28 +13,14 @@
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/ops/support.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::model {
 
 /// Two layers small enough for finite differences, with every bias, LayerNorm, and nothing special about attention.
 inline ModelSpec layer_model() {
-    ModelSpec model;
-    model.name = "layer";
-    model.layers = 2;
-    model.hidden = 8;
-    model.ffn = 6;
-    model.heads = 4;
-    model.kv_heads = 4;
-    model.head_dim = 4;
-    model.vocab = 11;
-    model.vocab_divisor = 8;
-    model.max_positions = 9;
-    model.activation = Activation::gelu;
-    model.gated_mlp = false;
-    model.normalization = Normalization::layer_norm;
-    model.position = PositionEmbedding::learned;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
-    return model;
+    return tests::gpt_of(
+        "layer", {.layers = 2, .hidden = 8, .ffn = 6, .heads = 4, .head_dim = 4, .vocab = 11, .vocab_divisor = 8, .max_positions = 9});
 }
 
 /// One rank alone, on the CPU in fp64.

@@ -16,6 +16,7 @@
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/support/data_folder.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::model::torch_golden_test {
 namespace {
@@ -30,23 +31,17 @@ Json golden(const std::string& name) {
 
 ModelSpec spec_of(const std::string& name, const Json& shape) {
     const bool gpt = shape["kind"] == "gpt";
-    ModelSpec model;
-    model.name = name;
-    model.layers = shape["layers"];
-    model.hidden = shape["hidden"];
-    model.ffn = shape["ffn"];
-    model.heads = shape["heads"];
-    model.kv_heads = shape["kv_heads"];
-    model.head_dim = shape["head_dim"];
-    model.vocab = shape["vocab"];
-    model.vocab_divisor = 8;
-    model.max_positions = shape["max_positions"];
-    model.activation = gpt ? Activation::gelu : Activation::silu;
-    model.gated_mlp = !gpt;
-    model.normalization = gpt ? Normalization::layer_norm : Normalization::rms_norm;
-    model.position = gpt ? PositionEmbedding::learned : PositionEmbedding::rope;
+    const tests::ModelSizes sizes{.layers = shape["layers"],
+                                  .hidden = shape["hidden"],
+                                  .ffn = shape["ffn"],
+                                  .heads = shape["heads"],
+                                  .kv_heads = shape["kv_heads"],
+                                  .head_dim = shape["head_dim"],
+                                  .vocab = shape["vocab"],
+                                  .vocab_divisor = 8,
+                                  .max_positions = shape["max_positions"]};
+    ModelSpec model = gpt ? tests::gpt_of(name, sizes) : tests::llama_of(name, sizes);
     model.tied_embeddings = gpt;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = gpt;
     if (shape.contains("experts")) {
         MoeSpec moe;
         moe.experts = shape["experts"];

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/parameters/parameters.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan {
 namespace {
@@ -40,13 +41,7 @@ TEST(LayerParts, NamesStandOnceAndEveryKindCounts) {
 }
 
 TEST(LayerParts, CountAsTheFieldsOfAModelDo) {
-    ModelSpec model;
-    model.layers = 1;
-    model.hidden = 24;
-    model.ffn = 40;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 8;
+    ModelSpec model = tests::llama_of("fields", {.layers = 1, .hidden = 24, .ffn = 40, .heads = 4, .kv_heads = 2, .head_dim = 8});
     model.qk_norm = model.qkv_bias = true;
     const LayerPart attention{
         "attention", {{"heads", model.heads}, {"kv_heads", model.kv_heads}, {"head_dim", model.head_dim}, {"qkv_bias", 1}, {"qk_norm", 1}}};

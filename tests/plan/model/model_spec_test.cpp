@@ -10,6 +10,7 @@
 #include "plan/model/layer_pattern.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::model_spec_test {
 namespace {
@@ -17,17 +18,9 @@ namespace {
 using testing::HasSubstr;
 
 ModelSpec small() {
-    ModelSpec model;
-    model.name = "small";
+    ModelSpec model = tests::llama_of(
+        "small", {.layers = 3, .hidden = 8, .ffn = 16, .heads = 4, .kv_heads = 2, .head_dim = 2, .vocab = 100, .max_positions = 32});
     model.source = "test";
-    model.layers = 3;
-    model.hidden = 8;
-    model.ffn = 16;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 2;
-    model.vocab = 100;
-    model.max_positions = 32;
     return model;
 }
 

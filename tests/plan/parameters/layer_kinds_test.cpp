@@ -6,6 +6,7 @@
 
 #include "plan/model/layer_parts.hpp"
 #include "plan/text/errors.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::layer_kinds_test {
 namespace {
@@ -13,16 +14,8 @@ namespace {
 using testing::ElementsAre;
 
 ModelSpec model_of_fields(std::int64_t layers) {
-    ModelSpec model;
-    model.name = "made up";
-    model.layers = layers;
-    model.hidden = 64;
-    model.ffn = 128;
-    model.heads = model.kv_heads = 4;
-    model.head_dim = 16;
-    model.vocab = 256;
-    model.max_positions = 128;
-    return model;
+    return tests::llama_of("made up",
+                           {.layers = layers, .hidden = 64, .ffn = 128, .heads = 4, .head_dim = 16, .vocab = 256, .max_positions = 128});
 }
 
 LayerPart norm(std::int64_t copies) {
