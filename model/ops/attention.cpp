@@ -63,7 +63,7 @@ bool is_whole(const AttentionSizes& sizes) {
            queries.places() == keys.places();
 }
 
-AttentionPart part_sizes(const Device& device, Dtype dtype, const AttentionSizes& sizes) {
+AttentionPart part_sizes(const Device& device, Dtype dtype, const AttentionSizes& sizes, bool backward) {
     const std::int64_t batch = sizes.query_positions.batch;
     return {sizes.query_positions.places(),
             sizes.key_positions.places(),
@@ -73,7 +73,7 @@ AttentionPart part_sizes(const Device& device, Dtype dtype, const AttentionSizes
             sizes.qk_dim,
             sizes.v_dim,
             sizes.window,
-            device.traits().kind != DeviceKind::cuda || attention_is_fused(device.traits(), dtype, sizes),
+            device.traits().kind != DeviceKind::cuda || attention_is_fused(device.traits(), dtype, sizes, backward),
             is_whole(sizes),
             dtype};
 }
@@ -82,7 +82,7 @@ AttentionPart part_sizes(const Device& device, Dtype dtype, const AttentionSizes
 Tensor gpu_workspace(Device& device, Dtype dtype, const AttentionSizes& sizes, bool backward) {
     const KernelTraits& traits = device.traits();
     if (traits.kind != DeviceKind::cuda) return {};
-    const auto space = attention_workspace(traits, dtype, sizes, backward, attention_is_fused(traits, dtype, sizes));
+    const auto space = attention_workspace(traits, dtype, sizes, backward, attention_is_fused(traits, dtype, sizes, backward));
     return take_scratch(device, space.total, "attention workspace");
 }
 
@@ -111,7 +111,7 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
                    total_bytes(result.output, result.log_sum_exp),
                    {},
                    {},
-                   part_sizes(device, q.dtype(), sizes)});
+                   part_sizes(device, q.dtype(), sizes, false)});
     if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, false); workspace.defined()) {
         if (device.computes() && rows > 0) {
             device.kernels().attention(device, {q, k, v, result.output, result.log_sum_exp, sizes, {}, {}, {}, {}, {}, workspace});
@@ -153,7 +153,7 @@ AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, c
                    total_bytes(gradients.q, gradients.k, gradients.v),
                    {},
                    {},
-                   part_sizes(device, q.dtype(), sizes)});
+                   part_sizes(device, q.dtype(), sizes, true)});
     if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, true); workspace.defined()) {
         if (device.computes()) {
             AttentionBackwardArguments arguments{

@@ -1,5 +1,7 @@
 #include "model/ops/fused_attention.hpp"
 
+#include "model/ops/scratch.hpp"
+
 namespace mgplan::model {
 namespace {
 
@@ -35,6 +37,26 @@ std::optional<FusedPart> fused_part(const KernelTraits& traits, Dtype dtype, con
         return std::nullopt;
     const auto part = part_of(sizes.query_positions, sizes.key_positions);
     return part && part->queries > 1 && part->keys > 1 ? part : std::nullopt;
+}
+
+FusedShape fused_shape(const AttentionSizes& sizes, const FusedPart& part, bool backward) {
+    return {sizes.query_positions.batch,
+            sizes.heads,
+            sizes.kv_heads,
+            part.queries,
+            part.keys,
+            sizes.qk_dim,
+            sizes.v_dim,
+            part.causal,
+            backward};
+}
+
+bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward) {
+    const auto part = fused_part(traits, dtype, sizes);
+    if (!part) return false;
+    if (traits.fused_plans == nullptr) return true;
+    const std::int64_t workspace = attention_workspace(traits, dtype, sizes, backward, true).library_bytes;
+    return !traits.fused_plans->refuses(fused_shape(sizes, *part, backward), workspace);
 }
 
 }  // namespace mgplan::model

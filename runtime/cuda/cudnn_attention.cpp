@@ -212,6 +212,13 @@ public:
         return fmt::format("a plan with {} bytes of workspace, built in {:.2f} s", plan->graph.workspace_bytes(), time.count());
     }
 
+    [[nodiscard]] std::string refusal(const FusedShape& shape, std::int64_t workspace_bytes) {
+        const Plan& plan = plan_for(shape, workspace_bytes);
+        if (!plan.works) return plan.refusal;
+        const std::int64_t wanted = plan.graph.workspace_bytes();
+        return wanted <= workspace_bytes ? "" : fmt::format("it wants {} bytes of workspace and there are {}", wanted, workspace_bytes);
+    }
+
 private:
     /// The workspace hangs on the shape alone.
     Plan& plan_for(const FusedShape& shape, std::int64_t workspace_bytes) {
@@ -270,6 +277,11 @@ std::unique_ptr<FusedLibrary> make_cudnn_attention(cudaStream_t stream) {
 std::string try_cudnn_attention(const FusedShape& shape, std::int64_t workspace_bytes) {
     if (!cudnn_unavailable().empty()) return cudnn_unavailable();
     return CudnnAttention(nullptr).attempt(shape, workspace_bytes);
+}
+
+std::string cudnn_attention_refusal(const FusedShape& shape, std::int64_t workspace_bytes) {
+    if (!cudnn_unavailable().empty()) return cudnn_unavailable();
+    return CudnnAttention(nullptr).refusal(shape, workspace_bytes);
 }
 
 std::string cudnn_device_properties(int ordinal) {

@@ -21,6 +21,9 @@ namespace mgplan::runtime::cuda {
 /// refusal.
 [[nodiscard]] std::string try_cudnn_attention(const FusedShape& shape, std::int64_t workspace_bytes);
 
+/// Why there is no plan for the shape within this workspace on the current card, also where there is no cuDNN; empty where there is one.
+[[nodiscard]] std::string cudnn_attention_refusal(const FusedShape& shape, std::int64_t workspace_bytes);
+
 /// The card's properties as cuDNN's heuristics take them, JSON: what plans can be built from on a machine without a card.
 /// Empty in a build without cuDNN. Throws RunError.
 [[nodiscard]] std::string cudnn_device_properties(int ordinal);

@@ -88,7 +88,7 @@ public:
             for (const bool backward : {false, true}) {
                 const model::Positions positions = model::zigzag_positions(places, batch, 1, 0);
                 const model::AttentionSizes sizes{positions, positions, heads, kv_heads, head_dim, head_dim, 1, 0};
-                if (!model::attention_is_fused(traits_of(properties), Dtype::bf16, sizes)) continue;
+                if (!model::attention_is_fused(traits_of(properties), Dtype::bf16, sizes, backward)) continue;
                 const auto space = model::attention_workspace(traits_of(properties), Dtype::bf16, sizes, backward, true);
                 // A whole sequence, and what context parallel ranks have of each other's.
                 for (const auto& [queries, keys] : {std::pair{places, places}, {places, places / 2}, {places / 2, places}}) {
@@ -112,12 +112,19 @@ public:
                 fmt::format("{}.{}.{}", cublas / 10000, cublas / 100 % 100, cublas % 100), cudnn_version(), nccl_version()};
     }
 
-    std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic, const ArenaScript* script) override {
+    bool refuses_attention(int ordinal, const model::FusedShape& shape, std::int64_t workspace_bytes) override {
+        MGPLAN_CUDA(cudaSetDevice(ordinal));
+        return !cudnn_attention_refusal(shape, workspace_bytes).empty();
+    }
+
+    std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic, const ArenaScript* script,
+                                                     std::shared_ptr<const model::FusedPlans> plans) override {
         if (const std::string why = unavailable(); !why.empty()) throw RunError(why);
         cudaDeviceProp properties{};
         MGPLAN_CUDA(cudaGetDeviceProperties(&properties, ordinal));
         model::KernelTraits traits = traits_of(properties);
         if (deterministic) traits.fused_attention = false;
+        traits.fused_plans = std::move(plans);
         return std::make_unique<CudaDevice>(ordinal, rank, traits, script);
     }
 

@@ -105,11 +105,16 @@ public:
     [[nodiscard]] virtual CudaVersions versions() = 0;
     /// Takes seconds: it builds plans. Throws RunError where the card does not answer.
     [[nodiscard]] virtual CudaProbe probe(int ordinal) = 0;
+    /// Whether cuDNN has no plan for attention of this shape on the card within so many bytes; why goes to stderr, once for each shape in
+    /// the process. Takes up to a second or two. Throws RunError where the card does not answer.
+    [[nodiscard]] virtual bool refuses_attention(int ordinal, const model::FusedShape& shape, std::int64_t workspace_bytes) = 0;
     /// Several devices may share a card. `deterministic`: no kernel whose result may differ from run to run, so no fused
-    /// attention. `script`: where its tensors lie in one block of memory; nullptr: in a pool. Call it on the rank's thread.
+    /// attention. `script`: where its tensors lie in one block of memory; nullptr: in a pool; it outlives the
+    /// device. `plans`: the device's KernelTraits::fused_plans. Call it on the rank's thread.
     /// Throws RunError, std::bad_alloc where the card has no room for that block.
     [[nodiscard]] virtual std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic = false,
-                                                                           const ArenaScript* script = nullptr) = 0;
+                                                                           const ArenaScript* script = nullptr,
+                                                                           std::shared_ptr<const model::FusedPlans> plans = nullptr) = 0;
     /// `device` is this module's and outlives the world. Throws RunError where there is no NCCL.
     [[nodiscard]] virtual std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDeviceInterface& device, int rank, int size,
                                                                               const Bootstrap& bootstrap, const NcclOptions& options) = 0;

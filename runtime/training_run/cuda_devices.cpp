@@ -1,3 +1,5 @@
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include <fmt/core.h>
@@ -25,11 +27,30 @@ private:
     std::unique_ptr<CudaDeviceInterface> device_;
 };
 
+/// What cuDNN has on a card, each shape asked for once.
+class CardPlans final : public model::FusedPlans {
+public:
+    CardPlans(CudaModule& module, int ordinal) : module_(module), ordinal_(ordinal) {}
+    bool refuses(const model::FusedShape& shape, std::int64_t workspace_bytes) const override {
+        const std::scoped_lock lock(mutex_);
+        const auto [known, asked_first] = refused_.try_emplace({shape, workspace_bytes}, false);
+        if (asked_first) known->second = module_.refuses_attention(ordinal_, shape, workspace_bytes);
+        return known->second;
+    }
+
+private:
+    CudaModule& module_;
+    int ordinal_;
+    mutable std::mutex mutex_;
+    mutable std::map<std::pair<model::FusedShape, std::int64_t>, bool> refused_;
+};
+
 class CudaDevices final : public RankDevices {
 public:
     CudaDevices(CudaModule& module, bool deterministic, const CudaCard& card)
         : module_(module), deterministic_(deterministic), card_(card) {
         if (deterministic) card_.traits.fused_attention = false;
+        card_.traits.fused_plans = std::make_shared<CardPlans>(module, card.ordinal);
     }
     std::string text() const override { return card_.name + (card_.traits.fused_attention ? "" : " without cuDNN"); }
     const model::KernelTraits& traits() const override { return card_.traits; }
@@ -39,7 +60,7 @@ public:
     }
     bool runs_at_once() const override { return false; }
     std::unique_ptr<RankDevice> make(int rank, const ArenaScript* script) const override {
-        return std::make_unique<CudaRankDevice>(module_.make_device(card_.ordinal, rank, deterministic_, script));
+        return std::make_unique<CudaRankDevice>(module_.make_device(card_.ordinal, rank, deterministic_, script, card_.traits.fused_plans));
     }
     std::unique_ptr<NcclWorldInterface> connect(RankDevice& device, int rank, int size, const Bootstrap& bootstrap,
                                                 const NcclOptions& options) const override {

@@ -257,7 +257,8 @@ void unfused_attention_backward(Launcher& launcher, const model::AttentionBackwa
 }
 
 /// Calls work(space, memory) with the workspace of the separate products: the op's own, or, where the op brought one for a
-/// fused kernel that then refused the shape, one more. That one is no prediction's, and the measurement shows it.
+/// fused kernel that refused its arrays' addresses or a shape that nobody had asked about (KernelTraits::fused_plans), one more. That
+/// one is no prediction's, and the measurement shows it.
 template <class Work>
 void with_unfused_workspace(model::Device& device, Dtype dtype, const model::AttentionSizes& sizes, bool backward, bool predicted,
                             const model::Output& workspace, Work work) {
@@ -277,18 +278,6 @@ struct TransposeStatistics {
         to[i] = from[column * rows + row];
     }
 };
-
-inline FusedShape fused_shape(const model::AttentionSizes& sizes, const model::FusedPart& part, bool backward) {
-    return {sizes.query_positions.batch,
-            sizes.heads,
-            sizes.kv_heads,
-            part.queries,
-            part.keys,
-            sizes.qk_dim,
-            sizes.v_dim,
-            part.causal,
-            backward};
-}
 
 /// What stands before and behind some places of an array (places, sequences · heads, width).
 struct Outside {
@@ -341,7 +330,7 @@ bool fused_attention(Launcher& launcher, const model::KernelTraits& traits, cons
     FusedLibrary* const library = launcher.library();
     if (library == nullptr) return false;
     const auto space = model::attention_workspace(traits, x.q.dtype, x.sizes, false, true);
-    const FusedShape shape = fused_shape(x.sizes, part, false);
+    const FusedShape shape = model::fused_shape(x.sizes, part, false);
     const FusedArrays arrays{x.sizes, part};
     auto* const workspace = values<std::byte>(x.workspace);
     FusedMemory memory;
@@ -368,7 +357,7 @@ bool fused_attention_backward(Launcher& launcher, const model::KernelTraits& tra
     FusedLibrary* const library = launcher.library();
     if (library == nullptr) return false;
     const auto space = model::attention_workspace(traits, x.q.dtype, x.sizes, true, true);
-    const FusedShape shape = fused_shape(x.sizes, part, true);
+    const FusedShape shape = model::fused_shape(x.sizes, part, true);
     const FusedArrays arrays{x.sizes, part};
     auto* const workspace = values<std::byte>(x.workspace);
     FusedMemory memory;
@@ -401,10 +390,10 @@ bool fused_attention_backward(Launcher& launcher, const model::KernelTraits& tra
 template <class Launcher>
 void attention(model::Device& device, const model::AttentionArguments& x) {
     auto&& launcher = Launcher::of(device);
-    const auto part = model::fused_part(device.traits(), x.q.dtype, x.sizes);
-    if (part && fused_attention(launcher, device.traits(), x, *part)) return;
+    const bool fused = model::attention_is_fused(device.traits(), x.q.dtype, x.sizes, false);
+    if (fused && fused_attention(launcher, device.traits(), x, *model::fused_part(device.traits(), x.q.dtype, x.sizes))) return;
     with_unfused_workspace(
-        device, x.q.dtype, x.sizes, false, !part, x.workspace, [&](const model::AttentionWorkspace& space, std::byte* workspace) {
+        device, x.q.dtype, x.sizes, false, !fused, x.workspace, [&](const model::AttentionWorkspace& space, std::byte* workspace) {
             with_type(x.q.dtype, [&]<class Element>() { unfused_attention<Launcher, Element>(launcher, x, space, workspace); });
         });
 }
@@ -413,10 +402,10 @@ template <class Launcher>
 void attention_backward(model::Device& device, const model::AttentionBackwardArguments& x) {
     auto&& launcher = Launcher::of(device);
     if (x.sizes.query_positions.chunk_length == 0) return;
-    const auto part = model::fused_part(device.traits(), x.q.dtype, x.sizes);
-    if (part && fused_attention_backward(launcher, device.traits(), x, *part)) return;
+    const bool fused = model::attention_is_fused(device.traits(), x.q.dtype, x.sizes, true);
+    if (fused && fused_attention_backward(launcher, device.traits(), x, *model::fused_part(device.traits(), x.q.dtype, x.sizes))) return;
     with_unfused_workspace(
-        device, x.q.dtype, x.sizes, true, !part, x.workspace, [&](const model::AttentionWorkspace& space, std::byte* workspace) {
+        device, x.q.dtype, x.sizes, true, !fused, x.workspace, [&](const model::AttentionWorkspace& space, std::byte* workspace) {
             with_type(x.q.dtype, [&]<class Element>() { unfused_attention_backward<Launcher, Element>(launcher, x, space, workspace); });
         });
 }

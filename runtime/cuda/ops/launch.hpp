@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "model/device/device.hpp"
+#include "model/device/kernel_traits.hpp"
 #include "model/ops/kernel_table.hpp"
 #include "runtime/cuda/ops/portable.hpp"
 #include "runtime/element_types.hpp"
@@ -36,16 +37,9 @@ struct Gemm {
     model::Fp8Scaling a_scaling = model::Fp8Scaling::tensor, b_scaling = model::Fp8Scaling::tensor;
 };
 
-/// Causal attention of whole sequences as one kernel of a library: bf16, arrays (places, sequences, heads, width) as
-/// everywhere, statistics (sequences, heads, places) fp32. `query_sums` holds zeros.
-struct FusedShape {
-    std::int64_t batch = 0, heads = 0, kv_heads = 0;
-    std::int64_t places = 0, key_places = 0;  ///< of queries and keys
-    std::int64_t qk_dim = 0, v_dim = 0;
-    bool causal = true;  ///< else every query sees every key
-    bool backward = false;
-    auto operator<=>(const FusedShape&) const = default;
-};
+using model::FusedShape;
+
+/// The arrays of a FusedShape. `query_sums` holds zeros.
 struct FusedMemory {
     const void *q = nullptr, *k = nullptr, *v = nullptr;
     void *output = nullptr, *log_sum_exp = nullptr;  ///< read in the backward

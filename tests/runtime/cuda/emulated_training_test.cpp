@@ -194,7 +194,10 @@ TEST(EmulatedTrainingInBf16, TakesThePredictedBytesForMixturesToo) {
 /// What `run` gets instead of a card's devices.
 class EmulatedDevices final : public runtime::RankDevices {
 public:
-    explicit EmulatedDevices(std::int64_t memory_bytes) : memory_bytes_(memory_bytes) {}
+    explicit EmulatedDevices(std::int64_t memory_bytes, std::shared_ptr<const model::FusedPlans> plans = nullptr)
+        : memory_bytes_(memory_bytes) {
+        traits_.fused_plans = std::move(plans);
+    }
     std::string text() const override { return "an emulated GPU"; }
     const model::KernelTraits& traits() const override { return traits_; }
     runtime::MachineMemory memory() const override { return {memory_bytes_, "the emulated GPU has"}; }
@@ -241,6 +244,32 @@ TEST(RunOnEmulatedGpus, IsAsPredictedByTheirTraitsAndTrainsAsTheCpu) {
             EXPECT_NE(values.ranks[rank].predicted.memory, on_the_cpu.ranks[rank].predicted.memory) << "other kernels, other scratch";
             EXPECT_TRUE(values.ranks[rank].ops.empty()) << "begun is not done";
         }
+    }
+}
+
+/// A library that has no plan for one direction of attention.
+class OneWayPlans final : public model::FusedPlans {
+public:
+    explicit OneWayPlans(bool refuses_backward) : refuses_backward_(refuses_backward) {}
+    bool refuses(const model::FusedShape& shape, std::int64_t workspace_bytes) const override {
+        EXPECT_EQ(workspace_bytes > 256, shape.backward) << "grouped heads want more in the backward alone";
+        return shape.backward == refuses_backward_;
+    }
+
+private:
+    bool refuses_backward_;
+};
+
+TEST(RunOnEmulatedGpus, PlansForAttentionThatTheLibraryRefuses) {
+    runtime::TrainingRunOptions run = run_of(small_llama(kScale), {.name = "", .dp = 2}, Precision::bf16);
+    run.devices = std::make_shared<EmulatedDevices>(std::int64_t{1} << 40);
+    const runtime::RunValues fused = runtime::run_in_process(run);
+    for (const bool backward : {false, true}) {
+        run.devices = std::make_shared<EmulatedDevices>(std::int64_t{1} << 40, std::make_shared<OneWayPlans>(backward));
+        const runtime::RunValues values = runtime::run_in_process(run);
+        EXPECT_TRUE(values.as_predicted) << backward;
+        EXPECT_NE(values.ranks[0].predicted.memory, fused.ranks[0].predicted.memory) << "separate products have other scratch";
+        for (std::size_t i = 0; i < values.steps.size(); ++i) EXPECT_NEAR(values.steps[i].loss / fused.steps[i].loss, 1, 3e-3) << i;
     }
 }
 

@@ -596,7 +596,7 @@ TEST(AttentionWorkspace, IsThatOfCudnnForTheLlamaShape) {
     // fp32 query gradient are given to it; the packed log-sum-exp comes on top.
     const Positions places = zigzag_positions(4096, 1, 1, 0);
     const AttentionSizes sizes{places, places, 32, 8, 128, 128, 1, 64};
-    ASSERT_TRUE(attention_is_fused(emulated_traits(true), Dtype::bf16, sizes));
+    ASSERT_TRUE(attention_is_fused(emulated_traits(true), Dtype::bf16, sizes, false));
     const auto backward = attention_workspace(emulated_traits(true), Dtype::bf16, sizes, true, true);
     EXPECT_EQ(backward.total, 134742272 + 32 * 4096 * 4);
     // Half of the queries, and twice the keys: half of what hangs on queries, all of what hangs on keys.
@@ -605,12 +605,23 @@ TEST(AttentionWorkspace, IsThatOfCudnnForTheLlamaShape) {
     EXPECT_EQ(later.delta - later.log_sum_exp, 32 * 2048 * 4);
     EXPECT_EQ(later.library - later.query_sums, 32 * 2048 * 128 * 4);
     EXPECT_EQ(later.library_bytes, backward.library_bytes);
-    EXPECT_FALSE(attention_is_fused(emulated_traits(false), Dtype::bf16, sizes));
-    EXPECT_FALSE(attention_is_fused({DeviceKind::cuda, 75, true}, Dtype::bf16, sizes));
-    EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::fp32, sizes));
-    EXPECT_FALSE(attention_is_fused({}, Dtype::bf16, sizes));
+    EXPECT_FALSE(attention_is_fused(emulated_traits(false), Dtype::bf16, sizes, false));
+    struct Plans final : FusedPlans {
+        bool refuses(const FusedShape& shape, std::int64_t workspace_bytes) const override {
+            EXPECT_EQ(shape, (FusedShape{1, 32, 8, 4096, 4096, 128, 128, true, shape.backward}));
+            EXPECT_EQ(workspace_bytes, shape.backward ? 4096 * 32 * (128 + 128) * 2 + 256 : 256);
+            return shape.backward;
+        }
+    };
+    KernelTraits refusing = emulated_traits(true);
+    refusing.fused_plans = std::make_shared<Plans>();
+    EXPECT_TRUE(attention_is_fused(refusing, Dtype::bf16, sizes, false));
+    EXPECT_FALSE(attention_is_fused(refusing, Dtype::bf16, sizes, true));
+    EXPECT_FALSE(attention_is_fused({DeviceKind::cuda, 75, true}, Dtype::bf16, sizes, false));
+    EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::fp32, sizes, false));
+    EXPECT_FALSE(attention_is_fused({}, Dtype::bf16, sizes, false));
     const Positions one = zigzag_positions(1, 1, 1, 0);
-    EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::bf16, {one, one, 32, 8, 128, 128, 1, 64}));
+    EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::bf16, {one, one, 32, 8, 128, 128, 1, 64}, false));
 }
 
 // From plans that cuDNN 9.19 builds for these cards (attention_plans): 4095 places are no multiple of 8, which an A100 rounds up to.

@@ -103,7 +103,7 @@ int run(int architecture, bool all) {
         for (const Case& each : cases()) {
             const model::Positions places = model::zigzag_positions(each.places, each.batch, 1, 0);
             const model::AttentionSizes sizes{places, places, each.heads, each.kv_heads, each.qk_dim, each.v_dim, 1, 0};
-            if (!model::attention_is_fused({model::DeviceKind::cuda, architecture, true}, Dtype::bf16, sizes)) continue;
+            if (!model::attention_is_fused({model::DeviceKind::cuda, architecture, true}, Dtype::bf16, sizes, each.backward)) continue;
             wrong += build(card, each) ? 0 : 1;
             if (++built == 12 && !all) break;
         }
