@@ -7,7 +7,7 @@
 #include "reports/iteration_page.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/memory_page.hpp"
-#include "simulator/timeline/step_trace.hpp"
+#include "simulator/step_trace.hpp"
 
 namespace mgplan::cli {
 

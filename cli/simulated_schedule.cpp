@@ -8,7 +8,7 @@
 #include "plan/text/errors.hpp"
 #include "reports/timeline_trace.hpp"
 #include "simulator/memory/stage_timeline.hpp"
-#include "simulator/timeline/step_trace.hpp"
+#include "simulator/step_trace.hpp"
 
 namespace mgplan::cli {
 SimulatedSchedule simulated_schedule(const std::string& kind, const Layout& layout) {

@@ -9,7 +9,7 @@
 #include <fmt/core.h>
 
 #include "planner/stage_balance.hpp"
-#include "simulator/stage_census.hpp"
+#include "simulator/piece/stage_census.hpp"
 
 namespace mgplan::planner {
 namespace {

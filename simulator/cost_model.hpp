@@ -14,7 +14,7 @@
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/prediction.hpp"
 #include "simulator/price/recorded_flops.hpp"
-#include "simulator/timeline/step_timeline.hpp"
+#include "simulator/step_timeline.hpp"
 
 namespace mgplan::simulator {
 

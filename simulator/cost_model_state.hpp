@@ -14,7 +14,6 @@
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/compute/layer_costs.hpp"
 #include "simulator/cost_model.hpp"
-#include "simulator/layout_paths.hpp"
 #include "simulator/least_costs.hpp"
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/memory/model_state.hpp"
@@ -25,10 +24,11 @@
 #include "simulator/muon.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/shared_memo.hpp"
+#include "simulator/piece/stage_census.hpp"
 #include "simulator/piece_parameters.hpp"
+#include "simulator/price/layout_paths.hpp"
 #include "simulator/price/recorded_costs.hpp"
 #include "simulator/price/training_rates.hpp"
-#include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
 
 namespace mgplan::simulator {

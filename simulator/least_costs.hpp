@@ -9,7 +9,7 @@
 #include "plan/workload.hpp"
 #include "simulator/compute/kernels.hpp"
 #include "simulator/compute/layer_costs.hpp"
-#include "simulator/stage_census.hpp"
+#include "simulator/piece/stage_census.hpp"
 
 namespace mgplan::simulator {
 

@@ -10,12 +10,12 @@
 #include "plan/parameters/layer_kinds.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/calibration.hpp"
-#include "simulator/layout_paths.hpp"
 #include "simulator/memory/replay_memo.hpp"
 #include "simulator/memory/split_stages.hpp"
 #include "simulator/piece/memo_key.hpp"
+#include "simulator/piece/stage_census.hpp"
 #include "simulator/piece_parameters.hpp"
-#include "simulator/stage_census.hpp"
+#include "simulator/price/layout_paths.hpp"
 #include "simulator/timeline/pipeline_program.hpp"
 
 namespace mgplan::simulator {

@@ -11,7 +11,7 @@
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "simulator/collectives/all_reduce.hpp"
-#include "simulator/muon_record.hpp"
+#include "simulator/piece/muon_record.hpp"
 
 namespace mgplan::simulator {
 namespace {

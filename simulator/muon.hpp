@@ -24,7 +24,7 @@ struct MuonSeconds {
 [[nodiscard]] MuonSeconds muon_seconds(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes, const KernelTimes& kernels);
 
 /// The same for engine mgplan, whose ranks orthogonalise a matrix that tp (etp) divides as the whole: the ops and all-reduces of each
-/// matrix as its optimizer does them on shapes (simulator/muon_record.hpp), one behind the other.
+/// matrix as its optimizer does them on shapes (simulator/piece/muon_record.hpp), one behind the other.
 [[nodiscard]] MuonSeconds own_muon_seconds(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes,
                                            const TrainingSpec& training, const OpRates& rates, const LayoutPaths& paths);
 

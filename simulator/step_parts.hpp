@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "simulator/compute/layer_costs.hpp"
+#include "simulator/piece/stage_census.hpp"
 #include "simulator/piece_parameters.hpp"
 #include "simulator/prediction.hpp"
 #include "simulator/price/shard.hpp"
-#include "simulator/stage_census.hpp"
 
 namespace mgplan::simulator {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/device/memory_operations.hpp"
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {

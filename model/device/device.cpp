@@ -8,7 +8,6 @@
 #include <fmt/core.h>
 
 #include "model/device/graph_capture.hpp"
-#include "model/ops/kernel_table.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
@@ -48,12 +47,7 @@ std::unique_ptr<Stopwatch> Device::make_stopwatch() {
 }
 
 Device::Device(DeviceKind kind, const KernelTraits& traits, std::unique_ptr<Allocator> allocator, const KernelTable* kernels)
-    : kind_(kind), traits_(traits), allocator_(std::move(allocator)), kernels_(kernels) {
-    if (kernels_ == nullptr) return;
-    const std::string_view missing = missing_kernel(*kernels_);
-    MGPLAN_ASSERT(missing.empty(), fmt::format("the kernel table of a {} device has every kernel; {} is missing",
-                                               kind_ == DeviceKind::cuda ? "CUDA" : "CPU", missing));
-}
+    : kind_(kind), traits_(traits), allocator_(std::move(allocator)), kernels_(kernels) {}
 
 Tensor Device::empty(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name) {
     const std::int64_t bytes = shape.elements() * bytes_of(dtype);

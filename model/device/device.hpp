@@ -8,7 +8,7 @@
 
 #include "model/device/kernel_traits.hpp"
 #include "model/device/memory.hpp"
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -1,7 +1,7 @@
 #pragma once
 // The non-linearity between the two products of an MLP.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 #include "plan/model/model_spec.hpp"
 
 namespace mgplan::model {

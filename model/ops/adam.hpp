@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -4,7 +4,7 @@
 // and corrected behind it. Known of shapes alone (layers_known_of_shapes()). S below are the bytes of rows · h. Gradients that a function
 // adds to are read and written.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

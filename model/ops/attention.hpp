@@ -2,8 +2,8 @@
 // Causal attention that keeps its output and the log-sum-exp of each row, never a sequence-by-sequence matrix
 // (FlashAttention, arXiv 2205.14135).
 
+#include "model/device/tensor.hpp"
 #include "model/ops/positions.hpp"
-#include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Adding a bias to every row, and its gradient.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -2,7 +2,7 @@
 // A convolution along the sequence of each channel alone, that sees its own place and those before, with SiLU behind it: in front of
 // the scans of Mamba-2 (arXiv 2405.21060, section 7) and of gated delta nets.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

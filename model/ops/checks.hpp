@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "model/device/device.hpp"
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

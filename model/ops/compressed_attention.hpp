@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
+#include "model/device/tensor.hpp"
 #include "model/ops/attention.hpp"
-#include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -2,7 +2,7 @@
 // The pieces of a vocab-parallel cross-entropy: between them stand all-reduces of one value per row
 // (Megatron-core tensor_parallel/cross_entropy.py).
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -2,8 +2,8 @@
 // The gated delta rule (arXiv 2412.06464): for each value head a state (key_dim, value_dim) that decays, and in which the value under a
 // key is replaced.
 
+#include "model/device/tensor.hpp"
 #include "model/ops/state_space_sizes.hpp"
-#include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {
 

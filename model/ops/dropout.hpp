@@ -2,8 +2,8 @@
 // Residual addition with dropout from a counter-based generator: what is dropped depends on seed, stream and the value's
 // global place alone, never on the layout, and need not be stored.
 
+#include "model/device/tensor.hpp"
 #include "model/ops/positions.hpp"
-#include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {
 

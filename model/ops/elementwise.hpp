@@ -4,7 +4,7 @@
 #include <span>
 
 #include "model/device/memory_use.hpp"
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

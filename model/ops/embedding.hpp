@@ -1,7 +1,7 @@
 #pragma once
 // Looking rows of a table up by id.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

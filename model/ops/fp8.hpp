@@ -2,7 +2,7 @@
 // Products in fp8 with one scale for each tensor, from the values as they are (current scaling: Transformer Engine,
 // transformer_engine/common/recipe/current_scaling.cu, pytorch/csrc/quantizer.cpp, Float8CurrentScalingQuantizer).
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "model/device/device.hpp"
+#include "model/device/tensor.hpp"
 #include "model/ops/fp8_scaling.hpp"
-#include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Rows scaled by a learned gate: the shared experts of Qwen2-MoE.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -3,7 +3,7 @@
 // from the share of zeros that is wanted (transformers 5.23.0, modeling_gemma3n.py, Gemma3nTextMLP._gaussian_topk). Known of shapes alone
 // (layers_known_of_shapes()). `joined` (rows, 2·width) holds gate and value side by side; G are the bytes of rows · width.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

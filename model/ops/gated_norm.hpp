@@ -2,8 +2,8 @@
 // RMSNorm together with a gate: behind the scans of Mamba-2 (gate first; mamba_ssm ops/triton/layernorm_gated.py) and of gated delta
 // nets (norm first), of Kimi's with a gate of its own kind.
 
+#include "model/device/tensor.hpp"
 #include "model/ops/causal_conv.hpp"
-#include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {
 

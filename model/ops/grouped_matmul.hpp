@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -2,7 +2,7 @@
 // What chooses the keys of sparse attention (DeepSeek-V3.2-Exp, section 2.1, equations 1 and 2): a score of every key before a query, and
 // the places of the largest. Known of shapes alone: no device here computes them (features_not_computed()).
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -1,7 +1,7 @@
 #pragma once
 // What kernels read and write: addresses and types, never tensors.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -3,6 +3,10 @@
 #include <iterator>
 #include <utility>
 
+#include <fmt/core.h>
+
+#include "plan/text/errors.hpp"
+
 namespace mgplan::model {
 
 std::string_view missing_kernel(const KernelTable& table) {
@@ -83,6 +87,12 @@ std::string_view missing_kernel(const KernelTable& table) {
         if (!present) return name;
     }
     return {};
+}
+
+const KernelTable& with_every_kernel(const KernelTable& table) {
+    const std::string_view missing = missing_kernel(table);
+    MGPLAN_ASSERT(missing.empty(), fmt::format("the kernel table of a device has every kernel; {} is missing", missing));
+    return table;
 }
 
 }  // namespace mgplan::model

@@ -549,4 +549,7 @@ struct KernelTable {
 /// The first kernel that a table lacks; empty where it has all.
 [[nodiscard]] std::string_view missing_kernel(const KernelTable& table);
 
+/// The same table, for whoever makes a device of it; asserts that it has every kernel, for a call of a missing one is a jump to nowhere.
+[[nodiscard]] const KernelTable& with_every_kernel(const KernelTable& table);
+
 }  // namespace mgplan::model

@@ -2,7 +2,7 @@
 // Keys of multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1.3): each head's own part beside a rotated part
 // that all heads share, and the way back.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -3,8 +3,8 @@
 // blocks, a recurrence of one value a channel, and a gate of its output. Known of shapes alone: no device here computes them
 // (layers_known_of_shapes()). Rows are places of the sequence, of each place the sequences of a microbatch.
 
+#include "model/device/tensor.hpp"
 #include "model/ops/causal_conv.hpp"
-#include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Matrix products. 16-bit inputs accumulate in fp32 and are rounded once.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -1,7 +1,7 @@
 #pragma once
 // LayerNorm (arXiv 1607.06450) and RMSNorm (arXiv 1910.07467) over the last dimension.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 #include "plan/model/model_spec.hpp"
 
 namespace mgplan::model {

@@ -1,7 +1,7 @@
 #pragma once
 // Taking the packed projection of grouped-query attention apart, and putting its gradient together again.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -1,8 +1,8 @@
 #pragma once
 // Rotary position embedding (arXiv 2104.09864), the half-split form of Llama and Megatron-LM.
 
+#include "model/device/tensor.hpp"
 #include "model/ops/positions.hpp"
-#include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 #include "plan/model/model_spec.hpp"
 
 namespace mgplan::model {

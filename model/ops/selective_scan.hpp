@@ -2,7 +2,7 @@
 // The scan of Mamba (arXiv 2312.00752, algorithm 2): each channel has a state of its own, each value of which decays by its own rate, from
 // place to place, with steps that follow from the input. Known of shapes alone: no device here computes it (layers_known_of_shapes()).
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -3,7 +3,7 @@
 // blocks B, C and x, y = C · conv(B · x), where conv is a convolution along the sequence of each channel alone that sees its own place and
 // those before. All of it is one op, since nothing but the projection has to be kept for the backward.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -2,8 +2,8 @@
 // The scan of Mamba-2 (state-space duality, arXiv 2405.21060, section 6): for each head a state (head_dim, state) that decays from place
 // to place, worked on in chunks as matrices.
 
+#include "model/device/tensor.hpp"
 #include "model/ops/state_space_sizes.hpp"
-#include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {
 

@@ -3,7 +3,7 @@
 // 5 to 9; Megatron-LM at d98e8a64, core/transformer/hyper_connection.py). Known of shapes alone: no device here computes them
 // (layers_known_of_shapes()). n streams of h values make rows of n · h; S below are the bytes of rows · h.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

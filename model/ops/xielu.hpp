@@ -3,7 +3,7 @@
 // p = softplus(positive) and n = 1/2 + softplus(negative),
 //   f(x) = p · x² + x / 2 for x > 0, n · (e^x - 1 - x) + x / 2 below.
 
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 

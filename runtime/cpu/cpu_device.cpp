@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "model/ops/kernel_table.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
 
 namespace mgplan::runtime {
@@ -9,7 +10,7 @@ namespace mgplan::runtime {
 CpuDevice::CpuDevice() : CpuDevice(std::make_unique<PoolAllocator>(host_blocks())) {}
 
 CpuDevice::CpuDevice(std::unique_ptr<MeasuredAllocator> allocator)
-    : Device(model::DeviceKind::cpu, kernel_traits(), std::move(allocator), &cpu::kernels()),
+    : Device(model::DeviceKind::cpu, kernel_traits(), std::move(allocator), &model::with_every_kernel(cpu::kernels())),
       measured_(static_cast<MeasuredAllocator&>(Device::allocator())) {}
 
 void CpuDevice::do_write(void* to, const void* from, std::int64_t bytes) {

@@ -94,7 +94,7 @@ CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits,
 
 CudaDevice::CudaDevice(const std::shared_ptr<CardBlocks>& blocks, int ordinal, int rank, const model::KernelTraits& traits,
                        const ArenaScript* script)
-    : CudaDeviceInterface(traits, make_allocator(blocks, script), &kernel_table()),
+    : CudaDeviceInterface(traits, make_allocator(blocks, script), &model::with_every_kernel(kernel_table())),
       ordinal_(ordinal),
       rank_(rank),
       measured_(static_cast<MeasuredAllocator&>(Device::allocator())),

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <new>
 
-#include "runtime/cpu/huge_pages.hpp"
+#include "runtime/memory/huge_pages.hpp"
 #include "runtime/sanitizers.hpp"
 
 #ifdef MGPLAN_ADDRESS_SANITIZER

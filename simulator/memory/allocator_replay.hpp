@@ -10,7 +10,7 @@
 #include "model/pipeline/send_depth.hpp"
 #include "plan/schedule/schedule.hpp"
 #include "simulator/memory/caching_allocator.hpp"
-#include "simulator/prediction.hpp"
+#include "simulator/memory/memory_prediction.hpp"
 
 namespace mgplan::simulator {
 

@@ -19,8 +19,8 @@
 #include "plan/workload.hpp"
 #include "simulator/compute/layer_costs.hpp"
 #include "simulator/memory/chunk_profile.hpp"
-#include "simulator/prediction.hpp"
-#include "simulator/stage_census.hpp"
+#include "simulator/memory/memory_prediction.hpp"
+#include "simulator/piece/stage_census.hpp"
 
 namespace mgplan::simulator {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "plan/text/rounding.hpp"
-#include "simulator/layout_paths.hpp"
 #include "simulator/memory/dispatcher_buffers.hpp"
+#include "simulator/network/group_path.hpp"
 
 namespace mgplan::simulator {
 namespace {

@@ -10,9 +10,9 @@
 #include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/calibration.hpp"
+#include "simulator/memory/memory_prediction.hpp"
 #include "simulator/network/group_path.hpp"
 #include "simulator/piece/memo_key.hpp"
-#include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
 

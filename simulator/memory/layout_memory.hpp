@@ -13,9 +13,9 @@
 #include "simulator/compute/calibration.hpp"
 #include "simulator/compute/layer_costs.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/memory/memory_prediction.hpp"
 #include "simulator/memory/rank_timeline.hpp"
-#include "simulator/prediction.hpp"
-#include "simulator/stage_census.hpp"
+#include "simulator/piece/stage_census.hpp"
 
 namespace mgplan::simulator {
 

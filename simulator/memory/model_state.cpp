@@ -17,7 +17,7 @@
 #include "simulator/memory/offloaded_state.hpp"
 #include "simulator/memory/sharded_state.hpp"
 #include "simulator/memory/unit_state.hpp"
-#include "simulator/muon_record.hpp"
+#include "simulator/piece/muon_record.hpp"
 
 namespace mgplan::simulator {
 namespace {

@@ -14,7 +14,7 @@
 #include "simulator/memory/shared_schedules.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/shard_key.hpp"
-#include "simulator/stage_census.hpp"
+#include "simulator/piece/stage_census.hpp"
 
 namespace mgplan::simulator {
 

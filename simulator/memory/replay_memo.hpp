@@ -12,8 +12,8 @@
 
 #include "plan/layout/layout.hpp"
 #include "simulator/memory/allocator_replay.hpp"
+#include "simulator/memory/memory_prediction.hpp"
 #include "simulator/memory/model_state.hpp"
-#include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
 

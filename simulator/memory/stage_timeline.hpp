@@ -11,8 +11,8 @@
 #include "model/device/kernel_traits.hpp"
 #include "model/training/rank_trainer.hpp"
 #include "plan/workload.hpp"
+#include "simulator/memory/memory_prediction.hpp"
 #include "simulator/memory/rank_timeline.hpp"
-#include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
 

@@ -32,4 +32,9 @@ GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster,
     return path;
 }
 
+GridAxis axis_of_parts(const GridAxis& data, std::int64_t parts, bool same) {
+    if (same) return {data.axis, std::max<std::int64_t>(1, data.size / parts), data.stride * parts};
+    return {data.axis, std::min(parts, data.size), data.stride};
+}
+
 }  // namespace mgplan::simulator

@@ -63,4 +63,7 @@ struct GroupPath {
 [[nodiscard]] GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster, const Calibration& calibration,
                                    std::int64_t world = 0);
 
+/// The dp axis of a grid along which neighbours hold `parts` of a weight: they, or those that hold the same.
+[[nodiscard]] GridAxis axis_of_parts(const GridAxis& data, std::int64_t parts, bool same);
+
 }  // namespace mgplan::simulator

@@ -19,7 +19,7 @@
 #include "runtime/sanitizers.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/least_costs.hpp"
-#include "simulator/stage_census.hpp"
+#include "simulator/piece/stage_census.hpp"
 #include "support.hpp"
 
 namespace mgplan::planner::testing::stage_bounds_test {

@@ -15,9 +15,9 @@
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/piece/engine_policies.hpp"
+#include "simulator/piece/stage_census.hpp"
 #include "simulator/price/op_price.hpp"
 #include "simulator/price/recorded_flops.hpp"
-#include "simulator/stage_census.hpp"
 #include "tests/simulator/dgx_workload.hpp"
 
 namespace mgplan::simulator::hybrid_costs_test {

@@ -4,7 +4,7 @@
 
 #include "formats/model_source.hpp"
 #include "plan/parameters/parameters.hpp"
-#include "simulator/layout_paths.hpp"
+#include "simulator/price/layout_paths.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
 namespace mgplan::simulator::muon_test {

@@ -13,11 +13,11 @@
 #include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
-#include "simulator/layout_paths.hpp"
 #include "simulator/memory/device_overhead.hpp"
 #include "simulator/memory/gathered_weights.hpp"
 #include "simulator/memory/megatron_replay.hpp"
 #include "simulator/memory/model_state.hpp"
+#include "simulator/price/layout_paths.hpp"
 
 namespace mgplan::simulator::weight_shards_test {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "runtime/cpu/blas.hpp"
+#include "runtime/cpu/ops/blas.hpp"
 #include "runtime/cpu/ops/exponential.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"

@@ -2,7 +2,7 @@
 #include <array>
 #include <type_traits>
 
-#include "runtime/cpu/blas.hpp"
+#include "runtime/cpu/ops/blas.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
 #include "runtime/cpu/ops/vector_units.hpp"

@@ -241,7 +241,7 @@ private:
 class EmulatedDevice final : public model::Device, private model::MemoryOperations {
 public:
     explicit EmulatedDevice(const model::KernelTraits& traits)
-        : Device(model::DeviceKind::cuda, traits, std::make_unique<PoolAllocator>(), &table()),
+        : Device(model::DeviceKind::cuda, traits, std::make_unique<PoolAllocator>(), &model::with_every_kernel(table())),
           pool_(static_cast<PoolAllocator&>(Device::allocator())) {}
 
     [[nodiscard]] const model::MemoryUse& memory() const { return pool_.use(); }

@@ -90,7 +90,7 @@ TEST(CudaLoader, FindsTheModulesErrorsByTheirType) {
         (void)module.cards();
         FAIL() << "counted cards";
     } catch (const RunError& error) {
-        EXPECT_THAT(error.what(), AllOf(HasSubstr("cudaGetDeviceCount"), HasSubstr("runtime/cuda/module.cpp:")));
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("cudaGetDeviceCount"), HasSubstr("runtime/cuda_module/module.cpp:")));
     }
 }
 #endif

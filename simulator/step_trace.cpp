@@ -1,4 +1,4 @@
-#include "simulator/timeline/step_trace.hpp"
+#include "simulator/step_trace.hpp"
 
 #include <algorithm>
 #include <string_view>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "model/tensor/shape.hpp"
+#include "model/device/shape.hpp"
 #include "plan/training/numeric_types.hpp"
 
 namespace mgplan::model {

@@ -1,4 +1,4 @@
-#include "simulator/stage_census.hpp"
+#include "simulator/piece/stage_census.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "simulator/muon_record.hpp"
+#include "simulator/piece/muon_record.hpp"
 
 #include <numeric>
 

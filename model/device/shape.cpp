@@ -1,4 +1,4 @@
-#include "model/tensor/shape.hpp"
+#include "model/device/shape.hpp"
 
 #include <fmt/format.h>
 

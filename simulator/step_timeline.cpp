@@ -1,4 +1,4 @@
-#include "simulator/timeline/step_timeline.hpp"
+#include "simulator/step_timeline.hpp"
 
 #include <algorithm>
 #include <utility>

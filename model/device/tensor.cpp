@@ -1,4 +1,4 @@
-#include "model/tensor/tensor.hpp"
+#include "model/device/tensor.hpp"
 
 #include "model/device/device.hpp"
 #include "plan/text/errors.hpp"

@@ -1,4 +1,4 @@
-#include "runtime/cpu/blas.hpp"
+#include "runtime/cpu/ops/blas.hpp"
 
 #include <atomic>
 #include <thread>

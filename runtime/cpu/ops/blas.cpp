@@ -1,4 +1,4 @@
-#include "runtime/cpu/blas.hpp"
+#include "runtime/cpu/ops/blas.hpp"
 
 #include <cblas.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 
 #include "plan/text/errors.hpp"
-#include "runtime/cpu/huge_pages.hpp"
+#include "runtime/memory/huge_pages.hpp"
 
 // OpenBLAS built without threads looks for a free work buffer without a lock (driver/others/memory.c, blas_memory_alloc:
 // the search is locked only under SMP or USE_LOCKING, and Debian's serial build has neither), so two ranks that multiply

@@ -1,4 +1,4 @@
-#include "simulator/layout_paths.hpp"
+#include "simulator/price/layout_paths.hpp"
 
 #include <algorithm>
 #include <array>
@@ -69,11 +69,6 @@ void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t 
     if (instances == 1) return;
     paths.dp_outer = group_path(axes_of_instances(dense, instances, true), cluster, calibration, sizes.world);
     paths.edp_outer = group_path(axes_of_instances(expert, instances, true), cluster, calibration, sizes.world);
-}
-
-GridAxis axis_of_parts(const GridAxis& data, std::int64_t parts, bool same) {
-    if (same) return {data.axis, std::max<std::int64_t>(1, data.size / parts), data.stride * parts};
-    return {data.axis, std::min(parts, data.size), data.stride};
 }
 
 void add_weight_shards(LayoutPaths& paths, const ParallelSizes& sizes, const WeightShards& shards, const ClusterSpec& cluster,

@@ -7,7 +7,7 @@
 #include "plan/layout/rank_groups.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/calibration.hpp"
-#include "simulator/step_parts.hpp"
+#include "simulator/price/shard.hpp"
 
 namespace mgplan::simulator {
 
@@ -16,9 +16,6 @@ namespace mgplan::simulator {
 /// Adds those inside and across so many instances of the distributed optimizer.
 void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t instances, const ClusterSpec& cluster,
                    const Calibration& calibration);
-
-/// The dp axis of a grid along which neighbours hold `parts` of a weight: they, or those that hold the same.
-[[nodiscard]] GridAxis axis_of_parts(const GridAxis& data, std::int64_t parts, bool same);
 
 /// Adds those of ranks that hold the parts of a weight (inner), and of those that hold the same part (outer): neighbours along dp, which dp
 /// and edp are multiples of. Context parallelism is beside them, where Megatron-LM has it around them.
