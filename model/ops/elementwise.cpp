@@ -112,16 +112,6 @@ void sums_of_squares(std::span<const Tensor> arrays, const Tensor& sums) {
     if (device.computes() && !all.empty()) device.kernels().sums_of_squares(device, {all.data(), std::ssize(all), scratch});
 }
 
-bool has_non_finite(const Tensor& x) {
-    expect_float(x, "x of has_non_finite");
-    Device& device = x.device();
-    device.report({"has_non_finite", static_cast<double>(x.elements()), x.bytes(), 0});
-    if (x.elements() == 0) return false;
-    const Tensor scratch = take_scratch(device, reduction_scratch_bytes(device.traits(), x.elements()), "partial counts");
-    if (!device.computes()) return false;
-    return device.kernels().has_non_finite(device, {x, x.elements(), scratch});
-}
-
 Tensor columns(const Tensor& x, std::int64_t begin, std::int64_t end, MemoryCategory category) {
     MGPLAN_ASSERT(x.defined() && x.shape().rank() >= 1, "x of columns has columns");
     MGPLAN_ASSERT(begin >= 0 && begin <= end && end <= x.shape()[-1], "columns inside the tensor");

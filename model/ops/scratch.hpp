@@ -23,9 +23,7 @@ namespace mgplan::model {
 
 /// How many pieces of a flat array are reduced side by side, in an order that depends on the number of elements alone.
 [[nodiscard]] std::int64_t reduction_parts(std::int64_t elements);
-/// fp64 partial results and the sum of them. 0 on the CPU, as all below.
-[[nodiscard]] std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t elements);
-/// Partial sums of arrays of so many elements: at most 1/1024 byte for each element.
+/// Partial sums of arrays of so many elements, fp64: at most 1/1024 byte for each element. 0 on the CPU, as all below.
 [[nodiscard]] std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::span<const std::int64_t> elements);
 /// Rows are put together by a part of their ids, of which there are so many.
 inline constexpr std::int64_t kEmbeddingBuckets = 256;

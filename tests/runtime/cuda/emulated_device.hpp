@@ -130,15 +130,6 @@ public:
         if (bytes > 0) std::memmove(to, from, static_cast<std::size_t>(bytes));
     }
     void zero(void* memory, std::int64_t bytes) { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
-    int transfers = 0;  ///< values that kernels passed between host and device, which no CUDA graph can hold
-    void upload(void* to, const void* from, std::int64_t bytes) {
-        ++transfers;
-        copy(to, from, bytes);
-    }
-    void download(void* to, const void* from, std::int64_t bytes) {
-        ++transfers;
-        copy(to, from, bytes);
-    }
     [[nodiscard]] FusedLibrary* library() { return &library_; }
     [[nodiscard]] FusedEmulation& emulation() { return library_; }
 
@@ -248,7 +239,7 @@ public:
     void restart_high_water() { pool_.restart_high_water(); }
     [[nodiscard]] const PoolAllocator& pool() const { return pool_; }
     [[nodiscard]] HostLauncher& launcher() { return launcher_; }
-    /// How often the host waited for values, and gave some.
+    /// How often the host waited for values, and gave some: neither can be in a CUDA graph.
     [[nodiscard]] int reads() const { return reads_; }
     [[nodiscard]] int writes() const { return writes_; }
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }

@@ -38,7 +38,6 @@ public:
     }
     void copy(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) const {}
     void zero(void* /*memory*/, std::int64_t /*bytes*/) const {}
-    void download(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) const {}
 };
 
 }  // namespace

@@ -105,11 +105,6 @@ public:
     }
     void copy(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) { listener_.on_kernel("copy"); }
     void zero(void* /*memory*/, std::int64_t /*bytes*/) { listener_.on_kernel("zero"); }
-    void upload(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) { listener_.on_kernel("upload"); }
-    void download(void* to, const void* /*from*/, std::int64_t bytes) {
-        std::memset(to, 0, static_cast<std::size_t>(bytes));
-        listener_.on_kernel("download");
-    }
     void gemm(const Gemm& /*gemm*/) { listener_.on_kernel("cuBLASLt"); }
     [[nodiscard]] FusedLibrary* library() { return &library_; }
 
