@@ -121,6 +121,9 @@ public:
     void write(const Tensor& tensor, const void* values);
     void read(const Tensor& tensor, void* values);
 
+    /// Sets all bytes of a tensor of this device to 0; nothing happens on the meta device.
+    void zero(const Tensor& tensor);
+
     /// Memory of the host for a storage that waits there, aligned to 64 bytes; counted, on the meta device without an address. Throws
     /// std::bad_alloc.
     [[nodiscard]] std::byte* take_on_host(std::int64_t bytes);

@@ -80,6 +80,7 @@ Fp8Blocks quantise_group_rows(const Tensor& x, Fp8Scaling scaling, std::span<con
     const GroupPlaces places = places_along_rows(rows, scaling, width);
     MGPLAN_ASSERT(places.rows.back() == x.shape()[0], "the groups are all rows");
     Fp8Blocks made{codes_of_groups(x, kRowsOfVectors, name), scales_of_groups(x, scaling, places), scaling};
+    x.device().zero(made.codes.slice(x.shape()[0], made.codes.shape()[0]));
     for (std::size_t group = 0; group < rows.size(); ++group) {
         if (places.is_empty(group)) continue;
         const std::int64_t begin = places.rows[group], end = places.rows[group + 1];
