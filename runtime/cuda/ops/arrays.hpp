@@ -60,4 +60,17 @@ MGPLAN_BOTH void each_pack_of(const Team& team, bool aligned, std::int64_t count
     }
 }
 
+/// A team's share of an update of many arrays with gradients that are multiplied with `factor` and, where there is one, a clip factor:
+/// step_of(array, first element, both factors) is the body of packs. Nothing is updated where their product is no number.
+template <int N, class Main, class Team, class Array, class StepOf>
+MGPLAN_BOTH void update_share(const Team& team, const ArrayList<Array>& list, std::int64_t share, double factor, const double* clipping,
+                              StepOf step_of) {
+    const double product = clipping == nullptr ? factor : factor * *clipping;
+    if (not_a_number(product)) return;
+    const int at = list.array_of(share);
+    const Array& x = list.arrays[at];
+    const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = x.elements - begin;
+    each_pack_of<N>(team, x.aligned, left < kShareOfArray ? left : kShareOfArray, step_of(x, begin, static_cast<Main>(product)));
+}
+
 }  // namespace mgplan::runtime::cuda
