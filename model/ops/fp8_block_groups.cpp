@@ -123,6 +123,7 @@ Tensor block_grouped_matmul(const Fp8Blocks& a, std::span<const Fp8Blocks> b, st
                    block_operations(sum, n, k),
                    sum * k + work.count * b.front().codes.bytes(),
                    sum * n * bytes_of(out),
+                   work.count,
                    {},
                    {work.count, work.rows, n, k, true, false, Dtype::fp8}});
     if (sum == 0) return product.slice(0, 0);
@@ -162,6 +163,7 @@ void block_grouped_accumulate(const Fp8Columns& a, const Fp8Columns& b, std::spa
                    block_operations(m, n, sum),
                    a.codes.bytes() + b.codes.bytes() + work.count * out.front().bytes(),
                    work.count * out.front().bytes(),
+                   work.count,
                    {},
                    {work.count, m, n, work.rows, false, true, Dtype::fp8}});
     const ProductScratch scratch = product_scratch(device, Dtype::fp8, m, n, most);

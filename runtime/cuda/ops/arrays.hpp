@@ -1,12 +1,12 @@
 #pragma once
 // Kernels that work through many flat arrays in one launch. Which arrays there are stands in the kernel's parameters: nothing is uploaded.
 
+#include "model/ops/scratch.hpp"
 #include "runtime/cuda/ops/packs.hpp"
 
 namespace mgplan::runtime::cuda {
 
-/// Arrays of one launch: with up to 72 bytes for each there is room in the 4 KiB of parameters that every CUDA has.
-inline constexpr int kArraysOfALaunch = 48;
+using model::kArraysOfALaunch;
 inline constexpr std::size_t kMostParameterBytes = 4096;
 
 /// Arrays in shares that one team each works on, those of the first array first.
