@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/ops/fp8.hpp"
 #include "model/ops/fp8_block_groups.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/ops/every_op.hpp"
@@ -52,6 +53,22 @@ TEST_P(BlockKernels, FillTheRoomBehindGroupsWithZeros) {
             device->read(room, codes.data());
             EXPECT_THAT(codes, testing::Each(0));
         }
+    }
+}
+
+TEST(TransposedCodes, OfNoRowsAreZeros) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    for (model::Device* device : std::vector<model::Device*>{&cpu, &gpu}) {
+        const auto codes_of = [&](const model::Shape& shape) {
+            return device->empty(shape, Dtype::fp8, model::MemoryCategory::activations, "codes");
+        };
+        const model::Tensor transposed = codes_of({32, 16});
+        std::vector<std::uint8_t> codes(32 * 16, 0xff);
+        device->write(transposed, codes.data());
+        model::transpose_codes(codes_of({0, 32}), transposed);
+        device->read(transposed, codes.data());
+        EXPECT_THAT(codes, testing::Each(0));
     }
 }
 
