@@ -20,7 +20,7 @@ std::vector<std::pair<std::string, Tensor>> run_fp8_block_ops(Maker& maker, bool
         keep_bytes(name + ", scales", cast.scales);
     };
     const Fp8Scaling vectors = of_32 ? Fp8Scaling::vectors_of_32 : Fp8Scaling::vectors_of_128;
-    for (const Shape& shape : {Shape{13, 7}, Shape{3, 300}, Shape{300, 3}, Shape{130, 160}, Shape{257, 515}}) {
+    for (const Shape& shape : {Shape{13, 7}, Shape{3, 300}, Shape{300, 3}, Shape{130, 160}, Shape{257, 515}, Shape{3, 4112}}) {
         const Tensor x = maker.random(shape);
         keep("quantise_rows", quantise_rows(x, vectors, "rows"));
         keep("quantise_columns", quantise_columns(x, vectors, "columns"));
