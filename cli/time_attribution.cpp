@@ -32,23 +32,29 @@ bool has_timed_ops(const runtime::RunValues& run) {
 }
 
 /// Sums of a trace's ops by name.
+/// All ops of one name.
+struct PricedOp {
+    double count = 0, seconds = 0, launches = 0;
+};
+using PricedOps = std::map<std::string, PricedOp>;
+
 class OpSums final : public model::OpListener {
 public:
     explicit OpSums(const simulator::TrainingRates& rates) : rates_(rates.ops()) {}
     void on_op(const model::OpRecord& record) override {
-        auto& sum = sums[std::string(record.name)];
-        sum.first += 1;
-        sum.second += simulator::op_seconds(record, rates_);
+        PricedOp& sum = sums[std::string(record.name)];
+        sum.count += 1;
+        sum.seconds += simulator::op_seconds(record, rates_);
+        sum.launches += static_cast<double>(record.launches);
     }
-    std::map<std::string, std::pair<double, double>> sums;  ///< count, seconds
+    PricedOps sums;
 
 private:
     simulator::OpRates rates_;
 };
 
-/// Count and seconds of each op of a step, average of these ranks. Mixtures are balanced.
-std::map<std::string, std::pair<double, double>> priced_ops(const RunOutcome& outcome, const ClusterSpec& cluster,
-                                                            const std::vector<int>& ranks) {
+/// The ops of a step, average of these ranks. Mixtures are balanced.
+PricedOps priced_ops(const RunOutcome& outcome, const ClusterSpec& cluster, const std::vector<int>& ranks) {
     const simulator::Calibration calibration = simulator::calibration_of(cluster, outcome.plan.training.software);
     const simulator::TrainingRates rates(cluster, calibration, outcome.plan.training);
     model::TrainingTask task = outcome.task;
@@ -63,8 +69,7 @@ std::map<std::string, std::pair<double, double>> priced_ops(const RunOutcome& ou
         device.set_listener(nullptr);
     }
     for (auto& [name, sum] : ops.sums) {
-        sum.first /= static_cast<double>(ranks.size());
-        sum.second /= static_cast<double>(ranks.size());
+        for (double* each : {&sum.count, &sum.seconds, &sum.launches}) *each /= static_cast<double>(ranks.size());
     }
     return std::move(ops.sums);
 }
@@ -93,9 +98,7 @@ const char* part_of(const std::string& op) {
 }
 
 /// Ops by name, predicted beside measured; measured ones per step, brought from the steps that were timed to `step_seconds`.
-std::map<std::string, reports::OpComparison> compared_ops(const RunOutcome& outcome, const ClusterSpec& cluster,
-                                                          const std::vector<int>& traced, double step_seconds) {
-    const runtime::RunValues& run = outcome.values;
+std::map<std::string, reports::OpComparison> compared_ops(const runtime::RunValues& run, const PricedOps& priced, double step_seconds) {
     double timed_seconds = 0, timed_steps = 0;
     for (const auto& step : run.steps) {
         timed_seconds += step.ops_timed ? step.seconds : 0;
@@ -104,9 +107,9 @@ std::map<std::string, reports::OpComparison> compared_ops(const RunOutcome& outc
     const auto ranks = static_cast<double>(run.ranks.size());
     const double share = step_seconds / timed_seconds / ranks;
     std::map<std::string, reports::OpComparison> ops;
-    for (const auto& [name, sum] : priced_ops(outcome, cluster, traced)) {
-        ops[name].predicted_count = sum.first;
-        ops[name].predicted = sum.second;
+    for (const auto& [name, sum] : priced) {
+        ops[name].predicted_count = sum.count;
+        ops[name].predicted = sum.seconds;
     }
     for (const auto& rank : run.ranks) {
         for (const auto& each : rank.ops) {
@@ -191,31 +194,28 @@ void attribute(const RunOutcome& outcome, const ClusterSpec& cluster, const simu
         time.parts.push_back({"between kernels: host, data, launches", rest, {}});
         return;
     }
-    fill_in(compared_ops(outcome, cluster, rank_of_each_stage(outcome.task.layout.sizes), time.measured),
+    fill_in(compared_ops(outcome.values, priced_ops(outcome, cluster, rank_of_each_stage(outcome.task.layout.sizes)), time.measured),
             predicted.exposed.total() + predicted.bubble_seconds, time);
 }
 
 void attribute_alone(const RunOutcome& outcome, const ClusterSpec& cluster, reports::TimeComparison& time) {
-    const std::vector<int> rank{outcome.values.ranks.front().rank};
     time.measured = median_step(outcome.values);
-    double kernels = 0, count = 0;
+    const PricedOps priced = priced_ops(outcome, cluster, {outcome.values.ranks.front().rank});
+    double kernels = 0, launches = 0;
+    for (const auto& [name, sum] : priced) {
+        kernels += sum.seconds;
+        launches += sum.launches;
+    }
     std::map<std::string, reports::OpComparison> ops;
     if (has_timed_ops(outcome.values)) {
-        ops = compared_ops(outcome, cluster, rank, time.measured);
+        ops = compared_ops(outcome.values, priced, time.measured);
         for (const auto& [name, op] : ops) {
             if (op.communication) time.measured -= op.measured;
-            kernels += op.predicted;
-            count += op.predicted_count;
-        }
-    } else {
-        for (const auto& [name, sum] : priced_ops(outcome, cluster, rank)) {
-            kernels += sum.second;
-            count += sum.first;
         }
     }
     // A CPU's ops have run when their calls return: they hold what issuing them takes.
     const bool issues_ahead = outcome.traits.kind == model::DeviceKind::cuda && cluster.calibration;
-    const double issue = issues_ahead ? count * cluster.calibration->launch.seconds : 0;
+    const double issue = issues_ahead ? launches * cluster.calibration->launch.seconds : 0;
     time.predicted = std::max(kernels, issue);
     if (!ops.empty()) {
         fill_in(ops, std::nullopt, time);

@@ -56,8 +56,12 @@ Tensor Device::empty(const Shape& shape, Dtype dtype, MemoryCategory category, s
 
 Tensor Device::zeros(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name) {
     Tensor tensor = empty(shape, dtype, category, name);
-    if (computes() && tensor.bytes() > 0) do_zero(tensor.data(), tensor.bytes());
+    zero(tensor);
     return tensor;
+}
+
+void Device::zero(const Tensor& tensor) {
+    if (computes() && tensor.bytes() > 0) do_zero(tensor.data(), tensor.bytes());
 }
 
 Tensor Device::without_memory(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name) {

@@ -68,6 +68,9 @@ struct OpRecord {
     double flops = 0;
     std::int64_t bytes_read = 0;
     std::int64_t bytes_written = 0;
+    /// Kernels that a GPU's device starts for it, and copies and zeros that it writes: what its host issues one by one. Fused attention of
+    /// a library counts 1, its backward 3 (FlashAttention's, flash_bwd_launch_template.h; cuDNN's come in one call).
+    std::int64_t launches = 1;
     ProductSizes product{};  ///< of a single matrix product
     GroupedProductSizes grouped{};
     AttentionPart part{};  ///< of every attention and its backward
@@ -120,6 +123,9 @@ public:
     /// device.
     void write(const Tensor& tensor, const void* values);
     void read(const Tensor& tensor, void* values);
+
+    /// Sets all bytes of a tensor of this device to 0; nothing happens on the meta device.
+    void zero(const Tensor& tensor);
 
     /// Memory of the host for a storage that waits there, aligned to 64 bytes; counted, on the meta device without an address. Throws
     /// std::bad_alloc.

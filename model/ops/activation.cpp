@@ -47,7 +47,7 @@ Tensor backward(const Tensor& dy, const Tensor& x, const Tensor& row_weights, co
     Device& device = x.device();
     Tensor dx = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "activation input gradient");
     device.report({"activation_backward", 2 * operations(dy, gated, row_weights.defined()), total_bytes(dy, x, row_weights),
-                   total_bytes(dx, d_row_weights)});
+                   total_bytes(dx, d_row_weights), d_row_weights.defined() ? 2 : 1});
     if (device.computes() && x.shape().rows() > 0) {
         device.kernels().activation_backward(device, {dy, x, row_weights, dx, d_row_weights, shape.rows(), shape[-1], kind, gated});
     }

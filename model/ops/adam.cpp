@@ -4,6 +4,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -50,6 +51,7 @@ void adam_step(std::span<const AdamArrays> all, const AdamHyperparameters& hyper
             arrays.push_back(
                 {x.main, x.exp_avg, x.exp_avg_sq, x.gradient, x.parameter, x.main.elements(), x.decays ? hyper.weight_decay : 0});
     }
+    record.launches = launches_for_arrays(std::ssize(arrays));
     device.report(record);
     if (device.computes() && !arrays.empty())
         device.kernels().adam_step(device, {arrays.data(), std::ssize(arrays), hyper, factor.defined() ? Input(factor) : Input()});

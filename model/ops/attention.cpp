@@ -78,6 +78,25 @@ AttentionPart part_sizes(const Device& device, Dtype dtype, const AttentionSizes
             dtype};
 }
 
+/// OpRecord::launches, by runtime/cuda/ops/attention.hpp.
+std::int64_t launches_of(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward) {
+    if (traits.kind != DeviceKind::cuda) return 1;
+    const std::int64_t queries = sizes.query_positions.places(), keys = sizes.key_positions.places();
+    if (const auto part = fused_part(traits, dtype, sizes)) {
+        const auto zeros = [](std::int64_t places, std::int64_t first, std::int64_t count) {
+            return (first > 0 ? 1 : 0) + (first + count < places ? 1 : 0);
+        };
+        const std::int64_t of_queries = zeros(queries, part->first_query, part->queries);
+        // Beside the library's: its statistics are transposed and, of rows that see no keys, hidden.
+        if (!backward) return 2 + of_queries + (of_queries > 0 ? 1 : 0);
+        return 3 + 2 + of_queries + 2 * zeros(keys, part->first_key, part->keys);
+    }
+    const AttentionWorkspace space = attention_workspace(traits, dtype, sizes, backward, false);
+    const std::int64_t blocks = (queries + space.block - 1) / space.block, group = sizes.heads / sizes.kv_heads;
+    if (!backward) return blocks * (2 * group + 1);
+    return blocks * (5 * group + 1) + (space.weights >= 0 ? 2 : 0);
+}
+
 /// Undefined where the kernels are the CPU's.
 Tensor gpu_workspace(Device& device, Dtype dtype, const AttentionSizes& sizes, bool backward) {
     const KernelTraits& traits = device.traits();
@@ -109,6 +128,7 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
                    visible_pairs(sizes) * 2.0 * static_cast<double>(sizes.qk_dim + sizes.v_dim),
                    total_bytes(q, k, v),
                    total_bytes(result.output, result.log_sum_exp),
+                   launches_of(device.traits(), q.dtype(), sizes, false),
                    {},
                    {},
                    part_sizes(device, q.dtype(), sizes, false)});
@@ -151,6 +171,7 @@ AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, c
                    visible_pairs(sizes) * 2.0 * static_cast<double>(3 * sizes.qk_dim + 2 * sizes.v_dim),
                    total_bytes(d_output, q, k, v, result.output, result.log_sum_exp),
                    total_bytes(gradients.q, gradients.k, gradients.v),
+                   launches_of(device.traits(), q.dtype(), sizes, true),
                    {},
                    {},
                    part_sizes(device, q.dtype(), sizes, true)});

@@ -38,7 +38,8 @@ void bias_gradient(const Tensor& dy, const Tensor& gradient) {
     Device& device = dy.device();
     const std::int64_t width = dy.shape()[-1], parts = column_sum_parts(device.traits(), dy.shape().rows());
     const Tensor column_sums = device.empty({parts, width}, statistics_dtype(dy.dtype()), MemoryCategory::workspace, "bias column sums");
-    device.report({"bias_gradient", static_cast<double>(dy.elements()), total_bytes(dy, gradient), gradient.bytes()});
+    device.report(
+        {"bias_gradient", static_cast<double>(dy.elements()), total_bytes(dy, gradient), gradient.bytes(), 1 + column_sum_launches(parts)});
     if (device.computes() && dy.elements() > 0) {
         device.kernels().bias_gradient(device, {dy, gradient, column_sums, dy.shape().rows(), width, parts});
     }
@@ -62,7 +63,8 @@ void weighted_bias_gradient(const Tensor& dy, const Tensor& bias, const Tensor& 
     const std::int64_t parts = column_sum_parts(device.traits(), rows);
     const Tensor column_sums = device.empty({parts, width}, statistics_dtype(dy.dtype()), MemoryCategory::workspace, "bias column sums");
     device.report({"weighted_bias_gradient", 4.0 * static_cast<double>(dy.elements()),
-                   total_bytes(dy, bias, row_weights, gradient, d_row_weights), total_bytes(gradient, d_row_weights)});
+                   total_bytes(dy, bias, row_weights, gradient, d_row_weights), total_bytes(gradient, d_row_weights),
+                   2 + column_sum_launches(parts)});
     if (device.computes() && dy.elements() > 0) {
         device.kernels().bias_gradient(device, {dy, gradient, column_sums, rows, width, parts, bias, row_weights, d_row_weights});
     }

@@ -64,7 +64,7 @@ void causal_conv_backward(const Tensor& dy, const Tensor& x, Columns channels, c
     const std::int64_t of_channels = bytes_of_columns(x, channels);
     device.report({"causal_conv_backward", static_cast<double>(dy.elements()) * (6.0 * static_cast<double>(taps) + 12),
                    dy.bytes() + of_channels + total_bytes(weight, bias, weight_gradient, bias_gradient),
-                   of_channels + total_bytes(weight_gradient, bias_gradient)});
+                   of_channels + total_bytes(weight_gradient, bias_gradient), 3 + (bias.defined() ? column_sum_launches(parts) : 0)});
     if (!device.computes()) return;
     device.kernels().causal_conv_backward(device, {dy, x, weight, bias, dx, weight_gradient, bias_gradient, column_sums, rows / batch,
                                                    batch, channels.width, taps, x.shape()[1], channels.begin, parts});

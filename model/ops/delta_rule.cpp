@@ -4,6 +4,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -65,7 +66,7 @@ Tensor delta_rule(const DeltaRuleInputs& in, const DeltaRuleSizes& sizes) {
     const Tensor states = scratch({sizes.batch, sizes.value_heads, sizes.key_dim, sizes.value_dim}, "delta rule states");
     // For each value of a state: one operation for its decay, two each for what the key finds, for writing and for reading.
     device.report({"delta_rule", 7 * state_values(sizes), total_bytes(in.mixed, in.step_bias, in.log_decay) + bytes_of_gates(in, sizes),
-                   total_bytes(y, norms, keeps, states)});
+                   total_bytes(y, norms, keeps, states), sizes.channel_decays ? 3 : 2});
     if (!device.computes()) return y;
     device.kernels().delta_rule(device, {in.mixed, in.projected, raw_decays(in), in.step_bias, in.log_decay, y, norms, keeps, states, sizes,
                                          in.projected.shape()[1], in.beta_begin, raw_decays(in).shape()[1], in.decay_begin});
@@ -105,7 +106,8 @@ Tensor delta_rule_backward(const Tensor& dy, const DeltaRuleInputs& in, const De
     // The states twice again (5 each), then seven products with them of two operations and one decay.
     device.report({"delta_rule_backward", 25 * state_values(sizes),
                    total_bytes(dy, in.mixed, in.step_bias, in.log_decay) + bytes_of_gates(in, sizes) + chunk_states.bytes(),
-                   dx.bytes() + bytes_of_gates(in, sizes) + total_bytes(norms, keeps, chunk_states, unit_gradients)});
+                   dx.bytes() + bytes_of_gates(in, sizes) + total_bytes(norms, keeps, chunk_states, unit_gradients),
+                   (sizes.channel_decays ? 4 : 3) + 2 * column_sum_launches(batch)});
     if (!device.computes()) return dx;
     device.kernels().delta_rule_backward(device, {dy,
                                                   in.mixed,

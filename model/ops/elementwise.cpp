@@ -107,19 +107,14 @@ void sums_of_squares(std::span<const Tensor> arrays, const Tensor& sums) {
         elements.push_back(x.elements());
     }
     if (skips) fill(sums, 0);
+    record.launches = launches_for_arrays(std::ssize(all));  // of their partial sums
+    for (std::size_t from = 0, end = 0; from < all.size(); from = end) {
+        while (end < all.size() && all[end].x.dtype == all[from].x.dtype) ++end;
+        record.launches += launches_for_arrays(static_cast<std::int64_t>(end - from));
+    }
     device.report(record);
     const Tensor scratch = take_scratch(device, sums_of_squares_scratch_bytes(device.traits(), elements), "partial sums");
     if (device.computes() && !all.empty()) device.kernels().sums_of_squares(device, {all.data(), std::ssize(all), scratch});
-}
-
-bool has_non_finite(const Tensor& x) {
-    expect_float(x, "x of has_non_finite");
-    Device& device = x.device();
-    device.report({"has_non_finite", static_cast<double>(x.elements()), x.bytes(), 0});
-    if (x.elements() == 0) return false;
-    const Tensor scratch = take_scratch(device, reduction_scratch_bytes(device.traits(), x.elements()), "partial counts");
-    if (!device.computes()) return false;
-    return device.kernels().has_non_finite(device, {x, x.elements(), scratch});
 }
 
 Tensor columns(const Tensor& x, std::int64_t begin, std::int64_t end, MemoryCategory category) {

@@ -23,8 +23,6 @@ void fill(const Tensor& x, double value);
 [[nodiscard]] double sum_of_squares(const Tensor& x);
 /// The same of each array, all of one device, into `sums` (n) fp64, which stay there: one op with few kernels.
 void sums_of_squares(std::span<const Tensor> arrays, const Tensor& sums);
-/// Whether any element is NaN or infinite. false on the meta device.
-[[nodiscard]] bool has_non_finite(const Tensor& x);
 
 /// Columns [begin, end) of a (rows, n) tensor as a tensor of their own, and the way back (those columns of `into`
 /// are overwritten). The new tensor counts as `category`.

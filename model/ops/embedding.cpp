@@ -30,7 +30,7 @@ void embedding_backward(const Tensor& dy, const Tensor& ids, std::int64_t first,
     expect_same_device(dy, ids);
     Device& device = dy.device();
     const std::int64_t touched = rows * width * bytes_of(gradient.dtype());
-    device.report({"embedding_backward", static_cast<double>(dy.elements()), total_bytes(dy, ids) + touched, touched});
+    device.report({"embedding_backward", static_cast<double>(dy.elements()), total_bytes(dy, ids) + touched, touched, 7});
     const Tensor scratch = take_scratch(device, embedding_backward_scratch_bytes(device.traits(), rows), "rows by id");
     if (device.computes() && dy.elements() > 0) {
         device.kernels().embedding_backward(device, {dy, ids, gradient, rows, width, first, gradient.shape()[0], scratch});

@@ -46,7 +46,7 @@ void find_largest(const Tensor& x, const Tensor& scale) {
     expect_scale(scale);
     expect_same_device(x, scale);
     Device& device = x.device();
-    device.report({"largest_magnitude", static_cast<double>(x.elements()), x.bytes(), bytes_of(Dtype::fp32)});
+    device.report({"largest_magnitude", static_cast<double>(x.elements()), x.bytes(), bytes_of(Dtype::fp32), 2});
     if (device.computes()) device.kernels().largest(device, {x, scale.slice(0, 1), x.elements()});
 }
 

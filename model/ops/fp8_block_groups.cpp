@@ -80,6 +80,7 @@ Fp8Blocks quantise_group_rows(const Tensor& x, Fp8Scaling scaling, std::span<con
     const GroupPlaces places = places_along_rows(rows, scaling, width);
     MGPLAN_ASSERT(places.rows.back() == x.shape()[0], "the groups are all rows");
     Fp8Blocks made{codes_of_groups(x, kRowsOfVectors, name), scales_of_groups(x, scaling, places), scaling};
+    x.device().zero(made.codes.slice(x.shape()[0], made.codes.shape()[0]));
     for (std::size_t group = 0; group < rows.size(); ++group) {
         if (places.is_empty(group)) continue;
         const std::int64_t begin = places.rows[group], end = places.rows[group + 1];
@@ -122,6 +123,7 @@ Tensor block_grouped_matmul(const Fp8Blocks& a, std::span<const Fp8Blocks> b, st
                    block_operations(sum, n, k),
                    sum * k + work.count * b.front().codes.bytes(),
                    sum * n * bytes_of(out),
+                   work.count,
                    {},
                    {work.count, work.rows, n, k, true, false, Dtype::fp8}});
     if (sum == 0) return product.slice(0, 0);
@@ -161,6 +163,7 @@ void block_grouped_accumulate(const Fp8Columns& a, const Fp8Columns& b, std::spa
                    block_operations(m, n, sum),
                    a.codes.bytes() + b.codes.bytes() + work.count * out.front().bytes(),
                    work.count * out.front().bytes(),
+                   work.count,
                    {},
                    {work.count, m, n, work.rows, false, true, Dtype::fp8}});
     const ProductScratch scratch = product_scratch(device, Dtype::fp8, m, n, most);

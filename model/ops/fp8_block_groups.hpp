@@ -12,7 +12,7 @@ namespace mgplan::model {
 
 /// cuBLASLt wants so many rows, or a multiple of them, beside vectors (Transformer Engine, common/gemm/cublaslt_gemm.cu,
 /// CanonicalizeGemmInput). A group's last rows are filled up with what lies behind them, and what comes of those is written over by the
-/// next group, or lies behind the last: matrices of groups have room for so many rows more.
+/// next group, or lies behind the last: matrices of groups have room for so many rows more, which codes fill with zeros.
 inline constexpr std::int64_t kRowsOfVectors = 8;
 
 /// A cast of x (Σ rows, width), group by group, blocks along rows: codes (Σ rows + kRowsOfVectors, width), scales of one group behind those

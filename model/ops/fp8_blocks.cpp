@@ -29,7 +29,10 @@ void cast_blocks(const Tensor& x, const Tensor& codes, const Tensor& scales, con
     expect_shape(codes, x.shape(), "codes in blocks");
     expect_same_device(x, codes, scales, across);
     Device& device = x.device();
-    device.report({"cast_to_fp8", static_cast<double>(x.elements()), x.bytes(), total_bytes(codes, scales, across)});
+    const Fp8ScaleLayout of_columns(scaling, x.shape()[1], x.shape()[0]);
+    const Fp8ScaleLayout layout = along_columns ? of_columns : Fp8ScaleLayout(scaling, scale_rows, x.shape()[1]);
+    const int zeros = (layout.has_padding() || scale_rows > x.shape()[0] ? 1 : 0) + (across.defined() && of_columns.has_padding() ? 1 : 0);
+    device.report({"cast_to_fp8", static_cast<double>(x.elements()), x.bytes(), total_bytes(codes, scales, across), 1 + zeros});
     if (device.computes() && x.elements() > 0)
         device.kernels().quantise_blocks(device,
                                          {x, codes, scales, across, x.shape()[0], x.shape()[1], scaling, along_columns, scale_rows});

@@ -99,6 +99,7 @@ Tensor fp8_grouped_matmul(const Fp8Tensor& a, std::span<const Fp8Tensor> b, std:
                    fp8_operations(a.codes.shape()[0], n, k),
                    a.codes.bytes() + busy.count * b.front().codes.bytes(),
                    product.bytes(),
+                   busy.count,
                    {},
                    {busy.count, busy.rows, n, k, true, false, Dtype::fp8}});
     if (product.elements() == 0) return product;
@@ -135,6 +136,7 @@ void fp8_grouped_matmul_accumulate(const Fp8Tensor& a, const Fp8Tensor& b, std::
                    fp8_operations(m, n, a.codes.shape()[0]),
                    a.codes.bytes() + b.codes.bytes() + busy.count * out.front().bytes(),
                    busy.count * out.front().bytes(),
+                   busy.count,
                    {},
                    {busy.count, m, n, busy.rows, false, true, Dtype::fp8}});
     const ProductScratch scratch = product_scratch(device, a.codes.dtype(), m, n, most);

@@ -68,7 +68,7 @@ Tensor gated_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& gate
         weight.defined() ? device.empty({parts, weights}, kept, MemoryCategory::workspace, "gated norm column sums") : Tensor();
     device.report({"gated_norm_backward", (weight.defined() ? 30.0 : 18.0) * static_cast<double>(x.elements()),
                    dy.bytes() + 2 * x.bytes() + total_bytes(weight, inverse_deviation, weight_gradient),
-                   2 * dx.bytes() + total_bytes(weight_gradient)});
+                   2 * dx.bytes() + total_bytes(weight_gradient), weight.defined() ? 2 + column_sum_launches(parts) : 1});
     if (!device.computes() || x.elements() == 0) return dx;
     device.kernels().gated_norm_backward(
         device, {dy, x, gates, weight, inverse_deviation, dx, d_gates, weight_gradient, column_sums, rows, width, options.group, weights,

@@ -53,6 +53,7 @@ Tensor grouped_matmul(const Tensor& a, std::span<const Tensor> b, std::span<cons
                    operations(a.shape()[0], n, k),
                    a.bytes() + busy * b.front().bytes(),
                    out.bytes(),
+                   busy,
                    {},
                    {busy, rows_of_one(a, busy), n, k, transpose_b, false, a.dtype()}});
     const ProductScratch scratch = scratch_for(device, a.dtype(), *std::ranges::max_element(rows), n, k);
@@ -79,6 +80,7 @@ void grouped_matmul_accumulate(const Tensor& a, const Tensor& b, std::span<const
                    operations(m, n, a.shape()[0]),
                    total_bytes(a, b) + busy * out.front().bytes(),
                    busy * out.front().bytes(),
+                   busy,
                    {},
                    {busy, m, n, rows_of_one(a, busy), false, true, a.dtype()}});
     const ProductScratch scratch = scratch_for(device, a.dtype(), m, n, *std::ranges::max_element(rows));

@@ -39,7 +39,6 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"sums_of_squares", table.sums_of_squares != nullptr},
         {"add_in_order", table.add_in_order != nullptr},
         {"clip_factor", table.clip_factor != nullptr},
-        {"has_non_finite", table.has_non_finite != nullptr},
         {"copy_columns", table.copy_columns != nullptr},
         {"scale_columns", table.scale_columns != nullptr},
         {"swap_leading", table.swap_leading != nullptr},

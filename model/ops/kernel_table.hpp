@@ -181,12 +181,6 @@ struct ScaleColumnsArguments {
     double factor;
 };
 
-struct ReductionArguments {
-    Input x;
-    std::int64_t elements;
-    Output scratch;  ///< reduction_scratch_bytes()
-};
-
 /// One of the arrays whose squares are added up, and where the sum goes: one fp64.
 struct SquaredArray {
     Input x;
@@ -502,7 +496,6 @@ struct KernelTable {
     void (*sums_of_squares)(Device&, const SumsOfSquaresArguments&);
     void (*add_in_order)(Device&, const ElementwiseArguments&);
     void (*clip_factor)(Device&, const ClipFactorArguments&);
-    bool (*has_non_finite)(Device&, const ReductionArguments&);
     void (*copy_columns)(Device&, const ColumnsArguments&);
     void (*scale_columns)(Device&, const ScaleColumnsArguments&);
     void (*swap_leading)(Device&, const SwapLeadingArguments&);

@@ -28,7 +28,7 @@ LatentKeys join_latent_keys(const Tensor& projected, const Tensor& shared, std::
     Device& device = projected.device();
     LatentKeys result{device.empty({rows, heads, k_dim}, projected.dtype(), MemoryCategory::activations, "keys"),
                       device.empty({rows, heads, v_dim}, projected.dtype(), MemoryCategory::activations, "values")};
-    device.report({"join_latent_keys", 0, total_bytes(projected, shared), total_bytes(result.k, result.v)});
+    device.report({"join_latent_keys", 0, total_bytes(projected, shared), total_bytes(result.k, result.v), 2 + (width > 0 ? heads : 0)});
     if (!device.computes() || rows == 0) return result;
     move_columns(device, projected, both, 0, result.k, k_dim, 0, own);
     move_columns(device, projected, both, own, result.v, v_dim, 0, v_dim);
@@ -55,7 +55,7 @@ LatentKeyGradients split_latent_keys(const Tensor& dk, const Tensor& dv, std::in
         of_head = device.empty({rows, width}, dk.dtype(), MemoryCategory::workspace, "one head's share");
     }
     device.report({"split_latent_keys", static_cast<double>(rows * heads * width), total_bytes(dk, dv),
-                   total_bytes(result.projected, result.shared)});
+                   total_bytes(result.projected, result.shared), 2 + (width > 0 ? 2 * heads + 1 : 0)});
     if (!device.computes() || rows == 0) return result;
     move_columns(device, dk, k_dim, 0, result.projected, own + v_dim, 0, own);
     move_columns(device, dv, v_dim, 0, result.projected, own + v_dim, own, v_dim);

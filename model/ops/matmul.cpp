@@ -55,6 +55,7 @@ void run_product(const Product& x) {
                    flops,
                    total_bytes(x.a, x.b) + (x.accumulate ? x.out.bytes() : 0),
                    x.out.bytes(),
+                   1,
                    {x.m, x.n, x.k, x.transposes.a, x.transposes.b, x.accumulate, x.scale_a.defined() ? Dtype::fp8 : x.a.dtype()}});
     if (x.out.elements() == 0) return;
     const ProductScratch scratch = product_scratch(device, x.a.dtype(), x.m, x.n, x.k);

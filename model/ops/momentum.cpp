@@ -4,6 +4,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 
@@ -36,6 +37,7 @@ void momentum_step(std::span<const MomentumArrays> all, const MomentumHyperparam
         if (x.main.elements() > 0)
             arrays.push_back({x.main, x.momentum, x.gradient, x.parameter, x.main.elements(), x.decays ? hyper.weight_decay : 0});
     }
+    record.launches = launches_for_arrays(std::ssize(arrays));
     device.report(record);
     if (device.computes() && !arrays.empty())
         device.kernels().momentum_step(device, {arrays.data(), std::ssize(arrays), hyper, factor.defined() ? Input(factor) : Input()});

@@ -85,9 +85,10 @@ Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, co
     const std::int64_t parts = column_sum_parts(device.traits(), rows);
     const Tensor column_sums =
         weight.defined() ? device.empty({parts, 2, width}, kept, MemoryCategory::workspace, "norm column sums") : Tensor();
+    const std::int64_t launches = weight.defined() ? 2 + column_sum_launches(parts) * (bias_gradient.defined() ? 2 : 1) : 1;
     device.report({centred ? "layer_norm_backward" : "rms_norm_backward", (centred ? 14.0 : 11.0) * static_cast<double>(x.elements()),
                    total_bytes(dy, x, weight, statistics.mean, statistics.inverse_deviation, weight_gradient, bias_gradient),
-                   total_bytes(dx, weight_gradient, bias_gradient)});
+                   total_bytes(dx, weight_gradient, bias_gradient), launches});
     if (!device.computes()) return dx;
     device.kernels().norm_backward(device, {dy, x, weight, statistics.mean, statistics.inverse_deviation, dx, weight_gradient,
                                             bias_gradient, column_sums, rows, width, kind, parts});

@@ -12,7 +12,8 @@ Tensor rotary(const Tensor& x, const Positions& positions, std::int64_t rotated,
     MGPLAN_ASSERT(angles.base > 0 && angles.factor > 0, "the base of the angles is positive, and their factor");
     Device& device = x.device();
     Tensor y = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "rotary output");
-    device.report({"rotary", 3.0 * static_cast<double>(x.shape()[0] * x.shape()[1] * rotated), x.bytes(), y.bytes()});
+    device.report({"rotary", 3.0 * static_cast<double>(x.shape()[0] * x.shape()[1] * rotated), x.bytes(), y.bytes(),
+                   (rotated < x.shape()[2] ? 1 : 0) + (rotated > 0 ? 1 : 0)});
     if (device.computes() && x.elements() > 0) {
         device.kernels().rotary(device, {x, y, positions, x.shape()[1], x.shape()[2], rotated, angles, inverse});
     }

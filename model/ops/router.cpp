@@ -105,7 +105,7 @@ Tensor keep_within_capacity(const Routing& routing, std::int64_t capacity) {
     MGPLAN_ASSERT(capacity >= 1 && routing.scores.shape().rank() == 2, "experts have room for a row");
     Device& device = routing.experts.device();
     Tensor kept = device.empty(routing.experts.shape(), Dtype::int32, MemoryCategory::activations, "experts within capacity");
-    device.report({"keep_within_capacity", 0, total_bytes(routing.experts, routing.probabilities), kept.bytes()});
+    device.report({"keep_within_capacity", 0, total_bytes(routing.experts, routing.probabilities), kept.bytes(), 5});
     const std::int64_t entries = kept.elements(), experts = routing.scores.shape()[1];
     if (entries == 0) return kept;
     const Tensor scratch = take_scratch(device, capacity_scratch_bytes(device.traits(), entries, experts), "entries by expert");
@@ -136,7 +136,7 @@ void auxiliary_loss(const Tensor& scores, RouterScore score, const Tensor& copie
     expect_shape(total, {1}, "sum of auxiliary losses");
     expect_same_device(scores, total);
     Device& device = scores.device();
-    device.report({"auxiliary_loss", 3.0 * static_cast<double>(scores.elements()), scores.bytes() + copies.bytes(), total.bytes()});
+    device.report({"auxiliary_loss", 3.0 * static_cast<double>(scores.elements()), scores.bytes() + copies.bytes(), total.bytes(), 2});
     if (scores.elements() == 0) return;
     const Tensor scratch = take_scratch(device, auxiliary_loss_scratch_bytes(device.traits(), scores.shape()[0]), "auxiliary loss");
     if (device.computes()) {
@@ -167,7 +167,7 @@ Permutation sort_by_expert(const Tensor& experts, const Tensor& counts, std::int
     const std::int64_t expert_count = counts.elements();
     Permutation permutation{device.empty({copies}, Dtype::int32, MemoryCategory::activations, "token permutation")};
     const Tensor scratch = take_scratch(device, expert_scratch_bytes(device.traits(), expert_count), "first copies of each expert");
-    device.report({"sort_by_expert", 0, experts.bytes() + counts.bytes(), permutation.source.bytes()});
+    device.report({"sort_by_expert", 0, experts.bytes() + counts.bytes(), permutation.source.bytes(), 2});
     if (device.computes() && copies > 0)
         device.kernels().sort_by_expert(device, {experts, counts, permutation.source, experts.elements(), expert_count, 0, scratch});
     return permutation;
@@ -179,7 +179,7 @@ Permutation sort_and_pad(const Tensor& experts, std::int64_t expert_count, std::
     Device& device = experts.device();
     Permutation permutation{device.empty({expert_count * capacity}, Dtype::int32, MemoryCategory::activations, "token permutation")};
     const Tensor scratch = take_scratch(device, expert_scratch_bytes(device.traits(), expert_count), "first copies of each expert");
-    device.report({"sort_by_expert", 0, experts.bytes(), permutation.source.bytes()});
+    device.report({"sort_by_expert", 0, experts.bytes(), permutation.source.bytes(), 3});
     if (device.computes() && permutation.source.elements() > 0)
         device.kernels().sort_by_expert(device, {experts, {}, permutation.source, experts.elements(), expert_count, capacity, scratch});
     return permutation;
@@ -210,7 +210,7 @@ Tensor unpermute_rows(const Tensor& copies, const Permutation& permutation, std:
     const std::int64_t width = copies.shape()[1];
     Tensor y = device.empty({rows, width}, copies.dtype(), MemoryCategory::activations, "unpermuted rows");
     const Tensor inverse = device.empty({rows * top_k}, Dtype::int32, MemoryCategory::workspace, "inverse permutation");
-    device.report({"unpermute_rows", static_cast<double>(copies.elements()), copies.bytes() + permutation.source.bytes(), y.bytes()});
+    device.report({"unpermute_rows", static_cast<double>(copies.elements()), copies.bytes() + permutation.source.bytes(), y.bytes(), 3});
     if (device.computes() && y.elements() > 0) {
         device.kernels().unpermute_rows(device, {copies, permutation.source, y, inverse, count, rows, top_k, width});
     }
@@ -238,7 +238,7 @@ Tensor unpermute_probabilities(const Tensor& permuted, const Permutation& permut
     expect_same_device(permuted, permutation.source);
     Device& device = permuted.device();
     Tensor y = device.empty({rows, top_k}, permuted.dtype(), MemoryCategory::activations, "unpermuted probabilities");
-    device.report({"unpermute_probabilities", 0, permuted.bytes() + permutation.source.bytes(), y.bytes()});
+    device.report({"unpermute_probabilities", 0, permuted.bytes() + permutation.source.bytes(), y.bytes(), 2});
     if (device.computes() && y.elements() > 0) {
         device.kernels().unpermute_probabilities(device, {permuted, permutation.source, y, {}, copies, rows, top_k, 1});
     }
@@ -266,7 +266,8 @@ Tensor reorder_blocks(const Tensor& x, const std::vector<std::int64_t>& block_ro
     MGPLAN_ASSERT(std::accumulate(block_rows.begin(), block_rows.end(), std::int64_t{0}) == x.shape()[0], "the blocks are all of x");
     Device& device = x.device();
     Tensor y = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "reordered blocks");
-    device.report({"reorder_blocks", 0, x.bytes(), y.bytes()});
+    device.report(
+        {"reorder_blocks", 0, x.bytes(), y.bytes(), std::ranges::count_if(block_rows, [](std::int64_t rows) { return rows > 0; })});
     if (device.computes() && x.elements() > 0) {
         expect_every_block_once(block_rows, order);
         device.kernels().reorder_blocks(device, {x, y, block_rows.data(), order.data(), std::ssize(block_rows), x.bytes() / x.shape()[0]});

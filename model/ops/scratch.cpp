@@ -49,10 +49,6 @@ std::int64_t reduction_parts(std::int64_t elements) {
     return std::clamp<std::int64_t>((elements + 8191) / 8192, 1, 1024);
 }
 
-std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t elements) {
-    return on_gpu(traits) ? (reduction_parts(elements) + 1) * 8 : 0;
-}
-
 std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::span<const std::int64_t> elements) {
     if (!on_gpu(traits)) return 0;
     std::int64_t values = 0;

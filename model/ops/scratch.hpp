@@ -21,11 +21,23 @@ namespace mgplan::model {
 /// How many groups of rows add up their columns side by side: the column sums have one row for each. 1 on the CPU.
 [[nodiscard]] std::int64_t column_sum_parts(const KernelTraits& traits, std::int64_t rows);
 
+/// A GPU adds up parts of column sums in groups of so many, side by side, and the groups behind that.
+inline constexpr std::int64_t kPartsOfGroup = 16;
+/// Kernels that add column sums of so many parts to a gradient.
+[[nodiscard]] constexpr std::int64_t column_sum_launches(std::int64_t parts) {
+    return parts > kPartsOfGroup ? 2 : 1;
+}
+
+/// Arrays that a kernel of a GPU takes at a time: with up to 72 bytes for each there is room in the 4 KiB of parameters that every CUDA
+/// has.
+inline constexpr int kArraysOfALaunch = 48;
+[[nodiscard]] constexpr std::int64_t launches_for_arrays(std::int64_t arrays) {
+    return (arrays + kArraysOfALaunch - 1) / kArraysOfALaunch;
+}
+
 /// How many pieces of a flat array are reduced side by side, in an order that depends on the number of elements alone.
 [[nodiscard]] std::int64_t reduction_parts(std::int64_t elements);
-/// fp64 partial results and the sum of them. 0 on the CPU, as all below.
-[[nodiscard]] std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t elements);
-/// Partial sums of arrays of so many elements: at most 1/1024 byte for each element.
+/// Partial sums of arrays of so many elements, fp64: at most 1/1024 byte for each element. 0 on the CPU, as all below.
 [[nodiscard]] std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::span<const std::int64_t> elements);
 /// Rows are put together by a part of their ids, of which there are so many.
 inline constexpr std::int64_t kEmbeddingBuckets = 256;

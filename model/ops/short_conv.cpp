@@ -54,7 +54,8 @@ Tensor short_conv_backward(const Tensor& dy, const Tensor& projected, const Tens
         device.empty({parts, width, taps}, statistics_dtype(projected.dtype()), MemoryCategory::workspace, "short convolution column sums");
     // The forward again, and each of its sums over taps twice more: for the input and for the weight.
     device.report({"short_conv_backward", static_cast<double>(dy.elements()) * (6.0 * static_cast<double>(taps) + 6),
-                   total_bytes(dy, projected, weight, weight_gradient), total_bytes(d_projected, weight_gradient)});
+                   total_bytes(dy, projected, weight, weight_gradient), total_bytes(d_projected, weight_gradient),
+                   2 + column_sum_launches(parts)});
     if (!device.computes()) return d_projected;
     device.kernels().short_conv_backward(
         device, {dy, projected, weight, d_projected, weight_gradient, column_sums, rows / batch, batch, width, taps, parts});

@@ -43,7 +43,8 @@ void sinks_gradient(const Tensor& d_output, const AttentionResult& result, const
     const Tensor column_sums =
         device.empty({parts, shape[1]}, statistics_dtype(d_output.dtype()), MemoryCategory::workspace, "sums of each head");
     device.report({"sinks_gradient", 2.0 * static_cast<double>(d_output.elements()),
-                   total_bytes(d_output, result.output, result.log_sum_exp, sinks, gradient), gradient.bytes()});
+                   total_bytes(d_output, result.output, result.log_sum_exp, sinks, gradient), gradient.bytes(),
+                   1 + column_sum_launches(parts)});
     if (device.computes() && d_output.elements() > 0) {
         device.kernels().sinks_gradient(
             device, {d_output, result.output, result.log_sum_exp, sinks, gradient, column_sums, shape[0], shape[1], shape[2], parts});

@@ -44,7 +44,7 @@ Tensor xielu_backward(const Tensor& dy, const Tensor& x, const Tensor& positive,
     const std::int64_t parts = column_sum_parts(device.traits(), x.shape().rows());
     const Tensor sums = device.empty({parts, 2}, statistics_dtype(x.dtype()), MemoryCategory::workspace, "sums of trained values");
     device.report({"xielu_backward", 20.0 * static_cast<double>(x.elements()), total_bytes(dy, x, positive, negative),
-                   total_bytes(dx, d_positive, d_negative)});
+                   total_bytes(dx, d_positive, d_negative), 2 + 2 * column_sum_launches(parts)});
     if (device.computes() && x.elements() > 0) {
         device.kernels().xielu_backward(
             device, {dy, x, positive, negative, dx, d_positive, d_negative, sums, x.shape().rows(), x.shape()[-1], parts});

@@ -23,17 +23,6 @@ struct Recorded<Kernel> {
     }
 };
 
-/// A kernel that returns values to the host.
-template <auto Kernel>
-struct Refused;
-template <class Result, class Arguments, Result (*Kernel)(model::Device&, const Arguments&)>
-struct Refused<Kernel> {
-    static Result call(model::Device& device, const Arguments& arguments) {
-        device.expect_host_access();
-        return Kernel(device, arguments);
-    }
-};
-
 /// One whose list of arrays is the caller's.
 template <auto Kernel>
 struct RecordedArrays;
@@ -126,7 +115,6 @@ const model::KernelTable& recording_kernels() {
         .sums_of_squares = RecordedArrays<cpu::sums_of_squares>::call,
         .add_in_order = Recorded<cpu::add_in_order>::call,
         .clip_factor = Recorded<cpu::clip_factor>::call,
-        .has_non_finite = Refused<cpu::has_non_finite>::call,
         .copy_columns = Recorded<cpu::copy_columns>::call,
         .scale_columns = Recorded<cpu::scale_columns>::call,
         .swap_leading = Recorded<cpu::swap_leading>::call,

@@ -189,8 +189,6 @@ public:
     }
     void copy(void* to, const void* from, std::int64_t bytes) const { device_.copy_on_device(to, from, bytes); }
     void zero(void* memory, std::int64_t bytes) const { device_.zero_memory(memory, bytes); }
-    void upload(void* to, const void* from, std::int64_t bytes) const { device_.upload(to, from, bytes); }
-    void download(void* to, const void* from, std::int64_t bytes) const { device_.download(to, from, bytes); }
     void gemm(const Gemm& gemm) const { device_.products().multiply(gemm); }
     [[nodiscard]] FusedLibrary* library() const { return device_.attention_library(); }
 

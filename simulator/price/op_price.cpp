@@ -142,11 +142,15 @@ double step_seconds(const PieceStep& step, const OpRates& rates) {
            (is_attention_backward(step.op) ? rates.calibration->attention_fp8_backward : rates.calibration->attention_fp8_forward);
 }
 
-int step_kernels(const PieceStep& step) {
+int step_kernels(const PieceStep& step, Engine engine) {
+    constexpr std::int64_t kMost = 10'000;
     if (step.kind == StepKind::wait) return 0;
+    if (engine == Engine::mgplan) {
+        if (step.kind == StepKind::start) return step.collective == model::CollectiveKind::receive ? 0 : 1;
+        return static_cast<int>(std::min(kMost, step.op.launches));
+    }
     // Exchanges of experts are modules of their own; tp's and cp's belong to those of products and attention.
     if (step.kind == StepKind::start) return step.group == LayerGroup::ep || step.group == LayerGroup::etp ? 1 : 0;
-    constexpr std::int64_t kMost = 10'000;
     return op_kernels(step.op) + static_cast<int>(std::min(kMost, (step.launches + kLaunchesOfAKernel - 1) / kLaunchesOfAKernel));
 }
 

@@ -22,8 +22,9 @@ namespace mgplan::simulator {
 /// Kernels that an eager framework issues for an op, each with the module around it; what issuing them takes is the host's part of a pass.
 /// Kernels that quantise belong to the product's module.
 [[nodiscard]] int op_kernels(const model::OpRecord& record);
-/// The same of a step, with its launches: so many of these take the host as long as one kernel with its module.
+/// The same of a step, with its launches: so many of these take the host as long as one kernel with its module. Of engine mgplan what it
+/// launches itself (OpRecord::launches), a collective included; sends start together with what is received.
 inline constexpr std::int64_t kLaunchesOfAKernel = 20;  ///< 60 to 111 us over the 3 to 6 of a launch from C++
-[[nodiscard]] int step_kernels(const PieceStep& step);
+[[nodiscard]] int step_kernels(const PieceStep& step, Engine engine);
 
 }  // namespace mgplan::simulator

@@ -177,6 +177,7 @@ PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, con
     const StepPrices prices(shard);
     const PassSeconds ahead = replay(forward, prices.seconds, prices.taken);
     const PassSeconds back = replay(backward, prices.seconds, prices.taken);
+    const Engine engine = shard.megatron() == nullptr ? Engine::mgplan : Engine::megatron;
     PieceCost cost;
     for (const double seconds : ahead.compute) cost.forward += seconds;
     for (const GroupSeconds& seconds : ahead.exposed) cost.exposed_forward += seconds;
@@ -188,14 +189,14 @@ PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, con
         (pass == StepPass::recompute ? cost.exposed_recompute : cost.exposed_backward) += seconds;
     });
     for (const PieceStep& step : forward) {
-        cost.kernels_forward += step_kernels(step);
+        cost.kernels_forward += step_kernels(step, engine);
         cost.forward_flops += even_flops(step, shard);
     }
     for (const PieceStep& step : backward) {
         if (step.pass == StepPass::recompute)
             cost.recompute_flops += even_flops(step, shard);
         else
-            cost.kernels_backward += step_kernels(step);
+            cost.kernels_backward += step_kernels(step, engine);
     }
     return cost;
 }

@@ -208,7 +208,7 @@ def correctness(build):
         "run": tests(build, "GpuRun.*", 45),
         **{f"nccl_{layout}": Part(60, same_bits(build, layout)) for layout in ("tp2", "pp2", "dp2")},
         "racecheck": Part(90, sanitized(build, "racecheck", "*GpuOps*/fp32:*GpuFp8Ops*/fp32")),
-        "initcheck": Part(90, sanitized(build, "initcheck", "*GpuOps*/fp32")),
+        "initcheck": Part(90, sanitized(build, "initcheck", "*GpuOps*/fp32:*GpuFp8Ops*/fp32")),
         "memcheck_bf16": Part(90, sanitized(build, "memcheck", "*GpuOps*/bf16:*GpuFp8Ops*/bf16")),
     }
 

@@ -29,9 +29,7 @@ EXCEPTIONS = {
     "mgplan::model::Communicator::broadcast": "a verb of the contract that every transport keeps; nothing broadcasts yet",
     "mgplan::model::RankTrainer::parameters": "how tests compare the weights that layouts end with",
     "mgplan::model::Tensor::as": "how tests look into a tensor",
-    "mgplan::model::has_non_finite": "the kernel is in every device's table; steps find what is not finite in the norm",
     "mgplan::model::sum_of_squares": "how tests and benches of GPUs read such a sum",
-    "mgplan::model::reduction_scratch_bytes": "part of has_non_finite()",
     "mgplan::runtime::cpu::limit_vector_units": "how tests hold kernels for wide vector units against those for narrow ones",
     "mgplan::simulator::CostModel::calibration": "what tests of the cost model compute their expected times from",
 }

@@ -111,15 +111,6 @@ void sums_of_squares(model::Device& /*device*/, const model::SumsOfSquaresArgume
     });
 }
 
-bool has_non_finite(model::Device& /*device*/, const model::ReductionArguments& x) {
-    return vectorised([&] {
-        return with_type(x.x.dtype, [&]<class Element>() {
-            const Element* const from = values<Element>(x.x);
-            return std::any_of(from, from + x.elements, [](Element value) { return !std::isfinite(Compute<Element>(value)); });
-        });
-    });
-}
-
 void copy_columns(model::Device& /*device*/, const model::ColumnsArguments& x) {
     const std::int64_t size = bytes_of(x.from.dtype);
     const auto* const from = static_cast<const std::byte*>(x.from.data) + x.from_begin * size;

@@ -32,7 +32,6 @@ const model::KernelTable& kernels() {
         .sums_of_squares = sums_of_squares,
         .add_in_order = add_in_order,
         .clip_factor = clip_factor,
-        .has_non_finite = has_non_finite,
         .copy_columns = copy_columns,
         .scale_columns = scale_columns,
         .swap_leading = swap_leading,

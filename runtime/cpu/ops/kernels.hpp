@@ -37,7 +37,6 @@ void fill_normal(model::Device& device, const model::FillNormalArguments& argume
 void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments& arguments);
 void add_in_order(model::Device& device, const model::ElementwiseArguments& arguments);
 void clip_factor(model::Device& device, const model::ClipFactorArguments& arguments);
-bool has_non_finite(model::Device& device, const model::ReductionArguments& arguments);
 void copy_columns(model::Device& device, const model::ColumnsArguments& arguments);
 void scale_columns(model::Device& device, const model::ScaleColumnsArguments& arguments);
 void swap_leading(model::Device& device, const model::SwapLeadingArguments& arguments);

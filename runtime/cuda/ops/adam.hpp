@@ -68,13 +68,8 @@ struct AdamOfArrays {
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
-        const double product = clipping == nullptr ? gradient_factor : gradient_factor * *clipping;
-        if (not_a_number(product)) return;
-        const auto factor = static_cast<Main>(product);
-        const int at = list.array_of(share);
-        const Array& x = list.arrays[at];
-        const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = x.elements - begin;
-        const AdamStep<Main, First, Second, Gradient, kCopies> step{x.main + begin,
+        update_share<kSize, Main>(team, list, share, gradient_factor, clipping, [&](const Array& x, std::int64_t begin, Main factor) {
+            return AdamStep<Main, First, Second, Gradient, kCopies>{x.main + begin,
                                                                     x.exp_avg + begin,
                                                                     x.exp_avg_sq + begin,
                                                                     x.gradient + begin,
@@ -89,7 +84,7 @@ struct AdamOfArrays {
                                                                     epsilon,
                                                                     rate,
                                                                     x.decay};
-        each_pack_of<kSize>(team, x.aligned, left < kShareOfArray ? left : kShareOfArray, step);
+        });
     }
 };
 

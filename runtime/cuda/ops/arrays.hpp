@@ -1,12 +1,12 @@
 #pragma once
 // Kernels that work through many flat arrays in one launch. Which arrays there are stands in the kernel's parameters: nothing is uploaded.
 
+#include "model/ops/scratch.hpp"
 #include "runtime/cuda/ops/packs.hpp"
 
 namespace mgplan::runtime::cuda {
 
-/// Arrays of one launch: with up to 72 bytes for each there is room in the 4 KiB of parameters that every CUDA has.
-inline constexpr int kArraysOfALaunch = 48;
+using model::kArraysOfALaunch;
 inline constexpr std::size_t kMostParameterBytes = 4096;
 
 /// Arrays in shares that one team each works on, those of the first array first.
@@ -58,6 +58,19 @@ MGPLAN_BOTH void each_pack_of(const Team& team, bool aligned, std::int64_t count
     } else {
         team.each(count, OneByOne<Body>{body});
     }
+}
+
+/// A team's share of an update of many arrays with gradients that are multiplied with `factor` and, where there is one, a clip factor:
+/// step_of(array, first element, both factors) is the body of packs. Nothing is updated where their product is no number.
+template <int N, class Main, class Team, class Array, class StepOf>
+MGPLAN_BOTH void update_share(const Team& team, const ArrayList<Array>& list, std::int64_t share, double factor, const double* clipping,
+                              StepOf step_of) {
+    const double product = clipping == nullptr ? factor : factor * *clipping;
+    if (not_a_number(product)) return;
+    const int at = list.array_of(share);
+    const Array& x = list.arrays[at];
+    const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = x.elements - begin;
+    each_pack_of<N>(team, x.aligned, left < kShareOfArray ? left : kShareOfArray, step_of(x, begin, static_cast<Main>(product)));
 }
 
 }  // namespace mgplan::runtime::cuda

@@ -1,13 +1,14 @@
 #pragma once
 // The second half of sums over columns: parts of the rows were added up side by side; here the parts are added in a fixed order.
 
+#include "model/ops/scratch.hpp"
 #include "runtime/cuda/ops/launch.hpp"
 
 namespace mgplan::runtime::cuda {
 
 /// Parts that are added one behind the other. A sum waits for each of them, and columns alone do not fill a card: many parts are added
 /// in groups of so many side by side, then the groups.
-inline constexpr std::int64_t kPartsOfGroup = 16;
+using model::kPartsOfGroup;
 
 /// The sum of a group's parts takes the place of its first.
 template <class Sum>

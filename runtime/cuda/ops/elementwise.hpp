@@ -188,36 +188,6 @@ struct SumsOfPartials {
     }
 };
 
-template <class Element>
-struct NonFiniteOfPiece {
-    const Element* x;
-    double* partial;
-    std::int64_t elements, parts;
-
-    template <class Team>
-    MGPLAN_BOTH void operator()(const Team& team, std::int64_t part) const {
-        const Piece piece = piece_of(elements, parts, part);
-        const double count = team.reduce(piece.count, 0.0, Add{}, [&](std::int64_t i) {
-            const auto value = Compute<Element>(x[piece.begin + i]);
-            return value - value == 0 ? 0.0 : 1.0;
-        });
-        team.once([&] { partial[part] = count; });
-    }
-};
-
-/// total = partial[0] + …, for one team.
-struct SumOfPartials {
-    const double* partial;
-    double* total;
-    std::int64_t parts;
-
-    template <class Team>
-    MGPLAN_BOTH void operator()(const Team& team, std::int64_t /*index*/) const {
-        const double sum = team.reduce(parts, 0.0, Add{}, [&](std::int64_t i) { return partial[i]; });
-        team.once([&] { *total = sum; });
-    }
-};
-
 /// Words of values that are moved without looking at them; the widest are sixteen bytes, so a pack is one word.
 template <class Word>
 struct CopyColumns {
@@ -310,15 +280,6 @@ void fill(model::Device& device, const model::ScalarArguments& x) {
     });
 }
 
-/// Sums `partial` (parts) into the place behind it and reads the result.
-template <class Launcher>
-double total_of(Launcher& launcher, double* partial, std::int64_t parts) {
-    launcher.teams(1, 256, SumOfPartials{partial, partial + parts, parts});
-    double total = 0;
-    launcher.download(&total, partial + parts, sizeof(total));
-    return total;
-}
-
 template <class Launcher>
 void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments& x) {
     auto&& launcher = Launcher::of(device);
@@ -351,17 +312,6 @@ void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments&
     each_list<SumsOfPartials::Array>(
         x.count, make, [](std::int64_t /*i*/) { return std::int64_t{1}; },
         [&](const auto& list, std::int64_t shares) { launcher.teams(shares, 256, SumsOfPartials{list}); });
-}
-
-template <class Launcher>
-bool has_non_finite(model::Device& device, const model::ReductionArguments& x) {
-    auto&& launcher = Launcher::of(device);
-    const std::int64_t parts = model::reduction_parts(x.elements);
-    double* const partial = values<double>(x.scratch);
-    with_type(x.x.dtype, [&]<class Element>() {
-        launcher.teams(parts, 256, NonFiniteOfPiece<Element>{values<Element>(x.x), partial, x.elements, parts});
-    });
-    return total_of(launcher, partial, parts) > 0;
 }
 
 template <class Element>

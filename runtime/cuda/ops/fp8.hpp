@@ -66,7 +66,7 @@ struct CastToFp8 {
 /// A square of so many bytes a side goes through memory that a team shares, so that both sides are read and written along rows.
 inline constexpr int kTransposedSide = 128;
 
-/// N bytes at a time, 16 or 1: columns, pitch and addresses are multiples of it. Rows up to the pitch are 0.
+/// N bytes at a time, 16 or 1: columns, pitch and addresses are multiples of it. There are rows; those up to the pitch are 0.
 template <int N>
 struct TransposeBytes {
     static constexpr std::int64_t kSide = kTransposedSide;
@@ -74,6 +74,20 @@ struct TransposeBytes {
     const std::uint8_t* x;
     std::uint8_t* y;
     std::int64_t rows, columns, pitch;
+
+    /// Bytes as they were loaded: taken apart when they are used, behind the next load.
+    template <int Size>
+    struct Loaded {
+        std::conditional_t<Size == 1, std::uint8_t, Word16> bytes;
+        bool has_values;
+        MGPLAN_BOTH std::uint8_t operator[](int i) const {
+            if (!has_values) return 0;
+            if constexpr (Size == 1)
+                return bytes;
+            else
+                return static_cast<std::uint8_t>((i < 8 ? bytes.low : bytes.high) >> 8 * (i % 8));
+        }
+    };
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t index) const {
@@ -86,15 +100,14 @@ struct TransposeBytes {
         };
         team.template each_pack<N>(
             kSide * kSide,
-            [&](auto size, std::int64_t i) {
+            [&](auto size, std::int64_t i) {  // what is outside reads the first bytes, so that no load waits for another's branch
                 constexpr int kSize = decltype(size)::value;
-                Pack<std::uint8_t, kSize> pack{};
-                if (inside(i / kSide, i % kSide, rows))
-                    pack = load_pack<kSize>(x + (first_row + i / kSide) * columns + first_column + i % kSide);
-                return pack;
+                const bool has_values = inside(i / kSide, i % kSide, rows);
+                const std::int64_t at = (first_row + i / kSide) * columns + first_column + i % kSide;
+                return Loaded<kSize>{*reinterpret_cast<const decltype(Loaded<kSize>::bytes)*>(x + (has_values ? at : 0)), has_values};
             },
-            [&](auto size, std::int64_t i, const auto& pack) {
-                for (int k = 0; k < decltype(size)::value; ++k) square[(i % kSide + k) * kPitch + i / kSide] = pack[k];
+            [&](auto size, std::int64_t i, const auto& loaded) {
+                for (int k = 0; k < decltype(size)::value; ++k) square[(i % kSide + k) * kPitch + i / kSide] = loaded[k];
             });
         team.barrier();
         team.template each_pack<N>(
@@ -188,6 +201,7 @@ void quantise(model::Device& device, const model::QuantiseArguments& x) {
 template <class Launcher>
 void transpose_bytes(model::Device& device, const model::TransposeBytesArguments& x) {
     auto&& launcher = Launcher::of(device);
+    if (x.rows == 0) return launcher.zero(x.y.data, x.pitch * x.columns);
     const std::int64_t squares =
         ((x.pitch + kTransposedSide - 1) / kTransposedSide) * ((x.columns + kTransposedSide - 1) / kTransposedSide);
     const auto* const from = static_cast<const std::uint8_t*>(x.x.data);

@@ -33,6 +33,46 @@ struct CastBlocksOfRows {
     }
 };
 
+/// The same where 16 divides rows and addresses: a team for each stretch of a row, whose lanes load sixteen values at once. Blocks are
+/// whole numbers of such packs, and stretches of blocks; which pack's largest value comes first changes nothing.
+template <class Element, class Scale>
+struct CastPacksOfRows {
+    static constexpr int kValues = 16, kPacks = 256;  ///< of a pack; of a stretch
+    static constexpr std::int64_t kStretch = kValues * kPacks;
+    const Element* x;
+    E4m3* codes;
+    typename Scale::Stored* scales;
+    std::int64_t columns, length, stretches;
+    model::Fp8ScaleLayout layout;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t index) const {
+        float* const largest_of_packs = team.template shared<float, kPacks>();
+        const auto [row, stretch] = row_column(index, stretches);
+        const std::int64_t first = row * columns + stretch * kStretch, left = columns - stretch * kStretch;
+        const std::int64_t count = left < kStretch ? left : kStretch;
+        const auto load = [&](auto size, std::int64_t i) { return load_pack<decltype(size)::value>(x + first + i); };
+        team.template each_pack<kValues>(count, load, [&](auto size, std::int64_t i, const auto& pack) {
+            float largest = 0;
+            for (int k = 0; k < decltype(size)::value; ++k) largest = LargerNumber{}(largest, magnitude_of(pack[k]));
+            largest_of_packs[i / kValues] = largest;
+        });
+        team.barrier();
+        team.template each_pack<kValues>(count, load, [&](auto size, std::int64_t i, const auto& pack) {
+            constexpr int kSize = decltype(size)::value;
+            const std::int64_t block = i / length, behind = (block + 1) * length;
+            float largest = 0;
+            for (std::int64_t of = block * length; of < (behind < count ? behind : count); of += kValues)
+                largest = LargerNumber{}(largest, largest_of_packs[of / kValues]);
+            const float factor = Scale::factor(largest);
+            Pack<E4m3, kSize> cast;
+            for (int k = 0; k < kSize; ++k) cast[k] = E4m3(static_cast<float>(pack[k]) * factor);
+            store_pack<kSize>(codes + first + i, cast);
+            if (i == block * length) scales[layout.at(row, stretch * kStretch / length + block)] = Scale::stored(largest);
+        });
+    }
+};
+
 /// A lane for each block along a column: a team has kLanes columns that lie side by side.
 template <class Element, class Scale>
 struct CastBlocksOfColumns {
@@ -62,8 +102,8 @@ struct CastBlocksOfColumns {
     }
 };
 
-/// A team for each square.
-template <class Element>
+/// A team for each square, N values at a time: 16, where that divides rows and addresses, or 1.
+template <class Element, int N>
 struct CastSquares {
     static constexpr std::int64_t kSide = 128;
     const Element* x;
@@ -82,15 +122,27 @@ struct CastSquares {
             const auto [row, column] = row_column(i, width);
             return (first_row + row) * columns + first_column + column;
         };
-        const float largest = team.reduce(height * width, 0.0F, LargerNumber{}, [&](std::int64_t i) { return magnitude_of(x[place(i)]); });
+        const auto load = [&](auto size, std::int64_t i) { return load_pack<decltype(size)::value>(x + place(i)); };
+        const float largest = team.template reduce_packs<N>(height * width, 0.0F, LargerNumber{}, load,
+                                                            [](const auto& pack, int k) { return magnitude_of(pack[k]); });
         const float factor = ScaleInFp32::factor(largest);
-        team.each(height * width, [&](std::int64_t i) { codes[place(i)] = E4m3(static_cast<float>(x[place(i)]) * factor); });
+        team.template each_pack<N>(height * width, load, [&](auto size, std::int64_t i, const auto& pack) {
+            constexpr int kSize = decltype(size)::value;
+            Pack<E4m3, kSize> cast;
+            for (int k = 0; k < kSize; ++k) cast[k] = E4m3(static_cast<float>(pack[k]) * factor);
+            store_pack<kSize>(codes + place(i), cast);
+        });
         team.once([&] {
             scales[layout.at(first_row, block)] = ScaleInFp32::stored(largest);
             if (across != nullptr) across[layout_across.at(first_column, down)] = ScaleInFp32::stored(largest);
         });
     }
 };
+
+/// Whether rows begin where a pack of sixteen codes may.
+inline bool come_in_packs(const model::QuantiseBlocksArguments& x) {
+    return (static_cast<std::uint64_t>(x.columns) | address(x.x.data) | address(x.codes.data)) % 16 == 0;
+}
 
 template <class Scale, class Launcher>
 void quantise_vectors(Launcher&& launcher, const model::QuantiseBlocksArguments& x, const model::Fp8ScaleLayout& layout) {
@@ -99,6 +151,11 @@ void quantise_vectors(Launcher&& launcher, const model::QuantiseBlocksArguments&
     with_type(x.x.dtype, [&]<class Element>() {
         const Element* const from = values<Element>(x.x);
         E4m3* const codes = values<E4m3>(x.codes);
+        using Packs = CastPacksOfRows<Element, Scale>;
+        if (!x.along_columns && come_in_packs(x)) {
+            const std::int64_t stretches = (x.columns + Packs::kStretch - 1) / Packs::kStretch;
+            return launcher.teams(x.rows * stretches, Packs::kPacks / 2, Packs{from, codes, scales, x.columns, length, stretches, layout});
+        }
         if (!x.along_columns)
             return launcher.teams(x.rows * layout.blocks, 32,
                                   CastBlocksOfRows<Element, Scale>{from, codes, scales, x.columns, length, layout});
@@ -118,9 +175,15 @@ void quantise_blocks(model::Device& device, const model::QuantiseBlocksArguments
     if (x.scaling == model::Fp8Scaling::vectors_of_128) return quantise_vectors<ScaleInFp32>(launcher, x, layout);
     if (x.across.data != nullptr && across.has_padding()) launcher.zero(x.across.data, across.count() * bytes_of(x.across.dtype));
     with_type(x.x.dtype, [&]<class Element>() {
-        launcher.teams((x.rows + 127) / 128 * layout.blocks, 256,
-                       CastSquares<Element>{values<Element>(x.x), values<E4m3>(x.codes), values<float>(x.scales),
-                                            static_cast<float*>(x.across.data), x.rows, x.columns, layout, across});
+        const auto cast = [&]<int N>() {
+            launcher.teams((x.rows + 127) / 128 * layout.blocks, 256,
+                           CastSquares<Element, N>{values<Element>(x.x), values<E4m3>(x.codes), values<float>(x.scales),
+                                                   static_cast<float*>(x.across.data), x.rows, x.columns, layout, across});
+        };
+        if (come_in_packs(x))
+            cast.template operator()<16>();
+        else
+            cast.template operator()<1>();
     });
 }
 

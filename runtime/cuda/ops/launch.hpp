@@ -63,8 +63,6 @@ public:
 //   packs<N>(count, body)        a body of packs (packs.hpp) over `count` values, N at a time, what is left over one by one
 //   teams(count, lanes, body)    body(team, i) for every i < count, with a team of `lanes` (a power of two up to 1024)
 //   copy(to, from, bytes), zero(memory, bytes)
-//   upload(to, from, bytes)      from host memory, which may change as soon as it returns
-//   download(to, from, bytes)    to host memory; waits
 //   gemm(Gemm)
 //   library()                    FusedLibrary*, nullptr where there is none
 

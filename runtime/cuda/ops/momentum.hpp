@@ -67,13 +67,9 @@ struct MomentumOfArrays {
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
-        const double product = clipping == nullptr ? gradient_factor : gradient_factor * *clipping;
-        if (not_a_number(product)) return;
-        const auto factor = static_cast<Main>(product);
-        const int at = list.array_of(share);
-        const Array& x = list.arrays[at];
-        const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = x.elements - begin;
-        const MomentumStep<Main, Gradient> step{x.main + begin,
+        constexpr int kSize = kPack<Main, Gradient, Bf16>;
+        update_share<kSize, Main>(team, list, share, gradient_factor, clipping, [&](const Array& x, std::int64_t begin, Main factor) {
+            return MomentumStep<Main, Gradient>{x.main + begin,
                                                 x.momentum + begin,
                                                 x.gradient + begin,
                                                 x.parameter == nullptr ? nullptr : x.parameter + begin,
@@ -85,7 +81,7 @@ struct MomentumOfArrays {
                                                 rest2,
                                                 rate,
                                                 x.decay};
-        each_pack_of<kPack<Main, Gradient, Bf16>>(team, x.aligned, left < kShareOfArray ? left : kShareOfArray, step);
+        });
     }
 };
 

@@ -72,7 +72,6 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.sums_of_squares = sums_of_squares<Launcher>;
     table.add_in_order = add_in_order<Launcher>;
     table.clip_factor = clip_factor<Launcher>;
-    table.has_non_finite = has_non_finite<Launcher>;
     table.copy_columns = copy_columns<Launcher>;
     table.scale_columns = scale_columns<Launcher>;
     table.swap_leading = swap_leading<Launcher>;

@@ -20,7 +20,7 @@ std::vector<std::pair<std::string, Tensor>> run_fp8_block_ops(Maker& maker, bool
         keep_bytes(name + ", scales", cast.scales);
     };
     const Fp8Scaling vectors = of_32 ? Fp8Scaling::vectors_of_32 : Fp8Scaling::vectors_of_128;
-    for (const Shape& shape : {Shape{13, 7}, Shape{3, 300}, Shape{300, 3}, Shape{130, 160}, Shape{257, 515}}) {
+    for (const Shape& shape : {Shape{13, 7}, Shape{3, 300}, Shape{300, 3}, Shape{130, 160}, Shape{257, 515}, Shape{3, 4112}}) {
         const Tensor x = maker.random(shape);
         keep("quantise_rows", quantise_rows(x, vectors, "rows"));
         keep("quantise_columns", quantise_columns(x, vectors, "columns"));
@@ -69,8 +69,9 @@ std::vector<std::pair<std::string, Tensor>> run_fp8_block_ops(Maker& maker, bool
         quantise_blocks(maker.random({n, k}), matrices.back());
         sums.push_back(maker.random({n, k}, Dtype::fp32));
     }
-    results.emplace_back("block_grouped_matmul",
-                         block_grouped_matmul(quantise_group_rows(x, vectors, rows, "x"), matrices, rows, out, "product"));
+    const Fp8Blocks groups = quantise_group_rows(x, vectors, rows, "x");
+    keep("quantise_group_rows", groups);
+    results.emplace_back("block_grouped_matmul", block_grouped_matmul(groups, matrices, rows, out, "product"));
     block_grouped_accumulate(quantise_group_columns(dy, vectors, rows, "dy"), quantise_group_columns(x, vectors, rows, "x"), rows, sums);
     for (const Tensor& sum : sums) results.emplace_back("block_grouped_accumulate", sum);
     return results;

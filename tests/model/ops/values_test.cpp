@@ -179,14 +179,6 @@ TEST_F(Values, OfCopiesConvertAndElementwiseOpsAccumulate) {
     EXPECT_EQ(sum_of_squares(fp64({19}, ramp)), 19 * 20 * 39 / 6);
 }
 
-TEST_F(Values, ThatAreNotFiniteAreFound) {
-    for (const auto dtype : {Dtype::fp64, Dtype::fp32, Dtype::bf16}) {
-        EXPECT_FALSE(has_non_finite(make(device, {4}, dtype, {0, -0.0, 1e30, -1e-30})));
-        EXPECT_TRUE(has_non_finite(make(device, {3}, dtype, {0, 1, kNan})));
-        EXPECT_TRUE(has_non_finite(make(device, {3}, dtype, {0, -kInfinity, 1})));
-    }
-}
-
 TEST_F(Values, OfColumnsAndSwappedDimensionsKeepTheirPlaces) {
     for (const auto dtype : {Dtype::fp64, Dtype::bf16, Dtype::int32}) {
         const Tensor x = make(device, {2, 4}, dtype, {0, 1, 2, 3, 4, 5, 6, 7});

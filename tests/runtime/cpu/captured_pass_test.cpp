@@ -104,12 +104,6 @@ TEST_F(CapturedPasses, RefuseWhatTheHostReadsOrWritesByTheOpsName) {
         },
         "sum_of_squares");
     refused(
-        [](const std::vector<Tensor>& inputs) {
-            static_cast<void>(model::has_non_finite(inputs.front()));
-            return inputs;
-        },
-        "has_non_finite");
-    refused(
         [&](const std::vector<Tensor>& inputs) {
             scale(inputs.front(), 1);
             static_cast<void>(values(inputs.front()));

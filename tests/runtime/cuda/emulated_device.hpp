@@ -20,12 +20,14 @@ class FusedEmulation final : public FusedLibrary {
 public:
     bool refuses = false;
     int asked = 0;
+    std::int64_t started = 0;  ///< kernels, as OpRecord::launches counts a library's
 
     bool accepts(const FusedShape& /*shape*/, const FusedMemory& /*memory*/) override {
         ++asked;
         return !refuses;
     }
     void run(const FusedShape& s, const FusedMemory& x, double scale) override {
+        started += s.backward ? 3 : 1;
         std::memset(x.workspace, 0xff, static_cast<std::size_t>(x.workspace_bytes));
         const auto at = [&](std::int64_t place, std::int64_t sequence, std::int64_t head, std::int64_t heads, std::int64_t width) {
             return ((place * s.batch + sequence) * heads + head) * width;
@@ -99,11 +101,13 @@ public:
 
     template <class Body>
     void each(std::int64_t count, const Body& body) {
+        started += count > 0 ? 1 : 0;
         for (std::int64_t i = count; i-- > 0;) body(i);
     }
     template <int N, class Body>
     void packs(std::int64_t count, const Body& body) {
         ++packed;
+        started += count > 0 ? 1 : 0;
         const std::int64_t whole = count / N;
         for (std::int64_t i = count; i-- > whole * N;) body.template finish<1>(i, body.template load<1>(i));
         // In pairs that are loaded before either is written, as on a GPU.
@@ -117,32 +121,31 @@ public:
             body.template finish<N>(other * N, b);
         }
     }
-    int packed = 0;  ///< kernels that ran on packs
-    int teamed = 0;  ///< and on teams
+    std::int64_t started = 0;  ///< kernels, copies and zeros, and those of libraries as OpRecord::launches counts them
+    int packed = 0;            ///< kernels that ran on packs
+    int teamed = 0;            ///< and on teams
     template <class Body>
     void teams(std::int64_t count, int lanes, const Body& body) {
         ++teamed;
+        started += count > 0 ? 1 : 0;
         EXPECT_TRUE(lanes >= 32 && lanes <= 1024 && (lanes & (lanes - 1)) == 0) << "lanes are a power of two";
         const HostTeam team(lanes);
         for (std::int64_t i = count; i-- > 0;) body(team, i);
     }
     void copy(void* to, const void* from, std::int64_t bytes) {
+        ++started;
         if (bytes > 0) std::memmove(to, from, static_cast<std::size_t>(bytes));
     }
-    void zero(void* memory, std::int64_t bytes) { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
-    int transfers = 0;  ///< values that kernels passed between host and device, which no CUDA graph can hold
-    void upload(void* to, const void* from, std::int64_t bytes) {
-        ++transfers;
-        copy(to, from, bytes);
-    }
-    void download(void* to, const void* from, std::int64_t bytes) {
-        ++transfers;
-        copy(to, from, bytes);
+    void zero(void* memory, std::int64_t bytes) {
+        ++started;
+        std::memset(memory, 0, static_cast<std::size_t>(bytes));
     }
     [[nodiscard]] FusedLibrary* library() { return &library_; }
     [[nodiscard]] FusedEmulation& emulation() { return library_; }
+    [[nodiscard]] std::int64_t launches() const { return started + library_.started; }
 
     void gemm(const Gemm& x) {
+        ++started;
         EXPECT_NE(x.workspace, nullptr);
         // A library may write all of it; both ends are enough to show who else does, and quick.
         const auto end = static_cast<std::size_t>(std::min<std::int64_t>(x.workspace_bytes, 4096));
@@ -248,7 +251,7 @@ public:
     void restart_high_water() { pool_.restart_high_water(); }
     [[nodiscard]] const PoolAllocator& pool() const { return pool_; }
     [[nodiscard]] HostLauncher& launcher() { return launcher_; }
-    /// How often the host waited for values, and gave some.
+    /// How often the host waited for values, and gave some: neither can be in a CUDA graph.
     [[nodiscard]] int reads() const { return reads_; }
     [[nodiscard]] int writes() const { return writes_; }
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }

@@ -87,6 +87,18 @@ TEST_F(OpPrice, CountsTheKernelsThatAFrameworkIssues) {
     EXPECT_EQ(op_kernels({"rms_norm_backward", 0, 1, 1}), 2);
 }
 
+TEST_F(OpPrice, EngineMgplanIssuesWhatItLaunches) {
+    PieceStep op, start, other;
+    op.op = {"rms_norm_backward", 0, 1, 1, 4};
+    EXPECT_EQ(step_kernels(op, Engine::mgplan), 4);
+    EXPECT_EQ(step_kernels(op, Engine::megatron), 2) << "modules of a framework";
+    start.kind = other.kind = StepKind::start;
+    EXPECT_EQ(step_kernels(start, Engine::mgplan), 1);
+    other.collective = model::CollectiveKind::receive;
+    EXPECT_EQ(step_kernels(other, Engine::mgplan), 0) << "with the send beside it";
+    EXPECT_EQ(step_kernels(PieceStep::wait_for(start), Engine::mgplan), 0);
+}
+
 TEST_F(OpPrice, OfAllElseIsItsBytesAtTheBandwidthOfItsKindOfAccess) {
     EXPECT_EQ(price({"add", 5, 3000, 2000}), bf16_.memory_bound(5000));
     EXPECT_EQ(price({"permute_rows", 0, 3000, 2000}), bf16_.memory_bound(5000, Traffic::permutation));

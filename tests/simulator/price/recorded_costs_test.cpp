@@ -361,7 +361,7 @@ TEST(RecordedCosts, ARingOfTwoAndOneOfFourTellWhatOneOfEightCosts) {
         int kernels = 0;
         for (const PieceStep& step : trace.range(Piece::attention, false).steps) {
             flops += model_flops_of(step);
-            kernels += step_kernels(step);
+            kernels += step_kernels(step, engine);
         }
         EXPECT_NEAR(told.forward_flops, flops, 1e-9 * flops);
         EXPECT_EQ(told.kernels_forward, kernels);

@@ -64,15 +64,15 @@ void reorder_blocks(model::Device& device, const model::ReorderBlocksArguments& 
     });
 }
 
-/// One whose arguments point to the caller's memory, or that returns values: cannot be recorded here.
+/// One whose arguments point to the caller's memory: cannot be recorded here.
 template <auto Member>
 struct AtOnce;
-template <class Result, class Arguments, Result (*model::KernelTable::*Member)(model::Device&, const Arguments&)>
+template <class Arguments, void (*model::KernelTable::*Member)(model::Device&, const Arguments&)>
 struct AtOnce<Member> {
-    static Result call(model::Device& device, const Arguments& arguments) {
+    static void call(model::Device& device, const Arguments& arguments) {
         if (tests::captures()) tests::refuse("a kernel that the fake does not record");
         tests::wait_for_graphs();
-        return (cpu::kernels().*Member)(device, arguments);
+        (cpu::kernels().*Member)(device, arguments);
     }
 };
 
@@ -89,7 +89,7 @@ struct AtOnce<Member> {
     each(state_space_scan_backward) each(delta_rule) \
     each(delta_rule_backward)
 #define MGPLAN_AT_ONCE(each) \
-    each(sums_of_squares) each(has_non_finite) each(adam_step) each(momentum_step) each(grouped_matmul) each(grouped_matmul_accumulate)
+    each(sums_of_squares) each(adam_step) each(momentum_step) each(grouped_matmul) each(grouped_matmul_accumulate)
 
 // clang-format on
 

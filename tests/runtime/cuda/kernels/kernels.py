@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the GPU's kernels of a step load, move and take: kernels.py check|write --nvcc NVCC --ptx FILE --shapes PROGRAM
 
-check compares the kernels of an 8B-shaped step with limits.json, and docs/kernels.md with what write writes there; exit 1 says what
+check compares the kernels of an 8B-shaped step, in bf16 and by each recipe of fp8, with limits.json, and docs/kernels.md with what write writes there; exit 1 says what
 differs. The build makes the files, kernel_step_ptx and kernel_step_shapes, and calls write for its target write_kernels_page.
 
 The step is that of tests/gpu/layers_task.hpp. --shapes lists its ops with their bytes and kernels, --ptx is what nvcc made of those.
@@ -26,12 +26,12 @@ LEAST = 0.0005  # below which nobody looks at it
 
 
 class Step:
-    """The step's ops, and the seconds at the card's published rates below which none can be."""
+    """A step's ops, and the seconds at the card's published rates below which none can be. `of`: its recipe of fp8, {"recipe", "ops"}."""
 
-    def __init__(self, shapes, card):
+    def __init__(self, shapes, card, of=None):
         self.model, self.layers, self.tokens = shapes["model"], shapes["layers"], (shapes["micro_batch"], shapes["sequence"])
-        self.bandwidth, self.flops = card["memory_bandwidth"], card["peak_flops"]["bf16"]
-        self.ops = shapes["ops"]
+        self.bandwidth, self.flops, self.fp8_flops = card["memory_bandwidth"], card["peak_flops"]["bf16"], card["peak_flops"].get("fp8")
+        self.recipe, self.ops = (of["recipe"], of["ops"]) if of else (None, shapes["ops"])
 
     def is_memory_bound(self, op):
         return not op["product"] and not any(kernel.startswith("cuDNN") for kernel in op["kernels"])
@@ -42,7 +42,7 @@ class Step:
     def floor(self, op):
         """Seconds: all bytes once, or all FLOPs of a product or of attention."""
         by_bytes = self.bytes_of(op) / self.bandwidth
-        return by_bytes if self.is_memory_bound(op) else max(by_bytes, op["flops"] / self.flops)
+        return by_bytes if self.is_memory_bound(op) else max(by_bytes, op["flops"] / (self.fp8_flops if op.get("fp8") else self.flops))
 
     def total(self):
         return sum(self.floor(op) for op in self.ops)
@@ -57,10 +57,19 @@ class Step:
         return {kernel: share for kernel, share in shares.items() if share >= LEAST}
 
 
-def differences(step, facts, table):
+def largest_shares(steps):
+    """Kernel -> its share of the step in which it has most."""
+    shares = {}
+    for step in steps:
+        for kernel, share in step.own_kernels().items():
+            shares[kernel] = max(share, shares.get(kernel, 0))
+    return shares
+
+
+def differences(steps, facts, table):
     """What the table of limits does not allow, in words."""
     said = []
-    shares = step.own_kernels()
+    shares = largest_shares(steps)
     for kernel in sorted(set(table) - set(shares)):
         said.append(f"{kernel} is in limits.json and not in the step: take it out")
     for kernel, share in sorted(shares.items()):
@@ -75,12 +84,16 @@ def differences(step, facts, table):
         if limit["loads"] > 0 and loops < limit["loops"]:
             said.append(f"{kernel} has {loops} loops with {limit['loads']} independent loads of 16 bytes before the first use, and should have "
                         f"{limit['loops']}: {fact['loops']} (loads, bytes) of each loop")
+        if fact["stores"] < limit.get("stores", 0):
+            said.append(f"{kernel} has {fact['stores']} stores of 16 bytes, and should have {limit['stores']}")
         if fact["registers"] > limit["registers"]:
             said.append(f"{kernel} takes {fact['registers']} registers, and may take {limit['registers']}")
         if fact["spilled"] > limit.get("spilled", 0):
             said.append(f"{kernel} spills {fact['spilled']} bytes of registers, and may spill {limit.get('spilled', 0)}")
-        if share >= SHARE and limit["loads"] < WANTED_LOADS and "small" not in limit:
+        if share >= SHARE and limit["loads"] < WANTED_LOADS and not {"small", "left"} & set(limit):
             said.append(f"{kernel} is {share:.1%} of the step and may not do with fewer than {WANTED_LOADS} loads of 16 bytes at once")
+        if share >= SHARE and limit.get("stores", 0) < 1 and not {"small", "writes little", "left"} & set(limit):
+            said.append(f"{kernel} is {share:.1%} of the step and may not do without stores of 16 bytes")
     return said
 
 
@@ -96,10 +109,11 @@ def read_arguments():
 def main():
     arguments = read_arguments()
     shapes = json.loads(subprocess.run([arguments.shapes], capture_output=True, text=True, check=True).stdout)
-    step = Step(shapes, json.loads(CARD.read_text()))
+    card = json.loads(CARD.read_text())
+    steps = [Step(shapes, card), *(Step(shapes, card, of) for of in shapes["fp8"])]
     facts = ptx.facts_of(arguments.ptx.read_text(), ptx.assembled(arguments.nvcc, arguments.ptx, "sm_90"))
-    said = differences(step, facts, json.loads((HERE / "limits.json").read_text()))
-    text = page.written(step, facts, ptx.version_of(arguments.nvcc))
+    said = differences(steps, facts, json.loads((HERE / "limits.json").read_text()))
+    text = page.written(steps, facts, ptx.version_of(arguments.nvcc))
     if arguments.what == "write":
         page.PAGE.write_text(text)
     elif not page.is_current(text):

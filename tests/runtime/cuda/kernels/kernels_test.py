@@ -29,7 +29,7 @@ $L__BB0_2:
 }
 """
 ONE, TWO = "ld.global.v2.u64 	{%rd3, %rd4}, [%rd2];", "ld.global.v2.u64 	{%rd6, %rd11}, [%rd5];"
-KERNEL = "run_each<Sum>"
+KERNEL, CAST = "run_each<Sum>", "run_packs<16, Cast>"
 
 
 def loops_of(one=ONE, two=TWO, early="add.s64 	%rd9, %rd9, %rd12;"):
@@ -38,16 +38,23 @@ def loops_of(one=ONE, two=TWO, early="add.s64 	%rd9, %rd9, %rd12;"):
     return [ptx.under_way(loop) for loop in ptx.innermost_loops(body)]
 
 
-def step(seconds=1.0):
+def steps(seconds=1.0):
     shapes = {"model": "m", "layers": 1, "sequence": 1, "micro_batch": 1,
               "ops": [{"op": "sum", "range": "optimizer", "flops": 0, "read": seconds * 1e12, "written": 0, "product": False, "kernels": [KERNEL]},
                       {"op": "product", "range": "optimizer", "flops": 1e15, "read": 0, "written": 0, "product": True, "kernels": ["cuBLASLt"]}]}
-    return kernels.Step(shapes, {"memory_bandwidth": 1e12, "peak_flops": {"bf16": 1e15}})
+    in_fp8 = {"recipe": "fp8-current", "ops": [
+        {"op": "cast", "range": "layer forward 1", "flops": 0, "read": seconds * 1e12, "written": 0, "product": False, "kernels": [CAST]},
+        {"op": "product", "range": "optimizer", "flops": 1e15, "read": 0, "written": 0, "product": True, "fp8": True, "kernels": ["cuBLASLt"]}]}
+    card = {"memory_bandwidth": 1e12, "peak_flops": {"bf16": 1e15, "fp8": 2e15}}
+    return [kernels.Step(shapes, card), kernels.Step(shapes, card, in_fp8)]
 
 
-def said(loops, limit, registers=32, spilled=0, seconds=1.0):
-    facts = {KERNEL: {"loops": loops, "registers": registers, "spilled": spilled}}
-    return kernels.differences(step(seconds), facts, {KERNEL: limit} if limit else {})
+CAST_FACTS, CAST_LIMIT = {"loops": [(2, 32)], "stores": 1, "registers": 16, "spilled": 0}, {"loads": 2, "loops": 1, "stores": 1, "registers": 16}
+
+
+def said(loops, limit, registers=32, spilled=0, seconds=1.0, stores=1):
+    facts = {KERNEL: {"loops": loops, "stores": stores, "registers": registers, "spilled": spilled}, CAST: CAST_FACTS}
+    return kernels.differences(steps(seconds), facts, {CAST: CAST_LIMIT, **({KERNEL: limit} if limit else {})})
 
 
 class Loads(unittest.TestCase):
@@ -69,20 +76,23 @@ class Loads(unittest.TestCase):
 
 
 class Page(unittest.TestCase):
-    facts = {KERNEL: {"loops": [(2, 32)], "registers": 32, "spilled": 0}}
+    facts = {KERNEL: {"loops": [(2, 32)], "stores": 0, "registers": 32, "spilled": 0}, CAST: CAST_FACTS}
 
     def test_says_bytes_floor_and_what_is_under_way(self):
-        text = kernels.page.written(step(), self.facts, "1.2.3")
+        text = kernels.page.written(steps(), self.facts, "1.2.3")
         self.assertIn("no step of it is shorter than **2000.0 ms**, of which kernels that memory limits have 1000.0 ms", text)
         self.assertIn("| sum | 1 | 1000000.0 | 1000000.0 | `each<Sum>` |", text)
-        self.assertIn("| `each<Sum>` | 50.00% | 2 | 64 | 32 |", text)  # 2,048 threads of 32 bytes
+        self.assertIn("| `each<Sum>` | 50.00% | 2 | 64 | none | 32 |", text)  # 2,048 threads of 32 bytes
+        self.assertIn("`fp8-current`: no step is shorter than **1500.0 ms**; a layer's casts have 1000.00 ms of it.", text)
+        self.assertIn("| cast | 1 | 1000000.0 | 1000000.0 | `packs<16, Cast>` |", text)
+        self.assertIn("| `packs<16, Cast>` | 66.67% | 2 | 64 | 1 | 16 |", text)
 
     def test_of_the_tree_is_not_that_of_another_step(self):
-        self.assertFalse(kernels.page.is_current(kernels.page.written(step(), self.facts, "1.2.3")))
+        self.assertFalse(kernels.page.is_current(kernels.page.written(steps(), self.facts, "1.2.3")))
 
 
 class Limits(unittest.TestCase):
-    limit = {"loads": 2, "loops": 1, "registers": 32}
+    limit = {"loads": 2, "loops": 1, "stores": 1, "registers": 32}
 
     def test_are_kept(self):
         self.assertEqual(said([(2, 32)], self.limit), [])
@@ -97,16 +107,27 @@ class Limits(unittest.TestCase):
         self.assertIn("spills 8 bytes", lines[1])
 
     def test_from_one_percent_on_the_table_cannot_ask_for_less(self):
-        lax = {"loads": 0, "loops": 0, "registers": 32}
+        lax = {"loads": 0, "loops": 0, "stores": 1, "registers": 32}
         self.assertIn("is 50.0% of the step and may not do with fewer than 2 loads", said([(0, 4)], lax)[0])
         self.assertEqual(said([(0, 4)], lax, seconds=0.009), [])
         self.assertEqual(said([(0, 4)], {**lax, "small": "a sum for each piece"}), [])
 
+    def test_stores_are_counted_and_from_one_percent_on_asked_for(self):
+        (line,) = said([(2, 32)], self.limit, stores=0)
+        self.assertIn("has 0 stores of 16 bytes, and should have 1", line)
+        lax = {"loads": 2, "loops": 1, "registers": 32}
+        (line,) = said([(2, 32)], lax)
+        self.assertIn("may not do without stores of 16 bytes", line)
+        self.assertEqual(said([(2, 32)], {**lax, "writes little": "a sum"}), [])
+        self.assertEqual(ptx.wide_stores(["st.global.v2.u64 	[%rd1], {%rd2, %rd3};", "st.global.u16 	[%rd1], %rs1;",
+                                          "st.global.v4.u32 	[%rd1], {%r1, %r2, %r3, %r4};", "st.shared.v2.u64 	[%rd1], {%rd2, %rd3};"]), 2)
+
     def test_kernels_and_table_name_the_same(self):
         self.assertIn("not in limits.json", said([(2, 32)], None)[0])
-        self.assertIn("not compiled", kernels.differences(step(), {}, {KERNEL: self.limit})[0])
-        self.assertIn("not in the step", kernels.differences(step(), {KERNEL: {"loops": [(2, 32)], "registers": 1, "spilled": 0}},
-                                                            {KERNEL: self.limit, "run_each<Gone>": self.limit})[0])
+        self.assertIn("not compiled", kernels.differences(steps(), {CAST: CAST_FACTS}, {KERNEL: self.limit, CAST: CAST_LIMIT})[0])
+        self.assertIn("not in the step", kernels.differences(
+            steps(), {KERNEL: {**CAST_FACTS, "registers": 1}, CAST: CAST_FACTS},
+            {KERNEL: self.limit, CAST: CAST_LIMIT, "run_each<Gone>": self.limit})[0])
 
 
 if __name__ == "__main__":

@@ -47,7 +47,44 @@ def table_of_ops(step, wanted):
     return lines
 
 
-def written(step, facts, compiler):
+def what_fp8_adds(steps):
+    """Ops that a step in fp8 has beside those of bf16, of one layer, recipe by recipe; and their kernels with the loads of each."""
+    in_bf16 = {op["op"] for op in steps[0].ops}
+    lines = []
+    for step in steps[1:]:
+        def wanted(op):
+            return op["op"] not in in_bf16 and op["range"] in ("layer forward 1", "layer backward 1", "optimizer")
+
+        seconds = sum(step.floor(op) for op in step.ops if wanted(op) and op["range"] != "optimizer")
+        lines += [f"`{step.recipe}`: no step is shorter than **{step.total() * 1e3:.1f} ms**; a layer's casts have {seconds * 1e3:.2f} ms of it.", "",
+                  *table_of_ops(step, wanted), ""]
+    return lines
+
+
+def loads_of(kernels, facts):
+    lines = ["| kernel | share of the floors | loads of 16 bytes, loop by loop | KiB under way | stores of 16 bytes | registers |",
+             "|---|---|---|---|---|---|"]
+    for kernel, share in sorted(kernels.items(), key=lambda item: (-round(item[1], 4), item[0])):
+        fact = facts[kernel]
+        loads = ", ".join(str(words) for words, _ in fact["loops"]) or "none"
+        lines.append(f"| `{short(kernel)}` | {share:.2%} | {loads} | {in_flight(fact):.0f} | {fact['stores'] or 'none'} | {fact['registers']} |")
+    return lines
+
+
+def of_fp8_alone(steps):
+    """Kernel -> its share of the step in fp8 in which it has most."""
+    in_bf16 = {kernel for op in steps[0].ops for kernel in op["kernels"]}
+    shares = {}
+    for step in steps[1:]:
+        for kernel, share in step.own_kernels().items():
+            if kernel not in in_bf16:
+                shares[kernel] = max(share, shares.get(kernel, 0))
+    return shares
+
+
+def written(steps, facts, compiler):
+    step = steps[0]
+
     def one(op):
         return op["range"] in ("layer forward 1", "layer backward 1")
 
@@ -69,17 +106,21 @@ def written(step, facts, compiler):
         f"- A layer has {layer * 1e3:.2f} ms of that, {layer_bound * 1e3:.2f} ms limited by memory.", "",
         "## One layer, forward and backward", "", *table_of_ops(step, one), "",
         "## Outside of the layers: embedding, head, loss, optimizer", "", *table_of_ops(step, outside), "",
+        "## What fp8 adds", "",
+        "The same step with `--precision` as named: ops of one layer that bf16 has not, weights' casts of a step with one microbatch among them,",
+        "and of the optimizer. Products in fp8 have the data sheet's rate of fp8, also for `mxfp8`, whose kernels a Blackwell runs.",
+        "`Fp8Format<3, 7, 126>` is e4m3, `Fp8Format<2, 15, 123>` e5m2.", "",
+        *what_fp8_adds(steps),
         LOADS, "",
         "Loads of 16 bytes that a thread has under way before it needs the first, for each loop that reads memory; bytes that a full multiprocessor",
         "waits for in the best of them, with as many blocks of 256 threads as the registers allow. By Little's law a card needs bandwidth times",
         "latency: the more, the less it waits. The share of a kernel is that of all ops that start it; kernels below 0.05 % are left out. The",
         "limits that the test holds, and which kernels read only a small part of what their op does, stand in",
-        "`tests/runtime/cuda/kernels/limits.json`: from 1 % of the step on a kernel must have two such loads.", "",
-        "| kernel | share of the floors | loads of 16 bytes, loop by loop | KiB under way | registers |", "|---|---|---|---|---|"]
-    for kernel, share in sorted(step.own_kernels().items(), key=lambda item: (-round(item[1], 4), item[0])):
-        fact = facts[kernel]
-        loads = ", ".join(str(words) for words, _ in fact["loops"]) or "none"
-        lines.append(f"| `{short(kernel)}` | {share:.2%} | {loads} | {in_flight(fact):.0f} | {fact['registers']} |")
+        "`tests/runtime/cuda/kernels/limits.json`: from 1 % of the step on a kernel must have two such loads, and stores of 16 bytes,",
+        "or the table says why not.", "",
+        *loads_of(step.own_kernels(), facts), "",
+        "Of fp8, each with its share of the recipe in which that is largest:", "",
+        *loads_of(of_fp8_alone(steps), facts)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What the PTX of a kernel says about its loads, and what ptxas says about its registers.
+"""What the PTX of a kernel says about its loads and stores, and what ptxas says about its registers.
 
 A loop is the text between a label and a branch back to it. What a thread has under way in it: the loads from global memory that stand
 before the first instruction that reads what the first of them loaded. ptxas may move instructions, but has no reason to put a load
@@ -21,6 +21,7 @@ def plain_names(names):
     plain = {}
     for name, full in zip(names, written):
         short = full.replace("mgplan::runtime::cuda::", "").replace("mgplan::runtime::", "").replace("> >", ">>").replace("> >", ">>")
+        short = re.sub(r"\b(\d+)u\b", r"\1", short)  # as the code's own names have it
         plain[name] = short[short.index("run_"):short.index(">(") + 1] if ">(" in short else short
     return plain
 
@@ -74,14 +75,21 @@ def under_way(loop):
     return most_words, most_size
 
 
+def wide_stores(body):
+    """How many stores of sixteen bytes to global memory stand in it."""
+    found = (STORE.search(line) for line in body)
+    return sum(int(store.group(1) or 1) * int(store.group(2)) == 128 for store in found if store)
+
+
 def facts_of(ptx, limits_of_ptxas):
-    """Plain name -> loads of the kernel's loops, registers and spilled bytes."""
+    """Plain name -> loads of the kernel's loops, stores of sixteen bytes, registers and spilled bytes."""
     bodies = kernels_of(ptx)
     names = plain_names(list(bodies))
     facts = {}
     for mangled, body in bodies.items():
         loops = [loop for loop in innermost_loops(body) if any(LOAD.search(line) for line in loop)]
-        facts[names[mangled]] = {"loops": sorted((under_way(loop) for loop in loops), reverse=True), **limits_of_ptxas[mangled]}
+        facts[names[mangled]] = {"loops": sorted((under_way(loop) for loop in loops), reverse=True), "stores": wide_stores(body),
+                                 **limits_of_ptxas[mangled]}
     return facts
 
 

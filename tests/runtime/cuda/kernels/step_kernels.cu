@@ -1,4 +1,4 @@
-// The GPU's kernels of a training step, compiled to PTX alone, for kernels.py. The ops choose them as in runtime/cuda/kernels_*.cu; those
+// The GPU's kernels of a training step in bf16 and in fp8, compiled to PTX alone, for kernels.py. The ops choose them as in runtime/cuda/kernels_*.cu; those
 // of other types and for memory that is not aligned, which a bf16 step does not start, are left out: they would take most of the time.
 
 #include <string_view>
@@ -13,7 +13,8 @@ template <class Body>
 constexpr bool is_of_the_step() {
     const std::string_view name = __PRETTY_FUNCTION__;
     for (const std::string_view other : {"double", "OneByOne", "unsigned", ", 1>", "<float, 4>", "Row<float>", ", false>",
-                                         "AdamOfArrays<float, Bf16", "AdamOfArrays<float, float, Bf16"}) {
+                                         "AdamOfArrays<float, Bf16", "AdamOfArrays<float, float, Bf16", "OfPiece<float", "CastToFp8<float",
+                                         "TransposeBytes<1>", "OfRows<float", "OfColumns<float", "CastSquares<float"}) {
         if (name.find(other) != std::string_view::npos) return false;
     }
     return true;
@@ -38,7 +39,6 @@ public:
     }
     void copy(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) const {}
     void zero(void* /*memory*/, std::int64_t /*bytes*/) const {}
-    void download(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) const {}
 };
 
 }  // namespace
@@ -63,6 +63,11 @@ void fill_kernels_of_a_step(model::KernelTable& table) {
     table.softmax_sums = softmax_sums<CompilingLauncher>;
     table.cross_entropy_backward = cross_entropy_backward<CompilingLauncher>;
     table.adam_step = adam_step<CompilingLauncher>;
+    table.largest = largest<CompilingLauncher>;
+    table.follow_largest = follow_largest<CompilingLauncher>;
+    table.quantise = quantise<CompilingLauncher>;
+    table.quantise_blocks = quantise_blocks<CompilingLauncher>;
+    table.transpose_bytes = transpose_bytes<CompilingLauncher>;
 }
 
 }  // namespace mgplan::runtime::cuda

@@ -1,12 +1,15 @@
-// Ops of one training step of tests/gpu/layers_task.hpp, with their bytes, and the kernels that each of them starts, as JSON for
-// kernels.py. Bytes and FLOPs are those of the full size on shapes. Kernels are named by the code that starts them on a card, which
-// here only writes their names down, on a smaller step of the same ops.
+// Ops of one training step of tests/gpu/layers_task.hpp, in bf16 and by each recipe of fp8, with their bytes, and the kernels that each of
+// them starts, as JSON for kernels.py. Bytes and FLOPs are those of the full size on shapes. Kernels are named by the code that starts them
+// on a card, which here only writes their names down, on a smaller step of the same ops.
 
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -105,11 +108,6 @@ public:
     }
     void copy(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) { listener_.on_kernel("copy"); }
     void zero(void* /*memory*/, std::int64_t /*bytes*/) { listener_.on_kernel("zero"); }
-    void upload(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) { listener_.on_kernel("upload"); }
-    void download(void* to, const void* /*from*/, std::int64_t bytes) {
-        std::memset(to, 0, static_cast<std::size_t>(bytes));
-        listener_.on_kernel("download");
-    }
     void gemm(const Gemm& /*gemm*/) { listener_.on_kernel("cuBLASLt"); }
     [[nodiscard]] FusedLibrary* library() { return &library_; }
 
@@ -173,46 +171,61 @@ std::vector<Op> ops_of(const model::TrainingTask& task, model::Device& device, L
 }
 
 model::TrainingTask smaller(model::TrainingTask task) {
-    task.model.hidden = 256;
-    task.model.ffn = 512;
-    task.model.heads = 4;
-    task.model.kv_heads = 1;
+    task.model.hidden = 512;
+    task.model.ffn = 1024;
+    task.model.heads = 8;
+    task.model.kv_heads = 4;
     task.model.head_dim = 64;
     task.model.vocab = 256;
     task.batch.sequence = task.model.max_positions = 1024;  // rows enough for every stage of sums over them
     return task;
 }
 
-int run() {
-    const model::TrainingTask task = tests::layers_task();
-    const model::KernelTraits hopper{model::DeviceKind::cuda, 90, true};
+/// The task's ops with the kernels of a card. Throws std::runtime_error where the smaller step has others.
+nlohmann::json listed(const model::TrainingTask& task, const model::KernelTraits& traits) {
     Listener of_shapes, of_names;
-    model::MetaDevice meta({.keep_ops = false, .stands_for = hopper});
+    model::MetaDevice meta({.keep_ops = false, .stands_for = traits});
     meta.set_listener(&of_shapes);
     const std::vector<Op> shapes = ops_of(task, meta, of_shapes);
-    NamingDevice naming(hopper, of_names);
+    NamingDevice naming(traits, of_names);
     const std::vector<Op> names = ops_of(smaller(task), naming, of_names);
     nlohmann::json list = nlohmann::json::array();
     for (std::size_t i = 0; i < shapes.size(); ++i) {
         const Op& op = shapes[i];
-        if (names.size() != shapes.size() || names[i].name != op.name || names[i].range != op.range) {
-            fmt::print(stderr, "op {} is {} in {}, and {} where kernels are named: the two steps differ\n", i, op.name, op.range,
-                       i < names.size() ? names[i].name : "none");
-            return 1;
-        }
+        if (names.size() != shapes.size() || names[i].name != op.name || names[i].range != op.range)
+            throw std::runtime_error(fmt::format("op {} is {} in {}, and {} where kernels are named: the two steps differ", i, op.name,
+                                                 op.range, i < names.size() ? names[i].name : "none"));
         list.push_back({{"op", op.name},
                         {"range", op.range},
                         {"flops", op.flops},
                         {"read", op.read},
                         {"written", op.written},
                         {"product", op.product.m > 0},
+                        {"fp8", op.product.dtype == Dtype::fp8},
                         {"kernels", names[i].kernels}});
+    }
+    return list;
+}
+
+int run() {
+    model::TrainingTask task = tests::layers_task();
+    const model::KernelTraits hopper{model::DeviceKind::cuda, 90, true}, blackwell{model::DeviceKind::cuda, 100, true};
+    const nlohmann::json in_bf16 = listed(task, hopper);
+    nlohmann::json in_fp8 = nlohmann::json::array();
+    task.training.precision = Precision::fp8;
+    for (const auto& [recipe, name] : {std::pair(Fp8Recipe::tensorwise, "fp8-current"),
+                                       {Fp8Recipe::delayed, "fp8-delayed"},
+                                       {Fp8Recipe::blockwise, "fp8-blockwise"},
+                                       {Fp8Recipe::mxfp8, "mxfp8"}}) {
+        task.training.megatron.fp8_recipe = recipe;
+        in_fp8.push_back({{"recipe", name}, {"ops", listed(task, recipe == Fp8Recipe::mxfp8 ? blackwell : hopper)}});
     }
     fmt::print("{}\n", nlohmann::json{{"model", task.model.name},
                                       {"layers", task.model.layers},
                                       {"sequence", tests::kSequence},
                                       {"micro_batch", tests::kSequences},
-                                      {"ops", list}}
+                                      {"ops", in_bf16},
+                                      {"fp8", in_fp8}}
                            .dump(1));
     return 0;
 }
@@ -221,5 +234,10 @@ int run() {
 }  // namespace mgplan::runtime::cuda
 
 int main() {
-    return mgplan::runtime::cuda::run();
+    try {
+        return mgplan::runtime::cuda::run();
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "{}\n", error.what());
+        return 1;
+    }
 }

@@ -1,0 +1,89 @@
+// What ops say that a GPU launches for them is what its kernel table launches: the host's time of a step is priced by it.
+
+#include <algorithm>
+#include <span>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "model/training/rank_trainer.hpp"
+#include "runtime/comm/in_process/in_process_world.hpp"
+#include "tests/gpu/small_models.hpp"
+#include "tests/model/ops/every_op.hpp"
+#include "tests/runtime/cuda/emulated_device.hpp"
+
+namespace mgplan::runtime::cuda::launches_test {
+namespace {
+
+using model::Maker;
+
+/// Counts what is launched between an op's record and the next one's.
+class LaunchListener final : public model::OpListener {
+public:
+    explicit LaunchListener(EmulatedDevice& device) : device_(device) { device.set_listener(this); }
+    ~LaunchListener() override {
+        close();
+        EXPECT_EQ(groups_, 0);
+        device_.set_listener(nullptr);
+    }
+    LaunchListener(const LaunchListener&) = delete;
+    LaunchListener& operator=(const LaunchListener&) = delete;
+
+    void on_op(const model::OpRecord& record) override {
+        close();
+        before_ = device_.launcher().launches();
+        open_ = record.name;
+        said_ = record.launches;
+    }
+
+private:
+    void close() {
+        if (open_.empty()) return;
+        const std::int64_t counted = device_.launcher().launches() - before_;
+        if (open_ == "grouped_matmul" && counted == 0) {
+            groups_ = said_;  // their columns are transposed first, group by group
+            return;
+        }
+        const std::int64_t product = groups_ > 0 && open_ == "transpose_codes" && counted == said_ + 1 ? 1 : 0;
+        groups_ -= product;
+        EXPECT_EQ(said_, counted - product) << open_;
+    }
+
+    EmulatedDevice& device_;
+    std::string open_;
+    std::int64_t said_ = 0, before_ = 0;
+    std::int64_t groups_ = 0;  ///< whose products are still to come
+};
+
+class Launches : public testing::TestWithParam<Dtype> {};
+
+TEST_P(Launches, AreWhatEachOpSays) {
+    for (const bool fused : {false, true}) {
+        EmulatedDevice gpu(emulated_traits(fused));
+        Maker maker(gpu, GetParam());
+        const LaunchListener listener(gpu);
+        (void)run_every_op(maker);
+        (void)run_fp8_ops(maker);
+        for (const bool of_32 : {false, true}) (void)run_fp8_block_ops(maker, of_32);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(InEachType, Launches, testing::Values(Dtype::fp32, Dtype::bf16),
+                         [](const auto& type) { return std::string(to_string(type.param)); });
+
+// Arrays of many parameters, parts of sums over rows, attention of a library and its statistics.
+TEST(LaunchesOfAStep, AreWhatEachOpSays) {
+    for (const bool fused : {false, true}) {
+        const auto task = tests::task_for(tests::small_llama(tests::kScale), {.name = "one"}, Precision::bf16, tests::kPlaces);
+        EmulatedDevice device(emulated_traits(fused));
+        runtime::InProcessWorld world(1);
+        model::RankTrainer trainer(task, device, world.view(0));
+        const auto tokens = [](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::fill(into.begin(), into.end(), 7); };
+        (void)trainer.step(tokens, 1e-2);
+        const LaunchListener listener(device);
+        (void)trainer.step(tokens, 1e-2);
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::runtime::cuda::launches_test
