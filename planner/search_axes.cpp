@@ -131,7 +131,7 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
     const bool delayed = training.precision == Precision::fp8 && training.megatron.fp8_recipe == Fp8Recipe::delayed;
     // Parts of layers describe what is recomputed themselves, but for DeepSeek-V4's queries, as its recipes have them (Megatron-LM's branch
     // dev at d48bd6be, examples/moe_recipes).
-    if (has_compressed_attention(model)) {
+    if (has_part_with(model, &PartTraits::keeps_core)) {
         std::vector<Modules> sets{{Module::mla_up_proj}, {Module::mla_up_proj, Module::mhc}};
         if (!delayed) sets.push_back({Module::mla_up_proj, Module::moe_act});
         return sets;

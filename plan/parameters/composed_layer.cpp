@@ -85,7 +85,7 @@ bool chooses_by_words(const ModelSpec& model, std::int64_t layer) {
 }
 
 EnumSet<RecomputeModule> usual_recompute_modules(const ModelSpec& model) {
-    return {has_compressed_attention(model) ? RecomputeModule::mla_up_proj : RecomputeModule::core_attn};
+    return {has_part_with(model, &PartTraits::keeps_core) ? RecomputeModule::mla_up_proj : RecomputeModule::core_attn};
 }
 
 bool norms_in_front_and_behind(const LayerPart& norm) {
