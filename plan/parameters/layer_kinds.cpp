@@ -9,6 +9,7 @@
 
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/computed_streams.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan {

@@ -32,8 +32,8 @@ double model_flops_of(const PieceStep& step, double attention_share) {
 
 double model_flops_of_state(const LayerPart& mixer, double rows) {
     const ComputedPart* const computed = find_computed_part(mixer);
-    if (computed == nullptr || computed->state_flops == nullptr) return 0;
-    return rows * computed->state_flops(stated_sizes(mixer, 0));  // no width of a mixer's state is the model's
+    if (computed == nullptr || computed->traits.state_flops == nullptr) return 0;
+    return rows * computed->traits.state_flops(stated_sizes(mixer, 0));  // no width of a mixer's state is the model's
 }
 
 double model_flops(const ModelSpec& model, const BatchSpec& batch) {

@@ -19,8 +19,6 @@ OWN = re.compile(r"plan/model/layer_parts\w*\.cpp|plan/parameters/computed_\w+\.
 
 # file: (comparisons, why they stand there)
 ALLOWED = {
-    "plan/parameters/composed_layer.cpp": (26, "which parts make a layer, and in which order; what selective recompute is without a word"),
-    "plan/parameters/parameters.cpp": (3, "what stands beside the layers has names of its own"),
     "formats/hugging_face/weight_names.cpp": (2, "tensors as they are published"),
     "formats/megatron/megatron_hybrid_flags.cpp": (8, "letters and flags that Megatron-LM has"),
     "simulator/piece/recurrent_policies.cpp": (2, "kernels that Megatron-LM calls"),
