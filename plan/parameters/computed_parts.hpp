@@ -23,6 +23,13 @@ enum class Attends : std::uint8_t {
     beside_a_state,   ///< such attention beside a state along the sequence
 };
 
+/// Kernels that Megatron-LM computes a mixer's state with, where they are no match of the ops of the layer here.
+enum class StateKernels : std::uint8_t {
+    of_its_ops,
+    chunked_scan,        ///< mamba_ssm's scan, fused with its convolution
+    chunked_delta_rule,  ///< flash-linear-attention's gated delta rule
+};
+
 /// What of a computed part only some kinds have.
 struct ComputedTraits {
     Attends attends = Attends::in_its_own_form;
@@ -37,6 +44,7 @@ struct ComputedTraits {
     bool (*accepts_behind)(std::span<const LayerPart> behind, const ModelSpec& fields) = nullptr;
     /// Sets of modules that published recipes recompute, the usual one first; empty where those of other models hold.
     std::span<const EnumSet<RecomputeModule>> recompute_sets = {};
+    StateKernels megatron_kernels = StateKernels::of_its_ops;
 };
 
 /// What is known of a mixer or a feed-forward beyond its count.

@@ -212,7 +212,11 @@ double mamba2_state_flops(const PartSizes& s) {
 constexpr std::array kComputedStateSpaces{
     ComputedPart{"mamba", describe_mamba, add_mamba, add_mamba_obstacles, {.state_flops = mamba_state_flops}},
     ComputedPart{"gated_linear_recurrence", describe_recurrence, add_recurrence, add_recurrence_obstacles, {}},
-    ComputedPart{"mamba2", describe_mamba2, add_mamba2, add_mamba2_obstacles, {.state_flops = mamba2_state_flops}},
+    ComputedPart{"mamba2",
+                 describe_mamba2,
+                 add_mamba2,
+                 add_mamba2_obstacles,
+                 {.state_flops = mamba2_state_flops, .megatron_kernels = StateKernels::chunked_scan}},
     ComputedPart{"attention_beside_mamba2",
                  describe_attention_beside_mamba,
                  add_attention_beside_mamba,
