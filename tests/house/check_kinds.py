@@ -22,7 +22,6 @@ OWN = re.compile(r"plan/model/layer_parts_\w+\.cpp|plan/parameters/computed_\w+\
 # file: (comparisons, why they stand there)
 ALLOWED = {
     "formats/hugging_face/composer.cpp": (1, "\"mamba\" is a word of layer_types in published configs, for mixers of several kinds"),
-    "formats/hugging_face/weight_names.cpp": (2, "tensors as they are published"),
     "formats/megatron/megatron_hybrid.cpp": (1, "\"gated_delta_net\" is a value of Megatron-LM's --experimental-attention-variant"),
     "reports/model_summary.cpp": (1, "\"latent_attention\" is a word of the table for layers that fields describe"),
 }
