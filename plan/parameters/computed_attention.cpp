@@ -211,6 +211,13 @@ void add_stream_entry(std::vector<Parameter>& parameters, const ModelSpec& model
         list.add(fmt::format("streams.{}.weight", stream), {model.hidden, model.hidden}, PartialGradient::sequence_parallel);
 }
 
+/// And where they end.
+void add_stream_exit(std::vector<Parameter>& parameters, const ModelSpec& model, const PartSizes& s) {
+    ParameterList list(parameters, "decoder.");
+    for (std::int64_t stream = 1; stream < s["streams"]; ++stream)
+        list.add(fmt::format("stream_exit.{}.weight", stream), {model.hidden, model.hidden}, PartialGradient::sequence_parallel);
+}
+
 constexpr std::array kComputedAttention{
     ComputedPart{"attention",
                  describe_attention,
@@ -244,7 +251,7 @@ constexpr std::array kComputedAttention{
                  {.recompute_sets = kCompressedRecompute}}};
 
 constexpr std::array kBesideAttention{ComputedBeside{"layer_input_norm", stands_beside_parts, add_input_norm},
-                                      ComputedBeside{"stream_ends", stands_beside_parts, add_stream_entry}};
+                                      ComputedBeside{"stream_ends", stands_beside_parts, add_stream_entry, add_stream_exit}};
 
 }  // namespace
 

@@ -67,6 +67,8 @@ struct ComputedBeside {
     /// Its parameters in front of the layers, as the `place`-th of ModelSpec::beside_layers; nullptr where it has none there.
     void (*add_parameters)(std::vector<Parameter>& parameters, const ModelSpec& model, const PartSizes& sizes, std::size_t place,
                            std::int64_t tp) = nullptr;
+    /// The same behind the layers.
+    void (*add_behind)(std::vector<Parameter>& parameters, const ModelSpec& model, const PartSizes& sizes) = nullptr;
 };
 
 /// nullptr where no layer here computes the part's kind.

@@ -65,20 +65,14 @@ std::int64_t stream_maps_count(const ModelSpec& model) {
     return model.hyper_connections ? 2 * (model.hyper_connections->maps() * (model.stream_width() + 1) + 3) : 0;
 }
 
-/// What brings streams together in front of the last norm.
+/// What brings streams that maps mix together in front of the last norm.
 std::int64_t stream_head_count(const ModelSpec& model) {
-    if (!model.hyper_connections) return (model.streams() - 1) * model.hidden * model.hidden;
-    if (!model.hyper_connections->learned_head) return 0;
+    if (!model.hyper_connections || !model.hyper_connections->learned_head) return 0;
     return model.streams() * (model.stream_width() + 1) + 1;
 }
 
 void add_stream_head(ParameterList& list, const ModelSpec& model) {
     if (stream_head_count(model) == 0) return;
-    if (!model.hyper_connections) {
-        for (std::int64_t i = 1; i < model.streams(); ++i)
-            list.add(fmt::format("decoder.stream_exit.{}.weight", i), {model.hidden, model.hidden}, PartialGradient::sequence_parallel);
-        return;
-    }
     list.add("decoder.hc_head_fn", {model.streams(), model.stream_width()}, PartialGradient::sequence_parallel);
     list.add("decoder.hc_head_base", {model.streams()}, PartialGradient::sequence_parallel);
     list.add("decoder.hc_head_scale", {1}, PartialGradient::sequence_parallel);
@@ -119,6 +113,22 @@ void add_shared_parts(std::vector<Parameter>& parameters, const ModelSpec& model
         if (beside != nullptr && beside->add_parameters != nullptr)
             beside->add_parameters(parameters, model, stated_sizes(part, model.hidden), place, tp);
     }
+}
+
+/// What stands behind the layers, but for the last norm.
+void add_parts_behind(std::vector<Parameter>& parameters, const ModelSpec& model) {
+    ParameterList list(parameters, "");
+    add_stream_head(list, model);
+    for (const LayerPart& part : model.beside_layers) {
+        const ComputedBeside* const beside = find_computed_beside(part);
+        if (beside != nullptr && beside->add_behind != nullptr) beside->add_behind(parameters, model, stated_sizes(part, model.hidden));
+    }
+}
+
+std::int64_t count_of(const std::vector<Parameter>& parameters) {
+    std::int64_t count = 0;
+    for (const Parameter& parameter : parameters) count += parameter.count();
+    return count;
 }
 
 /// Parameters of a chunk's layers, each kind counted once.
@@ -203,14 +213,14 @@ ParameterCount embedding_parameter_count(const ModelSpec& model, std::int64_t tp
     if (model.position == PositionEmbedding::learned) rows += model.max_positions;
     std::vector<Parameter> shared;
     add_shared_parts(shared, model, tp);
-    std::int64_t count = rows * model.hidden + (model.embedding_norm ? norm_count(model, model.hidden) : 0);
-    for (const Parameter& parameter : shared) count += parameter.count();
-    return {.dense = count};
+    return {.dense = rows * model.hidden + (model.embedding_norm ? norm_count(model, model.hidden) : 0) + count_of(shared)};
 }
 
 ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, bool copy_of_embedding) {
     const std::int64_t rows = model.output_rows(tp) / tp;
-    ParameterCount count{.dense = norm_count(model, model.hidden) + stream_head_count(model) + (model.output_bias ? rows : 0)};
+    std::vector<Parameter> behind;
+    add_parts_behind(behind, model);
+    ParameterCount count{.dense = norm_count(model, model.hidden) + count_of(behind) + (model.output_bias ? rows : 0)};
     if (!model.tied_embeddings || copy_of_embedding) count.dense += rows * model.hidden;
     return count;
 }
@@ -223,7 +233,7 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
     if (chunk.embedding || chunk.mtp > 0) add_embedding(parameters, model, sizes.tp, shared, !chunk.embedding);
     if (chunk.embedding) add_shared_parts(parameters, model, sizes.tp);
     ParameterList list(parameters, "");
-    if (chunk.loss) add_stream_head(list, model);
+    if (chunk.loss) add_parts_behind(parameters, model);
     for (std::int64_t i = 0; i < chunk.decoders; ++i) {
         const std::int64_t layer = chunk.first_decoder + i;
         for (Parameter& parameter : decoder_layer_parameters(model, layer, sizes, fmt::format("decoder.layers.{}.", layer)))
