@@ -44,6 +44,12 @@ class Kinds(unittest.TestCase):
         (offence,) = self.offences(self.TABLE, {"simulator/gone.cpp": (1, "reason")})
         self.assertIn("is listed and not there", offence)
 
+    def test_files_that_mixers_touch_stay_short(self):
+        long = "int f();\n" * 401
+        self.assertEqual(self.offences({**self.TABLE, "simulator/price/op_price.cpp": long}), [])
+        (offence,) = self.offences({**self.TABLE, "model/layers/layer_half.cpp": long})
+        self.assertIn("model/layers/layer_half.cpp, which mixers touch, has 401 lines", offence)
+
     def test_without_kinds_it_is_red(self):
         self.assertEqual(len(self.offences({})), 1)
 
