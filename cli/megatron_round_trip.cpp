@@ -31,8 +31,9 @@ void make_parts_comparable(ModelSpec& model) {
         std::optional<std::int64_t> activation;  // of experts, which those behind them share
         for (LayerPart& part : kind.parts) {
             state_all_sizes(part);
-            if (part.kind == "mlp" && activation) part.sizes["activation"] = *activation;
-            if (part.kind == "experts") activation = part.sizes["activation"];
+            const PartRole role = traits_of(part).role;
+            if (role == PartRole::feed_forward && activation) part.sizes["activation"] = *activation;
+            if (role == PartRole::mixture) activation = part.sizes["activation"];
         }
     }
     for (LayerPart& part : model.beside_layers) state_all_sizes(part);

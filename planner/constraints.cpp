@@ -200,7 +200,7 @@ bool main_branch_streams(W w, L l) {
 
 /// Whether attention has latents that are projected up (RecomputeModule::mla_up_proj).
 bool projects_latents(const ModelSpec& model) {
-    return model.mla.has_value() || has_compressed_attention(model);
+    return model.mla.has_value() || has_part_with(model, &PartTraits::projects_latents);
 }
 
 /// Layers whose experts a table of words chooses, which stand first: how many of them Megatron-LM would find behind the stage that has the
@@ -215,14 +215,8 @@ std::int64_t word_layers_behind_words(W w, L l) {
 
 /// Whether layers share blocks of weights, keys, or inputs out of the embeddings.
 bool shares_weights(const ModelSpec& model) {
-    const auto takes_over = [](const LayerPart& part) { return part.kind == "gemma_attention" && part_size(part, "shares_kv") != 0; };
-    return std::any_of(model.beside_layers.begin(), model.beside_layers.end(),
-                       [](const LayerPart& part) {
-                           const PartKind* const kind = find_part_kind(part.kind);
-                           return kind != nullptr && kind->shared;
-                       }) ||
-           std::any_of(model.compositions.begin(), model.compositions.end(),
-                       [&](const LayerComposition& layer) { return std::any_of(layer.parts.begin(), layer.parts.end(), takes_over); });
+    return has_keys_taken_over(model) || std::any_of(model.beside_layers.begin(), model.beside_layers.end(),
+                                                     [](const LayerPart& part) { return traits_of(part).shared; });
 }
 
 constexpr auto kRules = std::to_array<Rule>({
@@ -464,7 +458,7 @@ constexpr auto kRules = std::to_array<Rule>({
     {"compressed_attention_is_kept", "recompute of compressed attention's core", Level::recompute,
      [](W w, L l) {
          return l.recompute == Recompute::selective && l.recompute_modules.contains(RecomputeModule::core_attn) &&
-                has_compressed_attention(w.model);
+                has_part_with(w.model, &PartTraits::keeps_core);
      },
      [](W, L) {
          return std::string(

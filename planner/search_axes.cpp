@@ -8,7 +8,7 @@
 
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
-#include "plan/model/layer_parts.hpp"
+#include "plan/parameters/composed_layer.hpp"
 #include "plan/text/text.hpp"
 #include "plan/training/data_sharding.hpp"
 
@@ -129,11 +129,12 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
     const ModelSpec& model = workload.model;
     const TrainingSpec& training = workload.training;
     const bool delayed = training.precision == Precision::fp8 && training.megatron.fp8_recipe == Fp8Recipe::delayed;
-    // Parts of layers describe what is recomputed themselves, but for DeepSeek-V4's queries, as its recipes have them (Megatron-LM's branch
-    // dev at d48bd6be, examples/moe_recipes).
-    if (has_compressed_attention(model)) {
-        std::vector<Modules> sets{{Module::mla_up_proj}, {Module::mla_up_proj, Module::mhc}};
-        if (!delayed) sets.push_back({Module::mla_up_proj, Module::moe_act});
+    // Parts of layers describe what is recomputed themselves, but for what their recipes have.
+    if (const auto published = published_recompute_sets(model); !published.empty()) {
+        std::vector<Modules> sets;
+        for (const Modules& modules : published) {
+            if (!delayed || !modules.contains(Module::moe_act)) sets.push_back(modules);
+        }
         return sets;
     }
     if (!model.compositions.empty()) return {};

@@ -277,11 +277,11 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
     // Documents of a sequence are told apart by fused kernels alone (Transformer Engine, dot_product_attention, qkv_format "thd").
     {"packed_lengths_need_fused_attention", "documents of several lengths where nothing computes them", Level::switches,
      [](W w, L l) {
-         return !w.batch.lengths.empty() &&
-                (l.engine != Engine::megatron || w.training.attention == AttentionBackend::unfused || has_compressed_attention(w.model));
+         return !w.batch.lengths.empty() && (l.engine != Engine::megatron || w.training.attention == AttentionBackend::unfused ||
+                                             has_part_with(w.model, &PartTraits::joins_documents));
      },
      [](W w, L l) {
-         if (has_compressed_attention(w.model))
+         if (has_part_with(w.model, &PartTraits::joins_documents))
              return std::string(
                  "--lengths packs documents, which the prediction of compressed attention does not tell apart; leave it out");
          if (l.engine != Engine::megatron)

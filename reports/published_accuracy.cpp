@@ -41,16 +41,15 @@ int bits_of(const Workload& work) {
     return 16;
 }
 
-constexpr std::string_view kHybrids = "hybrids", kOfGemma = "models of Gemma 3n's or 4's kind",
-                           kOfDeepSeek = "models of DeepSeek-V4's kind";
+constexpr std::string_view kHybrids = "hybrids";
 
 /// "dense", "mixtures"; and kinds of which no run is published here: with layers that carry a state along the sequence, or with attention
 /// that is known of shapes alone.
 std::string_view words_of_model(const ModelSpec& model) {
     const LayerKinds kinds = layer_kinds(model);
-    const auto is_gemma = [](const LayerHalf& mixer) { return mixer.part.kind == "gemma_attention" || mixer.part.kind == "gemma3n_layer"; };
-    if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), is_gemma)) return kOfGemma;
-    if (has_compressed_attention(model)) return kOfDeepSeek;
+    for (const LayerHalf& mixer : kinds.mixers) {
+        if (const std::string_view own = traits_of(mixer.part).published_as; !own.empty()) return own;
+    }
     if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; })) return kHybrids;
     return model.moe ? "mixtures" : "dense";
 }

@@ -212,7 +212,7 @@ void refuse_more_chosen_than_there_are(ConfigReader& config, const ModelSpec& mo
     const Aliases kChosenExperts{"num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"};
     for (const LayerComposition& layer : model.compositions) {
         for (const LayerPart& part : layer.parts) {
-            if (!config.problems().empty() || part.kind != "experts") continue;
+            if (!config.problems().empty() || traits_of(part).role != PartRole::mixture) continue;
             const std::int64_t chosen = part_size(part, "top_k"), all = part_size(part, "experts") + part_size(part, "zero_experts");
             if (all < 1 || chosen <= all) continue;
             const std::string_view stated = config.stated(kChosenExperts);
@@ -243,9 +243,7 @@ void read_composed(ConfigParts& parts) {
     if (!config.problems().empty()) return;
     if (model.moe) {
         for (const auto kind : model.composition_of_layer) {
-            const Parts& layer = model.compositions.at(kind).parts;
-            model.moe_layers.push_back(
-                std::any_of(layer.begin(), layer.end(), [](const LayerPart& part) { return part.kind == "experts"; }));
+            model.moe_layers.push_back(has_part_with(model.compositions.at(kind), PartRole::mixture));
         }
         if (std::find(model.moe_layers.begin(), model.moe_layers.end(), true) == model.moe_layers.end()) {
             model.moe.reset();

@@ -8,6 +8,7 @@
 namespace mgplan::formats {
 
 [[nodiscard]] std::span<const ModelType> plain_model_types();      ///< fields of ModelSpec alone; llama first
+[[nodiscard]] std::span<const ModelType> mixture_model_types();    ///< the same with experts
 [[nodiscard]] std::span<const ModelType> arranged_model_types();   ///< norms, order and multipliers of their own
 [[nodiscard]] std::span<const ModelType> hub_model_types();        ///< like both above, with code on the hub alone
 [[nodiscard]] std::span<const ModelType> attention_model_types();  ///< composed of parts: attention and MLPs

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <set>
 
+#include "formats/megatron/megatron_mixers.hpp"
 #include "plan/layout/pipeline_layout.hpp"
 #include "plan/model/layer_pattern.hpp"
 
 namespace mgplan::formats {
 namespace {
 
+// Letters of layers: of mixers in megatron_mixers.cpp.
 constexpr char kMambaLetter = 'M', kDeltaNetLetter = 'G', kAttentionLetter = '*', kMlpLetter = '-', kExpertsLetter = 'E';
 
 constexpr std::array kPatternFlags{"--hybrid-layer-pattern", "--hybrid-override-pattern"};
@@ -48,6 +51,11 @@ std::string pattern_of_ratios(std::int64_t layers, double attention_ratio, doubl
     return pattern;
 }
 
+bool is_letter_of_mixer(char letter) {
+    const auto all = megatron_mixers();
+    return letter != 0 && std::any_of(all.begin(), all.end(), [&](const MegatronMixer& mixer) { return mixer.letter == letter; });
+}
+
 HybridPattern parsed_pattern(std::string_view flag, const std::string& text) {
     HybridPattern pattern;
     pattern.flag = flag;
@@ -80,25 +88,9 @@ constexpr std::array kFlagsOfExperts{"--moe-router-topk",
                                      "--moe-router-enable-expert-bias",
                                      "--moe-permute-fusion"};
 
-constexpr std::array kFlagsOfDeltaNets{"--linear-conv-kernel-dim", "--linear-key-head-dim", "--linear-value-head-dim",
-                                       "--linear-num-key-heads", "--linear-num-value-heads"};
-constexpr std::array kFlagsOfMamba{"--mamba-state-dim", "--mamba-head-dim", "--mamba-num-groups", "--mamba-num-heads"};
-
 LayerPart norm_part(const ModelSpec& model, std::int64_t copies) {
     const bool biased = model.normalization == Normalization::layer_norm;
     return {"norm", {{"width", model.hidden}, {"bias", biased ? 1 : 0}, {"copies", copies}}};
-}
-
-LayerPart attention_part(const ModelSpec& model) {
-    return {"attention",
-            {{"heads", model.heads},
-             {"kv_heads", model.kv_heads},
-             {"head_dim", model.head_dim},
-             {"qkv_bias", model.qkv_bias ? 1 : 0},
-             {"output_bias", model.attention_output_bias ? 1 : 0},
-             {"output_gate", model.attention_output_gate ? 1 : 0},
-             {"qk_norm", model.qk_norm ? 1 : 0},
-             {"positions", model.position == PositionEmbedding::rope ? 2 : 1}}};
 }
 
 std::int64_t activation_size(const ModelSpec& model) {
@@ -131,55 +123,11 @@ std::vector<LayerPart> expert_parts(const ModelSpec& model) {
     return parts;
 }
 
-/// ssm/mamba_mixer.py; defaults: TransformerConfig.
-LayerPart mamba_part(FlagReader& flags, const ModelSpec& model) {
-    const std::int64_t state = flags.integer_or("--mamba-state-dim", 128, 1, ModelLimits::hidden);
-    const std::int64_t head_dim = flags.integer_or("--mamba-head-dim", 64, 1, ModelLimits::hidden);
-    const std::int64_t groups = flags.integer_or("--mamba-num-groups", 8, 1, ModelLimits::heads);
-    auto heads = flags.integer("--mamba-num-heads", 1, ModelLimits::heads);
-    if (!heads) {
-        constexpr std::int64_t kExpand = 2;
-        if (flags.problems().empty() && kExpand * model.hidden % head_dim != 0)
-            flags.problem("--mamba-head-dim = {} does not divide {} · --hidden-size = {}; use {}, or give --mamba-num-heads", head_dim,
-                          kExpand, kExpand * model.hidden, divisors_text(kExpand * model.hidden, kExpand * model.hidden));
-        heads = std::max<std::int64_t>(1, kExpand * model.hidden / head_dim);
-    }
-    if (flags.problems().empty() && *heads % groups != 0)
-        flags.problem("--mamba-num-groups = {} does not divide the {} heads of Mamba-2; use {}", groups, *heads,
-                      divisors_text(*heads, *heads));
-    return {"mamba2",
-            {{"inner", *heads * head_dim},
-             {"heads", *heads},
-             {"groups", groups},
-             {"state", state},
-             {"conv", 4},
-             {"conv_bias", 1},
-             {"proj_bias", 0},
-             {"norm", 1}}};
-}
-
-/// ssm/gated_delta_net/; defaults: TransformerConfig.
-LayerPart delta_part(FlagReader& flags) {
-    const auto read = [&](std::string_view flag, std::int64_t fallback, std::int64_t high) {
-        return flags.integer_or(flag, fallback, 1, high);
-    };
-    const std::int64_t keys = read("--linear-num-key-heads", 16, ModelLimits::heads),
-                       values = read("--linear-num-value-heads", 32, ModelLimits::heads);
-    if (flags.problems().empty() && values % keys != 0)
-        flags.problem("--linear-num-value-heads = {} is no multiple of --linear-num-key-heads = {}; give a multiple", values, keys);
-    return {"gated_delta_net",
-            {{"key_heads", keys},
-             {"key_dim", read("--linear-key-head-dim", 128, ModelLimits::head_dim)},
-             {"value_heads", values},
-             {"value_dim", read("--linear-value-head-dim", 128, ModelLimits::head_dim)},
-             {"conv", read("--linear-conv-kernel-dim", 4, ModelLimits::head_dim)}}};
-}
-
 /// Layers one by one; equal ones are one kind.
 class Compositions {
 public:
     explicit Compositions(ModelSpec& model) : model_(model) {}
-    void add(const char* name, std::vector<LayerPart> mixer, std::vector<LayerPart> feed_forward) {
+    void add(const std::string& name, std::vector<LayerPart> mixer, std::vector<LayerPart> feed_forward) {
         LayerComposition layer{name, {norm_part(model_, (mixer.empty() ? 0 : 1) + (feed_forward.empty() ? 0 : 1))}};
         for (auto* half : {&mixer, &feed_forward}) layer.parts.insert(layer.parts.end(), half->begin(), half->end());
         const auto found = std::find(model_.compositions.begin(), model_.compositions.end(), layer);
@@ -220,26 +168,17 @@ std::vector<bool> delta_net_layers(FlagReader& flags, std::int64_t layers) {
 
 void compose_pattern(FlagReader& flags, ModelSpec& model, const HybridPattern& pattern) {
     Compositions layers(model);
-    const auto has = [&](char letter) { return pattern.layers.find(letter) != std::string::npos; };
-    const LayerPart mamba = has(kMambaLetter) ? mamba_part(flags, model) : LayerPart{};
-    const LayerPart delta = has(kDeltaNetLetter) ? delta_part(flags) : LayerPart{};
+    std::map<char, LayerPart> mixers;
+    for (const MegatronMixer& mixer : megatron_mixers()) {
+        if (pattern.holds(mixer.letter)) mixers[mixer.letter] = mixer.read(flags, model);
+    }
     for (const char letter : pattern.layers) {
-        switch (letter) {
-            case kMambaLetter:
-                layers.add("mamba2", {mamba}, {});
-                break;
-            case kDeltaNetLetter:
-                layers.add("gated_delta_net", {delta}, {});
-                break;
-            case kAttentionLetter:
-                layers.add("attention", {attention_part(model)}, {});
-                break;
-            case kExpertsLetter:
-                if (model.moe) layers.add("moe", {}, expert_parts(model));
-                break;
-            default:
-                layers.add("mlp", {}, {mlp_part(model, model.ffn, model.mlp_bias)});
-        }
+        if (const auto mixer = mixers.find(letter); mixer != mixers.end())
+            layers.add(mixer->second.kind, {mixer->second}, {});
+        else if (letter != kExpertsLetter)
+            layers.add("mlp", {}, {mlp_part(model, model.ffn, model.mlp_bias)});
+        else if (model.moe)
+            layers.add("moe", {}, expert_parts(model));
     }
 }
 
@@ -289,7 +228,7 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
                           pattern.flag, letter);
             return;
         }
-        if (std::string_view("MG*-E").find(letter) == std::string_view::npos) wrong.insert(letter);
+        if (letter != kMlpLetter && letter != kExpertsLetter && !is_letter_of_mixer(letter)) wrong.insert(letter);
     }
     if (!wrong.empty())
         flags.problem(
@@ -312,7 +251,7 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
         flags.not_computed(named, "multi-token prediction of hybrids", Decides::fit);
         flags.not_computed("--mtp-use-repeated-layer", "multi-token prediction of hybrids", Decides::fit);
     }
-    const bool experts = pattern.layers.find(kExpertsLetter) != std::string::npos;
+    const bool experts = pattern.holds(kExpertsLetter);
     if (experts && !flags.has("--num-experts"))
         flags.problem("{} has layers of experts (E), but --num-experts is missing; give it, or write - in their place", pattern.flag);
     if (!experts && flags.has("--num-experts")) {
@@ -335,12 +274,12 @@ void read_spec(FlagReader& flags, bool hybrid) {
 
 void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<HybridPattern>& pattern) {
     const bool delta_nets = has_delta_nets(flags);
-    const auto holds = [&](char letter) { return pattern && pattern->layers.find(letter) != std::string::npos; };
-    if (!holds(kMambaLetter)) {
-        for (const auto* flag : kFlagsOfMamba) flags.idle(flag);
+    const auto holds = [&](char letter) { return pattern && pattern->holds(letter); };
+    for (const MegatronMixer& mixer : megatron_mixers()) {
+        if (holds(mixer.letter) || (delta_nets && !mixer.variant.empty())) continue;
+        for (const std::string_view flag : mixer.size_flags) flags.idle(flag);
     }
     if (!delta_nets && !holds(kDeltaNetLetter)) {
-        for (const auto* flag : kFlagsOfDeltaNets) flags.idle(flag);
         flags.idle("--linear-attention-freq");
         const bool indexed = model.mla && model.mla->index_heads > 0;
         for (const auto* flag : {"--experimental-attention-variant", "--linear-attention-type"}) {
@@ -367,22 +306,24 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
             for (std::size_t i = 0; i < model.moe_layers.size(); ++i) model.moe_layers[i] = pattern->layers[i] == kExpertsLetter;
         }
     } else {
+        const MegatronMixer& delta_nets_row = *find_megatron_mixer("gated_delta_net");
         if (model.normalization == Normalization::layer_norm) {
             // Their output norm would be LayerNorm with biases too.
             for (const auto* flag : {"--experimental-attention-variant", "--linear-attention-type"})
                 flags.not_computed(flag, "gated delta nets with LayerNorm, planned as attention", Decides::fit_and_legal);
             flags.not_computed("--linear-attention-freq", "gated delta nets with LayerNorm", Decides::fit);
-            for (const auto* flag : kFlagsOfDeltaNets) flags.not_computed(flag, "gated delta nets with LayerNorm", Decides::fit);
+            for (const std::string_view flag : delta_nets_row.size_flags)
+                flags.not_computed(flag, "gated delta nets with LayerNorm", Decides::fit);
             return;
         }
         Compositions layers(model);
-        const LayerPart delta = delta_part(flags);
+        const LayerPart delta = delta_nets_row.read(flags, model);
         const std::vector<bool> is_delta = delta_net_layers(flags, model.layers);
         if (!flags.problems().empty()) return;
         for (std::int64_t i = 0; i < model.layers; ++i) {
             const bool own = is_delta[static_cast<std::size_t>(i)], mixture = model.is_moe_layer(i);
             const std::string name = std::string(own ? "gated_delta_net" : "attention") + (mixture ? "+moe" : "+mlp");
-            layers.add(name.c_str(), {own ? delta : attention_part(model)},
+            layers.add(name, {own ? delta : attention_part_of_fields(model)},
                        mixture ? expert_parts(model) : std::vector{mlp_part(model, model.ffn, model.mlp_bias)});
         }
     }

@@ -18,6 +18,7 @@ struct HybridPattern {
     std::string layers;                  ///< M Mamba-2, G gated delta net, * attention, - MLP, E experts
     std::vector<std::int64_t> segments;  ///< layers between two |; one segment without
     std::int64_t predicted = 0;          ///< depths of multi-token prediction behind /
+    [[nodiscard]] bool holds(char letter) const { return letter != 0 && layers.find(letter) != std::string::npos; }
 };
 
 /// --hybrid-layer-pattern or --hybrid-override-pattern; with --is-hybrid-model alone the pattern of --hybrid-attention-ratio and

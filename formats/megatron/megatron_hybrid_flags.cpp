@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/megatron/megatron_mixers.hpp"
 #include "plan/model/layer_parts.hpp"
 #include "plan/model/layer_pattern.hpp"
 #include "plan/parameters/composed_layer.hpp"
@@ -19,27 +20,14 @@ namespace {
                                   layers_known_of_shapes(plan.model).empty() ? "train it with mgplan run, or " : ""));
 }
 
-void add_size(HybridFlags& out, std::string_view flag, const LayerPart& part, std::string_view size) {
-    out.flags.push_back({std::string(flag), {fmt::format("{}", part_size(part, size))}});
+/// Its row, which refuse_other_mixers() found.
+const MegatronMixer& row_of(const LayerHalf& mixer) {
+    return *find_megatron_mixer(mixer.part.kind);
 }
 
-void add_mamba(HybridFlags& out, const Plan& plan, const LayerPart& part) {
-    // MambaMixer's own: d_conv, rmsnorm.
-    if (part_size(part, "conv") != 4) refuse_layers(plan, fmt::format("Mamba-2 with a convolution of {} taps", part_size(part, "conv")));
-    if (part_size(part, "norm") == 0) refuse_layers(plan, "Mamba-2 without a norm behind its scan");
-    const std::int64_t heads = part_size(part, "heads");
-    add_size(out, "mamba-state-dim", part, "state");
-    out.flags.push_back({"mamba-head-dim", {fmt::format("{}", part_size(part, "inner") / heads)}});
-    add_size(out, "mamba-num-heads", part, "heads");
-    add_size(out, "mamba-num-groups", part, "groups");
-}
-
-void add_delta_net(HybridFlags& out, const LayerPart& part) {
-    add_size(out, "linear-conv-kernel-dim", part, "conv");
-    add_size(out, "linear-key-head-dim", part, "key_dim");
-    add_size(out, "linear-value-head-dim", part, "value_dim");
-    add_size(out, "linear-num-key-heads", part, "key_heads");
-    add_size(out, "linear-num-value-heads", part, "value_heads");
+/// The mixer of a kind of layer; nullptr where it has none.
+const LayerHalf* mixer_of(const LayerKinds& kinds, const LayerKindHalves& kind) {
+    return kind.mixer == LayerKindHalves::kNone ? nullptr : &kinds.mixers[static_cast<std::size_t>(kind.mixer)];
 }
 
 /// The flags of a kind of mixer, of which there may be one set of sizes.
@@ -48,8 +36,7 @@ void add_mixers(HybridFlags& out, const Plan& plan, const LayerKinds& kinds) {
         const auto alike = std::count_if(kinds.mixers.begin(), kinds.mixers.end(),
                                          [&](const LayerHalf& other) { return other.part.kind == mixer.part.kind; });
         if (alike > 1) refuse_layers(plan, fmt::format("{} layers of {} sizes", mixer.part.kind, alike));
-        if (mixer.part.kind == "mamba2") add_mamba(out, plan, mixer.part);
-        if (mixer.part.kind == "gated_delta_net") add_delta_net(out, mixer.part);
+        row_of(mixer).write(out.flags, mixer.part);
     }
     const auto mlps =
         std::count_if(kinds.feed_forwards.begin(), kinds.feed_forwards.end(), [](const LayerHalf& half) { return !half.mixture; });
@@ -58,25 +45,22 @@ void add_mixers(HybridFlags& out, const Plan& plan, const LayerKinds& kinds) {
 
 void refuse_other_mixers(const Plan& plan, const LayerKinds& kinds) {
     for (const LayerHalf& mixer : kinds.mixers) {
-        const std::string& kind = mixer.part.kind;
-        if (kind == "compressed_attention")
+        const std::string_view words = find_part_kind(mixer.part.kind)->words;
+        const MegatronMixer* const row = find_megatron_mixer(mixer.part.kind);
+        if (row != nullptr && !row->elsewhere.empty())
             throw ConfigError(fmt::format(
-                "{}: layers of compressed attention, for which Megatron-LM has no flags at d98e8a64, which are written here, and "
-                "its branch dev some of its own (--experimental-attention-variant dsv4_hybrid); export another model",
-                plan.model.name));
-        if (kind != "attention" && kind != "mamba2" && kind != "gated_delta_net")
-            refuse_layers(plan, fmt::format("layers of {}", find_part_kind(kind)->words));
+                "{}: layers of {}, for which Megatron-LM has no flags at d98e8a64, which are written here, and {}; export another model",
+                plan.model.name, words, row->elsewhere));
+        if (row == nullptr) refuse_layers(plan, fmt::format("layers of {}", words));
         if (mixer.normed_behind) refuse_layers(plan, "layers whose norms stand behind their halves");
-        if (kind == "gated_delta_net" && part_size(mixer.part, "strength") != 1)
-            refuse_layers(plan, "gated delta nets that write up to twice as strongly");
+        if (const std::string what = row->unwritten(mixer.part); !what.empty()) refuse_layers(plan, what);
     }
 }
 
 char letter_of(const LayerKinds& kinds, const LayerKindHalves& kind) {
     if (kind.mixture) return 'E';
-    if (kind.mixer == LayerKindHalves::kNone) return '-';
-    const std::string& mixer = kinds.mixers[static_cast<std::size_t>(kind.mixer)].part.kind;
-    return mixer == "mamba2" ? 'M' : mixer == "gated_delta_net" ? 'G' : '*';
+    const LayerHalf* const mixer = mixer_of(kinds, kind);
+    return mixer == nullptr ? '-' : row_of(*mixer).letter;
 }
 
 std::string pattern_of(const Plan& plan, const LayerKinds& kinds) {
@@ -111,19 +95,24 @@ HybridFlags hybrid_flags(const Plan& plan) {
         add_mixers(out, plan, kinds);
         return out;
     }
-    const auto is_delta = [&](const LayerKindHalves& kind) {
-        return kind.mixer != LayerKindHalves::kNone && kinds.mixers[static_cast<std::size_t>(kind.mixer)].part.kind == "gated_delta_net";
+    const auto variant_of = [&](const LayerKindHalves& kind) {
+        const LayerHalf* const mixer = mixer_of(kinds, kind);
+        return mixer == nullptr ? std::string_view() : row_of(*mixer).variant;
     };
+    std::string_view variant;
     for (const LayerKindHalves& kind : kinds.kinds) {
-        const bool attends = kind.mixer != LayerKindHalves::kNone && !kinds.mixers[static_cast<std::size_t>(kind.mixer)].carries_state;
-        if (halves(kind) != 2 || !(attends || is_delta(kind)))
+        const LayerHalf* const mixer = mixer_of(kinds, kind);
+        const bool attends = mixer != nullptr && !mixer->carries_state, varied = !variant_of(kind).empty();
+        if (halves(kind) != 2 || !(attends || varied) || (varied && !variant.empty() && variant != variant_of(kind)))
             refuse_layers(plan,
                           "layers that are a mixer with a state and a feed-forward in one, or that differ in the number of their halves");
+        if (varied) variant = variant_of(kind);
     }
-    std::vector<bool> delta;
-    for (const std::uint16_t kind : kinds.of_layer) delta.push_back(is_delta(kinds.kinds[kind]));
-    out.flags.push_back({"experimental-attention-variant", {"gated_delta_net"}});
-    out.flags.push_back({"linear-attention-freq", {layer_pattern_text(delta)}});
+    if (variant.empty()) variant = find_megatron_mixer("gated_delta_net")->variant;  // of no layer
+    std::vector<bool> varied;
+    for (const std::uint16_t kind : kinds.of_layer) varied.push_back(!variant_of(kinds.kinds[kind]).empty());
+    out.flags.push_back({"experimental-attention-variant", {std::string(variant)}});
+    out.flags.push_back({"linear-attention-freq", {layer_pattern_text(varied)}});
     add_mixers(out, plan, kinds);
     return out;
 }

@@ -62,6 +62,14 @@ struct AttentionPart {
     }
 };
 
+/// What computing takes in an op that is neither a product nor attention, where moving its bytes may not be all.
+struct Arithmetic {
+    bool small_products = false;  ///< its FLOPs are products of small matrices in one kernel: scans by chunks, maps by blocks, chosen keys
+    double model_share = 0;       ///< of its FLOPs that model FLOPs count, which none count twice
+    double exponentials = 0;      ///< where its kernel's arithmetic is counted
+    double instructions = 0;      ///< beside them, of fp32
+};
+
 /// One executed op, for whoever listens: the meta device's trace, a profiler.
 struct OpRecord {
     std::string_view name;  ///< "matmul", "rms_norm_backward"; a literal, so it may be kept
@@ -74,6 +82,7 @@ struct OpRecord {
     ProductSizes product{};  ///< of a single matrix product
     GroupedProductSizes grouped{};
     AttentionPart part{};  ///< of every attention and its backward
+    Arithmetic arithmetic{};
 };
 
 /// Tells how long a device takes for what is issued between start() and stop().
@@ -159,6 +168,11 @@ public:
     void report(const OpRecord& record) {
         if (recorder_ != nullptr) tell_recorder(record.name);
         if (listener_ != nullptr) listener_->on_op(record);
+    }
+    /// The same of an op in which more counts than the bytes that it moves.
+    void report(OpRecord record, const Arithmetic& arithmetic) {
+        record.arithmetic = arithmetic;
+        report(record);
     }
     [[nodiscard]] OpListener* listener() const { return listener_; }
     [[nodiscard]] Allocator& allocator() { return *allocator_; }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/ops/elementwise.hpp"
+#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/errors.hpp"
 
@@ -48,7 +49,8 @@ DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, c
     }
     composed_ = std::make_shared<const ComposedLayer>(composed_layer(model, layer));
     const ModelSpec& fields = composed_->fields;
-    const bool of_mixture = repeated && composed_->feed_forward && composed_->feed_forward->kind == "experts" && fields.pre_norms;
+    const bool of_mixture =
+        repeated && composed_->feed_forward && traits_of(*composed_->feed_forward).role == PartRole::mixture && fields.pre_norms;
     if (composed_->mixer)
         mixer_.emplace(make_mixer({fields, *composed_->mixer, weights, prefix, layer, without_norm(recompute, of_attention)}));
     if (composed_->feed_forward)

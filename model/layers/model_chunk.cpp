@@ -7,16 +7,13 @@
 #include <fmt/core.h>
 
 #include "model/ops/elementwise.hpp"
-#include "model/ops/stream_mixing.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 
 ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const WeightTable& weights, const RecomputeChoice& recompute)
-    : contents_(contents), recompute_(recompute), streams_(model.streams()) {
+    : contents_(contents), recompute_(recompute), streams_(model, weights, contents.embedding, contents.loss) {
     if (contents.embedding) embedding_.emplace(model, weights, "embedding.");
-    const bool projects = streams_ > 1 && !model.hyper_connections;
-    if (projects && contents.embedding) stream_entry_.emplace(streams_, weights);
     for (std::int64_t i = 0; i < contents.decoders; ++i) {
         const std::int64_t layer = contents.first_decoder + i;
         layers_.emplace_back(model, weights, fmt::format("decoder.layers.{}.", layer), layer, recompute.modules);
@@ -28,8 +25,6 @@ ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const
     // Megatron-core recomputes these layers in full with the uniform method alone (multi_token_prediction.py).
     const bool recompute_all = recompute.full == RecomputeMethod::uniform;
     if (contents.mtp > 0) mtp_.emplace(model, weights, contents.mtp, output, recompute.modules, recompute_all);
-    if (model.hyper_connections) stream_head_.emplace(model, weights);
-    if (projects) stream_exit_.emplace(streams_, weights);
     head_.emplace(model, weights, output);
 }
 
@@ -123,10 +118,7 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         enter(0, layers_.empty() && !head_ ? -1 : section_of_layer(0));
         first.before_use(0);
         x = embedding_->forward(context, microbatch, input, saved.embedding);
-        if (stream_entry_)
-            x = stream_entry_->forward(x, saved.stream_entry);
-        else if (streams_ > 1)
-            x = copy_to_streams(x, streams_);
+        x = streams_.split(x, saved.streams);
         leave(0);
     }
     for (std::size_t i = 0; i < layers_.size();) {
@@ -153,8 +145,7 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
     const Range range(*context.device, "head forward");
     enter(section_of_head(), -1);
     last.before_use(0);
-    if (stream_head_) x = stream_head_->forward(context, x, saved.stream_head);
-    if (stream_exit_) x = stream_exit_->forward(x, saved.stream_exit);
+    x = streams_.join(context, x, saved.streams);
     const Tensor normed = head_->normalise(context, x, saved.head);
     if (mtp_) {
         if (!embedding_) first.before_use(0);
@@ -178,8 +169,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
             if (!embedding_) events(context, 0).after_backward(0);
         }
         gradient = head_->normalise_backward(gradient, saved.head);
-        if (stream_head_) gradient = stream_head_->backward(context, gradient, saved.stream_head);
-        if (stream_exit_) gradient = stream_exit_->backward(context, gradient, saved.stream_exit);
+        gradient = streams_.join_backward(context, gradient, saved.streams);
         events(context, units() - 1).after_backward(0);
         leave(section_of_head());
         if (events_ != nullptr) events_->after_gradients(section_of_head(), gradients_below(layers_.size()));
@@ -205,10 +195,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
     }
     const Range range(*context.device, "embedding backward");
     if (events_ != nullptr) events_->before_gradients(0);
-    if (stream_entry_)
-        gradient = stream_entry_->backward(context, gradient, saved.stream_entry);
-    else if (streams_ > 1)
-        gradient = sum_of_streams(gradient, streams_, "embedding output gradient");
+    gradient = streams_.split_backward(context, gradient, saved.streams);
     embedding_->backward(context, microbatch, gradient, ids, saved.embedding);
     gradient = {};
     events(context, 0).after_backward(0);

@@ -10,7 +10,6 @@
 #include "model/layers/context.hpp"
 #include "model/layers/decoder_layer.hpp"
 #include "model/layers/mtp.hpp"
-#include "model/layers/residual_streams.hpp"
 #include "model/layers/stream_ends.hpp"
 #include "model/layers/vocabulary.hpp"
 #include "model/layers/weight_events.hpp"
@@ -34,8 +33,7 @@ struct ChunkSaved {
     std::vector<MtpDepthSaved> mtp;
     LossHeadSaved head;
     EmbeddingSaved embedding;
-    StreamHeadSaved stream_head;               ///< of hyper-connections
-    StreamEndSaved stream_entry, stream_exit;  ///< of Gemma 3n
+    StreamEndsSaved streams;
 };
 
 /// Runs whole chunks; knows nothing of pipelines. Not thread-safe.
@@ -107,10 +105,7 @@ private:
     std::vector<DecoderLayer> layers_;
     std::optional<Mtp> mtp_;
     std::optional<LossHead> head_;
-    std::optional<StreamHead> stream_head_;
-    std::optional<StreamEntry> stream_entry_;
-    std::optional<StreamExit> stream_exit_;
-    std::int64_t streams_;  ///< residual streams
+    StreamEnds streams_;
 };
 
 }  // namespace mgplan::model

@@ -79,4 +79,31 @@ Tensor StreamExit::backward(const RankContext& context, const Tensor& dy, Stream
     return dx;
 }
 
+StreamEnds::StreamEnds(const ModelSpec& model, const WeightTable& weights, bool begin, bool end) : streams_(model.streams()) {
+    const bool projects = streams_ > 1 && !model.hyper_connections;
+    if (projects && begin) entry_.emplace(streams_, weights);
+    if (projects && end) exit_.emplace(streams_, weights);
+    if (model.hyper_connections && end) head_.emplace(model, weights);
+}
+
+Tensor StreamEnds::split(const Tensor& x, StreamEndsSaved& saved) const {
+    if (entry_) return entry_->forward(x, saved.entry);
+    return streams_ > 1 ? copy_to_streams(x, streams_) : x;
+}
+
+Tensor StreamEnds::split_backward(const RankContext& context, const Tensor& dy, StreamEndsSaved& saved) const {
+    if (entry_) return entry_->backward(context, dy, saved.entry);
+    return streams_ > 1 ? sum_of_streams(dy, streams_, "embedding output gradient") : dy;
+}
+
+Tensor StreamEnds::join(const RankContext& context, const Tensor& x, StreamEndsSaved& saved) const {
+    if (exit_) return exit_->forward(x, saved.exit);
+    return head_ ? head_->forward(context, x, saved.head) : x;
+}
+
+Tensor StreamEnds::join_backward(const RankContext& context, const Tensor& dy, StreamEndsSaved& saved) const {
+    if (exit_) return exit_->backward(context, dy, saved.exit);
+    return head_ ? head_->backward(context, dy, saved.head) : dy;
+}
+
 }  // namespace mgplan::model

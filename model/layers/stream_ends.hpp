@@ -1,12 +1,17 @@
 #pragma once
-// Where the residual streams of Gemma 3n begin and end (transformers 5.23.0, modeling_gemma3n.py, Gemma3nTextModel.forward): all but the
-// first come from the embeddings by a matrix each and are made as long as these; behind the layers each goes through another matrix, is
-// made as long as the first, and the mean of all goes on. Matrices are whole on every tp rank. Known of shapes alone.
+// Where a model's residual streams begin and end: for a chunk of layers, which knows no more of them. Known of shapes alone.
+//
+// Those of Gemma 3n (transformers 5.23.0, modeling_gemma3n.py, Gemma3nTextModel.forward): all but the first come from the embeddings by a
+// matrix each and are made as long as these; behind the layers each goes through another matrix, is made as long as the first, and the mean
+// of all goes on. Matrices are whole on every tp rank. Those that maps mix (ModelSpec::hyper_connections) begin as copies of the
+// embeddings, and a StreamHead brings them together.
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/layers/context.hpp"
+#include "model/layers/residual_streams.hpp"
 #include "model/layers/tensor_parallel.hpp"
 
 namespace mgplan::model {
@@ -40,6 +45,33 @@ public:
 private:
     std::int64_t streams_;
     std::vector<DuplicatedLinear> maps_;
+};
+
+struct StreamEndsSaved {
+    StreamEndSaved entry, exit;
+    StreamHeadSaved head;
+};
+
+/// Both ends, of those that a chunk has; of a model with one stream nothing.
+class StreamEnds {
+public:
+    /// `begin`: the chunk embeds words; `end`: it has the last norm. The model outlives it.
+    StreamEnds(const ModelSpec& model, const WeightTable& weights, bool begin, bool end);
+
+    /// (rows, h) of the embeddings -> (rows, n·h)
+    [[nodiscard]] Tensor split(const Tensor& x, StreamEndsSaved& saved) const;
+    /// The gradient of the embeddings. Consumes what was saved.
+    [[nodiscard]] Tensor split_backward(const RankContext& context, const Tensor& dy, StreamEndsSaved& saved) const;
+
+    /// (rows, n·h) -> (rows, h) of the last norm
+    [[nodiscard]] Tensor join(const RankContext& context, const Tensor& x, StreamEndsSaved& saved) const;
+    [[nodiscard]] Tensor join_backward(const RankContext& context, const Tensor& dy, StreamEndsSaved& saved) const;
+
+private:
+    std::int64_t streams_;
+    std::optional<StreamEntry> entry_;
+    std::optional<StreamExit> exit_;
+    std::optional<StreamHead> head_;
 };
 
 }  // namespace mgplan::model

@@ -7,6 +7,11 @@
 namespace mgplan::model {
 namespace {
 
+/// The least that attention to chosen keys takes: its softmax and sums of its keys' gradients come on top. The backward has the scores
+/// again, one of its five products.
+constexpr Arithmetic kOfChosenKeys{.small_products = true, .model_share = 1},
+    kOfChosenKeysBackward{.small_products = true, .model_share = 0.8};
+
 Device& expect_tokens(const Tensor& tokens, const Tensor& gates, const Tensor& places, Compression compression, std::int64_t batch) {
     Device& device = known_of_shapes(tokens, "tokens to compress");
     expect_shape(gates, tokens.shape(), "gates of compression");
@@ -92,7 +97,8 @@ AttentionResult sparse_attention(const Tensor& q, const Tensor& keys, const Tens
                            device.empty({q.shape()[0], q.shape()[1]}, statistics_dtype(q.dtype()), MemoryCategory::activations,
                                         "sparse attention log-sum-exp")};
     device.report({"sparse_attention", 2 * product_flops(q, sight, batch), total_bytes(q, keys, compressed, chosen, sinks),
-                   total_bytes(result.output, result.log_sum_exp)});
+                   total_bytes(result.output, result.log_sum_exp)},
+                  kOfChosenKeys);
     return result;
 }
 
@@ -110,7 +116,8 @@ SparseAttentionGradients sparse_attention_backward(const Tensor& d_output, const
             device.empty(compressed.shape(), compressed.dtype(), MemoryCategory::activations, "gradient of compressed keys");
     device.report({"sparse_attention_backward", 5 * product_flops(q, sight, batch),
                    total_bytes(d_output, q, keys, compressed, chosen, result.output, result.log_sum_exp),
-                   total_bytes(gradients.q, gradients.keys, gradients.compressed, sinks_gradient)});
+                   total_bytes(gradients.q, gradients.keys, gradients.compressed, sinks_gradient)},
+                  kOfChosenKeysBackward);
     return gradients;
 }
 

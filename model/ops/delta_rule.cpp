@@ -9,6 +9,8 @@
 namespace mgplan::model {
 namespace {
 
+constexpr Arithmetic kDeltaByChunks{.small_products = true};
+
 const Tensor& raw_decays(const DeltaRuleInputs& in) {
     return in.decays.defined() ? in.decays : in.projected;
 }
@@ -66,7 +68,8 @@ Tensor delta_rule(const DeltaRuleInputs& in, const DeltaRuleSizes& sizes) {
     const Tensor states = scratch({sizes.batch, sizes.value_heads, sizes.key_dim, sizes.value_dim}, "delta rule states");
     // For each value of a state: one operation for its decay, two each for what the key finds, for writing and for reading.
     device.report({"delta_rule", 7 * state_values(sizes), total_bytes(in.mixed, in.step_bias, in.log_decay) + bytes_of_gates(in, sizes),
-                   total_bytes(y, norms, keeps, states), sizes.channel_decays ? 3 : 2});
+                   total_bytes(y, norms, keeps, states), sizes.channel_decays ? 3 : 2},
+                  kDeltaByChunks);
     if (!device.computes()) return y;
     device.kernels().delta_rule(device, {in.mixed, in.projected, raw_decays(in), in.step_bias, in.log_decay, y, norms, keeps, states, sizes,
                                          in.projected.shape()[1], in.beta_begin, raw_decays(in).shape()[1], in.decay_begin});
@@ -107,7 +110,8 @@ Tensor delta_rule_backward(const Tensor& dy, const DeltaRuleInputs& in, const De
     device.report({"delta_rule_backward", 25 * state_values(sizes),
                    total_bytes(dy, in.mixed, in.step_bias, in.log_decay) + bytes_of_gates(in, sizes) + chunk_states.bytes(),
                    dx.bytes() + bytes_of_gates(in, sizes) + total_bytes(norms, keeps, chunk_states, unit_gradients),
-                   (sizes.channel_decays ? 4 : 3) + 2 * column_sum_launches(batch)});
+                   (sizes.channel_decays ? 4 : 3) + 2 * column_sum_launches(batch)},
+                  kDeltaByChunks);
     if (!device.computes()) return dx;
     device.kernels().delta_rule_backward(device, {dy,
                                                   in.mixed,

@@ -20,7 +20,8 @@ Tensor index_scores(const Tensor& q, const Tensor& k, const Tensor& weights, std
     MGPLAN_ASSERT(!device.computes(), "indexers are known of shapes alone");
     Tensor scores = device.empty({rows, keys}, Dtype::fp32, MemoryCategory::activations, "index scores");
     const double pairs = static_cast<double>(rows) * static_cast<double>(keys) / 2;
-    device.report({"index_scores", 2 * pairs * static_cast<double>(heads * width), total_bytes(q, k, weights), scores.bytes()});
+    device.report({"index_scores", 2 * pairs * static_cast<double>(heads * width), total_bytes(q, k, weights), scores.bytes()},
+                  {.small_products = true, .model_share = 1});
     return scores;
 }
 

@@ -36,6 +36,8 @@ Shape output_of_blocks(const Tensor& x, const Tensor& weight) {
     return {x.shape()[0], weight.shape()[0] * weight.shape()[1]};
 }
 
+constexpr Arithmetic kOfBlocks{.small_products = true, .model_share = 1};
+
 double flops_of_blocks(const Tensor& x, const Tensor& weight) {
     return 2 * static_cast<double>(x.shape()[0]) * static_cast<double>(x.shape()[1]) * static_cast<double>(weight.shape()[1]);
 }
@@ -63,7 +65,7 @@ void plain_conv_backward(const Tensor& dy, const Tensor& x, Columns channels, co
 Tensor block_products(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     expect_gate_blocks(x, weight);
     Tensor y = x.device().empty(output_of_blocks(x, weight), x.dtype(), MemoryCategory::activations, "block output");
-    x.device().report({"block_products", flops_of_blocks(x, weight), total_bytes(x, weight, bias), y.bytes()});
+    x.device().report({"block_products", flops_of_blocks(x, weight), total_bytes(x, weight, bias), y.bytes()}, kOfBlocks);
     return y;
 }
 
@@ -73,7 +75,8 @@ Tensor block_products_backward(const Tensor& dy, const Tensor& x, const Tensor& 
     expect_shape(dy, output_of_blocks(x, weight), "dy of block_products");
     Tensor dx = recurrent_output(x, "block input gradient");
     x.device().report({"block_products_backward", 2 * flops_of_blocks(x, weight), 2 * dy.bytes() + total_bytes(x, weight),
-                       total_bytes(dx, weight_gradient, bias_gradient)});
+                       total_bytes(dx, weight_gradient, bias_gradient)},
+                      kOfBlocks);
     return dx;
 }
 

@@ -47,7 +47,8 @@ SelectiveScanResult selective_scan(const SelectiveScanInputs& in) {
                                take({in.batch, in.channels(), pieces, 2 * in.state()}, Dtype::fp32, "scan states"),
                                take(in.x.shape(), in.x.dtype(), "gated scan output")};
     device.report({"selective_scan", kSelectiveScanFlops * scanned_elements(in), selective_bytes_read(in),
-                   total_bytes(result.scanned, result.states, result.gated)});
+                   total_bytes(result.scanned, result.states, result.gated)},
+                  {.exponentials = scanned_elements(in), .instructions = kSelectiveScanInstructions * scanned_elements(in)});
     return result;
 }
 
@@ -73,7 +74,8 @@ SelectiveScanGradients selective_scan_backward(const Tensor& dy, const Selective
                                      gradient_of(in.write, "gradient of B"), gradient_of(in.read, "gradient of C")};
     device.report({"selective_scan_backward", kSelectiveScanBackwardFlops * scanned_elements(in),
                    selective_bytes_read(in) + total_bytes(dy, result.scanned, result.states),
-                   total_bytes(gradients.x, gradients.steps, gradients.write, gradients.read, write_sums, read_sums) + in.x.bytes()});
+                   total_bytes(gradients.x, gradients.steps, gradients.write, gradients.read, write_sums, read_sums) + in.x.bytes()},
+                  {.exponentials = scanned_elements(in), .instructions = kSelectiveScanBackwardInstructions * scanned_elements(in)});
     return gradients;
 }
 

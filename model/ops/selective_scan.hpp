@@ -10,6 +10,9 @@ namespace mgplan::model {
 /// 110), the backward as its kernel has them (csrc/selective_scan/selective_scan_bwd_kernel.cuh, real values, varying B and C): states and
 /// their gradients by a scan each way, and the products of six gradients.
 inline constexpr double kSelectiveScanFlops = 9, kSelectiveScanBackwardFlops = 27;
+/// Instructions beside one exponential that mamba_ssm's kernels have for each of them: 2 in front of the scan, 4 in it, 2 behind; in the
+/// backward 4, two scans, 10 and 4 that give B's and C's gradients to the sums of all channels. No measurement stands behind this.
+inline constexpr double kSelectiveScanInstructions = 8, kSelectiveScanBackwardInstructions = 26;
 
 /// What a scan reads. Rows are places of the sequence, of each place the sequences of a microbatch.
 struct SelectiveScanInputs {

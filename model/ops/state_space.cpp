@@ -9,6 +9,8 @@
 namespace mgplan::model {
 namespace {
 
+constexpr Arithmetic kByChunks{.small_products = true};
+
 void expect_scan(const StateSpaceInputs& in, const StateSpaceSizes& sizes) {
     expect_float(in.mixed, "inputs of state_space_scan");
     MGPLAN_ASSERT(sizes.places > 0 && sizes.batch > 0 && sizes.heads > 0 && sizes.head_dim > 0 && sizes.groups > 0 && sizes.state > 0 &&
@@ -93,7 +95,8 @@ Tensor state_space_scan(const StateSpaceInputs& in, const StateSpaceSizes& sizes
     const ScanOperations operations = operations_of(sizes);
     device.report({"state_space_scan", 2 * operations.states + operations.scores + operations.within,
                    total_bytes(in.mixed, in.step_bias, in.log_decay, in.skip) + bytes_of_steps(in, sizes) + scratch.states.bytes(),
-                   y.bytes() + total_bytes(scratch.steps, scratch.decays, scratch.states), 4});
+                   y.bytes() + total_bytes(scratch.steps, scratch.decays, scratch.states), 4},
+                  kByChunks);
     if (!device.computes()) return y;
     device.kernels().state_space_scan(device, {in.mixed, in.projected, in.step_bias, in.log_decay, in.skip, y, scratch.steps,
                                                scratch.decays, scratch.states, sizes, pitch_of_steps(in), in.step_begin, scratch.scores});
@@ -123,7 +126,8 @@ Tensor state_space_scan_backward(const Tensor& dy, const StateSpaceInputs& in, c
     device.report({"state_space_scan_backward", 6 * operations.states + 3 * operations.scores + 2 * operations.within,
                    total_bytes(dy, in.mixed, in.step_bias, in.log_decay, in.skip) + bytes_of_steps(in, sizes) + 2 * scratch.states.bytes(),
                    dx.bytes() + bytes_of_steps(in, sizes) + total_bytes(scratch.steps, scratch.decays, scratch.states, state_gradients),
-                   sizes.fixed.used() ? 6 : 7 + 3 * column_sum_launches(sizes.chunks() * sizes.batch)});
+                   sizes.fixed.used() ? 6 : 7 + 3 * column_sum_launches(sizes.chunks() * sizes.batch)},
+                  kByChunks);
     if (!device.computes()) return dx;
     device.kernels().state_space_scan_backward(device, {dy,
                                                         in.mixed,

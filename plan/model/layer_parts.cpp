@@ -45,10 +45,29 @@ const PartKind* find_part_kind(std::string_view name) {
     return found == kAll.end() ? nullptr : *found;
 }
 
-bool has_compressed_attention(const ModelSpec& model) {
-    return std::any_of(model.compositions.begin(), model.compositions.end(), [](const LayerComposition& kind) {
-        return std::any_of(kind.parts.begin(), kind.parts.end(), [](const LayerPart& part) { return part.kind == "compressed_attention"; });
+const PartTraits& traits_of(const LayerPart& part) {
+    static const PartTraits kUnknown;
+    const PartKind* kind = find_part_kind(part.kind);
+    return kind == nullptr ? kUnknown : kind->traits;
+}
+
+bool has_part_with(const LayerComposition& layer, PartRole role) {
+    return std::any_of(layer.parts.begin(), layer.parts.end(), [&](const LayerPart& part) { return traits_of(part).role == role; });
+}
+
+bool has_part_with(const ModelSpec& model, bool PartTraits::*trait) {
+    return std::any_of(model.compositions.begin(), model.compositions.end(), [&](const LayerComposition& layer) {
+        return std::any_of(layer.parts.begin(), layer.parts.end(), [&](const LayerPart& part) { return traits_of(part).*trait; });
     });
+}
+
+bool has_keys_taken_over(const ModelSpec& model) {
+    const auto takes_over = [](const LayerPart& part) {
+        const std::string_view size = traits_of(part).takes_over;
+        return !size.empty() && part_size(part, size) != 0;
+    };
+    return std::any_of(model.compositions.begin(), model.compositions.end(),
+                       [&](const LayerComposition& layer) { return std::any_of(layer.parts.begin(), layer.parts.end(), takes_over); });
 }
 
 void check_part(const LayerPart& part, const std::string& where, Problems& problems) {

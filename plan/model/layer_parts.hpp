@@ -42,23 +42,56 @@ private:
     std::int64_t hidden_;
 };
 
+/// What a part is to the layer that holds it.
+enum class PartRole : std::uint8_t {
+    addition,      ///< to a half of a layer, or beside the layers: linear maps, tables, single values
+    norm,          ///< in front of the halves or behind them
+    mixer,         ///< of tokens: the first half
+    feed_forward,  ///< the second half
+    mixture,       ///< a feed-forward of experts
+    stream_maps,   ///< mixes residual streams into the halves and back
+    word_choice,   ///< chooses experts by words
+};
+
+/// What else is known of a kind of part: what a model is asked for, answered by the kinds of its parts.
+struct PartTraits {
+    PartRole role = PartRole::addition;
+    std::string_view timed_at_least = {};  ///< what of it has a lower bound for its time: "the selective scan of Mamba"
+    std::string_view shapes_alone = {};    ///< what of it is known of shapes alone, so that nothing trains it, beyond what is timed so
+    bool shared = false;                   ///< stands beside the layers, and more than one of them reads it
+    std::string_view takes_over = {};      ///< the size that is not 0 where keys and values are an earlier layer's
+    std::string_view streams = {};         ///< the size that says how many residual streams a model with this part beside its layers has
+    bool between_streams = false;          ///< is predicted between residual streams that maps mix (ModelSpec::hyper_connections)
+    bool takes_multipliers = false;        ///< ModelSpec::branch_multipliers scale what it computes
+    bool projects_latents = false;         ///< has latents that are projected up (RecomputeModule::mla_up_proj)
+    bool keeps_core = false;               ///< attention whose core no recompute repeats
+    bool joins_documents = false;          ///< its prediction does not tell documents apart that a sequence packs
+    /// What models with it are called where published runs are grouped; empty where the runs of other kinds stand for it.
+    std::string_view published_as = {};
+};
+
 /// One kind of part.
 struct PartKind {
     std::string_view name;
     std::string_view words;  ///< for messages: "Mamba-2"
     std::span<const PartSize> sizes;
     std::vector<PartTensor> (*tensors)(const PartSizes&);
-    std::string_view timed_at_least = {};  ///< what of it has a lower bound for its time: "the selective scan of Mamba"
-    std::string_view shapes_alone = {};    ///< what of it is known of shapes alone, so that nothing trains it, beyond what is timed so
-    bool shared = false;                   ///< stands beside the layers, and more than one of them reads it
+    PartTraits traits;
 };
 
 /// All kinds, and one by name (nullptr: not known).
 [[nodiscard]] std::vector<const PartKind*> part_kinds();
 [[nodiscard]] const PartKind* find_part_kind(std::string_view name);
 
-/// Whether a model has layers of compressed attention (DeepSeek-V4).
-[[nodiscard]] bool has_compressed_attention(const ModelSpec& model);
+/// Traits of a part's kind; those of an addition where the kind is not known.
+[[nodiscard]] const PartTraits& traits_of(const LayerPart& part);
+
+/// Whether a kind of layer of the model holds a part that is this to it, or a part of a kind of which this holds.
+[[nodiscard]] bool has_part_with(const LayerComposition& layer, PartRole role);
+[[nodiscard]] bool has_part_with(const ModelSpec& model, bool PartTraits::*trait);
+
+/// Whether a layer of the model takes keys and values over from an earlier one.
+[[nodiscard]] bool has_keys_taken_over(const ModelSpec& model);
 
 /// Adds a problem for an unknown kind, a missing or unknown size, one out of range.
 void check_part(const LayerPart& part, const std::string& where, Problems& problems);

@@ -188,17 +188,40 @@ std::vector<PartTensor> compressed_tensors(const PartSizes& s) {
     return tensors;
 }
 
+constexpr std::string_view kGemmaModels = "models of Gemma 3n's or 4's kind";
+
 constexpr std::array kAttentionKinds{
-    PartKind{"attention", "attention", kAttentionSizes, attention_tensors},
-    PartKind{"gemma_attention", "attention of Gemma 4", kGemmaSizes, gemma_tensors, {}, "the attention of Gemma 4"},
-    PartKind{"gemma3n_layer", "Gemma 3n's attention and MLP", kGemma3nSizes, gemma3n_tensors, "the residual streams of Gemma 3n",
-             "the attention of Gemma 3n"},
-    PartKind{"stream_ends", "ends of residual streams", kStreamEndSizes, stream_end_tensors},
-    PartKind{"layer_input_norm", "norm of layers' inputs", kInputNormSizes, input_norm_tensors, {}, {}, true},
-    PartKind{"latent_attention", "latent attention", kLatentSizes, latent_tensors},
-    PartKind{"compressed_attention", "compressed attention", kCompressedSizes, compressed_tensors,
-             "the compressed attention of DeepSeek-V4"},
-    PartKind{"indexer", "the indexer of sparse attention", kIndexerSizes, indexer_tensors}};
+    PartKind{"attention", "attention", kAttentionSizes, attention_tensors, {.role = PartRole::mixer, .takes_over = "shares_kv"}},
+    PartKind{
+        "gemma_attention",
+        "attention of Gemma 4",
+        kGemmaSizes,
+        gemma_tensors,
+        {.role = PartRole::mixer, .shapes_alone = "the attention of Gemma 4", .takes_over = "shares_kv", .published_as = kGemmaModels}},
+    PartKind{"gemma3n_layer",
+             "Gemma 3n's attention and MLP",
+             kGemma3nSizes,
+             gemma3n_tensors,
+             {.role = PartRole::mixer,
+              .timed_at_least = "the residual streams of Gemma 3n",
+              .shapes_alone = "the attention of Gemma 3n",
+              .takes_over = "shares_kv",
+              .published_as = kGemmaModels}},
+    PartKind{"stream_ends", "ends of residual streams", kStreamEndSizes, stream_end_tensors, {.streams = "streams"}},
+    PartKind{"layer_input_norm", "norm of layers' inputs", kInputNormSizes, input_norm_tensors, {.shared = true}},
+    PartKind{"latent_attention", "latent attention", kLatentSizes, latent_tensors, {.role = PartRole::mixer, .projects_latents = true}},
+    PartKind{"compressed_attention",
+             "compressed attention",
+             kCompressedSizes,
+             compressed_tensors,
+             {.role = PartRole::mixer,
+              .timed_at_least = "the compressed attention of DeepSeek-V4",
+              .between_streams = true,
+              .projects_latents = true,
+              .keeps_core = true,  // Megatron-LM's branch dev at d48bd6be, deepseek_v4_hybrid_attention.py, asserts it
+              .joins_documents = true,
+              .published_as = "models of DeepSeek-V4's kind"}},
+    PartKind{"indexer", "the indexer of sparse attention", kIndexerSizes, indexer_tensors, {}}};
 
 }  // namespace
 

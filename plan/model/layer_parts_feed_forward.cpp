@@ -45,8 +45,9 @@ std::vector<PartTensor> expert_tensors(const PartSizes& s) {
     return tensors;
 }
 
-constexpr std::array kFeedForwardKinds{PartKind{"mlp", "MLP", kMlpSizes, mlp_tensors},
-                                       PartKind{"experts", "mixture of experts", kExpertSizes, expert_tensors}};
+constexpr std::array kFeedForwardKinds{
+    PartKind{"mlp", "MLP", kMlpSizes, mlp_tensors, {.role = PartRole::feed_forward}},
+    PartKind{"experts", "mixture of experts", kExpertSizes, expert_tensors, {.role = PartRole::mixture}}};
 
 }  // namespace
 

@@ -69,13 +69,14 @@ std::vector<PartTensor> word_choice_tensors(const PartSizes& /*sizes*/) {
     return {};
 }
 
-constexpr std::array kPlainKinds{PartKind{"norm", "norm", kNormSizes, norm_tensors},
-                                 PartKind{"linear", "linear map", kLinearSizes, linear_tensors},
-                                 PartKind{"table", "embedding table", kTableSizes, table_tensors},
-                                 PartKind{"values", "trained values", kValueSizes, value_tensors},
-                                 PartKind{"choice_biases", "biases of the experts' choice", kChoiceSizes, choice_tensors},
-                                 PartKind{"hyper_connection", "hyper-connections of residual streams", kHyperSizes, hyper_tensors},
-                                 PartKind{"word_choice", "choice of experts by words", kWordChoiceSizes, word_choice_tensors}};
+constexpr std::array kPlainKinds{
+    PartKind{"norm", "norm", kNormSizes, norm_tensors, {.role = PartRole::norm}},
+    PartKind{"linear", "linear map", kLinearSizes, linear_tensors, {}},
+    PartKind{"table", "embedding table", kTableSizes, table_tensors, {}},
+    PartKind{"values", "trained values", kValueSizes, value_tensors, {}},
+    PartKind{"choice_biases", "biases of the experts' choice", kChoiceSizes, choice_tensors, {}},
+    PartKind{"hyper_connection", "hyper-connections of residual streams", kHyperSizes, hyper_tensors, {.role = PartRole::stream_maps}},
+    PartKind{"word_choice", "choice of experts by words", kWordChoiceSizes, word_choice_tensors, {.role = PartRole::word_choice}}};
 
 }  // namespace
 

@@ -205,23 +205,31 @@ std::vector<PartTensor> rglru_tensors(const PartSizes& s) {
             {"out.bias", {hidden}}};
 }
 
+constexpr PartTraits kMixer{.role = PartRole::mixer};
+
 constexpr std::array kRecurrentKinds{
-    PartKind{"mamba", "Mamba", kMambaSizes, mamba_tensors, "the selective scan of Mamba"},
-    PartKind{"mamba2", "Mamba-2", kMamba2Sizes, mamba2_tensors},
-    PartKind{"attention_beside_mamba2", "attention beside Mamba-2", kBesideSizes, beside_tensors},
+    PartKind{"mamba", "Mamba", kMambaSizes, mamba_tensors, {.role = PartRole::mixer, .timed_at_least = "the selective scan of Mamba"}},
+    PartKind{"mamba2", "Mamba-2", kMamba2Sizes, mamba2_tensors, kMixer},
+    PartKind{"attention_beside_mamba2",
+             "attention beside Mamba-2",
+             kBesideSizes,
+             beside_tensors,
+             {.role = PartRole::mixer, .takes_multipliers = true}},
     PartKind{"shared_block_mamba2",
              "Mamba-2 behind a shared block",
              kSharedMambaSizes,
              shared_mamba_tensors,
-             {},
-             "blocks whose weights layers share (Zamba2)"},
-    PartKind{"shared_block", "shared block of attention and MLP", kSharedBlockSizes, shared_block_tensors, {}, {}, true},
-    PartKind{"gated_delta_net", "gated delta net", kDeltaSizes, delta_tensors},
-    PartKind{"short_convolution", "short convolution", kShortConvSizes, short_conv_tensors},
-    PartKind{"kimi_delta_attention", "Kimi delta attention", kKimiSizes, kimi_tensors},
-    PartKind{"lightning_attention", "lightning attention", kLightningSizes, lightning_tensors},
-    PartKind{"gated_linear_recurrence", "gated linear recurrence", kRglruSizes, rglru_tensors,
-             "the gated linear recurrence of RecurrentGemma"}};
+             {.role = PartRole::mixer, .shapes_alone = "blocks whose weights layers share (Zamba2)"}},
+    PartKind{"shared_block", "shared block of attention and MLP", kSharedBlockSizes, shared_block_tensors, {.shared = true}},
+    PartKind{"gated_delta_net", "gated delta net", kDeltaSizes, delta_tensors, kMixer},
+    PartKind{"short_convolution", "short convolution", kShortConvSizes, short_conv_tensors, kMixer},
+    PartKind{"kimi_delta_attention", "Kimi delta attention", kKimiSizes, kimi_tensors, kMixer},
+    PartKind{"lightning_attention", "lightning attention", kLightningSizes, lightning_tensors, kMixer},
+    PartKind{"gated_linear_recurrence",
+             "gated linear recurrence",
+             kRglruSizes,
+             rglru_tensors,
+             {.role = PartRole::mixer, .timed_at_least = "the gated linear recurrence of RecurrentGemma"}}};
 
 }  // namespace
 

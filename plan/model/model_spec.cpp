@@ -179,9 +179,8 @@ void check_activation_and_norms(Problems& problems, const ModelSpec& model, cons
 
 /// Whether each kind of layer, where parts describe them, holds what mixes streams.
 bool maps_stand_in_parts(const ModelSpec& model) {
-    return std::all_of(model.compositions.begin(), model.compositions.end(), [](const LayerComposition& kind) {
-        return std::any_of(kind.parts.begin(), kind.parts.end(), [](const LayerPart& part) { return part.kind == "hyper_connection"; });
-    });
+    return std::all_of(model.compositions.begin(), model.compositions.end(),
+                       [](const LayerComposition& layer) { return has_part_with(layer, PartRole::stream_maps); });
 }
 
 void check_streams(Problems& problems, const ModelSpec& model, const std::string& where) {
@@ -229,11 +228,7 @@ void check_arrangement(Problems& problems, const ModelSpec& model, const std::st
     check("multiplier of the state-space steps", branch.state_step, false);
     check("multiplier of the MLP's gate", branch.mlp_gate, false);
     check("multiplier of the MLP's output", branch.mlp_output, false);
-    const bool has_branches = std::any_of(model.compositions.begin(), model.compositions.end(), [](const LayerComposition& kind) {
-        return std::any_of(kind.parts.begin(), kind.parts.end(),
-                           [](const LayerPart& part) { return part.kind == "attention_beside_mamba2"; });
-    });
-    if (branch != BranchMultipliers{} && !has_branches)
+    if (branch != BranchMultipliers{} && !has_part_with(model, &PartTraits::takes_multipliers))
         problems.add("{}: branch_multipliers belong to layers of attention beside Mamba-2, which the model has not; remove them", where);
     if (model.normed_residual) {
         const NormedResidual& factors = *model.normed_residual;
@@ -310,7 +305,7 @@ std::int64_t ModelSpec::output_rows(std::int64_t tp) const {
 std::int64_t ModelSpec::streams() const {
     if (hyper_connections) return hyper_connections->streams;
     for (const LayerPart& part : beside_layers) {
-        if (part.kind == "stream_ends") return part_size(part, "streams");
+        if (const std::string_view size = traits_of(part).streams; !size.empty()) return part_size(part, size);
     }
     return 1;
 }
@@ -358,12 +353,11 @@ std::vector<std::string> features_not_computed(const ModelSpec& model) {
 namespace {
 
 /// Adds what the kinds of a model's parts say of themselves in one of their columns, each sentence once.
-void add_words_of_parts(std::vector<std::string>& all, const ModelSpec& model, std::string_view PartKind::*column) {
+void add_words_of_parts(std::vector<std::string>& all, const ModelSpec& model, std::string_view PartTraits::*column) {
     for (const LayerComposition& layer : model.compositions) {
         for (const LayerPart& part : layer.parts) {
-            const PartKind* const kind = find_part_kind(part.kind);
-            if (kind == nullptr || (kind->*column).empty()) continue;
-            if (std::find(all.begin(), all.end(), kind->*column) == all.end()) all.emplace_back(kind->*column);
+            const std::string_view words = traits_of(part).*column;
+            if (!words.empty() && std::find(all.begin(), all.end(), words) == all.end()) all.emplace_back(words);
         }
     }
 }
@@ -372,7 +366,7 @@ void add_words_of_parts(std::vector<std::string>& all, const ModelSpec& model, s
 
 std::vector<std::string> layers_timed_at_least(const ModelSpec& model) {
     std::vector<std::string> layers;
-    add_words_of_parts(layers, model, &PartKind::timed_at_least);
+    add_words_of_parts(layers, model, &PartTraits::timed_at_least);
     return layers;
 }
 
@@ -381,7 +375,7 @@ std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
     if (model.hyper_connections)
         layers.push_back(fmt::format("{} that maps mix (hyper-connections)", counted(model.hyper_connections->streams, "residual stream")));
     if (model.moe && model.moe->branch_norms) layers.emplace_back("experts behind norms of their own (Gemma 4)");
-    add_words_of_parts(layers, model, &PartKind::shapes_alone);
+    add_words_of_parts(layers, model, &PartTraits::shapes_alone);
     return layers;
 }
 

@@ -4,6 +4,7 @@
 // the tables of plan/parameters/computed_parts.hpp and one in model/layers/layer_half.cpp.
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,19 +22,19 @@ struct ComposedLayer {
     std::optional<LayerPart> feed_forward;  ///< "mlp", "experts"
 };
 
-/// What mixes a model's streams around so many halves of a layer, as the layer's parts have it.
-[[nodiscard]] LayerPart stream_maps_part(const HyperConnections& streams, std::int64_t halves);
-
 /// Whether a table of words chooses the experts of this decoder layer (part "word_choice").
 [[nodiscard]] bool chooses_by_words(const ModelSpec& model, std::int64_t layer);
 
-/// What selective recompute repeats where nothing else is said: attention's core, of compressed attention queries and keys.
+/// Sets of modules that published recipes of models with these layers recompute; empty where those of other models hold.
+[[nodiscard]] std::span<const EnumSet<RecomputeModule>> published_recompute_sets(const ModelSpec& model);
+
+/// What selective recompute repeats where nothing else is said: the first of these sets, or attention's core.
 [[nodiscard]] EnumSet<RecomputeModule> usual_recompute_modules(const ModelSpec& model);
 
 /// Whether the norms that a layer begins with stand in front of its halves and behind them: two for each.
 [[nodiscard]] bool norms_in_front_and_behind(const LayerPart& norm);
 
-/// Whether a mixer has a state along the sequence: any but attention alone.
+/// Whether a mixer is recorded as one with a state along the sequence: any but attention that fields describe.
 [[nodiscard]] bool carries_state(const LayerPart& mixer);
 
 /// Nothing where a part, or their order, is none that is computed. Layers of one half have one norm, of two halves two.

@@ -171,25 +171,96 @@ void add_compressed_obstacles(Words& obstacles, const ModelSpec& /*fields*/, con
     refuse_context_parallelism(obstacles, "compressed attention", division);
 }
 
+/// As its recipes have them (Megatron-LM's branch dev at d48bd6be, examples/moe_recipes).
+constexpr std::array kCompressedRecompute{EnumSet<RecomputeModule>{RecomputeModule::mla_up_proj},
+                                          EnumSet<RecomputeModule>{RecomputeModule::mla_up_proj, RecomputeModule::mhc},
+                                          EnumSet<RecomputeModule>{RecomputeModule::mla_up_proj, RecomputeModule::moe_act}};
+
+/// Whether beside the layers stand so many streams' ends and the norm of inputs of this width, each alone and only where there are some,
+/// and the final norm.
+bool has_ends_and_input_norm(const ModelSpec& model, std::int64_t streams, std::int64_t width) {
+    std::vector<LayerPart> wanted;
+    if (streams > 1) wanted.push_back({"stream_ends", {{"streams", streams}}});
+    if (width > 0) wanted.push_back({"layer_input_norm", {{"width", width}}});
+    return model.beside_layers.size() == wanted.size() + 1 && std::equal(wanted.begin(), wanted.end(), model.beside_layers.begin());
+}
+
+bool finds_input_norm(const PartSizes& s, const ModelSpec& model) {
+    return has_ends_and_input_norm(model, 1, s["input"]);
+}
+
+bool finds_ends_and_input_norm(const PartSizes& s, const ModelSpec& model) {
+    return has_ends_and_input_norm(model, s["streams"], s["input"]);
+}
+
+bool stands_beside_parts(const LayerPart& /*part*/, const ModelSpec& model) {
+    return !model.compositions.empty();
+}
+
+/// The norm of all layers' inputs (Gemma 4).
+void add_input_norm(std::vector<Parameter>& parameters, const ModelSpec& model, const PartSizes& s, std::size_t /*place*/,
+                    std::int64_t /*tp*/) {
+    ParameterList(parameters, "layer_inputs.").add_norm(model, "norm.weight", "norm.bias", s["width"], PartialGradient::sequence_parallel);
+}
+
+/// Where streams begin (Gemma 3n).
+void add_stream_entry(std::vector<Parameter>& parameters, const ModelSpec& model, const PartSizes& s, std::size_t /*place*/,
+                      std::int64_t /*tp*/) {
+    ParameterList list(parameters, "embedding.");
+    for (std::int64_t stream = 1; stream < s["streams"]; ++stream)
+        list.add(fmt::format("streams.{}.weight", stream), {model.hidden, model.hidden}, PartialGradient::sequence_parallel);
+}
+
+/// And where they end.
+void add_stream_exit(std::vector<Parameter>& parameters, const ModelSpec& model, const PartSizes& s) {
+    ParameterList list(parameters, "decoder.");
+    for (std::int64_t stream = 1; stream < s["streams"]; ++stream)
+        list.add(fmt::format("stream_exit.{}.weight", stream), {model.hidden, model.hidden}, PartialGradient::sequence_parallel);
+}
+
 constexpr std::array kComputedAttention{
-    ComputedPart{"attention", true, describe_attention,
+    ComputedPart{"attention",
+                 describe_attention,
                  [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
                      add_attention(list, fields, division.tp);
                  },
-                 add_attention_obstacles},
-    ComputedPart{"latent_attention", true, describe_latent_attention,
+                 add_attention_obstacles,
+                 {.attends = Attends::as_fields_say}},
+    ComputedPart{"latent_attention",
+                 describe_latent_attention,
                  [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
                      add_attention(list, fields, division.tp);
                  },
-                 add_latent_obstacles},
-    ComputedPart{"gemma_attention", true, describe_gemma_attention, add_gemma_attention, add_gemma_obstacles},
-    ComputedPart{"gemma3n_layer", true, describe_gemma3n, add_gemma3n, add_gemma3n_obstacles},
-    ComputedPart{"compressed_attention", true, describe_compressed, add_compressed_attention, add_compressed_obstacles}};
+                 add_latent_obstacles,
+                 {.attends = Attends::as_fields_say}},
+    ComputedPart{"gemma_attention",
+                 describe_gemma_attention,
+                 add_gemma_attention,
+                 add_gemma_obstacles,
+                 {.finds_beside = finds_input_norm, .has_norms_around = true}},
+    ComputedPart{
+        "gemma3n_layer",
+        describe_gemma3n,
+        add_gemma3n,
+        add_gemma3n_obstacles,
+        {.finds_beside = finds_ends_and_input_norm, .reads_all_streams = true, .has_norms_around = true, .brings_feed_forward = true}},
+    ComputedPart{"compressed_attention",
+                 describe_compressed,
+                 add_compressed_attention,
+                 add_compressed_obstacles,
+                 {.recompute_sets = kCompressedRecompute}}};
+
+constexpr std::array kBesideAttention{ComputedBeside{"layer_input_norm", stands_beside_parts, add_input_norm},
+                                      ComputedBeside{"stream_ends", stands_beside_parts, add_stream_entry, add_stream_exit}};
 
 }  // namespace
 
 std::span<const ComputedPart> computed_attention() {
     return kComputedAttention;
+}
+
+std::span<const ComputedBeside> beside_attention() {
+    return kBesideAttention;
 }
 
 }  // namespace mgplan

@@ -130,10 +130,14 @@ double lightning_flops(const PartSizes& s) {
 }
 
 constexpr std::array kComputedLinearAttention{
-    ComputedPart{"gated_delta_net", true, describe_delta_net, add_delta_net, add_delta_net_obstacles, delta_net_flops},
-    ComputedPart{"kimi_delta_attention", true, describe_kimi_delta, add_kimi_delta, add_kimi_delta_obstacles, kimi_delta_flops},
-    ComputedPart{"lightning_attention", true, describe_lightning, add_lightning, add_lightning_obstacles, lightning_flops},
-    ComputedPart{"short_convolution", true, describe_short_convolution, add_short_convolution, add_short_convolution_obstacles}};
+    ComputedPart{"gated_delta_net",
+                 describe_delta_net,
+                 add_delta_net,
+                 add_delta_net_obstacles,
+                 {.state_flops = delta_net_flops, .megatron_kernels = StateKernels::chunked_delta_rule}},
+    ComputedPart{"kimi_delta_attention", describe_kimi_delta, add_kimi_delta, add_kimi_delta_obstacles, {.state_flops = kimi_delta_flops}},
+    ComputedPart{"lightning_attention", describe_lightning, add_lightning, add_lightning_obstacles, {.state_flops = lightning_flops}},
+    ComputedPart{"short_convolution", describe_short_convolution, add_short_convolution, add_short_convolution_obstacles, {}}};
 
 }  // namespace
 

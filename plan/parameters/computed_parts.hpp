@@ -1,6 +1,7 @@
 #pragma once
 // Kinds of parts that layers here compute (plan/model/layer_parts.hpp has all that are counted): the fields of the model that a part
-// states, its parameters as Megatron-core names and divides them, and which sizes stand in a layout's way. One row a kind.
+// states, its parameters as Megatron-core names and divides them, which sizes stand in a layout's way, and what it takes from beside its
+// layer. One row a kind.
 
 #include <cstdint>
 #include <span>
@@ -15,33 +16,86 @@
 
 namespace mgplan {
 
-/// What is known of a kind of part beyond its count.
+/// How a mixer attends.
+enum class Attends : std::uint8_t {
+    in_its_own_form,  ///< not at all, or as its part alone describes
+    as_fields_say,    ///< softmax attention that fields of ModelSpec describe, and nothing else
+    beside_a_state,   ///< such attention beside a state along the sequence
+};
+
+/// Kernels that Megatron-LM computes a mixer's state with, where they are no match of the ops of the layer here.
+enum class StateKernels : std::uint8_t {
+    of_its_ops,
+    chunked_scan,        ///< mamba_ssm's scan, fused with its convolution
+    chunked_delta_rule,  ///< flash-linear-attention's gated delta rule
+};
+
+/// What of a computed part only some kinds have.
+struct ComputedTraits {
+    Attends attends = Attends::in_its_own_form;
+    /// Model FLOPs of a mixer's state along the sequence, forward, for a token; nullptr where none count.
+    double (*state_flops)(const PartSizes& sizes) = nullptr;
+    /// Whether the model has beside its layers what the part reads there; nullptr where it reads nothing.
+    bool (*finds_beside)(const PartSizes& sizes, const ModelSpec& model) = nullptr;
+    bool reads_all_streams = false;    ///< of several residual streams that no maps mix
+    bool has_norms_around = false;     ///< a mixer whose layer has norms in front of it and behind it
+    bool brings_feed_forward = false;  ///< a mixer that is a whole layer
+    /// Whether these parts may follow a feed-forward in its layer; nullptr where none may.
+    bool (*accepts_behind)(std::span<const LayerPart> behind, const ModelSpec& fields) = nullptr;
+    /// Sets of modules that published recipes recompute, the usual one first; empty where those of other models hold.
+    std::span<const EnumSet<RecomputeModule>> recompute_sets = {};
+    StateKernels megatron_kernels = StateKernels::of_its_ops;
+};
+
+/// What is known of a mixer or a feed-forward beyond its count.
 struct ComputedPart {
     std::string_view kind;
-    bool mixes_tokens;  ///< a mixer; else a feed-forward
     /// Sets the fields that the part states; false where something of it is not computed.
     bool (*describe)(const PartSizes& sizes, ModelSpec& fields);
     void (*add_parameters)(ParameterList& list, const ModelSpec& fields, const PartSizes& sizes, const ParallelSizes& division);
     /// Adds, in words, what of the part is not computed under this division: "context parallelism over Mamba-2".
     void (*add_obstacles)(std::vector<std::string>& obstacles, const ModelSpec& fields, const PartSizes& sizes,
                           const ParallelSizes& division);
-    /// Model FLOPs of a mixer's state along the sequence, forward, for a token; nullptr where none count.
-    double (*state_flops)(const PartSizes& sizes) = nullptr;
+    ComputedTraits traits;
+};
+
+/// What is known of a part that stands beside the layers.
+struct ComputedBeside {
+    std::string_view kind;
+    /// Whether it may stand there as it does; whether it is what layers read, their own parts say (ComputedTraits::finds_beside).
+    bool (*stands)(const LayerPart& part, const ModelSpec& model);
+    /// Its parameters in front of the layers, as the `place`-th of ModelSpec::beside_layers; nullptr where it has none there.
+    void (*add_parameters)(std::vector<Parameter>& parameters, const ModelSpec& model, const PartSizes& sizes, std::size_t place,
+                           std::int64_t tp) = nullptr;
+    /// The same behind the layers.
+    void (*add_behind)(std::vector<Parameter>& parameters, const ModelSpec& model, const PartSizes& sizes) = nullptr;
 };
 
 /// nullptr where no layer here computes the part's kind.
 [[nodiscard]] const ComputedPart* find_computed_part(const LayerPart& part);
+
+/// nullptr where the part's kind stands beside no layers here.
+[[nodiscard]] const ComputedBeside* find_computed_beside(const LayerPart& part);
 
 /// The sizes of a part of a known kind, those that it leaves out included.
 [[nodiscard]] PartSizes stated_sizes(const LayerPart& part, std::int64_t hidden);
 
 // The rows, by what the parts have in common.
 
+[[nodiscard]] std::span<const ComputedPart> computed_feed_forwards();
 [[nodiscard]] std::span<const ComputedPart> computed_attention();
 [[nodiscard]] std::span<const ComputedPart> computed_state_spaces();      ///< also beside attention, and linear recurrences
 [[nodiscard]] std::span<const ComputedPart> computed_linear_attention();  ///< delta rules, lightning attention, short convolutions
 
+[[nodiscard]] std::span<const ComputedBeside> beside_feed_forwards();
+[[nodiscard]] std::span<const ComputedBeside> beside_attention();
+[[nodiscard]] std::span<const ComputedBeside> beside_state_spaces();
+[[nodiscard]] std::span<const ComputedBeside> beside_streams();
+
 // What rows share.
+
+/// Whether a part is the norms of `halves` halves of a layer, in front of them or behind: of the model's kind, over the hidden size.
+[[nodiscard]] bool is_norm_of(const LayerPart& part, const ModelSpec& model, std::int64_t halves);
 
 /// The activation that a part names; false where it names none.
 [[nodiscard]] bool describe_activation(const PartSizes& sizes, ModelSpec& fields);

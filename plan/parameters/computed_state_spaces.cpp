@@ -163,6 +163,42 @@ void add_shared_block_obstacles(Words& obstacles, const ModelSpec& fields, const
     add_mamba2_obstacles(obstacles, fields, s, division);
 }
 
+bool is_shared_block(const LayerPart& part) {
+    return part.kind == "shared_block";
+}
+
+/// Whether the block that a layer reads stands beside the layers, shared blocks first, with the sizes that the layer says.
+bool finds_shared_block(const PartSizes& sizes, const ModelSpec& model) {
+    const auto blocks = static_cast<std::int64_t>(model.beside_layers.size()) - 1;
+    if (sizes["block"] >= blocks || !is_shared_block(model.beside_layers.front())) return false;
+    const LayerPart& part = model.beside_layers[static_cast<std::size_t>(sizes["block"])];
+    if (!is_shared_block(part)) return false;
+    const PartSizes block = stated_sizes(part, model.hidden);
+    for (const auto* same : {"query_heads", "kv_heads", "head_dim", "width"}) {
+        if (sizes[same] != block[same]) return false;
+    }
+    // An adapter of keys is as wide as that of queries.
+    const bool alike = sizes["kv_heads"] == sizes["query_heads"] && sizes["query_heads"] * sizes["head_dim"] == 2 * model.hidden;
+    return sizes["adapts_attention"] == 0 || alike;
+}
+
+bool shared_block_stands(const LayerPart& part, const ModelSpec& model) {
+    return !model.compositions.empty() && part_size(part, "bias") == 0;
+}
+
+/// The block itself: heads and columns of the MLP divided over tp.
+void add_shared_block(std::vector<Parameter>& parameters, const ModelSpec& model, const PartSizes& s, std::size_t place, std::int64_t tp) {
+    const std::int64_t hidden = model.hidden, width = s["width"] / tp, dim = s["head_dim"];
+    const std::int64_t queries = s["query_heads"] / tp * dim, keys = s["kv_heads"] / tp * dim;
+    ParameterList list(parameters, fmt::format("shared_blocks.{}.", place));
+    list.add_norm(model, "input_layernorm.weight", "input_layernorm.bias", 2 * hidden);
+    list.add_sharded("linear_proj.weight", {hidden, queries}, 1);
+    list.add_sharded("linear_qkv.weight", {queries + 2 * keys, 2 * hidden}, 0);
+    list.add_norm(model, "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
+    list.add_sharded("linear_fc1.weight", {2 * width, hidden}, 0, 2);
+    list.add_sharded("linear_fc2.weight", {hidden, width}, 1);
+}
+
 /// Nine operations for each channel and value of the state, as Mamba's authors count them (github.com/state-spaces/mamba, issue 110).
 double mamba_state_flops(const PartSizes& s) {
     return 9 * static_cast<double>(s["inner"]) * static_cast<double>(s["state"]);
@@ -174,18 +210,34 @@ double mamba2_state_flops(const PartSizes& s) {
 }
 
 constexpr std::array kComputedStateSpaces{
-    ComputedPart{"mamba", true, describe_mamba, add_mamba, add_mamba_obstacles, mamba_state_flops},
-    ComputedPart{"gated_linear_recurrence", true, describe_recurrence, add_recurrence, add_recurrence_obstacles},
-    ComputedPart{"mamba2", true, describe_mamba2, add_mamba2, add_mamba2_obstacles, mamba2_state_flops},
-    ComputedPart{"attention_beside_mamba2", true, describe_attention_beside_mamba, add_attention_beside_mamba,
-                 add_attention_beside_mamba_obstacles, mamba2_state_flops},
-    ComputedPart{"shared_block_mamba2", true, describe_shared_block, add_shared_block_layer, add_shared_block_obstacles,
-                 mamba2_state_flops}};
+    ComputedPart{"mamba", describe_mamba, add_mamba, add_mamba_obstacles, {.state_flops = mamba_state_flops}},
+    ComputedPart{"gated_linear_recurrence", describe_recurrence, add_recurrence, add_recurrence_obstacles, {}},
+    ComputedPart{"mamba2",
+                 describe_mamba2,
+                 add_mamba2,
+                 add_mamba2_obstacles,
+                 {.state_flops = mamba2_state_flops, .megatron_kernels = StateKernels::chunked_scan}},
+    ComputedPart{"attention_beside_mamba2",
+                 describe_attention_beside_mamba,
+                 add_attention_beside_mamba,
+                 add_attention_beside_mamba_obstacles,
+                 {.attends = Attends::beside_a_state, .state_flops = mamba2_state_flops}},
+    ComputedPart{"shared_block_mamba2",
+                 describe_shared_block,
+                 add_shared_block_layer,
+                 add_shared_block_obstacles,
+                 {.state_flops = mamba2_state_flops, .finds_beside = finds_shared_block}}};
+
+constexpr std::array kBesideStateSpaces{ComputedBeside{"shared_block", shared_block_stands, add_shared_block}};
 
 }  // namespace
 
 std::span<const ComputedPart> computed_state_spaces() {
     return kComputedStateSpaces;
+}
+
+std::span<const ComputedBeside> beside_state_spaces() {
+    return kBesideStateSpaces;
 }
 
 }  // namespace mgplan

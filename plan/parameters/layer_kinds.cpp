@@ -9,6 +9,7 @@
 
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/computed_streams.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan {
@@ -79,7 +80,7 @@ LayerKindHalves halves_of_parts(const ModelSpec& model, LayerKinds& kinds, std::
     auto layer = computed_layer(model, model.compositions[composition]);
     MGPLAN_ASSERT(layer.has_value(), "layers here compute this kind of layer: " + model.compositions[composition].name);
     LayerKindHalves kind;
-    kind.mixture = layer->feed_forward && layer->feed_forward->kind == "experts";
+    kind.mixture = layer->feed_forward && traits_of(*layer->feed_forward).role == PartRole::mixture;
     const bool behind = layer->fields.post_norms;
     if (layer->mixer) kind.mixer = index_of_half(kinds.mixers, {*layer->mixer, composition, carries_state(*layer->mixer), false, behind});
     if (layer->feed_forward)
@@ -116,7 +117,7 @@ ModelSpec fields_of_layer(const ModelSpec& model) {
 }
 
 bool attention_norm_stands_alone(const ModelSpec& model) {
-    return (model.mla.has_value() || has_compressed_attention(model)) && model.pre_norms;
+    return (model.mla.has_value() || has_part_with(model, &PartTraits::projects_latents)) && model.pre_norms;
 }
 
 LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches) {

@@ -6,6 +6,7 @@
 
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/computed_parts.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/parameter_list.hpp"
 
@@ -64,20 +65,14 @@ std::int64_t stream_maps_count(const ModelSpec& model) {
     return model.hyper_connections ? 2 * (model.hyper_connections->maps() * (model.stream_width() + 1) + 3) : 0;
 }
 
-/// What brings streams together in front of the last norm.
+/// What brings streams that maps mix together in front of the last norm.
 std::int64_t stream_head_count(const ModelSpec& model) {
-    if (!model.hyper_connections) return (model.streams() - 1) * model.hidden * model.hidden;
-    if (!model.hyper_connections->learned_head) return 0;
+    if (!model.hyper_connections || !model.hyper_connections->learned_head) return 0;
     return model.streams() * (model.stream_width() + 1) + 1;
 }
 
 void add_stream_head(ParameterList& list, const ModelSpec& model) {
     if (stream_head_count(model) == 0) return;
-    if (!model.hyper_connections) {
-        for (std::int64_t i = 1; i < model.streams(); ++i)
-            list.add(fmt::format("decoder.stream_exit.{}.weight", i), {model.hidden, model.hidden}, PartialGradient::sequence_parallel);
-        return;
-    }
     list.add("decoder.hc_head_fn", {model.streams(), model.stream_width()}, PartialGradient::sequence_parallel);
     list.add("decoder.hc_head_base", {model.streams()}, PartialGradient::sequence_parallel);
     list.add("decoder.hc_head_scale", {1}, PartialGradient::sequence_parallel);
@@ -110,28 +105,30 @@ void add_embedding(std::vector<Parameter>& parameters, const ModelSpec& model, s
     if (model.embedding_norm) list.add_norm(model, "norm.weight", "norm.bias", model.hidden);
 }
 
-/// What layers share, in front of them: the norm of their inputs (Gemma 4), where streams begin (Gemma 3n), blocks whose heads and columns
-/// of the MLP are divided over tp (Zamba2).
-void add_shared_blocks(std::vector<Parameter>& parameters, const ModelSpec& model, std::int64_t tp) {
-    for (std::size_t i = 0; i < model.beside_layers.size(); ++i) {
-        const LayerPart& block = model.beside_layers[i];
-        if (block.kind == "layer_input_norm")
-            ParameterList(parameters, "layer_inputs.")
-                .add_norm(model, "norm.weight", "norm.bias", part_size(block, "width"), PartialGradient::sequence_parallel);
-        for (std::int64_t stream = 1; block.kind == "stream_ends" && stream < part_size(block, "streams"); ++stream)
-            ParameterList(parameters, "embedding.")
-                .add(fmt::format("streams.{}.weight", stream), {model.hidden, model.hidden}, PartialGradient::sequence_parallel);
-        if (block.kind != "shared_block") continue;
-        const std::int64_t hidden = model.hidden, width = part_size(block, "width") / tp, dim = part_size(block, "head_dim");
-        const std::int64_t queries = part_size(block, "query_heads") / tp * dim, keys = part_size(block, "kv_heads") / tp * dim;
-        ParameterList list(parameters, fmt::format("shared_blocks.{}.", i));
-        list.add_norm(model, "input_layernorm.weight", "input_layernorm.bias", 2 * hidden);
-        list.add_sharded("linear_proj.weight", {hidden, queries}, 1);
-        list.add_sharded("linear_qkv.weight", {queries + 2 * keys, 2 * hidden}, 0);
-        list.add_norm(model, "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
-        list.add_sharded("linear_fc1.weight", {2 * width, hidden}, 0, 2);
-        list.add_sharded("linear_fc2.weight", {hidden, width}, 1);
+/// What layers share, in front of them.
+void add_shared_parts(std::vector<Parameter>& parameters, const ModelSpec& model, std::int64_t tp) {
+    for (std::size_t place = 0; place < model.beside_layers.size(); ++place) {
+        const LayerPart& part = model.beside_layers[place];
+        const ComputedBeside* const beside = find_computed_beside(part);
+        if (beside != nullptr && beside->add_parameters != nullptr)
+            beside->add_parameters(parameters, model, stated_sizes(part, model.hidden), place, tp);
     }
+}
+
+/// What stands behind the layers, but for the last norm.
+void add_parts_behind(std::vector<Parameter>& parameters, const ModelSpec& model) {
+    ParameterList list(parameters, "");
+    add_stream_head(list, model);
+    for (const LayerPart& part : model.beside_layers) {
+        const ComputedBeside* const beside = find_computed_beside(part);
+        if (beside != nullptr && beside->add_behind != nullptr) beside->add_behind(parameters, model, stated_sizes(part, model.hidden));
+    }
+}
+
+std::int64_t count_of(const std::vector<Parameter>& parameters) {
+    std::int64_t count = 0;
+    for (const Parameter& parameter : parameters) count += parameter.count();
+    return count;
 }
 
 /// Parameters of a chunk's layers, each kind counted once.
@@ -215,15 +212,15 @@ ParameterCount embedding_parameter_count(const ModelSpec& model, std::int64_t tp
     std::int64_t rows = model.padded_vocab(tp) / tp + model.token_types;
     if (model.position == PositionEmbedding::learned) rows += model.max_positions;
     std::vector<Parameter> shared;
-    add_shared_blocks(shared, model, tp);
-    std::int64_t count = rows * model.hidden + (model.embedding_norm ? norm_count(model, model.hidden) : 0);
-    for (const Parameter& parameter : shared) count += parameter.count();
-    return {.dense = count};
+    add_shared_parts(shared, model, tp);
+    return {.dense = rows * model.hidden + (model.embedding_norm ? norm_count(model, model.hidden) : 0) + count_of(shared)};
 }
 
 ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, bool copy_of_embedding) {
     const std::int64_t rows = model.output_rows(tp) / tp;
-    ParameterCount count{.dense = norm_count(model, model.hidden) + stream_head_count(model) + (model.output_bias ? rows : 0)};
+    std::vector<Parameter> behind;
+    add_parts_behind(behind, model);
+    ParameterCount count{.dense = norm_count(model, model.hidden) + count_of(behind) + (model.output_bias ? rows : 0)};
     if (!model.tied_embeddings || copy_of_embedding) count.dense += rows * model.hidden;
     return count;
 }
@@ -234,9 +231,9 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
     const bool shared = sizes.pp > 1 && (model.tied_embeddings || model.mtp_layers > 0);
     std::vector<Parameter> parameters;
     if (chunk.embedding || chunk.mtp > 0) add_embedding(parameters, model, sizes.tp, shared, !chunk.embedding);
-    if (chunk.embedding) add_shared_blocks(parameters, model, sizes.tp);
+    if (chunk.embedding) add_shared_parts(parameters, model, sizes.tp);
     ParameterList list(parameters, "");
-    if (chunk.loss) add_stream_head(list, model);
+    if (chunk.loss) add_parts_behind(parameters, model);
     for (std::int64_t i = 0; i < chunk.decoders; ++i) {
         const std::int64_t layer = chunk.first_decoder + i;
         for (Parameter& parameter : decoder_layer_parameters(model, layer, sizes, fmt::format("decoder.layers.{}.", layer)))

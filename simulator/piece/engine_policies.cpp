@@ -1,10 +1,8 @@
 #include "simulator/piece/engine_policies.hpp"
 
-#include <algorithm>
-
-#include "plan/text/errors.hpp"
 #include "simulator/piece/expert_buffer_policies.hpp"
 #include "simulator/piece/fp8_policies.hpp"
+#include "simulator/piece/kept_policies.hpp"
 #include "simulator/piece/layer_editor.hpp"
 #include "simulator/piece/offload_policies.hpp"
 #include "simulator/piece/recurrent_policies.hpp"
@@ -15,252 +13,8 @@
 namespace mgplan::simulator {
 namespace {
 
-using model::MemoryCategory;
-using EditedTensor = LayerEditor::Tensor;
-
 bool always(const PolicyContext& /*context*/) {
     return true;
-}
-
-/// A tensor that mgplan's layers are known to take: its absence is a bug here.
-EditedTensor& must(EditedTensor* tensor, std::string_view name) {
-    MGPLAN_ASSERT(tensor != nullptr, name);
-    return *tensor;
-}
-
-// --- Products ------------------------------------------------------------------------------------------------------------
-
-/// The libraries' scratch for products is held for good and counted beside the trace.
-void drop_product_workspaces(LayerEditor& layer, const PolicyContext& /*context*/) {
-    for (const TraceRange where : {layer.forward(), layer.backward()}) {
-        layer.drop_all(where, "matmul workspace");
-    }
-}
-
-// --- Attention -----------------------------------------------------------------------------------------------------------
-
-bool without_engine(const PolicyContext& context) {
-    return !context.megatron().transformer_engine && !context.model.mla && context.model.position == PositionEmbedding::rope &&
-           context.sizes.tp <= context.model.kv_heads;
-}
-
-void keep_packed_projection(LayerEditor& layer, const PolicyContext& /*context*/) {
-    const TraceRange attention = layer.forward();
-    EditedTensor& packed = must(layer.find(attention, "column-parallel output"), "the packed projection");
-    EditedTensor& values = must(layer.find(attention, "columns", 2), "the values beside rotated queries and keys");
-    packed.returned = values.returned;
-    LayerEditor::drop(values);
-}
-
-bool latent(const PolicyContext& context) {
-    return context.model.mla.has_value();
-}
-
-void keep_key_value_projection(LayerEditor& layer, const PolicyContext& context) {
-    if (context.sizes.modules.contains(RecomputeModule::mla_up_proj)) return;
-    const TraceRange attention = layer.forward();
-    // Behind the queries' own projection.
-    EditedTensor& projected = must(layer.find(attention, "column-parallel output", 1), "the projection to keys and values");
-    EditedTensor& values = must(layer.find(attention, "values"), "the values");
-    projected.returned = values.returned;
-    LayerEditor::drop(values);
-}
-
-bool exchanges_heads(const PolicyContext& context) {
-    return context.sizes.cp > 1 && (context.sizes.cp_comm_type == CpCommType::a2a || context.sizes.cp_comm_type == CpCommType::a2a_p2p);
-}
-
-std::int64_t output_bytes(const PolicyContext& context) {
-    return context.sizes.rows() * context.model.heads / context.sizes.tp * context.model.v_head_dim() * bytes_of(context.sizes.dtype);
-}
-
-/// Instants at which the core's own tensors begin and end their lives.
-struct CoreLife {
-    std::int64_t begin, end;
-};
-
-CoreLife core_life(LayerEditor& layer) {
-    const TraceRange attention = layer.forward();
-    const EditedTensor& output = must(layer.find(attention, "attention output"), "the core's output");
-    return {output.taken + 1, output.returned};
-}
-
-void keep_output_by_heads(LayerEditor& layer, const PolicyContext& context) {
-    const TraceRange attention = layer.forward(), backward = layer.backward();
-    // What the core itself saves lives until its backward; recomputed cores save nothing (the trace says so of the sums).
-    const EditedTensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
-    if (sums.returned < backward.begin) return;
-    layer.add("attention output by heads", MemoryCategory::activations, output_bytes(context), sums.taken + 1, sums.returned);
-}
-
-/// The flash-attn package runs where it is asked for, and where Transformer Engine chooses and cuDNN does not stand above it
-/// (dot_product_attention/utils.py, get_attention_backend): cuDNN is preferred from Hopper on, but outside Hopper it is not
-/// reproducible.
-bool flash_package(const PolicyContext& context) {
-    if (context.training.attention != AttentionBackend::flash || context.sizes.cp > 1 || context.sizes.micro_batch == 1) return false;
-    if (!context.megatron().transformer_engine) return true;
-    const int architecture = context.sizes.traits.architecture;
-    switch (context.megatron().fused_attention) {
-        case FusedAttention::flash_attention:
-            return true;
-        case FusedAttention::cudnn:
-            return false;
-        case FusedAttention::automatic:
-            break;
-    }
-    return architecture < 90 || (context.megatron().deterministic && architecture >= 100);
-}
-
-void keep_output_by_batch(LayerEditor& layer, const PolicyContext& context) {
-    const TraceRange attention = layer.forward(), backward = layer.backward();
-    const EditedTensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
-    if (sums.returned < backward.begin) return;  // recomputed
-    layer.add("attention output by batch", MemoryCategory::activations, output_bytes(context), sums.taken + 1, sums.returned);
-}
-
-bool unfused(const PolicyContext& context) {
-    return context.training.attention == AttentionBackend::unfused;
-}
-
-void keep_scores(LayerEditor& layer, const PolicyContext& context) {
-    const TraceRange attention = layer.forward(), backward = layer.backward();
-    const PieceSizes& sizes = context.sizes;
-    const std::int64_t scores = sizes.rows() * sizes.sequence * (context.model.heads / sizes.tp);
-    const std::int64_t element = bytes_of(sizes.dtype);
-    // No fused kernel: neither its sums nor its scratch.
-    const CoreLife life = core_life(layer);
-    EditedTensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
-    const bool recomputed = sums.returned < backward.begin;
-    const std::int64_t kept_until = recomputed ? sums.returned : life.end;
-    LayerEditor::drop(sums);
-    for (const TraceRange where : {attention, backward}) {
-        layer.drop_all(where, "attention workspace");
-        layer.drop_all(where, "attention log-sum-exp");
-    }
-    const auto keep = [&](std::int64_t taken, std::int64_t returned) {
-        layer.add("attention scores", MemoryCategory::activations, scores * element, taken, returned);
-        if (context.model.attention_dropout > 0) {
-            layer.add("attention dropout mask", MemoryCategory::activations, scores, taken, returned);
-            layer.add("dropped attention scores", MemoryCategory::activations, scores * element, taken, returned);
-        }
-    };
-    keep(life.begin, kept_until);
-    const std::int64_t at = must(layer.find(backward, "attention query gradient"), "the queries' gradient").taken;
-    if (recomputed) keep(at - 1, at + 2);
-    // Gradients of the scores behind and before the softmax.
-    layer.add("gradient of the scores", MemoryCategory::activations, 2 * scores * element, at - 1, at + 2);
-}
-
-// --- Residual stream -----------------------------------------------------------------------------------------------------
-
-bool drops(const PolicyContext& context) {
-    return context.model.hidden_dropout > 0;
-}
-
-void keep_dropout_masks(LayerEditor& layer, const PolicyContext& context) {
-    const std::int64_t mask = context.sizes.rows_outside() * context.model.stream_width();
-    const EditedTensor& stream = must(layer.find(layer.forward(), "residual stream"), "the residual stream");
-    layer.add("dropout mask", MemoryCategory::activations, mask, stream.taken, layer.backward().begin + LayerEditor::kRoom);
-}
-
-void keep_embedding_mask(LayerEditor& layer, const PolicyContext& context) {
-    layer.add("dropout mask", MemoryCategory::activations, context.sizes.rows_outside() * context.model.hidden, layer.forward().end - 1,
-              layer.backward().begin + 1);
-}
-
-// --- Mixtures ------------------------------------------------------------------------------------------------------------
-
-void keep_dense_routing(LayerEditor& layer, const PolicyContext& context) {
-    timed::route_by_pytorch(layer, context);
-    const EditedTensor& scores = must(layer.find(layer.forward(), "router scores"), "the router's scores");
-    const std::int64_t taken = scores.taken + 1, returned = scores.returned;
-    const std::int64_t entries = context.sizes.rows_outside() * context.model.moe->experts;
-    layer.add("routing probabilities", MemoryCategory::activations, entries * 4, taken, returned);
-    layer.add("routing map", MemoryCategory::activations, entries, taken, returned);
-}
-
-bool weights_activations(const PolicyContext& context) {
-    return context.model.moe && !(context.model.gated_mlp && context.megatron().bias_activation_fusion) &&
-           !context.sizes.modules.contains(RecomputeModule::moe_act);
-}
-
-void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& /*context*/) {
-    const EditedTensor& product = must(layer.find(layer.forward(), "expert first product"), "the experts' first product");
-    if (product.returned < layer.backward().begin) return;  // the mixture is recomputed
-    // As wide as the product: of a gated one the activated half and the product of both.
-    layer.add("unweighted activation", MemoryCategory::activations, product.bytes, product.taken + 1, product.returned);
-}
-
-void keep_clamped_product(LayerEditor& layer, const PolicyContext& context) {
-    timed::clamp_products(layer, context);
-    const EditedTensor& product = must(layer.find(layer.forward(), "expert first product"), "the experts' first product");
-    if (product.returned < layer.backward().begin || context.sizes.modules.contains(RecomputeModule::moe_act)) return;
-    layer.add("clamped product", MemoryCategory::activations, product.bytes, product.taken + 1, product.returned);
-}
-
-// --- Embedding -----------------------------------------------------------------------------------------------------------
-
-std::int64_t vocabulary_weight_bytes(const PolicyContext& context) {
-    const std::int64_t tp = context.sizes.tp;
-    return context.model.padded_vocab(tp) / tp * context.model.hidden * bytes_of(context.sizes.dtype);
-}
-
-void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context) {
-    timed::make_table_gradient(layer, context);
-    const TraceRange backward = layer.backward();
-    layer.add("embedding weight gradient", MemoryCategory::activations, vocabulary_weight_bytes(context), backward.begin + 1,
-              backward.end - 1);
-}
-
-// --- Loss ----------------------------------------------------------------------------------------------------------------
-
-bool in_place_loss(const PolicyContext& context) {
-    return context.training.fused_cross_entropy && context.megatron().te_cross_entropy;
-}
-
-bool copies_logits(const PolicyContext& context) {
-    return !in_place_loss(context);
-}
-
-void copy_logits(LayerEditor& head, const PolicyContext& context) {
-    const TraceRange forward = head.forward(), backward = head.backward();
-    EditedTensor& logits = must(head.find(forward, "column-parallel output"), "the logits");
-    const std::int64_t elements = logits.bytes / bytes_of(context.sizes.dtype), bytes = logits.bytes, end = logits.returned;
-    const std::int64_t copied = must(head.find(forward, "logit maximum"), "the row maxima").taken;
-    logits.returned = forward.end - 1;
-    // The fp32 copy becomes the softmax in place, later its gradient; the compiled one works beside it.
-    head.add("fp32 logits", MemoryCategory::activations, elements * 4, copied, backward.begin + 3);
-    if (context.training.fused_cross_entropy)
-        head.add("exponentials of logits", MemoryCategory::activations, elements * 4, copied, forward.end - 1);
-    head.add("logit gradient", MemoryCategory::activations, bytes, backward.begin + 2, end);
-}
-
-void take_output_weight_gradient(LayerEditor& head, const PolicyContext& context) {
-    const TraceRange backward = head.backward();
-    // The gradients of logits, gathered input, own input and weight end together, when autograd has taken the last one.
-    EditedTensor* logits = head.find(backward, "logit gradient");
-    if (logits == nullptr) logits = head.find(head.forward(), "column-parallel output");
-    const std::int64_t end = must(logits, "the logits").returned;
-    EditedTensor& d_input = must(head.find(backward, "input gradient"), "the gradient of the output layer's input");
-    d_input.returned = std::max(d_input.returned, end);
-    const std::int64_t tp = context.sizes.tp;
-    const std::int64_t bytes = context.model.output_rows(tp) / tp * context.model.hidden * bytes_of(context.sizes.dtype);
-    head.add("output layer weight gradient", MemoryCategory::activations, bytes, end - 2, end + 1);
-}
-
-bool gathers_rows(const PolicyContext& context) {
-    return context.sizes.sequence_parallel && context.sizes.tp > 1;
-}
-
-bool gathers_or_reduces(const PolicyContext& context) {
-    return context.sizes.tp > 1;
-}
-
-/// The buffer for gathered rows is made once and kept; it is counted beside the trace.
-void drop_gathered_rows(LayerEditor& head, const PolicyContext& /*context*/) {
-    for (const TraceRange where : {head.forward(), head.backward()}) {
-        head.drop_all(where, "gathered rows");
-    }
 }
 
 constexpr unsigned in(Piece piece) {
@@ -295,23 +49,26 @@ constexpr EnginePolicy kPolicies[] = {
     {"the output projection keeps a copy in fp8", in(Piece::attention), "output projection under delayed scaling", "core attention output",
      "fp8 and scale", "megatron/core/transformer/attention.py, set_save_original_input", fp8::copies_core_output, fp8::keep_core_output},
     {"products keep their workspaces", kHalves | in(Piece::norm) | in(Piece::mtp_front) | in(Piece::mtp_end), "linear layers", "workspace",
-     "bytes", "ATen/cuda/CublasHandlePool.cpp; transformer_engine/pytorch/module/base.py, get_workspace", always, drop_product_workspaces},
+     "bytes", "ATen/cuda/CublasHandlePool.cpp; transformer_engine/pytorch/module/base.py, get_workspace", always,
+     kept::drop_product_workspaces},
     {"products keep their workspaces", in(Piece::loss), "output layer", "workspace", "bytes", "ATen/cuda/CublasHandlePool.cpp", always,
-     drop_product_workspaces},
+     kept::drop_product_workspaces},
     {"values are a view of the packed projection", in(Piece::attention), "attention without Transformer Engine", "packed q, k, v",
-     "storage type", "megatron/core/transformer/attention.py, get_query_key_value_tensors", without_engine, keep_packed_projection},
+     "storage type", "megatron/core/transformer/attention.py, get_query_key_value_tensors", kept::without_engine,
+     kept::keep_packed_projection},
     {"values are a view of the key and value projection", in(Piece::attention), "latent attention", "projected k and v", "storage type",
-     "megatron/core/transformer/multi_latent_attention.py, get_query_key_value_tensors", latent, keep_key_value_projection},
+     "megatron/core/transformer/multi_latent_attention.py, get_query_key_value_tensors", kept::latent, kept::keep_key_value_projection},
     {"the output by heads stays beside the output by tokens", in(Piece::attention), "attention with all-to-all context parallelism",
      "core attention output", "storage type",
-     "transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndQKVOA2A", exchanges_heads,
-     keep_output_by_heads},
+     "transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndQKVOA2A", kept::exchanges_heads,
+     kept::keep_output_by_heads},
     {"the output by batch stays beside the output by sequence", in(Piece::attention), "attention by the flash-attn package",
      "core attention output", "storage type",
-     "transformer_engine/pytorch/attention/dot_product_attention/backends.py, FlashAttention.forward", flash_package, keep_output_by_batch},
+     "transformer_engine/pytorch/attention/dot_product_attention/backends.py, FlashAttention.forward", kept::flash_package,
+     kept::keep_output_by_batch},
     {"the score matrix is kept", in(Piece::attention), "unfused core attention", "scores; with dropout mask and dropped scores",
-     "storage type, mask 1 byte", "arXiv 2205.05198, section 4.1; megatron/core/transformer/dot_product_attention.py", unfused,
-     keep_scores},
+     "storage type, mask 1 byte", "arXiv 2205.05198, section 4.1; megatron/core/transformer/dot_product_attention.py", kept::unfused,
+     kept::keep_scores},
     {"the gated output of the scan is kept", in(Piece::recurrent), "Mamba-2", "scan output times silu(z)", "storage type",
      "megatron/core/ssm/mamba_mixer.py, _ssm_training; mamba_ssm/ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn",
      recurrent::scans, recurrent::keep_gated_output},
@@ -320,29 +77,31 @@ constexpr EnginePolicy kPolicies[] = {
      "megatron/core/ssm/gated_delta_net/gdn.py; fla/ops/gated_delta_rule/chunk.py, ChunkGatedDeltaRuleFunction",
      recurrent::applies_delta_rule, recurrent::keep_unit_keys},
     {"dropout keeps its mask", kHalves, "residual additions", "mask", "1 byte",
-     "megatron/core/fusions/fused_bias_dropout.py; ATen/native/cuda/Dropout.cu", drops, keep_dropout_masks},
-    {"dropout keeps its mask", kEmbeddings, "embedding", "mask", "1 byte", "ATen/native/cuda/Dropout.cu", drops, keep_embedding_mask},
+     "megatron/core/fusions/fused_bias_dropout.py; ATen/native/cuda/Dropout.cu", kept::drops, kept::keep_dropout_masks},
+    {"dropout keeps its mask", kEmbeddings, "embedding", "mask", "1 byte", "ATen/native/cuda/Dropout.cu", kept::drops,
+     kept::keep_embedding_mask},
     {"residual streams are mixed kernel by kernel", kHalves, "hyper-connections without --use-fused-mhc",
      "mixed streams, the half's output for each stream, gradients", "storage type", "megatron/core/transformer/hyper_connection.py",
      streams::mixed_by_kernels, streams::mix_by_kernels},
     {"maps of streams are computed in fp32", kHalves, "hyper-connections of branch dev without --use-fused-mhc", "streams", "fp32",
      "megatron/core/transformer/hyper_connection.py at d48bd6be, _projection_and_get_norm", streams::in_fp32, streams::keep_fp32_streams},
     {"the routing is a table of all experts", in(Piece::mixture), "router", "probability and choice of every token and expert",
-     "fp32, 1 byte", "megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function", always, keep_dense_routing},
+     "fp32, 1 byte", "megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function", always, kept::keep_dense_routing},
     {"the unweighted activation is kept", in(Piece::mixture), "experts", "activation before its probability; of gated ones the gate's too",
-     "storage type", "megatron/core/transformer/moe/experts.py, forward", weights_activations, keep_unweighted_activation},
+     "storage type", "megatron/core/transformer/moe/experts.py, forward", kept::weights_activations, kept::keep_unweighted_activation},
     {"a clamped product is copied", in(Piece::mixture), "experts of a gated GELU with --activation-func-clamp-value",
      "the first product, clamped", "storage type", "megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl",
-     timed::clamps_products, keep_clamped_product},
+     timed::clamps_products, kept::keep_clamped_product},
     {"the table's gradient is made whole", kEmbeddings, "embedding", "weight gradient", "storage type",
-     "ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda", always, take_embedding_gradient},
+     "ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda", always, kept::take_embedding_gradient},
     {"the loss works on an fp32 copy of the logits", in(Piece::loss), "cross-entropy", "logits", "fp32",
-     "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", copies_logits, copy_logits},
+     "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", kept::copies_logits,
+     kept::copy_logits},
     {"autograd gets a weight gradient", in(Piece::loss), "output layer", "weight gradient, empty with gradient accumulation fusion",
      "storage type", "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward", always,
-     take_output_weight_gradient},
+     kept::take_output_weight_gradient},
     {"the gather buffer is made once", in(Piece::loss), "output layer", "gathered rows", "storage type",
-     "megatron/core/utils.py, GlobalMemoryBuffer", gathers_rows, drop_gathered_rows},
+     "megatron/core/utils.py, GlobalMemoryBuffer", kept::gathers_rows, kept::drop_gathered_rows},
     {"inputs of modules wait on the host", in(Piece::attention) | in(Piece::mixture), "modules of --offload-modules",
      "what they keep for their backwards", "as kept", "megatron/core/pipeline_parallel/fine_grained_activation_offload.py", host::offloads,
      host::leave_inputs},
@@ -397,7 +156,7 @@ constexpr EnginePolicy kPolicies[] = {
     {"experts run one after the other", in(Piece::mixture), "experts without grouped products", "products", kNoBytes,
      "megatron/core/transformer/moe/experts.py, SequentialMLP", timed::multiplies_experts_one_by_one, timed::multiply_experts_one_by_one},
     {"tp runs beside products", kHalves | in(Piece::loss), "column-parallel layers", "second gather and reduction", kNoBytes,
-     "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication", gathers_or_reduces,
+     "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication", kept::gathers_or_reduces,
      timed::start_beside_products},
     {"tp runs in chunks", kHalves, "linear layers under --tp-comm-overlap", "gathers and reductions", kNoBytes,
      "transformer_engine/pytorch/module/base.py, initialize_ub", timed::overlaps_tp, timed::overlap_in_chunks},

@@ -44,7 +44,10 @@ bool grow_step(PieceStep& one, const PieceStep& two, std::int64_t rows, std::int
         return false;
     for_each_size(one, two, [&](std::int64_t& size, std::int64_t larger) { grow_size(size, larger, rows, rows_of_one); });
     const double share = static_cast<double>(rows) / static_cast<double>(rows_of_one);
-    one.op.flops += (share - 1) * (two.op.flops - one.op.flops);
+    const auto grow_real = [&](double& size, double larger) { size += (share - 1) * (larger - size); };
+    grow_real(one.op.flops, two.op.flops);
+    grow_real(one.op.arithmetic.exponentials, two.op.arithmetic.exponentials);
+    grow_real(one.op.arithmetic.instructions, two.op.arithmetic.instructions);
     return true;
 }
 

@@ -1,6 +1,7 @@
 #include "simulator/piece/recurrent_policies.hpp"
 
 #include "plan/model/layer_parts.hpp"
+#include "plan/parameters/computed_parts.hpp"
 #include "plan/text/errors.hpp"
 #include "simulator/piece/step_edits.hpp"
 
@@ -12,8 +13,9 @@ using model::MemoryCategory;
 /// Places of a chunk (flash-linear-attention, ops/gated_delta_rule/chunk.py).
 constexpr std::int64_t kChunk = 64;
 
-bool mixes_by(const PolicyContext& context, std::string_view kind) {
-    return context.mixer != nullptr && context.mixer->kind == kind;
+bool runs_in(const PolicyContext& context, StateKernels kernels) {
+    const ComputedPart* const mixer = context.mixer == nullptr ? nullptr : find_computed_part(*context.mixer);
+    return mixer != nullptr && mixer->traits.megatron_kernels == kernels;
 }
 
 const LayerEditor::Tensor& kept_output(LayerEditor& layer, std::string_view name) {
@@ -35,11 +37,11 @@ struct DeltaSizes {
 }  // namespace
 
 bool scans(const PolicyContext& context) {
-    return mixes_by(context, "mamba2");
+    return runs_in(context, StateKernels::chunked_scan);
 }
 
 bool applies_delta_rule(const PolicyContext& context) {
-    return mixes_by(context, "gated_delta_net");
+    return runs_in(context, StateKernels::chunked_delta_rule);
 }
 
 void keep_gated_output(LayerEditor& layer, const PolicyContext& /*context*/) {

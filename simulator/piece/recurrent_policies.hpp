@@ -7,7 +7,7 @@
 
 namespace mgplan::simulator::recurrent {
 
-// Conditions: the mixer of the layer.
+// Conditions: kernels of the layer's mixer (ComputedTraits::megatron_kernels).
 [[nodiscard]] bool scans(const PolicyContext& context);
 [[nodiscard]] bool applies_delta_rule(const PolicyContext& context);
 

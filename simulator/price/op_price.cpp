@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "model/ops/selective_scan.hpp"
-
 namespace mgplan::simulator {
 namespace {
 
@@ -84,27 +82,11 @@ Traffic traffic_of(std::string_view op) {
     return Traffic::streaming;
 }
 
-/// Scans of chunks are products of small matrices, and so are the scores of an indexer, attention to chosen keys and maps by blocks. For
-/// attention that is the least it takes: its softmax, the search for its keys and sums of their gradients come on top.
-bool multiplies_in_chunks(std::string_view op) {
-    return op == "index_scores" || op == "sparse_attention" || op == "sparse_attention_backward" || op == "block_products" ||
-           op == "block_products_backward" || op == "state_space_scan" || op == "state_space_scan_backward" || op == "delta_rule" ||
-           op == "delta_rule_backward";
-}
-
-/// Clocks of a multiprocessor that Mamba's scan takes, of arithmetic alone: for each row, channel and value of a state one exponential, of
-/// which it begins 16 a clock, and other instructions, of which it begins 128 (CUDA C++ Programming Guide, table of the throughput of
-/// arithmetic instructions, compute capabilities 8.0 to 10.0). So many of those stand in mamba_ssm's kernels: 2 in front of the scan, 4 in
-/// it, 2 behind; in the backward 4, two scans, 10 and 4 that give B's and C's gradients to the sums of all channels. No measurement stands
-/// behind this, and a kernel takes longer than its instructions.
-double selective_scan_clocks(const model::OpRecord& record) {
-    constexpr double kExponential = 1.0 / 16, kInstruction = 1.0 / 128;
-    if (record.name == "selective_scan") return record.flops / model::kSelectiveScanFlops * (kExponential + 8 * kInstruction);
-    return record.flops / model::kSelectiveScanBackwardFlops * (kExponential + 26 * kInstruction);
-}
-
-bool is_selective_scan(std::string_view op) {
-    return op == "selective_scan" || op == "selective_scan_backward";
+/// Clocks of a multiprocessor that an op's arithmetic takes, of which it begins 16 exponentials and 128 other instructions a clock (CUDA
+/// C++ Programming Guide, table of the throughput of arithmetic instructions, compute capabilities 8.0 to 10.0). A kernel takes longer
+/// than its instructions.
+double arithmetic_clocks(const model::Arithmetic& arithmetic) {
+    return arithmetic.exponentials / 16 + arithmetic.instructions / 128;
 }
 
 /// Start-up and tail of the single kernels beside the first. Those of grouped products run on four streams at once (Transformer Engine,
@@ -129,8 +111,10 @@ double op_seconds(const model::OpRecord& record, const OpRates& rates) {
     if (record.part.queries > 0) return record.part.fused ? fused_attention(record, rates) : separate_attention(record, rates);
     const double moved =
         rates.products->memory_bound(static_cast<double>(record.bytes_read + record.bytes_written), traffic_of(record.name));
-    if (is_selective_scan(record.name)) return std::max(moved, rates.storage->multiprocessor_clocks(selective_scan_clocks(record)));
-    return multiplies_in_chunks(record.name) ? std::max(moved, rates.storage->products(record.flops)) : moved;
+    const model::Arithmetic& arithmetic = record.arithmetic;
+    if (arithmetic.small_products) return std::max(moved, rates.storage->products(record.flops));
+    const double clocks = arithmetic_clocks(arithmetic);
+    return clocks > 0 ? std::max(moved, rates.storage->multiprocessor_clocks(clocks)) : moved;
 }
 
 double step_seconds(const PieceStep& step, const OpRates& rates) {

@@ -23,17 +23,15 @@ double flops_of(const PieceTrace& trace, Piece piece, double attention_share = 1
 
 double model_flops_of(const PieceStep& step, double attention_share) {
     if (step.kind != StepKind::op || step.router || step.gate) return 0;
-    if (step.op.product.m > 0 || step.op.grouped.groups > 0 || step.op.name == "index_scores" || step.op.name.starts_with("block_products"))
-        return step.op.flops;
-    if (step.op.name == "sparse_attention") return step.op.flops;
-    if (step.op.name == "sparse_attention_backward") return 0.8 * step.op.flops;  // without the scores again
+    if (step.op.product.m > 0 || step.op.grouped.groups > 0) return step.op.flops;
+    if (step.op.arithmetic.model_share > 0) return step.op.arithmetic.model_share * step.op.flops;
     return (step.op.name == "attention_backward" ? 2 : 1) * attention_share * step.op.part.causal_half_flops();
 }
 
 double model_flops_of_state(const LayerPart& mixer, double rows) {
     const ComputedPart* const computed = find_computed_part(mixer);
-    if (computed == nullptr || computed->state_flops == nullptr) return 0;
-    return rows * computed->state_flops(stated_sizes(mixer, 0));  // no width of a mixer's state is the model's
+    if (computed == nullptr || computed->traits.state_flops == nullptr) return 0;
+    return rows * computed->traits.state_flops(stated_sizes(mixer, 0));  // no width of a mixer's state is the model's
 }
 
 double model_flops(const ModelSpec& model, const BatchSpec& batch) {

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Fails where a part of a layer is asked for its kind outside of the files that are about that kind: check_kinds.py [PROJECT_ROOT]
+"""Fails where a part of a layer is asked for its kind outside of the files that are about that kind, and where a file that who adds a
+mixer touches has grown too long: check_kinds.py [PROJECT_ROOT]
 
 A kind of part ("mamba2") has rows in tables (plan/model/layer_parts_*.cpp, plan/parameters/computed_*.cpp, model/layers/layer_half.cpp)
-that say what it is; a comparison of a part's kind with its name elsewhere is a place that who adds a kind has to find. What is left is
-listed below with its reason and the comparisons that the file may have; that list only shrinks: more of them, and an entry that is
-larger than what is there, are offences.
+that say what it is and answer what is asked of it; a comparison of a part's kind with its name elsewhere is a place that who adds a kind
+has to find. What is left is no question about a part: words of foreign files and of tables that are written as kinds are. It is listed
+below with its reason and the comparisons that the file may have; that list only shrinks: more of them, and an entry that is larger than
+what is there, are offences.
 """
 import re
 import sys
@@ -14,32 +16,33 @@ sys.dont_write_bytecode = True
 
 ROOMS = ("plan", "formats", "model", "planner", "simulator", "runtime", "reports", "jobs", "cli", "python")
 SUFFIXES = {".cpp", ".hpp", ".cu", ".cuh"}
-# Files of the kinds themselves: their sizes and tensors, what is computed of them, the configs that they come from.
-OWN = re.compile(r"plan/model/layer_parts\w*\.cpp|plan/parameters/computed_\w+\.cpp|model/layers/|formats/hugging_face/compose_\w+\.cpp")
+# Files of the kinds themselves: their sizes and tensors, what is computed of them, the layers that they are, the configs that they come from.
+OWN = re.compile(r"plan/model/layer_parts_\w+\.cpp|plan/parameters/computed_\w+\.cpp|model/layers/layer_half\.cpp|"
+                 r"formats/hugging_face/compose_\w+\.cpp")
+
+# Files that who adds a mixer touches (docs/adding.md), which hold to a length that is read at once.
+OF_MIXERS = ("plan/model/layer_parts_*.cpp", "plan/parameters/computed_*.?pp", "model/layers/layer_half.?pp", "model/layers/stream_ends.?pp",
+             "formats/hugging_face/compose*.?pp", "formats/hugging_face/model_type_table*.?pp",
+             "formats/hugging_face/weight_name_table.?pp", "formats/hugging_face/mixer_weights.cpp", "formats/megatron/megatron_mixers.?pp",
+             "simulator/piece/recurrent_policies.?pp", "simulator/piece/engine_policies.?pp")
+MOST_LINES = 400
 
 # file: (comparisons, why they stand there)
 ALLOWED = {
-    "plan/model/model_spec.cpp": (3, "fields that belong to layers of one kind alone, and how many residual streams there are"),
-    "plan/parameters/composed_layer.cpp": (29, "which parts make a layer, and in which order; what selective recompute is without a word"),
-    "plan/parameters/layer_kinds.cpp": (2, "a mixture is a kind of layer; latents are projected up"),
-    "plan/parameters/parameters.cpp": (3, "what stands beside the layers has names of its own"),
-    "plan/model/layer_parts.hpp": (1, "declares a question"),
-    "plan/layout/beside_streams.cpp": (1, "streams beside layers of parts"),
-    "planner/constraints.cpp": (3, "keys that layers take over from others; latents; documents that attention does not tell apart"),
-    "planner/search_axes.cpp": (1, "sets of recomputed modules as published"),
-    "planner/switch_rules.cpp": (2, "attention that keeps its core"),
-    "formats/hugging_face/composer.cpp": (2, "a mixture's sizes are a config's own fields"),
-    "formats/hugging_face/weight_names.cpp": (2, "tensors as they are published"),
-    "formats/megatron/megatron_hybrid_flags.cpp": (8, "letters and flags that Megatron-LM has"),
-    "simulator/piece/recurrent_policies.cpp": (2, "kernels that Megatron-LM calls"),
-    "reports/published_accuracy.cpp": (3, "kinds of models of which no run is published"),
-    "cli/megatron_round_trip.cpp": (2, "an MLP beside experts takes their activation from the flags"),
+    "formats/hugging_face/composer.cpp": (1, "\"mamba\" is a word of layer_types in published configs, for mixers of several kinds"),
+    "formats/megatron/megatron_hybrid.cpp": (1, "\"gated_delta_net\" is a value of Megatron-LM's --experimental-attention-variant"),
+    "reports/model_summary.cpp": (1, "\"latent_attention\" is a word of the table for layers that fields describe"),
 }
 
 KIND = re.compile(r"PartKind\{\"(\w+)\"")
-# `part.kind == "mamba2"`, `"mamba2" != part.kind`, and questions that name a kind: `mixes_by(context, "mamba2")`, `has_compressed_attention(`.
-ASKED = re.compile(r"\bkind\s*[!=]=\s*\"(\w+)\"|\"(\w+)\"\s*[!=]=\s*[\w.>()-]*\bkind\b|\b(?:has_part|mixes_by)\([^()\"]*\"(\w+)\"\)|"
-                   r"\bhas_(compressed_attention)\(")
+# Names of kinds that are words of other things too: asked for only where a kind is compared.
+WORDS = {"attention", "experts", "indexer", "linear", "mlp", "norm", "table", "values"}
+LITERAL = r"(?:std::string(?:_view)?[({])?\"(\w+)\""
+# `part.kind == "mlp"`, `"mlp" != part.kind`, questions that name a kind: `mixes_by(context, "mamba2")`, `has_mamba2(`; and any comparison
+# with a name that is no other word: `mixer == "mamba2"`.
+ASKED = re.compile(r"\bkind(?:\(\))?\s*[!=]=\s*" + LITERAL + r"|\"(\w+)\"\s*[!=]=\s*[\w.>()-]*\bkind\b|"
+                   r"\b(?:has_part|mixes_by)\([^()\"]*\"(\w+)\"\)|\bhas_(\w+)\(")
+COMPARED = re.compile(r"[!=]=\s*" + LITERAL + r"|\"(\w+)\"\s*[!=]=")
 
 
 def kinds_of_parts(root):
@@ -50,10 +53,14 @@ def kinds_of_parts(root):
 def comparisons(text, kinds):
     """Yields (line number, kind) of each question for a part's kind in a C++ text."""
     for number, line in enumerate(text.split("\n"), 1):
-        for found in ASKED.finditer(line):
-            name = next(filter(None, found.groups()))
-            if name in kinds:
-                yield number, name
+        places = {}
+        for pattern, asked in ((ASKED, kinds), (COMPARED, kinds - WORDS)):
+            for found in pattern.finditer(line):
+                name = next(filter(None, found.groups()))
+                if name in asked:
+                    places[found.end(), name] = name
+        for name in places.values():
+            yield number, name
 
 
 def offences(root):
@@ -77,6 +84,12 @@ def offences(root):
     for name in ALLOWED:
         if not (root / name).is_file():
             found.append(f"{name} is listed and not there")
+    for pattern in OF_MIXERS:
+        for file in sorted(root.glob(pattern)):
+            lines = file.read_text().count("\n")
+            if lines > MOST_LINES:
+                found.append(f"{file.relative_to(root).as_posix()}, which mixers touch, has {lines} lines; split it by what it is about, to "
+                             f"{MOST_LINES} at most")
     return found
 
 

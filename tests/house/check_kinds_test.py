@@ -20,15 +20,21 @@ class Kinds(unittest.TestCase):
     TABLE = {"plan/model/layer_parts_recurrent.cpp": 'PartKind{"mamba2", "Mamba-2", kSizes, tensors}, PartKind{"mlp", "MLP", kMlp, mlp};\n'}
 
     def test_a_comparison_outside_of_the_tables_is_red(self):
-        for text in ('if (part.kind == "mamba2") return 0;', 'return kind != "mlp";', 'return "mlp" == part.kind;', 'if (has_part(model, "mamba2")) return 1;'):
+        for text in ('if (part.kind == "mamba2") return 0;', 'return kind != "mlp";', 'return "mlp" == part.kind;', 'return kind() == "mlp";',
+                     'if (has_part(model, "mamba2")) return 1;', 'if (has_mamba2(model)) return 1;', 'return mixer == "mamba2" ? 1 : 2;',
+                     'return "mamba2" != name;', 'return kind == std::string_view("mamba2");'):
             with self.subTest(text):
                 (offence,) = self.offences({**self.TABLE, "simulator/flops.cpp": "int f();\n" + text + "\n"})
                 self.assertIn("simulator/flops.cpp asks 1 times for a part's kind, 0 are listed: line 2", offence)
 
     def test_other_words_and_the_files_of_the_kinds_are_green(self):
-        self.assertEqual(self.offences({**self.TABLE, "simulator/flops.cpp": 'if (step.kind == "wait") f(); if (name == "mamba2") g();\n',
+        self.assertEqual(self.offences({**self.TABLE, "simulator/flops.cpp": 'if (step.kind == "wait") f(); if (name == "mlp") g(); h("mamba2");\n',
                                         "plan/parameters/computed_state_spaces.cpp": 'if (part.kind == "mamba2") f();\n',
                                         "model/layers/layer_half.cpp": 'if (part.kind == "mlp") f();\n'}), [])
+
+    def test_layers_that_hold_halves_are_no_kinds_own_file(self):
+        (offence,) = self.offences({**self.TABLE, "model/layers/decoder_layer.cpp": 'return half.kind == "mlp";\n'})
+        self.assertIn("model/layers/decoder_layer.cpp asks 1 times", offence)
 
     def test_the_list_only_shrinks(self):
         files = {**self.TABLE, "simulator/flops.cpp": 'return part.kind == "mlp";\n'}
@@ -37,6 +43,12 @@ class Kinds(unittest.TestCase):
         self.assertIn("shorten the list", offence)
         (offence,) = self.offences(self.TABLE, {"simulator/gone.cpp": (1, "reason")})
         self.assertIn("is listed and not there", offence)
+
+    def test_files_that_mixers_touch_stay_short(self):
+        long = "int f();\n" * 401
+        self.assertEqual(self.offences({**self.TABLE, "simulator/price/op_price.cpp": long}), [])
+        (offence,) = self.offences({**self.TABLE, "model/layers/layer_half.cpp": long})
+        self.assertIn("model/layers/layer_half.cpp, which mixers touch, has 401 lines", offence)
 
     def test_without_kinds_it_is_red(self):
         self.assertEqual(len(self.offences({})), 1)

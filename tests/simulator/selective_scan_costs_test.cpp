@@ -13,6 +13,7 @@
 #include "planner/constraints.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
+#include "simulator/piece/piece_step.hpp"
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/op_price.hpp"
 #include "simulator/price/recorded_flops.hpp"
@@ -117,15 +118,35 @@ TEST(SelectiveScan, TakesTheLongerOfItsBytesAndItsInstructions) {
     const KernelTimes times(cluster, calibration, Precision::bf16);
     const OpRates rates{&times, &times, &calibration};
     const double elements = 4096.0 * kInner * kState;
-    const model::OpRecord forward{"selective_scan", model::kSelectiveScanFlops * elements, 1000, 1000};
-    const model::OpRecord backward{"selective_scan_backward", model::kSelectiveScanBackwardFlops * elements, 1000, 1000};
+    const auto scan = [&](std::string_view name, double flops, double instructions) {
+        return model::OpRecord{
+            name, flops * elements, 1000, 1000, {}, {}, {}, {.exponentials = elements, .instructions = instructions * elements}};
+    };
+    const model::OpRecord forward = scan("selective_scan", model::kSelectiveScanFlops, model::kSelectiveScanInstructions);
+    const model::OpRecord backward =
+        scan("selective_scan_backward", model::kSelectiveScanBackwardFlops, model::kSelectiveScanBackwardInstructions);
     // An H100 (SXM) has 132 multiprocessors of 1.83 GHz, of which each begins 16 exponentials a clock.
     const double exponentials = elements / 16 / (132 * 1.83e9);
     EXPECT_GT(op_seconds(forward, rates), exponentials);
     EXPECT_LT(op_seconds(forward, rates), 3 * exponentials);
     EXPECT_GT(op_seconds(backward, rates), 2 * op_seconds(forward, rates)) << "two scans and six gradients";
-    const model::OpRecord moves{"selective_scan", 1e6, 1 << 30, 1 << 30};
+    const model::OpRecord moves{"selective_scan", 1e6, 1 << 30, 1 << 30, {}, {}, {}, {.exponentials = 1e5, .instructions = 8e5}};
     EXPECT_EQ(op_seconds(moves, rates), times.memory_bound(double{1U << 31U}));
+}
+
+TEST(SelectiveScan, ItsArithmeticGrowsWithItsRows) {
+    const auto scan = [](double rows) {
+        PieceStep step;
+        step.op = {"selective_scan", 9 * rows, 100 * static_cast<std::int64_t>(rows), 0};
+        step.op.arithmetic = {.exponentials = rows, .instructions = 8 * rows};
+        return step;
+    };
+    PieceStep one = scan(1);
+    ASSERT_TRUE(grow_step(one, scan(2), 5, 1));
+    EXPECT_EQ(one.op.flops, 45);
+    EXPECT_EQ(one.op.bytes_read, 500);
+    EXPECT_EQ(one.op.arithmetic.exponentials, 5);
+    EXPECT_EQ(one.op.arithmetic.instructions, 40);
 }
 
 TEST(SelectiveScan, ModelFlopsAreThoseOfItsProductsAndItsScan) {

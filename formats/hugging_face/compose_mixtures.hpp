@@ -1,0 +1,32 @@
+#pragma once
+// What rules of newer mixtures share (compose_newer.cpp, compose_newer_latent.cpp).
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/hugging_face/composer.hpp"
+
+namespace mgplan::formats {
+
+/// Experts that a token passes, as most configs name them.
+inline constexpr std::string_view kExpertsOfToken = "num_experts_per_tok";
+
+[[nodiscard]] LayerPart norm_of_width(std::int64_t width, bool biased = false);
+
+/// attention_bias = true is a problem.
+void refuse_attention_bias(Composer& c);
+
+/// Which layers are mixtures: mlp_layer_types, else from first_k_dense_replace on, of which moe_layer_freq takes every n-th, or lists them.
+[[nodiscard]] std::vector<bool> mixtures_of(Composer& c, std::int64_t first_fallback);
+
+/// Routed experts and shared ones as one MLP. Without `chosen`, a token passes as many as the config says.
+[[nodiscard]] Parts mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width, std::int64_t chosen);
+[[nodiscard]] Parts mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width);
+
+/// All layers: one mixer, and a mixture with parts beside it or an MLP.
+void add_layers(Composer& c, const std::vector<bool>& mixtures, const std::string& name, const Parts& mixer, const Parts& mixture,
+                const Parts& beside_mixture = {});
+
+}  // namespace mgplan::formats

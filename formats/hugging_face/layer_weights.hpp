@@ -1,0 +1,38 @@
+#pragma once
+// Where a checkpoint holds the parameters of one layer, by halves.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "formats/hugging_face/weight_pieces.hpp"
+
+namespace mgplan::formats {
+
+/// The layer whose parameters are placed.
+struct LayerWeights {
+    const ModelSpec& fields;  ///< that describe it
+    const LayerPart* mixer;   ///< of a layer that parts describe; nullptr where fields do
+    const WeightNames& names;
+    std::string prefix;  ///< "model.layers.0."
+    WeightPieces& pieces;
+};
+
+/// What follows where a name begins so; nothing where it begins otherwise.
+[[nodiscard]] inline std::optional<std::string_view> rest_behind(std::string_view name, std::string_view start) {
+    if (!name.starts_with(start)) return std::nullopt;
+    return name.substr(start.size());
+}
+
+// Each places a parameter by its name within its layer; false where the name is none that it knows.
+
+/// Attention as fields describe it.
+bool place_attention(const LayerWeights& at, PublishedParameter& entry, std::string_view name);
+/// Latent attention.
+bool place_latent(const LayerWeights& at, PublishedParameter& entry, std::string_view name);
+/// MLPs and mixtures of experts.
+bool place_feed_forward(const LayerWeights& at, PublishedParameter& entry, std::string_view name);
+/// Mixers that parts describe, by the kind of the part.
+bool place_mixer(const LayerWeights& at, PublishedParameter& entry, std::string_view name);
+
+}  // namespace mgplan::formats

@@ -1,0 +1,39 @@
+#pragma once
+// Megatron-LM's letters and flags of the kinds of mixers that hybrids are made of, read and written by one row a kind.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/megatron/flag_reader.hpp"
+#include "formats/megatron/megatron_job.hpp"
+#include "plan/model/model_spec.hpp"
+
+namespace mgplan::formats {
+
+struct MegatronMixer {
+    std::string_view kind;  ///< of the part (plan/model/layer_parts.hpp)
+    char letter = 0;        ///< in --hybrid-layer-pattern
+    /// The value of --experimental-attention-variant that puts it between layers of attention; empty where there is none.
+    std::string_view variant = {};
+    std::span<const std::string_view> size_flags = {};  ///< "--mamba-state-dim"
+    /// The part that the flags describe; what is wrong with them becomes problems.
+    LayerPart (*read)(FlagReader& flags, const ModelSpec& model) = nullptr;
+    /// Adds the flags of a part's sizes, names without dashes in front.
+    void (*write)(std::vector<MegatronFlag>& flags, const LayerPart& part) = nullptr;
+    /// What of such a part Megatron-LM has no flags for, in words; empty where it has them all.
+    std::string (*unwritten)(const LayerPart& part) = nullptr;
+    /// Where Megatron-LM has flags for it that are not written here; such a row has nothing else.
+    std::string_view elsewhere = {};
+};
+
+/// In the order in which their flags are read.
+[[nodiscard]] std::span<const MegatronMixer> megatron_mixers();
+/// nullptr where Megatron-LM has no flags for the kind.
+[[nodiscard]] const MegatronMixer* find_megatron_mixer(std::string_view kind);
+
+/// Attention as the model's fields say.
+[[nodiscard]] LayerPart attention_part_of_fields(const ModelSpec& model);
+
+}  // namespace mgplan::formats

@@ -1,0 +1,45 @@
+#pragma once
+// Tensors that Megatron-LM's layers keep or drop otherwise than mgplan's own, in attention, mixtures, embedding and loss: conditions and
+// edits of the table in engine_policies.cpp, which says what each is and where it stands in the sources.
+
+#include "simulator/piece/engine_policies.hpp"
+#include "simulator/piece/layer_editor.hpp"
+
+namespace mgplan::simulator::kept {
+
+// Products: the libraries' scratch is held for good and counted beside the trace.
+void drop_product_workspaces(LayerEditor& layer, const PolicyContext& context);
+
+// Attention: projections that values are views of, what the core keeps, and whose kernels it runs.
+[[nodiscard]] bool without_engine(const PolicyContext& context);
+void keep_packed_projection(LayerEditor& layer, const PolicyContext& context);
+[[nodiscard]] bool latent(const PolicyContext& context);
+void keep_key_value_projection(LayerEditor& layer, const PolicyContext& context);
+[[nodiscard]] bool exchanges_heads(const PolicyContext& context);
+void keep_output_by_heads(LayerEditor& layer, const PolicyContext& context);
+[[nodiscard]] bool flash_package(const PolicyContext& context);
+void keep_output_by_batch(LayerEditor& layer, const PolicyContext& context);
+[[nodiscard]] bool unfused(const PolicyContext& context);
+void keep_scores(LayerEditor& layer, const PolicyContext& context);
+
+// Dropout of the residual stream: its masks.
+[[nodiscard]] bool drops(const PolicyContext& context);
+void keep_dropout_masks(LayerEditor& layer, const PolicyContext& context);
+void keep_embedding_mask(LayerEditor& layer, const PolicyContext& context);
+
+// Mixtures: tables of the routing, and what stands between the experts' products.
+void keep_dense_routing(LayerEditor& layer, const PolicyContext& context);
+[[nodiscard]] bool weights_activations(const PolicyContext& context);
+void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& context);
+void keep_clamped_product(LayerEditor& layer, const PolicyContext& context);
+
+// The vocabulary: gradients of its weights, copies of logits, rows that are gathered once and counted beside the trace.
+void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context);
+[[nodiscard]] bool copies_logits(const PolicyContext& context);
+void copy_logits(LayerEditor& head, const PolicyContext& context);
+void take_output_weight_gradient(LayerEditor& head, const PolicyContext& context);
+[[nodiscard]] bool gathers_rows(const PolicyContext& context);
+[[nodiscard]] bool gathers_or_reduces(const PolicyContext& context);
+void drop_gathered_rows(LayerEditor& head, const PolicyContext& context);
+
+}  // namespace mgplan::simulator::kept
