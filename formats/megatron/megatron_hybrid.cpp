@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "formats/megatron/megatron_mixers.hpp"
 #include "plan/layout/pipeline_layout.hpp"
 #include "plan/model/layer_pattern.hpp"
 
@@ -80,10 +81,6 @@ constexpr std::array kFlagsOfExperts{"--moe-router-topk",
                                      "--moe-router-enable-expert-bias",
                                      "--moe-permute-fusion"};
 
-constexpr std::array kFlagsOfDeltaNets{"--linear-conv-kernel-dim", "--linear-key-head-dim", "--linear-value-head-dim",
-                                       "--linear-num-key-heads", "--linear-num-value-heads"};
-constexpr std::array kFlagsOfMamba{"--mamba-state-dim", "--mamba-head-dim", "--mamba-num-groups", "--mamba-num-heads"};
-
 LayerPart norm_part(const ModelSpec& model, std::int64_t copies) {
     const bool biased = model.normalization == Normalization::layer_norm;
     return {"norm", {{"width", model.hidden}, {"bias", biased ? 1 : 0}, {"copies", copies}}};
@@ -129,50 +126,6 @@ std::vector<LayerPart> expert_parts(const ModelSpec& model) {
         parts.push_back({"linear", {{"in", moe.latent}, {"out", model.hidden}}});
     }
     return parts;
-}
-
-/// ssm/mamba_mixer.py; defaults: TransformerConfig.
-LayerPart mamba_part(FlagReader& flags, const ModelSpec& model) {
-    const std::int64_t state = flags.integer_or("--mamba-state-dim", 128, 1, ModelLimits::hidden);
-    const std::int64_t head_dim = flags.integer_or("--mamba-head-dim", 64, 1, ModelLimits::hidden);
-    const std::int64_t groups = flags.integer_or("--mamba-num-groups", 8, 1, ModelLimits::heads);
-    auto heads = flags.integer("--mamba-num-heads", 1, ModelLimits::heads);
-    if (!heads) {
-        constexpr std::int64_t kExpand = 2;
-        if (flags.problems().empty() && kExpand * model.hidden % head_dim != 0)
-            flags.problem("--mamba-head-dim = {} does not divide {} · --hidden-size = {}; use {}, or give --mamba-num-heads", head_dim,
-                          kExpand, kExpand * model.hidden, divisors_text(kExpand * model.hidden, kExpand * model.hidden));
-        heads = std::max<std::int64_t>(1, kExpand * model.hidden / head_dim);
-    }
-    if (flags.problems().empty() && *heads % groups != 0)
-        flags.problem("--mamba-num-groups = {} does not divide the {} heads of Mamba-2; use {}", groups, *heads,
-                      divisors_text(*heads, *heads));
-    return {"mamba2",
-            {{"inner", *heads * head_dim},
-             {"heads", *heads},
-             {"groups", groups},
-             {"state", state},
-             {"conv", 4},
-             {"conv_bias", 1},
-             {"proj_bias", 0},
-             {"norm", 1}}};
-}
-
-/// ssm/gated_delta_net/; defaults: TransformerConfig.
-LayerPart delta_part(FlagReader& flags) {
-    const auto read = [&](std::string_view flag, std::int64_t fallback, std::int64_t high) {
-        return flags.integer_or(flag, fallback, 1, high);
-    };
-    const std::int64_t keys = read("--linear-num-key-heads", 16, ModelLimits::heads),
-                       values = read("--linear-num-value-heads", 32, ModelLimits::heads);
-    if (flags.problems().empty() && values % keys != 0)
-        flags.problem("--linear-num-value-heads = {} is no multiple of --linear-num-key-heads = {}; give a multiple", values, keys);
-    return {"gated_delta_net",
-            {{"key_heads", keys},
-             {"key_dim", read("--linear-key-head-dim", 128, ModelLimits::head_dim)},
-             {"value_heads", values},
-             {"value_dim", read("--linear-value-head-dim", 128, ModelLimits::head_dim)},
-             {"conv", read("--linear-conv-kernel-dim", 4, ModelLimits::head_dim)}}};
 }
 
 /// Layers one by one; equal ones are one kind.
@@ -221,8 +174,8 @@ std::vector<bool> delta_net_layers(FlagReader& flags, std::int64_t layers) {
 void compose_pattern(FlagReader& flags, ModelSpec& model, const HybridPattern& pattern) {
     Compositions layers(model);
     const auto has = [&](char letter) { return pattern.layers.find(letter) != std::string::npos; };
-    const LayerPart mamba = has(kMambaLetter) ? mamba_part(flags, model) : LayerPart{};
-    const LayerPart delta = has(kDeltaNetLetter) ? delta_part(flags) : LayerPart{};
+    const LayerPart mamba = has(kMambaLetter) ? read_mamba(flags, model) : LayerPart{};
+    const LayerPart delta = has(kDeltaNetLetter) ? read_delta_net(flags) : LayerPart{};
     for (const char letter : pattern.layers) {
         switch (letter) {
             case kMambaLetter:
@@ -337,10 +290,10 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
     const bool delta_nets = has_delta_nets(flags);
     const auto holds = [&](char letter) { return pattern && pattern->layers.find(letter) != std::string::npos; };
     if (!holds(kMambaLetter)) {
-        for (const auto* flag : kFlagsOfMamba) flags.idle(flag);
+        for (const auto& flag : mixer_flags(kMambaKind)) flags.idle(flag);
     }
     if (!delta_nets && !holds(kDeltaNetLetter)) {
-        for (const auto* flag : kFlagsOfDeltaNets) flags.idle(flag);
+        for (const auto& flag : mixer_flags(kDeltaNetKind)) flags.idle(flag);
         flags.idle("--linear-attention-freq");
         const bool indexed = model.mla && model.mla->index_heads > 0;
         for (const auto* flag : {"--experimental-attention-variant", "--linear-attention-type"}) {
@@ -372,11 +325,11 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
             for (const auto* flag : {"--experimental-attention-variant", "--linear-attention-type"})
                 flags.not_computed(flag, "gated delta nets with LayerNorm, planned as attention", Decides::fit_and_legal);
             flags.not_computed("--linear-attention-freq", "gated delta nets with LayerNorm", Decides::fit);
-            for (const auto* flag : kFlagsOfDeltaNets) flags.not_computed(flag, "gated delta nets with LayerNorm", Decides::fit);
+            for (const auto& flag : mixer_flags(kDeltaNetKind)) flags.not_computed(flag, "gated delta nets with LayerNorm", Decides::fit);
             return;
         }
         Compositions layers(model);
-        const LayerPart delta = delta_part(flags);
+        const LayerPart delta = read_delta_net(flags);
         const std::vector<bool> is_delta = delta_net_layers(flags, model.layers);
         if (!flags.problems().empty()) return;
         for (std::int64_t i = 0; i < model.layers; ++i) {

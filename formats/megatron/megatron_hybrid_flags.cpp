@@ -1,10 +1,13 @@
 #include "formats/megatron/megatron_hybrid_flags.hpp"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "formats/megatron/megatron_hybrid.hpp"
+#include "formats/megatron/megatron_mixers.hpp"
 #include "plan/model/layer_parts.hpp"
 #include "plan/model/layer_pattern.hpp"
 #include "plan/parameters/composed_layer.hpp"
@@ -19,37 +22,23 @@ namespace {
                                   layers_known_of_shapes(plan.model).empty() ? "train it with mgplan run, or " : ""));
 }
 
-void add_size(HybridFlags& out, std::string_view flag, const LayerPart& part, std::string_view size) {
-    out.flags.push_back({std::string(flag), {fmt::format("{}", part_size(part, size))}});
-}
-
-void add_mamba(HybridFlags& out, const Plan& plan, const LayerPart& part) {
+void write_mamba(FlagWriter& out, const LayerPart& part) {
     // MambaMixer's own: d_conv, rmsnorm.
-    if (part_size(part, "conv") != 4) refuse_layers(plan, fmt::format("Mamba-2 with a convolution of {} taps", part_size(part, "conv")));
-    if (part_size(part, "norm") == 0) refuse_layers(plan, "Mamba-2 without a norm behind its scan");
-    const std::int64_t heads = part_size(part, "heads");
-    add_size(out, "mamba-state-dim", part, "state");
-    out.flags.push_back({"mamba-head-dim", {fmt::format("{}", part_size(part, "inner") / heads)}});
-    add_size(out, "mamba-num-heads", part, "heads");
-    add_size(out, "mamba-num-groups", part, "groups");
-}
-
-void add_delta_net(HybridFlags& out, const LayerPart& part) {
-    add_size(out, "linear-conv-kernel-dim", part, "conv");
-    add_size(out, "linear-key-head-dim", part, "key_dim");
-    add_size(out, "linear-value-head-dim", part, "value_dim");
-    add_size(out, "linear-num-key-heads", part, "key_heads");
-    add_size(out, "linear-num-value-heads", part, "value_heads");
+    if (part_size(part, "conv") != 4)
+        refuse_layers(out.plan(), fmt::format("Mamba-2 with a convolution of {} taps", part_size(part, "conv")));
+    if (part_size(part, "norm") == 0) refuse_layers(out.plan(), "Mamba-2 without a norm behind its scan");
+    write_mixer(out, part);
 }
 
 /// The flags of a kind of mixer, of which there may be one set of sizes.
-void add_mixers(HybridFlags& out, const Plan& plan, const LayerKinds& kinds) {
+void write_mixers(FlagWriter& out, const LayerKinds& kinds) {
+    const Plan& plan = out.plan();
     for (const LayerHalf& mixer : kinds.mixers) {
         const auto alike = std::count_if(kinds.mixers.begin(), kinds.mixers.end(),
                                          [&](const LayerHalf& other) { return other.part.kind == mixer.part.kind; });
         if (alike > 1) refuse_layers(plan, fmt::format("{} layers of {} sizes", mixer.part.kind, alike));
-        if (mixer.part.kind == "mamba2") add_mamba(out, plan, mixer.part);
-        if (mixer.part.kind == "gated_delta_net") add_delta_net(out, mixer.part);
+        if (mixer.part.kind == kMambaKind) write_mamba(out, mixer.part);
+        if (mixer.part.kind == kDeltaNetKind) write_mixer(out, mixer.part);
     }
     const auto mlps =
         std::count_if(kinds.feed_forwards.begin(), kinds.feed_forwards.end(), [](const LayerHalf& half) { return !half.mixture; });
@@ -64,10 +53,10 @@ void refuse_other_mixers(const Plan& plan, const LayerKinds& kinds) {
                 "{}: layers of compressed attention, for which Megatron-LM has no flags at d98e8a64, which are written here, and "
                 "its branch dev some of its own (--experimental-attention-variant dsv4_hybrid); export another model",
                 plan.model.name));
-        if (kind != "attention" && kind != "mamba2" && kind != "gated_delta_net")
+        if (kind != "attention" && kind != kMambaKind && kind != kDeltaNetKind)
             refuse_layers(plan, fmt::format("layers of {}", find_part_kind(kind)->words));
         if (mixer.normed_behind) refuse_layers(plan, "layers whose norms stand behind their halves");
-        if (kind == "gated_delta_net" && part_size(mixer.part, "strength") != 1)
+        if (kind == kDeltaNetKind && part_size(mixer.part, "strength") != 1)
             refuse_layers(plan, "gated delta nets that write up to twice as strongly");
     }
 }
@@ -76,7 +65,7 @@ char letter_of(const LayerKinds& kinds, const LayerKindHalves& kind) {
     if (kind.mixture) return 'E';
     if (kind.mixer == LayerKindHalves::kNone) return '-';
     const std::string& mixer = kinds.mixers[static_cast<std::size_t>(kind.mixer)].part.kind;
-    return mixer == "mamba2" ? 'M' : mixer == "gated_delta_net" ? 'G' : '*';
+    return mixer == kMambaKind ? 'M' : mixer == kDeltaNetKind ? 'G' : '*';
 }
 
 std::string pattern_of(const Plan& plan, const LayerKinds& kinds) {
@@ -93,26 +82,31 @@ std::string pattern_of(const Plan& plan, const LayerKinds& kinds) {
     return pattern;
 }
 
-}  // namespace
+int halves(const LayerKindHalves& kind) {
+    return (kind.mixer == LayerKindHalves::kNone ? 0 : 1) + (kind.feed_forward == LayerKindHalves::kNone ? 0 : 1);
+}
 
-HybridFlags hybrid_flags(const Plan& plan) {
-    HybridFlags out;
-    if (plan.model.compositions.empty()) return out;
+bool by_pattern(const LayerKinds& kinds) {
+    return std::all_of(kinds.kinds.begin(), kinds.kinds.end(), [](const LayerKindHalves& kind) { return halves(kind) == 1; });
+}
+
+void read_layers(FlagReader& flags, Job& job) {
+    compose_hybrid(flags, job.model, hybrid_pattern(flags));
+}
+
+void write_layers(FlagWriter& out, const Job& /*job*/) {
+    const Plan& plan = out.plan();
+    if (plan.model.compositions.empty()) return;
     const LayerKinds kinds = layer_kinds(plan.model);
     refuse_other_mixers(plan, kinds);
-    const auto halves = [](const LayerKindHalves& kind) {
-        return (kind.mixer == LayerKindHalves::kNone ? 0 : 1) + (kind.feed_forward == LayerKindHalves::kNone ? 0 : 1);
-    };
-    out.by_pattern = std::all_of(kinds.kinds.begin(), kinds.kinds.end(), [&](const LayerKindHalves& kind) { return halves(kind) == 1; });
-    if (out.by_pattern) {
+    if (by_pattern(kinds)) {
         // HybridModel's layers (pretrain_hybrid.py) are these.
-        out.flags.push_back({"spec", {"megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec"}});
-        out.flags.push_back({"hybrid-layer-pattern", {pattern_of(plan, kinds)}});
-        add_mixers(out, plan, kinds);
-        return out;
+        out.flag("spec", {"megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec"});
+        out.word("hybrid-layer-pattern", pattern_of(plan, kinds));
+        return write_mixers(out, kinds);
     }
     const auto is_delta = [&](const LayerKindHalves& kind) {
-        return kind.mixer != LayerKindHalves::kNone && kinds.mixers[static_cast<std::size_t>(kind.mixer)].part.kind == "gated_delta_net";
+        return kind.mixer != LayerKindHalves::kNone && kinds.mixers[static_cast<std::size_t>(kind.mixer)].part.kind == kDeltaNetKind;
     };
     for (const LayerKindHalves& kind : kinds.kinds) {
         const bool attends = kind.mixer != LayerKindHalves::kNone && !kinds.mixers[static_cast<std::size_t>(kind.mixer)].carries_state;
@@ -122,10 +116,24 @@ HybridFlags hybrid_flags(const Plan& plan) {
     }
     std::vector<bool> delta;
     for (const std::uint16_t kind : kinds.of_layer) delta.push_back(is_delta(kinds.kinds[kind]));
-    out.flags.push_back({"experimental-attention-variant", {"gated_delta_net"}});
-    out.flags.push_back({"linear-attention-freq", {layer_pattern_text(delta)}});
-    add_mixers(out, plan, kinds);
-    return out;
+    out.word("experimental-attention-variant", kDeltaNetKind);
+    out.word("linear-attention-freq", layer_pattern_text(delta));
+    write_mixers(out, kinds);
+}
+
+}  // namespace
+
+FlagTopic layer_flags() {
+    static const std::string names =
+        "spec=+ hybrid-layer-pattern= hybrid-override-pattern= hybrid-attention-ratio= hybrid-mlp-ratio= is-hybrid-model "
+        "experimental-attention-variant= linear-attention-type= linear-attention-freq=" +
+        mixer_flag_names();
+    static const std::array rows{FlagRow{names, Both{read_layers, write_layers}}};
+    return {rows};
+}
+
+bool layers_by_pattern(const ModelSpec& model) {
+    return !model.compositions.empty() && by_pattern(layer_kinds(model));
 }
 
 }  // namespace mgplan::formats

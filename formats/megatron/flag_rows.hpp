@@ -1,0 +1,172 @@
+#pragma once
+// The table of Megatron-LM's flags that say what fields of ours say. A row is read from a command and written to one, so that no flag has
+// one direction alone; a flag is added as one row. Rows stand in the order in which they are written.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "formats/megatron/flag_reader.hpp"
+#include "formats/megatron/megatron_job.hpp"
+
+namespace mgplan::formats {
+
+/// Collects the flags of a plan.
+class FlagWriter {
+public:
+    explicit FlagWriter(const Plan& plan) : plan_(plan) {}
+
+    void flag(std::string_view name, std::vector<std::string> values = {}) {
+        flags_.push_back({fmt::format("--{}", name), std::move(values)});
+    }
+    void flag_if(bool wanted, std::string_view name) {
+        if (wanted) flag(name);
+    }
+    void integer(std::string_view name, std::int64_t value) { flag(name, {fmt::format("{}", value)}); }
+    void word(std::string_view name, std::string_view value) { flag(name, {std::string(value)}); }
+    /// The shortest decimal that reads back the same.
+    void real(std::string_view name, double value) { flag(name, {fmt::format("{}", value)}); }
+    [[nodiscard]] const Plan& plan() const { return plan_; }
+    [[nodiscard]] std::vector<MegatronFlag> take() { return std::move(flags_); }
+
+private:
+    const Plan& plan_;
+    std::vector<MegatronFlag> flags_;
+};
+
+/// Where a value stands: in the job that a command is read into, and in the job that job_of() makes of a plan.
+template <class Value>
+using Field = Value& (*)(Job&);
+using Asks = bool (*)(const Job&);
+
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a member of the job is named, as in MGPLAN_FIELD(model.hidden)
+#define MGPLAN_FIELD(path)   \
+    [](Job & job) -> auto& { \
+        return job.path;     \
+    }
+
+/// A number within bounds. `fallback`: what it is without the flag; nothing: what the field holds already.
+template <class Number>
+struct NumberRow {
+    Field<Number> field;
+    std::optional<Number> fallback;
+    Number low, high;
+};
+using Whole = NumberRow<std::int64_t>;
+using Real = NumberRow<double>;
+
+/// A whole number that may be left open.
+struct Stated {
+    Field<std::optional<std::int64_t>> field;
+    std::int64_t low, high;
+};
+
+/// A flag without a value: the field is `given` where it stands there, and the opposite where it does not.
+struct Switch {
+    Field<bool> field;
+    bool given = true;
+};
+
+/// A word for each value. Of two words for one value the first is written.
+template <class Value>
+struct Word {
+    Field<Value> field;
+    Value fallback;
+    std::span<const std::pair<std::string_view, Value>> words;
+};
+
+/// Flags that say several fields at once, or fields that follow from others.
+struct Both {
+    void (*read)(FlagReader&, Job&);
+    void (*write)(FlagWriter&, const Job&);
+};
+
+enum class Written : std::uint8_t { changed, always };
+
+struct FlagRow {
+    /// Without "--". Of one field: the flag, and behind a blank the name that it had before, which is read too. Of Both: all flags that it
+    /// writes or reads by itself, those that take a value with "=" behind them, those that take several with "=+".
+    std::string_view names;
+    std::variant<Whole, Real, NumberRow<int>, Stated, Switch, Word<bool>, Word<Dtype>, Word<std::optional<Dtype>>, Word<Normalization>,
+                 Word<RouterScore>, Word<Recompute>, Word<RecomputeMethod>, Word<Fp8Recipe>, Word<ShardingStrategy>, Both>
+        kind;
+    Written written = Written::changed;  ///< a number or a word: where it differs from its fallback, or wherever `beside` allows
+    Asks beside = nullptr;               ///< where it is written at all; nullptr: everywhere
+};
+
+/// Rows of one topic. `exists`: whether the job has the fields that they stand for; nullptr: each has.
+struct FlagTopic {
+    std::span<const FlagRow> rows;
+    Asks exists = nullptr;
+};
+
+/// Reads a topic's flags in the order of its rows.
+void read_topic(FlagReader& flags, const FlagTopic& topic, Job& job);
+void read_row(FlagReader& flags, const FlagRow& row, Job& job);
+void write_topic(FlagWriter& out, const FlagTopic& topic, Job& job);
+void write_row(FlagWriter& out, const FlagRow& row, Job& job);
+
+/// The flags of a row and how many values they take.
+struct RowFlag {
+    std::string_view name;
+    FlagArity arity;
+};
+[[nodiscard]] std::vector<RowFlag> flags_of(const FlagRow& row);
+
+/// The plan's settings as a command states them.
+[[nodiscard]] Job job_of(const Plan& plan);
+
+[[nodiscard]] inline bool has_experts(const Job& job) {
+    return job.model.moe.has_value();
+}
+/// A plan of mgplan's own engine may offload what Megatron-LM does not (plan/layout/megatron_offload.hpp): no flag says that.
+[[nodiscard]] bool exports_host_optimizer(const TrainingSpec& training);
+
+// Each topic's file has its rows, and the functions of those that need some.
+[[nodiscard]] FlagTopic layer_flags();           ///< megatron_hybrid_flags.cpp
+[[nodiscard]] FlagTopic size_flags();            ///< megatron_model.cpp
+[[nodiscard]] FlagTopic attention_flags();       ///< megatron_attention.cpp
+[[nodiscard]] FlagTopic latent_flags();          ///< multi-latent attention's sizes
+[[nodiscard]] FlagTopic head_flags();            ///< what stands beside these, or in their place
+[[nodiscard]] FlagTopic sequence_flags();        ///< megatron_positions.cpp
+[[nodiscard]] FlagTopic position_flags();        ///< kinds of positions
+[[nodiscard]] FlagTopic latent_scaling_flags();  ///< multi-latent attention's rotary scaling
+[[nodiscard]] FlagTopic scaling_flags();         ///< other rotary scalings
+[[nodiscard]] FlagTopic mlp_flags();             ///< megatron_mlp.cpp
+[[nodiscard]] FlagTopic norm_flags();            ///< megatron_model.cpp
+[[nodiscard]] FlagTopic vocabulary_flags();      ///< megatron_vocabulary.cpp
+[[nodiscard]] FlagTopic dropout_flags();         ///< megatron_model.cpp, with multi-token prediction
+[[nodiscard]] FlagTopic stream_flags();          ///< megatron_streams.cpp
+[[nodiscard]] FlagTopic mixture_flags();         ///< megatron_mixture.cpp
+[[nodiscard]] FlagTopic parallel_flags();        ///< megatron_layout.cpp
+[[nodiscard]] FlagTopic batch_flags();           ///< megatron_rules.cpp
+[[nodiscard]] FlagTopic recompute_flags();       ///< megatron_recompute.cpp
+[[nodiscard]] FlagTopic graph_flags();           ///< megatron_recompute.cpp
+[[nodiscard]] FlagTopic precision_flags();       ///< megatron_precision.cpp
+[[nodiscard]] FlagTopic optimizer_flags();       ///< megatron_optimizer.cpp
+[[nodiscard]] FlagTopic sharding_flags();        ///< megatron_fully_sharded.cpp
+[[nodiscard]] FlagTopic moment_flags();          ///< megatron_optimizer.cpp
+[[nodiscard]] FlagTopic weight_shard_flags();    ///< megatron_weight_shards.cpp
+[[nodiscard]] FlagTopic overlap_flags();         ///< megatron_switches.cpp
+[[nodiscard]] FlagTopic attention_kernel_flags();
+[[nodiscard]] FlagTopic kernel_flags();
+[[nodiscard]] FlagTopic expert_buffer_flags();  ///< megatron_expert_buffers.cpp
+[[nodiscard]] FlagTopic switch_flags();         ///< megatron_switches.cpp
+[[nodiscard]] FlagTopic offloading_flags();     ///< megatron_offloading.cpp
+
+/// The topics under one heading of a written command.
+struct FlagPart {
+    std::string_view title;
+    std::vector<FlagTopic> topics;
+};
+/// All rows in the order in which they are written.
+[[nodiscard]] const std::vector<FlagPart>& flag_parts();
+
+}  // namespace mgplan::formats
