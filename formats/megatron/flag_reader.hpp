@@ -116,6 +116,14 @@ public:
         return value ? named(flag, *value, fallback, choices) : fallback;
     }
 
+    /// Of words that are not among the choices the fallback.
+    template <class Value>
+    Value choice_or_other(std::string_view flag, Value fallback, const Choices<Value>& choices) {
+        const auto value = text(flag);
+        const auto found = std::find_if(choices.begin(), choices.end(), [&](const auto& one) { return value && one.first == *value; });
+        return found == choices.end() ? fallback : found->second;
+    }
+
     template <class Value>
     Value named(std::string_view flag, const std::string& value, Value fallback, const Choices<Value>& choices) {
         std::vector<std::string> names;
@@ -196,7 +204,9 @@ void read_layout(FlagReader& flags, Job& job);
 void read_training(FlagReader& flags, Job& job);
 
 // Topics with rules between their flags.
+void read_attention(FlagReader& flags, Job& job);
 void read_mlp(FlagReader& flags, Job& job);
+void read_lengths(FlagReader& flags, Job& job);
 void read_mixture(FlagReader& flags, Job& job);
 void read_recompute(FlagReader& flags, Job& job);
 void read_precision(FlagReader& flags, Job& job);

@@ -33,7 +33,8 @@ public:
     void operator()(const Switch& row) const { row.field(job_) = flags_.has(flag_) == row.given; }
     template <class Value>
     void operator()(const Word<Value>& row) const {
-        row.field(job_) = flags_.choice<Value>(flag_, row.fallback, Choices<Value>(row.words.begin(), row.words.end()));
+        const Choices<Value> words(row.words.begin(), row.words.end());
+        row.field(job_) = row.others ? flags_.choice_or_other(flag_, row.fallback, words) : flags_.choice(flag_, row.fallback, words);
     }
     void operator()(const Both& row) const { row.read(flags_, job_); }
 
@@ -111,7 +112,7 @@ std::vector<RowFlag> flags_of(const FlagRow& row) {
 }
 
 void read_row(FlagReader& flags, const FlagRow& row, Job& job) {
-    std::visit(RowReader(flags, row, job), row.kind);
+    if (row.heeded == nullptr || row.heeded(job)) std::visit(RowReader(flags, row, job), row.kind);
 }
 
 void read_topic(FlagReader& flags, const FlagTopic& topic, Job& job) {
@@ -132,22 +133,23 @@ Job job_of(const Plan& plan) {
     Job job;
     job.model = with_stated_fields(plan.model);
     job.model.default_sequence = plan.batch.sequence;
+    job.model.max_positions = std::max(job.model.max_positions, plan.batch.sequence);
     job.model.default_global_batch = plan.batch.global_batch;
     job.layout = request_of(plan.layout);
     job.training = plan.training;
+    job.training->megatron.precision_aware_optimizer = needs_aware_optimizer(plan.training);
     return job;
 }
 
 const std::vector<FlagPart>& flag_parts() {
     static const std::vector<FlagPart> parts{
         {"model",
-         {layer_flags(), size_flags(), attention_flags(), latent_flags(), head_flags(), sequence_flags(), position_flags(),
-          latent_scaling_flags(), scaling_flags(), mlp_flags(), norm_flags(), vocabulary_flags(), dropout_flags(), stream_flags(),
-          mixture_flags()}},
-        {"layout", {parallel_flags(), batch_flags(), recompute_flags(), graph_flags()}},
+         {kLayerTopic, kSizeTopic, kAttentionTopic, kLatentTopic, kHeadTopic, kSequenceTopic, kPositionTopic, kLatentScalingTopic,
+          kScalingTopic, kMlpTopic, kNormTopic, kVocabularyTopic, kDropoutTopic, kStreamTopic, kMixtureTopic}},
+        {"layout", {kParallelTopic, kBatchTopic, kRecomputeTopic, kGraphTopic}},
         {"training",
-         {precision_flags(), optimizer_flags(), sharding_flags(), moment_flags(), weight_shard_flags(), overlap_flags(),
-          attention_kernel_flags(), kernel_flags(), expert_buffer_flags(), switch_flags(), offloading_flags()}}};
+         {kPrecisionTopic, kOptimizerTopic, kShardingTopic, kMomentTopic, kWeightShardTopic, kOverlapTopic, kAttentionKernelTopic,
+          kKernelTopic, kExpertBufferTopic, kSwitchTopic, kOffloadingTopic}}};
     return parts;
 }
 

@@ -74,12 +74,14 @@ struct Switch {
     bool given = true;
 };
 
-/// A word for each value. Of two words for one value the first is written.
+/// A word for each value. Of two words for one value the first is written. `others`: words that are not named mean the fallback, else they
+/// are problems.
 template <class Value>
 struct Word {
     Field<Value> field;
     Value fallback;
     std::span<const std::pair<std::string_view, Value>> words;
+    bool others = false;
 };
 
 /// Flags that say several fields at once, or fields that follow from others.
@@ -99,6 +101,7 @@ struct FlagRow {
         kind;
     Written written = Written::changed;  ///< a number or a word: where it differs from its fallback, or wherever `beside` allows
     Asks beside = nullptr;               ///< where it is written at all; nullptr: everywhere
+    Asks heeded = nullptr;               ///< where it is read at all; nullptr: everywhere
 };
 
 /// Rows of one topic. `exists`: whether the job has the fields that they stand for; nullptr: each has.
@@ -128,38 +131,29 @@ struct RowFlag {
 }
 /// A plan of mgplan's own engine may offload what Megatron-LM does not (plan/layout/megatron_offload.hpp): no flag says that.
 [[nodiscard]] bool exports_host_optimizer(const TrainingSpec& training);
+/// Types of state are the precision-aware optimizer's, which an optimizer on the host needs too.
+[[nodiscard]] bool needs_aware_optimizer(const TrainingSpec& training);
 
 // Each topic's file has its rows, and the functions of those that need some.
-[[nodiscard]] FlagTopic layer_flags();           ///< megatron_hybrid_flags.cpp
-[[nodiscard]] FlagTopic size_flags();            ///< megatron_model.cpp
-[[nodiscard]] FlagTopic attention_flags();       ///< megatron_attention.cpp
-[[nodiscard]] FlagTopic latent_flags();          ///< multi-latent attention's sizes
-[[nodiscard]] FlagTopic head_flags();            ///< what stands beside these, or in their place
-[[nodiscard]] FlagTopic sequence_flags();        ///< megatron_positions.cpp
-[[nodiscard]] FlagTopic position_flags();        ///< kinds of positions
-[[nodiscard]] FlagTopic latent_scaling_flags();  ///< multi-latent attention's rotary scaling
-[[nodiscard]] FlagTopic scaling_flags();         ///< other rotary scalings
-[[nodiscard]] FlagTopic mlp_flags();             ///< megatron_mlp.cpp
-[[nodiscard]] FlagTopic norm_flags();            ///< megatron_model.cpp
-[[nodiscard]] FlagTopic vocabulary_flags();      ///< megatron_vocabulary.cpp
-[[nodiscard]] FlagTopic dropout_flags();         ///< megatron_model.cpp, with multi-token prediction
-[[nodiscard]] FlagTopic stream_flags();          ///< megatron_streams.cpp
-[[nodiscard]] FlagTopic mixture_flags();         ///< megatron_mixture.cpp
-[[nodiscard]] FlagTopic parallel_flags();        ///< megatron_layout.cpp
-[[nodiscard]] FlagTopic batch_flags();           ///< megatron_rules.cpp
-[[nodiscard]] FlagTopic recompute_flags();       ///< megatron_recompute.cpp
-[[nodiscard]] FlagTopic graph_flags();           ///< megatron_recompute.cpp
-[[nodiscard]] FlagTopic precision_flags();       ///< megatron_precision.cpp
-[[nodiscard]] FlagTopic optimizer_flags();       ///< megatron_optimizer.cpp
-[[nodiscard]] FlagTopic sharding_flags();        ///< megatron_fully_sharded.cpp
-[[nodiscard]] FlagTopic moment_flags();          ///< megatron_optimizer.cpp
-[[nodiscard]] FlagTopic weight_shard_flags();    ///< megatron_weight_shards.cpp
-[[nodiscard]] FlagTopic overlap_flags();         ///< megatron_switches.cpp
-[[nodiscard]] FlagTopic attention_kernel_flags();
-[[nodiscard]] FlagTopic kernel_flags();
-[[nodiscard]] FlagTopic expert_buffer_flags();  ///< megatron_expert_buffers.cpp
-[[nodiscard]] FlagTopic switch_flags();         ///< megatron_switches.cpp
-[[nodiscard]] FlagTopic offloading_flags();     ///< megatron_offloading.cpp
+extern const FlagTopic kLayerTopic;                                                       ///< megatron_hybrid_flags.cpp
+extern const FlagTopic kSizeTopic, kNormTopic, kDropoutTopic;                             ///< megatron_model.cpp
+extern const FlagTopic kAttentionTopic, kLatentTopic, kHeadTopic;                         ///< megatron_attention.cpp
+extern const FlagTopic kSequenceTopic, kPositionTopic;                                    ///< megatron_positions.cpp
+extern const FlagTopic kLatentScalingTopic, kScalingTopic;                                ///< megatron_positions.cpp
+extern const FlagTopic kMlpTopic;                                                         ///< megatron_mlp.cpp
+extern const FlagTopic kVocabularyTopic;                                                  ///< megatron_vocabulary.cpp
+extern const FlagTopic kStreamTopic;                                                      ///< megatron_streams.cpp
+extern const FlagTopic kMixtureTopic;                                                     ///< megatron_mixture.cpp
+extern const FlagTopic kParallelTopic;                                                    ///< megatron_layout.cpp
+extern const FlagTopic kBatchTopic;                                                       ///< megatron_rules.cpp
+extern const FlagTopic kRecomputeTopic, kGraphTopic;                                      ///< megatron_recompute.cpp
+extern const FlagTopic kPrecisionTopic;                                                   ///< megatron_precision.cpp
+extern const FlagTopic kOptimizerTopic, kMomentTopic;                                     ///< megatron_optimizer.cpp
+extern const FlagTopic kShardingTopic;                                                    ///< megatron_fully_sharded.cpp
+extern const FlagTopic kWeightShardTopic;                                                 ///< megatron_weight_shards.cpp
+extern const FlagTopic kOverlapTopic, kAttentionKernelTopic, kKernelTopic, kSwitchTopic;  ///< megatron_switches.cpp
+extern const FlagTopic kExpertBufferTopic;                                                ///< megatron_expert_buffers.cpp
+extern const FlagTopic kOffloadingTopic;                                                  ///< megatron_offloading.cpp
 
 /// The topics under one heading of a written command.
 struct FlagPart {

@@ -14,6 +14,10 @@ bool is_latent(const Job& job) {
     return job.model.mla.has_value();
 }
 
+bool is_not_latent(const Job& job) {
+    return !is_latent(job);
+}
+
 void read_latent(FlagReader& flags, Job& job) {
     if (!flags.has("--multi-latent-attention")) return;
     if (flags.has("--group-query-attention")) flags.problem("--multi-latent-attention has no query groups; remove --group-query-attention");
@@ -75,24 +79,6 @@ void write_query_groups(FlagWriter& out, const Job& job) {
     out.integer("num-query-groups", job.model.kv_heads);
 }
 
-void read_head_size(FlagReader& flags, Job& job) {
-    ModelSpec& model = job.model;
-    if (model.mla) {
-        model.head_dim = 0;
-    } else if (const auto channels = flags.integer("--kv-channels", 1, ModelLimits::head_dim)) {
-        model.head_dim = *channels;
-    } else {
-        model.head_dim = std::max<std::int64_t>(1, model.hidden / model.heads);
-        if (!flags.has("--kv-channels") && flags.problems().empty() && model.hidden % model.heads != 0)
-            flags.problem("--num-attention-heads = {} does not divide --hidden-size = {}; give --kv-channels, or use {}", model.heads,
-                          model.hidden, divisors_text(model.hidden, model.hidden));
-    }
-}
-
-void write_head_size(FlagWriter& out, const Job& job) {
-    if (!job.model.mla) out.integer("kv-channels", job.model.head_dim);
-}
-
 /// --window-size LEFT,RIGHT, "128,0" or "(128, 0)": a query sees its own place and LEFT before it (core/transformer/utils.py,
 /// get_sliding_window_causal_mask; Transformer Engine's DotProductAttention, inclusive at both ends); -1 is no border.
 void read_window(FlagReader& flags, Job& job) {
@@ -152,14 +138,6 @@ void write_full_attention(FlagWriter& out, const Job& job) {
     if (model.sliding_window > 0 && model.full_attention_every > 0) out.integer("window-attn-skip-freq", model.full_attention_every);
 }
 
-void read_sinks(FlagReader& flags, Job& job) {
-    job.model.attention_sinks = flags.text("--softmax-type").value_or("vanilla") == "learnable";
-}
-
-void write_sinks(FlagWriter& out, const Job& job) {
-    if (job.model.attention_sinks) out.word("softmax-type", "learnable");
-}
-
 constexpr std::array kAttentionFlags{
     FlagRow{"num-attention-heads", Whole{MGPLAN_FIELD(model.heads), 1, 1, ModelLimits::heads}, Written::always},
     FlagRow{"multi-latent-attention", Both{read_latent, write_latent}},
@@ -175,28 +153,37 @@ constexpr std::array kLatentFlags{
     FlagRow{"dsa-indexer-n-heads= dsa-indexer-head-dim= dsa-indexer-topk=", Both{read_indexer, write_indexer}},
 };
 
+constexpr std::array<std::pair<std::string_view, bool>, 1> kSoftmaxKinds{{{"learnable", true}}};
+
 constexpr std::array kHeadFlags{
     FlagRow{"group-query-attention num-query-groups=", Both{read_query_groups, write_query_groups}},
-    FlagRow{"kv-channels=", Both{read_head_size, write_head_size}},
+    FlagRow{"kv-channels", Whole{MGPLAN_FIELD(model.head_dim), 0, 1, ModelLimits::head_dim}, Written::always, is_not_latent, is_not_latent},
     FlagRow{"qk-layernorm", Switch{MGPLAN_FIELD(model.qk_norm)}},
     FlagRow{"attention-output-gate", Switch{MGPLAN_FIELD(model.attention_output_gate)}},
     FlagRow{"window-size=", Both{read_window, write_window}},
     FlagRow{"window-attn-skip-freq=", Both{read_full_attention, write_full_attention}},
-    FlagRow{"softmax-type=", Both{read_sinks, write_sinks}},
+    FlagRow{"softmax-type", Word<bool>{MGPLAN_FIELD(model.attention_sinks), false, kSoftmaxKinds, true}},
 };
 
 }  // namespace
 
-FlagTopic attention_flags() {
-    return {kAttentionFlags};
-}
+constinit const FlagTopic kAttentionTopic{kAttentionFlags};
+constinit const FlagTopic kLatentTopic{kLatentFlags, is_latent};
+constinit const FlagTopic kHeadTopic{kHeadFlags};
 
-FlagTopic latent_flags() {
-    return {kLatentFlags, is_latent};
-}
-
-FlagTopic head_flags() {
-    return {kHeadFlags};
+void read_attention(FlagReader& flags, Job& job) {
+    ModelSpec& model = job.model;
+    for (const FlagTopic* topic : {&kAttentionTopic, &kLatentTopic, &kHeadTopic}) read_topic(flags, *topic, job);
+    if (model.mla) {
+        model.head_dim = 0;
+        if (model.attention_output_gate)
+            flags.problem("--attention-output-gate with --multi-latent-attention, which Megatron-LM does not have; remove one");
+    } else if (model.head_dim == 0) {
+        model.head_dim = std::max<std::int64_t>(1, model.hidden / model.heads);
+        if (!flags.has("--kv-channels") && flags.problems().empty() && model.hidden % model.heads != 0)
+            flags.problem("--num-attention-heads = {} does not divide --hidden-size = {}; give --kv-channels, or use {}", model.heads,
+                          model.hidden, divisors_text(model.hidden, model.hidden));
+    }
 }
 
 }  // namespace mgplan::formats

@@ -90,8 +90,6 @@ constexpr std::array kExpertBufferFlags{
 
 }  // namespace
 
-FlagTopic expert_buffer_flags() {
-    return {kExpertBufferFlags};
-}
+constinit const FlagTopic kExpertBufferTopic{kExpertBufferFlags};
 
 }  // namespace mgplan::formats

@@ -93,15 +93,13 @@ constexpr std::array kShardingFlags{
 
 }  // namespace
 
-FlagTopic sharding_flags() {
-    return {kShardingFlags};
-}
+constinit const FlagTopic kShardingTopic{kShardingFlags};
 
 /// FSDP of either kind. Rules: arguments.py, validate_args, at d98e8a64.
 void read_fully_sharded(FlagReader& flags, Job& job) {
     TrainingSpec& training = *job.training;
     FullyShardedSpec& spec = training.megatron.fully_sharded;
-    read_topic(flags, sharding_flags(), job);
+    read_topic(flags, kShardingTopic, job);
     if (flags.integer_or("--megatron-fsdp-version", 1, 1, 2) == 2)
         flags.not_computed("--megatron-fsdp-version", "the second version of Megatron FSDP, predicted as the first", Decides::fit);
     const bool torch = flags.has("--use-torch-fsdp2"), megatron = asks_for_megatron(flags);

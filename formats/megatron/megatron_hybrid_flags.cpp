@@ -121,16 +121,17 @@ void write_layers(FlagWriter& out, const Job& /*job*/) {
     write_mixers(out, kinds);
 }
 
+constexpr std::array kLayerFlags{
+    FlagRow{"spec=+ hybrid-layer-pattern= hybrid-override-pattern= hybrid-attention-ratio= hybrid-mlp-ratio= is-hybrid-model "
+            "experimental-attention-variant= linear-attention-type= linear-attention-freq= mamba-state-dim= mamba-head-dim= "
+            "mamba-num-heads= mamba-num-groups= linear-conv-kernel-dim= linear-key-head-dim= linear-value-head-dim= linear-num-key-heads= "
+            "linear-num-value-heads=",
+            Both{read_layers, write_layers}},
+};
+
 }  // namespace
 
-FlagTopic layer_flags() {
-    static const std::string names =
-        "spec=+ hybrid-layer-pattern= hybrid-override-pattern= hybrid-attention-ratio= hybrid-mlp-ratio= is-hybrid-model "
-        "experimental-attention-variant= linear-attention-type= linear-attention-freq=" +
-        mixer_flag_names();
-    static const std::array rows{FlagRow{names, Both{read_layers, write_layers}}};
-    return {rows};
-}
+constinit const FlagTopic kLayerTopic{kLayerFlags};
 
 bool layers_by_pattern(const ModelSpec& model) {
     return !model.compositions.empty() && by_pattern(layer_kinds(model));

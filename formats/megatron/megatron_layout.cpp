@@ -44,15 +44,6 @@ void write_cp_comm_type(FlagWriter& out, const Job& job) {
     if (job.layout->cp > 1) out.word("cp-comm-type", type == CpCommType::a2a_p2p ? "a2a+p2p" : to_string(type));
 }
 
-/// Without tensor parallelism Megatron-LM switches sequence parallelism off.
-void read_sequence_parallel(FlagReader& flags, Job& job) {
-    job.layout->sequence_parallel = flags.has("--sequence-parallel") && job.layout->tp > 1;
-}
-
-void write_sequence_parallel(FlagWriter& out, const Job& job) {
-    out.flag_if(job.layout->sequence_parallel, "sequence-parallel");
-}
-
 void read_chunks(FlagReader& flags, Job& job) {
     LayoutRequest& layout = *job.layout;
     StageSplitRequest& split = *layout.split;
@@ -113,7 +104,7 @@ void write_order(FlagWriter& out, const Job& job) {
 
 constexpr std::array kParallelFlags{
     FlagRow{"tensor-model-parallel-size", Whole{MGPLAN_FIELD(layout->tp), 1, 1, kSizeLimit}, Written::always},
-    FlagRow{"sequence-parallel", Both{read_sequence_parallel, write_sequence_parallel}},
+    FlagRow{"sequence-parallel", Switch{MGPLAN_FIELD(layout->sequence_parallel)}},
     FlagRow{"context-parallel-size", Whole{MGPLAN_FIELD(layout->cp), 1, 1, kSizeLimit}, Written::always},
     FlagRow{"cp-comm-type=+", Both{read_cp_comm_type, write_cp_comm_type}},
     FlagRow{"pipeline-model-parallel-size", Whole{MGPLAN_FIELD(layout->pp), 1, 1, kSizeLimit}, Written::always},
@@ -155,19 +146,18 @@ void read_dynamic_context(FlagReader& flags, Job& job, const LayoutRequest& layo
 
 }  // namespace
 
-FlagTopic parallel_flags() {
-    return {kParallelFlags};
-}
+constinit const FlagTopic kParallelTopic{kParallelFlags};
 
 void read_layout(FlagReader& flags, Job& job) {
     LayoutRequest& layout = *job.layout;
     layout.engine = Engine::megatron;
     // Megatron-LM splits evenly unless told otherwise; a request without any wish says so.
     layout.split.emplace();
-    read_topic(flags, parallel_flags(), job);
+    read_topic(flags, kParallelTopic, job);
+    layout.sequence_parallel = layout.sequence_parallel && layout.tp > 1;  // without tensor parallelism Megatron-LM switches it off
     if (!flags.has("--micro-batch-size")) job.assumptions.emplace_back("--micro-batch-size not given: 1 taken");
     read_recompute(flags, job);
-    read_topic(flags, graph_flags(), job);
+    read_topic(flags, kGraphTopic, job);
     if (layout.ep > 1 && !job.model.moe && flags.has("--num-experts") && flags.problems().empty())
         flags.problem(
             "--expert-model-parallel-size = {} for experts that no layer of the pattern has; write E for layers of experts, or remove it",

@@ -47,12 +47,6 @@ std::vector<std::string> mixer_flags(std::string_view kind) {
     return flags;
 }
 
-std::string mixer_flag_names() {
-    std::string names;
-    for (const MixerSize& size : kMixerSizes) names += fmt::format(" {}=", size.flag);
-    return names;
-}
-
 LayerPart read_mamba(FlagReader& flags, const ModelSpec& model) {
     LayerPart part = read_sizes(flags, kMambaKind);
     const std::int64_t head_dim = part.sizes.extract(std::string(kHeadWidth)).mapped(), groups = part.sizes["groups"];

@@ -13,9 +13,6 @@ inline constexpr std::string_view kMambaKind = "mamba2", kDeltaNetKind = "gated_
 
 /// The flags of a kind's sizes, with "--".
 [[nodiscard]] std::vector<std::string> mixer_flags(std::string_view kind);
-/// The flags of all kinds as FlagRow::names has them.
-[[nodiscard]] std::string mixer_flag_names();
-
 /// ssm/mamba_mixer.py. Its heads are as many as fill twice the hidden size unless they are given.
 [[nodiscard]] LayerPart read_mamba(FlagReader& flags, const ModelSpec& model);
 /// ssm/gated_delta_net/

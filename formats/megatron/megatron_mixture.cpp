@@ -134,7 +134,7 @@ bool may_have_bias(const Job& job) {
 constexpr std::array kMixtureFlags{
     FlagRow{"num-experts", Whole{MGPLAN_FIELD(model.moe->experts), 0, 0, ModelLimits::experts}},
     FlagRow{"moe-router-topk", Whole{MGPLAN_FIELD(model.moe->top_k), 2, 1, ModelLimits::experts}, Written::always},
-    FlagRow{"moe-ffn-hidden-size", Whole{MGPLAN_FIELD(model.moe->expert_ffn), {}, 1, ModelLimits::ffn}},
+    FlagRow{"moe-ffn-hidden-size", Whole{MGPLAN_FIELD(model.moe->expert_ffn), 0, 1, ModelLimits::ffn}},
     FlagRow{"moe-latent-size", Whole{MGPLAN_FIELD(model.moe->latent), 0, 0, ModelLimits::hidden}},
     FlagRow{"moe-shared-expert-intermediate-size", Whole{MGPLAN_FIELD(model.moe->shared_ffn), 0, 0, ModelLimits::ffn}},
     FlagRow{"moe-shared-expert-gate", Switch{MGPLAN_FIELD(model.moe->shared_gate)}, Written::changed,
@@ -158,17 +158,15 @@ constexpr std::array kMixtureFlags{
 
 }  // namespace
 
-FlagTopic mixture_flags() {
-    return {kMixtureFlags, has_experts};
-}
+constinit const FlagTopic kMixtureTopic{kMixtureFlags, has_experts};
 
 void read_mixture(FlagReader& flags, Job& job) {
     ModelSpec& model = job.model;
     if (flags.integer_or("--num-experts", 0, 0, ModelLimits::experts) == 0) return;
     MoeSpec& moe = model.moe.emplace();
-    moe.expert_ffn = model.ffn;
     moe.router_bias = model.mlp_bias;  // transformer/moe/router.py: with add_bias_linear
-    read_topic(flags, mixture_flags(), job);
+    read_topic(flags, kMixtureTopic, job);
+    if (moe.expert_ffn == 0) moe.expert_ffn = model.ffn;
     moe.shared_gate = moe.shared_gate && moe.shared_ffn > 0;
     if (moe.routed_scaling == 0) moe.routed_scaling = 1;       // moe_utils.py: a factor of 0 is none
     moe.capacity_factor = std::max(0.0, moe.capacity_factor);  // negative: Megatron-LM's own way to say none

@@ -8,17 +8,6 @@
 namespace mgplan::formats {
 namespace {
 
-/// SwiGLU's default keeps three matrices as large as two of width 4h, rounded down to a multiple of 64.
-void read_width(FlagReader& flags, Job& job) {
-    const std::int64_t hidden = job.model.hidden;
-    const std::int64_t width = flags.has("--swiglu") ? std::max<std::int64_t>(64, 8 * hidden / 3 / 64 * 64) : 4 * hidden;
-    job.model.ffn = flags.integer_or("--ffn-hidden-size", width, 1, ModelLimits::ffn);
-}
-
-void write_width(FlagWriter& out, const Job& job) {
-    out.integer("ffn-hidden-size", job.model.ffn);
-}
-
 void read_gate(FlagReader& flags, Job& job) {
     const bool swiglu = flags.has("--swiglu"), quick_geglu = flags.has("--quick-geglu");
     if (swiglu && (quick_geglu || flags.has("--squared-relu")))
@@ -39,23 +28,13 @@ void write_squared(FlagWriter& out, const Job& job) {
     out.flag_if(!job.model.gated_mlp && job.model.activation == Activation::squared_relu, "squared-relu");
 }
 
-/// One switch takes all biases of linear layers away; one brings that of q, k and v back.
-void read_query_bias(FlagReader& flags, Job& job) {
-    ModelSpec& model = job.model;
-    model.attention_output_bias = model.mlp_bias;
-    model.qkv_bias = (model.mlp_bias || flags.has("--add-qkv-bias")) && !flags.has("--multi-latent-attention");
-}
-
-void write_query_bias(FlagWriter& out, const Job& job) {
-    out.flag_if(!job.model.mlp_bias && job.model.qkv_bias, "add-qkv-bias");
-}
-
+// One switch takes all biases of linear layers away; one brings that of q, k and v back.
 constexpr std::array kMlpFlags{
-    FlagRow{"ffn-hidden-size=", Both{read_width, write_width}},
+    FlagRow{"ffn-hidden-size", Whole{MGPLAN_FIELD(model.ffn), 0, 1, ModelLimits::ffn}},
     FlagRow{"swiglu quick-geglu", Both{read_gate, write_gate}},
     FlagRow{"squared-relu", Both{read_squared, write_squared}},
     FlagRow{"disable-bias-linear", Switch{MGPLAN_FIELD(model.mlp_bias), false}},
-    FlagRow{"add-qkv-bias", Both{read_query_bias, write_query_bias}},
+    FlagRow{"add-qkv-bias", Switch{MGPLAN_FIELD(model.qkv_bias)}, Written::changed, [](const Job& job) { return !job.model.mlp_bias; }},
 };
 
 /// --xielu of swiss-ai's fork (megatron/training/activations.py at 81d44dbe): torch.compile keeps its input alone, as mgplan's own does.
@@ -74,13 +53,16 @@ void read_xielu(FlagReader& flags, ModelSpec& model) {
 
 }  // namespace
 
-FlagTopic mlp_flags() {
-    return {kMlpFlags};
-}
+constinit const FlagTopic kMlpTopic{kMlpFlags};
 
 void read_mlp(FlagReader& flags, Job& job) {
     ModelSpec& model = job.model;
-    read_topic(flags, mlp_flags(), job);
+    read_topic(flags, kMlpTopic, job);
+    model.attention_output_bias = model.mlp_bias;
+    model.qkv_bias = (model.mlp_bias || model.qkv_bias) && !model.mla;
+    // SwiGLU's default keeps three matrices as large as two of width 4h, rounded down to a multiple of 64.
+    const std::int64_t width = flags.has("--swiglu") ? std::max<std::int64_t>(64, 8 * model.hidden / 3 / 64 * 64) : 4 * model.hidden;
+    if (model.ffn == 0) model.ffn = width;
     // Its fused GELU, with biases alone, is the form by tanh (fused_bias_gelu.py); else it is torch's, by erf.
     read_xielu(flags, model);
     const bool is_gelu = !model.gated_mlp && model.activation == Activation::gelu;

@@ -10,14 +10,8 @@
 namespace mgplan::formats {
 namespace {
 
-void read_repeated(FlagReader& flags, Job& job) {
-    ModelSpec& model = job.model;
-    model.mtp_repeated = flags.has("--mtp-use-repeated-layer") && model.mtp_layers > 1;
-    if (!model.mtp_repeated) flags.idle("--mtp-use-repeated-layer");
-}
-
-void write_repeated(FlagWriter& out, const Job& job) {
-    out.flag_if(job.model.mtp_layers > 0 && job.model.mtp_repeated, "mtp-use-repeated-layer");
+bool predicts_more(const Job& job) {
+    return job.model.mtp_layers > 0;
 }
 
 constexpr std::array kSizeFlags{
@@ -41,24 +35,16 @@ constexpr std::array kDropoutFlags{
     FlagRow{"attention-dropout", Real{MGPLAN_FIELD(model.attention_dropout), 0.1, 0, 1}, Written::always},
     FlagRow{"hidden-dropout", Real{MGPLAN_FIELD(model.hidden_dropout), 0.1, 0, 1}, Written::always},
     FlagRow{"mtp-num-layers", Whole{MGPLAN_FIELD(model.mtp_layers), 0, 0, ModelLimits::mtp_layers}},
-    FlagRow{"mtp-use-repeated-layer", Both{read_repeated, write_repeated}},
+    FlagRow{"mtp-use-repeated-layer", Switch{MGPLAN_FIELD(model.mtp_repeated)}, Written::changed, predicts_more},
     FlagRow{"mtp-loss-scaling-factor", Real{MGPLAN_FIELD(model.mtp_loss_factor), {}, 0, ModelLimits::mtp_loss_factor}, Written::always,
-            [](const Job& job) { return job.model.mtp_layers > 0; }},
+            predicts_more},
 };
 
 }  // namespace
 
-FlagTopic size_flags() {
-    return {kSizeFlags};
-}
-
-FlagTopic norm_flags() {
-    return {kNormFlags};
-}
-
-FlagTopic dropout_flags() {
-    return {kDropoutFlags};
-}
+constinit const FlagTopic kSizeTopic{kSizeFlags};
+constinit const FlagTopic kNormTopic{kNormFlags};
+constinit const FlagTopic kDropoutTopic{kDropoutFlags};
 
 void read_model(FlagReader& flags, Job& job) {
     ModelSpec& model = job.model;
@@ -74,28 +60,24 @@ void read_model(FlagReader& flags, Job& job) {
     if (!hybrid) need(layers_flag, "give the number of transformer layers");
     need("--hidden-size", "give the width of the model");
     need("--num-attention-heads", "give the number of attention heads");
-    read_topic(flags, size_flags(), job);
+    read_topic(flags, kSizeTopic, job);
     if (hybrid && hybrid->flag.ends_with("pattern")) {
         model.layers = std::max<std::int64_t>(1, std::ssize(hybrid->layers));  // arguments.py takes the pattern's number
         flags.idle(layers_flag);
     }
-    read_topic(flags, attention_flags(), job);
-    read_topic(flags, latent_flags(), job);
-    read_topic(flags, head_flags(), job);
+    read_attention(flags, job);
     read_mlp(flags, job);
-    read_topic(flags, norm_flags(), job);
-    read_topic(flags, position_flags(), job);
-    read_topic(flags, scaling_flags(), job);
-    read_topic(flags, latent_scaling_flags(), job);
+    read_topic(flags, kNormTopic, job);
+    for (const FlagTopic* topic : {&kPositionTopic, &kScalingTopic, &kLatentScalingTopic}) read_topic(flags, *topic, job);
     if (model.mla && model.rotary_scaling.empty()) model.rotary_scaling_values = {};
-    if (model.mla && model.attention_output_gate)
-        flags.problem("--attention-output-gate with --multi-latent-attention, which Megatron-LM does not have; remove one");
-    read_topic(flags, vocabulary_flags(), job);
-    read_topic(flags, dropout_flags(), job);
+    read_topic(flags, kVocabularyTopic, job);
+    read_topic(flags, kDropoutTopic, job);
+    model.mtp_repeated = model.mtp_repeated && model.mtp_layers > 1;
+    if (!model.mtp_repeated) flags.idle("--mtp-use-repeated-layer");
     if (!hybrid || hybrid->layers.find('E') != std::string::npos) read_mixture(flags, job);
-    read_topic(flags, sequence_flags(), job);
-    read_topic(flags, batch_flags(), job);
-    read_topic(flags, layer_flags(), job);
+    read_lengths(flags, job);
+    read_topic(flags, kBatchTopic, job);
+    read_topic(flags, kLayerTopic, job);
     if (model.default_sequence && model.default_global_batch)
         job.batch = BatchSpec{.global_batch = *model.default_global_batch, .sequence = *model.default_sequence};
 }

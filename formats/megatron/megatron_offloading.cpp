@@ -75,7 +75,7 @@ bool states_may_wait(const TrainingSpec& training) {
 /// The name that every version of it knows, where that says all.
 void write_waiting_states(FlagWriter& out, const Job& job) {
     const TrainingSpec& training = *job.training;
-    if (training.offload.states == 0 || !states_may_wait(training)) return;
+    if (training.offload.states == 0 || !states_may_wait(out.plan().training)) return;
     const std::int64_t chunk = training.megatron.offload_chunk_mib;
     const bool plain = training.offload.states == 1 && chunk == 0 && training.megatron.optimizer == OptimizerKind::adam;
     out.flag(plain ? "offload-optimizer-states" : "chunked-optimizer-state-offload");
@@ -140,9 +140,7 @@ constexpr std::array kOffloadingFlags{
 
 }  // namespace
 
-FlagTopic offloading_flags() {
-    return {kOffloadingFlags};
-}
+constinit const FlagTopic kOffloadingTopic{kOffloadingFlags};
 
 bool exports_host_optimizer(const TrainingSpec& training) {
     return training.offload.optimizer > 0 && training.megatron.optimizer == OptimizerKind::adam && training.distributed_optimizer &&
@@ -152,7 +150,7 @@ bool exports_host_optimizer(const TrainingSpec& training) {
 /// What waits in the host's memory. Rules: plan/layout/megatron_offload.hpp.
 void read_offloading(FlagReader& flags, Job& job) {
     TrainingSpec& training = *job.training;
-    read_topic(flags, offloading_flags(), job);
+    read_topic(flags, kOffloadingTopic, job);
     if (flags.has("--cpu-offloading")) {
         if (flags.has("--recompute-granularity"))
             flags.problem("--cpu-offloading and --recompute-granularity exclude each other; keep one");

@@ -35,20 +35,8 @@ void write_optimizer(FlagWriter& out, const Job& job) {
     if (kind != OptimizerKind::adam) out.word("optimizer", to_string(kind));
 }
 
-/// Types of state are the precision-aware optimizer's, which an optimizer on the host needs too.
 bool is_aware(const Job& job) {
-    const TrainingSpec& training = *job.training;
-    const bool narrow =
-        training.main_param_dtype != Dtype::fp32 || training.exp_avg_dtype != Dtype::fp32 || training.exp_avg_sq_dtype != Dtype::fp32;
-    return training.megatron.precision_aware_optimizer || narrow || exports_host_optimizer(training);
-}
-
-void read_aware(FlagReader& flags, Job& job) {
-    job.training->megatron.precision_aware_optimizer = flags.has("--use-precision-aware-optimizer");
-}
-
-void write_aware(FlagWriter& out, const Job& job) {
-    out.flag_if(is_aware(job), "use-precision-aware-optimizer");
+    return job.training->megatron.precision_aware_optimizer;
 }
 
 using DtypeWord = std::pair<std::string_view, Dtype>;
@@ -62,7 +50,7 @@ constexpr std::array kMomentFlags{
     FlagRow{"use-distributed-optimizer", Switch{MGPLAN_FIELD(training->distributed_optimizer)}},
     FlagRow{"num-distributed-optimizer-instances",
             NumberRow<int>{MGPLAN_FIELD(training->distributed_optimizer_instances), 1, 1, static_cast<int>(kSizeLimit)}},
-    FlagRow{"use-precision-aware-optimizer", Both{read_aware, write_aware}},
+    FlagRow{"use-precision-aware-optimizer", Switch{MGPLAN_FIELD(training->megatron.precision_aware_optimizer)}},
     FlagRow{"main-params-dtype", Word<Dtype>{MGPLAN_FIELD(training->main_param_dtype), Dtype::fp32, kMainTypes}, Written::always, is_aware},
     FlagRow{"exp-avg-dtype", Word<Dtype>{MGPLAN_FIELD(training->exp_avg_dtype), Dtype::fp32, kMomentTypes}, Written::always, is_aware},
     FlagRow{"exp-avg-sq-dtype", Word<Dtype>{MGPLAN_FIELD(training->exp_avg_sq_dtype), Dtype::fp32, kMomentTypes}, Written::always,
@@ -71,16 +59,17 @@ constexpr std::array kMomentFlags{
 
 }  // namespace
 
-FlagTopic optimizer_flags() {
-    return {kOptimizerFlags};
-}
+constinit const FlagTopic kOptimizerTopic{kOptimizerFlags};
+constinit const FlagTopic kMomentTopic{kMomentFlags};
 
-FlagTopic moment_flags() {
-    return {kMomentFlags};
+bool needs_aware_optimizer(const TrainingSpec& training) {
+    const bool narrow =
+        training.main_param_dtype != Dtype::fp32 || training.exp_avg_dtype != Dtype::fp32 || training.exp_avg_sq_dtype != Dtype::fp32;
+    return training.megatron.precision_aware_optimizer || narrow || exports_host_optimizer(training);
 }
 
 void read_moments(FlagReader& flags, Job& job) {
-    read_topic(flags, moment_flags(), job);
+    read_topic(flags, kMomentTopic, job);
     const TrainingSpec& training = *job.training;
     // core/optimizer/optimizer_config.py, __post_init__
     const std::pair<std::string_view, Dtype> states[]{{"--main-params-dtype", training.main_param_dtype},

@@ -18,19 +18,6 @@ bool is_scaled(const Job& job) {
     return !job.model.rotary_scaling.empty();
 }
 
-void read_positions_at_most(FlagReader& flags, Job& job) {
-    ModelSpec& model = job.model;
-    model.max_positions = flags.integer_or("--max-position-embeddings", model.default_sequence.value_or(4096), 1, ModelLimits::positions);
-    if (!model.default_sequence || *model.default_sequence <= model.max_positions) return;
-    const bool encoder = !flags.has("--seq-length") && flags.has("--encoder-seq-length");
-    flags.problem("{} = {} is longer than --max-position-embeddings = {}; raise the latter",
-                  encoder ? "--encoder-seq-length" : "--seq-length", *model.default_sequence, model.max_positions);
-}
-
-void write_positions_at_most(FlagWriter& out, const Job& job) {
-    out.integer("max-position-embeddings", std::max(job.model.default_sequence.value_or(1), job.model.max_positions));
-}
-
 /// --position-embedding-type.
 PositionEmbedding position_kind(FlagReader& flags) {
     constexpr std::string_view kFlag = "--position-embedding-type";
@@ -113,7 +100,7 @@ void write_linear_scaling(FlagWriter& out, const Job& job) {
 
 constexpr std::array kSequenceFlags{
     FlagRow{"seq-length encoder-seq-length", Stated{MGPLAN_FIELD(model.default_sequence), 1, ModelLimits::positions}},
-    FlagRow{"max-position-embeddings=", Both{read_positions_at_most, write_positions_at_most}},
+    FlagRow{"max-position-embeddings", Whole{MGPLAN_FIELD(model.max_positions), 0, 1, ModelLimits::positions}},
 };
 
 constexpr std::array kPositionFlags{
@@ -148,20 +135,19 @@ constexpr std::array kScalingFlags{
 
 }  // namespace
 
-FlagTopic sequence_flags() {
-    return {kSequenceFlags};
-}
+constinit const FlagTopic kSequenceTopic{kSequenceFlags};
+constinit const FlagTopic kPositionTopic{kPositionFlags};
+constinit const FlagTopic kLatentScalingTopic{kLatentScalingFlags, [](const Job& job) { return job.model.mla.has_value(); }};
+constinit const FlagTopic kScalingTopic{kScalingFlags};
 
-FlagTopic position_flags() {
-    return {kPositionFlags};
-}
-
-FlagTopic latent_scaling_flags() {
-    return {kLatentScalingFlags, [](const Job& job) { return job.model.mla.has_value(); }};
-}
-
-FlagTopic scaling_flags() {
-    return {kScalingFlags};
+void read_lengths(FlagReader& flags, Job& job) {
+    read_topic(flags, kSequenceTopic, job);
+    ModelSpec& model = job.model;
+    if (model.max_positions == 0) model.max_positions = model.default_sequence.value_or(4096);
+    if (!model.default_sequence || *model.default_sequence <= model.max_positions) return;
+    const bool encoder = !flags.has("--seq-length") && flags.has("--encoder-seq-length");
+    flags.problem("{} = {} is longer than --max-position-embeddings = {}; raise the latter",
+                  encoder ? "--encoder-seq-length" : "--seq-length", *model.default_sequence, model.max_positions);
 }
 
 }  // namespace mgplan::formats

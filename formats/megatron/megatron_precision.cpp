@@ -154,12 +154,10 @@ constexpr std::array kPrecisionFlags{
 
 }  // namespace
 
-FlagTopic precision_flags() {
-    return {kPrecisionFlags};
-}
+constinit const FlagTopic kPrecisionTopic{kPrecisionFlags};
 
 void read_precision(FlagReader& flags, Job& job) {
-    read_topic(flags, precision_flags(), job);
+    read_topic(flags, kPrecisionTopic, job);
     if (flags.raw("--fp8-recipe") == "custom")
         flags.not_computed("--fp8-recipe", "quantization of one's own, predicted as tensorwise", Decides::fit);
 }

@@ -121,16 +121,11 @@ constexpr std::array kGraphFlags{FlagRow{"cuda-graph-impl= cuda-graph-scope=+", 
 
 }  // namespace
 
-FlagTopic recompute_flags() {
-    return {kRecomputeFlags};
-}
-
-FlagTopic graph_flags() {
-    return {kGraphFlags};
-}
+constinit const FlagTopic kRecomputeTopic{kRecomputeFlags};
+constinit const FlagTopic kGraphTopic{kGraphFlags};
 
 void read_recompute(FlagReader& flags, Job& job) {
-    read_topic(flags, recompute_flags(), job);
+    read_topic(flags, kRecomputeTopic, job);
     if (!recomputes_all(job)) return;
     if (!flags.has("--recompute-method")) job.assumptions.emplace_back("full recompute without --recompute-method: uniform taken");
     if (!flags.has("--recompute-num-layers")) job.assumptions.emplace_back("full recompute without --recompute-num-layers: 1 taken");

@@ -159,8 +159,6 @@ constexpr std::array kBatchFlags{FlagRow{"global-batch-size=", Both{read_global_
 
 }  // namespace
 
-FlagTopic batch_flags() {
-    return {kBatchFlags};
-}
+constinit const FlagTopic kBatchTopic{kBatchFlags};
 
 }  // namespace mgplan::formats

@@ -112,8 +112,6 @@ constexpr std::array kStreamFlags{
 
 }  // namespace
 
-FlagTopic stream_flags() {
-    return {kStreamFlags};
-}
+constinit const FlagTopic kStreamTopic{kStreamFlags};
 
 }  // namespace mgplan::formats

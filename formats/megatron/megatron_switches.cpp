@@ -83,28 +83,9 @@ void write_clamp(FlagWriter& out, const Job& job) {
     if (clamps) out.real("glu-linear-offset", 1);
 }
 
-void read_wide_softmax(FlagReader& flags, Job& job) {
-    MegatronSwitches& switches = job.training->megatron;
-    switches.attention_softmax_in_fp32 = flags.has("--attention-softmax-in-fp32") || switches.query_key_layer_scaling;
-}
-
-void write_wide_softmax(FlagWriter& out, const Job& job) {
-    const MegatronSwitches& switches = job.training->megatron;
-    out.flag_if(switches.attention_softmax_in_fp32 && !switches.query_key_layer_scaling, "attention-softmax-in-fp32");
-}
-
-void read_router_type(FlagReader& flags, Job& job) {
-    if (!job.model.moe) return;
-    const std::string router = flags.text("--moe-router-dtype").value_or("");
-    job.training->megatron.router_fp32 = router == "fp32" || router == "fp64";
-}
-
-void write_router_type(FlagWriter& out, const Job& job) {
-    if (job.training->megatron.router_fp32) out.word("moe-router-dtype", "fp32");
-}
-
 constexpr std::array<std::pair<std::string_view, bool>, 3> kImplementations{
     {{"transformer_engine", true}, {"local", false}, {"inference_optimized", true}}};
+constexpr std::array<std::pair<std::string_view, bool>, 2> kRouterTypes{{{"fp32", true}, {"fp64", true}}};
 constexpr std::array<std::pair<std::string_view, bool>, 2> kLossKernels{{{"native", false}, {"te", true}}};
 
 constexpr std::array kOverlapFlags{
@@ -128,7 +109,7 @@ constexpr std::array kKernelFlags{
     FlagRow{"no-masked-softmax-fusion", Switch{MGPLAN_FIELD(training->megatron.masked_softmax_fusion), false}},
     FlagRow{"no-rope-fusion", Switch{MGPLAN_FIELD(training->megatron.rope_fusion), false}},
     FlagRow{"no-async-tensor-model-parallel-allreduce", Switch{MGPLAN_FIELD(training->megatron.async_tp_reduce), false}},
-    FlagRow{"moe-permute-fusion", Switch{MGPLAN_FIELD(training->megatron.moe_permute_fusion)}},
+    FlagRow{"moe-permute-fusion", Switch{MGPLAN_FIELD(training->megatron.moe_permute_fusion)}, Written::changed, nullptr, has_experts},
     FlagRow{"moe-permute-fusion-into-hybridep", Switch{MGPLAN_FIELD(training->megatron.permute_in_hybrid_ep)}},
 };
 
@@ -142,7 +123,8 @@ constexpr std::array kSwitchFlags{
     FlagRow{"cross-entropy-fusion-impl", Word<bool>{MGPLAN_FIELD(training->megatron.te_cross_entropy), false, kLossKernels}},
     FlagRow{"no-create-attention-mask-in-dataloader", Switch{MGPLAN_FIELD(training->megatron.attention_mask_in_dataloader), false}},
     FlagRow{"apply-query-key-layer-scaling", Switch{MGPLAN_FIELD(training->megatron.query_key_layer_scaling)}},
-    FlagRow{"attention-softmax-in-fp32", Both{read_wide_softmax, write_wide_softmax}},
+    FlagRow{"attention-softmax-in-fp32", Switch{MGPLAN_FIELD(training->megatron.attention_softmax_in_fp32)}, Written::changed,
+            [](const Job& job) { return !job.training->megatron.query_key_layer_scaling; }},
     FlagRow{"fp32-residual-connection", Switch{MGPLAN_FIELD(training->megatron.fp32_residual_connection)}},
     FlagRow{"deterministic-mode", Switch{MGPLAN_FIELD(training->megatron.deterministic)}},
     FlagRow{"no-check-for-nan-in-loss-and-grad", Switch{MGPLAN_FIELD(training->megatron.gradient_checks), false}},
@@ -151,9 +133,11 @@ constexpr std::array kSwitchFlags{
     FlagRow{"defer-embedding-wgrad-compute", Switch{MGPLAN_FIELD(training->megatron.defer_embedding_wgrad)}},
     FlagRow{"wgrad-deferral-limit", Whole{MGPLAN_FIELD(training->megatron.wgrad_deferral_limit), 0, 0, kSizeLimit}},
     FlagRow{"overlap-param-gather-with-optimizer-step", Switch{MGPLAN_FIELD(training->megatron.gather_with_optimizer_step)}},
-    FlagRow{"moe-shared-expert-overlap", Switch{MGPLAN_FIELD(training->megatron.moe_shared_expert_overlap)}},
+    FlagRow{"moe-shared-expert-overlap", Switch{MGPLAN_FIELD(training->megatron.moe_shared_expert_overlap)}, Written::changed, nullptr,
+            has_experts},
     FlagRow{"delay-wgrad-compute", Switch{MGPLAN_FIELD(training->megatron.delay_wgrad)}},
-    FlagRow{"moe-router-dtype=", Both{read_router_type, write_router_type}},
+    FlagRow{"moe-router-dtype", Word<bool>{MGPLAN_FIELD(training->megatron.router_fp32), false, kRouterTypes, true}, Written::changed,
+            nullptr, has_experts},
     FlagRow{"ddp-bucket-size", Whole{MGPLAN_FIELD(training->megatron.bucket_size), 0, 0, std::int64_t{1} << 50}},
     FlagRow{"ddp-num-buckets", Whole{MGPLAN_FIELD(training->megatron.num_buckets), 0, 0, kSizeLimit}},
     FlagRow{"ddp-pad-buckets-for-high-nccl-busbw", Switch{MGPLAN_FIELD(training->megatron.pad_buckets)}},
@@ -166,20 +150,9 @@ constexpr std::array kSwitchFlags{
 
 }  // namespace
 
-FlagTopic overlap_flags() {
-    return {kOverlapFlags};
-}
-
-FlagTopic attention_kernel_flags() {
-    return {kAttentionKernelFlags};
-}
-
-FlagTopic kernel_flags() {
-    return {kKernelFlags};
-}
-
-FlagTopic switch_flags() {
-    return {kSwitchFlags};
-}
+constinit const FlagTopic kOverlapTopic{kOverlapFlags};
+constinit const FlagTopic kAttentionKernelTopic{kAttentionKernelFlags};
+constinit const FlagTopic kKernelTopic{kKernelFlags};
+constinit const FlagTopic kSwitchTopic{kSwitchFlags};
 
 }  // namespace mgplan::formats

@@ -56,25 +56,26 @@ void read_training(FlagReader& flags, Job& job) {
     TrainingSpec& training = *job.training;
     read_precision(flags, job);
     read_moments(flags, job);
-    read_topic(flags, kernel_flags(), job);
-    read_topic(flags, attention_kernel_flags(), job);
-    read_topic(flags, switch_flags(), job);
-    if (!job.model.moe) training.megatron.moe_permute_fusion = training.megatron.moe_shared_expert_overlap = false;
+    read_topic(flags, kKernelTopic, job);
+    read_topic(flags, kAttentionKernelTopic, job);
+    read_topic(flags, kSwitchTopic, job);
+    MegatronSwitches& switches = training.megatron;
+    switches.attention_softmax_in_fp32 = switches.attention_softmax_in_fp32 || switches.query_key_layer_scaling;
     check_offloaded_layers(flags, job);
-    read_topic(flags, overlap_flags(), job);
+    read_topic(flags, kOverlapTopic, job);
     if (training.megatron.delay_wgrad) check_delayed_gradients(flags, job);
-    read_topic(flags, optimizer_flags(), job);
+    read_topic(flags, kOptimizerTopic, job);
     read_fully_sharded(flags, job);
     read_legacy_experts(flags, job.model, training);
     read_offloading(flags, job);
-    read_topic(flags, expert_buffer_flags(), job);
-    read_topic(flags, weight_shard_flags(), job);
+    read_topic(flags, kExpertBufferTopic, job);
+    read_topic(flags, kWeightShardTopic, job);
     const bool muon = training.megatron.optimizer == OptimizerKind::muon, sharded = training.megatron.fully_sharded.active();
     if (training.overlap_param_gather && !training.distributed_optimizer && !sharded && !muon)
         flags.problem("--overlap-param-gather needs --use-distributed-optimizer; add it");
     if (training.overlap_param_gather && !training.overlap_grad_reduce)
         flags.problem("--overlap-param-gather needs --overlap-grad-reduce; add it");
-    read_topic(flags, stream_flags(), job);
+    read_topic(flags, kStreamTopic, job);
 }
 
 }  // namespace mgplan::formats

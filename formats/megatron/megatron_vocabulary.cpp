@@ -90,8 +90,6 @@ constexpr std::array kVocabularyFlags{
 
 }  // namespace
 
-FlagTopic vocabulary_flags() {
-    return {kVocabularyFlags};
-}
+constinit const FlagTopic kVocabularyTopic{kVocabularyFlags};
 
 }  // namespace mgplan::formats

@@ -113,8 +113,6 @@ constexpr std::array kWeightShardFlags{
 
 }  // namespace
 
-FlagTopic weight_shard_flags() {
-    return {kWeightShardFlags};
-}
+constinit const FlagTopic kWeightShardTopic{kWeightShardFlags};
 
 }  // namespace mgplan::formats
