@@ -84,7 +84,8 @@ void write_expert_buffers(FlagWriter& out, const Job& job) {
 }
 
 constexpr std::array kExpertBufferFlags{
-    FlagRow{"moe-expert-rank-capacity-factor= moe-paged-stash moe-paged-stash-buffer-size-factor-cuda=",
+    FlagRow{"moe-expert-rank-capacity-factor= moe-paged-stash moe-paged-stash-buffer-size-factor-cuda= "
+            "moe-use-grouped-tensor",
             Both{read_expert_buffers, write_expert_buffers}},
 };
 

@@ -29,7 +29,6 @@ constexpr std::array kFlagsWithoutEffect{
     // Numbers of rows are far above a page of 64 tokens, to which they are rounded up.
     FlagGroup{FlagArity::one, FlagEffect::without, "", "moe-paged-stash-page-size"},
     FlagGroup{FlagArity::none, FlagEffect::without, "", "openai-gelu onnx-safe", Decides::nothing},
-    FlagGroup{FlagArity::one, FlagEffect::without, "", "fp4-recipe"},          // there is nvfp4 alone; others are named
     FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-enable-deepep"},  // the flex dispatcher's default
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "adam-beta1 adam-beta2 adam-eps sgd-momentum clip-grad weight-decay start-weight-decay end-weight-decay "

@@ -49,7 +49,7 @@ void write_fp8_format(FlagWriter& out, const Job& job) {
 
 void read_fp4_format(FlagReader& flags, Job& job) {
     const auto format = flags.text("--fp4-format");
-    if (!format || *format == "none") return;
+    if (!format || *format == "none") return flags.idle("--fp4-recipe");
     if (is_fp8(job)) flags.problem("--fp4-format and --fp8-format exclude each other; keep one");
     if (!flags.has("--bf16")) flags.not_computed("--fp4-format", "fp4 over weights that are not bf16, predicted over bf16", Decides::fit);
     if (flags.text("--fp4-recipe").value_or("nvfp4") != "nvfp4")
@@ -145,7 +145,7 @@ constexpr std::array kPrecisionFlags{
     FlagRow{"fp8-format=", Both{read_fp8_format, write_fp8_format}},
     FlagRow{"fp8-recipe", Word<Fp8Recipe>{MGPLAN_FIELD(training->megatron.fp8_recipe), Fp8Recipe::delayed, kRecipes}, Written::always,
             is_fp8},
-    FlagRow{"fp4-format=", Both{read_fp4_format, write_fp4_format}},
+    FlagRow{"fp4-format= fp4-recipe=", Both{read_fp4_format, write_fp4_format}},
     FlagRow{"fp8-param-gather fp4-param-gather", Both{read_quantised_parameters, write_quantised_parameters}},
     FlagRow{"first-last-layers-bf16 num-layers-at-start-in-bf16= num-layers-at-end-in-bf16=",
             Both{read_layers_in_bf16, write_layers_in_bf16}},

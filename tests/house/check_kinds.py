@@ -30,7 +30,7 @@ ALLOWED = {
     "planner/switch_rules.cpp": (2, "attention that keeps its core"),
     "formats/hugging_face/composer.cpp": (2, "a mixture's sizes are a config's own fields"),
     "formats/hugging_face/weight_names.cpp": (2, "tensors as they are published"),
-    "formats/megatron/megatron_hybrid_flags.cpp": (8, "letters and flags that Megatron-LM has"),
+    "formats/megatron/megatron_hybrid_flags.cpp": (2, "letters and flags that Megatron-LM has"),
     "simulator/piece/recurrent_policies.cpp": (2, "kernels that Megatron-LM calls"),
     "reports/published_accuracy.cpp": (3, "kinds of models of which no run is published"),
     "cli/megatron_round_trip.cpp": (2, "an MLP beside experts takes their activation from the flags"),
