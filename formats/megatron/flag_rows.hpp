@@ -46,11 +46,8 @@ template <class Value>
 using Field = Value& (*)(Job&);
 using Asks = bool (*)(const Job&);
 
-// NOLINTNEXTLINE(bugprone-macro-parentheses): a member of the job is named, as in MGPLAN_FIELD(model.hidden)
-#define MGPLAN_FIELD(path)   \
-    [](Job & job) -> auto& { \
-        return job.path;     \
-    }
+/// A member of the job, as in MGPLAN_FIELD(model.hidden).
+#define MGPLAN_FIELD(path) ([](Job & job) -> auto& { return job.path; })
 
 /// A number within bounds. `fallback`: what it is without the flag; nothing: what the field holds already.
 template <class Number>
@@ -110,9 +107,10 @@ struct FlagTopic {
     Asks exists = nullptr;
 };
 
-/// Reads a topic's flags in the order of its rows.
+/// Reads a topic's flags in the order of its rows into a job with layout and training; what is wrong with them becomes problems.
 void read_topic(FlagReader& flags, const FlagTopic& topic, Job& job);
 void read_row(FlagReader& flags, const FlagRow& row, Job& job);
+/// Writes a job that job_of() made. Throws ConfigError for what Megatron-LM does not train: fp64, layers that it has no flags for.
 void write_topic(FlagWriter& out, const FlagTopic& topic, Job& job);
 void write_row(FlagWriter& out, const FlagRow& row, Job& job);
 

@@ -22,21 +22,17 @@ bool has_split(const Job& job) {
     return !layers_by_pattern(job.model);
 }
 
-CpCommType cp_comm_type_of(FlagReader& flags) {
+void read_cp_comm_type(FlagReader& flags, Job& job) {
     const auto types = flags.texts("--cp-comm-type");
-    if (types.empty()) return CpCommType::p2p;
+    if (types.empty()) return;
     if (std::any_of(types.begin(), types.end(), [&](const auto& type) { return type != types.front(); }))
         flags.problem("--cp-comm-type names several kinds, one per layer; only one kind for all layers can be planned");
-    return flags.named<CpCommType>("--cp-comm-type", types.front(), CpCommType::p2p,
-                                   {{"p2p", CpCommType::p2p},
-                                    {"all_gather", CpCommType::all_gather},
-                                    {"allgather", CpCommType::all_gather},
-                                    {"a2a", CpCommType::a2a},
-                                    {"a2a+p2p", CpCommType::a2a_p2p}});
-}
-
-void read_cp_comm_type(FlagReader& flags, Job& job) {
-    job.layout->cp_comm_type = cp_comm_type_of(flags);
+    job.layout->cp_comm_type = flags.named<CpCommType>("--cp-comm-type", types.front(), CpCommType::p2p,
+                                                       {{"p2p", CpCommType::p2p},
+                                                        {"all_gather", CpCommType::all_gather},
+                                                        {"allgather", CpCommType::all_gather},
+                                                        {"a2a", CpCommType::a2a},
+                                                        {"a2a+p2p", CpCommType::a2a_p2p}});
 }
 
 void write_cp_comm_type(FlagWriter& out, const Job& job) {

@@ -14,29 +14,25 @@ namespace mgplan::formats {
 namespace {
 
 /// An integer N (every N-th layer from the first), or a list expression.
-std::vector<bool> mixture_layers(FlagReader& flags, std::int64_t layers) {
-    std::vector<bool> moe(static_cast<std::size_t>(layers), true);
+void read_mixture_layers(FlagReader& flags, Job& job) {
+    const std::int64_t layers = job.model.layers;
+    std::vector<bool>& moe = job.model.moe_layers;
+    moe.assign(static_cast<std::size_t>(layers), true);
     const auto pattern = flags.text("--moe-layer-freq");
-    if (!pattern) return moe;
+    if (!pattern) return;
     if (pattern->find('[') == std::string::npos) {
         const std::int64_t every = flags.integer_or("--moe-layer-freq", 1, 1, ModelLimits::layers);
         for (std::size_t layer = 0; layer < moe.size(); ++layer) moe[layer] = layer % static_cast<std::size_t>(every) == 0;
-        return moe;
+        return;
     }
     try {
         moe = parse_layer_pattern(*pattern, ModelLimits::layers);
     } catch (const ConfigError& error) {
         flags.problems().absorb(error, fmt::format("{}: --moe-layer-freq: ", flags.where()));
-        return moe;
     }
     if (static_cast<std::int64_t>(moe.size()) != layers && flags.problems().empty())
         flags.problem("--moe-layer-freq = {} has {} entries for --num-layers = {}; give one entry per layer", FlagReader::shown(*pattern),
                       moe.size(), layers);
-    return moe;
-}
-
-void read_mixture_layers(FlagReader& flags, Job& job) {
-    job.model.moe_layers = mixture_layers(flags, job.model.layers);
 }
 
 void write_mixture_layers(FlagWriter& out, const Job& job) {
@@ -86,7 +82,7 @@ void write_groups(FlagWriter& out, const Job& job) {
     out.integer("moe-router-group-topk", moe.group_top_k);
 }
 
-TokenDispatcher dispatcher_of(FlagReader& flags) {
+void read_dispatcher(FlagReader& flags, Job& job) {
     enum class Kind { all_gather, all_to_all, flex };
     const Kind kind = flags.choice<Kind>(
         "--moe-token-dispatcher-type", Kind::all_gather,
@@ -96,14 +92,10 @@ TokenDispatcher dispatcher_of(FlagReader& flags) {
         {{"deepep", TokenDispatcher::deep_ep}, {"hybridep", TokenDispatcher::hybrid_ep}, {"ncclep", TokenDispatcher::hybrid_ep}});
     if (flags.raw("--moe-flex-dispatcher-backend") == "ncclep" && kind == Kind::flex)
         flags.not_computed("--moe-flex-dispatcher-backend", "NCCL's expert parallelism, predicted as hybridep", Decides::fit);
+    TokenDispatcher& dispatcher = job.model.moe->dispatcher;
+    dispatcher = kind == Kind::flex ? backend : kind == Kind::all_gather ? TokenDispatcher::all_gather : TokenDispatcher::all_to_all;
     // AMD's Primus takes the flex dispatcher with DeepEP then, whatever the command says (its patches/turbo/moe_dispatcher_patches.py).
-    if (flags.has("--use-turbo-deepep")) return TokenDispatcher::deep_ep;
-    if (kind == Kind::flex) return backend;
-    return kind == Kind::all_gather ? TokenDispatcher::all_gather : TokenDispatcher::all_to_all;
-}
-
-void read_dispatcher(FlagReader& flags, Job& job) {
-    job.model.moe->dispatcher = dispatcher_of(flags);
+    if (flags.has("--use-turbo-deepep")) dispatcher = TokenDispatcher::deep_ep;
 }
 
 void write_dispatcher(FlagWriter& out, const Job& job) {
