@@ -42,7 +42,7 @@ std::shared_ptr<const LayoutSwitches> switches_between(const Workload& workload,
 
 LayoutRequest request_of_plan(const std::string& given, const Workload& workload, Engine engine, Console& console) {
     const Plan plan = read_plan(given, std::string(kOption));
-    LayoutRequest request = planner::request_of(plan.layout);
+    LayoutRequest request = mgplan::request_of(plan.layout);
     Workload switched = workload;
     if (engine == Engine::megatron) request.switches = switches_between(workload, plan);
     if (request.switches) apply_switches(*request.switches, switched.model, switched.training);

@@ -60,7 +60,4 @@ struct Rule {
 /// meaning gets its neutral value: ep and etp without experts, sequence parallelism without tp, cp_comm_type without cp.
 [[nodiscard]] Layout make_layout(const LayoutRequest& request, const Workload& workload);
 
-/// The request that makes this layout again.
-[[nodiscard]] LayoutRequest request_of(const Layout& layout);
-
 }  // namespace mgplan::planner

@@ -32,12 +32,14 @@ using Choices = std::vector<std::pair<std::string_view, Value>>;
 class FlagReader {
 public:
     /// `account`: where the flags stand as they were parsed, and are moved as their values tell more.
-    FlagReader(const ParsedFlags& parsed, const std::string& where, Problems& problems, FlagAccount& account)
-        : parsed_(parsed), where_(where), problems_(problems), account_(account) {}
+    FlagReader(const ParsedFlags& parsed, const std::string& where, Problems& problems, FlagAccount& account,
+               const MegatronSurroundings& surroundings)
+        : parsed_(parsed), where_(where), problems_(problems), account_(account), surroundings_(surroundings) {}
 
     [[nodiscard]] bool has(std::string_view flag) const { return values_of(flag) != nullptr; }
     [[nodiscard]] Problems& problems() { return problems_; }
     [[nodiscard]] const std::string& where() const { return where_; }
+    [[nodiscard]] const MegatronSurroundings& surroundings() const { return surroundings_; }
 
     template <class... Args>
     void problem(fmt::format_string<Args...> format, Args&&... args) {
@@ -114,6 +116,14 @@ public:
         return value ? named(flag, *value, fallback, choices) : fallback;
     }
 
+    /// Of words that are not among the choices the fallback.
+    template <class Value>
+    Value choice_or_other(std::string_view flag, Value fallback, const Choices<Value>& choices) {
+        const auto value = text(flag);
+        const auto found = std::find_if(choices.begin(), choices.end(), [&](const auto& one) { return value && one.first == *value; });
+        return found == choices.end() ? fallback : found->second;
+    }
+
     template <class Value>
     Value named(std::string_view flag, const std::string& value, Value fallback, const Choices<Value>& choices) {
         std::vector<std::string> names;
@@ -181,23 +191,27 @@ private:
     const std::string& where_;
     Problems& problems_;
     FlagAccount& account_;
+    const MegatronSurroundings& surroundings_;
 };
 
 /// Models that cannot be planned, and flags at which Megatron-LM stops, become problems.
 void refuse_other_models(FlagReader& flags);
-/// Sequences per step: --global-batch-size, or the last step of --step-batch-size-schedule; nothing where neither is given. Fills
-/// job.batches.
-std::optional<std::int64_t> read_global_batch(FlagReader& flags, Job& job);
 
-/// Model, layout and training options out of the flags; problems go to the reader. One file each.
-void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const MegatronSurroundings& surroundings);
+/// The model, layout and training options of the flags, in this order; problems go to the reader. One file each, with the topics of
+/// flag_rows.hpp in files of their own.
+void read_model(FlagReader& flags, Job& job);
 void read_layout(FlagReader& flags, Job& job);
-void read_training(FlagReader& flags, Job& job, MegatronSwitches switches);
-/// A part of read_training(): weights that data-parallel neighbours hold in parts.
-void read_weight_shards(FlagReader& flags, Job& job, TrainingSpec& training);
-/// A part of read_training(), behind what waits on the host: buffers of a fixed size for experts' rows.
-void read_expert_buffers(FlagReader& flags, Job& job, TrainingSpec& training);
-/// A part of read_training(), behind all else: residual streams that maps mix.
-void read_hyper_connections(FlagReader& flags, Job& job, TrainingSpec& training);
+void read_training(FlagReader& flags, Job& job);
+
+// Topics with rules between their flags.
+void read_attention(FlagReader& flags, Job& job);
+void read_mlp(FlagReader& flags, Job& job);
+void read_lengths(FlagReader& flags, Job& job);
+void read_mixture(FlagReader& flags, Job& job);
+void read_recompute(FlagReader& flags, Job& job);
+void read_precision(FlagReader& flags, Job& job);
+void read_moments(FlagReader& flags, Job& job);        ///< how the optimizer's state is kept
+void read_fully_sharded(FlagReader& flags, Job& job);  ///< behind the optimizer
+void read_offloading(FlagReader& flags, Job& job);
 
 }  // namespace mgplan::formats

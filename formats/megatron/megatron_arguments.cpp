@@ -100,13 +100,14 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     Job job;
     job.flags = std::move(parsed.account);
     Problems problems;
-    FlagReader flags(parsed, where, problems, job.flags);
-    MegatronSwitches switches;
-    read_model(flags, job, switches, surroundings);
+    FlagReader flags(parsed, where, problems, job.flags, surroundings);
+    job.layout.emplace();
+    job.training.emplace();
+    read_model(flags, job);
     const std::size_t of_model = problems.list().size();
     read_layout(flags, job);
     const bool whole_layout = problems.list().size() == of_model;
-    read_training(flags, job, switches);
+    read_training(flags, job);
     job.model.name = "megatron";
     job.model.source = where;
     if (of_model == 0) {  // whatever is wrong with the layout

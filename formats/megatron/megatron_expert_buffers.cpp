@@ -2,7 +2,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "formats/megatron/flag_reader.hpp"
+#include "formats/megatron/flag_rows.hpp"
 
 // Buffers of a fixed size for what a rank's experts receive. Rules: __post_init__ of megatron/core/transformer/transformer_config.py at
 // d98e8a64.
@@ -26,9 +26,8 @@ void check_stash(FlagReader& flags, const TrainingSpec& training) {
     }
 }
 
-}  // namespace
-
-void read_expert_buffers(FlagReader& flags, Job& job, TrainingSpec& training) {
+void read_expert_buffers(FlagReader& flags, Job& job) {
+    TrainingSpec& training = *job.training;
     ExpertBuffers buffers;
     buffers.capacity = flags.real_or(kCapacity, 0, 0, kMostExpertCapacity);
     buffers.paged_stash = flags.has(kStash);
@@ -73,5 +72,25 @@ void read_expert_buffers(FlagReader& flags, Job& job, TrainingSpec& training) {
     }
     training.megatron.expert_buffers = buffers;
 }
+
+void write_expert_buffers(FlagWriter& out, const Job& job) {
+    const MegatronSwitches& switches = job.training->megatron;
+    const ExpertBuffers& buffers = switches.expert_buffers;
+    if (!job.model.moe || job.model.moe->dispatcher != TokenDispatcher::hybrid_ep || buffers.capacity == 0) return;
+    out.real("moe-expert-rank-capacity-factor", buffers.capacity);
+    out.flag_if(!switches.op_fuser, "moe-use-grouped-tensor");  // one of the two is needed
+    out.flag_if(buffers.paged_stash, "moe-paged-stash");
+    if (buffers.paged_stash && buffers.pages != ExpertBuffers{}.pages) out.real("moe-paged-stash-buffer-size-factor-cuda", buffers.pages);
+}
+
+constexpr std::array kExpertBufferFlags{
+    FlagRow{"moe-expert-rank-capacity-factor= moe-paged-stash moe-paged-stash-buffer-size-factor-cuda= "
+            "moe-use-grouped-tensor",
+            Both{read_expert_buffers, write_expert_buffers}},
+};
+
+}  // namespace
+
+constinit const FlagTopic kExpertBufferTopic{kExpertBufferFlags};
 
 }  // namespace mgplan::formats

@@ -15,10 +15,11 @@ struct FlagGroup {
     std::string_view feature;
     std::string_view names;
     Decides decides = Decides::fit;  ///< of not_computed
-    bool read = false;               ///< interpreted all the same, for export and mgplan's own runs
+    /// What flags without a row (flag_rows.hpp) are read for; "": they are not read. Those that have a row are in any case.
+    std::string_view read_for = "";
 };
 
-/// Those that are interpreted.
+/// Those that are interpreted and have no row, and those whose rows a search sets itself.
 [[nodiscard]] std::span<const FlagGroup> used_flag_groups();
 /// Those that change memory, time or legality in a way that is not predicted: of Megatron-LM, and of well-known forks.
 [[nodiscard]] std::span<const FlagGroup> not_computed_flag_groups();

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "formats/megatron/flag_rows.hpp"
 #include "formats/megatron/megatron_flag_groups.hpp"
 #include "plan/text/text.hpp"
 
@@ -19,10 +20,15 @@ void add_group(FlagTable& built, const FlagGroup& group) {
     while (!names.empty()) {
         const auto end = std::min(names.find(' '), names.size());
         if (end > 0)
-            built.emplace(names.substr(0, end),
-                          Flag{group.arity, group.effect, group.feature, group.decides, group.read || group.effect == FlagEffect::used});
+            built.emplace(names.substr(0, end), Flag{group.arity, group.effect, group.feature, group.decides, !group.read_for.empty()});
         names.remove_prefix(std::min(end + 1, names.size()));
     }
+}
+
+/// The flags of a row are used where no group says otherwise.
+void add_row(FlagTable& built, const FlagRow& row) {
+    for (const RowFlag& flag : flags_of(row))
+        built.try_emplace(flag.name, Flag{flag.arity, FlagEffect::used, "", Decides::fit, true}).first->second.read = true;
 }
 
 const FlagTable& table() {
@@ -30,6 +36,11 @@ const FlagTable& table() {
         FlagTable built;
         for (const auto groups : {used_flag_groups(), not_computed_flag_groups(), flag_groups_without_effect()}) {
             for (const auto& group : groups) add_group(built, group);
+        }
+        for (const FlagPart& part : flag_parts()) {
+            for (const FlagTopic& topic : part.topics) {
+                for (const FlagRow& row : topic.rows) add_row(built, row);
+            }
         }
         return built;
     }();

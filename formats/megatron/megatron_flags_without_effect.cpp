@@ -8,25 +8,27 @@
 namespace mgplan::formats {
 namespace {
 
+constexpr std::string_view kOfRule = "a rule about other flags asks for it";
+
 constexpr std::array kFlagsWithoutEffect{
     // Numbers that change what is learned and no size or time; they are read for export and for mgplan's own runs.
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "rotary-base rope-type norm-epsilon rotary-scaling-factor rope-scaling-factor mscale mscale-all-dim "
               "original-max-position-embeddings beta-fast beta-slow mtp-loss-scaling-factor rotary-seq-len-interpolation-factor "
               "moe-router-score-function moe-router-bias-update-rate moe-router-topk-scaling-factor init-method-std",
-              Decides::nothing, true},
+              Decides::nothing},
     // Read for export: the prediction has random draws without it.
-    FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-router-force-load-balancing", Decides::nothing, true},
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-router-force-load-balancing", Decides::nothing},
     // The hybrid optimizer takes PyTorch's on the host whatever it says (core/optimizer/__init__.py, d98e8a64); what the host keeps pinned
     // is no memory of the device.
     FlagGroup{FlagArity::none, FlagEffect::without, "", "use-torch-optimizer-for-cpu-offload cpu-offloading-retain-pinned-cpu-buffers"},
     FlagGroup{FlagArity::none, FlagEffect::without, "",
-              "moe-router-pre-softmax squared-relu openai-gelu onnx-safe use-rope-scaling no-check-for-nan-in-loss-and-grad "
+              "moe-router-pre-softmax squared-relu use-rope-scaling no-check-for-nan-in-loss-and-grad "
               "log-params-norm log-num-zeros-in-grad",
-              Decides::nothing, true},
+              Decides::nothing},
     // Numbers of rows are far above a page of 64 tokens, to which they are rounded up.
     FlagGroup{FlagArity::one, FlagEffect::without, "", "moe-paged-stash-page-size"},
-    FlagGroup{FlagArity::one, FlagEffect::without, "", "fp4-recipe"},          // there is nvfp4 alone; others are named
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "openai-gelu onnx-safe", Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-enable-deepep"},  // the flex dispatcher's default
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "adam-beta1 adam-beta2 adam-eps sgd-momentum clip-grad weight-decay start-weight-decay end-weight-decay "
@@ -60,18 +62,18 @@ constexpr std::array kFlagsWithoutEffect{
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
               "num-mla-groups"},
     // Tell that a checkpoint brings the rows of the vocabulary.
-    FlagGroup{FlagArity::none, FlagEffect::without, "", "use-checkpoint-args", Decides::nothing, true},
-    FlagGroup{FlagArity::one, FlagEffect::without, "", "pretrained-checkpoint", Decides::nothing, true},
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "use-checkpoint-args", Decides::nothing, kOfRule},
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "pretrained-checkpoint", Decides::nothing, kOfRule},
     // Tells a checkpoint that training goes on from, from one that it begins with.
     FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune skip-train ddp-average-in-collective calculate-per-token-loss",
-              Decides::nothing, true},
-    FlagGroup{FlagArity::one, FlagEffect::without, "", "dataloader-type", Decides::nothing, true},
+              Decides::nothing, kOfRule},
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "dataloader-type", Decides::nothing, kOfRule},
     // Models of Megatron-core take it and read it nowhere (models/gpt/gpt_model.py, hybrid/hybrid_model.py).
     FlagGroup{FlagArity::none, FlagEffect::without, "", "fp16-lm-cross-entropy"},
     // What weights in parts do not go with, or need (formats/megatron/megatron_weight_shards.cpp).
-    FlagGroup{FlagArity::one, FlagEffect::without, "", "eval-global-batch-size eval-micro-batch-size", Decides::nothing, true},
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "eval-global-batch-size eval-micro-batch-size", Decides::nothing, kOfRule},
     FlagGroup{FlagArity::none, FlagEffect::without, "", "dist-ckpt-optim-fully-reshardable distrib-optim-fully-reshardable-mem-efficient",
-              Decides::nothing, true},
+              Decides::nothing, kOfRule},
     // Forks have these: logs, the last save, data and names of Primus, Pai-Megatron-Patch, llm-jp and swiss-ai; what older releases had as
     // defaults.
     FlagGroup{FlagArity::one, FlagEffect::without, "",
@@ -81,7 +83,7 @@ constexpr std::array kFlagsWithoutEffect{
     // Branch dev: matrices padded to whole ranks for Muon, which main does without asking and which is predicted.
     FlagGroup{FlagArity::none, FlagEffect::without, "", "use-layer-wise-param-layout"},
     // Tells gpt-oss' gate from others: values, not bytes or time.
-    FlagGroup{FlagArity::one, FlagEffect::without, "", "glu-linear-offset", Decides::nothing, true},
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "glu-linear-offset", Decides::nothing},
     // Flextron's and distillation's settings; the feature itself is named by its switch.
     FlagGroup{FlagArity::many, FlagEffect::without, "",
               "budget-list budget-probs budget-type emb-int-list mlp-int-list mamba-int-list moe-expert-int-list hard-sample-th "

@@ -69,25 +69,6 @@ HybridPattern parsed_pattern(std::string_view flag, const std::string& text) {
     return pattern;
 }
 
-/// Mixtures' flags where no layer has experts.
-constexpr std::array kFlagsOfExperts{"--moe-router-topk",
-                                     "--moe-ffn-hidden-size",
-                                     "--moe-shared-expert-intermediate-size",
-                                     "--moe-shared-expert-gate",
-                                     "--moe-layer-freq",
-                                     "--moe-token-dispatcher-type",
-                                     "--moe-flex-dispatcher-backend",
-                                     "--moe-expert-capacity-factor",
-                                     "--moe-router-num-groups",
-                                     "--moe-router-group-topk",
-                                     "--moe-router-dtype",
-                                     "--moe-router-load-balancing-type",
-                                     "--moe-aux-loss-coeff",
-                                     "--moe-grouped-gemm",
-                                     "--moe-pad-expert-input-to-capacity",
-                                     "--moe-router-enable-expert-bias",
-                                     "--moe-permute-fusion"};
-
 LayerPart norm_part(const ModelSpec& model, std::int64_t copies) {
     const bool biased = model.normalization == Normalization::layer_norm;
     return {"norm", {{"width", model.hidden}, {"bias", biased ? 1 : 0}, {"copies", copies}}};
@@ -256,7 +237,10 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
         flags.problem("{} has layers of experts (E), but --num-experts is missing; give it, or write - in their place", pattern.flag);
     if (!experts && flags.has("--num-experts")) {
         flags.not_computed("--num-experts", "experts of a pattern that has no layers of them (E)", Decides::fit);
-        for (const auto* flag : kFlagsOfExperts) flags.idle(flag);
+        for (const FlagRow& row : kMixtureTopic.rows) {
+            for (const RowFlag& flag : flags_of(row)) flags.idle(fmt::format("--{}", flag.name));
+        }
+        flags.idle("--moe-permute-fusion");
     }
     if (experts) flags.idle("--moe-layer-freq");
 }

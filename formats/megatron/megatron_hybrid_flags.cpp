@@ -1,10 +1,12 @@
 #include "formats/megatron/megatron_hybrid_flags.hpp"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "formats/megatron/megatron_hybrid.hpp"
 #include "formats/megatron/megatron_mixers.hpp"
 #include "plan/model/layer_parts.hpp"
 #include "plan/model/layer_pattern.hpp"
@@ -31,12 +33,13 @@ const LayerHalf* mixer_of(const LayerKinds& kinds, const LayerKindHalves& kind) 
 }
 
 /// The flags of a kind of mixer, of which there may be one set of sizes.
-void add_mixers(HybridFlags& out, const Plan& plan, const LayerKinds& kinds) {
+void write_mixers(FlagWriter& out, const LayerKinds& kinds) {
+    const Plan& plan = out.plan();
     for (const LayerHalf& mixer : kinds.mixers) {
         const auto alike = std::count_if(kinds.mixers.begin(), kinds.mixers.end(),
                                          [&](const LayerHalf& other) { return other.part.kind == mixer.part.kind; });
         if (alike > 1) refuse_layers(plan, fmt::format("{} layers of {} sizes", mixer.part.kind, alike));
-        row_of(mixer).write(out.flags, mixer.part);
+        row_of(mixer).write(out, mixer.part);
     }
     const auto mlps =
         std::count_if(kinds.feed_forwards.begin(), kinds.feed_forwards.end(), [](const LayerHalf& half) { return !half.mixture; });
@@ -77,23 +80,28 @@ std::string pattern_of(const Plan& plan, const LayerKinds& kinds) {
     return pattern;
 }
 
-}  // namespace
+int halves(const LayerKindHalves& kind) {
+    return (kind.mixer == LayerKindHalves::kNone ? 0 : 1) + (kind.feed_forward == LayerKindHalves::kNone ? 0 : 1);
+}
 
-HybridFlags hybrid_flags(const Plan& plan) {
-    HybridFlags out;
-    if (plan.model.compositions.empty()) return out;
+bool by_pattern(const LayerKinds& kinds) {
+    return std::all_of(kinds.kinds.begin(), kinds.kinds.end(), [](const LayerKindHalves& kind) { return halves(kind) == 1; });
+}
+
+void read_layers(FlagReader& flags, Job& job) {
+    compose_hybrid(flags, job.model, hybrid_pattern(flags));
+}
+
+void write_layers(FlagWriter& out, const Job& /*job*/) {
+    const Plan& plan = out.plan();
+    if (plan.model.compositions.empty()) return;
     const LayerKinds kinds = layer_kinds(plan.model);
     refuse_other_mixers(plan, kinds);
-    const auto halves = [](const LayerKindHalves& kind) {
-        return (kind.mixer == LayerKindHalves::kNone ? 0 : 1) + (kind.feed_forward == LayerKindHalves::kNone ? 0 : 1);
-    };
-    out.by_pattern = std::all_of(kinds.kinds.begin(), kinds.kinds.end(), [&](const LayerKindHalves& kind) { return halves(kind) == 1; });
-    if (out.by_pattern) {
+    if (by_pattern(kinds)) {
         // HybridModel's layers (pretrain_hybrid.py) are these.
-        out.flags.push_back({"spec", {"megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec"}});
-        out.flags.push_back({"hybrid-layer-pattern", {pattern_of(plan, kinds)}});
-        add_mixers(out, plan, kinds);
-        return out;
+        out.flag("spec", {"megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec"});
+        out.word("hybrid-layer-pattern", pattern_of(plan, kinds));
+        return write_mixers(out, kinds);
     }
     const auto variant_of = [&](const LayerKindHalves& kind) {
         const LayerHalf* const mixer = mixer_of(kinds, kind);
@@ -111,10 +119,25 @@ HybridFlags hybrid_flags(const Plan& plan) {
     if (variant.empty()) variant = find_megatron_mixer("gated_delta_net")->variant;  // of no layer
     std::vector<bool> varied;
     for (const std::uint16_t kind : kinds.of_layer) varied.push_back(!variant_of(kinds.kinds[kind]).empty());
-    out.flags.push_back({"experimental-attention-variant", {std::string(variant)}});
-    out.flags.push_back({"linear-attention-freq", {layer_pattern_text(varied)}});
-    add_mixers(out, plan, kinds);
-    return out;
+    out.word("experimental-attention-variant", variant);
+    out.word("linear-attention-freq", layer_pattern_text(varied));
+    write_mixers(out, kinds);
+}
+
+constexpr std::array kLayerFlags{
+    FlagRow{"spec=+ hybrid-layer-pattern= hybrid-override-pattern= hybrid-attention-ratio= hybrid-mlp-ratio= is-hybrid-model "
+            "experimental-attention-variant= linear-attention-type= linear-attention-freq= mamba-state-dim= mamba-head-dim= "
+            "mamba-num-heads= mamba-num-groups= linear-conv-kernel-dim= linear-key-head-dim= linear-value-head-dim= linear-num-key-heads= "
+            "linear-num-value-heads=",
+            Both{read_layers, write_layers}},
+};
+
+}  // namespace
+
+constinit const FlagTopic kLayerTopic{kLayerFlags};
+
+bool layers_by_pattern(const ModelSpec& model) {
+    return !model.compositions.empty() && by_pattern(layer_kinds(model));
 }
 
 }  // namespace mgplan::formats

@@ -15,8 +15,8 @@ constexpr auto kDeltaFlags = std::to_array<std::string_view>(
 constexpr auto kMambaFlags =
     std::to_array<std::string_view>({"--mamba-state-dim", "--mamba-head-dim", "--mamba-num-groups", "--mamba-num-heads"});
 
-void add_size(std::vector<MegatronFlag>& flags, std::string_view flag, const LayerPart& part, std::string_view size) {
-    flags.push_back({std::string(flag), {fmt::format("{}", part_size(part, size))}});
+void write_size(FlagWriter& out, std::string_view flag, const LayerPart& part, std::string_view size) {
+    out.integer(flag, part_size(part, size));
 }
 
 /// ssm/mamba_mixer.py; defaults: TransformerConfig.
@@ -46,11 +46,11 @@ LayerPart read_mamba(FlagReader& flags, const ModelSpec& model) {
              {"norm", 1}}};
 }
 
-void write_mamba(std::vector<MegatronFlag>& flags, const LayerPart& part) {
-    add_size(flags, "mamba-state-dim", part, "state");
-    flags.push_back({"mamba-head-dim", {fmt::format("{}", part_size(part, "inner") / part_size(part, "heads"))}});
-    add_size(flags, "mamba-num-heads", part, "heads");
-    add_size(flags, "mamba-num-groups", part, "groups");
+void write_mamba(FlagWriter& out, const LayerPart& part) {
+    write_size(out, "mamba-state-dim", part, "state");
+    out.integer("mamba-head-dim", part_size(part, "inner") / part_size(part, "heads"));
+    write_size(out, "mamba-num-heads", part, "heads");
+    write_size(out, "mamba-num-groups", part, "groups");
 }
 
 /// MambaMixer's own: d_conv, rmsnorm.
@@ -76,12 +76,12 @@ LayerPart read_delta_net(FlagReader& flags, const ModelSpec& /*model*/) {
              {"conv", read("--linear-conv-kernel-dim", 4, ModelLimits::head_dim)}}};
 }
 
-void write_delta_net(std::vector<MegatronFlag>& flags, const LayerPart& part) {
-    add_size(flags, "linear-conv-kernel-dim", part, "conv");
-    add_size(flags, "linear-key-head-dim", part, "key_dim");
-    add_size(flags, "linear-value-head-dim", part, "value_dim");
-    add_size(flags, "linear-num-key-heads", part, "key_heads");
-    add_size(flags, "linear-num-value-heads", part, "value_heads");
+void write_delta_net(FlagWriter& out, const LayerPart& part) {
+    write_size(out, "linear-conv-kernel-dim", part, "conv");
+    write_size(out, "linear-key-head-dim", part, "key_dim");
+    write_size(out, "linear-value-head-dim", part, "value_dim");
+    write_size(out, "linear-num-key-heads", part, "key_heads");
+    write_size(out, "linear-num-value-heads", part, "value_heads");
 }
 
 std::string unwritten_of_delta_net(const LayerPart& part) {
@@ -93,7 +93,7 @@ LayerPart read_attention(FlagReader& /*flags*/, const ModelSpec& model) {
 }
 
 /// Its sizes are those of all layers.
-void write_attention(std::vector<MegatronFlag>& /*flags*/, const LayerPart& /*part*/) {}
+void write_attention(FlagWriter& /*out*/, const LayerPart& /*part*/) {}
 
 std::string nothing_unwritten(const LayerPart& /*part*/) {
     return "";

@@ -4,10 +4,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "formats/megatron/flag_reader.hpp"
-#include "formats/megatron/megatron_job.hpp"
+#include "formats/megatron/flag_rows.hpp"
 #include "plan/model/model_spec.hpp"
 
 namespace mgplan::formats {
@@ -20,8 +18,8 @@ struct MegatronMixer {
     std::span<const std::string_view> size_flags = {};  ///< "--mamba-state-dim"
     /// The part that the flags describe; what is wrong with them becomes problems.
     LayerPart (*read)(FlagReader& flags, const ModelSpec& model) = nullptr;
-    /// Adds the flags of a part's sizes, names without dashes in front.
-    void (*write)(std::vector<MegatronFlag>& flags, const LayerPart& part) = nullptr;
+    /// Writes the flags of a part's sizes.
+    void (*write)(FlagWriter& out, const LayerPart& part) = nullptr;
     /// What of such a part Megatron-LM has no flags for, in words; empty where it has them all.
     std::string (*unwritten)(const LayerPart& part) = nullptr;
     /// Where Megatron-LM has flags for it that are not written here; such a row has nothing else.

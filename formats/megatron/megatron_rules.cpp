@@ -1,7 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <cctype>
 
-#include "formats/megatron/flag_reader.hpp"
+#include "formats/megatron/flag_rows.hpp"
 
 namespace mgplan::formats {
 
@@ -127,9 +128,8 @@ std::optional<std::int64_t> read_batch_steps(FlagReader& flags, Job& job) {
     return steps.back().batch;
 }
 
-}  // namespace
-
-std::optional<std::int64_t> read_global_batch(FlagReader& flags, Job& job) {
+/// Sequences per step: --global-batch-size, or the last step of --step-batch-size-schedule; nothing where neither is given.
+std::optional<std::int64_t> global_batch(FlagReader& flags, Job& job) {
     read_length(flags, job);
     job.batches.resumed = flags.has("--load") && !flags.has("--finetune");  // which begins with no samples consumed
     if (!flags.has("--rampup-batch-size") && !flags.has("--step-batch-size-schedule")) flags.idle("--load");
@@ -146,5 +146,19 @@ std::optional<std::int64_t> read_global_batch(FlagReader& flags, Job& job) {
     flags.idle("--rampup-batch-size");
     return read_batch_steps(flags, job);
 }
+
+void read_global_batch(FlagReader& flags, Job& job) {
+    job.model.default_global_batch = global_batch(flags, job);
+}
+
+void write_global_batch(FlagWriter& out, const Job& job) {
+    out.integer("global-batch-size", *job.model.default_global_batch);
+}
+
+constexpr std::array kBatchFlags{FlagRow{"global-batch-size=", Both{read_global_batch, write_global_batch}}};
+
+}  // namespace
+
+constinit const FlagTopic kBatchTopic{kBatchFlags};
 
 }  // namespace mgplan::formats

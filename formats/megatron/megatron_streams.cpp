@@ -2,7 +2,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/megatron/flag_reader.hpp"
+#include "formats/megatron/flag_rows.hpp"
 #include "plan/layout/beside_streams.hpp"
 
 // Residual streams that maps mix (mHC). Rules: __post_init__ of megatron/core/transformer/transformer_config.py and transformer_layer.py of
@@ -58,11 +58,9 @@ std::int64_t read_streams(FlagReader& flags) {
     return flags.integer_or(kDevStreams, streams, 1, ModelLimits::residual_streams);
 }
 
-}  // namespace
-
-void read_hyper_connections(FlagReader& flags, Job& job, TrainingSpec& training) {
-    if (!job.layout) return;
+void read_hyper_connections(FlagReader& flags, Job& job) {
     LayoutRequest& layout = *job.layout;
+    TrainingSpec& training = *job.training;
     const bool repeats = layout.recompute == Recompute::selective && layout.recompute_modules.contains(RecomputeModule::mhc);
     const bool main = flags.has(kMainSwitch);
     if (!main && !flags.has(kDevSwitch)) {
@@ -86,11 +84,7 @@ void read_hyper_connections(FlagReader& flags, Job& job, TrainingSpec& training)
             fmt::format("layers of residual streams, which at d98e8a64 a --spec has to name (HyperConnectionTransformerLayer)"));
     }
     check_recompute(flags, job, main, repeats);
-    if (repeats)
-        layout.mhc_recompute_layers = flags.integer_or(kStreamBlock, 0, 1, ModelLimits::layers);
-    else
-        flags.idle(kStreamBlock);
-    training.megatron.fused_streams = flags.has(kFusedStreams);
+    if (!repeats) flags.idle(kStreamBlock);
     const std::string_view missing = unpredicted_beside_streams(job.model, training, layout.cuda_graphs);
     if (missing.empty()) {
         job.model.hyper_connections = streams;
@@ -101,5 +95,23 @@ void read_hyper_connections(FlagReader& flags, Job& job, TrainingSpec& training)
     layout.recompute_modules.remove(RecomputeModule::mhc);
     if (layout.recompute == Recompute::selective && layout.recompute_modules.empty()) layout.recompute = Recompute::none;
 }
+
+/// As main spells them, or branch dev where streams come together by trained weights.
+void write_hyper_connections(FlagWriter& out, const Job& job) {
+    if (!job.model.hyper_connections) return;
+    const HyperConnections& streams = *job.model.hyper_connections;
+    out.flag(streams.learned_head ? "enable-hyper-connections" : "enable-mhc-connections");
+    out.integer(streams.learned_head ? "num-residual-streams" : "mhc-num-residual-streams", streams.streams);
+    out.integer("mhc-sinkhorn-iterations", streams.sinkhorn_iterations);
+}
+
+constexpr std::array kStreamFlags{
+    FlagRow{"enable-hyper-connections enable-mhc-connections num-residual-streams= mhc-num-residual-streams= mhc-sinkhorn-iterations=",
+            Both{read_hyper_connections, write_hyper_connections}},
+};
+
+}  // namespace
+
+constinit const FlagTopic kStreamTopic{kStreamFlags};
 
 }  // namespace mgplan::formats

@@ -1,6 +1,7 @@
+#include <array>
 #include <string_view>
 
-#include "formats/megatron/flag_reader.hpp"
+#include "formats/megatron/flag_rows.hpp"
 #include "plan/layout/unpredicted_shards.hpp"
 
 // Rules: resolve_tensor_parallel_weight_shards of megatron/core/model_parallel_config.py, validate_args of megatron/training/arguments.py,
@@ -58,23 +59,20 @@ void check_rules(FlagReader& flags, const TrainingSpec& training, std::string_vi
 /// What of the job beside weight shards is not predicted; "" where all is.
 std::string_view not_predicted_beside(const Job& job, const TrainingSpec& training) {
     BesideOffload beside;
-    if (job.layout) {
-        if (job.layout->recompute == Recompute::selective) beside.recomputed = job.layout->recompute_modules;
-        beside.graphs = job.layout->cuda_graphs;
-    }
+    if (job.layout->recompute == Recompute::selective) beside.recomputed = job.layout->recompute_modules;
+    beside.graphs = job.layout->cuda_graphs;
     return unpredicted_beside_shards(training, beside);
 }
 
-}  // namespace
-
-void read_weight_shards(FlagReader& flags, Job& job, TrainingSpec& training) {
+void read_weight_shards(FlagReader& flags, Job& job) {
+    TrainingSpec& training = *job.training;
     WeightShards shards;
-    const std::int64_t tp = job.layout ? job.layout->tp : 1, etp = job.layout ? job.layout->etp.value_or(tp) : 1;
+    const std::int64_t tp = job.layout->tp, etp = job.layout->etp.value_or(tp);
     shards.dense = read_parts(flags, kDense, tp, "--tensor-model-parallel-size");
     const std::int64_t experts = read_parts(flags, kExperts, etp, "--expert-tensor-parallel-size");
     if (job.model.moe)
         shards.experts = experts;
-    else if (job.layout)
+    else
         job.layout->idle_expert_shards = experts;
     for (const auto& module : flags.texts(kModules)) {
         if (module != "moe_latent_proj") flags.problem("{} = '{}' is not known; use moe_latent_proj", kModules, FlagReader::shown(module));
@@ -94,9 +92,27 @@ void read_weight_shards(FlagReader& flags, Job& job, TrainingSpec& training) {
         return;
     }
     // Their own ranks lie inside those of cp, whose links become longer by that (parallel_state.py, _inject_gtp_remat_axis).
-    if (job.layout && job.layout->cp > 1)
+    if (job.layout->cp > 1)
         flags.not_computed(kDense, "where the ranks of context parallelism lie beside weight shards (GTP)", Decides::nothing);
     training.megatron.weight_shards = shards;
 }
+
+void write_weight_shards(FlagWriter& out, const Job& job) {
+    const WeightShards& shards = job.training->megatron.weight_shards;
+    const LayoutRequest& layout = *job.layout;
+    if (shards.dense > 1) out.integer("tensor-parallel-num-weight-shards", shards.dense * layout.tp);
+    if (shards.experts > 1 && job.model.moe)
+        out.integer("expert-tensor-parallel-num-weight-shards", shards.experts * layout.etp.value_or(layout.tp));
+    if (shards.latent_projections) out.flag("gtp-remat-opt-in-modules", {"moe_latent_proj"});
+}
+
+constexpr std::array kWeightShardFlags{
+    FlagRow{"tensor-parallel-num-weight-shards= expert-tensor-parallel-num-weight-shards= gtp-remat-opt-in-modules=+",
+            Both{read_weight_shards, write_weight_shards}},
+};
+
+}  // namespace
+
+constinit const FlagTopic kWeightShardTopic{kWeightShardFlags};
 
 }  // namespace mgplan::formats

@@ -41,4 +41,7 @@ struct LayoutRequest {
     std::optional<StageSplitRequest> split;
 };
 
+/// The request that makes this layout again (planner/constraints.hpp, make_layout).
+[[nodiscard]] LayoutRequest request_of(const Layout& layout);
+
 }  // namespace mgplan

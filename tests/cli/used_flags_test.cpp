@@ -177,6 +177,7 @@ std::vector<UsedFlag> used_flags() {
         {"--num-layers-at-start-in-bf16", kFp8 + "--fp8-recipe tensorwise --first-last-layers-bf16 ", "3"},
         {"--num-layers-at-end-in-bf16", kFp8 + "--fp8-recipe tensorwise --first-last-layers-bf16 ", "0"},
         {"--fp4-format", kDense, "e2m1", "dgx-b200"},
+        {"--fp4-recipe", kDense + "--fp4-format e2m1 ", "custom", "dgx-b200"},  // said to be not computed
         {"--fp4-param-gather", kDense + "--fp4-format e2m1 --use-distributed-optimizer ", "", "dgx-b200"},
         {"--fp8-output-proj", kFp8 + "--fp8-recipe mxfp8 ", "", "dgx-b200"},
         {"--fp8-dot-product-attention", kFp8, "", "dgx-b200"},
