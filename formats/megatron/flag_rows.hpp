@@ -124,7 +124,7 @@ struct RowFlag {
 /// The plan's settings as a command states them.
 [[nodiscard]] Job job_of(const Plan& plan);
 
-[[nodiscard]] inline bool has_experts(const Job& job) {
+[[nodiscard]] inline bool is_mixture(const Job& job) {
     return job.model.moe.has_value();
 }
 /// A plan of mgplan's own engine may offload what Megatron-LM does not (plan/layout/megatron_offload.hpp): no flag says that.

@@ -115,8 +115,8 @@ constexpr std::array kParallelFlags{
             Both{read_chunks, write_chunks}},
     FlagRow{"microbatch-group-size-per-virtual-pipeline-stage", Stated{MGPLAN_FIELD(layout->group_size), 1, kSizeLimit}, Written::changed,
             is_interleaved},
-    FlagRow{"expert-model-parallel-size", Whole{MGPLAN_FIELD(layout->ep), 1, 1, kSizeLimit}, Written::always, has_experts},
-    FlagRow{"expert-tensor-parallel-size", Stated{MGPLAN_FIELD(layout->etp), 1, kSizeLimit}, Written::changed, has_experts},
+    FlagRow{"expert-model-parallel-size", Whole{MGPLAN_FIELD(layout->ep), 1, 1, kSizeLimit}, Written::always, is_mixture},
+    FlagRow{"expert-tensor-parallel-size", Stated{MGPLAN_FIELD(layout->etp), 1, kSizeLimit}, Written::changed, is_mixture},
     FlagRow{"use-tp-pp-dp-mapping", Both{read_order, write_order}},
     FlagRow{"micro-batch-size", Whole{MGPLAN_FIELD(layout->micro_batch), 1, 1, ModelLimits::positions}, Written::always},
 };

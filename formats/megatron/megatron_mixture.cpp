@@ -150,7 +150,7 @@ constexpr std::array kMixtureFlags{
 
 }  // namespace
 
-constinit const FlagTopic kMixtureTopic{kMixtureFlags, has_experts};
+constinit const FlagTopic kMixtureTopic{kMixtureFlags, is_mixture};
 
 void read_mixture(FlagReader& flags, Job& job) {
     ModelSpec& model = job.model;

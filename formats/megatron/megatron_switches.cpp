@@ -109,7 +109,7 @@ constexpr std::array kKernelFlags{
     FlagRow{"no-masked-softmax-fusion", Switch{MGPLAN_FIELD(training->megatron.masked_softmax_fusion), false}},
     FlagRow{"no-rope-fusion", Switch{MGPLAN_FIELD(training->megatron.rope_fusion), false}},
     FlagRow{"no-async-tensor-model-parallel-allreduce", Switch{MGPLAN_FIELD(training->megatron.async_tp_reduce), false}},
-    FlagRow{"moe-permute-fusion", Switch{MGPLAN_FIELD(training->megatron.moe_permute_fusion)}, Written::changed, nullptr, has_experts},
+    FlagRow{"moe-permute-fusion", Switch{MGPLAN_FIELD(training->megatron.moe_permute_fusion)}, Written::changed, nullptr, is_mixture},
     FlagRow{"moe-permute-fusion-into-hybridep", Switch{MGPLAN_FIELD(training->megatron.permute_in_hybrid_ep)}},
 };
 
@@ -134,10 +134,10 @@ constexpr std::array kSwitchFlags{
     FlagRow{"wgrad-deferral-limit", Whole{MGPLAN_FIELD(training->megatron.wgrad_deferral_limit), 0, 0, kSizeLimit}},
     FlagRow{"overlap-param-gather-with-optimizer-step", Switch{MGPLAN_FIELD(training->megatron.gather_with_optimizer_step)}},
     FlagRow{"moe-shared-expert-overlap", Switch{MGPLAN_FIELD(training->megatron.moe_shared_expert_overlap)}, Written::changed, nullptr,
-            has_experts},
+            is_mixture},
     FlagRow{"delay-wgrad-compute", Switch{MGPLAN_FIELD(training->megatron.delay_wgrad)}},
     FlagRow{"moe-router-dtype", Word<bool>{MGPLAN_FIELD(training->megatron.router_fp32), false, kRouterTypes, true}, Written::changed,
-            nullptr, has_experts},
+            nullptr, is_mixture},
     FlagRow{"ddp-bucket-size", Whole{MGPLAN_FIELD(training->megatron.bucket_size), 0, 0, std::int64_t{1} << 50}},
     FlagRow{"ddp-num-buckets", Whole{MGPLAN_FIELD(training->megatron.num_buckets), 0, 0, kSizeLimit}},
     FlagRow{"ddp-pad-buckets-for-high-nccl-busbw", Switch{MGPLAN_FIELD(training->megatron.pad_buckets)}},
@@ -145,7 +145,7 @@ constexpr std::array kSwitchFlags{
     FlagRow{"cpu-offloading-num-layers", Whole{MGPLAN_FIELD(training->megatron.offloaded_layers), 0, 0, ModelLimits::layers}},
     FlagRow{"use-fused-mhc", Switch{MGPLAN_FIELD(training->megatron.fused_streams)}, Written::changed,
             [](const Job& job) { return job.model.hyper_connections.has_value(); }},
-    FlagRow{"moe-router-force-load-balancing", Switch{MGPLAN_FIELD(training->megatron.forced_routing)}, Written::changed, has_experts},
+    FlagRow{"moe-router-force-load-balancing", Switch{MGPLAN_FIELD(training->megatron.forced_routing)}, Written::changed, is_mixture},
 };
 
 }  // namespace
