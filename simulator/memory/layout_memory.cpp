@@ -460,6 +460,29 @@ struct LayoutMemory::State {
         return peak_of(layout, front);
     }
 
+    /// The same of every stage: that of the fullest.
+    std::int64_t least_bytes_anywhere(const Layout& layout) {
+        if (layout.schedule) return 0;
+        const bool graphed = !layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
+        activations.peak_bytes(layout, ActivationMemory::Stages::all, passes);
+        const std::int64_t scratch = lasting_workspace(layout), spared = spared_by_offloading(layout);
+        const DeviceOverhead::Sums& outside = overhead.sums(layout);
+        const std::vector<ModelStateBytes>& states = model_states.stages(layout).of;
+        std::int64_t most = 0;
+        for (std::size_t rank = 0; rank < passes.size(); ++rank) {
+            FrameworkBytes stage;
+            stage.state = states[rank];
+            stage.state.update = 0;
+            stage.passes = passes[rank] - spared;
+            stage.lasting_workspace = scratch;
+            stage.outside = rank == 0 || rank + 1 == passes.size() ? outside.end : outside.inner;
+            const int number = static_cast<int>(rank);
+            if (graphed) stage.graph = rank_graphs.without_objects(layout, number, held_by(layout, number));
+            most = std::max(most, peak_of(layout, stage));
+        }
+        return most;
+    }
+
     /// The fullest stage where allocators are replayed: of those that are nearly the fullest without. Its fragmentation stays. Nothing
     /// where one exceeds `limit`.
     std::optional<int> fullest_replayed(const Layout& layout, std::int64_t limit) {
@@ -545,6 +568,10 @@ bool LayoutMemory::state_exceeds(const Layout& layout, std::int64_t most) {
 
 std::int64_t LayoutMemory::least_bytes(const Layout& layout) {
     return state_->least_bytes(layout);
+}
+
+std::int64_t LayoutMemory::least_bytes_anywhere(const Layout& layout) {
+    return state_->least_bytes_anywhere(layout);
 }
 
 RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank, const LayerCosts* layers) {
