@@ -161,8 +161,7 @@ std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedC
         if (!(narrow == LayoutSwitches{})) entry->second = std::make_shared<const LayoutSwitches>(narrow);
     }
     // Asked for as the layout is: its switches do not say what it keeps.
-    LayoutMemory& memory = state_of(entry->second).memory;
-    return everywhere ? memory.least_bytes_anywhere(layout) : memory.least_bytes(layout);
+    return state_of(entry->second).memory.least_bytes(layout, everywhere);
 }
 
 }  // namespace mgplan::simulator
