@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include <fmt/format.h>
@@ -12,7 +13,9 @@
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/layout_words.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
+#include "planner/search_axes.hpp"
 #include "reports/plan_difference.hpp"
 
 namespace mgplan::cli {
@@ -74,10 +77,28 @@ bool holds_json(const std::string& path) {
     return first != std::string::npos && text[first] == '{';
 }
 
+/// The scopes for which a cell of the table's column "on" stands (reports/layout_fields.hpp, switches_cell()); nothing for other words.
+std::optional<EnumSet<CudaGraphScope>> scopes_of_cell(std::string_view word, const Workload& workload,
+                                                      EnumSet<CudaGraphScope> cuda_graphs) {
+    using Scope = CudaGraphScope;
+    if (word == "graphs:all") return EnumSet<Scope>{Scope::full_iteration};
+    if (word == "graphs:router") return EnumSet<Scope>{Scope::moe_router, Scope::moe_preprocess};
+    if (word != "graphs") return std::nullopt;
+    if (!cuda_graphs.empty()) return cuda_graphs;
+    const auto sets = planner::graph_sets(workload, Engine::megatron);
+    return sets.empty() ? std::nullopt : std::optional(sets.front());
+}
+
 LayoutRequest request_of_words(const std::string& given, const Workload& workload, EnumSet<CudaGraphScope> cuda_graphs) {
     try {
-        LayoutRequest request = parse_layout_words(given);
-        if (request.cuda_graphs.empty()) request.cuda_graphs = cuda_graphs;
+        std::vector<std::string> words = split(given, ' ');
+        for (std::string& word : words) {
+            if (const auto scopes = scopes_of_cell(word, workload, cuda_graphs))
+                word = fmt::format("graphs={}", fmt::join(names_in(*scopes), "+"));
+        }
+        LayoutRequest request = parse_layout_words(fmt::format("{}", fmt::join(words, " ")));
+        const bool without = std::find(words.begin(), words.end(), "graphs=none") != words.end();
+        if (request.cuda_graphs.empty() && !without) request.cuda_graphs = cuda_graphs;
         if (workload.model.moe && !request.etp) request.etp = 1;  // tables leave out a size that is 1 in all rows
         if (request.switches && request.switches->dispatcher && !workload.model.moe)
             throw ConfigError(fmt::format("'{}' dispatches the tokens of experts, and {} has none; leave it out",

@@ -76,11 +76,12 @@ public:
           parts_(parts),
           pricers_(pricers),
           options_(options),
-          order_(promising_first(parts)),
+          order_(options.nearest_alone ? most_divided_first(parts) : promising_first(parts)),
           tails_(pricers.size(), LegalTails(workload, space)),
           slowest_(options.slowest_known) {}
 
     void run(SearchShare& all) {
+        if (options_.nearest_alone) return look_for_misses(all);
         double interest = 0;  // over the seconds of the fastest
         double fastest = std::numeric_limits<double>::infinity();
         if (!std::isfinite(slowest_)) {
@@ -90,7 +91,6 @@ public:
                 interest = options_.of_interest(likely) / fastest;
             }
         }
-        constexpr std::size_t kFirstRound = 8;
         std::vector<SearchShare> found(parts_.size(), SearchShare(options_));
         BestList<BeforeByObjective> best = none_yet();
         std::size_t done = 0;
@@ -119,10 +119,49 @@ public:
     }
 
 private:
+    static constexpr std::size_t kFirstRound = 8;  ///< parts
+
     [[nodiscard]] BestList<BeforeByObjective> none_yet() const { return {options_.keep, BeforeByObjective{options_.objective}}; }
 
     static void offer_all(SearchShare& share, BestList<BeforeByObjective>& best) {
         for (const RankedLayout& ranked : share.best.list()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+    }
+
+    /// What is nearest to the limit, where nothing is within: of a few layouts first, for the last of them to say what the others must not
+    /// exceed.
+    void look_for_misses(SearchShare& all) {
+        const SearchSpace few = likely_space(space_);
+        std::vector<LegalTails> tails(pricers_.size(), LegalTails(workload_, few));
+        std::int64_t farthest = std::numeric_limits<std::int64_t>::max();
+        (void)misses_in_rounds(few, tails, farthest);
+        for (SearchShare& share : misses_in_rounds(space_, tails_, farthest)) all.absorb(std::move(share));
+    }
+
+    /// Of `some` of the space, by part. `farthest`: the peak of the last of the nearest that are known, before and then.
+    std::vector<SearchShare> misses_in_rounds(const SearchSpace& some, std::vector<LegalTails>& tails, std::int64_t& farthest) {
+        std::vector<SearchShare> found(parts_.size(), SearchShare(options_));
+        BestList<SmallerPeak> nearest(options_.keep_nearest, SmallerPeak{});
+        std::size_t done = 0;
+        for (std::size_t round = kFirstRound; done < parts_.size(); round *= 2) {
+            const std::size_t count = std::min(round, parts_.size() - done);
+            run_parallel(
+                count, pricers_.size(),
+                [&](std::size_t place, std::size_t thread) {
+                    const std::size_t part = order_[done + place];
+                    found[part].farthest_known = farthest;
+                    price(some, tails[thread], part, found[part], thread);
+                },
+                [&](std::size_t of_round, std::size_t) {
+                    if (options_.progress) options_.progress(done + of_round, parts_.size());
+                });
+            for (std::size_t place = done; place < done + count; ++place) {
+                for (const RankedLayout& miss : found[order_[place]].nearest.list()) nearest.offer(miss.layout, 0, miss.peak_bytes);
+            }
+            (void)nearest.list();
+            farthest = std::min(farthest, nearest.largest_peak());
+            done += count;
+        }
+        return found;
     }
 
     /// Prices what of a part lies in `some` of the space. The bounds are those of the whole space in any case.
@@ -130,19 +169,27 @@ private:
         const LayoutCost& cost = pricers_[thread];
         LayoutVisitor visitor;
         visitor.tails = &tails_of_some;
-        BranchTails tails(cost, space_, workload_.memory_limit);
+        BranchTails tails(cost, space_, options_.nearest_alone);
         UnsplitBounds unsplit(cost, space_);
+        const auto most = [&] { return share.bytes_of_interest(workload_.memory_limit, options_.nearest_alone); };
         visitor.visit = [&](const Layout& layout) {
-            if (tails.may_come_in(layout, share.to_beat(slowest_), share.cut_at_least))
-                share.price_bounded(layout, cost, workload_.memory_limit, options_, slowest_);
-            else
+            if (!tails.may_come_in(layout, most(), share.to_beat(slowest_), share.cut_at_least))
                 ++share.bounded;
+            else if (options_.nearest_alone)
+                share.price_miss(layout, cost, workload_.memory_limit);
+            else
+                share.price_bounded(layout, cost, workload_.memory_limit, options_, slowest_);
         };
         visitor.enter = [&](const Layout& first, std::int64_t layouts) {
             tails.begin_branch();
-            return share.enter(first, layouts, cost, unsplit, space_, workload_.memory_limit, slowest_);
+            return share.enter(first, layouts, cost, unsplit, space_, most(), slowest_);
         };
         visitor.enter_switched = [&](const Layout& first, std::int64_t layouts) {
+            // Above nothing, the state alone answers.
+            if (options_.nearest_alone && cost.memory(first, 0).even > most()) {
+                share.bounded += layouts;
+                return false;
+            }
             const double enough = share.to_beat(slowest_);
             return !std::isfinite(enough) || !share.cut(layouts, cost.least_seconds_switched(first, space_, enough), slowest_);
         };
@@ -202,6 +249,19 @@ std::vector<std::size_t> promising_first(const std::vector<Prefix>& parts) {
         const auto key = [&](std::size_t part) {
             const Prefix& p = parts[part];
             return std::tuple(p.cp, p.tp, p.pp);
+        };
+        return key(a) < key(b);
+    });
+    return order;
+}
+
+std::vector<std::size_t> most_divided_first(const std::vector<Prefix>& parts) {
+    std::vector<std::size_t> order(parts.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        const auto key = [&](std::size_t part) {
+            const Prefix& p = parts[part];
+            return std::tuple(-p.tp * p.cp * p.pp, -p.pp);
         };
         return key(a) < key(b);
     });

@@ -7,15 +7,24 @@
 
 namespace mgplan::planner {
 
-bool BranchTails::may_come_in(const Layout& layout, double enough, double& cut_at_least) {
+bool BranchTails::may_come_in(const Layout& layout, std::int64_t limit, double enough, double& cut_at_least) {
     if (!cost_.least_bytes_of_tail) return true;
-    const Tail tail{layout.cuda_graphs,      layout.recompute_modules,    layout.recompute,
-                    layout.recompute_method, layout.recompute_num_layers, layout.switches ? layout.switches->dispatcher : std::nullopt};
+    Tail tail{.cuda_graphs = layout.cuda_graphs,
+              .modules = layout.recompute_modules,
+              .recompute = layout.recompute,
+              .method = layout.recompute_method,
+              .layers = layout.recompute_num_layers,
+              .dispatcher = layout.switches ? layout.switches->dispatcher : std::nullopt};
+    if (everywhere_ && layout.switches) {
+        tail.bf16_gradients = layout.switches->bf16_gradients;
+        tail.bf16_moments = layout.switches->bf16_moments;
+    }
     auto known = tails_.begin() + static_cast<std::ptrdiff_t>(std::min(next_, tails_.size()));
     if (known == tails_.end() || !(known->tail == tail))
         known = std::find_if(tails_.begin(), tails_.end(), [&](const Known& one) { return one.tail == tail; });
     if (known == tails_.end()) {
-        tails_.push_back({tail, !takes_longer(layout, enough, cut_at_least) && cost_.least_bytes_of_tail(layout, space_) <= limit_});
+        const auto fits = [&](bool everywhere) { return cost_.least_bytes_of_tail(layout, space_, everywhere) <= limit; };
+        tails_.push_back({tail, !takes_longer(layout, enough, cut_at_least) && fits(false) && (!everywhere_ || fits(true))});
         known = tails_.end() - 1;
     }
     next_ = static_cast<std::size_t>(known - tails_.begin()) + 1;

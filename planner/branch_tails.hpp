@@ -14,15 +14,15 @@ namespace mgplan::planner {
 /// so that one bound holds for all overlaps and types.
 class BranchTails {
 public:
-    /// All must outlive it.
-    BranchTails(const LayoutCost& cost, const SearchSpace& space, std::int64_t limit) : cost_(cost), space_(space), limit_(limit) {}
+    /// Both must outlive it. `everywhere`: asks for the bytes of all stages, and tells types apart.
+    BranchTails(const LayoutCost& cost, const SearchSpace& space, bool everywhere) : cost_(cost), space_(space), everywhere_(everywhere) {}
 
     /// What comes next is another branch.
     void begin_branch() { tails_.clear(); }
 
-    /// False where no choice of overlaps and types makes the layout fit, or full recompute makes all of them take more than `enough`
-    /// seconds, which must not grow within a branch: `cut_at_least` becomes no more than what they take.
-    [[nodiscard]] bool may_come_in(const Layout& layout, double enough, double& cut_at_least);
+    /// False where no choice of overlaps and types brings the layout into `limit` bytes, or full recompute makes all of them take more than
+    /// `enough` seconds: `cut_at_least` becomes no more than what they take. Neither may grow within a branch.
+    [[nodiscard]] bool may_come_in(const Layout& layout, std::int64_t limit, double enough, double& cut_at_least);
 
 private:
     struct Tail {
@@ -32,6 +32,7 @@ private:
         std::optional<RecomputeMethod> method;
         std::int64_t layers = 0;
         std::optional<TokenDispatcher> dispatcher;
+        bool bf16_gradients = false, bf16_moments = false;  ///< where types are told apart
         bool operator==(const Tail&) const = default;
     };
     struct Known {
@@ -43,7 +44,7 @@ private:
 
     const LayoutCost& cost_;
     const SearchSpace& space_;
-    std::int64_t limit_;
+    bool everywhere_;
     std::vector<Known> tails_;  ///< of this branch
     std::size_t next_ = 0;      ///< of tails_: layouts come in the same order for each choice of switches
 };

@@ -35,7 +35,8 @@ struct Rule {
     bool (*broken)(const Workload& workload, const Layout& layout);
     /// Field, value, rule and way out in one sentence.
     std::string (*message)(const Workload& workload, const Layout& layout);
-    bool alone = false;  ///< asks for nothing that earlier levels hold
+    bool alone = false;    ///< asks for nothing that earlier levels hold
+    bool no_tail = false;  ///< of Level::switches: reads neither recompute nor CUDA graphs
 };
 
 /// All rules, by level.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/layout/layout_switches.hpp"
+#include "planner/switch_rules.hpp"
 
 namespace mgplan::planner {
 namespace {
@@ -45,9 +46,28 @@ struct LegalTails::Search {
     Layout layout;
     AnyBlock& found;
     std::int64_t block = 0;  ///< of the tail at hand
+    /// By switches of the space: the first rule that they break without a look at recompute and graphs; null where there is none.
+    std::vector<const Rule*> broken_by_switches;
 
-    bool turned_away(const LayoutTail& tail, Level level) {
-        const Rule* rule = first_broken(of.workload_, layout, level);
+    /// first_broken() of the switches, which are the space's of that number.
+    [[nodiscard]] const Rule* broken_switch(std::size_t number) const {
+        for (const Rule& rule : switch_rules()) {
+            if (rule.no_tail ? &rule == broken_by_switches[number] : rule.broken(of.workload_, layout)) return &rule;
+        }
+        return nullptr;
+    }
+
+    void judge_switches() {
+        for (const auto& switches : of.space_.switches) {
+            layout.switches = switches;
+            const auto broken = [&](const Rule& rule) { return rule.no_tail && rule.broken(of.workload_, layout); };
+            const auto all = switch_rules();
+            const auto first = std::find_if(all.begin(), all.end(), broken);
+            broken_by_switches.push_back(first == all.end() ? nullptr : &*first);
+        }
+    }
+
+    bool turned_away(const LayoutTail& tail, const Rule* rule) {
         if (rule == nullptr) return false;
         const auto same = std::find_if(found.rejected.begin(), found.rejected.end(),
                                        [&](const auto& one) { return one.first == block && one.second.rule == rule; });
@@ -61,11 +81,11 @@ struct LegalTails::Search {
     void add(LayoutTail tail) {
         tail.switches = &of.space_.switches.front();
         tail.write(layout);
-        if (turned_away(tail, Level::recompute)) return;
-        for (const auto& switches : of.space_.switches) {
-            tail.switches = &switches;
+        if (turned_away(tail, first_broken(of.workload_, layout, Level::recompute))) return;
+        for (std::size_t number = 0; number < of.space_.switches.size(); ++number) {
+            tail.switches = &of.space_.switches[number];
             tail.write(layout);
-            if (!turned_away(tail, Level::switches)) found.legal.emplace_back(block, tail);
+            if (!turned_away(tail, broken_switch(number))) found.legal.emplace_back(block, tail);
         }
     }
 
@@ -80,6 +100,7 @@ struct LegalTails::Search {
     }
 
     void run() {
+        judge_switches();
         for (const auto graphs : of.graph_sets_) {
             for (const auto recompute : of.recomputes_) {
                 LayoutTail tail;
@@ -136,7 +157,7 @@ const LegalTails::Tails& LegalTails::tails_of(const Key& key, const Layout& layo
         const std::scoped_lock lock(known_->mutex);
         entry = &known_->entries.try_emplace(key).first->second;
     }
-    entry->once.call([&] { Search{*this, layout, entry->tails}.run(); });
+    entry->once.call([&] { Search{*this, layout, entry->tails, 0, {}}.run(); });
     const std::scoped_lock lock(known_->mutex);
     const auto [found, fresh] = entry->by_block.try_emplace(blocks);
     if (fresh) found->second = without_larger_blocks(entry->tails, blocks);

@@ -250,6 +250,30 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     return ranking;
 }
 
+/// Where the search found nothing that fits, and cut off what surely does not: once more for the misses that are nearest.
+void find_nearest_misses(const Workload& workload, const SearchSpace& space, const RankingOptions& options, SearchResult& found) {
+    SearchOptions asked;
+    asked.keep = 0;
+    asked.objective = options.objective;
+    asked.bounded = asked.nearest_alone = true;
+    asked.threads = options.threads;
+    asked.progress = options.progress;
+    const double seconds = found.seconds;
+    PricerPool pricers(options.cost_model);
+    found = search(workload, space, pricers.of_next_search(), asked);
+    found.seconds += seconds;
+    // Of the kinds of misses those that are among the nearest alone are known to show their own nearest.
+    if (found.nearest.empty()) return;
+    const auto leave_out = [&](TooLarge& kind) {
+        if (!kind.nearest || kind.nearest->peak_bytes <= found.nearest.back().peak_bytes) return;
+        found.bounded += kind.count;
+        found.too_large -= kind.count;
+        kind = {};
+    };
+    for (TooLarge& kind : found.too_large_by_term) leave_out(kind);
+    leave_out(found.too_large_uneven);
+}
+
 }  // namespace
 
 Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
@@ -266,6 +290,11 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
     }
     // Bounds cut off what does not fit: the nearest misses are among it.
     if (ranking.search.best.empty() && ranking.search.bounded > 0) {
+        const bool none_fits = ranking.search.feasible == 0 && ranking.search.too_large_replayed.count == 0;
+        if (none_fits) {
+            find_nearest_misses(workload, space, options, ranking.search);
+            return ranking;
+        }
         RankingOptions all = options;
         all.bounded = false;
         ranking = rank(workload, all);

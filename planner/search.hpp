@@ -27,8 +27,9 @@ struct LayoutCost {
     std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes = {};
     /// The same seconds for layouts that differ in stage split and vpp too, or some that exceed `enough`.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds_unsplit = {};
-    /// The same bytes for layouts that differ in overlaps and types alone. Layouts are priced without it.
-    std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes_of_tail = {};
+    /// The same bytes for layouts that differ in overlaps and types alone: of the first stage; or, for more work (`everywhere`), of
+    /// the fullest and of those that differ in overlaps alone. Layouts are priced without it.
+    std::function<std::int64_t(const Layout&, const SearchSpace& space, bool everywhere)> least_bytes_of_tail = {};
     /// The same seconds for layouts that agree in switches too.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds_switched = {};
     /// Seconds that no layout beats which differs from this one in selective recompute, CUDA graphs and switches alone: what full recompute
@@ -56,6 +57,8 @@ struct SearchOptions {
     /// Without `bounded`: layouts that fit and whose time a lower bound keeps out of `best` are not asked for it, on the same conditions.
     /// They count as any other.
     bool times_bounded = false;
+    /// With `bounded`, where nothing fits: layouts that a lower bound of bytes keeps out of SearchResult::nearest are not priced either.
+    bool nearest_alone = false;
     double never_below = 0;  ///< of both: layouts that may take less are priced in any case, seconds
     /// For bounded: what may be of interest by a closer look, from the best of a small part of the space, as SearchResult::cut_at_least is
     /// to be told, seconds. Layouts that take less, or the same multiple of the fastest found later on, are priced in any case.

@@ -44,10 +44,10 @@ bool SearchShare::cut(std::int64_t layouts, double at_least, double slowest) {
 }
 
 bool SearchShare::enter(const Layout& first, std::int64_t layouts, const LayoutCost& cost, UnsplitBounds& unsplit, const SearchSpace& space,
-                        std::int64_t limit, double slowest) {
+                        std::int64_t most, double slowest) {
     const double enough = to_beat(slowest);
     if (std::isfinite(enough) && cut(layouts, unsplit.of(first, enough), slowest)) return false;
-    if (cost.least_bytes(first, space) > limit) {
+    if (cost.least_bytes(first, space) > most) {
         bounded += layouts;
         return false;
     }
@@ -69,6 +69,23 @@ void SearchShare::price_bounded(const Layout& layout, const LayoutCost& cost, st
     const TimeEstimate time = cost.iteration_seconds(layout);
     if (cut(1, std::min(time.seconds, time.at_least), slowest)) return;
     price(layout, cost, limit, options, {.time = &time});
+}
+
+void SearchShare::price_miss(const Layout& layout, const LayoutCost& cost, std::int64_t limit) {
+    const std::int64_t most = bytes_of_interest(limit, true);
+    const MemoryNeed need = cost.memory(layout, most);
+    const bool by_host = need.bytes <= limit && need.host_missing > 0;
+    const std::int64_t peak = by_host ? limit + need.host_missing : need.bytes;
+    if (peak > most) {
+        ++bounded;
+        return;
+    }
+    const auto even_fits = [&] { return need.even <= limit; };
+    const FillingTerm term = by_host ? FillingTerm::host : even_fits() ? FillingTerm::other : cost.memory(layout, limit).largest;
+    TooLarge& alike = !by_host && even_fits() ? too_large_uneven : too_large[static_cast<std::size_t>(term)];
+    ++alike.count;
+    nearest.offer(layout, 0, peak);
+    keep_nearer(alike, layout, peak);
 }
 
 void SearchShare::hold_against(const RankedLayout& compared, const Layout& layout, double seconds, std::int64_t peak, Objective objective) {

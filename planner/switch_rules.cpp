@@ -146,13 +146,17 @@ std::optional<std::string> moe_overlap_problem(const Workload& w, const Layout& 
 using W = const Workload&;
 using L = const Layout&;
 
+/// Rule::no_tail.
+constexpr bool kNoTail = true;
+
 constexpr auto kSwitchRules = std::to_array<Rule>({
     {"switches_need_engine_megatron", "a switch of Megatron-LM with another engine", Level::switches,
      [](W, L l) { return l.switches && *l.switches != LayoutSwitches{} && l.engine != Engine::megatron; },
      [](W, L l) {
          return fmt::format("{} is a choice of Megatron-LM, not of engine {}; use --engine megatron or leave it out",
                             fmt::join(switch_words(*l.switches), ", "), to_string(l.engine));
-     }},
+     },
+     false, kNoTail},
     {"cuda_graphs_suit_the_dispatcher", "CUDA graphs of experts that the dispatcher forbids", Level::switches,
      [](W w, L l) { return captures_experts(l.cuda_graphs) && !graphs_beside_dispatcher(w, l).empty(); },
      [](W w, L l) { return fmt::format("{}", fmt::join(graphs_beside_dispatcher(w, l), "; ")); }},
@@ -162,14 +166,16 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      [](W w, L l) {
          return fmt::format("dispatcher {} exchanges over ep·etp = {}·{} ranks and needs more than one; use alltoall or a larger ep",
                             dispatcher_word(dispatcher_of(w, l)), l.sizes.ep, l.sizes.etp);
-     }},
+     },
+     false, kNoTail},
     {"flex_dispatcher_does_not_pad", "DeepEP or HybridEP with experts padded to capacity", Level::switches,
      [](W w, L l) { return exchanges_by_flex(w, l) && w.model.moe->pad_to_capacity; },
      [](W w, L l) {
          return fmt::format(
              "dispatcher {} does not pad experts to their capacity; use alltoall, or drop --moe-pad-expert-input-to-capacity",
              dispatcher_word(dispatcher_of(w, l)));
-     }},
+     },
+     false, kNoTail},
     // Megatron-LM core/transformer/transformer_config.py, __post_init__.
     {"expert_buffers_need_hybridep", "experts' buffers of a fixed size behind another dispatcher", Level::switches,
      [](W w, L l) {
@@ -180,13 +186,15 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
          return fmt::format(
              "--moe-expert-rank-capacity-factor sizes the buffers of hybridep, and the dispatcher is {}; use hybridep, or drop that flag",
              dispatcher_word(dispatcher_of(w, l)));
-     }},
+     },
+     false, kNoTail},
     {"flex_dispatcher_without_shared_overlap", "DeepEP or HybridEP with overlapped shared experts", Level::switches,
      [](W w, L l) { return exchanges_by_flex(w, l) && w.training.megatron.moe_shared_expert_overlap; },
      [](W w, L l) {
          return fmt::format("dispatcher {} does not go with --moe-shared-expert-overlap; use alltoall or drop that flag",
                             dispatcher_word(dispatcher_of(w, l)));
-     }},
+     },
+     false, kNoTail},
     // deepseek-ai/DeepEP at dd758ca: csrc/kernels/legacy/launch.cuh, SWITCH_TYPES, and internode.cu, combine(), know CUDA_R_16BF alone. Its
     // branch hybrid-ep at 94a9f8f adds tokens up as bf16 (csrc/hybrid_ep/backend/hybrid_ep_backend.cuh; extension/permute.cu asserts it).
     // Neither dispatches in 8 bits for Megatron-LM, whose experts quantise what they receive (core/transformer/moe/fused_a2a.py).
@@ -196,7 +204,8 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
          return fmt::format(
              "dispatcher {} combines tokens in bf16 alone, and these are {}; use alltoall, or a --precision that computes in bf16",
              dispatcher_word(dispatcher_of(w, l)), to_string(w.training.compute_dtype()));
-     }},
+     },
+     false, kNoTail},
     // Megatron-Bridge training/flex_dispatcher_backend.py: Ampere, Hopper and B200 or B300, whose nodes are DeepEP's; not GB200 and GB300.
     {"deepep_reaches_its_ranks", "DeepEP beyond nodes of 8 GPUs or 160 ranks", Level::switches,
      [](W w, L l) {
@@ -211,7 +220,8 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
                                 kDeepEpRanks, l.sizes.ep, l.sizes.etp);
          return fmt::format("dispatcher deepep needs NVLink among 2 to {} GPUs, and the domain of {} is {}; use hybridep or alltoall",
                             kDeepEpPeers, w.cluster.name, w.cluster.nvlink_domain);
-     }},
+     },
+     false, kNoTail},
     // The same file: compute capability 8, 9 or 10; its kernels reach the ranks of a domain over NVLink.
     {"hybridep_knows_the_gpu", "HybridEP on a GPU or a cluster that it does not know", Level::switches,
      [](W w, L l) {
@@ -226,7 +236,8 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
              "dispatcher hybridep needs NVLink and a GPU of compute capability 8.0 to 10.3, and {} has {:.1f} and domains of "
              "{}; use alltoall",
              w.cluster.name, w.cluster.compute_capability / 10.0, w.cluster.nvlink_domain);
-     }},
+     },
+     false, kNoTail},
     // Megatron-LM arguments.py, validate_args: --tp-comm-overlap needs sequence parallelism and Transformer Engine.
     {"tp_overlap_needs_sequence_parallel", "tp overlap without sequence parallelism", Level::switches,
      [](W w, L l) {
@@ -236,7 +247,8 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      [](W, L l) {
          return fmt::format("tp overlap needs tp > 1 (here {}), sequence parallelism and Transformer Engine; turn these on or drop it",
                             l.sizes.tp);
-     }},
+     },
+     false, kNoTail},
     {"moe_overlap_suits_the_layout", "overlap of experts' exchanges that Megatron-LM refuses", Level::switches,
      [](W w, L l) {
          const bool asked = w.training.overlap_moe && w.model.moe && l.engine == Engine::megatron;  // without experts it asks for nothing
@@ -253,7 +265,8 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      [](W, L) {
          return std::string(
              "bf16 moments need Adam with the distributed optimizer (--use-precision-aware-optimizer); turn it on or keep fp32 moments");
-     }},
+     },
+     false, kNoTail},
     {"own_engine_shards_what_it_trains", "sharded gradients and parameters that mgplan's own engine does not train", Level::switches,
      [](W w, L l) { return !obstacles_of_own_sharding(w, l).empty(); },
      [](W w, L l) {
@@ -263,7 +276,8 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      [](W w, L l) { return !obstacles_of_own_optimizer(w, l).empty(); },
      [](W w, L l) {
          return fmt::format("engine mgplan does not train {}; or use --engine megatron", obstacles_of_own_optimizer(w, l).front());
-     }},
+     },
+     false, kNoTail},
     {"own_engine_offloads_what_it_trains", "offloading that mgplan's own engine does not train with", Level::switches,
      [](W w, L l) { return !obstacles_of_own_offload(w, l).empty(); },
      [](W w, L l) { return fmt::format("engine mgplan does not train {}", obstacles_of_own_offload(w, l).front()); }},
@@ -273,7 +287,8 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
          return std::string(
              "engine mgplan holds no weights in parts (--tensor-parallel-num-weight-shards, --expert-tensor-parallel-num-weight-shards); "
              "leave these flags out, or use --engine megatron");
-     }},
+     },
+     false, kNoTail},
     // Documents of a sequence are told apart by fused kernels alone (Transformer Engine, dot_product_attention, qkv_format "thd").
     {"packed_lengths_need_fused_attention", "documents of several lengths where nothing computes them", Level::switches,
      [](W w, L l) {
@@ -290,7 +305,8 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
                  "out");
          return fmt::format("--lengths packs documents, which attention {} does not tell apart; use --attention flash",
                             to_string(w.training.attention));
-     }},
+     },
+     false, kNoTail},
     {"megatron_offloads_what_it_can", "offloading that Megatron-LM refuses", Level::switches,
      [](W w, L l) { return !obstacles_of_megatron_offload(w, l).empty(); },
      [](W w, L l) { return fmt::format("{}", fmt::join(obstacles_of_megatron_offload(w, l), "; ")); }},

@@ -1,12 +1,12 @@
 #include "reports/layout_fields.hpp"
 
-#include <array>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "plan/layout/layout_switches.hpp"
+#include "plan/layout/layout_words.hpp"
 #include "plan/plan.hpp"
 #include "plan/training/data_sharding.hpp"
 
@@ -14,19 +14,6 @@ namespace mgplan::reports {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct ShortName {
-    RecomputeModule module;
-    std::string_view name;
-};
-constexpr std::array<ShortName, 8> kShortNames{{{RecomputeModule::core_attn, "attn"},
-                                                {RecomputeModule::mla_up_proj, "up"},
-                                                {RecomputeModule::layernorm, "norm"},
-                                                {RecomputeModule::mlp, "mlp"},
-                                                {RecomputeModule::moe, "moe"},
-                                                {RecomputeModule::moe_act, "act"},
-                                                {RecomputeModule::shared_experts, "shared"},
-                                                {RecomputeModule::mhc, "streams"}}};
 
 }  // namespace
 
@@ -64,7 +51,7 @@ std::string recompute_cell(const Layout& layout) {
     if (layout.recompute != Recompute::selective) return std::string(to_string(layout.recompute));
     if (layout.recompute_modules == EnumSet<RecomputeModule>{RecomputeModule::core_attn}) return "sel";
     std::vector<std::string_view> names;
-    for (const auto& [module, name] : kShortNames) {
+    for (const auto& [module, name] : kModulesInShort) {
         if (layout.recompute_modules.contains(module)) names.push_back(name);
     }
     return fmt::format("{}", fmt::join(names, "+"));

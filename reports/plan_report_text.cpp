@@ -341,7 +341,10 @@ std::string rejections_text(const PlanReport& report) {
     auto lines = rejected_candidates(report);
     std::stable_sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
     Table table({{"rejected"}, {"reason", Align::left}});
-    for (const auto& line : lines) table.add_row({with_thousands(line.count), std::string(line.reason)});
+    for (const auto& line : lines) {
+        const bool at_least = report.search.bounded > 0 && (line.rule == planner::kFits || line.rule == planner::kFitsAtP99);
+        table.add_row({(at_least ? "at least " : "") + with_thousands(line.count), std::string(line.reason)});
+    }
     return table.to_text();
 }
 
@@ -442,7 +445,8 @@ std::string plan_report_text(const PlanReport& report) {
     if (report.flags) text += flag_account_text(*report.flags);
     const auto feasible_text = [](const planner::SearchResult& found) {
         // Allocators are replayed of some alone: with those that do not fit then, the count is one and the same however many are shown.
-        return (found.bounded > 0 ? "at least " : "") + with_thousands(found.feasible + found.too_large_replayed.count);
+        return (found.bounded > 0 && found.feasible + found.too_large_replayed.count > 0 ? "at least " : "") +
+               with_thousands(found.feasible + found.too_large_replayed.count);
     };
     text +=
         fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),

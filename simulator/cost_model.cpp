@@ -11,13 +11,13 @@ CostModel::CostModel(const Workload& workload, const Calibration& calibration) {
     auto layers = std::make_shared<ShardLayers>(workload);
     state_ = std::make_unique<State>(workload, calibration,
                                      State::Known{layers, layers, std::make_shared<ModelStates>(workload), nullptr, nullptr});
-    least_ = std::make_unique<Least>(Least{std::make_shared<SharedLeast>(), {}, {}});
+    least_ = std::make_unique<Least>(Least{std::make_shared<SharedLeast>(), {}, {}, {}});
 }
 CostModel::CostModel(const Workload& workload, const CostModel& other) {
     auto layers = std::make_shared<ShardLayers>(workload, *other.state_->shards, ShardLayers::Workloads::equal);
     state_ = std::make_unique<State>(workload, other.state_->calibration,
                                      State::Known{layers, layers, std::make_shared<ModelStates>(workload), nullptr, other.state_.get()});
-    least_ = std::make_unique<Least>(Least{other.least_->shared, {}, {}});
+    least_ = std::make_unique<Least>(Least{other.least_->shared, {}, {}, {}});
 }
 CostModel::~CostModel() = default;
 

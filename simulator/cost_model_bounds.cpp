@@ -150,17 +150,18 @@ std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& 
     return state_of(narrow).memory.peaks(narrow, 0, nullptr).even;
 }
 
-std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedChoices& choices) {
-    const auto [entry, fresh] = least_->narrowest.try_emplace(layout.switches.get());
+std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedChoices& choices, bool everywhere) {
+    const auto [entry, fresh] = (everywhere ? least_->without_overlaps : least_->narrowest).try_emplace(layout.switches.get());
     if (fresh) {
-        // The types of `narrowest` beside the layout's dispatcher; overlaps take no memory.
+        // The types of `narrowest`, or the layout's own, beside its dispatcher; overlaps take no memory.
         LayoutSwitches narrow = choices.narrowest ? *choices.narrowest : LayoutSwitches{};
+        if (everywhere) narrow = layout.switches ? *layout.switches : LayoutSwitches{};
         narrow.dispatcher = layout.switches ? layout.switches->dispatcher : std::nullopt;
         narrow.overlap_tp = narrow.overlap_moe = false;
         if (!(narrow == LayoutSwitches{})) entry->second = std::make_shared<const LayoutSwitches>(narrow);
     }
     // Asked for as the layout is: its switches do not say what it keeps.
-    return state_of(entry->second).memory.least_bytes(layout);
+    return state_of(entry->second).memory.least_bytes(layout, everywhere);
 }
 
 }  // namespace mgplan::simulator

@@ -373,7 +373,7 @@ struct CostModel::Least {
     std::shared_ptr<SharedLeast> shared;
     std::unordered_map<const LayerCosts*, Bounded> launched;  ///< without launches where graphs may have none, by the costs with them
     /// What least_bytes_of_tail() asks for, by a layout's switches, which the choices keep alive.
-    std::unordered_map<const LayoutSwitches*, std::shared_ptr<const LayoutSwitches>> narrowest;
+    std::unordered_map<const LayoutSwitches*, std::shared_ptr<const LayoutSwitches>> narrowest, without_overlaps;
 };
 
 }  // namespace mgplan::simulator

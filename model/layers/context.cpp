@@ -20,6 +20,16 @@ Weight WeightTable::find(const std::string& name) const {
     return found == weights_.end() ? Weight{} : found->second;
 }
 
+void WeightTable::add_of_experts(const std::string& name, std::size_t experts, Weight weight) {
+    const bool fresh = of_experts_.emplace(name, OfExperts{std::move(weight), experts}).second;
+    MGPLAN_ASSERT(fresh, "weights have different names");
+}
+
+WeightTable::OfExperts WeightTable::find_of_experts(const std::string& name) const {
+    const auto found = of_experts_.find(name);
+    return found == of_experts_.end() ? OfExperts{} : found->second;
+}
+
 Positions positions_of(const RankContext& context, const MicrobatchContext& microbatch) {
     return zigzag_positions(microbatch.sequence, microbatch.batch, context.cp->size(), context.cp->rank());
 }

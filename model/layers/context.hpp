@@ -44,8 +44,18 @@ public:
     /// A weight that the model may not have: undefined then.
     [[nodiscard]] Weight find(const std::string& name) const;
 
+    /// One weight of each expert, by the name without the expert's number; one stands for all where what it holds is of no interest.
+    struct OfExperts {
+        Weight weight;
+        std::size_t experts = 0;
+    };
+    void add_of_experts(const std::string& name, std::size_t experts, Weight weight);
+    /// Undefined, of no experts, where each has its own.
+    [[nodiscard]] OfExperts find_of_experts(const std::string& name) const;
+
 private:
     std::map<std::string, Weight, std::less<>> weights_;
+    std::map<std::string, OfExperts, std::less<>> of_experts_;
 };
 
 class RoutingLog;

@@ -36,6 +36,13 @@ Experts::Experts(const ModelSpec& model, const WeightTable& weights, const std::
     const auto collect = [&](std::string_view name, Projection& projection) {
         // Recordings of mixtures for a search spend a fair share on these names.
         const std::string weight_of = fmt::format("{}{}.weight", prefix, name), bias_of = fmt::format("{}{}.bias", prefix, name);
+        if (const auto [weight, experts] = weights.find_of_experts(weight_of); experts > 0) {
+            projection.values.assign(experts, weight.value);
+            projection.gradients.assign(experts, weight.gradient);
+            const auto bias = weights.find_of_experts(bias_of);
+            projection.biases.assign(bias.experts, bias.weight);
+            return;
+        }
         for (int expert = 0;; ++expert) {
             const std::string number = std::to_string(expert);
             const Weight weight = weights.find(weight_of + number);

@@ -1,11 +1,13 @@
 #include "plan/layout/layout_words.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "plan/layout/layout.hpp"
 #include "plan/layout/layout_switches.hpp"
@@ -42,6 +44,35 @@ std::optional<EnumSet<Enum>> parse_set(const std::string& words, std::optional<E
     return set.empty() ? std::nullopt : std::optional(set);
 }
 
+std::optional<RecomputeModule> parse_module(std::string_view word) {
+    if (const auto module = parse_recompute_module(word)) return module;
+    for (const auto& [module, name] : kModulesInShort) {
+        if (word == name) return module;
+    }
+    return std::nullopt;
+}
+
+/// What a table's cell says with a few letters.
+struct CellWord {
+    std::string_view word, of;  ///< in front of the colon
+    bool LayoutSwitches::*on;
+};
+constexpr std::array<CellWord, 4> kCellWords{{{"tp", "ov", &LayoutSwitches::overlap_tp},
+                                              {"moe", "ov", &LayoutSwitches::overlap_moe},
+                                              {"g", "bf16", &LayoutSwitches::bf16_gradients},
+                                              {"m", "bf16", &LayoutSwitches::bf16_moments}}};
+
+const CellWord* cell_word(std::string_view word, std::string_view of) {
+    const auto found = std::find_if(kCellWords.begin(), kCellWords.end(), [&](const CellWord& c) { return c.word == word && c.of == of; });
+    return found == kCellWords.end() ? nullptr : &*found;
+}
+
+/// "ov:tp" whose next word, behind a comma, is "moe".
+bool goes_on(std::string_view word, std::string_view next) {
+    const std::size_t colon = word.find(':');
+    return colon != std::string_view::npos && cell_word(next, word.substr(0, colon)) != nullptr;
+}
+
 class LayoutWords {
 public:
     void read(const std::string& whole_word) {
@@ -73,15 +104,18 @@ public:
         } else if (const auto recompute = parse_recompute(word == "sel" ? "selective" : word)) {
             once("recompute");
             named_ = *recompute;
-        } else if (const auto modules = parse_set<RecomputeModule>(word, parse_recompute_module)) {
+        } else if (const auto modules = parse_set<RecomputeModule>(word, parse_module)) {
             once("recomputed modules");
             takes(Recompute::selective, word);
             request_.recompute_modules = *modules;
-        } else if (word.starts_with("block") && parse_integer(std::string_view(word).substr(5)).value_or(0) > 0) {
+        } else if (const std::int64_t layers = layers_of_block(word); layers > 0) {
             once("block");
             takes(Recompute::full, word);
             request_.recompute_method = RecomputeMethod::block;
-            request_.recompute_num_layers = *parse_integer(std::string_view(word).substr(5));
+            request_.recompute_num_layers = layers;
+        } else if (word == "graphs=none") {
+            once("graphs");
+        } else if (read_cell(word)) {
         } else if (const auto scopes =
                        word.starts_with("graphs=") ? parse_set<CudaGraphScope>(word.substr(7), parse_cuda_graph_scope) : std::nullopt) {
             once("graphs");
@@ -116,6 +150,29 @@ public:
     }
 
 private:
+    static std::int64_t layers_of_block(std::string_view word) {
+        const std::size_t name = word.starts_with("block") ? 5 : word.starts_with("blk") ? 3 : 0;
+        return name > 0 ? parse_integer(word.substr(name)).value_or(0) : 0;
+    }
+
+    /// "ov:tp,moe" and the like.
+    bool read_cell(const std::string& word) {
+        const std::size_t colon = word.find(':');
+        if (colon == std::string::npos) return false;
+        const std::string of = word.substr(0, colon);
+        const std::vector<std::string> said = split(word.substr(colon + 1), ',');
+        if (said.empty() || std::any_of(said.begin(), said.end(), [&](const auto& one) { return cell_word(one, of) == nullptr; }))
+            return false;
+        for (const std::string& one : said) {
+            const CellWord& cell = *cell_word(one, of);
+            LayoutSwitches alone;
+            alone.*cell.on = true;
+            once(switch_words(alone).front());
+            switches_.*cell.on = true;
+        }
+        return true;
+    }
+
     void once(const std::string& what) {
         if (!known_.insert(what).second) problems_.add("{} stands twice; write it once", what);
     }
@@ -142,8 +199,10 @@ private:
 LayoutRequest parse_layout_words(std::string_view text) {
     LayoutWords words;
     std::string word;
-    for (const char c : text) {
-        if (c != ' ' && c != ',' && c != '\t') {
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        const char c = text[at];
+        const std::string_view rest = text.substr(at + 1);
+        if ((c != ' ' && c != ',' && c != '\t') || (c == ',' && goes_on(word, rest.substr(0, rest.find_first_of(" ,\t"))))) {
             word += c;
         } else if (!word.empty()) {
             words.read(std::exchange(word, {}));

@@ -447,17 +447,26 @@ struct LayoutMemory::State {
         return peaks;
     }
 
-    std::int64_t least_bytes(const Layout& layout) {
+    std::int64_t least_bytes(const Layout& layout, bool everywhere) {
         if (layout.schedule) return 0;
-        FrameworkBytes front;
-        front.state = model_states.of(layout, 0);
-        front.state.update = 0;  // where gradients are wide it needs no copies of them
-        front.passes = activations.front_peak_bytes(layout) - spared_by_offloading(layout);
-        front.lasting_workspace = lasting_workspace(layout);
-        front.outside = overhead.sums(layout).end;
-        if (!layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration))
-            front.graph = rank_graphs.without_objects(layout, 0, held_by(layout, 0));
-        return peak_of(layout, front);
+        const bool graphed = !layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
+        if (everywhere)
+            activations.peak_bytes(layout, ActivationMemory::Stages::all, passes);
+        else
+            passes.assign(1, activations.front_peak_bytes(layout));
+        std::int64_t most = 0;
+        for (std::size_t rank = 0; rank < passes.size(); ++rank) {
+            const int number = static_cast<int>(rank);
+            FrameworkBytes stage;
+            stage.state = everywhere ? model_states.stages(layout).of[rank] : model_states.of(layout, 0);
+            stage.state.update = 0;  // where gradients are wide it needs no copies of them
+            stage.passes = passes[rank] - spared_by_offloading(layout);
+            stage.lasting_workspace = lasting_workspace(layout);
+            stage.outside = rank == 0 || rank + 1 == passes.size() ? overhead.sums(layout).end : overhead.sums(layout).inner;
+            if (graphed) stage.graph = rank_graphs.without_objects(layout, number, held_by(layout, number));
+            most = std::max(most, peak_of(layout, stage));
+        }
+        return most;
     }
 
     /// The fullest stage where allocators are replayed: of those that are nearly the fullest without. Its fragmentation stays. Nothing
@@ -543,8 +552,8 @@ bool LayoutMemory::state_exceeds(const Layout& layout, std::int64_t most) {
     return false;
 }
 
-std::int64_t LayoutMemory::least_bytes(const Layout& layout) {
-    return state_->least_bytes(layout);
+std::int64_t LayoutMemory::least_bytes(const Layout& layout, bool everywhere) {
+    return state_->least_bytes(layout, everywhere);
 }
 
 RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank, const LayerCosts* layers) {

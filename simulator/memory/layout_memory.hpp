@@ -68,8 +68,8 @@ public:
     [[nodiscard]] bool state_exceeds(const Layout& layout, std::int64_t most);
     /// What the first stage needs at least where tokens are spread evenly: never more than peaks(layout).even, and found without the
     /// prices of layers. Other workloads whose layers keep the same and whose parameters, gradients and optimizer state are no smaller need
-    /// no less.
-    [[nodiscard]] std::int64_t least_bytes(const Layout& layout);
+    /// no less. `everywhere`: the same of the fullest stage, for as many times the work as there are stages.
+    [[nodiscard]] std::int64_t least_bytes(const Layout& layout, bool everywhere);
     /// Every rank of a pipeline stage, its fragmentation replayed.
     [[nodiscard]] RankMemory stage(const Layout& layout, int pp_rank, const LayerCosts* layers);
     /// The ops of a stage's ranks as engine megatron has them, without CUDA graphs: for play() with no sends left open, whose

@@ -82,14 +82,17 @@ struct Groups {
 model::WeightTable weights_of(model::Device& device, const ModelSpec& model, const PieceSizes& sizes,
                               const std::shared_ptr<const StageSplit>& split) {
     Layout layout;
-    layout.sizes.world = sizes.tp * sizes.cp * sizes.ep * sizes.etp;
     layout.sizes.tp = sizes.tp;
     layout.sizes.cp = sizes.cp;
-    layout.sizes.ep = sizes.ep;
+    // A trace leaves weights out: one expert's stand for all. Casts to fp8 are recorded for each.
+    const bool one_expert = model.moe && sizes.fp8 == OwnFp8::none;
+    layout.sizes.ep = one_expert ? model.moe->experts : sizes.ep;
     layout.sizes.etp = sizes.etp;
+    layout.sizes.world = sizes.tp * sizes.cp * layout.sizes.ep * sizes.etp;
     layout.split = split;
     model::WeightTable table;
     std::array<std::vector<model::Weight>, 2> followed;  // of all but experts, and of experts
+    const auto experts = model.moe ? static_cast<std::size_t>(model.moe->experts / sizes.ep) : 0;
     const auto parameters = stage_parameters(model, layout, 0);
     for (const Parameter& parameter : parameters.front()) {
         const auto& s = parameter.shape;
@@ -103,7 +106,10 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
             followed[parameter.expert ? 1 : 0].push_back(weight);
             weight.fp8->fresh = true;  // the first microbatch of a step casts; all others are like this one
         }
-        table.add(parameter.name, std::move(weight));
+        if (one_expert && parameter.expert && parameter.name.ends_with('0'))
+            table.add_of_experts(parameter.name.substr(0, parameter.name.size() - 1), experts, std::move(weight));
+        else
+            table.add(parameter.name, std::move(weight));
     }
     if (sizes.fp8 != OwnFp8::delayed) return table;
     for (const auto& weights : followed) (void)model::Fp8Delayed(device, weights, 1);

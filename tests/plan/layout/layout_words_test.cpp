@@ -51,6 +51,15 @@ TEST(LayoutWords, LeaveOutWhatIsUsual) {
     EXPECT_TRUE(of_a_table.tp == 2 && of_a_table.sequence_parallel);
     EXPECT_EQ(of_a_table.recompute, Recompute::selective);
     EXPECT_FALSE(parse_layout_words("tp2 nosp").sequence_parallel);
+    const LayoutRequest of_cells = parse_layout_words("tp2+sp ep8,pp2 norm+act ov:tp,moe bf16:g,m graphs=none");
+    EXPECT_EQ(of_cells.pp, 2);
+    EXPECT_EQ(of_cells.recompute_modules, (EnumSet<RecomputeModule>{RecomputeModule::layernorm, RecomputeModule::moe_act}));
+    ASSERT_NE(of_cells.switches, nullptr);
+    EXPECT_EQ(switch_words(*of_cells.switches), (std::vector<std::string>{"tp-overlap", "moe-overlap", "bf16-grads", "bf16-moments"}));
+    const LayoutRequest one = parse_layout_words("ov:tp,pp2 blk4");
+    EXPECT_EQ(one.pp, 2);
+    EXPECT_EQ(switch_words(*one.switches), (std::vector<std::string>{"tp-overlap"}));
+    EXPECT_EQ(one.recompute_num_layers, 4);
 }
 
 TEST(LayoutWords, NameEveryWordThatIsNone) {
