@@ -95,8 +95,8 @@ TEST(HybridCosts, AScanTakesTheLongerOfItsBytesAndItsOperations) {
     const KernelTimes times(cluster, calibration, Precision::bf16);
     const OpRates rates{&times, &times, &calibration};
     const model::Arithmetic by_chunks{.small_products = true};
-    const model::OpRecord moves{"state_space_scan", 1e6, 1 << 30, 1 << 30, {}, {}, {}, by_chunks},
-        multiplies{"state_space_scan", 1e13, 1000, 1000, {}, {}, {}, by_chunks};
+    const model::OpRecord moves{"state_space_scan", 1e6, 1 << 30, 1 << 30, 1, {}, {}, {}, by_chunks},
+        multiplies{"state_space_scan", 1e13, 1000, 1000, 1, {}, {}, {}, by_chunks};
     EXPECT_EQ(op_seconds(moves, rates), times.memory_bound(double{1U << 31U}));
     EXPECT_EQ(op_seconds(multiplies, rates), times.products(1e13));
     EXPECT_GT(times.products(1e13), 1e13 / cluster.peak(Precision::bf16));

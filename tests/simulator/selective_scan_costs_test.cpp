@@ -120,7 +120,7 @@ TEST(SelectiveScan, TakesTheLongerOfItsBytesAndItsInstructions) {
     const double elements = 4096.0 * kInner * kState;
     const auto scan = [&](std::string_view name, double flops, double instructions) {
         return model::OpRecord{
-            name, flops * elements, 1000, 1000, {}, {}, {}, {.exponentials = elements, .instructions = instructions * elements}};
+            name, flops * elements, 1000, 1000, 1, {}, {}, {}, {.exponentials = elements, .instructions = instructions * elements}};
     };
     const model::OpRecord forward = scan("selective_scan", model::kSelectiveScanFlops, model::kSelectiveScanInstructions);
     const model::OpRecord backward =
@@ -130,7 +130,7 @@ TEST(SelectiveScan, TakesTheLongerOfItsBytesAndItsInstructions) {
     EXPECT_GT(op_seconds(forward, rates), exponentials);
     EXPECT_LT(op_seconds(forward, rates), 3 * exponentials);
     EXPECT_GT(op_seconds(backward, rates), 2 * op_seconds(forward, rates)) << "two scans and six gradients";
-    const model::OpRecord moves{"selective_scan", 1e6, 1 << 30, 1 << 30, {}, {}, {}, {.exponentials = 1e5, .instructions = 8e5}};
+    const model::OpRecord moves{"selective_scan", 1e6, 1 << 30, 1 << 30, 1, {}, {}, {}, {.exponentials = 1e5, .instructions = 8e5}};
     EXPECT_EQ(op_seconds(moves, rates), times.memory_bound(double{1U << 31U}));
 }
 
