@@ -262,7 +262,9 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
     // mxfp8 parameters that share the gradients' buffer are gathered in bf16 (param_and_grad_buffer.py, shared_buffer).
     const bool one_byte = training.fp8_parameters && !(in.layout.engine == Engine::megatron && training.megatron.reuse_grad_buffer &&
                                                        training.format() == QuantisedFormat::mxfp8);
-    const double weight = one_byte ? 1.0 : static_cast<double>(bytes_of(training.compute_dtype()));
+    // Two values of nvfp4 are a byte (_compute_nvfp4_packed_layout there).
+    const double quantised = training.format() == QuantisedFormat::nvfp4 ? 0.5 : 1;
+    const double weight = one_byte ? quantised : static_cast<double>(bytes_of(training.compute_dtype()));
     const ParameterCount held = held_count(in, count);
     const bool parts = held.total() != count.total();  // that other ranks hold as well
     const GroupPath &dp = parts ? in.paths.dp_outer : in.paths.dp_cp, &edp = parts ? in.paths.edp_outer : in.paths.edp;

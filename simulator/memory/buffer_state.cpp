@@ -33,6 +33,12 @@ OwnedElements owned_of(const BufferElements& elements, Engine engine, bool muon)
     return {(elements.buffer - elements.matrices) / elements.shards + matrices, matrices};
 }
 
+/// Of a buffer of quantised parameters. Megatron-LM packs two values of nvfp4 into a byte (core/distributed/param_and_grad_buffer.py,
+/// _compute_nvfp4_packed_layout) and pads what it has packed by the same rules; half of the elements' own padding is taken for that.
+std::int64_t quantised_bytes(std::int64_t elements, const TrainingSpec& training) {
+    return training.format() == QuantisedFormat::nvfp4 ? divide_up(elements, 2) : elements;
+}
+
 }  // namespace
 
 ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training) {
@@ -49,7 +55,7 @@ ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine,
     // Engine mgplan keeps a single moment in the main parameters' type.
     const bool single = engine == Engine::mgplan && (optimizer == OptimizerKind::sgd || optimizer == OptimizerKind::lion);
     const auto [owned, matrices] = owned_of(elements, engine, muon);
-    bytes.parameters = elements.buffer * (elements.fp8 ? 1 : bytes_of(compute));
+    bytes.parameters = elements.fp8 ? quantised_bytes(elements.buffer, training) : elements.buffer * bytes_of(compute);
     bytes.gradients = elements.buffer * bytes_of(gradient);
     if (engine == Engine::megatron && training.offload.optimizer > 0) {
         divide_between_devices(bytes, owned, std::min(elements.largest, owned), mixed, training);

@@ -451,6 +451,16 @@ TEST(Fp8Weights, StoredInTheBufferAreItsFirstCopy) {
     }
 }
 
+TEST(Fp8Weights, OfNvfp4ArePackedByTwosIntoTheBuffer) {
+    Workload bf16 = fp8_workload(Fp8Recipe::delayed, 100, false), nvfp4 = fp8_workload(Fp8Recipe::delayed, 100, true);
+    bf16.training.precision = Precision::bf16;
+    nvfp4.training.precision = Precision::nvfp4;
+    const std::int64_t weights = 32 * 4, scales = 2 * kLinear / 16 + 8 * weights;
+    // Half a byte in the buffer and half for the transpose, in the place of two.
+    EXPECT_NEAR(static_cast<double>(parameter_bytes(bf16, Engine::megatron) - parameter_bytes(nvfp4, Engine::megatron)),
+                static_cast<double>(kLinear - scales), 1e6);
+}
+
 TEST(Fp8Weights, PadScalesAsTransformerEngineDoes) {
     // 200 x 300: 2 x 3 blocks, padded to 2 x 4 and 3 x 4; micro-scaled 256 x 12 and 8 x 384.
     EXPECT_EQ(fp8_weight_bytes(200, 300, Fp8Recipe::blockwise, 90).scales, 4 * (2 * 4 + 3 * 4));

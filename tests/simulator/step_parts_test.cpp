@@ -150,6 +150,8 @@ TEST_F(DataParallelTime, ReducesGradientsAndGathersParameters) {
     EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 4 * 7 / 8);
     workload.training.fp8_parameters = true;
     EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 3 * 7 / 8);
+    workload.training.precision = Precision::nvfp4;
+    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 2.5 * 7 / 8) << "two values are a byte";
 }
 
 TEST_F(DataParallelTime, WithoutTheDistributedOptimizerIsOneAllReduce) {
