@@ -91,13 +91,20 @@ std::optional<EnumSet<CudaGraphScope>> scopes_of_cell(std::string_view word, con
 
 LayoutRequest request_of_words(const std::string& given, const Workload& workload, EnumSet<CudaGraphScope> cuda_graphs) {
     try {
-        std::vector<std::string> words = split(given, ' ');
-        for (std::string& word : words) {
+        std::string words;
+        bool without = false;
+        for (std::size_t begin = 0; begin < given.size();) {
+            const std::size_t end = std::min(given.find_first_of(" \t\r\n,", begin), given.size());
+            const std::string_view word = std::string_view(given).substr(begin, end - begin);
+            without = without || word == "graphs=none";
             if (const auto scopes = scopes_of_cell(word, workload, cuda_graphs))
-                word = fmt::format("graphs={}", fmt::join(names_in(*scopes), "+"));
+                words += fmt::format("graphs={}", fmt::join(names_in(*scopes), "+"));
+            else
+                words += word;
+            if (end < given.size()) words += given[end];
+            begin = end + 1;
         }
-        LayoutRequest request = parse_layout_words(fmt::format("{}", fmt::join(words, " ")));
-        const bool without = std::find(words.begin(), words.end(), "graphs=none") != words.end();
+        LayoutRequest request = parse_layout_words(words);
         if (request.cuda_graphs.empty() && !without) request.cuda_graphs = cuda_graphs;
         if (workload.model.moe && !request.etp) request.etp = 1;  // tables leave out a size that is 1 in all rows
         if (request.switches && request.switches->dispatcher && !workload.model.moe)

@@ -31,13 +31,13 @@ bool has_timed_ops(const runtime::RunValues& run) {
     return std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto& rank) { return !rank.ops.empty(); });
 }
 
-/// Sums of a trace's ops by name.
 /// All ops of one name.
 struct PricedOp {
     double count = 0, seconds = 0, launches = 0;
 };
 using PricedOps = std::map<std::string, PricedOp>;
 
+/// Sums of a trace's ops by name.
 class OpSums final : public model::OpListener {
 public:
     explicit OpSums(const simulator::TrainingRates& rates) : rates_(rates.ops()) {}

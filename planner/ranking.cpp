@@ -293,7 +293,7 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
         const bool none_fits = ranking.search.feasible == 0 && ranking.search.too_large_replayed.count == 0;
         if (none_fits) {
             find_nearest_misses(workload, space, options, ranking.search);
-            return ranking;
+            if (!ranking.search.nearest.empty()) return ranking;
         }
         RankingOptions all = options;
         all.bounded = false;

@@ -342,9 +342,12 @@ std::string rejections_text(const PlanReport& report) {
     std::stable_sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
     Table table({{"rejected"}, {"reason", Align::left}});
     for (const auto& line : lines) {
-        const bool at_least = report.search.bounded > 0 && (line.rule == planner::kFits || line.rule == planner::kFitsAtP99);
+        const bool at_least = report.search.bounded > 0 &&
+                              (line.rule == planner::kFits || line.rule == planner::kFitsAtP99 || line.rule == planner::kFitsInHost);
         table.add_row({(at_least ? "at least " : "") + with_thousands(line.count), std::string(line.reason)});
     }
+    if (report.search.best.empty() && report.search.bounded > 0)
+        table.add_row({with_thousands(report.search.bounded), "does not fit either, by bounds that do not tell what of it is most"});
     return table.to_text();
 }
 
@@ -355,7 +358,7 @@ std::string too_large_text(const PlanReport& report) {
     for (const auto& kind : report.too_large) {
         const auto& m = kind.memory;
         const std::int64_t missing = m.deciding_bytes() - m.limit_bytes;
-        table.add_row({with_thousands(kind.count), std::string(most_of(kind)),
+        table.add_row({(report.search.bounded > 0 ? "at least " : "") + with_thousands(kind.count), std::string(most_of(kind)),
                        missing > 0 ? human_bytes(missing) : human_bytes(m.node_host_bytes - m.host_limit_bytes) + " of the host's",
                        fmt::format("{} (stage {})", m.worst_rank, m.worst_stage), summary(kind.nearest)});
     }

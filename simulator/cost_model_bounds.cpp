@@ -7,17 +7,6 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Nothing repeated, and no graphs.
-Layout without_tail(const Layout& layout) {
-    Layout plain = layout;
-    plain.recompute = Recompute::none;
-    plain.recompute_modules = {};
-    plain.recompute_method.reset();
-    plain.recompute_num_layers = 0;
-    plain.cuda_graphs = {};
-    return plain;
-}
-
 double least_of(const TimePrediction& time) {
     return std::min(time.at_least_seconds, time.iteration_seconds);
 }
@@ -144,7 +133,8 @@ double CostModel::least_seconds(const Layout& layout, bool graphs, double enough
 }
 
 std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& choices) {
-    Layout narrow = layout;
+    // Full recompute keeps more gathered weights (memory/model_state.cpp).
+    Layout narrow = without_tail(layout);
     narrow.switches = choices.narrowest;
     // Above nothing, the state alone answers.
     return state_of(narrow).memory.peaks(narrow, 0, nullptr).even;

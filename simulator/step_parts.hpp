@@ -1,6 +1,6 @@
 #pragma once
 // What the parts of an iteration take: one microbatch on a stage or on a chunk of it, gradient reduction and parameter gather,
-// the optimizer, transfers between stages. The closed form (step_time.hpp) and the exact timeline (timeline/step_timeline.hpp)
+// the optimizer, transfers between stages. The closed form (step_time.hpp) and the exact timeline (step_timeline.hpp)
 // put them together.
 
 #include <array>

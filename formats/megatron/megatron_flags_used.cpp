@@ -13,6 +13,7 @@ constexpr std::string_view kRefused = "refused by name: models, adapters and old
                            kVocabulary = "tells the vocabulary where --vocab-size does not",
                            kFork = "of a fork alone, whose name Megatron-LM does not have",
                            kRule = "a rule about other flags asks for it, or says that its value is not computed",
+                           kDocuments = "documents over as many ranks as each needs, which no plan holds",
                            kBatches = "batches that grow, and the length of training, which a layout does not have";
 
 // Flags that have no row, with what they are read for; and of those that have one, what a search chooses itself.
@@ -34,11 +35,12 @@ constexpr std::array kUsedFlags{
     FlagGroup{FlagArity::none, FlagEffect::used, "", "xielu use-turbo-deepep", Decides::fit, kFork},
     FlagGroup{FlagArity::one, FlagEffect::used, "", "tokenizer-type tokenizer-model tokenizer-name-or-path vocab-file vocab-extra-ids",
               Decides::fit, kVocabulary},
-    FlagGroup{FlagArity::none, FlagEffect::used, "",
-              "moe-use-legacy-grouped-gemm hybrid-context-parallel async-save no-save-optim no-load-optim cpu-offloading", Decides::fit,
-              kRule},
+    FlagGroup{FlagArity::none, FlagEffect::used, "", "hybrid-context-parallel", Decides::fit, kDocuments},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "max-seqlen-per-dp-cp-rank", Decides::fit, kDocuments},
+    FlagGroup{FlagArity::none, FlagEffect::used, "", "moe-use-legacy-grouped-gemm async-save no-save-optim no-load-optim cpu-offloading",
+              Decides::fit, kRule},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
-              "max-seqlen-per-dp-cp-rank mhc-init-gating-factor megatron-fsdp-version activation-offload-fraction "
+              "mhc-init-gating-factor megatron-fsdp-version activation-offload-fraction "
               "delta-offload-bytes-across-pp-ranks",
               Decides::fit, kRule},
     FlagGroup{FlagArity::one, FlagEffect::used, "",

@@ -240,7 +240,7 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
         for (const FlagRow& row : kMixtureTopic.rows) {
             for (const RowFlag& flag : flags_of(row)) flags.idle(fmt::format("--{}", flag.name));
         }
-        flags.idle("--moe-permute-fusion");
+        for (const auto* flag : {"--moe-permute-fusion", "--moe-router-dtype", "--moe-shared-expert-overlap"}) flags.idle(flag);
     }
     if (experts) flags.idle("--moe-layer-freq");
 }

@@ -22,7 +22,7 @@ struct HybridPattern {
 };
 
 /// --hybrid-layer-pattern or --hybrid-override-pattern; with --is-hybrid-model alone the pattern of --hybrid-attention-ratio and
-/// --hybrid-mlp-ratio over --num-layers. Nothing for other models. Reports no problem: read_hybrid() does.
+/// --hybrid-mlp-ratio over --num-layers. Nothing for other models. Reports no problem: check_hybrid() does.
 [[nodiscard]] std::optional<HybridPattern> hybrid_pattern(FlagReader& flags);
 
 /// Whether --experimental-attention-variant (or --linear-attention-type, its name before) asks for gated delta nets.

@@ -13,7 +13,8 @@ namespace mgplan::formats {
 struct MegatronMixer {
     std::string_view kind;  ///< of the part (plan/model/layer_parts.hpp)
     char letter = 0;        ///< in --hybrid-layer-pattern
-    /// The value of --experimental-attention-variant that puts it between layers of attention; empty where there is none.
+    /// The value of --experimental-attention-variant that puts it between layers of attention; empty where there is none. Read of delta
+    /// nets alone so far (has_delta_nets()).
     std::string_view variant = {};
     std::span<const std::string_view> size_flags = {};  ///< "--mamba-state-dim"
     /// The part that the flags describe; what is wrong with them becomes problems.

@@ -76,8 +76,9 @@ struct OpRecord {
     double flops = 0;
     std::int64_t bytes_read = 0;
     std::int64_t bytes_written = 0;
-    /// Kernels that a GPU's device starts for it, and copies and zeros that it writes: what its host issues one by one. Fused attention of
-    /// a library counts 1, its backward 3 (FlashAttention's, flash_bwd_launch_template.h; cuDNN's come in one call).
+    /// Kernels that a GPU's device starts for it, and copies and zeros that its kernels' bodies write: what its host issues one by one, but
+    /// zeros that a layer asks for between ops. Fused attention of a library counts 1, its backward 3 (FlashAttention's,
+    /// flash_bwd_launch_template.h; cuDNN's come in one call).
     std::int64_t launches = 1;
     ProductSizes product{};  ///< of a single matrix product
     GroupedProductSizes grouped{};

@@ -30,7 +30,7 @@ public:
     [[nodiscard]] virtual bool refuses(const FusedShape& shape, std::int64_t workspace_bytes) const = 0;
 };
 
-/// A plain value; the sizes that follow from it stand in model/ops/scratch.hpp.
+/// A value; the sizes that follow from it stand in model/ops/scratch.hpp.
 struct KernelTraits {
     DeviceKind kind = DeviceKind::cpu;  ///< whose kernels run, never meta
     /// cuda: compute capability, 10·major + minor.

@@ -82,7 +82,7 @@ AttentionPart part_sizes(const Device& device, Dtype dtype, const AttentionSizes
 std::int64_t launches_of(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward) {
     if (traits.kind != DeviceKind::cuda) return 1;
     const std::int64_t queries = sizes.query_positions.places(), keys = sizes.key_positions.places();
-    if (const auto part = fused_part(traits, dtype, sizes)) {
+    if (const auto part = fused_part(traits, dtype, sizes); part && attention_is_fused(traits, dtype, sizes, backward)) {
         const auto zeros = [](std::int64_t places, std::int64_t first, std::int64_t count) {
             return (first > 0 ? 1 : 0) + (first + count < places ? 1 : 0);
         };

@@ -57,6 +57,16 @@ std::vector<std::string> members(EnumSet<Enum> set, const std::array<std::string
 
 }  // namespace
 
+Layout without_tail(const Layout& layout) {
+    Layout plain = layout;
+    plain.recompute = Recompute::none;
+    plain.recompute_modules = {};
+    plain.recompute_method.reset();
+    plain.recompute_num_layers = 0;
+    plain.cuda_graphs = {};
+    return plain;
+}
+
 std::string_view to_string(Recompute value) {
     return name_of(value, kRecompute);
 }

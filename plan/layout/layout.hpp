@@ -58,6 +58,9 @@ struct Layout {
 /// Equal when every field is, the split and the switches compared by value.
 [[nodiscard]] bool operator==(const Layout& a, const Layout& b);
 
+/// The same with nothing recomputed and no CUDA graphs, in which branches of a search differ.
+[[nodiscard]] Layout without_tail(const Layout& layout);
+
 [[nodiscard]] std::string_view to_string(Recompute value);
 [[nodiscard]] std::string_view to_string(RecomputeMethod value);
 [[nodiscard]] std::string_view to_string(RecomputeModule value);

@@ -106,7 +106,7 @@ public:
     /// Takes seconds: it builds plans. Throws RunError where the card does not answer.
     [[nodiscard]] virtual CudaProbe probe(int ordinal) = 0;
     /// Whether cuDNN has no plan for attention of this shape on the card within so many bytes; why goes to stderr, once for each shape in
-    /// the process. Takes up to a second or two. Throws RunError where the card does not answer.
+    /// the process, where there is a cuDNN. Takes up to a second or two. Throws RunError where the card does not answer.
     [[nodiscard]] virtual bool refuses_attention(int ordinal, const model::FusedShape& shape, std::int64_t workspace_bytes) = 0;
     /// Several devices may share a card. `deterministic`: no kernel whose result may differ from run to run, so no fused
     /// attention. `script`: where its tensors lie in one block of memory; nullptr: in a pool; it outlives the

@@ -33,9 +33,10 @@ public:
     CardPlans(CudaModule& module, int ordinal) : module_(module), ordinal_(ordinal) {}
     bool refuses(const model::FusedShape& shape, std::int64_t workspace_bytes) const override {
         const std::scoped_lock lock(mutex_);
-        const auto [known, asked_first] = refused_.try_emplace({shape, workspace_bytes}, false);
-        if (asked_first) known->second = module_.refuses_attention(ordinal_, shape, workspace_bytes);
-        return known->second;
+        const std::pair asked(shape, workspace_bytes);
+        const auto known = refused_.find(asked);
+        if (known != refused_.end()) return known->second;
+        return refused_.emplace(asked, module_.refuses_attention(ordinal_, shape, workspace_bytes)).first->second;
     }
 
 private:

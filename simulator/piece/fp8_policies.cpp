@@ -156,6 +156,8 @@ bool copies_core_output(const PolicyContext& context) {
 }
 
 void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
+    // Without norms in front (OLMo 2) linear layers read the residual stream, which stays in 16 bits.
+    if (!context.model.pre_norms) return;
     const std::int64_t rows = context.sizes.rows_outside();
     const auto quantise = [&](TraceRange where, int which, std::int64_t width) {
         EditedTensor* normed = layer.find(where, "norm output", which);

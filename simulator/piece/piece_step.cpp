@@ -48,6 +48,12 @@ bool grow_step(PieceStep& one, const PieceStep& two, std::int64_t rows, std::int
     grow_real(one.op.flops, two.op.flops);
     grow_real(one.op.arithmetic.exponentials, two.op.arithmetic.exponentials);
     grow_real(one.op.arithmetic.instructions, two.op.arithmetic.instructions);
+    // Separate products of attention come in blocks of scores, the more the more rows; the other counts change once at most (sums in
+    // stages).
+    if (two.op.part.queries > 0 && !two.op.part.fused)
+        grow_size(one.op.launches, two.op.launches, rows, rows_of_one);
+    else
+        one.op.launches = two.op.launches;
     return true;
 }
 

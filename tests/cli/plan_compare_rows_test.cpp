@@ -77,5 +77,21 @@ TEST(PlanCompareRows, TakesBlocksAndGraphs) {
     expect_each_row_taken("plan --world 8 --model qwen3-30b-a3b --global-batch 64 --search cuda-graphs,recompute --micro-batch 1 --cp 1");
 }
 
+TEST(PlanCompareRows, ReadsGraphsBehindCommasAndTabsToo) {
+    const std::string plan =
+        "plan --world 8 --model qwen3-30b-a3b --global-batch 64 --micro-batch 1 --cp 1 --cuda-graphs attn --format json --compare";
+    const auto graphs = [&](const std::string& words) {
+        std::vector<std::string> line = split(plan, ' ');
+        line.push_back(words);
+        const Said said = say(line);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        return Json::parse(said.out)["compared"]["b"]["layout"]["cuda_graphs"];
+    };
+    EXPECT_EQ(graphs("tp2 ep8"), Json::array({"attn"}));
+    for (const std::string words : {"tp2 ep8 graphs=none", "tp2,ep8,graphs=none", "tp2\tep8\tgraphs=none"})
+        EXPECT_EQ(graphs(words), Json::array()) << words;
+    EXPECT_EQ(graphs("tp2,ep8,graphs"), Json::array({"attn"}));
+}
+
 }  // namespace
 }  // namespace mgplan::cli::testing::plan_compare_rows_test

@@ -1,5 +1,7 @@
 // `mgplan plan --search` and --dispatcher: what is switched on is named wherever a plan is.
 
+#include <fstream>
+
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
@@ -103,6 +105,29 @@ TEST(PlanSearchAxes, NearestMissesAreNamedWhereBoundsCutThem) {
     EXPECT_GT(found["nearest"].size(), 0U);
     const Json all = Json::parse(say("--world 8 --model llama3-70b --search recipe --exhaustive --format json").out);
     EXPECT_EQ(found["nearest"], all["nearest"]);
+}
+
+// With weights in parts full recompute keeps more of the gathered ones: the state of the first of its branch is no bound of the others'.
+TEST(PlanSearchAxes, BoundsHoldWhereFullRecomputeStandsFirst) {
+    const TempFile job("parts.args");
+    std::ofstream(job.path())
+        << "--num-layers 2 --hidden-size 4096 --ffn-hidden-size 16384 --num-experts 42 --moe-router-topk 1 --moe-grouped-gemm "
+           "--num-attention-heads 16 --seq-length 128 --max-position-embeddings 128 --vocab-size 8000 --swiglu --normalization RMSNorm "
+           "--disable-bias-linear --position-embedding-type rope --untie-embeddings-and-output-weights --micro-batch-size 1 "
+           "--global-batch-size 64 --bf16 --fp8-format e4m3 --fp8-recipe mxfp8 --moe-token-dispatcher-type alltoall "
+           "--tensor-model-parallel-size 1 --use-distributed-optimizer --tensor-parallel-num-weight-shards 4 "
+           "--expert-tensor-parallel-num-weight-shards 4 --fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag --overlap-grad-reduce "
+           "--overlap-param-gather\n";
+    const std::string words = fmt::format(
+        "plan --world 16 --model {} --cluster dgx-b200 --search recompute --recompute full,none --cp 1 --tp 1 --pp 1 --ep 1 --etp 1 "
+        "--micro-batch 1,2,4 --format json --max-memory ",
+        job.path());
+    for (const std::string limit : {"161GiB", "6GiB"}) {
+        const Json bounded = Json::parse(say(words + limit).out), all = Json::parse(say(words + limit + " --exhaustive").out);
+        EXPECT_EQ(bounded["search"]["fastest_seconds"], all["search"]["fastest_seconds"]) << limit;
+        EXPECT_EQ(bounded["nearest"], all["nearest"]) << limit;
+        EXPECT_EQ(all["plans"].empty(), limit == "6GiB");
+    }
 }
 
 TEST(PlanSearchAxes, APlanWithSwitchesIsWhatSimulateSaysOfIt) {

@@ -13,6 +13,7 @@
 
 #include "formats/megatron/megatron_flag_groups.hpp"
 #include "formats/megatron/megatron_job.hpp"
+#include "formats/megatron/megatron_mixers.hpp"
 #include "formats/model_source.hpp"
 #include "plan/json/cluster_json.hpp"
 
@@ -340,6 +341,16 @@ TEST(FlagRows, GiveBackAnotherValueOfTheirField) {
         ++rows;
     });
     EXPECT_GT(rows, 100U);
+}
+
+TEST(FlagRows, NameTheSizesOfEachMixer) {
+    for (const MegatronMixer& mixer : megatron_mixers()) {
+        for (const std::string_view flag : mixer.size_flags) {
+            const std::optional<Flag> known = find_flag(flag);
+            ASSERT_TRUE(known) << flag;
+            EXPECT_EQ(known->effect, FlagEffect::used) << flag;
+        }
+    }
 }
 
 }  // namespace

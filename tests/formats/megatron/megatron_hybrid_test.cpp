@@ -109,6 +109,8 @@ TEST(MegatronHybrid, ExpertsStandWhereThePatternHasThem) {
     EXPECT_THAT(refusal(kRms + "--hybrid-layer-pattern MEM"), HasSubstr("--num-experts is missing"));
     const Job dense = read(kRms + "--hybrid-layer-pattern M-M --num-experts 4 --moe-router-topk 2");
     EXPECT_THAT(not_computed(dense), ElementsAre("--num-experts"));
+    const Job switched = read(kRms + "--hybrid-layer-pattern M-M --num-experts 4 --moe-router-dtype fp32 --moe-permute-fusion");
+    EXPECT_THAT(switched.flags.without_effect, testing::IsSupersetOf({"--moe-router-dtype", "--moe-permute-fusion"}));
     EXPECT_FALSE(dense.model.moe.has_value());
 }
 

@@ -1,8 +1,10 @@
 // What ops say that a GPU launches for them is what its kernel table launches: the host's time of a step is priced by it.
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -72,10 +74,22 @@ INSTANTIATE_TEST_SUITE_P(InEachType, Launches, testing::Values(Dtype::fp32, Dtyp
                          [](const auto& type) { return std::string(to_string(type.param)); });
 
 // Arrays of many parameters, parts of sums over rows, attention of a library and its statistics.
+/// A library without a plan for one direction of attention.
+struct OneWayPlans final : model::FusedPlans {
+    explicit OneWayPlans(bool refused) : backward(refused) {}
+    bool refuses(const model::FusedShape& shape, std::int64_t /*workspace_bytes*/) const override { return shape.backward == backward; }
+    bool backward;
+};
+
 TEST(LaunchesOfAStep, AreWhatEachOpSays) {
-    for (const bool fused : {false, true}) {
+    std::vector<model::KernelTraits> cards{emulated_traits(false), emulated_traits(true)};
+    for (const bool backward : {false, true}) {
+        cards.push_back(emulated_traits(true));
+        cards.back().fused_plans = std::make_shared<OneWayPlans>(backward);
+    }
+    for (const model::KernelTraits& card : cards) {
         const auto task = tests::task_for(tests::small_llama(tests::kScale), {.name = "one"}, Precision::bf16, tests::kPlaces);
-        EmulatedDevice device(emulated_traits(fused));
+        EmulatedDevice device(card);
         runtime::InProcessWorld world(1);
         model::RankTrainer trainer(task, device, world.view(0));
         const auto tokens = [](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::fill(into.begin(), into.end(), 7); };

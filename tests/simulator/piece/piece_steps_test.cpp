@@ -126,6 +126,36 @@ TEST_F(PieceRecord, GrowsWithRows) {
     }
 }
 
+TEST_F(PieceRecord, GrowsItsLaunchesWithRows) {
+    model.normalization = Normalization::layer_norm;
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+    for (const bool fused : {false, true}) {
+        sizes.dtype = fused ? Dtype::bf16 : Dtype::fp32;
+        sizes.sequence = fused ? 2048 : 4096;  // column sums of up to 1,024 rows take one launch less
+        const auto trace = [&](std::int64_t micro_batch) {
+            PieceSizes larger = sizes;
+            larger.micro_batch = micro_batch;
+            return trace_dense_pieces(model, larger);
+        };
+        const PieceTrace one = trace(1), two = trace(2), five = trace(5);
+        const auto grown = with_rows(one, two, 5);
+        ASSERT_TRUE(grown);
+        std::int64_t most = 0;
+        for (const PieceRange& range : five.pieces) {
+            const PieceSteps& made = grown->range(range.piece, range.backward).steps;
+            ASSERT_EQ(made.size(), range.steps.size());
+            for (std::size_t i = 0; i < made.size(); ++i) {
+                most = std::max(most, range.steps[i].op.launches);
+                // Blocks of scores are whole, so that five sequences have a few more or less than five times those of one.
+                EXPECT_NEAR(static_cast<double>(made[i].op.launches), static_cast<double>(range.steps[i].op.launches),
+                            0.06 * static_cast<double>(range.steps[i].op.launches))
+                    << range.steps[i].op.name;
+            }
+        }
+        EXPECT_EQ(most > 100, !fused) << "separate products come in blocks";
+    }
+}
+
 TEST(PieceRecordOfMixtures, MarksTheRouterAndCountsWhatArrives) {
     const ModelSpec model = mixture(2);
     PieceSizes sizes;
