@@ -132,8 +132,8 @@ public:
             problems_.add(
                 "'{}' is no part of a layout; write sizes (tp2 cp1 ep8 etp1 pp4 vpp2 mbs1), sp or nosp, p2p, all_gather or a2a, "
                 "none, selective, full, blockN or modules (layernorm+moe_act), and what is switched on (alltoall, deepep, hybridep, "
-                "tp-overlap, "
-                "moe-overlap, bf16-grads, bf16-moments, graphs=attn+moe_router)",
+                "tp-overlap, moe-overlap, bf16-grads, bf16-moments, graphs=attn+moe_router or graphs=none), or cells of a row of the table "
+                "(tp2+sp, blk2, norm+act, ov:tp,moe, bf16:g,m)",
                 word.substr(0, 40));
         }
     }

@@ -54,6 +54,10 @@ def main():
     parser.add_argument("--starts", type=int, default=15)
     parser.add_argument("kinds", nargs="*", default=["default", "tree", "ring"])
     arguments = parser.parse_args()
+    if unknown := set(arguments.kinds) - {"default", "tree", "ring"}:
+        parser.error(f"{' '.join(sorted(unknown))}: no kind of fence; give some of default, tree, ring")
+    if arguments.starts < 1:
+        parser.error(f"--starts = {arguments.starts} must be at least 1")
     with tempfile.TemporaryDirectory(prefix="mgplan-fences-") as folder:
         program = f"{folder}/fences"
         subprocess.run(["gcc", "-I", PMIX, HERE / "pmix_fences.c", "-lpmix", "-o", program], check=True)
