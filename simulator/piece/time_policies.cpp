@@ -178,15 +178,7 @@ bool reduces_behind_products(const PolicyContext& context) {
 }
 
 void reduce_behind_products(LayerEditor& layer, const PolicyContext& /*context*/) {
-    PieceSteps& steps = layer.backward_steps();
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-        if (!gathers_or_reduces(steps[i]) || waits_at_once(steps, i)) continue;
-        const auto wait = std::find_if(steps.begin() + static_cast<std::ptrdiff_t>(i), steps.end(), [&](const PieceStep& step) {
-            return step.kind == StepKind::wait && step.number == steps[i].number;
-        });
-        MGPLAN_ASSERT(wait != steps.end(), "what is begun is waited for");
-        move_step(steps, i, static_cast<std::size_t>(wait - steps.begin()));
-    }
+    start_where_waited_for(layer.backward_steps());
 }
 
 bool overlaps_tp(const PolicyContext& context) {
