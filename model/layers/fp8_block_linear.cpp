@@ -1,5 +1,7 @@
 #include "model/layers/fp8_block_linear.hpp"
 
+#include <utility>
+
 #include "model/device/device.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/elementwise.hpp"

@@ -60,11 +60,16 @@ Fp8Tensor gradient_in_fp8(const Weight& weight, const Tensor& dy, Communicator* 
     return followed ? to_fp8(dy, Dtype::e5m2, followed->gradient, kName) : to_fp8(dy, Dtype::e5m2, group, kName);
 }
 
-/// Codes on their way from all tp ranks, which have one scale.
+/// Codes on their way from all tp ranks, which have one scale; or rows that go nowhere, cast where they are waited for.
 struct Fp8Underway {
+    const Weight& weight;
+    LinearInput own;
     Underway codes;
     Tensor scale;
-    [[nodiscard]] Fp8Tensor wait() { return {codes.wait(), std::move(scale)}; }
+    [[nodiscard]] Fp8Tensor wait() {
+        if (!own.defined()) return {codes.wait(), std::move(scale)};
+        return own.in_fp8() ? codes_of(own) : input_in_fp8(weight, own.x, nullptr);
+    }
 };
 
 /// The backward of a column-parallel layer: x begins to be gathered by begin(), whose wait() is what the weight's gradient multiplies;
@@ -189,8 +194,9 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
         return both_gradients(
             context, gradient_in_fp8(weight_, dy, nullptr),
             [this, &context, x] {
+                if (gathering(context) == nullptr) return Fp8Underway{weight_, x, {}, {}};
                 LinearInput own = x.in_fp8() ? x : input(context, x.x);
-                return Fp8Underway{start_entering(context, std::move(own.x)), std::move(own.scale)};
+                return Fp8Underway{weight_, {}, start_entering(context, std::move(own.x)), std::move(own.scale)};
             },
             [this](const Fp8Tensor& cast) {
                 return fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
