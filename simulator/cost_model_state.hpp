@@ -247,6 +247,7 @@ struct CostModel::State {
         if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
         if (layout.engine == Engine::megatron && !workload.training.offload.modules.empty())
             inputs.offloaded_by_kind = memory.offloaded_by_kind(layout);
+        inputs.divided = layout.schedule.has_value();
         inputs.stage_parameters.reserve(static_cast<std::size_t>(layout.sizes.pp));
         for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
             const int like = split.alike[static_cast<std::size_t>(rank)];
@@ -297,7 +298,8 @@ struct CostModel::State {
 
     LayoutTimeline timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
                             const std::vector<double>& slowdown) {
-        const StepInputs inputs = inputs_of(layout);
+        StepInputs inputs = inputs_of(layout);
+        inputs.divided = program->divides_backwards();
         const std::vector<ChunkCensus>& as_split = inputs.split.chunks;
         const std::vector<ChunkCensus> turned = v_shaped ? in_v_shape(layout, *program, as_split) : std::vector<ChunkCensus>{};
         const std::vector<ChunkCensus>& chunks = v_shaped ? turned : as_split;

@@ -18,6 +18,7 @@ PieceCost faster_of(const PieceCost& a, const PieceCost& b) {
     least.exposed_backward = groups(a.exposed_backward, b.exposed_backward);
     least.unpaired_forward = std::min(a.unpaired_forward, b.unpaired_forward);
     least.unpaired_backward = std::min(a.unpaired_backward, b.unpaired_backward);
+    least.beside_weights = std::min(a.beside_weights, b.beside_weights);
     least.kernels_forward = std::min(a.kernels_forward, b.kernels_forward);
     least.kernels_backward = std::min(a.kernels_backward, b.kernels_backward);
     return least;

@@ -66,6 +66,7 @@ struct PassTimes::PieceTime {
         back = piece.exposed_backward;
         ahead.ep += alone * piece.unpaired_forward;
         back.ep += alone * piece.unpaired_backward;
+        if (in.divided) back.tp += piece.beside_weights;
         again = recomputed ? piece.forward : piece.recompute;
         again_flops = recomputed ? piece.forward_flops : piece.recompute_flops;
         // A forward that runs again is no part of the schedule that hides exchanges (recompute_model_chunk_schedule_plan).

@@ -32,6 +32,7 @@ struct StepInputs {
     std::vector<std::int64_t> offloaded_by_kind{};
     /// Muon's work on all matrices of a layer by index of its kind, behind them of one of multi-token prediction; empty with others.
     std::vector<double> orthogonalise_seconds{};
+    bool divided = false;  ///< backwards come in two passes, the second of weight gradients
 };
 
 /// One microbatch on one stage, or on one chunk of it.

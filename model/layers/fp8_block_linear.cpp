@@ -1,5 +1,7 @@
 #include "model/layers/fp8_block_linear.hpp"
 
+#include <utility>
+
 #include "model/device/device.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/elementwise.hpp"
@@ -11,11 +13,13 @@ namespace {
 /// Rows of a layout's tile, and of the longest block.
 constexpr std::int64_t kTileRows = 128;
 
+constexpr std::string_view kColumnsName = "columns of the input in fp8";
+
 /// Scales of all tp ranks, (ranks, those of one).
-Tensor gathered_scales(const RankContext& context, const Tensor& own) {
+Underway start_gathering_scales(const RankContext& context, Tensor own) {
     Tensor all = context.device->empty({context.tp->size(), own.elements()}, own.dtype(), MemoryCategory::communication, "gathered scales");
-    context.tp->all_gather(own, all);
-    return all;
+    auto pending = context.tp->start_all_gather(own, all);
+    return {std::move(own), std::move(all), std::move(pending)};
 }
 
 /// Ranks' scales in `outer` stretches each, stretch by stretch.
@@ -25,18 +29,19 @@ Tensor interleaved(const Tensor& all, std::int64_t outer) {
 }
 
 Fp8Blocks gather_blocks(const RankContext& context, const Fp8Blocks& own) {
-    const Tensor codes = enter_region(context, own.codes), all = gathered_scales(context, own.scales);
+    const Tensor codes = enter_region(context, own.codes), all = start_gathering_scales(context, own.scales).wait();
     // Vectors of 128 stand block by block, those of 32 in tiles of rows.
     const Fp8ScaleLayout layout(own.scaling, own.codes.shape()[0], own.codes.shape()[1]);
     if (own.scaling == Fp8Scaling::vectors_of_128) return {codes, interleaved(all, layout.blocks), own.scaling};
     return {codes, all.view({all.elements()}), own.scaling};
 }
 
-Fp8Columns gather_columns_of_blocks(const RankContext& context, const Fp8Columns& own) {
-    const Tensor codes = enter_region(context, own.codes), all = gathered_scales(context, own.scales);
+/// Codes and scales of all ranks.
+Fp8Columns arranged(Tensor codes, const Tensor& scales, Fp8Scaling scaling) {
     // A rank's rows are blocks of their own of every column: vectors of 128 stand block by block, those of 32 in tiles of columns.
-    if (own.scaling == Fp8Scaling::vectors_of_128) return {codes, all.view({all.elements()}), own.scaling};
-    return {codes, interleaved(all, (own.codes.shape()[1] + kTileRows - 1) / kTileRows), own.scaling};
+    const std::int64_t columns = codes.shape()[1];
+    if (scaling == Fp8Scaling::vectors_of_128) return {std::move(codes), scales.view({scales.elements()}), scaling};
+    return {std::move(codes), interleaved(scales, (columns + kTileRows - 1) / kTileRows), scaling};
 }
 
 Fp8Blocks rows_of_input(const Weight& weight, const LinearInput& x, const RankContext* gathered) {
@@ -48,15 +53,6 @@ Fp8Blocks rows_of_input(const Weight& weight, const LinearInput& x, const RankCo
     return gathered != nullptr ? gather_blocks(*gathered, own) : own;
 }
 
-Fp8Columns columns_of_input(const Weight& weight, const LinearInput& x, const RankContext* gathered) {
-    constexpr std::string_view kName = "columns of the input in fp8";
-    if (gathered != nullptr && !x.in_fp8() && casts_behind_gather(x.x))
-        return quantise_columns(enter_region(*gathered, x.x), vectors_beside(*weight.fp8), kName);
-    const Fp8Columns own =
-        x.in_fp8() ? Fp8Columns{x.x, x.scale, vectors_beside(*weight.fp8)} : quantise_columns(x.x, vectors_beside(*weight.fp8), kName);
-    return gathered != nullptr ? gather_columns_of_blocks(*gathered, own) : own;
-}
-
 }  // namespace
 
 bool casts_behind_gather(const Tensor& x) {
@@ -65,7 +61,7 @@ bool casts_behind_gather(const Tensor& x) {
 
 LinearInput cast_input(const Weight& weight, const Tensor& x) {
     Fp8Blocks rows = quantise_rows(x, vectors_beside(*weight.fp8), "input in fp8");
-    return {std::move(rows), quantise_columns(x, vectors_beside(*weight.fp8), "columns of the input in fp8")};
+    return {std::move(rows), quantise_columns(x, vectors_beside(*weight.fp8), kColumnsName)};
 }
 
 Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankContext* gathered, std::string_view name) {
@@ -83,8 +79,40 @@ Tensor multiply_gradient(const Weight& weight, BlockGradient& dy) {
     return dx;
 }
 
-void add_block_gradient(const Weight& weight, const Fp8Columns& dy, const LinearInput& x, const RankContext* gathered) {
-    const Fp8Blocks columns_of_x = turn_columns(columns_of_input(weight, x, gathered)), columns_of_dy = turn_columns(dy);
+ColumnsUnderway start_columns(const Weight& weight, const LinearInput& x, const RankContext* gathered) {
+    ColumnsUnderway columns;
+    columns.scaling_ = vectors_beside(*weight.fp8);
+    if (gathered == nullptr) {
+        columns.own_ = x;
+    } else if (!x.in_fp8() && casts_behind_gather(x.x)) {
+        columns.what_ = ColumnsUnderway::What::rows;
+        columns.rows_ = start_entering(*gathered, x.x);
+    } else {
+        Fp8Columns own = x.in_fp8() ? Fp8Columns{x.x, x.scale, columns.scaling_} : quantise_columns(x.x, columns.scaling_, kColumnsName);
+        columns.what_ = ColumnsUnderway::What::codes;
+        columns.rows_ = start_entering(*gathered, std::move(own.codes));
+        columns.scales_ = start_gathering_scales(*gathered, std::move(own.scales));
+    }
+    return columns;
+}
+
+Fp8Columns ColumnsUnderway::wait() {
+    switch (what_) {
+        case What::own: {
+            const LinearInput own = std::exchange(own_, {});
+            return own.in_fp8() ? Fp8Columns{own.x, own.scale, scaling_} : quantise_columns(own.x, scaling_, kColumnsName);
+        }
+        case What::rows:
+            return quantise_columns(rows_.wait(), scaling_, kColumnsName);
+        case What::codes:
+            break;
+    }
+    Tensor codes = rows_.wait();
+    return arranged(std::move(codes), scales_.wait(), scaling_);
+}
+
+void add_block_gradient(const Weight& weight, const Fp8Columns& dy, const Fp8Columns& x) {
+    const Fp8Blocks columns_of_x = turn_columns(x), columns_of_dy = turn_columns(dy);
     if (weight.start == nullptr || !weight.start->empty) return block_matmul_accumulate(columns_of_dy, columns_of_x, weight.gradient);
     block_matmul_write(columns_of_dy, columns_of_x, weight.gradient);
     weight.start->empty = false;

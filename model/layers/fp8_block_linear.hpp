@@ -2,9 +2,13 @@
 // What linear layers do where their weights have scales for blocks (Fp8Weight::blocks): inputs and gradients of outputs are cast twice from
 // the values as they were, with blocks along rows and along columns, as Transformer Engine casts them (pytorch/module/linear.py).
 
+#include <cstdint>
+#include <string_view>
+
 #include "model/layers/context.hpp"
 #include "model/layers/fp8_weight.hpp"
 #include "model/layers/linear_input.hpp"
+#include "model/layers/underway.hpp"
 
 namespace mgplan::model {
 
@@ -26,7 +30,24 @@ struct BlockGradient {
 [[nodiscard]] BlockGradient cast_gradient(const Weight& weight, const Tensor& dy);
 /// dy · W; lets go of the rows.
 [[nodiscard]] Tensor multiply_gradient(const Weight& weight, BlockGradient& dy);
-/// Adds dyᵀ · x to the weight's gradient, x as above.
-void add_block_gradient(const Weight& weight, const Fp8Columns& dy, const LinearInput& x, const RankContext* gathered);
+
+/// A layer's input along columns, as the gradient of a weight reads it, on its way from all tp ranks where they are gathered.
+class ColumnsUnderway {
+public:
+    /// Called once. Rows that nobody cast yet are cast here, but where their codes travel.
+    [[nodiscard]] Fp8Columns wait();
+
+private:
+    friend ColumnsUnderway start_columns(const Weight& weight, const LinearInput& x, const RankContext* gathered);
+    enum class What : std::uint8_t { own, rows, codes };  ///< what travels
+    What what_ = What::own;
+    Fp8Scaling scaling_{};
+    LinearInput own_;
+    Underway rows_, scales_;  ///< rows or their codes; scales of codes
+};
+/// Begins the gather; x and `gathered` as above.
+[[nodiscard]] ColumnsUnderway start_columns(const Weight& weight, const LinearInput& x, const RankContext* gathered);
+/// Adds dyᵀ · x to the weight's gradient.
+void add_block_gradient(const Weight& weight, const Fp8Columns& dy, const Fp8Columns& x);
 
 }  // namespace mgplan::model

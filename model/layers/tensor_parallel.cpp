@@ -60,6 +60,39 @@ Fp8Tensor gradient_in_fp8(const Weight& weight, const Tensor& dy, Communicator* 
     return followed ? to_fp8(dy, Dtype::e5m2, followed->gradient, kName) : to_fp8(dy, Dtype::e5m2, group, kName);
 }
 
+/// Codes on their way from all tp ranks, which have one scale; or rows that go nowhere, cast where they are waited for.
+struct Fp8Underway {
+    const Weight& weight;
+    LinearInput own;
+    Underway codes;
+    Tensor scale;
+    [[nodiscard]] Fp8Tensor wait() {
+        if (!own.defined()) return {codes.wait(), std::move(scale)};
+        return own.in_fp8() ? codes_of(own) : input_in_fp8(weight, own.x, nullptr);
+    }
+};
+
+/// The backward of a column-parallel layer: x begins to be gathered by begin(), whose wait() is what the weight's gradient multiplies;
+/// dx = multiply(dy), (rows, in), a partial sum over tp; add(dy, whole x), which takes the last share of both; add_bias(). Returns the sum
+/// of dx. Megatron-core has this order, so that the gather runs beside the first product, the reduction beside the second. Where weight
+/// gradients are put off, the gather goes with them, and nothing but the bias hides the reduction.
+template <class Gradient, class Begin, class Multiply, class Add, class AddBias>
+Tensor both_gradients(const RankContext& context, Gradient dy, Begin begin, Multiply multiply, Add add, AddBias add_bias) {
+    if (context.deferred != nullptr) {
+        Underway reduced = start_leaving(context, multiply(dy));
+        add_weight_gradient(context, [dy = std::move(dy), begin = std::move(begin), add] { add(dy, begin().wait()); });
+        add_bias();
+        return reduced.wait();
+    }
+    auto x = begin();
+    Tensor dx = multiply(dy);
+    auto whole = x.wait();
+    Underway reduced = start_leaving(context, std::move(dx));
+    add(std::exchange(dy, {}), std::exchange(whole, {}));
+    add_bias();
+    return reduced.wait();
+}
+
 }  // namespace
 
 ColumnParallelLinear::ColumnParallelLinear(const Weight& weight, Weight bias, ColumnParallelOptions options)
@@ -70,24 +103,32 @@ RowParallelLinear::RowParallelLinear(const Weight& weight, Weight bias, RowParal
 
 DuplicatedLinear::DuplicatedLinear(const Weight& weight) : weight_(with_product(weight)) {}
 
-Tensor enter_region(const RankContext& context, const Tensor& x) {
-    if (context.tp->size() == 1 || !context.sequence_parallel) return x;
+Underway start_entering(const RankContext& context, Tensor x) {
+    if (context.tp->size() == 1 || !context.sequence_parallel) return Underway(std::move(x));
     Tensor whole =
         context.device->empty({x.shape()[0] * context.tp->size(), x.shape()[1]}, x.dtype(), MemoryCategory::communication, "gathered rows");
-    context.tp->all_gather(x, whole);
-    return whole;
+    auto pending = context.tp->start_all_gather(x, whole);
+    return {std::move(x), std::move(whole), std::move(pending)};
 }
 
-Tensor leave_region(const RankContext& context, const Tensor& partial) {
-    if (context.tp->size() == 1) return partial;
+Underway start_leaving(const RankContext& context, Tensor partial) {
+    if (context.tp->size() == 1) return Underway(std::move(partial));
     if (!context.sequence_parallel) {
-        context.tp->all_reduce(partial, Reduction::sum);
-        return partial;
+        auto pending = context.tp->start_all_reduce(partial, Reduction::sum);
+        return {{}, std::move(partial), std::move(pending)};
     }
     Tensor part = context.device->empty({partial.shape()[0] / context.tp->size(), partial.shape()[1]}, partial.dtype(),
                                         MemoryCategory::activations, "scattered rows");
-    context.tp->reduce_scatter(partial, part, Reduction::sum);
-    return part;
+    auto pending = context.tp->start_reduce_scatter(partial, part, Reduction::sum);
+    return {std::move(partial), std::move(part), std::move(pending)};
+}
+
+Tensor enter_region(const RankContext& context, const Tensor& x) {
+    return start_entering(context, x).wait();
+}
+
+Tensor leave_region(const RankContext& context, const Tensor& partial) {
+    return start_leaving(context, partial).wait();
 }
 
 Tensor gather_columns(const RankContext& context, const Tensor& part) {
@@ -138,30 +179,34 @@ Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInp
 
 Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& d_output, const LinearInput& x) const {
     const Tensor dy = options_.gather_output ? own_columns(context, d_output) : d_output;
-    Tensor dx;  // (rows, in), a partial sum over tp
-    // With sequence parallelism x is kept divided, and gathered where the product reads it.
+    const auto add_bias_gradient = [&] {
+        if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
+    };
+    // With sequence parallelism x is kept divided, and gathered where the product reads it. The weight's gradient is (out / tp, in).
     if (in_blocks(weight_)) {
-        BlockGradient cast = cast_gradient(weight_, dy);
-        dx = multiply_gradient(weight_, cast);
-        add_weight_gradient(context, [this, &context, columns = std::move(cast.columns), x] {
-            add_block_gradient(weight_, columns, x, gathering(context));  // (out / tp, in)
-        });
-    } else if (weight_.fp8 != nullptr) {
-        Fp8Tensor cast = gradient_in_fp8(weight_, dy, nullptr);
-        dx = fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
-        add_weight_gradient(context, [this, &context, cast = std::move(cast), x] {
-            const LinearInput own = x.in_fp8() ? x : input(context, x.x);
-            add_fp8_product(weight_, cast, {enter_region(context, own.x), own.scale});  // (out / tp, in)
-        });
-    } else {
-        dx = matmul(dy, weight_.value, {}, "input gradient");
-        add_weight_gradient(context, [this, &context, dy, x] {
-            const Tensor whole = enter_region(context, x.x);
-            add_product(weight_, dy, whole);  // (out / tp, in)
-        });
+        return both_gradients(
+            context, cast_gradient(weight_, dy), [this, &context, x] { return start_columns(weight_, x, gathering(context)); },
+            [this](BlockGradient& cast) { return multiply_gradient(weight_, cast); },
+            [this](const BlockGradient& cast, const Fp8Columns& whole) { add_block_gradient(weight_, cast.columns, whole); },
+            add_bias_gradient);
     }
-    if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
-    return leave_region(context, dx);
+    if (weight_.fp8 != nullptr) {
+        return both_gradients(
+            context, gradient_in_fp8(weight_, dy, nullptr),
+            [this, &context, x] {
+                if (gathering(context) == nullptr) return Fp8Underway{weight_, x, {}, {}};
+                LinearInput own = x.in_fp8() ? x : input(context, x.x);
+                return Fp8Underway{weight_, {}, start_entering(context, std::move(own.x)), std::move(own.scale)};
+            },
+            [this](const Fp8Tensor& cast) {
+                return fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
+            },
+            [this](const Fp8Tensor& cast, const Fp8Tensor& whole) { add_fp8_product(weight_, cast, whole); }, add_bias_gradient);
+    }
+    return both_gradients(
+        context, dy, [&context, x = x.x] { return start_entering(context, x); },
+        [this](const Tensor& gradient) { return matmul(gradient, weight_.value, {}, "input gradient"); },
+        [this](const Tensor& gradient, const Tensor& whole) { add_product(weight_, gradient, whole); }, add_bias_gradient);
 }
 
 LinearInput RowParallelLinear::input(const Tensor& x) const {
@@ -200,7 +245,7 @@ Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy,
         BlockGradient cast = cast_gradient(weight_, enter_region(context, dy));
         Tensor dx = multiply_gradient(weight_, cast);
         add_weight_gradient(context, [this, columns = std::move(cast.columns), x] {
-            add_block_gradient(weight_, columns, x, nullptr);  // (out, in / tp)
+            add_block_gradient(weight_, columns, start_columns(weight_, x, nullptr).wait());  // (out, in / tp)
         });
         return dx;  // (rows, in / tp)
     }
@@ -243,7 +288,7 @@ Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, 
         BlockGradient cast = cast_gradient(weight_, dy);
         Tensor dx = multiply_gradient(weight_, cast);
         add_weight_gradient(context, [this, columns = std::move(cast.columns), x] {
-            add_block_gradient(weight_, columns, x, nullptr);  // (out, in)
+            add_block_gradient(weight_, columns, start_columns(weight_, x, nullptr).wait());  // (out, in)
         });
         return dx;
     }

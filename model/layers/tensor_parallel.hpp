@@ -6,6 +6,7 @@
 #include "model/layers/context.hpp"
 #include "model/layers/fp8_weight.hpp"
 #include "model/layers/linear_input.hpp"
+#include "model/layers/underway.hpp"
 
 namespace mgplan::model {
 
@@ -13,6 +14,9 @@ namespace mgplan::model {
 [[nodiscard]] Tensor enter_region(const RankContext& context, const Tensor& x);
 /// Out of the region: partial sums reduce-scattered by rows with sequence parallelism, else all-reduced in place.
 [[nodiscard]] Tensor leave_region(const RankContext& context, const Tensor& partial);
+/// The same, begun: what runs before wait() neither reads the results nor writes what was given. All tp ranks begin in one order.
+[[nodiscard]] Underway start_entering(const RankContext& context, Tensor x);
+[[nodiscard]] Underway start_leaving(const RankContext& context, Tensor partial);
 
 /// (rows, n) of every tp rank side by side, rank by rank: (rows, tp·n).
 [[nodiscard]] Tensor gather_columns(const RankContext& context, const Tensor& part);
@@ -43,7 +47,9 @@ public:
     [[nodiscard]] LinearInput input(const RankContext& context, const Tensor& x) const;
     [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;
     /// `x` as forward saw it; gathered again with sequence parallelism rather than kept. Adds to the main gradients, that of
-    /// the weight by add_weight_gradient(): layer and context outlive the pass that does it.
+    /// the weight by add_weight_gradient(): layer and context outlive the pass that does it. Where this pass adds it, the gather is begun
+    /// in front of the input's gradient, and that is reduced while the weight's is computed (Megatron-core, tensor_parallel/layers.py,
+    /// LinearWithGradAccumulationAndAsyncCommunication.backward).
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const;
     /// The rank's share (out / tp); undefined without a bias.
     [[nodiscard]] const Weight& bias() const { return bias_; }

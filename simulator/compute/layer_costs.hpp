@@ -27,6 +27,8 @@ struct PieceCost {
     GroupSeconds exposed_forward, exposed_backward, exposed_recompute;  ///< communication that no computation hides
     /// Seconds that exchanges of experts expose beside these in a pass that no other microbatch's runs beside, where one does elsewhere.
     double unpaired_forward = 0, unpaired_backward = 0;
+    /// Seconds that tp exposes beside exposed_backward where weight gradients, which hide its gathers and reductions, are put off.
+    double beside_weights = 0;
     int kernels_forward = 0, kernels_backward = 0;
     double forward_flops = 0;    ///< this rank's share of model_flops() in one forward
     double recompute_flops = 0;  ///< part of forward_flops that selective recompute repeats
@@ -42,6 +44,7 @@ struct PieceCost {
         exposed_recompute += other.exposed_recompute;
         unpaired_forward += other.unpaired_forward;
         unpaired_backward += other.unpaired_backward;
+        beside_weights += other.beside_weights;
         kernels_forward += other.kernels_forward;
         kernels_backward += other.kernels_backward;
         forward_flops += other.forward_flops;

@@ -110,7 +110,7 @@ constexpr EnginePolicy kPolicies[] = {
     {"weight gradients are put off", kHalves, "linear layers under --delay-wgrad-compute", "inputs, and gradients of outputs", "as kept",
      "megatron/core/models/common/model_chunk_schedule_plan.py, TransformerLayerSchedulePlan.run", weights::puts_off_gradients,
      weights::keep_operands},
-    // What changes steps alone; those of tp behind all that removes steps between a product and its collective, fp8 last.
+    // What changes steps alone; that of chunks behind all that removes steps between a product and its collective, fp8 last.
     {"the loss passes over the logits in fp32", in(Piece::loss), "cross-entropy", "kernels", kNoBytes,
      "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", always, timed::lose_in_fp32},
     {"lengths of streams are taken by the product", kHalves, "hyper-connections with --use-fused-mhc", "kernels", kNoBytes,
@@ -155,9 +155,10 @@ constexpr EnginePolicy kPolicies[] = {
      "megatron/core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher", timed::sorts_in_place, timed::sort_in_place},
     {"experts run one after the other", in(Piece::mixture), "experts without grouped products", "products", kNoBytes,
      "megatron/core/transformer/moe/experts.py, SequentialMLP", timed::multiplies_experts_one_by_one, timed::multiply_experts_one_by_one},
-    {"tp runs beside products", kHalves | in(Piece::loss), "column-parallel layers", "second gather and reduction", kNoBytes,
-     "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication", kept::gathers_or_reduces,
-     timed::start_beside_products},
+    {"tp reduces behind products", kHalves | in(Piece::loss) | in(Piece::mtp_front),
+     "column-parallel layers under --no-async-tensor-model-parallel-allreduce", "reduction of the input's gradient", kNoBytes,
+     "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication", timed::reduces_behind_products,
+     timed::reduce_behind_products},
     {"tp runs in chunks", kHalves, "linear layers under --tp-comm-overlap", "gathers and reductions", kNoBytes,
      "transformer_engine/pytorch/module/base.py, initialize_ub", timed::overlaps_tp, timed::overlap_in_chunks},
     {"linear layers multiply in fp8", kHalves | in(Piece::mtp_front), "linear layers", "products, and kernels that quantise", kNoBytes,

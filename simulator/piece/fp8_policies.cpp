@@ -260,20 +260,25 @@ void gather_quantised(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t rows = context.sizes.rows();
     // Keys' rotated part enters no product.
     const std::int64_t rotated = context.model.mla && attention(layer) ? context.model.mla->qk_rope_head_dim : 0;
-    std::vector<std::int64_t> gradients;  // instants at which those of inputs are taken
-    for (int which = 0; const EditedTensor* d_input = layer.find(layer.backward(), "input gradient", which); ++which)
-        gradients.push_back(d_input->taken);
+    // Instants at which gradients of inputs are taken, and their sums over tp.
+    const auto taken = [&](std::string_view name) {
+        std::vector<std::int64_t> instants;
+        for (int which = 0; const EditedTensor* tensor = layer.find(layer.backward(), name, which); ++which)
+            instants.push_back(tensor->taken);
+        return instants;
+    };
+    const std::vector<std::int64_t> gradients = taken("input gradient"), sums = taken("scattered rows");
     const bool by_blocks = context.megatron().fp8_recipe == Fp8Recipe::blockwise || context.megatron().fp8_recipe == Fp8Recipe::mxfp8;
     for (const TraceRange where : {layer.forward(), layer.backward()}) {
         for (int which = 0; EditedTensor* gathered = layer.find(where, "gathered rows", which); ++which) {
             const std::int64_t columns = columns_of(context, *gathered, rows);
             if (columns == rotated) continue;
             const Fp8OperandBytes bytes = operand(context, rows, columns);
-            // An output's gradient is there while the input's is computed, and multiplied both ways. Inputs are gathered again for
-            // the weight's gradient behind that, and for a forward that runs again in front of it.
+            // What is there while an input's gradient is computed is multiplied for it, an output's gradient, or gathered for the weight's,
+            // an input: then that gradient is being summed over tp when it goes.
             const auto lives = [&](std::int64_t when) { return gathered->taken < when && gathered->returned > when; };
-            const bool gradient = std::ranges::any_of(gradients, lives);
-            const bool for_weight = !gradient && !gradients.empty() && gathered->taken > gradients.front();
+            const bool beside = std::ranges::any_of(gradients, lives), for_weight = beside && std::ranges::any_of(sums, lives);
+            const bool gradient = beside && !for_weight;
             if (gradient)
                 gathered->bytes = bytes.both;
             else if (for_weight)

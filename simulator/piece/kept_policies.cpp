@@ -231,10 +231,6 @@ bool gathers_rows(const PolicyContext& context) {
     return context.sizes.sequence_parallel && context.sizes.tp > 1;
 }
 
-bool gathers_or_reduces(const PolicyContext& context) {
-    return context.sizes.tp > 1;
-}
-
 /// The buffer for gathered rows is made once and kept; it is counted beside the trace.
 void drop_gathered_rows(LayerEditor& head, const PolicyContext& /*context*/) {
     for (const TraceRange where : {head.forward(), head.backward()}) {

@@ -39,7 +39,6 @@ void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context);
 void copy_logits(LayerEditor& head, const PolicyContext& context);
 void take_output_weight_gradient(LayerEditor& head, const PolicyContext& context);
 [[nodiscard]] bool gathers_rows(const PolicyContext& context);
-[[nodiscard]] bool gathers_or_reduces(const PolicyContext& context);
 void drop_gathered_rows(LayerEditor& head, const PolicyContext& context);
 
 }  // namespace mgplan::simulator::kept

@@ -38,6 +38,17 @@ inline void move_step(PieceSteps& steps, std::size_t from, std::size_t to) {
         std::rotate(at(from), at(from + 1), at(to));
 }
 
+/// Collectives over tp that other steps run beside begin where they are waited for.
+inline void start_where_waited_for(PieceSteps& steps) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (!starts_over(steps[i], LayerGroup::tp) || waits_at_once(steps, i)) continue;
+        const auto wait = std::find_if(steps.begin() + static_cast<std::ptrdiff_t>(i), steps.end(), [&](const PieceStep& step) {
+            return step.kind == StepKind::wait && step.number == steps[i].number;
+        });
+        if (wait != steps.end()) move_step(steps, i, static_cast<std::size_t>(wait - steps.begin()));
+    }
+}
+
 inline void insert_at(PieceSteps& steps, std::size_t place, const PieceStep& step) {
     steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(place), step);
 }

@@ -173,23 +173,12 @@ void fuse_biases(LayerEditor& layer, const PolicyContext& /*context*/) {
     std::erase_if(layer.backward_steps(), fused);
 }
 
-void start_beside_products(LayerEditor& layer, const PolicyContext& context) {
-    PieceSteps& steps = layer.backward_steps();
-    const bool reduces = context.sizes.sequence_parallel || context.megatron().async_tp_reduce;
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-        if (!is_product(steps[i]) || !steps[i].op.product.accumulate) continue;
-        // input's gradient, [gather, wait,] weight's gradient, [reduction, wait]
-        std::size_t weight = i;
-        if (reduces && i + 2 < steps.size() && gathers_or_reduces(steps[i + 1]) && waits_at_once(steps, i + 1)) {
-            move_step(steps, i + 1, i);
-            ++weight;
-        }
-        const std::size_t before = i;  // of the weight's gradient, or of the reduction moved in front of it
-        if (before >= 3 && steps[before - 1].kind == StepKind::wait && gathers_or_reduces(steps[before - 2]) &&
-            waits_at_once(steps, before - 2) && is_product(steps[before - 3]) && !steps[before - 3].op.product.accumulate)
-            move_step(steps, before - 2, before - 3);
-        i = weight;
-    }
+bool reduces_behind_products(const PolicyContext& context) {
+    return context.sizes.tp > 1 && !context.sizes.sequence_parallel && !context.megatron().async_tp_reduce;
+}
+
+void reduce_behind_products(LayerEditor& layer, const PolicyContext& /*context*/) {
+    start_where_waited_for(layer.backward_steps());
 }
 
 bool overlaps_tp(const PolicyContext& context) {

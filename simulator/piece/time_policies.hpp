@@ -11,6 +11,7 @@ namespace mgplan::simulator::timed {
 
 // Conditions.
 [[nodiscard]] bool splits_by_views(const PolicyContext& context);
+[[nodiscard]] bool reduces_behind_products(const PolicyContext& context);
 [[nodiscard]] bool overlaps_tp(const PolicyContext& context);
 [[nodiscard]] bool keeps_exchanged_heads(const PolicyContext& context);
 [[nodiscard]] bool passes_keys_around(const PolicyContext& context);
@@ -40,8 +41,8 @@ namespace mgplan::simulator::timed {
 void split_by_views(LayerEditor& layer, const PolicyContext& context);
 /// Biases are added, and their gradients summed, by the products' own kernels or those behind them.
 void fuse_biases(LayerEditor& layer, const PolicyContext& context);
-/// In the backward of a column-parallel layer the second gather runs beside the input's gradient, the reduction beside the weight's.
-void start_beside_products(LayerEditor& layer, const PolicyContext& context);
+/// A column-parallel layer's gradient of its input is reduced when that of its weight is computed, not meanwhile.
+void reduce_behind_products(LayerEditor& layer, const PolicyContext& context);
 /// Chunks of a gather or a reduction run beside chunks of the product at its end.
 void overlap_in_chunks(LayerEditor& layer, const PolicyContext& context);
 /// What all-to-all context parallelism exchanged for the forward is kept for the backward.

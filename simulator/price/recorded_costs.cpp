@@ -12,6 +12,7 @@
 #include "simulator/collectives/send_receive.hpp"
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/shared_memo.hpp"
+#include "simulator/piece/step_edits.hpp"
 #include "simulator/piece/time_policies.hpp"
 #include "simulator/price/pass_replay.hpp"
 #include "simulator/price/recorded_flops.hpp"
@@ -81,6 +82,20 @@ struct StepPrices {
           }),
           taken([calibration = shard.calibration](const PieceStep& start) { return overlap_cost(start, *calibration); }) {}
 };
+
+/// What tp exposes more in a backward, played as `back`, whose weight gradients come in a pass of their own: nothing runs beside its
+/// gathers, which go there too, and its reductions. Sums of biases, which still do, are left out.
+double tp_beside_weights(const PieceSteps& backward, const PassSeconds& back, const StepPrices& prices) {
+    const auto beside = [&](std::size_t i) {
+        return timed::starts_over(backward[i], LayerGroup::tp) && !timed::waits_at_once(backward, i);
+    };
+    std::size_t first = 0;
+    while (first < backward.size() && !beside(first)) ++first;
+    if (first == backward.size()) return 0;
+    PieceSteps put_off = backward;
+    timed::start_where_waited_for(put_off);
+    return replay(put_off, prices.seconds, prices.taken).total - back.total;
+}
 
 PieceCost both(PieceCost one, const PieceCost& other) {
     one += other;
@@ -188,6 +203,7 @@ PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, con
     sum_passes(back.exposed, [&](StepPass pass, const GroupSeconds& seconds) {
         (pass == StepPass::recompute ? cost.exposed_recompute : cost.exposed_backward) += seconds;
     });
+    if (engine == Engine::mgplan) cost.beside_weights = tp_beside_weights(backward, back, prices);
     for (const PieceStep& step : forward) {
         cost.kernels_forward += step_kernels(step, engine);
         cost.forward_flops += even_flops(step, shard);
@@ -227,6 +243,7 @@ PieceCost further_parts(const PieceCost& two, const PieceCost& four, std::int64_
     cost.forward = grow(two.forward, four.forward);
     cost.backward = grow(two.backward, four.backward);
     cost.weight_gradient = grow(two.weight_gradient, four.weight_gradient);
+    cost.beside_weights = grow(two.beside_weights, four.beside_weights);
     cost.recompute = grow(two.recompute, four.recompute);
     cost.exposed_forward = groups(two.exposed_forward, four.exposed_forward);
     cost.exposed_backward = groups(two.exposed_backward, four.exposed_backward);

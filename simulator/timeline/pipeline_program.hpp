@@ -2,6 +2,7 @@
 // The passes of all ranks of a pipeline in one sequence in which each stands behind everything it waits for. Finding the
 // sequence is the deadlock detector; running it with any times is one walk (pipeline_run.hpp).
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,6 +36,11 @@ struct PipelineProgram {
         return (static_cast<std::size_t>(rank) * static_cast<std::size_t>(chunks) + static_cast<std::size_t>(chunk)) *
                    static_cast<std::size_t>(kPasses) +
                static_cast<std::size_t>(pass);
+    }
+    /// Whether each backward is an input_gradient and a weight_gradient; of no schedule are some.
+    [[nodiscard]] bool divides_backwards() const {
+        const auto first = std::find_if(ops.begin(), ops.end(), [](const ProgramOp& op) { return op.pass != Pass::forward; });
+        return first != ops.end() && first->pass != Pass::backward;
     }
     [[nodiscard]] std::size_t slots() const { return slot(pp, 0, Pass::forward); }
 };

@@ -33,7 +33,7 @@ Json simulate(const std::string& words, int code = kDone) {
 }
 
 TEST(SimulateCommand, TakesAScheduleOfItsOwnForTheLayout) {
-    const std::string words = "--model llama3-8b --world 16 --tp 2 --pp 4 --global-batch 64";
+    const std::string words = "--model llama3-8b --world 16 --tp 2 --pp 4 --global-batch 32";
     const Json usual = simulate(words + " --engine mgplan"), divided = simulate(words + " --schedule zb-h1 --engine mgplan");
     EXPECT_EQ(usual["layout"]["schedule"], "1f1b");
     EXPECT_EQ(divided["layout"]["schedule"], "zb-h1");

@@ -314,16 +314,16 @@ TEST(CostModel, TiedEmbeddingsLiveTwiceInAPipelineAndAreReducedAtItsEnds) {
     EXPECT_EQ(none, nothing);
 }
 
-TEST(CostModel, TensorParallelismExposesItsCollectivesPerLayer) {
+TEST(CostModel, TensorParallelismExposesItsCollectivesPerLayerUnderEitherEngine) {
     // In units of one all-gather of the hidden state, bytes · (t-1)/t. Without sequence parallelism two all-reduces (4 units)
     // stand in the way of the forward; those of the backward run beside the weight gradients. With it the forward has two
     // gathers and two scatters, and the backward's first gather of each half has nothing beside it.
     Workload workload = workload_of(gpt(1), 8, 1);
     const double unit = 512 * 1024 * 2 / 100e9 * 7 / 8;
     LayoutRequest request;
-    request.engine = Engine::megatron;
     request.tp = 8;
-    const auto units_per_layer = [&](bool sequence_parallel) {
+    const auto units_per_layer = [&](Engine engine, bool sequence_parallel) {
+        request.engine = engine;
         request.sequence_parallel = sequence_parallel;
         const auto seconds = [&](std::int64_t layers) {
             workload.model = gpt(layers);
@@ -332,8 +332,34 @@ TEST(CostModel, TensorParallelismExposesItsCollectivesPerLayer) {
         };
         return (seconds(3) - seconds(2)) / unit;
     };
-    EXPECT_NEAR(units_per_layer(false), 4, 1e-9);
-    EXPECT_NEAR(units_per_layer(true), 6, 1e-9);
+    for (const Engine engine : {Engine::megatron, Engine::mgplan}) {
+        EXPECT_NEAR(units_per_layer(engine, false), 4, 1e-9);
+        EXPECT_NEAR(units_per_layer(engine, true), 6, 1e-9);
+    }
+}
+
+TEST(CostModel, DividedBackwardsExposeWhatWeightGradientsWouldHide) {
+    // In the same units: two all-reduces of each backward, or its second gathers and its scatters.
+    Workload workload = workload_of(gpt(1), 16, 4);
+    const double unit = 512 * 1024 * 2 / 100e9 * 7 / 8;
+    LayoutRequest request;
+    request.tp = 8;
+    request.pp = 2;
+    const auto units_per_layer = [&](bool divided, bool sequence_parallel) {
+        request.sequence_parallel = sequence_parallel;
+        request.schedule = divided ? std::optional(SplitSchedule::zb_h1) : std::nullopt;
+        const auto seconds = [&](std::int64_t layers) {
+            workload.model = gpt(layers);
+            workload.model.attention_dropout = workload.model.hidden_dropout = 0;  // such schedules are traced
+            CostModel model(workload, ideal_calibration());
+            return model.predict(planner::make_layout(request, workload)).time.exposed.tp;
+        };
+        return (seconds(6) - seconds(4)) / unit / 4;  // a layer more on each stage, four microbatches
+    };
+    EXPECT_NEAR(units_per_layer(false, false), 4, 1e-9);
+    EXPECT_NEAR(units_per_layer(true, false), 4 + 4, 1e-9);
+    EXPECT_NEAR(units_per_layer(false, true), 6, 1e-9);
+    EXPECT_NEAR(units_per_layer(true, true), 6 + 4, 1e-9);
 }
 
 TEST(CostModel, AnExpertGroupWaitsForItsBusiestRank) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/model/training/small_training.hpp"
+#include "tests/model/training/watched_world.hpp"
 #include "tests/support/mpi_main.hpp"
 
 namespace mgplan::model {
@@ -37,6 +38,23 @@ void expect_one_ranks_steps(TrainingTask task) {
 
 TEST(OverlapOverMpi, TensorAndSequenceParallelRanksTrainOneRanksModel) {
     expect_one_ranks_steps(small::task(small::gpt(), {.tp = 2, .dp = 2, .sequence_parallel = true}));
+}
+
+TEST(OverlapOverMpi, ReductionsBesideWeightGradientsHaveTheBitsOfThoseBehindThem) {
+    runtime::MpiWorld& world = tests::the_world();
+    for (const bool sequence_parallel : {false, true}) {
+        TrainingTask task = small::task(small::llama(), {.tp = 2, .dp = 2, .sequence_parallel = sequence_parallel});
+        task.training.precision = Precision::bf16;
+        world.run([&] {
+            const auto trained = [&](bool at_once) {
+                runtime::CpuDevice device;
+                RankTrainer trainer(task, device, watched_world(world.view(), {.at_once = at_once}));
+                for (int step = 0; step < 3; ++step) (void)trainer.step(small::tokens_of, 1e-2);
+                return small::parameter_bytes(trainer);
+            };
+            EXPECT_EQ(trained(false), trained(true));
+        });
+    }
 }
 
 TEST(OverlapOverMpi, InterleavedStagesTrainOneRanksModel) {

@@ -56,8 +56,16 @@ TEST_F(PieceRecord, OfAnMlpIsItsOpsAndItsCollectivesInOrder) {
     EXPECT_THAT(texts_of(steps(Piece::dense, false)), ElementsAre("rms_norm", "all_gather tp", "wait tp", "matmul", "activation", "matmul",
                                                                   "reduce_scatter tp", "wait tp", "dropout_add"));
     EXPECT_THAT(texts_of(steps(Piece::dense, true)),
-                ElementsAre("all_gather tp", "wait tp", "matmul", "matmul +=", "activation_backward", "matmul", "all_gather tp", "wait tp",
-                            "matmul +=", "reduce_scatter tp", "wait tp", "rms_norm_backward", "add"));
+                ElementsAre("all_gather tp", "wait tp", "matmul", "matmul +=", "activation_backward", "all_gather tp", "matmul", "wait tp",
+                            "reduce_scatter tp", "matmul +=", "wait tp", "rms_norm_backward", "add"));
+}
+
+TEST_F(PieceRecord, WithoutSequenceParallelismReducesBesideTheWeightsGradientAndTheBiases) {
+    sizes.tp = 2;
+    model.mlp_bias = true;
+    EXPECT_THAT(texts_of(steps(Piece::dense, true)),
+                ElementsAre("bias_gradient", "matmul", "matmul +=", "activation_backward", "matmul", "all_reduce tp",
+                            "matmul +=", "bias_gradient", "wait tp", "rms_norm_backward", "add"));
 }
 
 TEST_F(PieceRecord, TellsWhatEachStepIsFor) {
