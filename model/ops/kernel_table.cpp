@@ -42,6 +42,8 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"copy_columns", table.copy_columns != nullptr},
         {"scale_columns", table.scale_columns != nullptr},
         {"swap_leading", table.swap_leading != nullptr},
+        {"join_latent_keys", table.join_latent_keys != nullptr},
+        {"split_latent_keys", table.split_latent_keys != nullptr},
         {"embedding", table.embedding != nullptr},
         {"embedding_backward", table.embedding_backward != nullptr},
         {"row_maximum", table.row_maximum != nullptr},

@@ -217,6 +217,21 @@ struct SwapLeadingArguments {
     std::int64_t a, b, c;
 };
 
+/// projected (rows, heads, own + v_dim), shared (rows, width) -> k (rows, heads, own + width), v (rows, heads, v_dim). shared is absent
+/// where width is 0.
+struct JoinLatentKeysArguments {
+    Input projected, shared;
+    Output k, v;
+    std::int64_t rows, heads, own, width, v_dim;
+};
+
+/// The way back. shared: the sum over heads from the first on, from 0, made in the statistics' type.
+struct SplitLatentKeysArguments {
+    Input dk, dv;
+    Output projected, shared;
+    std::int64_t rows, heads, own, width, v_dim;
+};
+
 /// table (table_rows, width) holds the ids [first, first + table_rows).
 struct EmbeddingArguments {
     Input ids, table;
@@ -499,6 +514,8 @@ struct KernelTable {
     void (*copy_columns)(Device&, const ColumnsArguments&);
     void (*scale_columns)(Device&, const ScaleColumnsArguments&);
     void (*swap_leading)(Device&, const SwapLeadingArguments&);
+    void (*join_latent_keys)(Device&, const JoinLatentKeysArguments&);
+    void (*split_latent_keys)(Device&, const SplitLatentKeysArguments&);
     void (*embedding)(Device&, const EmbeddingArguments&);
     void (*embedding_backward)(Device&, const EmbeddingBackwardArguments&);
     void (*row_maximum)(Device&, const CrossEntropyArguments&);

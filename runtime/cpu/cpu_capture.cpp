@@ -118,6 +118,8 @@ const model::KernelTable& recording_kernels() {
         .copy_columns = Recorded<cpu::copy_columns>::call,
         .scale_columns = Recorded<cpu::scale_columns>::call,
         .swap_leading = Recorded<cpu::swap_leading>::call,
+        .join_latent_keys = Recorded<cpu::join_latent_keys>::call,
+        .split_latent_keys = Recorded<cpu::split_latent_keys>::call,
         .embedding = Recorded<cpu::embedding>::call,
         .embedding_backward = Recorded<cpu::embedding_backward>::call,
         .row_maximum = Recorded<cpu::row_maximum>::call,

@@ -35,6 +35,8 @@ const model::KernelTable& kernels() {
         .copy_columns = copy_columns,
         .scale_columns = scale_columns,
         .swap_leading = swap_leading,
+        .join_latent_keys = join_latent_keys,
+        .split_latent_keys = split_latent_keys,
         .embedding = embedding,
         .embedding_backward = embedding_backward,
         .row_maximum = row_maximum,

@@ -40,6 +40,8 @@ void clip_factor(model::Device& device, const model::ClipFactorArguments& argume
 void copy_columns(model::Device& device, const model::ColumnsArguments& arguments);
 void scale_columns(model::Device& device, const model::ScaleColumnsArguments& arguments);
 void swap_leading(model::Device& device, const model::SwapLeadingArguments& arguments);
+void join_latent_keys(model::Device& device, const model::JoinLatentKeysArguments& arguments);
+void split_latent_keys(model::Device& device, const model::SplitLatentKeysArguments& arguments);
 void embedding(model::Device& device, const model::EmbeddingArguments& arguments);
 void embedding_backward(model::Device& device, const model::EmbeddingBackwardArguments& arguments);
 void row_maximum(model::Device& device, const model::CrossEntropyArguments& arguments);
