@@ -62,6 +62,25 @@ struct QuantiseArguments {
     std::int64_t elements;
 };
 
+/// One of many arrays, and where its largest magnitude goes: one fp32, raised.
+struct LargestArray {
+    Input x;
+    Output largest;
+    std::int64_t elements;
+};
+
+/// In host memory: `count` arrays that are not empty, all of one type.
+struct LargestOfArraysArguments {
+    const LargestArray* arrays;
+    std::int64_t count;
+};
+
+/// In host memory: `count` casts into e4m3 of arrays that are not empty, all of one type.
+struct QuantiseArraysArguments {
+    const QuantiseArguments* arrays;
+    std::int64_t count;
+};
+
 /// codes (e4m3) = x · scale of its block, scales = 1 / scale in the layout of (rows, columns), with along_columns of (columns, rows), 0
 /// where no block is. across: of squares in the layout of (columns, rows); may be absent.
 struct QuantiseBlocksArguments {
@@ -486,6 +505,8 @@ struct KernelTable {
     void (*matmul)(Device&, const MatmulArguments&);
     void (*largest)(Device&, const LargestArguments&);
     void (*quantise)(Device&, const QuantiseArguments&);
+    void (*largest_of_arrays)(Device&, const LargestOfArraysArguments&);
+    void (*quantise_arrays)(Device&, const QuantiseArraysArguments&);
     void (*quantise_blocks)(Device&, const QuantiseBlocksArguments&);
     void (*transpose_bytes)(Device&, const TransposeBytesArguments&);
     void (*follow_largest)(Device&, const FollowLargestArguments&);

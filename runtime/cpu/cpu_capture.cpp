@@ -90,6 +90,8 @@ const model::KernelTable& recording_kernels() {
         .matmul = Recorded<cpu::matmul>::call,
         .largest = Recorded<cpu::largest>::call,
         .quantise = Recorded<cpu::quantise>::call,
+        .largest_of_arrays = RecordedArrays<cpu::largest_of_arrays>::call,
+        .quantise_arrays = RecordedArrays<cpu::quantise_arrays>::call,
         .quantise_blocks = Recorded<cpu::quantise_blocks>::call,
         .transpose_bytes = Recorded<cpu::transpose_bytes>::call,
         .follow_largest = Recorded<cpu::follow_largest>::call,

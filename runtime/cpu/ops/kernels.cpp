@@ -7,6 +7,8 @@ const model::KernelTable& kernels() {
         .matmul = matmul,
         .largest = largest,
         .quantise = quantise,
+        .largest_of_arrays = largest_of_arrays,
+        .quantise_arrays = quantise_arrays,
         .quantise_blocks = quantise_blocks,
         .transpose_bytes = transpose_bytes,
         .follow_largest = follow_largest,

@@ -12,6 +12,8 @@ namespace mgplan::runtime::cpu {
 void matmul(model::Device& device, const model::MatmulArguments& arguments);
 void largest(model::Device& device, const model::LargestArguments& arguments);
 void quantise(model::Device& device, const model::QuantiseArguments& arguments);
+void largest_of_arrays(model::Device& device, const model::LargestOfArraysArguments& arguments);
+void quantise_arrays(model::Device& device, const model::QuantiseArraysArguments& arguments);
 void quantise_blocks(model::Device& device, const model::QuantiseBlocksArguments& arguments);
 void transpose_bytes(model::Device& device, const model::TransposeBytesArguments& arguments);
 void follow_largest(model::Device& device, const model::FollowLargestArguments& arguments);

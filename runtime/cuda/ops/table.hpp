@@ -37,6 +37,8 @@ constexpr void fill_dense(model::KernelTable& table) {
     table.matmul = matmul<Launcher>;
     table.largest = largest<Launcher>;
     table.quantise = quantise<Launcher>;
+    table.largest_of_arrays = largest_of_arrays<Launcher>;
+    table.quantise_arrays = quantise_arrays<Launcher>;
     table.quantise_blocks = quantise_blocks<Launcher>;
     table.transpose_bytes = transpose_bytes<Launcher>;
     table.follow_largest = follow_largest<Launcher>;

@@ -395,6 +395,20 @@ Results run_fp8_ops(Maker& maker) {
             keep_codes("transpose_codes", transpose_codes(x.codes));
         }
     }
+    std::vector<RaisedLargest> raised;
+    std::vector<Fp8Cast> casts;
+    for (const std::int64_t elements : {9, 8200, 64}) {
+        const Fp8Tensor into{device.empty({elements}, Dtype::fp8, MemoryCategory::parameters, "codes"),
+                             maker.zeros({kFp8ScaleElements}, Dtype::fp32)};
+        casts.push_back({maker.random({elements}), into});
+        raised.push_back({casts.back().x, into.scale.slice(0, 1)});
+    }
+    raise_all_largest(raised);
+    quantise_all(casts);
+    for (const Fp8Cast& each : casts) {
+        results.emplace_back("scale of one of many arrays", each.into.scale);
+        keep_codes("quantise_all", each.into.codes);
+    }
     // Libraries write bf16 and fp32 alone.
     const Dtype out = maker.dtype() == Dtype::bf16 ? Dtype::bf16 : Dtype::fp32;
     for (const auto& [m, n, k] : {std::tuple<std::int64_t, std::int64_t, std::int64_t>{16, 32, 48}, {80, 16, 144}}) {

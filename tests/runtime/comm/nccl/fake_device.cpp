@@ -89,7 +89,7 @@ struct AtOnce<Member> {
     each(state_space_scan_backward) each(delta_rule) \
     each(delta_rule_backward)
 #define MGPLAN_AT_ONCE(each) \
-    each(sums_of_squares) each(adam_step) each(momentum_step) each(grouped_matmul) each(grouped_matmul_accumulate)
+    each(sums_of_squares) each(largest_of_arrays) each(quantise_arrays) each(adam_step) each(momentum_step) each(grouped_matmul) each(grouped_matmul_accumulate)
 
 // clang-format on
 
