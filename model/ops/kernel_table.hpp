@@ -108,13 +108,15 @@ struct NormArguments {
     double epsilon;
 };
 
-/// column_sums: scratch (parts, 2, width) in the statistics' type, absent without a weight.
+/// column_sums: scratch (parts, 2, width) in the statistics' type, absent without a weight. added: of x's size, to dx once that is rounded;
+/// may be absent.
 struct NormBackwardArguments {
     Input dy, x, weight, mean, inverse_deviation;
     Output dx, weight_gradient, bias_gradient, column_sums;
     std::int64_t rows, width;
     Normalization kind;
     std::int64_t parts = 1;
+    Input added{};
 };
 
 /// y (rows, width); x (rows, 2·width) where gated. row_weights is absent where rows are not weighted.

@@ -145,6 +145,7 @@ void run_olmo_and_apertus_ops(Maker& maker, Results& results) {
         NormStatistics statistics;
         keep("norm without a weight", norm(x, {}, {}, kind, 1e-5, statistics));
         keep("norm_backward without a weight", norm_backward(dy, x, {}, statistics, kind, {}, {}));
+        keep("norm_backward without a weight, and another gradient", norm_backward(dy, x, {}, statistics, kind, {}, {}, x));
     }
     const Tensor clipped = maker.random({13, 7}), gradient = maker.random({13, 7});
     clip(clipped, 0.375);
@@ -187,6 +188,7 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
         keep("norm", norm(a, weight, bias, kind, 1e-5, statistics));
         const Tensor weight_gradient = maker.zeros({7}, kept), bias_gradient = centred ? maker.zeros({7}) : Tensor();
         keep("norm_backward", norm_backward(dy, a, weight, statistics, kind, weight_gradient, bias_gradient));
+        keep("norm_backward and another gradient", norm_backward(dy, a, weight, statistics, kind, weight_gradient, bias_gradient, dy));
         keep("norm weight gradient", weight_gradient);
         if (centred) keep("norm bias gradient", bias_gradient);
     }
