@@ -34,7 +34,7 @@ Tensor AttentionBesideMamba::backward(const RankContext& context, const Microbat
         d_sum = scaled;
     }
     add(attention_.branch_backward(context, microbatch, std::move(d_sum), saved.normed, saved.attention), d_normed);
-    Tensor dx = ends_.backward_out(dy, std::move(d_normed), saved);
+    Tensor dx = ends_.backward_out(context, dy, std::move(d_normed), saved);
     saved = {};
     return dx;
 }

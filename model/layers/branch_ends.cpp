@@ -29,12 +29,13 @@ Tensor BranchEnds::backward_into(const RankContext& context, const MicrobatchCon
     return residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy);
 }
 
-Tensor BranchEnds::backward_out(const Tensor& dy, Tensor d_normed, BranchEndsSaved& saved) const {
+Tensor BranchEnds::backward_out(const RankContext& context, const Tensor& dy, Tensor d_normed, BranchEndsSaved& saved) const {
     saved.normed = {};
     add_path_to_normed(model_, ResidualPlace::attention, dy, d_normed);
-    Tensor dx = norm_.backward(d_normed, saved.norm);
+    const Tensor path = path_in_norm(context, model_, dy);
+    Tensor dx = norm_.backward(d_normed, saved.norm, path);
     d_normed = {};
-    add_path_to_input(model_, dy, dx);
+    if (!path.defined()) add_path_to_input(model_, dy, dx);
     return dx;
 }
 

@@ -29,7 +29,7 @@ public:
     [[nodiscard]] Tensor backward_into(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                        BranchEndsSaved& saved) const;
     /// The gradient of x, from that of `normed` and the layer's; adds to the main gradients of the norm. Consumes what was saved.
-    [[nodiscard]] Tensor backward_out(const Tensor& dy, Tensor d_normed, BranchEndsSaved& saved) const;
+    [[nodiscard]] Tensor backward_out(const RankContext& context, const Tensor& dy, Tensor d_normed, BranchEndsSaved& saved) const;
 
 private:
     const ModelSpec& model_;

@@ -218,9 +218,10 @@ Tensor CompressedAttention::backward(const RankContext& context, const Microbatc
     if (d_compressed.defined()) add(compressor_->backward(context, microbatch, d_compressed, saved.normed, saved.compressor), d_normed);
     saved.normed = {};
     add_path_to_normed(model_, ResidualPlace::attention, dy, d_normed);
-    Tensor dx = norm_.backward(d_normed, saved.norm);
+    const Tensor path = path_in_norm(context, model_, dy);
+    Tensor dx = norm_.backward(d_normed, saved.norm, path);
     d_normed = {};
-    add_path_to_input(model_, dy, dx);
+    if (!path.defined()) add_path_to_input(model_, dy, dx);
     saved = {};
     return dx;
 }

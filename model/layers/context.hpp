@@ -75,6 +75,8 @@ struct RankContext {
     CpCommType cp_comm_type = CpCommType::p2p;
     Dtype dtype = Dtype::fp32;
     double norm_epsilon = 1e-5;
+    /// A norm's backward adds the gradient of the path around its half in the same pass; else an op behind it does, as autograd would.
+    bool adds_path_in_norms = true;
     EnumSet<OffloadModule> offloaded{};  ///< modules whose inputs wait on the host between forward and backward
     /// Mixtures: experts are chosen in turn, whatever the router says.
     bool balanced_routing = false;

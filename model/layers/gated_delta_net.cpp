@@ -92,7 +92,7 @@ Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchConte
     saved.projected = {};
     Tensor d_normed = projection_.backward(context, d_projected, saved.normed);
     d_projected = {};
-    Tensor dx = ends_.backward_out(dy, std::move(d_normed), saved);
+    Tensor dx = ends_.backward_out(context, dy, std::move(d_normed), saved);
     saved = {};
     return dx;
 }

@@ -161,8 +161,9 @@ Tensor GemmaAttention::backward(const RankContext& context, const MicrobatchCont
         add(bypass_->backward(context, dy, saved.normed, saved.bypass), d_normed);
         add(dy, d_normed);
     }
-    Tensor dx = norm_.backward(d_normed, saved.norm);
-    add_path_to_input(model_, dy, dx);
+    const Tensor path = path_in_norm(context, model_, dy);
+    Tensor dx = norm_.backward(d_normed, saved.norm, path);
+    if (!path.defined()) add_path_to_input(model_, dy, dx);
     saved = {};
     return dx;
 }

@@ -77,7 +77,7 @@ Tensor KimiDeltaAttention::forward(const RankContext& context, const MicrobatchC
 Tensor KimiDeltaAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
     Tensor d_gated = output_.backward(context, ends_.backward_into(context, microbatch, dy, saved), saved.gated);
     saved.gated = {};
-    Tensor dx = ends_.backward_out(dy, to_normed(context, microbatch, std::move(d_gated), saved), saved);
+    Tensor dx = ends_.backward_out(context, dy, to_normed(context, microbatch, std::move(d_gated), saved), saved);
     saved = {};
     return dx;
 }

@@ -95,7 +95,7 @@ Tensor LightningAttention::backward(const RankContext& context, const Microbatch
     d_raw = {};
     Tensor d_normed = projection_.backward(context, d_projected, saved.normed);
     d_projected = {};
-    Tensor dx = ends_.backward_out(dy, std::move(d_normed), saved);
+    Tensor dx = ends_.backward_out(context, dy, std::move(d_normed), saved);
     saved = {};
     return dx;
 }

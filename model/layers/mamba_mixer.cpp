@@ -92,7 +92,7 @@ Tensor MambaMixer::branch(const RankContext& context, const MicrobatchContext& m
 
 Tensor MambaMixer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
     Tensor dy_of_branch = ends_.backward_into(context, microbatch, dy, saved);
-    Tensor dx = ends_.backward_out(dy, branch_backward(context, microbatch, std::move(dy_of_branch), saved.normed, saved), saved);
+    Tensor dx = ends_.backward_out(context, dy, branch_backward(context, microbatch, std::move(dy_of_branch), saved.normed, saved), saved);
     saved = {};
     return dx;
 }

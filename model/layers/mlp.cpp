@@ -121,11 +121,12 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     d_before = {};
     saved.normed = {};
     add_path_to_normed(model_, ResidualPlace::mlp, dy, d_normed);
+    const Tensor path = model_.order == LayerOrder::sequential ? path_in_norm(context, model_, dy) : Tensor();
     Tensor dx = model_.pre_norms ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
-                                                 norm_weight_.gradient, norm_bias_.gradient)
+                                                 norm_weight_.gradient, norm_bias_.gradient, path)
                                  : d_normed;
     d_normed = {};
-    if (model_.order == LayerOrder::sequential) add_path_to_input(model_, dy, dx);
+    if (model_.order == LayerOrder::sequential && !path.defined()) add_path_to_input(model_, dy, dx);
     saved = {};
     return dx;
 }

@@ -196,12 +196,13 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
     mixture.shared = {};
     saved.normed = {};
     add_path_to_normed(model_, ResidualPlace::mlp, dy, d_normed);
+    const Tensor path = d_own.defined() ? Tensor() : path_in_norm(context, model_, dy);
     Tensor dx = model_.pre_norms ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
-                                                 norm_weight_.gradient, norm_bias_.gradient)
+                                                 norm_weight_.gradient, norm_bias_.gradient, path)
                                  : d_normed;
     d_normed = {};
     if (d_own.defined()) add(std::exchange(d_own, {}), dx);
-    add_path_to_input(model_, dy, dx);
+    if (!path.defined()) add_path_to_input(model_, dy, dx);
     saved.x = {};
     saved.statistics = {};
     return dx;

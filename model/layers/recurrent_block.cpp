@@ -62,7 +62,7 @@ Tensor RecurrentBlock::backward(const RankContext& context, const MicrobatchCont
     plain_conv_backward(d_convolved, saved.projected, recurring_half(saved.projected), conv_weight_.value, d_projected,
                         conv_weight_.gradient, conv_bias_.gradient);
     d_convolved = saved.projected = {};
-    Tensor dx = ends_.backward_out(dy, projection_.backward(context, d_projected, saved.normed), saved);
+    Tensor dx = ends_.backward_out(context, dy, projection_.backward(context, d_projected, saved.normed), saved);
     saved = {};
     return dx;
 }

@@ -34,6 +34,10 @@ bool mixed_as_streams(const ModelSpec& model, ResidualPlace place) {
     return model.hyper_connections && place != ResidualPlace::embedding;
 }
 
+bool input_has_path(const ModelSpec& model) {
+    return !model.normed_residual && !model.hyper_connections;
+}
+
 Tensor scaled_copy(const Tensor& x, double factor) {
     Tensor y = x.device().empty(x.shape(), x.dtype(), MemoryCategory::activations, "scaled gradient");
     copy(x, y);
@@ -75,7 +79,11 @@ void add_path_to_normed(const ModelSpec& model, ResidualPlace place, const Tenso
 }
 
 void add_path_to_input(const ModelSpec& model, const Tensor& dy, const Tensor& dx) {
-    if (!model.normed_residual && !model.hyper_connections) add(dy, dx);
+    if (input_has_path(model)) add(dy, dx);
+}
+
+Tensor path_in_norm(const RankContext& context, const ModelSpec& model, const Tensor& dy) {
+    return context.adds_path_in_norms && model.pre_norms && input_has_path(model) ? dy : Tensor();
 }
 
 }  // namespace mgplan::model

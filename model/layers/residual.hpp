@@ -22,5 +22,7 @@ enum class ResidualPlace : std::uint8_t { embedding, attention, mlp };
 /// The path's part of a half's gradient, added to that of what its norm gives, or of its input: whichever the path carries.
 void add_path_to_normed(const ModelSpec& model, ResidualPlace place, const Tensor& dy, const Tensor& d_normed);
 void add_path_to_input(const ModelSpec& model, const Tensor& dy, const Tensor& dx);
+/// What norm_backward() of a half's norm is to add, so that add_path_to_input() is done with it: dy, or nothing, which leaves it to do.
+[[nodiscard]] Tensor path_in_norm(const RankContext& context, const ModelSpec& model, const Tensor& dy);
 
 }  // namespace mgplan::model

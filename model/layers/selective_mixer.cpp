@@ -88,7 +88,7 @@ Tensor SelectiveMixer::backward(const RankContext& context, const MicrobatchCont
     causal_conv_backward(d_convolved, saved.projected, convolved_half(saved.projected), conv_weight_.value, conv_bias_.value,
                          microbatch.batch, d_projected, conv_weight_.gradient, conv_bias_.gradient);
     d_convolved = saved.projected = {};
-    Tensor dx = ends_.backward_out(dy, projection_.backward(context, d_projected, saved.normed), saved);
+    Tensor dx = ends_.backward_out(context, dy, projection_.backward(context, d_projected, saved.normed), saved);
     saved = {};
     return dx;
 }

@@ -140,11 +140,12 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
         saved);
     saved.normed = {};
     add_path_to_normed(model_, ResidualPlace::attention, dy, d_normed);
+    const Tensor path = path_in_norm(context, model_, dy);
     Tensor dx = model_.pre_norms ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
-                                                 norm_weight_.gradient, norm_bias_.gradient)
+                                                 norm_weight_.gradient, norm_bias_.gradient, path)
                                  : d_normed;
     d_normed = {};
-    add_path_to_input(model_, dy, dx);
+    if (!path.defined()) add_path_to_input(model_, dy, dx);
     saved = {};
     return dx;
 }

@@ -1,5 +1,7 @@
 #include "model/layers/stream_norm.hpp"
 
+#include "model/ops/elementwise.hpp"
+
 namespace mgplan::model {
 
 Tensor StreamNorm::forward(const RankContext& context, const Tensor& x, StreamNormSaved& saved) const {
@@ -14,9 +16,12 @@ Tensor StreamNorm::again(const RankContext& context, const StreamNormSaved& save
     return norm(saved.x, weight_.value, bias_.value, kind_, context.norm_epsilon, statistics);
 }
 
-Tensor StreamNorm::backward(const Tensor& dy, StreamNormSaved& saved) const {
-    if (!weight_.defined()) return dy;
-    Tensor dx = norm_backward(dy, saved.x, weight_.value, saved.statistics, kind_, weight_.gradient, bias_.gradient);
+Tensor StreamNorm::backward(const Tensor& dy, StreamNormSaved& saved, const Tensor& added) const {
+    if (!weight_.defined()) {
+        if (added.defined()) add(added, dy);
+        return dy;
+    }
+    Tensor dx = norm_backward(dy, saved.x, weight_.value, saved.statistics, kind_, weight_.gradient, bias_.gradient, added);
     saved = {};
     return dx;
 }

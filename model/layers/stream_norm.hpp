@@ -22,8 +22,8 @@ public:
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, StreamNormSaved& saved) const;
     /// Once more what a forward returned that had a norm, for a backward whose forward did not keep it.
     [[nodiscard]] Tensor again(const RankContext& context, const StreamNormSaved& saved) const;
-    /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
-    [[nodiscard]] Tensor backward(const Tensor& dy, StreamNormSaved& saved) const;
+    /// Returns the gradient of x, and `added` added to it, where that is defined; adds to the main gradients. Consumes what was saved.
+    [[nodiscard]] Tensor backward(const Tensor& dy, StreamNormSaved& saved, const Tensor& added = {}) const;
 
 private:
     Normalization kind_ = Normalization::rms_norm;

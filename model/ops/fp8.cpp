@@ -1,10 +1,13 @@
 #include "model/ops/fp8.hpp"
 
+#include <vector>
+
 #include <fmt/core.h>
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
 #include "model/ops/product.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -16,6 +19,14 @@ void expect_codes(const Tensor& codes, std::string_view what) {
 void expect_scale(const Tensor& scale) {
     expect_dtype(scale, Dtype::fp32, "the scale of fp8");
     expect_shape(scale, {kFp8ScaleElements}, "the scale of fp8");
+}
+
+void expect_cast(const Tensor& x, const Fp8Tensor& into) {
+    expect_float(x, "x of quantise");
+    expect_codes(into.codes, "what quantise writes");
+    expect_elements(into.codes, x.elements(), "what quantise writes");
+    expect_scale(into.scale);
+    expect_same_device(x, into.codes, into.scale);
 }
 
 struct Fp8Sizes {
@@ -51,15 +62,31 @@ void find_largest(const Tensor& x, const Tensor& scale) {
 }
 
 void quantise(const Tensor& x, const Fp8Tensor& into) {
-    expect_float(x, "x of quantise");
-    expect_codes(into.codes, "what quantise writes");
-    expect_elements(into.codes, x.elements(), "what quantise writes");
-    expect_scale(into.scale);
-    expect_same_device(x, into.codes, into.scale);
+    expect_cast(x, into);
     Device& device = x.device();
     device.report({"cast_to_fp8", static_cast<double>(x.elements()), x.bytes(), into.codes.bytes()});
     if (!device.computes()) return;
     device.kernels().quantise(device, {x, into.scale.slice(0, 1), into.codes, into.scale.slice(1, 2), x.elements()});
+}
+
+void quantise_all(std::span<const Fp8Cast> casts) {
+    if (casts.empty()) return;
+    Device& device = casts.front().x.device();
+    OpRecord record{"cast_to_fp8"};
+    std::vector<QuantiseArguments> arrays;
+    for (const auto& [x, into] : casts) {
+        expect_cast(x, into);
+        expect_same_device(casts.front().x, x);
+        expect_dtype(x, casts.front().x.dtype(), "arrays of one cast");
+        expect_dtype(into.codes, Dtype::fp8, "codes of many arrays");
+        record.flops += static_cast<double>(x.elements());
+        record.bytes_read += x.bytes();
+        record.bytes_written += into.codes.bytes();
+        if (x.elements() > 0) arrays.push_back({x, into.scale.slice(0, 1), into.codes, into.scale.slice(1, 2), x.elements()});
+    }
+    record.launches = launches_for_arrays(std::ssize(arrays));
+    device.report(record);
+    if (device.computes() && !arrays.empty()) device.kernels().quantise_arrays(device, {arrays.data(), std::ssize(arrays)});
 }
 
 Tensor transpose_codes(const Tensor& codes) {

@@ -2,6 +2,8 @@
 // Products in fp8 with one scale for each tensor, from the values as they are (current scaling: Transformer Engine,
 // transformer_engine/common/recipe/current_scaling.cu, pytorch/csrc/quantizer.cpp, Float8CurrentScalingQuantizer).
 
+#include <span>
+
 #include "model/device/tensor.hpp"
 
 namespace mgplan::model {
@@ -22,6 +24,14 @@ void find_largest(const Tensor& x, const Tensor& scale);
 /// Second half: codes of x's shape = x times what makes scale[0] the type's largest value, to the nearest and ties to even, beyond it
 /// that value; scale[1] = the inverse of the factor. A largest magnitude of 0 or infinity: the factor is 1.
 void quantise(const Tensor& x, const Fp8Tensor& into);
+
+/// A cast of one of many arrays.
+struct Fp8Cast {
+    Tensor x;
+    Fp8Tensor into;
+};
+/// quantise() of each, all of one type and device and into e4m3, in a few kernels.
+void quantise_all(std::span<const Fp8Cast> casts);
 
 /// codes (rows, columns) as (columns, rows).
 [[nodiscard]] Tensor transpose_codes(const Tensor& codes);

@@ -1,18 +1,48 @@
 #include "model/ops/fp8_history.hpp"
 
+#include <vector>
+
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 
-void raise_largest(const Tensor& x, const Tensor& largest) {
+namespace {
+
+void expect_place(const Tensor& x, const Tensor& largest) {
     expect_float(x, "x of raise_largest");
     expect_dtype(largest, Dtype::fp32, "the largest magnitude");
     expect_shape(largest, {1}, "the largest magnitude");
     expect_same_device(x, largest);
+}
+
+}  // namespace
+
+void raise_largest(const Tensor& x, const Tensor& largest) {
+    expect_place(x, largest);
     Device& device = x.device();
     device.report({"largest_magnitude", static_cast<double>(x.elements()), x.bytes(), bytes_of(Dtype::fp32)});
     if (device.computes()) device.kernels().largest(device, {x, largest, x.elements(), true});
+}
+
+void raise_all_largest(std::span<const RaisedLargest> all) {
+    if (all.empty()) return;
+    Device& device = all.front().x.device();
+    OpRecord record{"largest_magnitude"};
+    std::vector<LargestArray> arrays;
+    for (const auto& [x, largest] : all) {
+        expect_place(x, largest);
+        expect_same_device(all.front().x, x);
+        expect_dtype(x, all.front().x.dtype(), "arrays of one search");
+        record.flops += static_cast<double>(x.elements());
+        record.bytes_read += x.bytes();
+        record.bytes_written += bytes_of(Dtype::fp32);
+        if (x.elements() > 0) arrays.push_back({x, largest, x.elements()});
+    }
+    record.launches = launches_for_arrays(std::ssize(arrays));
+    device.report(record);
+    if (device.computes() && !arrays.empty()) device.kernels().largest_of_arrays(device, {arrays.data(), std::ssize(arrays)});
 }
 
 void follow_largest(const Tensor& now, const Tensor& history, const Tensor& scales, double unit) {

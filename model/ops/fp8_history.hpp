@@ -3,6 +3,7 @@
 // transformer_engine/common/recipe/delayed_scaling.cu, amax_and_scale_update, with amax_compute_algo "max").
 
 #include <cstdint>
+#include <span>
 
 #include "model/ops/fp8.hpp"
 
@@ -13,6 +14,13 @@ inline constexpr std::int64_t kFp8HistoryLength = 1024;
 
 /// largest (1) fp32 = the larger of it and the largest magnitude of x. NaNs are no magnitudes.
 void raise_largest(const Tensor& x, const Tensor& largest);
+
+/// An array, and where its largest magnitude goes.
+struct RaisedLargest {
+    Tensor x, largest;
+};
+/// The same of each, all of one type and device, in a few kernels. Several may raise one place.
+void raise_all_largest(std::span<const RaisedLargest> all);
 
 /// For each of n tensors: puts now (n), unless it is 0, as the latest into history (n, kFp8HistoryLength + 1), a ring with the place of the
 /// next one behind it; writes the largest there into scales (n, 2)[0], for quantise() to cast by, unless it is 0 or infinite; now becomes

@@ -1,6 +1,7 @@
 #include "model/ops/kernel_table.hpp"
 
-#include <iterator>
+#include <array>
+#include <span>
 #include <utility>
 
 #include <fmt/core.h>
@@ -8,12 +9,18 @@
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
+namespace {
 
-std::string_view missing_kernel(const KernelTable& table) {
-    const std::pair<std::string_view, bool> kernels[] = {
+using Presence = std::pair<std::string_view, bool>;
+
+/// Those of layers, of embedding and loss, and of flat arrays.
+auto dense_kernels(const KernelTable& table) {
+    return std::to_array<Presence>({
         {"matmul", table.matmul != nullptr},
         {"largest", table.largest != nullptr},
         {"quantise", table.quantise != nullptr},
+        {"largest_of_arrays", table.largest_of_arrays != nullptr},
+        {"quantise_arrays", table.quantise_arrays != nullptr},
         {"quantise_blocks", table.quantise_blocks != nullptr},
         {"transpose_bytes", table.transpose_bytes != nullptr},
         {"follow_largest", table.follow_largest != nullptr},
@@ -42,6 +49,8 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"copy_columns", table.copy_columns != nullptr},
         {"scale_columns", table.scale_columns != nullptr},
         {"swap_leading", table.swap_leading != nullptr},
+        {"join_latent_keys", table.join_latent_keys != nullptr},
+        {"split_latent_keys", table.split_latent_keys != nullptr},
         {"embedding", table.embedding != nullptr},
         {"embedding_backward", table.embedding_backward != nullptr},
         {"row_maximum", table.row_maximum != nullptr},
@@ -56,6 +65,12 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"sinks_gradient", table.sinks_gradient != nullptr},
         {"rotary", table.rotary != nullptr},
         {"dropout", table.dropout != nullptr},
+    });
+}
+
+/// The others: of optimizers, mixtures, and layers with a state.
+auto other_kernels(const KernelTable& table) {
+    return std::to_array<Presence>({
         {"adam_step", table.adam_step != nullptr},
         {"momentum_step", table.momentum_step != nullptr},
         {"route", table.route != nullptr},
@@ -80,10 +95,20 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"state_space_scan_backward", table.state_space_scan_backward != nullptr},
         {"delta_rule", table.delta_rule != nullptr},
         {"delta_rule_backward", table.delta_rule_backward != nullptr},
-    };
-    static_assert(std::size(kernels) * sizeof(void (*)()) == sizeof(KernelTable), "every kernel is in the list");
-    for (const auto& [name, present] : kernels) {
-        if (!present) return name;
+    });
+}
+
+}  // namespace
+
+std::string_view missing_kernel(const KernelTable& table) {
+    const auto dense = dense_kernels(table);
+    const auto others = other_kernels(table);
+    constexpr std::size_t kKernels = std::tuple_size_v<decltype(dense)> + std::tuple_size_v<decltype(others)>;
+    static_assert(kKernels * sizeof(void (*)()) == sizeof(KernelTable), "every kernel is in a list");
+    for (const std::span<const Presence> list : {std::span<const Presence>(dense), std::span<const Presence>(others)}) {
+        for (const auto& [name, present] : list) {
+            if (!present) return name;
+        }
     }
     return {};
 }

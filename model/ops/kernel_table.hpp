@@ -62,6 +62,25 @@ struct QuantiseArguments {
     std::int64_t elements;
 };
 
+/// One of many arrays, and where its largest magnitude goes: one fp32, raised.
+struct LargestArray {
+    Input x;
+    Output largest;
+    std::int64_t elements;
+};
+
+/// In host memory: `count` arrays that are not empty, all of one type.
+struct LargestOfArraysArguments {
+    const LargestArray* arrays;
+    std::int64_t count;
+};
+
+/// In host memory: `count` casts into e4m3 of arrays that are not empty, all of one type.
+struct QuantiseArraysArguments {
+    const QuantiseArguments* arrays;
+    std::int64_t count;
+};
+
 /// codes (e4m3) = x · scale of its block, scales = 1 / scale in the layout of (rows, columns), with along_columns of (columns, rows), 0
 /// where no block is. across: of squares in the layout of (columns, rows); may be absent.
 struct QuantiseBlocksArguments {
@@ -89,13 +108,15 @@ struct NormArguments {
     double epsilon;
 };
 
-/// column_sums: scratch (parts, 2, width) in the statistics' type, absent without a weight.
+/// column_sums: scratch (parts, 2, width) in the statistics' type, absent without a weight. added: of x's size, to dx once that is rounded;
+/// may be absent.
 struct NormBackwardArguments {
     Input dy, x, weight, mean, inverse_deviation;
     Output dx, weight_gradient, bias_gradient, column_sums;
     std::int64_t rows, width;
     Normalization kind;
     std::int64_t parts = 1;
+    Input added{};
 };
 
 /// y (rows, width); x (rows, 2·width) where gated. row_weights is absent where rows are not weighted.
@@ -215,6 +236,21 @@ struct SwapLeadingArguments {
     Input x;
     Output y;
     std::int64_t a, b, c;
+};
+
+/// projected (rows, heads, own + v_dim), shared (rows, width) -> k (rows, heads, own + width), v (rows, heads, v_dim). shared is absent
+/// where width is 0.
+struct JoinLatentKeysArguments {
+    Input projected, shared;
+    Output k, v;
+    std::int64_t rows, heads, own, width, v_dim;
+};
+
+/// The way back. shared: the sum over heads from the first on, from 0, made in the statistics' type.
+struct SplitLatentKeysArguments {
+    Input dk, dv;
+    Output projected, shared;
+    std::int64_t rows, heads, own, width, v_dim;
 };
 
 /// table (table_rows, width) holds the ids [first, first + table_rows).
@@ -471,6 +507,8 @@ struct KernelTable {
     void (*matmul)(Device&, const MatmulArguments&);
     void (*largest)(Device&, const LargestArguments&);
     void (*quantise)(Device&, const QuantiseArguments&);
+    void (*largest_of_arrays)(Device&, const LargestOfArraysArguments&);
+    void (*quantise_arrays)(Device&, const QuantiseArraysArguments&);
     void (*quantise_blocks)(Device&, const QuantiseBlocksArguments&);
     void (*transpose_bytes)(Device&, const TransposeBytesArguments&);
     void (*follow_largest)(Device&, const FollowLargestArguments&);
@@ -499,6 +537,8 @@ struct KernelTable {
     void (*copy_columns)(Device&, const ColumnsArguments&);
     void (*scale_columns)(Device&, const ScaleColumnsArguments&);
     void (*swap_leading)(Device&, const SwapLeadingArguments&);
+    void (*join_latent_keys)(Device&, const JoinLatentKeysArguments&);
+    void (*split_latent_keys)(Device&, const SplitLatentKeysArguments&);
     void (*embedding)(Device&, const EmbeddingArguments&);
     void (*embedding_backward)(Device&, const EmbeddingBackwardArguments&);
     void (*row_maximum)(Device&, const CrossEntropyArguments&);

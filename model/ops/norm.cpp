@@ -54,7 +54,7 @@ void repeat_norm(const Tensor& y, const Tensor& weight, const Tensor& bias, Norm
 }
 
 Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const NormStatistics& statistics, Normalization kind,
-                     const Tensor& weight_gradient, const Tensor& bias_gradient) {
+                     const Tensor& weight_gradient, const Tensor& bias_gradient, const Tensor& added) {
     const bool centred = kind == Normalization::layer_norm;
     expect_float(x, "x of norm_backward");
     MGPLAN_ASSERT(x.shape().rank() >= 1 && x.shape()[-1] > 0, "norm has values to take the mean of");
@@ -78,7 +78,11 @@ Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, co
         expect_shape(bias_gradient, {width}, "bias gradient of norm_backward");
         expect_accumulator(bias_gradient, x, "bias gradient of norm_backward");
     }
-    expect_same_device(x, dy, weight, statistics.mean, statistics.inverse_deviation);
+    if (added.defined()) {
+        expect_elements(added, x.elements(), "what norm_backward adds");
+        expect_dtype(added, x.dtype(), "what norm_backward adds");
+    }
+    expect_same_device(x, dy, weight, statistics.mean, statistics.inverse_deviation, added);
 
     Device& device = x.device();
     Tensor dx = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "norm input gradient");
@@ -86,12 +90,13 @@ Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, co
     const Tensor column_sums =
         weight.defined() ? device.empty({parts, 2, width}, kept, MemoryCategory::workspace, "norm column sums") : Tensor();
     const std::int64_t launches = weight.defined() ? 2 + column_sum_launches(parts) * (bias_gradient.defined() ? 2 : 1) : 1;
-    device.report({centred ? "layer_norm_backward" : "rms_norm_backward", (centred ? 14.0 : 11.0) * static_cast<double>(x.elements()),
-                   total_bytes(dy, x, weight, statistics.mean, statistics.inverse_deviation, weight_gradient, bias_gradient),
+    const double per_value = (centred ? 14.0 : 11.0) + (added.defined() ? 1 : 0);
+    device.report({centred ? "layer_norm_backward" : "rms_norm_backward", per_value * static_cast<double>(x.elements()),
+                   total_bytes(dy, x, weight, statistics.mean, statistics.inverse_deviation, weight_gradient, bias_gradient, added),
                    total_bytes(dx, weight_gradient, bias_gradient), launches});
     if (!device.computes()) return dx;
     device.kernels().norm_backward(device, {dy, x, weight, statistics.mean, statistics.inverse_deviation, dx, weight_gradient,
-                                            bias_gradient, column_sums, rows, width, kind, parts});
+                                            bias_gradient, column_sums, rows, width, kind, parts, added});
     return dx;
 }
 

@@ -37,27 +37,27 @@ void Fp8Parameters::begin(std::size_t index) const {
 void Fp8Parameters::cast(std::span<const Optimizer::Owned> owned) const {
     if (scales_.defined()) fill(scales_, 0);
     std::vector<bool> has_part(weights_.size());
-    const auto for_each_part = [&](const auto& work) {
-        for (const Optimizer::Owned& part : owned) {
-            const auto found = index_of_.find(part.description);
-            if (found != index_of_.end()) work(found->second, part);
-        }
-    };
-    for_each_part([&](std::size_t index, const Optimizer::Owned& part) {
-        has_part[index] = true;
-        raise_largest(part.rounded, largest(index));
-    });
-    if (scales_.defined() && shards_.size() > 1) shards_.all_reduce(scales_, Reduction::maximum);
-    for_each_part([&](std::size_t index, const Optimizer::Owned& part) {
-        const Fp8Tensor& values = copies(index).values;
+    std::vector<RaisedLargest> raised;
+    std::vector<Fp8Cast> parts, others;
+    for (const Optimizer::Owned& part : owned) {
+        const auto found = index_of_.find(part.description);
+        if (found == index_of_.end()) continue;
+        const Fp8Tensor& values = copies(found->second).values;
         const Tensor codes = values.codes.view({values.codes.elements()});
-        quantise(part.rounded, {codes.slice(part.in_parameter, part.in_parameter + part.rounded.elements()), values.scale});
-    });
+        has_part[found->second] = true;
+        raised.push_back({part.rounded, largest(found->second)});
+        parts.push_back({part.rounded, {codes.slice(part.in_parameter, part.in_parameter + part.rounded.elements()), values.scale}});
+    }
+    raise_all_largest(raised);
+    if (scales_.defined() && shards_.size() > 1) shards_.all_reduce(scales_, Reduction::maximum);
+    quantise_all(parts);
     // What has no part here needs the inverse of the factor too, which comes with a cast: of one value, into a code that the gather writes.
     for (std::size_t i = 0; i < weights_.size(); ++i) {
         const Fp8Tensor& values = copies(i).values;
-        if (!has_part[i]) quantise(values.scale.slice(0, 1), {values.codes.view({values.codes.elements()}).slice(0, 1), values.scale});
+        if (!has_part[i])
+            others.push_back({values.scale.slice(0, 1), {values.codes.view({values.codes.elements()}).slice(0, 1), values.scale}});
     }
+    quantise_all(others);
 }
 
 }  // namespace mgplan::model

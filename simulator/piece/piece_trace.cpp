@@ -183,6 +183,7 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     context.cp_comm_type = exchange_traced(sizes);
     context.dtype = sizes.dtype;
     context.norm_epsilon = model.norm_epsilon;
+    context.adds_path_in_norms = sizes.engine == Engine::mgplan;  // Megatron-LM's autograd adds gradients by kernels of their own
     if (sizes.engine == Engine::mgplan) context.offloaded = sizes.offloaded;  // what Megatron-LM leaves there a policy says
     context.routing_log = routing;
     std::optional<model::ExpertBiases> biases;

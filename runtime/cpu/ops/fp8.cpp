@@ -42,6 +42,14 @@ void quantise(model::Device& /*device*/, const model::QuantiseArguments& x) {
     });
 }
 
+void largest_of_arrays(model::Device& device, const model::LargestOfArraysArguments& x) {
+    for (std::int64_t i = 0; i < x.count; ++i) largest(device, {x.arrays[i].x, x.arrays[i].largest, x.arrays[i].elements, true});
+}
+
+void quantise_arrays(model::Device& device, const model::QuantiseArraysArguments& x) {
+    for (std::int64_t i = 0; i < x.count; ++i) quantise(device, x.arrays[i]);
+}
+
 void transpose_bytes(model::Device& /*device*/, const model::TransposeBytesArguments& x) {
     const auto* const from = static_cast<const std::uint8_t*>(x.x.data);
     auto* const to = static_cast<std::uint8_t*>(x.y.data);

@@ -12,6 +12,8 @@ namespace mgplan::runtime::cpu {
 void matmul(model::Device& device, const model::MatmulArguments& arguments);
 void largest(model::Device& device, const model::LargestArguments& arguments);
 void quantise(model::Device& device, const model::QuantiseArguments& arguments);
+void largest_of_arrays(model::Device& device, const model::LargestOfArraysArguments& arguments);
+void quantise_arrays(model::Device& device, const model::QuantiseArraysArguments& arguments);
 void quantise_blocks(model::Device& device, const model::QuantiseBlocksArguments& arguments);
 void transpose_bytes(model::Device& device, const model::TransposeBytesArguments& arguments);
 void follow_largest(model::Device& device, const model::FollowLargestArguments& arguments);
@@ -40,6 +42,8 @@ void clip_factor(model::Device& device, const model::ClipFactorArguments& argume
 void copy_columns(model::Device& device, const model::ColumnsArguments& arguments);
 void scale_columns(model::Device& device, const model::ScaleColumnsArguments& arguments);
 void swap_leading(model::Device& device, const model::SwapLeadingArguments& arguments);
+void join_latent_keys(model::Device& device, const model::JoinLatentKeysArguments& arguments);
+void split_latent_keys(model::Device& device, const model::SplitLatentKeysArguments& arguments);
 void embedding(model::Device& device, const model::EmbeddingArguments& arguments);
 void embedding_backward(model::Device& device, const model::EmbeddingBackwardArguments& arguments);
 void row_maximum(model::Device& device, const model::CrossEntropyArguments& arguments);

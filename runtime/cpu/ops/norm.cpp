@@ -46,6 +46,7 @@ void norm_backward(model::Device& /*device*/, const model::NormBackwardArguments
             using Sum = Compute<Element>;
             const bool centred = x.kind == Normalization::layer_norm;
             const Element* const weight = values<Element>(x.weight);
+            const Element* const added = values<Element>(x.added);
             Sum* const weight_sums = values<Sum>(x.column_sums);
             Sum* const bias_sums = weight != nullptr ? weight_sums + x.width : nullptr;
             if (weight != nullptr) std::fill(weight_sums, weight_sums + 2 * x.width, Sum{0});
@@ -61,6 +62,10 @@ void norm_backward(model::Device& /*device*/, const model::NormBackwardArguments
                 const Sum mean_gradient = centred ? sum_over<Sum>(x.width, inner) / count : Sum{0};
                 const Sum along = sum_over<Sum>(x.width, [&](std::int64_t i) { return inner(i) * normal(i); }) / count;
                 for (std::int64_t i = 0; i < x.width; ++i) dx[i] = Element(inverse * (inner(i) - mean_gradient - normal(i) * along));
+                if (added != nullptr) {
+                    const Element* const more = added + row * x.width;
+                    for (std::int64_t i = 0; i < x.width; ++i) dx[i] = Element(Sum(dx[i]) + Sum(more[i]));
+                }
                 if (weight == nullptr) continue;
                 for (std::int64_t i = 0; i < x.width; ++i) {
                     weight_sums[i] += Sum(dy[i]) * normal(i);

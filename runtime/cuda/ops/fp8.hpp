@@ -2,6 +2,7 @@
 // See model/ops/fp8.hpp.
 
 #include "model/ops/scratch.hpp"
+#include "runtime/cuda/ops/arrays.hpp"
 #include "runtime/cuda/ops/elementwise.hpp"
 #include "runtime/cuda/ops/launch.hpp"
 #include "runtime/cuda/ops/packs.hpp"
@@ -22,6 +23,16 @@ struct LargerNumber {
     MGPLAN_BOTH float operator()(float a, float b) const { return b > a ? b : a; }
 };
 
+/// A team's largest magnitude of so many values.
+template <bool kAligned, class Team, class Element>
+MGPLAN_BOTH float largest_of(const Team& team, const Element* x, std::int64_t count) {
+    return team.template reduce_packs<kPack<Element>>(count, 0.0F, LargerNumber{}, LoadPacks<kAligned, Element>{x},
+                                                      [](const auto& pack, int k) {
+                                                          const auto value = static_cast<float>(pack[k]);
+                                                          return value < 0 ? -value : value;
+                                                      });
+}
+
 /// The largest magnitude of a piece of a flat array, into what begins at 0. Which team comes first changes nothing.
 template <class Element, bool kAligned>
 struct LargestOfPiece {
@@ -32,12 +43,30 @@ struct LargestOfPiece {
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t part) const {
         const Piece piece = piece_of(elements, parts, part);
-        const LoadPacks<kAligned, Element> load{x + piece.begin};
-        const float most = team.template reduce_packs<kPack<Element>>(piece.count, 0.0F, LargerNumber{}, load, [](const auto& pack, int k) {
-            const auto value = static_cast<float>(pack[k]);
-            return value < 0 ? -value : value;
-        });
+        const float most = largest_of<kAligned>(team, x + piece.begin, piece.count);
         team.once([&] { raise_to(largest, most); });
+    }
+};
+
+/// The same of many arrays, the shares of which are their pieces. Several of them may raise one place.
+template <class Element>
+struct LargestOfArrays {
+    struct Array {
+        const Element* x;
+        float* largest;
+        std::int64_t elements, parts;
+        bool aligned;
+    };
+    ArrayList<Array> list;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
+        const int at = list.array_of(share);
+        const Array& array = list.arrays[at];
+        const Piece piece = piece_of(array.elements, array.parts, share - list.first[at]);
+        const Element* const x = array.x + piece.begin;
+        const float most = array.aligned ? largest_of<true>(team, x, piece.count) : largest_of<false>(team, x, piece.count);
+        team.once([&] { raise_to(array.largest, most); });
     }
 };
 
@@ -60,6 +89,29 @@ struct CastToFp8 {
         for (int k = 0; k < N; ++k) cast[k] = Code(static_cast<float>(values[k]) * scale);
         store_pack<N>(codes + i, cast);
         if (i == 0) *inverse = 1 / scale;
+    }
+};
+
+/// Casts of many arrays, a team for each share of one; each of its shares writes the array's inverse.
+template <class Element>
+struct CastOfArrays {
+    struct Array {
+        const Element* x;
+        const float* largest;
+        E4m3* codes;
+        float* inverse;
+        std::int64_t elements;
+        bool aligned;
+    };
+    ArrayList<Array> list;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
+        const int at = list.array_of(share);
+        const Array& array = list.arrays[at];
+        const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = array.elements - begin;
+        each_pack_of<kPack<Element, E4m3>>(team, array.aligned, left < kShareOfArray ? left : kShareOfArray,
+                                           CastToFp8<Element, E4m3>{array.x + begin, array.largest, array.codes + begin, array.inverse});
     }
 };
 
@@ -195,6 +247,44 @@ void quantise(model::Device& device, const model::QuantiseArguments& x) {
             cast.template operator()<Element, E4m3>();
         else
             cast.template operator()<Element, E5m2>();
+    });
+}
+
+template <class Launcher>
+void largest_of_arrays(model::Device& device, const model::LargestOfArraysArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    with_type(x.arrays[0].x.dtype, [&]<class Element>() {
+        using Body = LargestOfArrays<Element>;
+        static_assert(sizeof(Body) + sizeof(std::int64_t) <= kMostParameterBytes);
+        const auto parts_of = [&](std::int64_t i) { return model::reduction_parts(x.arrays[i].elements); };
+        const auto make = [&](std::int64_t i) {
+            const model::LargestArray& array = x.arrays[i];
+            return typename Body::Array{values<Element>(array.x), values<float>(array.largest), array.elements, parts_of(i),
+                                        address(array.x.data) % sizeof(Word16) == 0};
+        };
+        each_list<typename Body::Array>(x.count, make, parts_of,
+                                        [&](const auto& list, std::int64_t shares) { launcher.teams(shares, 256, Body{list}); });
+    });
+}
+
+template <class Launcher>
+void quantise_arrays(model::Device& device, const model::QuantiseArraysArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    with_type(x.arrays[0].x.dtype, [&]<class Element>() {
+        using Body = CastOfArrays<Element>;
+        static_assert(sizeof(Body) + sizeof(std::int64_t) <= kMostParameterBytes);
+        const auto make = [&](std::int64_t i) {
+            const model::QuantiseArguments& array = x.arrays[i];
+            return typename Body::Array{values<Element>(array.x),
+                                        values<float>(array.largest),
+                                        values<E4m3>(array.codes),
+                                        values<float>(array.inverse),
+                                        array.elements,
+                                        (address(array.x.data) | address(array.codes.data)) % sizeof(Word16) == 0};
+        };
+        each_list<typename Body::Array>(
+            x.count, make, [&](std::int64_t i) { return shares_of(x.arrays[i].elements); },
+            [&](const auto& list, std::int64_t shares) { launcher.teams(shares, 256, Body{list}); });
     });
 }
 

@@ -52,10 +52,11 @@ struct NormRow {
     }
 };
 
-template <class Element, int N, bool Weighted>
+/// Added: another gradient is added to the rounded one.
+template <class Element, int N, bool Added, bool Weighted>
 struct NormInputGradient {
     using Sum = Compute<Element>;
-    const Element *dy, *x, *weight;
+    const Element *dy, *x, *weight, *added;
     const Sum *mean, *inverse_deviation;
     Element* dx;
     std::int64_t width;
@@ -64,6 +65,11 @@ struct NormInputGradient {
     template <int Size>
     struct Loaded {
         Pack<Element, Size> x, dy, weight;
+    };
+    template <int Size>
+    struct WithAdded {
+        Loaded<Size> own;
+        Pack<Element, Size> added;
     };
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
@@ -82,12 +88,29 @@ struct NormInputGradient {
         const Sum along = team.template reduce_packs<N>(width, Sum{0}, Add{}, load, [&](const auto& pack, int k) {
             return inner(pack, k) * normal(pack, k);
         }) / count;
-        team.template each_pack<N>(width, load, [&](auto size, std::int64_t i, const auto& pack) {
-            constexpr int kSize = decltype(size)::value;
-            Pack<Element, kSize> result;
-            for (int k = 0; k < kSize; ++k) result[k] = Element(inverse * (inner(pack, k) - mean_gradient - normal(pack, k) * along));
-            store_pack<kSize>(out + i, result);
-        });
+        const auto gradient = [&](const auto& pack, int k) {
+            return Element(inverse * (inner(pack, k) - mean_gradient - normal(pack, k) * along));
+        };
+        if constexpr (Added) {
+            const Element* const more = added + row * width;
+            const auto load_both = [&](auto size, std::int64_t i) {
+                constexpr int kSize = decltype(size)::value;
+                return WithAdded<kSize>{load(size, i), load_pack<kSize>(more + i)};
+            };
+            team.template each_pack<N>(width, load_both, [&](auto size, std::int64_t i, const auto& both) {
+                constexpr int kSize = decltype(size)::value;
+                Pack<Element, kSize> result;
+                for (int k = 0; k < kSize; ++k) result[k] = Element(Sum(gradient(both.own, k)) + Sum(both.added[k]));
+                store_pack<kSize>(out + i, result);
+            });
+        } else {
+            team.template each_pack<N>(width, load, [&](auto size, std::int64_t i, const auto& pack) {
+                constexpr int kSize = decltype(size)::value;
+                Pack<Element, kSize> result;
+                for (int k = 0; k < kSize; ++k) result[k] = gradient(pack, k);
+                store_pack<kSize>(out + i, result);
+            });
+        }
     }
 };
 
@@ -134,10 +157,10 @@ struct NormColumns {
     }
 };
 
-/// Calls work.operator()<bool>() with whether the norm has weights.
+/// Calls work.operator()<bool>() with whether these values are there.
 template <class Work>
-void with_weights(const model::Input& weight, Work&& work) {
-    if (weight.data != nullptr)
+void with_presence(const model::Input& input, Work&& work) {
+    if (input.data != nullptr)
         work.template operator()<true>();
     else
         work.template operator()<false>();
@@ -151,7 +174,7 @@ void norm(model::Device& device, const model::NormArguments& x) {
         const std::uint64_t bytes = address(x.x.data) | address(x.weight.data) | address(x.bias.data) | address(x.y.data) |
                                     static_cast<std::uint64_t>(x.width) * sizeof(Element);
         with_pack<kPack<Element>>(bytes, [&]<int N>() {
-            with_weights(x.weight, [&]<bool Weighted>() {
+            with_presence(x.weight, [&]<bool Weighted>() {
                 launcher.teams(x.rows, lanes_for(x.width / N),
                                NormRow<Element, N, Weighted>{values<Element>(x.x), values<Element>(x.weight), values<Element>(x.bias),
                                                              values<Element>(x.y), values<Sum>(x.mean), values<Sum>(x.inverse_deviation),
@@ -170,13 +193,16 @@ void norm_backward(model::Device& device, const model::NormBackwardArguments& x)
         const Sum* const mean = values<Sum>(x.mean);
         const Sum* const inverse = values<Sum>(x.inverse_deviation);
         const std::uint64_t bytes = address(x.dy.data) | address(x.x.data) | address(x.weight.data) | address(x.dx.data) |
-                                    address(x.column_sums.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element);
+                                    address(x.added.data) | address(x.column_sums.data) |
+                                    static_cast<std::uint64_t>(x.width) * sizeof(Element);
         with_pack<kPack<Element>>(bytes, [&]<int N>() {
-            with_weights(x.weight, [&]<bool Weighted>() {
-                launcher.teams(
-                    x.rows, lanes_for(x.width / N),
-                    NormInputGradient<Element, N, Weighted>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.weight), mean,
-                                                            inverse, values<Element>(x.dx), x.width, centred});
+            with_presence(x.weight, [&]<bool Weighted>() {
+                with_presence(x.added, [&]<bool Added>() {
+                    launcher.teams(x.rows, lanes_for(x.width / N),
+                                   NormInputGradient<Element, N, Added, Weighted>{values<Element>(x.dy), values<Element>(x.x),
+                                                                                  values<Element>(x.weight), values<Element>(x.added), mean,
+                                                                                  inverse, values<Element>(x.dx), x.width, centred});
+                });
             });
             if (x.weight.data == nullptr) return;
             launcher.each(x.parts * x.width / N,

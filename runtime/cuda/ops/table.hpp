@@ -17,6 +17,7 @@
 #include "runtime/cuda/ops/gate.hpp"
 #include "runtime/cuda/ops/gated_norm.hpp"
 #include "runtime/cuda/ops/grouped_matmul.hpp"
+#include "runtime/cuda/ops/latent_keys.hpp"
 #include "runtime/cuda/ops/matmul.hpp"
 #include "runtime/cuda/ops/momentum.hpp"
 #include "runtime/cuda/ops/norm.hpp"
@@ -36,6 +37,8 @@ constexpr void fill_dense(model::KernelTable& table) {
     table.matmul = matmul<Launcher>;
     table.largest = largest<Launcher>;
     table.quantise = quantise<Launcher>;
+    table.largest_of_arrays = largest_of_arrays<Launcher>;
+    table.quantise_arrays = quantise_arrays<Launcher>;
     table.quantise_blocks = quantise_blocks<Launcher>;
     table.transpose_bytes = transpose_bytes<Launcher>;
     table.follow_largest = follow_largest<Launcher>;
@@ -75,6 +78,8 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.copy_columns = copy_columns<Launcher>;
     table.scale_columns = scale_columns<Launcher>;
     table.swap_leading = swap_leading<Launcher>;
+    table.join_latent_keys = join_latent_keys<Launcher>;
+    table.split_latent_keys = split_latent_keys<Launcher>;
     table.embedding = embedding<Launcher>;
     table.embedding_backward = embedding_backward<Launcher>;
     table.row_maximum = row_maximum<Launcher>;

@@ -1,9 +1,12 @@
 #include "model/layers/residual.hpp"
 
 #include <cmath>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "model/layers/mlp.hpp"
+#include "model/layers/self_attention.hpp"
 #include "tests/model/layers/support.hpp"
 
 namespace mgplan::model::residual_test {
@@ -75,6 +78,58 @@ TEST(Residual, MasksFollowTheSequenceNotTheMicrobatch) {
     const auto alone = mask(rank, model, 0, ResidualPlace::mlp, 8);
     for (std::size_t place = 0; place < 5; ++place) {
         for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(alone[place * 8 + i], both[(place * 2 + 1) * 8 + i]);
+    }
+}
+
+/// Counts the sums that are ops of their own.
+struct SumCounter final : OpListener {
+    void on_op(const OpRecord& record) override { sums += record.name == "add" ? 1 : 0; }
+    int sums = 0;
+};
+
+struct Backwards {
+    std::vector<std::vector<double>> gradients;
+    int sums = 0;
+};
+
+/// Gradients of both halves' inputs and of their weights; `in_norms`: the path is added by norms' backwards.
+Backwards backwards(const ModelSpec& model, bool in_norms) {
+    OneRank rank;
+    rank.context.adds_path_in_norms = in_norms;
+    const auto parameters = layer_parameters(model, LayerKind::dense, 1, 1, 1, "");
+    const WeightTable weights = rank.weights_for(parameters);
+    const SelfAttention attention(model, weights, "", 0, {});
+    const Mlp mlp(model, weights, "", 0, {});
+    const Tensor x = rank.maker.random({10, model.hidden}), dy = rank.maker.random({10, model.hidden});
+    SelfAttentionSaved attended;
+    MlpSaved transformed;
+    (void)attention.forward(rank.context, rank.microbatch, x, attended);
+    (void)mlp.forward(rank.context, rank.microbatch, x, x, transformed);
+    SumCounter counter;
+    rank.device.set_listener(&counter);
+    Backwards result;
+    result.gradients = {read(attention.backward(rank.context, rank.microbatch, dy, attended)),
+                        read(mlp.backward(rank.context, rank.microbatch, dy, transformed))};
+    rank.device.set_listener(nullptr);
+    for (const Parameter& parameter : parameters) result.gradients.push_back(read(weights.at(parameter.name).gradient));
+    result.sums = counter.sums;
+    return result;
+}
+
+TEST(Residual, GradientsOfThePathAreAddedByNormsWithTheSameBits) {
+    ModelSpec normed = layer_model(), bare = layer_model(), beside = layer_model();
+    normed.normed_residual = NormedResidual{};
+    bare.pre_norms = false;
+    beside.order = LayerOrder::parallel;
+    const struct {
+        ModelSpec model;
+        int sums, sums_in_norms;
+    } cases[] = {{layer_model(), 2, 0}, {dropping(0.3), 2, 0}, {normed, 2, 2}, {bare, 2, 2}, {beside, 1, 0}};
+    for (const auto& [model, sums, sums_in_norms] : cases) {
+        const Backwards behind = backwards(model, false), within = backwards(model, true);
+        EXPECT_EQ(within.gradients, behind.gradients);
+        EXPECT_EQ(behind.sums, sums);
+        EXPECT_EQ(within.sums, sums_in_norms);
     }
 }
 

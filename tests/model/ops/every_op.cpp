@@ -145,6 +145,7 @@ void run_olmo_and_apertus_ops(Maker& maker, Results& results) {
         NormStatistics statistics;
         keep("norm without a weight", norm(x, {}, {}, kind, 1e-5, statistics));
         keep("norm_backward without a weight", norm_backward(dy, x, {}, statistics, kind, {}, {}));
+        keep("norm_backward without a weight, and another gradient", norm_backward(dy, x, {}, statistics, kind, {}, {}, x));
     }
     const Tensor clipped = maker.random({13, 7}), gradient = maker.random({13, 7});
     clip(clipped, 0.375);
@@ -187,6 +188,7 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
         keep("norm", norm(a, weight, bias, kind, 1e-5, statistics));
         const Tensor weight_gradient = maker.zeros({7}, kept), bias_gradient = centred ? maker.zeros({7}) : Tensor();
         keep("norm_backward", norm_backward(dy, a, weight, statistics, kind, weight_gradient, bias_gradient));
+        keep("norm_backward and another gradient", norm_backward(dy, a, weight, statistics, kind, weight_gradient, bias_gradient, dy));
         keep("norm weight gradient", weight_gradient);
         if (centred) keep("norm bias gradient", bias_gradient);
     }
@@ -394,6 +396,20 @@ Results run_fp8_ops(Maker& maker) {
             keep_codes("quantise", x.codes);
             keep_codes("transpose_codes", transpose_codes(x.codes));
         }
+    }
+    std::vector<RaisedLargest> raised;
+    std::vector<Fp8Cast> casts;
+    for (const std::int64_t elements : {9, 8200, 64}) {
+        const Fp8Tensor into{device.empty({elements}, Dtype::fp8, MemoryCategory::parameters, "codes"),
+                             maker.zeros({kFp8ScaleElements}, Dtype::fp32)};
+        casts.push_back({maker.random({elements}), into});
+        raised.push_back({casts.back().x, into.scale.slice(0, 1)});
+    }
+    raise_all_largest(raised);
+    quantise_all(casts);
+    for (const Fp8Cast& each : casts) {
+        results.emplace_back("scale of one of many arrays", each.into.scale);
+        keep_codes("quantise_all", each.into.codes);
     }
     // Libraries write bf16 and fp32 alone.
     const Dtype out = maker.dtype() == Dtype::bf16 ? Dtype::bf16 : Dtype::fp32;

@@ -4,8 +4,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "model/training/rank_trainer.hpp"
@@ -31,6 +33,9 @@ public:
     LaunchListener(const LaunchListener&) = delete;
     LaunchListener& operator=(const LaunchListener&) = delete;
 
+    /// The ops so far, but the last one, each with what it launched.
+    [[nodiscard]] const std::vector<std::pair<std::string, std::int64_t>>& ops() const { return all_; }
+
     void on_op(const model::OpRecord& record) override {
         close();
         before_ = device_.launcher().launches();
@@ -49,9 +54,11 @@ private:
         const std::int64_t product = groups_ > 0 && open_ == "transpose_codes" && counted == said_ + 1 ? 1 : 0;
         groups_ -= product;
         EXPECT_EQ(said_, counted - product) << open_;
+        all_.emplace_back(open_, counted - product);
     }
 
     EmulatedDevice& device_;
+    std::vector<std::pair<std::string, std::int64_t>> all_;
     std::string open_;
     std::int64_t said_ = 0, before_ = 0;
     std::int64_t groups_ = 0;  ///< whose products are still to come
@@ -81,6 +88,11 @@ struct OneWayPlans final : model::FusedPlans {
     bool backward;
 };
 
+void take_step(model::RankTrainer& trainer) {
+    const auto tokens = [](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::fill(into.begin(), into.end(), 7); };
+    (void)trainer.step(tokens, 1e-2);
+}
+
 TEST(LaunchesOfAStep, AreWhatEachOpSays) {
     std::vector<model::KernelTraits> cards{emulated_traits(false), emulated_traits(true)};
     for (const bool backward : {false, true}) {
@@ -92,10 +104,34 @@ TEST(LaunchesOfAStep, AreWhatEachOpSays) {
         EmulatedDevice device(card);
         runtime::InProcessWorld world(1);
         model::RankTrainer trainer(task, device, world.view(0));
-        const auto tokens = [](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::fill(into.begin(), into.end(), 7); };
-        (void)trainer.step(tokens, 1e-2);
+        take_step(trainer);
         const LaunchListener listener(device);
-        (void)trainer.step(tokens, 1e-2);
+        take_step(trainer);
+    }
+}
+
+// Behind the update largest magnitudes of all weights are found in one launch, and all weights cast in one.
+TEST(LaunchesOfAStep, CastAllWeightsThatAreStoredInFp8AtATime) {
+    for (const Fp8Recipe recipe : {Fp8Recipe::tensorwise, Fp8Recipe::delayed}) {
+        auto task = tests::task_for(tests::small_llama(tests::kScale), {.name = "one"}, Precision::fp8, tests::kPlaces);
+        task.training.megatron.fp8_recipe = recipe;
+        task.training.fp8_parameters = true;
+        EmulatedDevice device(emulated_traits(false));
+        runtime::InProcessWorld world(1);
+        model::RankTrainer trainer(task, device, world.view(0));
+        take_step(trainer);
+        std::vector<std::string> casts;
+        {
+            const LaunchListener listener(device);
+            take_step(trainer);
+            device.report({"end", 0, 0, 0, 0});
+            bool behind = false;
+            for (const auto& [op, launches] : listener.ops()) {
+                if (behind && (op == "largest_magnitude" || op == "cast_to_fp8")) casts.push_back(fmt::format("{} {}", op, launches));
+                behind = behind || op == "adam_step";
+            }
+        }
+        EXPECT_EQ(casts, (std::vector<std::string>{"largest_magnitude 1", "cast_to_fp8 1"}));
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -10,6 +11,8 @@
 
 #include "model/ops/clip_factor.hpp"
 #include "model/ops/elementwise.hpp"
+#include "model/ops/fp8.hpp"
+#include "model/ops/fp8_history.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/ops/single_steps.hpp"
 #include "tests/model/ops/support.hpp"
@@ -142,6 +145,60 @@ TEST(ManyArrays, HaveTheSumsOfSquaresOfEachAlone) {
         EXPECT_EQ(read(sums), expected);
         if (device != &gpu) continue;
         EXPECT_EQ(gpu.launcher().teamed, 2 + 3 + 2 + 5) << "launches for 50, 99 and 49 arrays, and for all sums";
+    }
+}
+
+/// Codes, scales and what becomes of places that several arrays raise, at once or one by one.
+Values after_casts(Device& device, Dtype dtype, bool at_once) {
+    Maker maker(device, dtype);
+    const auto arrays = arrays_of(maker, dtype), codes = [&] {
+        std::vector<Tensor> made;
+        for (const Tensor& each : arrays_of(maker, dtype)) {
+            const std::int64_t begin = made.size() % 4 == 3 ? 1 : 0, end = begin + each.elements();
+            made.push_back(device.zeros({end}, Dtype::fp8, MemoryCategory::parameters, "codes").slice(begin, end));
+        }
+        return made;
+    }();
+    // Each array has a place of its own but every fifth, which has that of the one before; some places hold more than any array.
+    const std::int64_t count = std::ssize(arrays);
+    const Tensor scales = maker.zeros({count, kFp8ScaleElements}, Dtype::fp32);
+    std::vector<RaisedLargest> raised;
+    std::vector<Fp8Cast> casts;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const Tensor& x = arrays[static_cast<std::size_t>(i)];
+        const std::int64_t at = i % 5 == 4 ? i - 1 : i;
+        const Tensor scale = scales.slice(at, at + 1).view({kFp8ScaleElements});
+        if (i % 7 == 0) fill(scale, 3);
+        if (i % 11 == 5) fill(x, 0);
+        raised.push_back({x, scale.slice(0, 1)});
+        casts.push_back({x, {codes[static_cast<std::size_t>(i)], scale}});
+    }
+    if (at_once) {
+        raise_all_largest(raised);
+        quantise_all(casts);
+    } else {
+        for (const auto& [x, largest] : raised) raise_largest(x, largest);
+        for (const auto& [x, into] : casts) quantise(x, into);
+    }
+    Values values{read(scales)};
+    for (const Tensor& each : codes) {
+        std::vector<std::uint8_t> bits(static_cast<std::size_t>(each.elements()));
+        device.read(each, bits.data());
+        values.emplace_back(bits.begin(), bits.end());
+    }
+    return values;
+}
+
+TEST(ManyArrays, AreCastToFp8AsEachAlone) {
+    for (const auto dtype : {Dtype::fp64, Dtype::fp32, Dtype::bf16}) {
+        EmulatedDevice gpu(emulated_traits(false));
+        CpuDevice cpu;
+        const Values expected = after_casts(cpu, dtype, false);
+        EXPECT_EQ(after_casts(cpu, dtype, true), expected) << to_string(dtype);
+        EXPECT_EQ(after_casts(gpu, dtype, false), expected) << to_string(dtype);
+        gpu.launcher().teamed = 0;
+        EXPECT_EQ(after_casts(gpu, dtype, true), expected) << to_string(dtype);
+        EXPECT_EQ(gpu.launcher().teamed, 3 + 3) << "launches for 99 arrays, twice";
     }
 }
 

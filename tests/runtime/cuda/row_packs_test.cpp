@@ -2,6 +2,7 @@
 // none, from aligned memory and from one value further. A pack at an address that a GPU would not take fails here.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 
 #include "model/ops/activation.hpp"
 #include "model/ops/cross_entropy.hpp"
+#include "model/ops/elementwise.hpp"
 #include "model/ops/norm.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/ops/single_steps.hpp"
@@ -75,6 +77,32 @@ TEST_P(RowPacks, OfNorms) {
             if (biased) results.push_back(of_bias);
             return results;
         });
+    }
+}
+
+// A gradient that a norm's backward adds in its own pass: the bits of the op that adds it behind.
+TEST_P(RowPacks, OfNormsAddAnotherGradientAsAddDoes) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    for (Device* device : std::vector<Device*>{&cpu, &gpu}) {
+        for (const auto kind : {Normalization::rms_norm, Normalization::layer_norm}) {
+            for (const bool weighted : {false, true}) {
+                for (const auto& [rows, width, begin] : places()) {
+                    Maker maker(*device, GetParam());
+                    const Tensor x = behind(maker, begin, {rows, width}), dy = behind(maker, begin, {rows, width}),
+                                 other = behind(maker, begin, {rows, width}), weight = weighted ? behind(maker, begin, {width}) : Tensor{};
+                    NormStatistics statistics;
+                    (void)norm(x, weight, {}, kind, 1e-5, statistics);
+                    const auto gradients = [&](const Tensor& added) {
+                        const Tensor of_weight = weighted ? maker.zeros({width}) : Tensor{};
+                        const Tensor dx = norm_backward(dy, x, weight, statistics, kind, of_weight, {}, added);
+                        if (!added.defined()) add(other, dx);
+                        return std::pair(read(dx), weighted ? read(of_weight) : std::vector<double>{});
+                    };
+                    EXPECT_EQ(gradients(other), gradients({})) << width << " columns, " << begin << " further, weighted: " << weighted;
+                }
+            }
+        }
     }
 }
 

@@ -80,7 +80,7 @@ struct AtOnce<Member> {
 #define MGPLAN_RECORDED(each) \
     each(matmul) each(largest) each(quantise) each(quantise_blocks) each(transpose_bytes) each(follow_largest) each(norm) each(norm_backward) each(activation) each(activation_backward) each(xielu) each(xielu_backward) each(gate_rows) \
     each(gate_rows_backward) each(add_bias) each(bias_gradient) each(copy) each(add) each(add_in_order) each(clip_factor) each(scale) each(fill) each(fill_normal) each(copy_columns) \
-    each(scale_columns) each(swap_leading) each(embedding) each(embedding_backward) each(row_maximum) each(softmax_sums) each(token_losses) each(sum_of_losses) each(soft_cap) each(clip) \
+    each(scale_columns) each(swap_leading) each(join_latent_keys) each(split_latent_keys) each(embedding) each(embedding_backward) each(row_maximum) each(softmax_sums) each(token_losses) each(sum_of_losses) each(soft_cap) each(clip) \
     each(cross_entropy_backward) each(attention) each(attention_backward) each(merge_attention) each(add_sinks) \
     each(sinks_gradient) each(rotary) each(route) each(route_backward) each(keep_within_capacity) \
     each(auxiliary_loss) each(auxiliary_loss_backward) each(count_by_expert) each(sort_by_expert) each(permute_rows) \
@@ -89,7 +89,7 @@ struct AtOnce<Member> {
     each(state_space_scan_backward) each(delta_rule) \
     each(delta_rule_backward)
 #define MGPLAN_AT_ONCE(each) \
-    each(sums_of_squares) each(adam_step) each(momentum_step) each(grouped_matmul) each(grouped_matmul_accumulate)
+    each(sums_of_squares) each(largest_of_arrays) each(quantise_arrays) each(adam_step) each(momentum_step) each(grouped_matmul) each(grouped_matmul_accumulate)
 
 // clang-format on
 

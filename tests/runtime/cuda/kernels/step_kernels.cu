@@ -51,7 +51,6 @@ void fill_kernels_of_a_step(model::KernelTable& table) {
     table.rotary = rotary<CompilingLauncher>;
     table.dropout = dropout<CompilingLauncher>;
     table.copy = copy<CompilingLauncher>;
-    table.add = add<CompilingLauncher>;
     table.fill = fill<CompilingLauncher>;
     table.sums_of_squares = sums_of_squares<CompilingLauncher>;
     table.add_in_order = add_in_order<CompilingLauncher>;
