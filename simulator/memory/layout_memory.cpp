@@ -447,26 +447,60 @@ struct LayoutMemory::State {
         return peaks;
     }
 
-    std::int64_t least_bytes(const Layout& layout, bool everywhere) {
+    /// What there is of a stage at least beside its passes.
+    [[nodiscard]] FrameworkBytes beside_passes(const Layout& layout, int rank, const ModelStateBytes& state) {
+        const DeviceOverhead::Sums& outside = overhead.sums(layout);
+        FrameworkBytes stage;
+        stage.state = state;
+        stage.lasting_workspace = lasting_workspace(layout);
+        stage.outside = rank == 0 || rank + 1 == static_cast<int>(layout.sizes.pp) ? outside.end : outside.inner;
+        return stage;
+    }
+
+    std::int64_t least_bytes_of_state(const Layout& layout) {
         if (layout.schedule) return 0;
-        const bool graphed = !layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
-        if (everywhere)
-            activations.peak_bytes(layout, ActivationMemory::Stages::all, passes);
-        else
-            passes.assign(1, activations.front_peak_bytes(layout));
         std::int64_t most = 0;
-        for (std::size_t rank = 0; rank < passes.size(); ++rank) {
-            const int number = static_cast<int>(rank);
-            FrameworkBytes stage;
-            stage.state = everywhere ? model_states.stages(layout).of[rank] : model_states.of(layout, 0);
-            stage.state.update = 0;  // where gradients are wide it needs no copies of them
-            stage.passes = passes[rank] - spared_by_offloading(layout);
-            stage.lasting_workspace = lasting_workspace(layout);
-            stage.outside = rank == 0 || rank + 1 == passes.size() ? overhead.sums(layout).end : overhead.sums(layout).inner;
-            if (graphed) stage.graph = rank_graphs.without_objects(layout, number, held_by(layout, number));
+        const std::vector<ModelStateBytes>& states = model_states.stages(layout).of;
+        for (std::size_t rank = 0; rank < states.size(); ++rank)
+            most = std::max(most, peak_of(layout, beside_passes(layout, static_cast<int>(rank), states[rank])));
+        return most;
+    }
+
+    /// Weighs the first `number` stages, but for graphs' objects, into `stages`, and returns the peak of the fullest.
+    std::int64_t least_of_first(const Layout& layout, int number) {
+        if (number == 1)
+            passes.assign(1, activations.front_peak_bytes(layout));
+        else
+            activations.peak_bytes(layout, ActivationMemory::Stages::all, passes);
+        const bool graphed = !layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
+        stages.clear();
+        stages_are_graphed = graphed;
+        const std::int64_t spared = spared_by_offloading(layout);
+        std::int64_t most = 0;
+        for (int rank = 0; rank < number; ++rank) {
+            const auto index = static_cast<std::size_t>(rank);
+            FrameworkBytes& stage = stages.emplace_back(
+                beside_passes(layout, rank, number == 1 ? model_states.of(layout, 0) : model_states.stages(layout).of[index]));
+            stage.passes = passes[index] - spared;
+            if (graphed) stage.graph = rank_graphs.without_objects(layout, rank, held_by(layout, rank));
             most = std::max(most, peak_of(layout, stage));
         }
         return most;
+    }
+
+    std::int64_t least_bytes(const Layout& layout, bool everywhere, std::int64_t enough) {
+        if (layout.schedule) return 0;
+        if (!everywhere) {
+            (void)least_of_first(layout, 1);
+            FrameworkBytes& front = stages.front();
+            front.state.update = 0;  // where gradients are wide it needs no copies of them
+            return peak_of(layout, front);
+        }
+        const int number = static_cast<int>(layout.sizes.pp);
+        std::int64_t most = least_of_first(layout, 1);
+        if (number > 1 && most <= enough) most = least_of_first(layout, number);
+        if (!routing || most > enough) return most;
+        return std::max(most, routed_peak(layout, RoutingQuantile::p99, 0, number));
     }
 
     /// The fullest stage where allocators are replayed: of those that are nearly the fullest without. Its fragmentation stays. Nothing
@@ -552,8 +586,12 @@ bool LayoutMemory::state_exceeds(const Layout& layout, std::int64_t most) {
     return false;
 }
 
-std::int64_t LayoutMemory::least_bytes(const Layout& layout, bool everywhere) {
-    return state_->least_bytes(layout, everywhere);
+std::int64_t LayoutMemory::least_bytes_of_state(const Layout& layout) {
+    return state_->least_bytes_of_state(layout);
+}
+
+std::int64_t LayoutMemory::least_bytes(const Layout& layout, bool everywhere, std::int64_t enough) {
+    return state_->least_bytes(layout, everywhere, enough);
 }
 
 RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank, const LayerCosts* layers) {
