@@ -203,9 +203,7 @@ void PlanRun::settle_space() {
 }
 
 void PlanRun::settle_ranking() {
-    if (values_.compare)
-        ranking_.compared =
-            read_compared_layout(*values_.compare, resolved_.workload, resolved_.engine, values_.space.cuda_graphs, console_);
+    if (values_.compare) ranking_.compared = read_compared_layout(*values_.compare, resolved_.workload, values_.space, console_);
     choose_what_to_rank(options_, values_, divided_, ranking_);
     ranking_.pareto = ranking_.families = draws();
     const auto show = [this](std::string_view done, std::size_t so_far, std::size_t total, std::string_view of) {
