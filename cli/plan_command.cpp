@@ -196,7 +196,7 @@ void PlanRun::settle_space() {
     values_.space.engine = resolved_.engine;
     if (values_.space.pipeline_layout) check_pipeline_layout(*values_.space.pipeline_layout, resolved_.workload.model);
     add_axes(options_, values_, resolved_, job_, values_.space);
-    check_graphs(values_.space, resolved_.workload.model);
+    check_graphs_and_dispatchers(values_, values_.space, resolved_.workload);
     for (const auto& warning : resolved_.warnings) console_.err << "mgplan: " << warning << "\n";
     note_searched(resolved_.job.flags, console_);
     note_idle_options(options_, job_, values_, resolved_.workload.model, console_);
