@@ -5,17 +5,20 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "cli/plan_file.hpp"
 #include "formats/model_source.hpp"
+#include "plan/layout/layout_schedule.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/layout_words.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
 #include "planner/search_axes.hpp"
+#include "reports/layout_cells.hpp"
 #include "reports/plan_difference.hpp"
 
 namespace mgplan::cli {
@@ -89,7 +92,17 @@ std::optional<EnumSet<CudaGraphScope>> scopes_of_cell(std::string_view word, con
     return sets.empty() ? std::nullopt : std::optional(sets.front());
 }
 
-LayoutRequest request_of_words(const std::string& given, const Workload& workload, EnumSet<CudaGraphScope> cuda_graphs) {
+/// Writes into a layout in words what they leave open and the search has for all its rows.
+void take_from_space(LayoutInWords& words, const planner::SearchSpace& space) {
+    if (!words.says_sequence_parallel && space.sequence_parallel) words.sequence_parallel = *space.sequence_parallel;
+    if (words.recompute == Recompute::full && !words.says_block && space.recompute_method == RecomputeMethod::uniform)
+        words.recompute_num_layers = space.recompute_num_layers;
+    words.mhc_recompute_layers = space.mhc_recompute_layers;
+    words.group_size = space.group_size;
+    if (space.pipeline_layout) words.split.emplace().pipeline_layout = space.pipeline_layout;
+}
+
+LayoutInWords layout_in_words(const std::string& given, const Workload& workload, const planner::SearchSpace& space) {
     try {
         std::string words;
         bool without = false;
@@ -97,20 +110,21 @@ LayoutRequest request_of_words(const std::string& given, const Workload& workloa
             const std::size_t end = std::min(given.find_first_of(" \t\r\n,", begin), given.size());
             const std::string_view word = std::string_view(given).substr(begin, end - begin);
             without = without || word == "graphs=none";
-            if (const auto scopes = scopes_of_cell(word, workload, cuda_graphs))
+            if (const auto scopes = scopes_of_cell(word, workload, space.cuda_graphs))
                 words += fmt::format("graphs={}", fmt::join(names_in(*scopes), "+"));
             else
                 words += word;
             if (end < given.size()) words += given[end];
             begin = end + 1;
         }
-        LayoutRequest request = parse_layout_words(words);
-        if (request.cuda_graphs.empty() && !without) request.cuda_graphs = cuda_graphs;
+        LayoutInWords request = parse_layout_words(words);
+        if (request.cuda_graphs.empty() && !without) request.cuda_graphs = space.cuda_graphs;
         if (workload.model.moe && !request.etp) request.etp = 1;  // tables leave out a size that is 1 in all rows
         if (request.switches && request.switches->dispatcher && !workload.model.moe)
             throw ConfigError(fmt::format("'{}' dispatches the tokens of experts, and {} has none; leave it out",
                                           dispatcher_word(*request.switches->dispatcher), workload.model.name));
         if (request.switches) request.switches = switches_beyond(*request.switches, workload.model, workload.training);
+        take_from_space(request, space);
         return request;
     } catch (const ConfigError& error) {
         Problems problems;
@@ -120,18 +134,60 @@ LayoutRequest request_of_words(const std::string& given, const Workload& workloa
     }
 }
 
+/// Holds against the layout what words say that follows from its sizes. Throws ConfigError.
+void check_what_follows(const LayoutInWords& words, const Layout& layout) {
+    Problems problems;
+    if (words.dp && *words.dp != layout.dp())
+        problems.add("dp = {} is not what tp·cp·pp = {}·{}·{} of {} GPUs leave, which is {}; leave it out, or mend the sizes", *words.dp,
+                     layout.sizes.tp, layout.sizes.cp, layout.sizes.pp, layout.sizes.world, layout.dp());
+    if (words.runs && to_string(*words.runs) != schedule_name(layout))
+        problems.add("{} is not the schedule of pp = {} and vpp = {}, which is {}; leave it out, or mend the sizes", to_string(*words.runs),
+                     layout.sizes.pp, layout.vpp, schedule_name(layout));
+    problems.throw_if_any();
+}
+
+/// The layout in the first of the search's orders that a table calls as the words do, or in the first of all where they name none.
+Layout layout_of_words(LayoutInWords words, const Workload& workload, const planner::SearchSpace& space) {
+    const bool moe = workload.model.moe.has_value();
+    std::vector<AxisOrder> orders = space.orders;
+    if (words.order_cell.empty()) orders.resize(1);
+    std::vector<std::string> cells;
+    std::optional<ConfigError> refused;
+    for (const AxisOrder& order : orders) {
+        words.order = order;
+        try {
+            Layout layout = planner::make_layout(words, workload);
+            cells.push_back(reports::order_cell(layout.sizes, moe));
+            if (!words.order_cell.empty() && cells.back() != words.order_cell) continue;
+            check_what_follows(words, layout);
+            return layout;
+        } catch (const ConfigError& error) {
+            if (!refused) refused = error;
+        }
+    }
+    if (refused) throw ConfigError(refused->problems());
+    if (words.order_cell.find('-') == std::string::npos)
+        throw ConfigError(fmt::format("'{}' is a size without its number, or an order of the axes, of which these sizes have {}; write {}2",
+                                      words.order_cell, any_of_text(cells), words.order_cell));
+    throw ConfigError(fmt::format("{} is none of the orders of these sizes that are searched; use {}, or name it with --order",
+                                  words.order_cell, any_of_text(cells)));
+}
+
 }  // namespace
 
-Layout read_compared_layout(const std::string& given, const Workload& workload, Engine engine, EnumSet<CudaGraphScope> cuda_graphs,
-                            Console& console) {
+Layout read_compared_layout(const std::string& given, const Workload& workload, const planner::SearchSpace& space, Console& console) {
     std::error_code missing;
     try {
-        LayoutRequest request = !std::filesystem::exists(given, missing) ? request_of_words(given, workload, cuda_graphs)
-                                : holds_json(given)                      ? request_of_plan(given, workload, engine, console)
-                                                                         : request_of_arguments(given, workload, console);
-        request.engine = engine;
         Workload any_tp = workload;
         any_tp.confine_tp = any_tp.confine_ep = false;
+        if (!std::filesystem::exists(given, missing)) {
+            LayoutInWords words = layout_in_words(given, workload, space);
+            words.engine = space.engine;
+            return layout_of_words(std::move(words), any_tp, space);
+        }
+        LayoutRequest request =
+            holds_json(given) ? request_of_plan(given, workload, space.engine, console) : request_of_arguments(given, workload, console);
+        request.engine = space.engine;
         return planner::make_layout(request, any_tp);
     } catch (const ConfigError& error) {
         Problems problems;

@@ -196,16 +196,14 @@ void PlanRun::settle_space() {
     values_.space.engine = resolved_.engine;
     if (values_.space.pipeline_layout) check_pipeline_layout(*values_.space.pipeline_layout, resolved_.workload.model);
     add_axes(options_, values_, resolved_, job_, values_.space);
-    check_graphs(values_.space, resolved_.workload.model);
+    check_graphs_and_dispatchers(values_, values_.space, resolved_.workload);
     for (const auto& warning : resolved_.warnings) console_.err << "mgplan: " << warning << "\n";
     note_searched(resolved_.job.flags, console_);
     note_idle_options(options_, job_, values_, resolved_.workload.model, console_);
 }
 
 void PlanRun::settle_ranking() {
-    if (values_.compare)
-        ranking_.compared =
-            read_compared_layout(*values_.compare, resolved_.workload, resolved_.engine, values_.space.cuda_graphs, console_);
+    if (values_.compare) ranking_.compared = read_compared_layout(*values_.compare, resolved_.workload, values_.space, console_);
     choose_what_to_rank(options_, values_, divided_, ranking_);
     ranking_.pareto = ranking_.families = draws();
     const auto show = [this](std::string_view done, std::size_t so_far, std::size_t total, std::string_view of) {

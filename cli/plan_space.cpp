@@ -13,6 +13,7 @@
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/text/text.hpp"
 #include "planner/search_axes.hpp"
+#include "planner/switch_rules.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -31,6 +32,32 @@ void note_short_orders(const planner::SearchSpace& space, bool has_experts, cons
             console.err << fmt::format("mgplan: --order {} leaves {} out: layouts with more than one rank along {} are not searched\n",
                                        order.text(), fmt::join(left_out, ", "), left_out.size() == 1 ? "it" : "them");
     }
+}
+
+/// What stands against each dispatcher that is searched; nothing where one of them will do. `given`: by --dispatcher.
+std::vector<std::string> against_all_dispatchers(bool given, const planner::SearchSpace& space, const Workload& workload) {
+    std::vector<std::string> messages;
+    if (!workload.model.moe) return messages;
+    const auto against = [&](TokenDispatcher dispatcher) {
+        return planner::dispatcher_problems(workload, dispatcher, space.engine, space.cuda_graphs);
+    };
+    std::vector<std::string> asked;
+    for (const auto& switches : space.switches) {
+        const TokenDispatcher dispatcher = switches && switches->dispatcher ? *switches->dispatcher : workload.model.moe->dispatcher;
+        const std::string word(dispatcher_word(dispatcher));
+        if (std::find(asked.begin(), asked.end(), word) != asked.end()) continue;
+        asked.push_back(word);
+        const std::vector<std::string> problems = against(dispatcher);
+        if (problems.empty()) return {};
+        for (const std::string& problem : problems) messages.push_back((given ? fmt::format("--dispatcher = {}: ", word) : "") + problem);
+    }
+    std::vector<std::string> others;
+    for (const std::string& word : dispatcher_words()) {
+        if (const auto other = parse_dispatcher_word(word); given && other && against(*other).empty()) others.push_back(word);
+    }
+    if (!others.empty())
+        messages.push_back(fmt::format("--dispatcher = {}: with the rest of this job use {}", fmt::join(asked, ","), any_of_text(others)));
+    return messages;
 }
 
 }  // namespace
@@ -118,18 +145,11 @@ void add_axes(const Options& options, const PlanOptions& values, const ResolvedW
     if (!dispatchers.empty()) planner::choose_dispatchers(space, dispatchers, workload);
 }
 
-void check_graphs(const planner::SearchSpace& space, const ModelSpec& model) {
-    if (space.cuda_graphs.empty()) return;
-    Problems first;
-    for (const auto& switches : space.switches) {
-        ModelSpec switched = model;
-        if (switched.moe && switches && switches->dispatcher) switched.moe->dispatcher = *switches->dispatcher;
-        Problems problems;
-        check_graph_scopes(space.cuda_graphs, switched, problems);
-        if (problems.empty()) return;
-        if (first.empty()) first = problems;
-    }
-    first.throw_if_any();
+void check_graphs_and_dispatchers(const PlanOptions& values, const planner::SearchSpace& space, const Workload& workload) {
+    Problems problems;
+    if (!space.cuda_graphs.empty()) check_scopes_of_model(space.cuda_graphs, workload.model, problems);
+    for (const std::string& message : against_all_dispatchers(values.dispatcher.has_value(), space, workload)) problems.add("{}", message);
+    problems.throw_if_any();
 }
 
 void check_pipeline_layout(const std::string& text, const ModelSpec& model) {

@@ -25,9 +25,10 @@ void keep_of_command(const Options& options, ResolvedWorkload& resolved, planner
 void add_axes(const Options& options, const PlanOptions& values, const ResolvedWorkload& resolved, const WorkloadOptions& job,
               planner::SearchSpace& space);
 
-/// Refuses scopes of CUDA graphs that the job's model cannot have with any dispatcher that is searched. Throws ConfigError with what stands
-/// against them beside the first.
-void check_graphs(const planner::SearchSpace& space, const ModelSpec& model);
+/// Refuses scopes of CUDA graphs that the job's model cannot have, and dispatchers of experts' tokens of which none that is searched goes
+/// with its graphs, type of tokens, GPUs and flags, whatever the sizes of a layout are. Throws ConfigError with what stands against each,
+/// and which others would do.
+void check_graphs_and_dispatchers(const PlanOptions& values, const planner::SearchSpace& space, const Workload& workload);
 
 /// Refuses a layout string that suits the model on no pipeline: wrong numbers of layers, E or L out of place. Throws ConfigError.
 void check_pipeline_layout(const std::string& text, const ModelSpec& model);

@@ -185,8 +185,7 @@ private:
             return share.enter(first, layouts, cost, unsplit, space_, most(), slowest_);
         };
         visitor.enter_switched = [&](const Layout& first, std::int64_t layouts) {
-            // Above nothing, the state alone answers; that of the first tail may be more than others'.
-            if (options_.nearest_alone && cost.memory(without_tail(first), 0).even > most()) {
+            if (options_.nearest_alone && cost.least_bytes_switched && cost.least_bytes_switched(first) > most()) {
                 share.bounded += layouts;
                 return false;
             }

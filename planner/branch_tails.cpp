@@ -23,8 +23,8 @@ bool BranchTails::may_come_in(const Layout& layout, std::int64_t limit, double e
     if (known == tails_.end() || !(known->tail == tail))
         known = std::find_if(tails_.begin(), tails_.end(), [&](const Known& one) { return one.tail == tail; });
     if (known == tails_.end()) {
-        const auto fits = [&](bool everywhere) { return cost_.least_bytes_of_tail(layout, space_, everywhere) <= limit; };
-        tails_.push_back({tail, !takes_longer(layout, enough, cut_at_least) && fits(false) && (!everywhere_ || fits(true))});
+        const auto fits = [&] { return cost_.least_bytes_of_tail(layout, space_, everywhere_, limit) <= limit; };
+        tails_.push_back({tail, !takes_longer(layout, enough, cut_at_least) && fits()});
         known = tails_.end() - 1;
     }
     next_ = static_cast<std::size_t>(known - tails_.begin()) + 1;

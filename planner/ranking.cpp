@@ -67,7 +67,12 @@ ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best
     const auto dropped = static_cast<std::size_t>(found.too_large_replayed.count), dropped_since = dropped - before;
     if (const auto ranked = std::find_if(best.begin(), best.end(), is_it); ranked != best.end()) {
         const auto place = static_cast<std::size_t>(ranked - best.begin());
-        return {std::max(place - std::min(place, dropped_since), found.best.size()) + 1, place < replayed};
+        if (place >= replayed) return {std::max(place - std::min(place, dropped_since), found.best.size()) + 1, false};
+        // Behind the list nobody looked yet at what of it does not fit when replayed.
+        const auto before_it = std::count_if(best.begin(), ranked, [&](const RankedLayout& each) {
+            return !memories.exceeds(each.layout, found.limit_bytes) && memories.host_fits(each.layout);
+        });
+        return {static_cast<std::size_t>(before_it) + 1, true};
     }
     const auto faster = static_cast<std::size_t>(found.before_compared);
     return {faster - std::min(faster, dropped) + 1, false};

@@ -27,9 +27,13 @@ struct LayoutCost {
     std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes = {};
     /// The same seconds for layouts that differ in stage split and vpp too, or some that exceed `enough`.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds_unsplit = {};
-    /// The same bytes for layouts that differ in overlaps and types alone: of the first stage; or, for more work (`everywhere`), of
-    /// the fullest and of those that differ in overlaps alone. Layouts are priced without it.
-    std::function<std::int64_t(const Layout&, const SearchSpace& space, bool everywhere)> least_bytes_of_tail = {};
+    /// The same bytes for layouts that differ in overlaps and types alone: of the first stage with even routing; or, for more work
+    /// (`everywhere`), those that decide, of the fullest and of layouts that differ in overlaps alone, or some that exceed `enough`.
+    /// Layouts are priced without it.
+    std::function<std::int64_t(const Layout&, const SearchSpace& space, bool everywhere, std::int64_t enough)> least_bytes_of_tail = {};
+    /// Bytes that no layout needs less of which agrees with this one in switches too, found without a look at activations. Layouts are
+    /// priced without it.
+    std::function<std::int64_t(const Layout&)> least_bytes_switched = {};
     /// The same seconds for layouts that agree in switches too.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds_switched = {};
     /// Seconds that no layout beats which differs from this one in selective recompute, CUDA graphs and switches alone: what full recompute

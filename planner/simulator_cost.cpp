@@ -64,9 +64,10 @@ LayoutCost cost_by(const std::shared_ptr<simulator::CostModel>& model, const Wor
     cost.least_bytes = [model, choices_in](const Layout& layout, const SearchSpace& space) {
         return model->least_bytes(layout, choices_in(space));
     };
-    cost.least_bytes_of_tail = [model, choices_in](const Layout& layout, const SearchSpace& space, bool everywhere) {
-        return model->least_bytes_of_tail(layout, choices_in(space), everywhere);
+    cost.least_bytes_of_tail = [model, choices_in](const Layout& layout, const SearchSpace& space, bool everywhere, std::int64_t enough) {
+        return model->least_bytes_of_tail(layout, choices_in(space), everywhere, enough);
     };
+    cost.least_bytes_switched = [model](const Layout& layout) { return model->least_bytes_switched(layout); };
     cost.least_seconds_switched = [model, choices_in](const Layout& layout, const SearchSpace& space, double enough) {
         return model->least_seconds(layout, choices_in(space).graphs, enough);
     };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,16 +53,28 @@ bool exchanges_bf16(const Workload& w) {
     return w.training.compute_dtype() == Dtype::bf16;
 }
 
-/// What of the experts no graph can hold with the layout's dispatcher.
-std::vector<std::string> graphs_beside_dispatcher(const Workload& w, const Layout& l) {
-    Problems problems;
-    if (w.model.moe && !l.cuda_graphs.empty()) check_scopes_of_dispatcher(l.cuda_graphs, w.model, dispatcher_of(w, l), problems);
-    return problems.list();
-}
-
 /// DeepEP and HybridEP are CUDA programs; Megatron-LM has neither on AMD's GPUs (megatron/core/transformer/moe/fused_a2a.py imports them).
 bool is_amd(const ClusterSpec& cluster) {
     return cluster.gpu.starts_with("MI");
+}
+
+/// Megatron-Bridge training/flex_dispatcher_backend.py: compute capability 8, 9 or 10; its kernels reach the ranks of a domain over NVLink.
+bool hybrid_ep_knows(const ClusterSpec& cluster) {
+    const int major = cluster.compute_capability / 10;
+    return !is_amd(cluster) && major >= 8 && major <= 10 && cluster.nvlink_domain >= 2;
+}
+
+/// Whether the job could be dispatched by HybridEP, its graphs left aside.
+bool hybrid_ep_suits(const Workload& w) {
+    return exchanges_bf16(w) && hybrid_ep_knows(w.cluster) && !w.training.megatron.moe_shared_expert_overlap;
+}
+
+/// What of the experts no graph can hold with the layout's dispatcher.
+std::vector<std::string> graphs_beside_dispatcher(const Workload& w, const Layout& l) {
+    Problems problems;
+    if (w.model.moe && !l.cuda_graphs.empty())
+        check_scopes_of_dispatcher(l.cuda_graphs, w.model, dispatcher_of(w, l), problems, hybrid_ep_suits(w));
+    return problems.list();
 }
 
 std::vector<std::string> obstacles_of_own_sharding(const Workload& w, const Layout& l) {
@@ -222,13 +235,8 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
                             kDeepEpPeers, w.cluster.name, w.cluster.nvlink_domain);
      },
      false, kNoTail},
-    // The same file: compute capability 8, 9 or 10; its kernels reach the ranks of a domain over NVLink.
     {"hybridep_knows_the_gpu", "HybridEP on a GPU or a cluster that it does not know", Level::switches,
-     [](W w, L l) {
-         const int major = w.cluster.compute_capability / 10;
-         return dispatches_with(w, l, TokenDispatcher::hybrid_ep) &&
-                (is_amd(w.cluster) || major < 8 || major > 10 || w.cluster.nvlink_domain < 2);
-     },
+     [](W w, L l) { return dispatches_with(w, l, TokenDispatcher::hybrid_ep) && !hybrid_ep_knows(w.cluster); },
      [](W w, L) {
          if (is_amd(w.cluster))
              return fmt::format("dispatcher hybridep is a CUDA program, and {} has AMD's GPUs; use alltoall", w.cluster.name);
@@ -336,6 +344,27 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
 
 std::span<const Rule> switch_rules() {
     return kSwitchRules;
+}
+
+std::vector<std::string> dispatcher_problems(const Workload& workload, TokenDispatcher dispatcher, Engine engine,
+                                             EnumSet<CudaGraphScope> cuda_graphs) {
+    if (!workload.model.moe) return {};
+    constexpr std::array<std::string_view, 6> kWhateverTheSizes{
+        "cuda_graphs_suit_the_dispatcher", "flex_dispatcher_does_not_pad", "flex_dispatcher_without_shared_overlap",
+        "flex_dispatcher_exchanges_bf16",  "deepep_reaches_its_ranks",     "hybridep_knows_the_gpu"};
+    Layout layout;
+    layout.sizes.ep = 2;  // exchanges
+    layout.engine = engine;
+    layout.cuda_graphs = cuda_graphs;
+    LayoutSwitches switches;
+    switches.dispatcher = dispatcher;
+    layout.switches = std::make_shared<const LayoutSwitches>(switches);
+    std::vector<std::string> messages;
+    for (const Rule& rule : kSwitchRules) {
+        const bool asked = std::find(kWhateverTheSizes.begin(), kWhateverTheSizes.end(), rule.name) != kWhateverTheSizes.end();
+        if (asked && rule.broken(workload, layout)) messages.push_back(rule.message(workload, layout));
+    }
+    return messages;
 }
 
 }  // namespace mgplan::planner

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <string_view>
 
 #include <fmt/core.h>
 
@@ -160,6 +161,41 @@ std::string local_processes(const Job& job) {
         job.world, rank_words(job));
 }
 
+/// Before anything is trained: whether each segment's nodes, one after the other as ranks fill them, are in one of Slurm's blocks. Every
+/// task of a step is told its node's block where Slurm has topology/block (SchedMD/slurm at 075a23b8,
+/// src/plugins/topology/block/topology_block.c, topology_p_get_node_addr: "block.node" as SLURM_TOPOLOGY_ADDR_PATTERN); with another
+/// topology nothing is known, which the log says. Leaves word as a rank does that refuses its place (jobs/rank_failure.hpp).
+std::string segment_check(const Job& job) {
+    // A line a node: its number in the job, the pattern, its block, its name.
+    constexpr std::string_view kSay =
+        R"sh(printf "%s %s %s %s\n" "$SLURM_NODEID" "${SLURM_TOPOLOGY_ADDR_PATTERN:--}" "${SLURM_TOPOLOGY_ADDR%.$SLURMD_NODENAME}" "$SLURMD_NODENAME")sh";
+    constexpr std::string_view kCompare = R"awk(
+    { gsub(/[^A-Za-z0-9._ -]/, "?"); known += ($2 ~ /^block\./); block = $2 ~ /^block\./ ? "block " $3 : "no block" }
+    $1 % segment == 0 { first = block; head = $NF }
+    block != first && node == "" { node = $NF; rank = $1 * ranks; reason = node " is in " block " and " head " in " first }
+    END {
+      if (NR != nodes || !known) exit 3
+      if (node == "") exit 0
+      printf "{\"rank\": %d, \"node\": \"%s\", \"code\": 2, \"reason\": \"%s", rank, node, reason
+      printf ", where every %d nodes are to be one NVLink domain, by the plan or --segment; ", segment
+      printf "wait for nodes of whole blocks, ask for a smaller --segment, or for --segment 0 to train all the same\", \"log\": \"\"}\n"
+      exit 2
+    })awk";
+    return fmt::format(
+        "# Each {0} nodes are to be in one of Slurm's blocks, an NVLink domain.\n"
+        "if places=$(srun --mpi=none --nodes={1} --ntasks={1} --ntasks-per-node=1 --distribution=block:block bash -c '{2}'); then\n"
+        "  misplaced=$(sort -n <<<\"$places\" | awk -v segment={0} -v nodes={1} -v ranks={3} '{4}')\n"
+        "  case $? in\n"
+        "    2)\n"
+        "      printf '%s\\n' \"$misplaced\" | tee \"$logs/failure.new\" && mv -f -- \"$logs/failure.new\" \"$logs/first_failure.json\"\n"
+        "      printf '2\\n' >\"$logs/exit_code.new\" && mv -f -- \"$logs/exit_code.new\" \"$logs/exit_code\"\n"
+        "      exit 2 ;;\n"
+        "    3) echo 'mgplan: Slurm tells no blocks of nodes (topology/block): whether a segment is one NVLink domain is not known' ;;\n"
+        "  esac\n"
+        "fi\n",
+        job.segment, job.nodes, kSay, job.ranks_per_node, kCompare);
+}
+
 }  // namespace
 
 std::string job_script(const Job& job) {
@@ -175,6 +211,7 @@ std::string job_script(const Job& job) {
     text += "resume=()\n";
     if (!job.resume_words.empty()) text += fmt::format("if ((attempt > 1)); then resume=({}); fi\n", shell_words(job.resume_words));
     if (job.via == Via::slurm) {
+        if (job.segment > 1) text += segment_check(job);
         text += fmt::format("{} \\\n  {}\ncode=$?\n", srun_words(job), rank_words(job));
         // Kept beside the logs: Slurm forgets a job after some minutes.
         return text +

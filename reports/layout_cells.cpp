@@ -1,6 +1,8 @@
 #include "reports/layout_cells.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include "plan/text/text.hpp"
 
 namespace mgplan::reports {
 
@@ -20,6 +22,27 @@ std::vector<std::string> layout_csv_row(const Layout& layout) {
     row.emplace_back(to_string(layout.cp_comm_type));
     row.emplace_back(to_string(layout.recompute));
     return row;
+}
+
+std::string tp_cell(const Layout& layout) {
+    if (layout.sizes.tp == 1) return "1";
+    return fmt::format("{}{}", layout.sizes.tp, layout.sequence_parallel ? "+sp" : "-sp");
+}
+
+std::string cp_cell(const Layout& layout) {
+    if (layout.sizes.cp == 1 || layout.cp_comm_type == CpCommType::p2p) return std::to_string(layout.sizes.cp);
+    return fmt::format("{}{}", layout.sizes.cp, layout.cp_comm_type == CpCommType::all_gather ? "ag" : to_string(layout.cp_comm_type));
+}
+
+std::string order_cell(const ParallelSizes& sizes, bool moe) {
+    std::vector<std::string> axes;
+    for (const auto& word : split(sizes.order.text(), '-')) {
+        const bool one = (word == "tp" && sizes.tp == 1 && (!moe || sizes.etp == 1)) || (word == "cp" && sizes.cp == 1) ||
+                         (word == "ep" && sizes.ep == 1) || (word == "dp" && sizes.dp() == 1 && (!moe || sizes.edp() == 1)) ||
+                         (word == "pp" && sizes.pp == 1);
+        if (!one) axes.push_back(word);
+    }
+    return fmt::format("{}", fmt::join(axes, "-"));
 }
 
 std::string gib(std::int64_t bytes) {

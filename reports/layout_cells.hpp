@@ -13,6 +13,12 @@ namespace mgplan::reports {
 [[nodiscard]] std::vector<std::string> layout_csv_columns();
 /// A layout's values in them.
 [[nodiscard]] std::vector<std::string> layout_csv_row(const Layout& layout);
+/// "4+sp": tensor parallel size with sequence parallelism, "4-sp" without it; "1" of one rank, which has no choice.
+[[nodiscard]] std::string tp_cell(const Layout& layout);
+/// "2", or with the way keys and values travel where it is not the ring: "2ag", "2a2a".
+[[nodiscard]] std::string cp_cell(const Layout& layout);
+/// "tp-dp-pp": the order of the axes that have more than one rank, which decides all groups. `moe`: of models with experts.
+[[nodiscard]] std::string order_cell(const ParallelSizes& sizes, bool moe);
 /// Bytes in GiB with one decimal: "74.7".
 [[nodiscard]] std::string gib(std::int64_t bytes);
 

@@ -76,29 +76,6 @@ std::string next_text(const PlanReport& report) {
     return wrapped("next: ", words, ",", kColumns);
 }
 
-/// "4+sp": tensor parallel size, with sequence parallelism or without.
-std::string tp_text(const Layout& l) {
-    return fmt::format("{}{}", l.sizes.tp, l.sequence_parallel ? "+sp" : "");
-}
-
-/// "2", or with the way keys and values travel where it is not the ring: "2 a2a".
-std::string cp_text(const Layout& l) {
-    if (l.sizes.cp == 1 || l.cp_comm_type == CpCommType::p2p) return std::to_string(l.sizes.cp);
-    return fmt::format("{}{}", l.sizes.cp, l.cp_comm_type == CpCommType::all_gather ? "ag" : to_string(l.cp_comm_type));
-}
-
-/// "tp-dp-pp": the order of the axes that have more than one rank, which decides all groups.
-std::string order_text(const ParallelSizes& sizes, bool moe) {
-    std::vector<std::string> axes;
-    for (const auto& word : split(sizes.order.text(), '-')) {
-        const bool one = (word == "tp" && sizes.tp == 1 && (!moe || sizes.etp == 1)) || (word == "cp" && sizes.cp == 1) ||
-                         (word == "ep" && sizes.ep == 1) || (word == "dp" && sizes.dp() == 1 && (!moe || sizes.edp() == 1)) ||
-                         (word == "pp" && sizes.pp == 1);
-        if (!one) axes.push_back(word);
-    }
-    return fmt::format("{}", fmt::join(axes, "-"));
-}
-
 /// A column of the table of plans.
 struct PlanColumn {
     std::string header;
@@ -121,8 +98,8 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
     const bool moe = report.workload.model.moe.has_value();
     std::vector<PlanColumn> columns{
         {"#", Align::right, [](Plan p) { return std::to_string(p.rank); }},
-        {"tp", Align::left, [](Plan p) { return tp_text(p.layout); }, false},
-        {"cp", Align::right, [](Plan p) { return cp_text(p.layout); }, false},
+        {"tp", Align::left, [](Plan p) { return tp_cell(p.layout); }, false},
+        {"cp", Align::right, [](Plan p) { return cp_cell(p.layout); }, false},
     };
     if (moe) {
         columns.push_back({"ep", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.ep); }, false});
@@ -156,8 +133,8 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
     if (report.detail == Detail::wide)
         columns.push_back({"fullest", Align::right, [](Plan p) { return fullest_term(p.layout, p.prediction.memory); }});
     if (report.orders > 1) {
-        columns.push_back(moe ? PlanColumn{"order", Align::left, [](Plan p) { return order_text(p.layout.sizes, true); }}
-                              : PlanColumn{"order", Align::left, [](Plan p) { return order_text(p.layout.sizes, false); }});
+        columns.push_back(moe ? PlanColumn{"order", Align::left, [](Plan p) { return order_cell(p.layout.sizes, true); }}
+                              : PlanColumn{"order", Align::left, [](Plan p) { return order_cell(p.layout.sizes, false); }});
     }
     return columns;
 }
@@ -293,6 +270,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     if (table.has("fullest")) words.emplace_back("fullest: what fills the fullest GPU most, sN its pipeline stage");
     if (report.workload.model.moe) words.emplace_back("GiB: at p99 of the routing skew");
     if (shows([](const Layout& l) { return l.sequence_parallel; })) words.emplace_back("+sp: sequence parallel");
+    if (shows([](const Layout& l) { return l.sizes.tp > 1 && !l.sequence_parallel; })) words.emplace_back("-sp: not sequence parallel");
     if (shows([](const Layout& l) { return l.sizes.cp > 1 && l.cp_comm_type != CpCommType::p2p; }))
         words.emplace_back("ag, a2a: all-gather, all-to-all cp");
     return wrapped("", words, "; ", kColumns);

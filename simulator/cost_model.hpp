@@ -77,9 +77,12 @@ public:
     /// Bytes of parameters, gradients and optimizer state on the fullest stage of such a layout, or less.
     [[nodiscard]] std::int64_t least_bytes(const Layout& layout, const BoundedChoices& choices);
     /// Bytes that no layout needs less of which differs from this one in overlaps and types alone. The layout's switches are one of the
-    /// choices, and they are always the same. `everywhere`: of the fullest stage, not of the first alone, and for the layout's own types,
-    /// for more work.
-    [[nodiscard]] std::int64_t least_bytes_of_tail(const Layout& layout, const BoundedChoices& choices, bool everywhere = false);
+    /// choices, and they are always the same. `everywhere`: of the fullest stage at p99 of the routing skew, not of the first alone with
+    /// even routing, and for the layout's own types, for more work; or some bytes that exceed `enough`.
+    [[nodiscard]] std::int64_t least_bytes_of_tail(const Layout& layout, const BoundedChoices& choices, bool everywhere,
+                                                   std::int64_t enough);
+    /// Bytes that no layout needs less of which differs from this one in recompute and CUDA graphs alone.
+    [[nodiscard]] std::int64_t least_bytes_switched(const Layout& layout);
     [[nodiscard]] Prediction predict(const Layout& layout);
     /// Forwards and backwards of all ranks in one iteration.
     [[nodiscard]] static std::int64_t passes(const Layout& layout);

@@ -140,7 +140,11 @@ std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& 
     return state_of(narrow).memory.peaks(narrow, 0, nullptr).even;
 }
 
-std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedChoices& choices, bool everywhere) {
+std::int64_t CostModel::least_bytes_switched(const Layout& layout) {
+    return state_of(layout).memory.least_bytes_of_state(without_tail(layout));  // full recompute keeps more gathered weights
+}
+
+std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedChoices& choices, bool everywhere, std::int64_t enough) {
     const auto [entry, fresh] = (everywhere ? least_->without_overlaps : least_->narrowest).try_emplace(layout.switches.get());
     if (fresh) {
         // The types of `narrowest`, or the layout's own, beside its dispatcher; overlaps take no memory.
@@ -151,7 +155,7 @@ std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedC
         if (!(narrow == LayoutSwitches{})) entry->second = std::make_shared<const LayoutSwitches>(narrow);
     }
     // Asked for as the layout is: its switches do not say what it keeps.
-    return state_of(entry->second).memory.least_bytes(layout, everywhere);
+    return state_of(entry->second).memory.least_bytes(layout, everywhere, enough);
 }
 
 }  // namespace mgplan::simulator

@@ -64,7 +64,8 @@ void check_scopes_of_model(EnumSet<Scope> scopes, const ModelSpec& model, Proble
             moe.capacity_factor);
 }
 
-void check_scopes_of_dispatcher(EnumSet<Scope> scopes, const ModelSpec& model, TokenDispatcher dispatcher, Problems& problems) {
+void check_scopes_of_dispatcher(EnumSet<Scope> scopes, const ModelSpec& model, TokenDispatcher dispatcher, Problems& problems,
+                                bool offer_hybrid_ep) {
     if (!model.moe) return;
     const bool padded = model.moe->capacity_factor > 0 && model.moe->pad_to_capacity;
     for (const Scope scope : {Scope::moe, Scope::layer, Scope::full_iteration}) {
@@ -72,9 +73,10 @@ void check_scopes_of_dispatcher(EnumSet<Scope> scopes, const ModelSpec& model, T
         if (!padded && dispatcher != TokenDispatcher::hybrid_ep)
             problems.add(
                 "cuda graphs: {} captures the experts of {}, whose token counts {}; pad the experts to capacity (capacity_factor and "
-                "pad_to_capacity), use the dispatcher hybridep, or attn,moe_router,moe_preprocess",
+                "pad_to_capacity), {} attn,moe_router,moe_preprocess",
                 to_string(scope), model.name,
-                dispatcher == TokenDispatcher::all_gather ? "differ from step to step" : "the dispatcher reads on the host");
+                dispatcher == TokenDispatcher::all_gather ? "differ from step to step" : "the dispatcher reads on the host",
+                offer_hybrid_ep ? "use the dispatcher hybridep, or" : "or use");
         else if (padded && dispatcher != TokenDispatcher::all_to_all)
             problems.add(
                 "cuda graphs: {} captures experts padded to capacity with the all_to_all dispatcher alone; use that, or "

@@ -26,8 +26,10 @@ void check_scopes_of_model(EnumSet<CudaGraphScope> scopes, const ModelSpec& mode
 
 /// What no graph can hold with this dispatcher: a graph replays fixed shapes, so experts inside it need padding to capacity (or
 /// hybrid_ep's static buffers); all other dispatchers read the split sizes of dropless routing on the host
-/// (core/transformer/cuda_graph_config.py validate_moe_cuda_graph_support). Nothing for models without experts.
-void check_scopes_of_dispatcher(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, TokenDispatcher dispatcher, Problems& problems);
+/// (core/transformer/cuda_graph_config.py validate_moe_cuda_graph_support). Nothing for models without experts. `offer_hybrid_ep`: whether
+/// that dispatcher, which would help, is one for the job.
+void check_scopes_of_dispatcher(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, TokenDispatcher dispatcher, Problems& problems,
+                                bool offer_hybrid_ep = true);
 
 /// Both, with the model's own dispatcher.
 void check_graph_scopes(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, Problems& problems);

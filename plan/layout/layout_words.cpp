@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "plan/layout/layout.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/text/errors.hpp"
@@ -20,16 +22,17 @@ namespace {
 /// The sizes and where they go; longer names before those that they end with.
 struct SizeWord {
     std::string_view name;
-    void (*store)(LayoutRequest& request, std::int64_t size);
+    void (*store)(LayoutInWords& request, std::int64_t size);
 };
-constexpr std::array<SizeWord, 7> kSizeWords{{
-    {"vpp", [](LayoutRequest& r, std::int64_t size) { r.vpp = size; }},
-    {"etp", [](LayoutRequest& r, std::int64_t size) { r.etp = size; }},
-    {"mbs", [](LayoutRequest& r, std::int64_t size) { r.micro_batch = size; }},
-    {"tp", [](LayoutRequest& r, std::int64_t size) { r.tp = size; }},
-    {"cp", [](LayoutRequest& r, std::int64_t size) { r.cp = size; }},
-    {"ep", [](LayoutRequest& r, std::int64_t size) { r.ep = size; }},
-    {"pp", [](LayoutRequest& r, std::int64_t size) { r.pp = size; }},
+constexpr std::array<SizeWord, 8> kSizeWords{{
+    {"vpp", [](LayoutInWords& r, std::int64_t size) { r.vpp = size; }},
+    {"etp", [](LayoutInWords& r, std::int64_t size) { r.etp = size; }},
+    {"mbs", [](LayoutInWords& r, std::int64_t size) { r.micro_batch = size; }},
+    {"tp", [](LayoutInWords& r, std::int64_t size) { r.tp = size; }},
+    {"cp", [](LayoutInWords& r, std::int64_t size) { r.cp = size; }},
+    {"ep", [](LayoutInWords& r, std::int64_t size) { r.ep = size; }},
+    {"pp", [](LayoutInWords& r, std::int64_t size) { r.pp = size; }},
+    {"dp", [](LayoutInWords& r, std::int64_t size) { r.dp = size; }},
 }};
 
 /// "layernorm+moe_act": nothing where a word is none of the names.
@@ -50,6 +53,32 @@ std::optional<RecomputeModule> parse_module(std::string_view word) {
         if (word == name) return module;
     }
     return std::nullopt;
+}
+
+/// How tables write the exchange of cp ranks behind their number.
+struct ExchangeInCell {
+    std::string_view text;
+    CpCommType exchange;
+};
+constexpr std::array<ExchangeInCell, 3> kExchangesInCells{
+    {{"ag", CpCommType::all_gather}, {"a2a", CpCommType::a2a}, {"a2a+p2p", CpCommType::a2a_p2p}}};
+
+/// The schedules that Megatron-LM runs, by their names in tables.
+std::optional<ScheduleKind> parse_schedule_kind(std::string_view word) {
+    for (const ScheduleKind kind : {ScheduleKind::one_f_one_b, ScheduleKind::interleaved}) {
+        if (word == to_string(kind)) return kind;
+    }
+    return std::nullopt;
+}
+
+/// "tp-dp-pp": each of them an axis, none twice.
+bool is_order(const std::string& word) {
+    try {
+        (void)AxisOrder::parse(word);
+    } catch (const ConfigError&) {
+        return false;
+    }
+    return true;
 }
 
 /// What a table's cell says with a few letters.
@@ -76,10 +105,7 @@ bool goes_on(std::string_view word, std::string_view next) {
 class LayoutWords {
 public:
     void read(const std::string& whole_word) {
-        // As tables write it: tp2+sp.
-        const bool with_sp = whole_word.starts_with("tp") && whole_word.ends_with("+sp");
-        const std::string word = with_sp ? whole_word.substr(0, whole_word.size() - 3) : whole_word;
-        if (with_sp) read("sp");
+        const std::string word = without_what_cells_add(whole_word);
         for (const SizeWord& size : kSizeWords) {
             if (!word.starts_with(size.name)) continue;
             const auto text = std::string_view(word).substr(size.name.size() + (word[size.name.size()] == '=' ? 1 : 0));
@@ -101,6 +127,14 @@ public:
             once("exchange of cp");
             request_.cp_comm_type = *exchange;
             whole_ = true;
+        } else if (const auto kind = parse_schedule_kind(word)) {
+            once("schedule");
+            request_.runs = kind;
+        } else if (word == "-") {
+            once("-");
+        } else if (is_order(word)) {
+            once("order of the axes");
+            request_.order_cell = word;
         } else if (const auto recompute = parse_recompute(word == "sel" ? "selective" : word)) {
             once("recompute");
             named_ = *recompute;
@@ -113,6 +147,7 @@ public:
             takes(Recompute::full, word);
             request_.recompute_method = RecomputeMethod::block;
             request_.recompute_num_layers = layers;
+            request_.says_block = true;
         } else if (word == "graphs=none") {
             once("graphs");
         } else if (read_cell(word)) {
@@ -124,8 +159,6 @@ public:
             problems_.add(
                 "{}: no scopes of CUDA graphs; join some of attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration with +",
                 word.substr(0, 40));
-        } else if (word.starts_with("dp") && parse_integer(std::string_view(word).substr(2))) {
-            problems_.add("{}: dp follows from the number of GPUs and the other sizes; leave it out", word.substr(0, 40));
         } else if (read_switch_word(word, switches_)) {
             once(parse_dispatcher_word(word) ? "dispatcher" : word);
         } else {
@@ -133,23 +166,55 @@ public:
                 "'{}' is no part of a layout; write sizes (tp2 cp1 ep8 etp1 pp4 vpp2 mbs1), sp or nosp, p2p, all_gather or a2a, "
                 "none, selective, full, blockN or modules (layernorm+moe_act), and what is switched on (alltoall, deepep, hybridep, "
                 "tp-overlap, moe-overlap, bf16-grads, bf16-moments, graphs=attn+moe_router or graphs=none), or cells of a row of the table "
-                "(tp2+sp, blk2, norm+act, ov:tp,moe, bf16:g,m)",
+                "(tp2+sp, cp2ag, dp8, blk2, norm+act, ov:tp,moe, bf16:g,m, -)",
                 word.substr(0, 40));
         }
     }
 
-    LayoutRequest take() {
+    LayoutInWords take() {
+        if (known_.contains("-") && switches_ != LayoutSwitches{})
+            problems_.add("'-' says that nothing is switched on, and {} stands there too; drop one of them",
+                          switch_words(switches_).front());
         if (named_ && taken_ && *named_ != *taken_)
             problems_.add("{} is {} recompute, and {} stands there too; drop one of them", by_, to_string(*taken_), to_string(*named_));
         request_.recompute = taken_.value_or(named_.value_or(Recompute::none));
         if (known_.empty() && problems_.empty()) problems_.add("a layout without words; write one, such as 'tp2 pp4 mbs1'");
         problems_.throw_if_any();
+        request_.says_sequence_parallel = sequence_parallel_ || whole_;
         request_.sequence_parallel = sequence_parallel_.value_or(request_.tp > 1 && !whole_);
         if (switches_ != LayoutSwitches{}) request_.switches = std::make_shared<const LayoutSwitches>(switches_);
         return request_;
     }
 
 private:
+    /// Reads what a table's cell has behind a size, as in tp2+sp, 2-sp, cp2ag or 2ag, and returns the size: tp2, cp2. Any other word as it
+    /// is.
+    std::string without_what_cells_add(const std::string& word) {
+        const auto size_behind = [&](std::string_view name, std::string_view added) -> std::optional<std::string> {
+            if (!word.ends_with(added)) return std::nullopt;
+            std::string_view size = std::string_view(word).substr(0, word.size() - added.size());
+            if (size.starts_with(name)) size.remove_prefix(name.size());
+            if (size.starts_with('=')) size.remove_prefix(1);
+            if (!parse_integer(size)) return std::nullopt;
+            return fmt::format("{}{}", name, size);
+        };
+        for (const std::string_view added : {"+sp", "-sp"}) {
+            const auto size = size_behind("tp", added);
+            if (!size) continue;
+            once("sp");
+            sequence_parallel_ = added == "+sp";
+            return *size;
+        }
+        for (const auto& [text, exchange] : kExchangesInCells) {
+            const auto size = size_behind("cp", text);
+            if (!size) continue;
+            once("exchange of cp");
+            request_.cp_comm_type = exchange;
+            return *size;
+        }
+        return word;
+    }
+
     static std::int64_t layers_of_block(std::string_view word) {
         const std::size_t name = word.starts_with("block") ? 5 : word.starts_with("blk") ? 3 : 0;
         return name > 0 ? parse_integer(word.substr(name)).value_or(0) : 0;
@@ -184,7 +249,7 @@ private:
         by_ = word;
     }
 
-    LayoutRequest request_;
+    LayoutInWords request_;
     std::optional<Recompute> named_, taken_;
     std::string by_;  ///< the word that took it
     LayoutSwitches switches_;
@@ -196,7 +261,7 @@ private:
 
 }  // namespace
 
-LayoutRequest parse_layout_words(std::string_view text) {
+LayoutInWords parse_layout_words(std::string_view text) {
     LayoutWords words;
     std::string word;
     for (std::size_t at = 0; at < text.size(); ++at) {

@@ -1,7 +1,6 @@
 #include "simulator/memory/caching_allocator.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 
 #include "plan/text/errors.hpp"
@@ -11,7 +10,6 @@ namespace mgplan::simulator {
 namespace {
 
 // Constants of CUDACachingAllocator.cpp (PyTorch 2.x).
-constexpr std::int64_t kMinBlock = 512;                       // every size is a multiple of it
 constexpr std::int64_t kSmallSize = std::int64_t{1} << 20;    // larger ones come from the large pool
 constexpr std::int64_t kSmallBuffer = std::int64_t{2} << 20;  // segments of the small pool
 constexpr std::int64_t kMinLargeAlloc = std::int64_t{10} << 20;
@@ -26,11 +24,6 @@ std::int64_t segment_bytes(std::int64_t bytes) {
 
 }  // namespace
 
-CachingAllocator::Free::Free(Block* free) : bytes(free->bytes), block(free) {
-    constexpr int kOffsetBits = 40;  // of multiples of kMinBlock: half a pebibyte
-    place = static_cast<std::uint64_t>(free->segment) << kOffsetBits | static_cast<std::uint64_t>(free->offset / kMinBlock);
-}
-
 CachingAllocator::CachingAllocator(const CachingAllocatorOptions& options) : options_(options) {}
 CachingAllocator::~CachingAllocator() = default;
 
@@ -38,19 +31,6 @@ std::int64_t CachingAllocator::largest_block(std::int64_t bytes) const {
     const std::int64_t rounded = round_up(bytes, kMinBlock);
     if (rounded <= kSmallSize || options_.expandable_segments) return rounded;
     return rounded + (rounded < options_.max_split_bytes ? kSmallSize : kLargeBuffer);
-}
-
-std::size_t CachingAllocator::Pool::bin_of(std::int64_t bytes) {
-    const auto size = static_cast<std::uint64_t>(bytes);
-    const auto width = static_cast<std::size_t>(std::bit_width(size));
-    constexpr std::size_t kSmallest = 9;  // no block is smaller than 512 bytes, which have ten bits
-    if (width <= kSmallest) return 0;
-    return std::min(kBins - 1, 2 * (width - kSmallest) + ((size >> (width - 2)) & 1U));
-}
-
-void CachingAllocator::Pool::note(std::size_t bin) {
-    const std::uint64_t bit = std::uint64_t{1} << bin;
-    filled_ = bins_[bin].empty() ? filled_ & ~bit : filled_ | bit;
 }
 
 void CachingAllocator::Pool::insert(const Free& entry) {

@@ -3,7 +3,9 @@
 // allocations. Follows c10/cuda/CUDACachingAllocator.cpp for one stream with default settings (and, on request,
 // expandable segments); written against its constants and rules, none of its code.
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -45,6 +47,9 @@ public:
     [[nodiscard]] std::int64_t peak_reserved_bytes() const { return peak_reserved_; }
 
 private:
+    static constexpr std::int64_t kMinBlock = 512;  ///< every size is a multiple of it
+    static constexpr int kOffsetBits = 40;          ///< of multiples of kMinBlock: half a pebibyte
+
     struct Block {
         std::int64_t bytes = 0;
         std::int64_t segment = 0, offset = 0;
@@ -57,7 +62,10 @@ private:
         std::int64_t bytes = 0;
         std::uint64_t place = 0;  ///< segment and offset as one number: replays compare these most of their time
         Block* block = nullptr;
-        explicit Free(Block* free);
+        explicit Free(Block* free)
+            : bytes(free->bytes),
+              place(static_cast<std::uint64_t>(free->segment) << kOffsetBits | static_cast<std::uint64_t>(free->offset / kMinBlock)),
+              block(free) {}
         bool operator<(const Free& other) const { return bytes != other.bytes ? bytes < other.bytes : place < other.place; }
     };
     /// Free blocks in bins by size, half a power of two each: moving the few of a sorted bin takes less than making nodes of a tree. What
@@ -88,8 +96,18 @@ private:
 
     private:
         static constexpr std::size_t kBins = 64;
-        [[nodiscard]] static std::size_t bin_of(std::int64_t bytes);
-        void note(std::size_t bin);
+        // In the class, to be inlined: each event of a replay asks several times.
+        [[nodiscard]] static std::size_t bin_of(std::int64_t bytes) {
+            const auto size = static_cast<std::uint64_t>(bytes);
+            const auto width = static_cast<std::size_t>(std::bit_width(size));
+            constexpr std::size_t kSmallest = 9;  // no block is smaller than 512 bytes, which have ten bits
+            if (width <= kSmallest) return 0;
+            return std::min(kBins - 1, 2 * (width - kSmallest) + ((size >> (width - 2)) & 1U));
+        }
+        void note(std::size_t bin) {
+            const std::uint64_t bit = std::uint64_t{1} << bin;
+            filled_ = bins_[bin].empty() ? filled_ & ~bit : filled_ | bit;
+        }
 
         std::array<std::vector<Free>, kBins> bins_;  ///< smaller blocks in earlier ones; within each the first stands last
         std::uint64_t filled_ = 0;                   ///< one bit for each bin

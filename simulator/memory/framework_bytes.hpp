@@ -26,6 +26,12 @@ struct FrameworkBytes {
         const std::int64_t rest = graph.pool_is_private ? eager + state.update : peaks_in_update() ? state.update + graph.resident : eager;
         return state.parameters + state.gradients + state.optimizer + lasting_workspace + graph.static_inputs + graph.boundary_bytes + rest;
     }
+    /// With more fragmentation than this, a share of total(), the stage takes more than `limit` bytes.
+    [[nodiscard]] double fragmentation_within(std::int64_t limit) const {
+        constexpr std::int64_t kRounding = 1;  // of what a stage's fragmentation is rounded to
+        const auto left = static_cast<double>(limit - graph.objects - outside + kRounding);
+        return left / static_cast<double>(std::max<std::int64_t>(total(), 1)) - 1;
+    }
 };
 
 }  // namespace mgplan::simulator

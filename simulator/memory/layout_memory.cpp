@@ -19,6 +19,7 @@
 #include "simulator/memory/megatron_replay.hpp"
 #include "simulator/memory/model_state.hpp"
 #include "simulator/memory/node_host_memory.hpp"
+#include "simulator/memory/offloaded_layers.hpp"
 #include "simulator/memory/rank_graphs.hpp"
 #include "simulator/memory/replay_memo.hpp"
 #include "simulator/memory/routing_load.hpp"
@@ -111,27 +112,8 @@ struct LayoutMemory::State {
         return 8 * (1 + model.mtp_layers + (model.moe && model.moe->auxiliary_loss != 0 ? 1 : 0));
     }
 
-    /// What the first `layers` decoder layers keep for their backwards.
-    [[nodiscard]] std::int64_t kept_by_first_layers(const Layout& layout, std::int64_t layers) {
-        const PieceBytes pieces = activations.pieces(layout);
-        std::int64_t bytes = 0;
-        for (std::int64_t layer = 0; layer < std::min(layers, workload.model.layers); ++layer)
-            bytes += pieces.layers[activations.kinds().of_layer[static_cast<std::size_t>(layer)]];
-        return bytes;
-    }
-
-    [[nodiscard]] std::int64_t offloaded_layers(const Layout& layout) const {
-        return layout.engine == Engine::megatron && layout.sizes.pp == 1 ? workload.training.megatron.offloaded_layers : 0;
-    }
-
-    /// What the GPU is spared of these at its fullest instant: the last offloaded layer leaves with the last layer's forward, and comes
-    /// back beside the last layer's backward (Transformer Engine, cpu_offload_v1.py, layer_window_map; from 2.10 on a layer later,
-    /// cpu_offload.py, start_reload_map). In output layer and loss, between the two, all of them are away.
     [[nodiscard]] std::int64_t spared_by_offloading(const Layout& layout) {
-        const std::int64_t layers = offloaded_layers(layout);
-        if (layers == 0) return 0;
-        const std::int64_t beside_layers = kept_by_first_layers(layout, layers - 1);
-        return std::min(kept_by_first_layers(layout, layers), beside_layers + activations.excess_of_head(layout));
+        return simulator::spared_by_offloading(workload, activations, layout);
     }
 
     [[nodiscard]] std::int64_t fragmentation_bytes(Engine engine, std::int64_t framework) const {
@@ -311,13 +293,6 @@ struct LayoutMemory::State {
         });
     }
 
-    /// With more fragmentation than this a stage takes more than `limit`.
-    [[nodiscard]] static double fragmentation_within(const FrameworkBytes& framework, std::int64_t limit) {
-        constexpr std::int64_t kRounding = 1;  // of fragmentation_bytes()
-        const auto left = static_cast<double>(limit - framework.graph.objects - framework.outside + kRounding);
-        return left / static_cast<double>(std::max<std::int64_t>(framework.total(), 1)) - 1;
-    }
-
     // Routing
 
     RoutingLoad::Level routing_level(const Layout& layout, RoutingQuantile quantile) {
@@ -447,26 +422,58 @@ struct LayoutMemory::State {
         return peaks;
     }
 
-    std::int64_t least_bytes(const Layout& layout, bool everywhere) {
+    /// What there is of a stage at least beside its passes.
+    [[nodiscard]] FrameworkBytes beside_passes(const Layout& layout, int rank, const ModelStateBytes& state) {
+        const DeviceOverhead::Sums& outside = overhead.sums(layout);
+        FrameworkBytes stage;
+        stage.state = state;
+        stage.lasting_workspace = lasting_workspace(layout);
+        stage.outside = rank == 0 || rank + 1 == static_cast<int>(layout.sizes.pp) ? outside.end : outside.inner;
+        return stage;
+    }
+
+    std::int64_t least_bytes_of_state(const Layout& layout) {
         if (layout.schedule) return 0;
-        const bool graphed = !layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
-        if (everywhere)
-            activations.peak_bytes(layout, ActivationMemory::Stages::all, passes);
-        else
-            passes.assign(1, activations.front_peak_bytes(layout));
         std::int64_t most = 0;
-        for (std::size_t rank = 0; rank < passes.size(); ++rank) {
-            const int number = static_cast<int>(rank);
-            FrameworkBytes stage;
-            stage.state = everywhere ? model_states.stages(layout).of[rank] : model_states.of(layout, 0);
-            stage.state.update = 0;  // where gradients are wide it needs no copies of them
-            stage.passes = passes[rank] - spared_by_offloading(layout);
-            stage.lasting_workspace = lasting_workspace(layout);
-            stage.outside = rank == 0 || rank + 1 == passes.size() ? overhead.sums(layout).end : overhead.sums(layout).inner;
-            if (graphed) stage.graph = rank_graphs.without_objects(layout, number, held_by(layout, number));
+        const std::vector<ModelStateBytes>& states = model_states.stages(layout).of;
+        for (std::size_t rank = 0; rank < states.size(); ++rank)
+            most = std::max(most, peak_of(layout, beside_passes(layout, static_cast<int>(rank), states[rank])));
+        return most;
+    }
+
+    /// Weighs the first `number` stages, but for graphs' objects, into `stages`, and returns the peak of the fullest.
+    std::int64_t least_of_first(const Layout& layout, int number) {
+        if (number == 1)
+            passes.assign(1, activations.front_peak_bytes(layout));
+        else
+            activations.peak_bytes(layout, ActivationMemory::Stages::all, passes);
+        const bool graphed = !layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
+        stages.clear();
+        stages_are_graphed = graphed;
+        std::int64_t most = 0;
+        for (int rank = 0; rank < number; ++rank) {
+            const auto index = static_cast<std::size_t>(rank);
+            FrameworkBytes& stage = stages.emplace_back(
+                beside_passes(layout, rank, number == 1 ? model_states.of(layout, 0) : model_states.stages(layout).of[index]));
+            stage.passes = passes[index] - spared_by_offloading(layout);
+            if (graphed) stage.graph = rank_graphs.without_objects(layout, rank, held_by(layout, rank));
             most = std::max(most, peak_of(layout, stage));
         }
         return most;
+    }
+
+    std::int64_t least_bytes(const Layout& layout, bool everywhere, std::int64_t enough) {
+        if (layout.schedule) return 0;
+        if (!everywhere) {
+            (void)least_of_first(layout, 1);
+            stages.front().state.update = 0;  // where gradients are wide it needs no copies of them
+            return peak_of(layout, stages.front());
+        }
+        const int number = static_cast<int>(layout.sizes.pp);
+        std::int64_t most = least_of_first(layout, 1);
+        if (number > 1 && most <= enough) most = least_of_first(layout, number);
+        if (!routing || most > enough) return most;
+        return std::max(most, routed_peak(layout, RoutingQuantile::p99, 0, number));
     }
 
     /// The fullest stage where allocators are replayed: of those that are nearly the fullest without. Its fragmentation stays. Nothing
@@ -487,7 +494,7 @@ struct LayoutMemory::State {
         for (const auto& [peak, rank] : near) {
             const FrameworkBytes& framework = stages[static_cast<std::size_t>(rank)];
             const bool limited = limit < std::numeric_limits<std::int64_t>::max();
-            const auto memory = replay(layout, rank, limited ? fragmentation_within(framework, limit) : kAnyFragmentation);
+            const auto memory = replay(layout, rank, limited ? framework.fragmentation_within(limit) : kAnyFragmentation);
             if (!memory) return std::nullopt;
             take_fragmentation(*memory);
             const std::int64_t replayed = peak_of(layout, framework);
@@ -517,9 +524,7 @@ struct LayoutMemory::State {
         if (routing) prediction.worst.routing = routed_peaks(layout, 0, static_cast<int>(layout.sizes.pp));
         prediction.worst_rank = first_rank_of_stage(layout.sizes, prediction.worst_stage);
         prediction.limit_bytes = workload.memory_limit;
-        if (workload.training.offload.active()) {
-            sum_over_nodes(layout, on_host(layout), prediction);
-        }
+        if (workload.training.offload.active()) sum_over_nodes(layout, on_host(layout), prediction);
         fragmentation = kAssumedFragmentation;
         return prediction;
     }
@@ -552,8 +557,12 @@ bool LayoutMemory::state_exceeds(const Layout& layout, std::int64_t most) {
     return false;
 }
 
-std::int64_t LayoutMemory::least_bytes(const Layout& layout, bool everywhere) {
-    return state_->least_bytes(layout, everywhere);
+std::int64_t LayoutMemory::least_bytes_of_state(const Layout& layout) {
+    return state_->least_bytes_of_state(layout);
+}
+
+std::int64_t LayoutMemory::least_bytes(const Layout& layout, bool everywhere, std::int64_t enough) {
+    return state_->least_bytes(layout, everywhere, enough);
 }
 
 RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank, const LayerCosts* layers) {
@@ -576,7 +585,7 @@ ReservedMemory LayoutMemory::replay_megatron(const Layout& layout, int pp_rank) 
 }
 
 std::int64_t LayoutMemory::offloaded_bytes(const Layout& layout) {
-    return state_->kept_by_first_layers(layout, state_->offloaded_layers(layout));
+    return kept_by_first_layers(state_->workload, state_->activations, layout, offloaded_layers(state_->workload, layout));
 }
 
 const std::vector<std::int64_t>& LayoutMemory::offloaded_by_kind(const Layout& layout) {

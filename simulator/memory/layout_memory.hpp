@@ -66,10 +66,14 @@ public:
     [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most, const LayerCosts* layers);
     /// Whether that is so: peaks() then needs no costs of layers.
     [[nodiscard]] bool state_exceeds(const Layout& layout, std::int64_t most);
+    /// What the fullest stage needs at least beside what its passes keep and take: never more than peaks() of a layout that differs in CUDA
+    /// graphs, or in recompute that keeps no more of gathered weights (without_tail()).
+    [[nodiscard]] std::int64_t least_bytes_of_state(const Layout& layout);
     /// What the first stage needs at least where tokens are spread evenly: never more than peaks(layout).even, and found without the
     /// prices of layers. Other workloads whose layers keep the same and whose parameters, gradients and optimizer state are no smaller need
-    /// no less. `everywhere`: the same of the fullest stage, for as many times the work as there are stages.
-    [[nodiscard]] std::int64_t least_bytes(const Layout& layout, bool everywhere);
+    /// no less. `everywhere`: the same of the fullest stage, and where tokens are spread as at p99 of the routing skew (never more than
+    /// peaks(layout).deciding), for as many times the work as there are stages; or some bytes that exceed `enough`.
+    [[nodiscard]] std::int64_t least_bytes(const Layout& layout, bool everywhere, std::int64_t enough);
     /// Every rank of a pipeline stage, its fragmentation replayed.
     [[nodiscard]] RankMemory stage(const Layout& layout, int pp_rank, const LayerCosts* layers);
     /// The ops of a stage's ranks as engine megatron has them, without CUDA graphs: for play() with no sends left open, whose

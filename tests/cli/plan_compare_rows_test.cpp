@@ -1,9 +1,11 @@
 // `mgplan plan --compare` takes what the table prints of each row.
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "say.hpp"
@@ -12,6 +14,8 @@
 namespace mgplan::cli::testing::plan_compare_rows_test {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
 /// Cells of a table's line: two blanks stand between them at least.
@@ -40,8 +44,8 @@ std::vector<std::pair<std::size_t, std::string>> rows_of(const std::string& text
             std::string words;
             for (std::size_t i = 1; i < cells.size(); ++i) {
                 const std::string& name = names[i];
-                if (name == "rec" || (name == "on" && cells[i] != "-")) words += cells[i] + " ";
-                for (const char* const size : {"tp", "cp", "ep", "etp", "pp", "vpp", "mbs"}) {
+                if (name == "rec" || name == "on" || name == "schedule" || name == "order") words += cells[i] + " ";
+                for (const char* const size : {"tp", "cp", "ep", "etp", "dp", "pp", "vpp", "mbs"}) {
                     if (name == size) words += name + cells[i] + " ";
                 }
             }
@@ -51,17 +55,20 @@ std::vector<std::pair<std::size_t, std::string>> rows_of(const std::string& text
     return rows;
 }
 
-void expect_each_row_taken(const std::string& job) {
+/// Every row of the first `top`.
+void expect_each_row_taken(const std::string& job, int top = 12) {
     SCOPED_TRACE(job);
-    const Json plans = Json::parse(say(job + " --format json --top 12").out)["plans"];
-    const auto rows = rows_of(say(job + " --all --top 12").out);
-    ASSERT_GT(rows.size(), 3U);
+    const Json plans = Json::parse(say(fmt::format("{} --format json --top {}", job, top)).out)["plans"];
+    const auto rows = rows_of(say(fmt::format("{} --all --top {}", job, top)).out);
+    ASSERT_GE(rows.size(), std::min<std::size_t>(3, static_cast<std::size_t>(top)));
     for (const auto& [rank, words] : tests::sanitized_share(rows, 6)) {
         std::vector<std::string> line = split(job + " --format json --compare", ' ');
         line.push_back(words);
         const Said said = say(line);
         ASSERT_EQ(said.code, kDone) << words << ": " << said.err;
-        const Json compared = Json::parse(said.out)["compared"]["b"];
+        const Json answer = Json::parse(said.out);
+        EXPECT_EQ(answer["compared"]["rank"], rank) << words;
+        const Json compared = answer["compared"]["b"];
         const Json& plan = plans[rank - 1];
         for (const auto& [field, value] : compared["layout"].items()) EXPECT_EQ(value, plan["layout"][field]) << words << ", " << field;
         EXPECT_EQ(compared["predicted"], plan["predicted"]) << words;  // switches too
@@ -76,6 +83,53 @@ TEST(PlanCompareRows, TakesBlocksAndGraphs) {
     expect_each_row_taken(
         "plan --world 8 --model llama3-8b --global-batch 64 --search block,cuda-graphs,tp-overlap --tp 2 --cp 1 --recompute full");
     expect_each_row_taken("plan --world 8 --model qwen3-30b-a3b --global-batch 64 --search cuda-graphs,recompute --micro-batch 1 --cp 1");
+}
+
+TEST(PlanCompareRows, TakesTheWayKeysTravelAndRowsThatAreNotSequenceParallel) {
+    const std::string long_job =
+        "plan --world 32 --model llama3-8b --seq 131072 --global-batch 8 --cp 4,8 --tp 2,4 --cp-comm-type a2a,all_gather";
+    EXPECT_THAT(say(long_job + " --all").out, AllOf(HasSubstr("ag  "), HasSubstr("+sp  ")));
+    expect_each_row_taken(long_job, 4);
+    const std::string off =
+        "plan --world 16 --model llama3-8b --global-batch 128 --sequence-parallel auto --tp 4 --cp 1 --pp 1 --recompute none";
+    EXPECT_THAT(say(off + " --all --top 8").out, AllOf(HasSubstr("4+sp"), HasSubstr("4-sp"), HasSubstr("-sp: not sequence parallel")));
+    expect_each_row_taken(off, 6);
+    expect_each_row_taken("plan --world 16 --model llama3-8b --global-batch 128 --sequence-parallel off --tp 2,4", 3);
+}
+
+TEST(PlanCompareRows, TakesWhatTheSearchPinsAndNoCellSays) {
+    const std::string dense = "plan --world 16 --model llama3-8b --global-batch 128 --cp 1 ";
+    expect_each_row_taken(dense + "--recompute full --recompute-num-layers 4", 3);
+    expect_each_row_taken(dense + "--recompute full --recompute-method block --recompute-num-layers 3", 3);
+    expect_each_row_taken(dense + "--recompute selective --recompute-modules layernorm,mlp", 3);
+    expect_each_row_taken(dense + "--cuda-graphs attn --recompute none", 3);
+    expect_each_row_taken(dense + "--pp 4 --vpp 2,4 --group-size 8", 3);
+    expect_each_row_taken(dense + "--pipeline-layout Et*9|t*8|t*8|t*7L", 3);
+    expect_each_row_taken(dense + "--offload optimizer:0.5", 3);
+    expect_each_row_taken(dense + "--engine mgplan", 3);
+}
+
+TEST(PlanCompareRows, TakesOrdersAndSchedules) {
+    // One order alone has no column; of several the cell names the axes of more than one rank.
+    expect_each_row_taken("plan --world 64 --model mixtral-8x7b --global-batch 128 --cp 1 --order tp-cp-pp-ep-dp", 3);
+    expect_each_row_taken(
+        "plan --world 64 --model mixtral-8x7b --global-batch 128 --cp 1 --order tp-cp-ep-dp-pp,tp-cp-pp-ep-dp,pp-dp-tp-cp-ep", 6);
+    expect_each_row_taken(
+        "plan --world 64 --model llama3-8b --global-batch 128 --order tp-cp-ep-dp-pp,tp-cp-pp-ep-dp --tp 1 --cp 1 --pp 1,2", 4);
+    expect_each_row_taken("plan --world 16 --model llama3-8b --global-batch 64 --pp 4 --tp 1,2 --schedule auto,zb-h1,zb-v --engine mgplan",
+                          4);
+}
+
+TEST(PlanCompareRows, HoldWhatFollowsFromTheSizesAgainstThem) {
+    const std::string job = "plan --world 16 --model llama3-8b --global-batch 128 --top 1 --compare ";
+    EXPECT_EQ(say(job + "tp2,pp2,dp4").code, kDone);
+    expect_refused(job + "tp2,pp2,dp8", {"--compare: dp = 8 is not what tp·cp·pp = 2·1·2 of 16 GPUs leave, which is 4"});
+    EXPECT_EQ(say(job + "pp2,1f1b").code, kDone);
+    expect_refused(job + "pp2,interleaved", {"--compare: interleaved is not the schedule of pp = 2 and vpp = 1, which is 1f1b"});
+    expect_refused(job + "tp,pp2", {"--compare: 'tp' is a size without its number, or an order of the axes"});
+    expect_refused(job + "tp2,dp-tp", {"--compare: dp-tp is none of the orders of these sizes that are searched; use tp-dp"});
+    expect_refused(job + "tp2,-,tp-overlap", {"--compare: ", "'-' says that nothing is switched on, and tp-overlap stands there too"});
+    expect_refused(job + "tp2+sp,nosp", {"--compare: ", "sp stands twice"});
 }
 
 TEST(PlanCompareRows, ReadsGraphsBehindCommasAndTabsToo) {

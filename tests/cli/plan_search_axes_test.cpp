@@ -142,6 +142,34 @@ TEST(PlanSearchAxes, APlanWithSwitchesIsWhatSimulateSaysOfIt) {
     }
 }
 
+TEST(PlanSearchAxes, ADispatcherThatTheJobForbidsIsRefusedWithThoseThatGoWithIt) {
+    const std::string job = "plan --world 16 --model mixtral-8x7b --global-batch 64 --micro-batch 1 --cp 1 ";
+    expect_refused(job + "--dispatcher deepep --cuda-graphs full_iteration",
+                   {"--dispatcher = deepep: cuda graphs: full_iteration captures the experts of mixtral-8x7b",
+                    "--dispatcher = deepep: with the rest of this job use hybridep"});
+    const auto refusal = [](const std::string& words) {
+        const Said said = say(words);
+        EXPECT_EQ(said.code, kBadInput);
+        return said.err;
+    };
+    EXPECT_EQ(refusal(job + "--dispatcher hybridep --precision fp32"),
+              "mgplan: --dispatcher = hybridep: dispatcher hybridep combines tokens in bf16 alone, and these are fp32; use alltoall, or a "
+              "--precision that computes in bf16\n"
+              "mgplan: --dispatcher = hybridep: with the rest of this job use allgather or alltoall\n");
+    EXPECT_THAT(refusal(job + "--dispatcher deepep --cluster gb200-nvl72"),
+                AllOf(HasSubstr("the domain of gb200-nvl72 is 72"),
+                      HasSubstr("with the rest of this job use allgather, alltoall or hybridep"), Not(HasSubstr("exchanges over"))));
+    // HybridEP would hold these graphs, but not on these GPUs and not for these tokens.
+    for (const std::string other : {"--cluster mi300x", "--precision fp32"}) {
+        const std::string said = refusal(job + "--dispatcher alltoall --cuda-graphs full_iteration " + other);
+        EXPECT_THAT(said, AllOf(HasSubstr("--dispatcher = alltoall: cuda graphs: full_iteration captures"),
+                                HasSubstr("or use attn,moe_router,moe_preprocess"), Not(HasSubstr("hybridep"))));
+    }
+    // One that will do is enough.
+    const Json some = Json::parse(say(job + "--dispatcher deepep,alltoall --cluster gb200-nvl72 --top 1 --format json").out);
+    EXPECT_EQ(some["plans"][0]["layout"]["dispatcher"], "alltoall");
+}
+
 TEST(PlanSearchAxes, GraphsAreJudgedByTheDispatcherOfTheRow) {
     const std::string job =
         "plan --world 8 --model qwen3-30b-a3b --cluster gb200-nvl72 --global-batch 64 --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 --format "
@@ -159,7 +187,9 @@ TEST(PlanSearchAxes, GraphsAreJudgedByTheDispatcherOfTheRow) {
     // A command with HybridEP and such graphs is no job of another dispatcher, unless its graphs are left out.
     const std::string again =
         "plan --world 8 --cluster gb200-nvl72 --model " + command.path() + " --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 --format json ";
-    expect_refused(again + "--dispatcher alltoall", {"full_iteration captures the experts"});
+    expect_refused(again + "--dispatcher alltoall",
+                   {"--dispatcher = alltoall: cuda graphs: full_iteration captures the experts", "use the dispatcher hybridep, or attn,",
+                    "--dispatcher = alltoall: with the rest of this job use hybridep"});
     EXPECT_EQ(say(again + "--dispatcher alltoall --cuda-graphs none").code, kDone);
     EXPECT_EQ(say(again + "--top 1").code, kDone);
 }

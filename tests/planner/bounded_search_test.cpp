@@ -177,17 +177,26 @@ std::vector<Layout> some_layouts(const RandomJob& job, std::size_t every) {
 
 TEST(BoundedSearch, NoLayoutNeedsLessThanItsBoundOfBytes) {
     std::mt19937 random(77);
-    std::int64_t graphed = 0, switched = 0, close = 0;
+    std::int64_t graphed = 0, switched = 0, close = 0, tight = 0;
     for (int i = 0; i < 12; ++i) {
         const RandomJob job = random_job(random, i % 2 == 0 ? "wide" : nullptr);
         SCOPED_TRACE(job.name);
         const LayoutCost cost = simulator_cost_model()(job.work);
         for (const Layout& layout : some_layouts(job, 997)) {
-            const std::int64_t least = cost.least_bytes_of_tail(layout, job.space, false);
-            const std::int64_t anywhere = cost.least_bytes_of_tail(layout, job.space, true);
-            const std::int64_t even = cost.memory(layout, std::numeric_limits<std::int64_t>::max()).even;
+            constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+            const std::int64_t least = cost.least_bytes_of_tail(layout, job.space, false, kAny);
+            const std::int64_t anywhere = cost.least_bytes_of_tail(layout, job.space, true, kAny);
+            const auto [deciding, even] = [&] {
+                const MemoryNeed need = cost.memory(layout, kAny);
+                return std::pair(need.bytes, need.even);
+            }();
+            ASSERT_LE(least, even) << fingerprint(layout);
             ASSERT_LE(least, anywhere) << fingerprint(layout);
-            ASSERT_LE(anywhere, even) << fingerprint(layout);
+            ASSERT_LE(anywhere, deciding) << fingerprint(layout);
+            for (const std::int64_t enough : {least / 2, even - 1, even})
+                ASSERT_LE(cost.least_bytes_of_tail(layout, job.space, true, enough), deciding) << fingerprint(layout);
+            ASSERT_LE(cost.least_bytes_switched(layout), even) << fingerprint(layout);
+            tight += 100 * anywhere > 99 * deciding ? 1 : 0;
             graphed += layout.cuda_graphs.empty() ? 0 : 1;
             switched += layout.switches ? 1 : 0;
             close += 10 * least > 9 * even ? 1 : 0;
@@ -196,6 +205,7 @@ TEST(BoundedSearch, NoLayoutNeedsLessThanItsBoundOfBytes) {
     EXPECT_GT(graphed, 0);
     EXPECT_GT(switched, 0);
     EXPECT_GT(close, 0);
+    EXPECT_GT(tight, 0);
 }
 
 TEST(BoundedSearch, NoLayoutIsFasterThanItsBoundOfSeconds) {
