@@ -17,6 +17,7 @@
 #include "tests/gpu/kinds.hpp"
 #include "tests/gpu/small_run.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
+#include "tests/runtime/cuda/one_way_plans.hpp"
 
 namespace mgplan::tests::emulated_training_test {
 namespace {
@@ -24,6 +25,7 @@ namespace {
 using runtime::CpuDevice;
 using runtime::cuda::emulated_traits;
 using runtime::cuda::EmulatedDevice;
+using runtime::cuda::OneWayPlans;
 
 Outcome on_cpu(const model::TrainingTask& task) {
     return train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
@@ -244,19 +246,6 @@ TEST(RunOnEmulatedGpus, IsAsPredictedByTheirTraitsAndTrainsAsTheCpu) {
         }
     }
 }
-
-/// A library that has no plan for one direction of attention.
-class OneWayPlans final : public model::FusedPlans {
-public:
-    explicit OneWayPlans(bool refuses_backward) : refuses_backward_(refuses_backward) {}
-    bool refuses(const model::FusedShape& shape, std::int64_t workspace_bytes) const override {
-        EXPECT_EQ(workspace_bytes > 256, shape.backward) << "grouped heads want more in the backward alone";
-        return shape.backward == refuses_backward_;
-    }
-
-private:
-    bool refuses_backward_;
-};
 
 TEST(RunOnEmulatedGpus, PlansForAttentionThatTheLibraryRefuses) {
     runtime::TrainingRunOptions run = run_of(small_llama(kScale), {.name = "", .dp = 2}, Precision::bf16);

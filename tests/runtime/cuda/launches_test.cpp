@@ -13,6 +13,7 @@
 #include "tests/gpu/small_models.hpp"
 #include "tests/model/ops/every_op.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
+#include "tests/runtime/cuda/one_way_plans.hpp"
 
 namespace mgplan::runtime::cuda::launches_test {
 namespace {
@@ -74,13 +75,6 @@ INSTANTIATE_TEST_SUITE_P(InEachType, Launches, testing::Values(Dtype::fp32, Dtyp
                          [](const auto& type) { return std::string(to_string(type.param)); });
 
 // Arrays of many parameters, parts of sums over rows, attention of a library and its statistics.
-/// A library without a plan for one direction of attention.
-struct OneWayPlans final : model::FusedPlans {
-    explicit OneWayPlans(bool refused) : backward(refused) {}
-    bool refuses(const model::FusedShape& shape, std::int64_t /*workspace_bytes*/) const override { return shape.backward == backward; }
-    bool backward;
-};
-
 TEST(LaunchesOfAStep, AreWhatEachOpSays) {
     std::vector<model::KernelTraits> cards{emulated_traits(false), emulated_traits(true)};
     for (const bool backward : {false, true}) {
