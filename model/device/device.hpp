@@ -14,6 +14,7 @@ namespace mgplan::model {
 
 struct KernelTable;
 class GraphRecorder;
+class LateValues;
 class MemoryOperations;
 class WorkCapture;
 
@@ -153,6 +154,10 @@ public:
     /// For measurements; must not outlive the device. By the host's clock where nothing else is said, which is right where work
     /// is done when its call returns.
     [[nodiscard]] virtual std::unique_ptr<Stopwatch> make_stopwatch();
+
+    /// For values that the host reads once it has issued more; must not outlive the device. Where nothing else is said they are read when
+    /// they are sent, which is right where work is done when its call returns.
+    [[nodiscard]] virtual std::unique_ptr<LateValues> make_late_values();
 
     /// For communicators inside one process; nullptr where this device's memory is host memory.
     [[nodiscard]] virtual MemoryOperations* memory_operations() { return nullptr; }
