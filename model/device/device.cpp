@@ -86,7 +86,9 @@ Tensor Device::zeros(const Shape& shape, Dtype dtype, MemoryCategory category, s
 }
 
 void Device::zero(const Tensor& tensor) {
-    if (computes() && tensor.bytes() > 0) do_zero(tensor.data(), tensor.bytes());
+    if (tensor.bytes() == 0) return;
+    report({.name = "zero", .bytes_written = tensor.bytes()});
+    if (computes()) do_zero(tensor.data(), tensor.bytes());
 }
 
 Tensor Device::without_memory(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name) {

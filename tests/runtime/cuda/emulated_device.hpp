@@ -319,7 +319,7 @@ private:
         ++reads_;
         std::memcpy(to, from, static_cast<std::size_t>(bytes));
     }
-    void do_zero(void* memory, std::int64_t bytes) override { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
+    void do_zero(void* memory, std::int64_t bytes) override { launcher_.zero(memory, bytes); }
 
     void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override { launcher_.copy(to, from, bytes); }
     void reduce(Dtype dtype, model::Reduction reduction, std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
