@@ -77,9 +77,9 @@ struct OpRecord {
     double flops = 0;
     std::int64_t bytes_read = 0;
     std::int64_t bytes_written = 0;
-    /// Kernels that a GPU's device starts for it, and copies and zeros that its kernels' bodies write: what its host issues one by one. Zeros
-    /// that a layer asks for between ops are an op of their own (Device::zero()). Fused attention of a library counts 1, its backward 3
-    /// (FlashAttention's, flash_bwd_launch_template.h; cuDNN's come in one call).
+    /// Kernels that a GPU's device starts for it, and copies and zeros that its kernels' bodies write: what its host issues one by one.
+    /// Zeros that a layer asks for between ops are an op of their own (Device::zero()). Fused attention of a library counts 1, its backward
+    /// 3 (FlashAttention's, flash_bwd_launch_template.h; cuDNN's come in one call).
     std::int64_t launches = 1;
     ProductSizes product{};  ///< of a single matrix product
     GroupedProductSizes grouped{};
