@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <new>
+#include <utility>
 
 #include <fmt/core.h>
 
 #include "model/device/graph_capture.hpp"
+#include "model/device/late_values.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
@@ -32,6 +35,24 @@ private:
     Clock::time_point started_, stopped_;
 };
 
+class ValuesAtOnce final : public LateValues {
+public:
+    explicit ValuesAtOnce(Device& device) : device_(device) {}
+    void send(std::span<const Tensor> tensors) override {
+        values_.clear();
+        for (const Tensor& tensor : tensors) {
+            const auto begin = static_cast<std::ptrdiff_t>(values_.size());
+            values_.resize(values_.size() + static_cast<std::size_t>(tensor.elements()));
+            device_.read(tensor, std::next(values_.data(), begin));
+        }
+    }
+    std::vector<double> receive() override { return std::exchange(values_, {}); }
+
+private:
+    Device& device_;
+    std::vector<double> values_;
+};
+
 constexpr std::align_val_t kHostAlignment{64};
 
 /// Where a tensor's values begin that wait on the host; nullptr where they do not.
@@ -44,6 +65,10 @@ std::byte* waiting_on_host(const Tensor& tensor) {
 
 std::unique_ptr<Stopwatch> Device::make_stopwatch() {
     return std::make_unique<HostStopwatch>(*this);
+}
+
+std::unique_ptr<LateValues> Device::make_late_values() {
+    return std::make_unique<ValuesAtOnce>(*this);
 }
 
 Device::Device(DeviceKind kind, const KernelTraits& traits, std::unique_ptr<Allocator> allocator, const KernelTable* kernels)
@@ -61,7 +86,9 @@ Tensor Device::zeros(const Shape& shape, Dtype dtype, MemoryCategory category, s
 }
 
 void Device::zero(const Tensor& tensor) {
-    if (computes() && tensor.bytes() > 0) do_zero(tensor.data(), tensor.bytes());
+    if (tensor.bytes() == 0) return;
+    report({.name = "zero", .bytes_written = tensor.bytes()});
+    if (computes()) do_zero(tensor.data(), tensor.bytes());
 }
 
 Tensor Device::without_memory(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name) {

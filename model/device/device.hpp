@@ -14,6 +14,7 @@ namespace mgplan::model {
 
 struct KernelTable;
 class GraphRecorder;
+class LateValues;
 class MemoryOperations;
 class WorkCapture;
 
@@ -76,9 +77,9 @@ struct OpRecord {
     double flops = 0;
     std::int64_t bytes_read = 0;
     std::int64_t bytes_written = 0;
-    /// Kernels that a GPU's device starts for it, and copies and zeros that its kernels' bodies write: what its host issues one by one, but
-    /// zeros that a layer asks for between ops. Fused attention of a library counts 1, its backward 3 (FlashAttention's,
-    /// flash_bwd_launch_template.h; cuDNN's come in one call).
+    /// Kernels that a GPU's device starts for it, and copies and zeros that its kernels' bodies write: what its host issues one by one.
+    /// Zeros that a layer asks for between ops are an op of their own (Device::zero()). Fused attention of a library counts 1, its backward
+    /// 3 (FlashAttention's, flash_bwd_launch_template.h; cuDNN's come in one call).
     std::int64_t launches = 1;
     ProductSizes product{};  ///< of a single matrix product
     GroupedProductSizes grouped{};
@@ -134,7 +135,7 @@ public:
     void write(const Tensor& tensor, const void* values);
     void read(const Tensor& tensor, void* values);
 
-    /// Sets all bytes of a tensor of this device to 0; nothing happens on the meta device.
+    /// Sets all bytes of a tensor of this device to 0; op "zero", unless it is empty. Nothing happens on the meta device.
     void zero(const Tensor& tensor);
 
     /// Memory of the host for a storage that waits there, aligned to 64 bytes; counted, on the meta device without an address. Throws
@@ -153,6 +154,10 @@ public:
     /// For measurements; must not outlive the device. By the host's clock where nothing else is said, which is right where work
     /// is done when its call returns.
     [[nodiscard]] virtual std::unique_ptr<Stopwatch> make_stopwatch();
+
+    /// For values that the host reads once it has issued more; must not outlive the device. Where nothing else is said they are read when
+    /// they are sent, which is right where work is done when its call returns.
+    [[nodiscard]] virtual std::unique_ptr<LateValues> make_late_values();
 
     /// For communicators inside one process; nullptr where this device's memory is host memory.
     [[nodiscard]] virtual MemoryOperations* memory_operations() { return nullptr; }

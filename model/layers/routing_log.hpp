@@ -36,8 +36,9 @@ public:
     /// A table that was recorded or assumed; it must exist (assertion).
     [[nodiscard]] const RoutingTable& at(const RoutingPlace& place) const;
     [[nodiscard]] bool empty() const { return tables_.empty() && assumed_.empty(); }
-    /// Forgets all recorded tables. For runs, which read each step's on shapes right behind it: a log of all steps grows with them.
-    void clear() { tables_.clear(); }
+    /// Forgets the tables of steps up to this one. For runs, which read each step's on shapes once it was reported: a log of all steps
+    /// grows with them.
+    void forget_until(std::int64_t step) { tables_.erase(tables_.begin(), tables_.lower_bound({.step = step + 1})); }
 
     /// From now on, look how near each row's choice came to another: what watch() saw is read back to the host.
     void watch_margins() { watches_ = true; }

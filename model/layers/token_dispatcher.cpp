@@ -131,6 +131,7 @@ DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const Microbat
             for (std::int64_t e = 0; e < local; ++e) {
                 plan.per_expert[static_cast<std::size_t>(e)] += counts_there[e];
                 brought += counts_there[e];
+                plan.blocks += counts_there[e] > 0 ? 1 : 0;
             }
         }
         plan.etp_rows.push_back(brought);
@@ -174,11 +175,11 @@ Tensor AllToAllDispatcher::to_experts(const RankContext& context, const Dispatch
         context.etp->all_gather_rows(x, whole, plan.etp_rows);
         x = whole;
     }
-    return sorts ? reorder_blocks(x, plan.arriving, plan.arriving_order) : x;
+    return sorts ? reorder_blocks(x, plan.arriving, plan.arriving_order, plan.blocks) : x;
 }
 
 Tensor AllToAllDispatcher::from_experts(const RankContext& context, const DispatchPlan& plan, Tensor x) const {
-    if (needs_sorting(context, plan)) x = reorder_blocks(x, plan.sorted, plan.sorted_order);
+    if (needs_sorting(context, plan)) x = reorder_blocks(x, plan.sorted, plan.sorted_order, plan.blocks);
     if (context.etp->size() > 1) {
         const Tensor part = rows_like(context, x, sum(plan.receive_rows), context.ep->size() == 1, "rows of this etp rank");
         context.etp->reduce_scatter_rows(x, part, plan.etp_rows, Reduction::sum);

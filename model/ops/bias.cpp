@@ -5,6 +5,14 @@
 #include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
+namespace {
+
+/// Biases are those of each expert in turn: nothing runs for one without rows.
+std::int64_t launches_of(const Tensor& rows, std::int64_t launches) {
+    return rows.elements() > 0 ? launches : 0;
+}
+
+}  // namespace
 
 void add_bias(const Tensor& x, const Tensor& bias) {
     expect_float(x, "x of add_bias");
@@ -13,7 +21,7 @@ void add_bias(const Tensor& x, const Tensor& bias) {
     expect_dtype(bias, x.dtype(), "bias");
     expect_same_device(x, bias);
     Device& device = x.device();
-    device.report({"add_bias", static_cast<double>(x.elements()), total_bytes(x, bias), x.bytes()});
+    device.report({"add_bias", static_cast<double>(x.elements()), total_bytes(x, bias), x.bytes(), launches_of(x, 1)});
     if (device.computes() && x.elements() > 0) device.kernels().add_bias(device, {x, bias, x.shape().rows(), x.shape()[-1]});
 }
 
@@ -26,7 +34,8 @@ void add_weighted_bias(const Tensor& x, const Tensor& bias, const Tensor& row_we
     expect_dtype(row_weights, statistics_dtype(x.dtype()), "row weights of a bias");
     expect_same_device(x, bias, row_weights);
     Device& device = x.device();
-    device.report({"add_weighted_bias", 2.0 * static_cast<double>(x.elements()), total_bytes(x, bias, row_weights), x.bytes()});
+    device.report(
+        {"add_weighted_bias", 2.0 * static_cast<double>(x.elements()), total_bytes(x, bias, row_weights), x.bytes(), launches_of(x, 1)});
     if (device.computes() && x.elements() > 0) device.kernels().add_bias(device, {x, bias, x.shape().rows(), x.shape()[-1], row_weights});
 }
 
@@ -38,8 +47,8 @@ void bias_gradient(const Tensor& dy, const Tensor& gradient) {
     Device& device = dy.device();
     const std::int64_t width = dy.shape()[-1], parts = column_sum_parts(device.traits(), dy.shape().rows());
     const Tensor column_sums = device.empty({parts, width}, statistics_dtype(dy.dtype()), MemoryCategory::workspace, "bias column sums");
-    device.report(
-        {"bias_gradient", static_cast<double>(dy.elements()), total_bytes(dy, gradient), gradient.bytes(), 1 + column_sum_launches(parts)});
+    device.report({"bias_gradient", static_cast<double>(dy.elements()), total_bytes(dy, gradient), gradient.bytes(),
+                   launches_of(dy, 1 + column_sum_launches(parts))});
     if (device.computes() && dy.elements() > 0) {
         device.kernels().bias_gradient(device, {dy, gradient, column_sums, dy.shape().rows(), width, parts});
     }
@@ -64,7 +73,7 @@ void weighted_bias_gradient(const Tensor& dy, const Tensor& bias, const Tensor& 
     const Tensor column_sums = device.empty({parts, width}, statistics_dtype(dy.dtype()), MemoryCategory::workspace, "bias column sums");
     device.report({"weighted_bias_gradient", 4.0 * static_cast<double>(dy.elements()),
                    total_bytes(dy, bias, row_weights, gradient, d_row_weights), total_bytes(gradient, d_row_weights),
-                   2 + column_sum_launches(parts)});
+                   launches_of(dy, 2 + column_sum_launches(parts))});
     if (device.computes() && dy.elements() > 0) {
         device.kernels().bias_gradient(device, {dy, gradient, column_sums, rows, width, parts, bias, row_weights, d_row_weights});
     }

@@ -240,15 +240,13 @@ void Optimizer::clip(const Tensor& loss, const Tensor& outcome) {
     clip_factor(squares, expert_squares, loss, {options_.clip_norm, groups_.replicas}, outcome);
 }
 
-StepResult Optimizer::result(const std::array<double, 2>& outcome) {
+StepResult Optimizer::result(const std::array<double, 2>& outcome, std::span<const double> own) const {
+    MGPLAN_ASSERT(own.size() == counted_.size(), "each piece in the norm has its sum");
     StepResult result;
     const double squares = outcome[0];
     result.updated = std::isfinite(squares);
     result.grad_norm = std::sqrt(squares);
-    const Tensor sums = std::exchange(sums_, Tensor());
     if (result.updated) return result;
-    std::vector<double> own(counted_.size());
-    device_.read(sums, own.data());
     // Ranks that own nothing suspicious know it from the sum alone.
     std::size_t to_blame = pieces_.size();
     for (std::size_t i = 0; i < own.size(); ++i) {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/communicator/communicator.hpp"
@@ -84,8 +85,10 @@ public:
     /// a gradient or `loss` (1) is not finite, nothing moves. `outcome` (2), fp64 as the loss, gets the sum of all squared gradients and
     /// the factor that clips them. Only Muon waits for the device. `assume_finite`: what a device without values decides.
     void step(double learning_rate, std::int64_t step_number, const Tensor& loss, const Tensor& outcome, bool assume_finite = true);
-    /// What the gradients say of the last step, from the values of its `outcome`. Reads more only where these are not finite.
-    [[nodiscard]] StepResult result(const std::array<double, 2>& outcome);
+    /// Sums of the last step's squared gradients (fp64, one for each piece in the norm), which are asked for once.
+    [[nodiscard]] Tensor take_squares() { return std::exchange(sums_, Tensor()); }
+    /// What the gradients say of a step, from the values of its `outcome` and of take_squares().
+    [[nodiscard]] StepResult result(const std::array<double, 2>& outcome, std::span<const double> squares) const;
 
     /// One parameter's state that this rank owns; the tensors are views of it, flat and equally long.
     struct Owned {
@@ -166,7 +169,7 @@ private:
     std::int64_t dense_ = 0;            ///< of these, in front of them
     std::int64_t most_counted_ =
         0;         ///< room for these on any rank of the stage: sums take the same bytes on all, a GPU's scratch beside them does not
-    Tensor sums_;  ///< of the last step's squares, by counted_, until result()
+    Tensor sums_;  ///< of the last step's squares, by counted_, until take_squares()
 };
 
 /// Whether each tp rank holds the same values of this parameter.

@@ -1,8 +1,10 @@
 #include "model/training/rank_trainer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -91,6 +93,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     make_optimizer();
     begin_fp8_parameters();
     make_executor();
+    late_values_ = device.make_late_values();
 }
 
 void RankTrainer::set_context() {
@@ -192,10 +195,9 @@ void RankTrainer::sum_losses(const Tensor& ended) const {
         sum_up(context_.losses.slice(1, 1 + depths), ended.slice(kMtpLosses, kMtpLosses + depths), *groups_.pp_forward);
 }
 
-StepReport RankTrainer::report_of(const Tensor& ended) {
-    std::vector<double> values(static_cast<std::size_t>(ended.elements()), 0);
-    device_.read(ended, values.data());
+StepReport RankTrainer::report_of(std::span<const double> values) const {
     const ModelSpec& model = task_.model;
+    const std::size_t own_losses = kMtpLosses + static_cast<std::size_t>(model.mtp_layers);
     StepReport report;
     report.loss = values[kLoss] / static_cast<double>(task_.batch.global_batch * task_.batch.sequence);
     if (context_.auxiliary_loss.defined()) {
@@ -209,7 +211,7 @@ StepReport RankTrainer::report_of(const Tensor& ended) {
         report.mtp_losses.push_back(values[static_cast<std::size_t>(kMtpLosses + i)] /
                                     static_cast<double>(task_.batch.global_batch * with_target));
     }
-    report.result = optimizer_->result({values[kSquares], values[kSquares + 1]});
+    report.result = optimizer_->result({values[kSquares], values[kSquares + 1]}, values.subspan(own_losses + 1));
     if (!device_.computes()) {
         report.result.updated = assumed_ == StepEnd::updated;
         if (assumed_ == StepEnd::loss_not_finite) report.loss = std::numeric_limits<double>::quiet_NaN();
@@ -217,8 +219,7 @@ StepReport RankTrainer::report_of(const Tensor& ended) {
     if (!std::isfinite(report.loss)) {
         report.end = StepEnd::loss_not_finite;
         // A rank of the last stage knows whether its own tokens are to blame.
-        double own = 0;
-        device_.read(context_.losses.slice(0, 1), &own);
+        const double own = values[own_losses];
         report.result = {};
         report.result.updated = false;
         report.result.saw_it = !std::isfinite(own);
@@ -292,6 +293,11 @@ std::vector<StatePiece> RankTrainer::state() const {
     return pieces;
 }
 
+TrainingPosition RankTrainer::position() const {
+    MGPLAN_ASSERT(!begun_ && unreported_ == 0, "between steps, all of them reported");
+    return {steps_, updates_};
+}
+
 void RankTrainer::go_on_from(const TrainingPosition& position) {
     MGPLAN_ASSERT(steps_ == 0 && position.updates <= position.steps, "a position to begin at");
     steps_ = position.steps;
@@ -346,6 +352,18 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate)
 }
 
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches) {
+    begin_step(source, schedule, microbatches);
+    end_step(learning_rate);
+    return report();
+}
+
+void RankTrainer::begin_step(const SequenceSource& source) {
+    begin_step(source, schedule_, task_.layout.num_microbatches);
+}
+
+void RankTrainer::begin_step(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches) {
+    MGPLAN_ASSERT(!begun_, "a step ends before the next begins");
+    begun_ = true;
     ++steps_;
     if (layer_graphs_) layer_graphs_->begin_step();
     if (context_.auxiliary_loss.defined()) fill(context_.auxiliary_loss, 0);
@@ -361,7 +379,12 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     if (expert_biases_) expert_biases_->update(*groups_.tp_dp_cp, task_.model.moe->expert_bias_update_rate);
     const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
     if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));
-    // From here on nothing but Muon waits for the device until all that it has to do is issued.
+}
+
+void RankTrainer::end_step(double learning_rate) {
+    MGPLAN_ASSERT(begun_ && unreported_ == 0, "a step ends that began, behind a step that was reported");
+    begun_ = false;
+    // Nothing but Muon waits for the device.
     const Tensor ended =
         device_.empty({kMtpLosses + task_.model.mtp_layers}, Dtype::fp64, MemoryCategory::communication, "end of the step");
     sum_losses(ended);
@@ -369,11 +392,21 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
                      assumed_ == StepEnd::updated);
     cast_fp8_parameters();
     gather_parameters();
-    StepReport report = report_of(ended);
+    // Read when the next step's passes are issued, which write the losses anew.
+    const Tensor squares = optimizer_->take_squares();
+    const std::array sent{ended, context_.losses.slice(0, 1), squares};
+    late_values_->send(sent);
+    unreported_ = steps_;
+}
+
+StepReport RankTrainer::report() {
+    MGPLAN_ASSERT(unreported_ != 0, "a step is reported once, behind its end");
+    const std::int64_t step = std::exchange(unreported_, 0);
+    StepReport report = report_of(late_values_->receive());
     if (report.result.updated)
         ++updates_;
     else if (task_.gradients.on_non_finite != OnNonFinite::skip)
-        throw RunError(fmt::format("rank {}, step {}: {}; lower the learning rate, look at the data, or skip such steps", rank_, steps_,
+        throw RunError(fmt::format("rank {}, step {}: {}; lower the learning rate, look at the data, or skip such steps", rank_, step,
                                    report.result.problem));
     return report;
 }

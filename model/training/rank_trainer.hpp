@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/communicator/world.hpp"
+#include "model/device/late_values.hpp"
 #include "model/graphs/iteration_graph.hpp"
 #include "model/graphs/layer_graphs.hpp"
 #include "model/layers/expert_bias.hpp"
@@ -76,6 +77,18 @@ public:
     /// The same with another list of forwards and backwards than the layout's: one in which every chunk sees `microbatches`
     /// of them. What a probe of memory or time runs to see each op once; its loss means nothing.
     StepReport step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches);
+
+    // The same in three parts, for whoever issues a step before it looks how the one in front ended: begin_step() of the next may come
+    // between end_step() and report(), for what passes compute does not depend on it. Nothing but report() waits for the device, where
+    // the model lets it (docs/running.md).
+    /// The passes and the reductions of gradients.
+    void begin_step(const SequenceSource& source);
+    void begin_step(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches);
+    /// Norm, clipping, update and gathers, once the step in front was reported: updates() is that of what it ended with.
+    void end_step(double learning_rate);
+    /// Waits for the values of the last end_step(). Once for each, throws as step() does.
+    [[nodiscard]] StepReport report();
+
     /// How the steps from here on end on a device that has no values; elsewhere the values decide.
     void assume_end(StepEnd end) { assumed_ = end; }
     /// The list of forwards and backwards that a step runs.
@@ -93,7 +106,8 @@ public:
     /// All that the next step depends on besides position() and the task: main parameters, moments, biases of experts, histories of fp8.
     /// Between steps; on shapes too.
     [[nodiscard]] std::vector<StatePiece> state() const;
-    [[nodiscard]] TrainingPosition position() const { return {steps_, updates_}; }
+    /// Between steps, all of them reported.
+    [[nodiscard]] TrainingPosition position() const;
     /// Goes on from there, with what was written into all pieces of state(). Every rank calls it, before its first step.
     void go_on_from(const TrainingPosition& position);
     /// Returns once every rank of the world has called it. Sends and allocates nothing that counts bytes.
@@ -149,8 +163,8 @@ private:
     void gather_parameters();
     /// Adds up over the global batch what the passes added up, into the tensor that a step ends with.
     void sum_losses(const Tensor& ended) const;
-    /// Waits for the device and reads it.
-    [[nodiscard]] StepReport report_of(const Tensor& ended);
+    /// What these values of the last end_step() say.
+    [[nodiscard]] StepReport report_of(std::span<const double> values) const;
     /// Gradient of each row's loss in a step of so many microbatches.
     [[nodiscard]] double loss_gradient(std::int64_t microbatches) const;
     /// Gradient of each mixture's auxiliary loss in a step of so many microbatches.
@@ -180,6 +194,10 @@ private:
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
     std::int64_t steps_ = 0;
+    bool begun_ = false;           ///< a step, that did not end
+    std::int64_t unreported_ = 0;  ///< the step that ended and was not reported; 0: none
+    /// How it ended: the tensor of a step's end, the sum of this rank's own losses, and its sums of squared gradients.
+    std::unique_ptr<LateValues> late_values_;
     StepEnd assumed_ = StepEnd::updated;
     std::int64_t updates_ = 0;  ///< steps that changed the parameters: what Adam's bias correction counts
 };

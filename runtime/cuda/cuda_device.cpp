@@ -9,6 +9,7 @@
 #include "runtime/cuda/cudnn_attention.hpp"
 #include "runtime/cuda/event_marks.hpp"
 #include "runtime/cuda/kernels.hpp"
+#include "runtime/cuda/pinned_values.hpp"
 
 namespace mgplan::runtime::cuda {
 namespace {
@@ -137,6 +138,10 @@ const std::byte* CudaDevice::uncounted(std::span<const std::byte> bytes) {
 
 std::unique_ptr<model::Stopwatch> CudaDevice::make_stopwatch() {
     return std::make_unique<EventStopwatch>(stream_);
+}
+
+std::unique_ptr<model::LateValues> CudaDevice::make_late_values() {
+    return std::make_unique<PinnedValues>(stream_);
 }
 
 std::unique_ptr<model::DeviceMarks> CudaDevice::make_marks() {

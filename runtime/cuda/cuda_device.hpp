@@ -1,6 +1,6 @@
 #pragma once
 // A GPU as one rank uses it: one stream, on which kernels, copies and products run in the order of the calls. Nothing on
-// the way waits for the GPU but read(), write() of much, and kernels that return a value.
+// the way waits for the GPU but read(), write() of much, kernels that return a value, and late values that are received.
 
 #include <cuda_runtime_api.h>
 
@@ -40,6 +40,7 @@ public:
     [[nodiscard]] model::WorkCapture* work_capture() override { return capture_.get(); }
     void synchronize() override;
     [[nodiscard]] std::unique_ptr<model::Stopwatch> make_stopwatch() override;
+    [[nodiscard]] std::unique_ptr<model::LateValues> make_late_values() override;
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
 
     [[nodiscard]] int ordinal() const { return ordinal_; }

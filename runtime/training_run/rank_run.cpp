@@ -1,10 +1,11 @@
 #include "runtime/training_run/rank_run.hpp"
 
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -58,6 +59,7 @@ public:
         device_.set_listener(&ears_);
         trainer_.emplace(task, device_, connection.world, &routing);
         trainer_->set_listener(&ears_);
+        for (auto& watch : watches_) watch = device_.make_stopwatch();
         if (observer_) observer_->on_ready(device_, connection.world);
     }
     ~MeasuredTraining() { device_.set_listener(nullptr); }
@@ -65,16 +67,29 @@ public:
     MeasuredTraining& operator=(const MeasuredTraining&) = delete;
 
     [[nodiscard]] model::RankTrainer& trainer() { return *trainer_; }
-    /// One step; `number`: how many this process has made, this one included.
     struct Step {
+        std::int64_t number = 0;
         StepValues values;
         model::StepReport report;
     };
-    [[nodiscard]] Step step(std::int64_t number);
+    /// Does or, where the device works behind the host, issues step `number`, the `made`-th that this process makes. What comes back was
+    /// done by then: this step, or the one in front of it, if any.
+    [[nodiscard]] std::optional<Step> step(std::int64_t number, std::int64_t made);
+    /// The step that was issued and not come back yet, if any: waits for it.
+    [[nodiscard]] std::optional<Step> finish();
     /// What device, transport and graphs have taken so far.
     void measure(const model::CollectiveCounter& traffic, RankValues& values);
 
 private:
+    /// A step whose end the host has not read.
+    struct Issued {
+        Step step;
+        model::Stopwatch* watch;
+    };
+    /// Waits for how it ended. Its times are still to be read.
+    void read(Issued& issued);
+    [[nodiscard]] Step timed(Issued issued);
+
     const TrainingRunOptions& options_;
     const RankDevices& devices_;
     const model::TrainingTask& task_;
@@ -86,41 +101,64 @@ private:
     OpTimer timer_;
     Ears ears_;
     std::optional<model::RankTrainer> trainer_;
+    std::array<std::unique_ptr<model::Stopwatch>, 2> watches_;  ///< one step begins before the times of the other are read
+    std::optional<Issued> issued_;
 };
 
-MeasuredTraining::Step MeasuredTraining::step(std::int64_t number) {
-    using Clock = std::chrono::steady_clock;
-    Step done;
-    StepValues& values = done.values;
-    values.learning_rate = learning_rate(options_.learning_rate, trainer_->updates());
-    // Marks cost the host some time, so every second step goes without.
-    const bool times_ops = devices_.runs_at_once() || (marks_ != nullptr && number % 2 == 0);
-    values.ops_timed = times_ops;
+std::optional<MeasuredTraining::Step> MeasuredTraining::step(std::int64_t number, std::int64_t made) {
+    Issued now{{.number = number, .values = {}, .report = {}}, watches_.at(static_cast<std::size_t>(made % 2)).get()};
+    // Marks cost the host some time, so every second step goes without: the times of one are read while the next has none.
+    const bool times_ops = devices_.runs_at_once() || (marks_ != nullptr && made % 2 == 0);
+    now.step.values.ops_timed = times_ops;
     ears_.use(times_ops ? &timer_ : nullptr);
     const auto source = [&](std::int64_t index, std::span<std::int32_t> tokens) {
         if (times_ops) timer_.begin("data");
         options_.data->read(index, tokens);
         timer_.end();
     };
-    const auto begin = Clock::now();
+    now.watch->start();
     if (arena_ != nullptr) arena_->begin_step();
-    done.report = trainer_->step(source, values.learning_rate);
+    trainer_->begin_step(source);
+    // The device has passes to run while the host waits for the step in front, on which learning rate and update depend.
+    std::optional<Issued> before = std::exchange(issued_, std::nullopt);
+    if (before) read(*before);
+    now.step.values.learning_rate = learning_rate(options_.learning_rate, trainer_->updates());
+    trainer_->end_step(now.step.values.learning_rate);
     if (arena_ != nullptr) arena_->end_step();
     timer_.end();
-    device_.synchronize();
-    values.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    timer_.settle();
-    const model::StepReport& report = done.report;
+    now.watch->stop();
+    issued_ = std::move(now);
+    if (devices_.runs_at_once()) return finish();
+    if (!before) return std::nullopt;
+    return timed(std::move(*before));
+}
+
+std::optional<MeasuredTraining::Step> MeasuredTraining::finish() {
+    if (!issued_) return std::nullopt;
+    read(*issued_);
+    return timed(*std::exchange(issued_, std::nullopt));
+}
+
+void MeasuredTraining::read(Issued& issued) {
+    issued.step.report = trainer_->report();
+    StepValues& values = issued.step.values;
+    const model::StepReport& report = issued.step.report;
     values.loss = report.loss;
     // Without a loss nobody asks for the norm.
     values.grad_norm = report.end == model::StepEnd::loss_not_finite ? std::numeric_limits<double>::quiet_NaN() : report.result.grad_norm;
     if (task_.model.moe && task_.model.moe->auxiliary_loss != 0) values.auxiliary_loss = report.auxiliary_loss;
     values.mtp_losses = report.mtp_losses;
     values.skipped = !report.result.updated;
-    return done;
+}
+
+MeasuredTraining::Step MeasuredTraining::timed(Issued issued) {
+    issued.step.values.seconds = issued.watch->seconds();
+    if (issued.step.values.ops_timed) timer_.settle();
+    return std::move(issued.step);
 }
 
 void MeasuredTraining::measure(const model::CollectiveCounter& traffic, RankValues& values) {
+    device_.synchronize();
     values.measured = rank_use(made_.memory(), made_.reserved_bytes(), device_.host_peak(), traffic);
     if (arena_ != nullptr) {
         values.measured.memory.arena_bytes = arena_->touched_bytes();
@@ -173,19 +211,30 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
         RankCheckpoints checkpoints(options, rank, training.trainer());
         const std::int64_t done_before = checkpoints.resume();
         if (checkpoints.resumed()) prediction.go_on_from(training.trainer().position());
-        for (std::int64_t step = done_before + 1; last_step.includes(rank, step) && outcome.problem.text.empty(); ++step) {
-            const auto [values, report] = training.step(step - done_before);
-            if (rank == options.speaker) outcome.steps.push_back(values);
-            if (values.skipped && !options.skip_non_finite) {
-                outcome.problem.text = fmt::format("step {}, rank {}: {}", step, rank, report.result.problem);
-                outcome.problem.saw_it = report.result.saw_it;
-            } else if (rank == options.speaker && options.on_step) {
-                options.on_step(step, values);
+        // Steps come back in order. One that was issued before the run heard of a problem in front of it is measured and predicted as
+        // the others are, and nobody is told of it.
+        const auto take = [&](const std::optional<MeasuredTraining::Step>& done) {
+            if (!done) return;
+            const auto& [step, values, report] = *done;
+            if (outcome.problem.text.empty()) {
+                if (rank == options.speaker) outcome.steps.push_back(values);
+                if (values.skipped && !options.skip_non_finite) {
+                    outcome.problem.text = fmt::format("step {}, rank {}: {}", step, rank, report.result.problem);
+                    outcome.problem.saw_it = report.result.saw_it;
+                } else if (rank == options.speaker && options.on_step) {
+                    options.on_step(step, values);
+                }
             }
             prediction.step(report.end);
-            routing.clear();
-            if (outcome.problem.text.empty() && checkpoints.is_due(step) && checkpoints.save()) prediction.save();
+            routing.forget_until(step);
+        };
+        for (std::int64_t step = done_before + 1; last_step.includes(rank, step) && outcome.problem.text.empty(); ++step) {
+            take(training.step(step, step - done_before));
+            if (!checkpoints.is_due(step)) continue;
+            take(training.finish());  // what is saved is known to be whole
+            if (outcome.problem.text.empty() && checkpoints.save()) prediction.save();
         }
+        take(training.finish());
         if (outcome.problem.text.empty() && checkpoints.save()) prediction.save();
         if (outcome.problem.text.empty() && checkpoints.export_weights()) prediction.save();
         training.measure(*connection.traffic, outcome.values);

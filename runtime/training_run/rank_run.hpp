@@ -15,8 +15,8 @@
 namespace mgplan::runtime {
 
 /// How ranks of one process agree on the step behind which they stop, without a message. The speaker alone looks at the
-/// interrupt before it begins a step; until it has begun no rank can finish that step, because each waits for all others
-/// in the sums of loss and gradient norm. So all of them see the choice before they begin the next one.
+/// interrupt before it begins a step; until it has begun no rank can finish that step or have issued all of it, because each waits
+/// for all others in the sums of loss and gradient norm, on the host. So all of them see the choice before they begin the next one.
 class LastStep {
 public:
     LastStep(std::int64_t steps, const std::atomic<bool>* interrupt, int speaker = 0)
@@ -33,7 +33,7 @@ private:
     int speaker_;
 };
 
-/// Why all ranks stopped behind a step, as one of them sees it.
+/// Why all ranks stopped behind a step, as one of them sees it. Where devices work behind the host, the next one was issued by then.
 struct Problem {
     std::string text;     ///< empty where they did not
     bool saw_it = false;  ///< the loss of its own tokens or one of its own gradients was to blame
@@ -62,7 +62,7 @@ using Connect = std::function<Connection(RankDevice& device)>;
                                    LastStep& last_step, const std::function<void(const std::exception&)>& failed = {});
 
 /// Trains on a device of its own, measures (`traffic`: what the transport counts for this rank) and predicts, each step
-/// behind the real one.
+/// behind the real one. Where the device works behind the host a step is read when the next one's passes are issued.
 [[nodiscard]] RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devices, const model::World& world,
                                    const model::CollectiveCounter& traffic, LastStep& last_step);
 

@@ -71,11 +71,13 @@ struct TrainingRunOptions {
     std::string alike;
     /// A step whose loss or gradients are NaN or infinite is left out instead of ending the run.
     bool skip_non_finite = false;
-    /// A rank that waits longer for the others ends the run. Longer than the slowest computation between two collectives.
+    /// A rank that waits longer for the others ends the run. Longer than the slowest computation between two collectives; over NCCL, where
+    /// the host is ahead of the card, than two steps.
     std::chrono::milliseconds deadline{600'000};
     /// The rank that keeps what the steps were and looks at `interrupt`.
     int speaker = 0;
-    /// Called on the speaker behind each step, counted from 1.
+    /// Called on the speaker for each step, counted from 1, in order: behind it, or, where devices work behind the host, once the next
+    /// one is issued.
     std::function<void(std::int64_t step, const StepValues& values)> on_step;
     /// When set to true, by a signal handler say, the run stops behind the step under way (ranks in one process alone).
     const std::atomic<bool>* interrupt = nullptr;

@@ -51,7 +51,7 @@ PieceStep PieceRecorder::step(StepKind kind) const {
 }
 
 void PieceRecorder::on_op(const model::OpRecord& record) {
-    if (!keep_steps_) return;
+    if (!keep_steps_ || (record.name == "zero" && !keep_zeros_)) return;
     PieceStep done = step(StepKind::op);
     done.op = record;
     if (done.pass == StepPass::input_gradient && (record.product.accumulate || record.grouped.accumulate))

@@ -21,8 +21,10 @@ struct RecordedRange : model::RangeRecord {
 /// assertion), which must be recording ones. Both must outlive it.
 class PieceRecorder final : public model::OpListener, public model::CollectiveListener, public model::WaitListener {
 public:
-    /// `keep_steps`: otherwise ranges alone.
-    PieceRecorder(const model::MetaDevice& device, bool keep_steps) : device_(device), keep_steps_(keep_steps) {
+    /// `keep_steps`: otherwise ranges alone. `keep_zeros`: "zero", with which mgplan's layers begin sums that no other engine's have, is a
+    /// step too.
+    PieceRecorder(const model::MetaDevice& device, bool keep_steps, bool keep_zeros)
+        : device_(device), keep_steps_(keep_steps), keep_zeros_(keep_zeros) {
         if (keep_steps) steps_.reserve(256);
     }
 
@@ -39,7 +41,7 @@ private:
     [[nodiscard]] PieceStep step(StepKind kind) const;
 
     const model::MetaDevice& device_;
-    bool keep_steps_;
+    bool keep_steps_, keep_zeros_;
     PieceSteps steps_;
     std::vector<RecordedRange> ranges_;
     std::vector<std::size_t> open_;

@@ -170,7 +170,7 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     request.mtp_layers = model.mtp_layers;
     const auto split = std::make_shared<const StageSplit>(make_stage_split(request));
     model::MetaDevice device({.keep_allocations = true, .keep_ops = false, .stands_for = sizes.traits});
-    PieceRecorder recorder(device, sizes.keep_steps);
+    PieceRecorder recorder(device, sizes.keep_steps, sizes.engine == Engine::mgplan);
     Groups groups(sizes, recorder);
     model::RankContext context;
     context.device = &device;

@@ -392,6 +392,10 @@ echo '[1/1] Linking'
                      "-DMGPLAN_WITH_OPENBLAS=on", "-DMGPLAN_CUDA_ARCHITECTURES=80-real"):
             self.assertIn(word, words)
         self.assertTrue((tree / "build" / "portable" / "gpu.tar.xz").exists())
+        self.assertRegex(done.stdout, r"build/portable/gpu\.tar\.xz: \d+\.\d MB, with the tree \d+\.\d MiB; commit ")
+        for command in ("correctness", "speed", "prediction"):
+            self.assertIn(f"tests/gpu/run {command}", done.stdout)
+        self.assertRegex(done.stderr, r"done in \d+ min \d+ s, \d+ s of processor time\n")
         done = subprocess.run(pack, capture_output=True, text=True, env={**environment, "FAKE_BUILD": "cuda"})
         self.assertEqual(done.returncode, 4)
         self.assertIn("the compiler nvcc was not found", done.stderr)

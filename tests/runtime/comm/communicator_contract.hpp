@@ -1,6 +1,6 @@
 #pragma once
-// What every transport must do, said once. communicator_contract_test.cpp holds the tests; each transport's program adds
-// the functions below. Payloads encode the sender's rank and the index of the element.
+// What every transport must do, said once. communicator_contract_test.cpp and communicator_messages_test.cpp hold the tests; each
+// transport's program adds the functions below. Payloads encode the sender's rank and the index of the element.
 
 #include <functional>
 #include <vector>

@@ -2,10 +2,13 @@
 // A GPU on the host: the kernel bodies of runtime/cuda and everything from a kernel's arguments to its launches, compiled
 // for the CPU and run at once. Only products, copies and the fused attention of libraries are stood in for.
 
+#include <chrono>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "model/device/device.hpp"
+#include "model/device/late_values.hpp"
 #include "model/device/memory_operations.hpp"
 #include "runtime/cuda/ops/reduce.hpp"
 #include "runtime/cuda/ops/table.hpp"
@@ -254,9 +257,49 @@ public:
     /// How often the host waited for values, and gave some: neither can be in a CUDA graph.
     [[nodiscard]] int reads() const { return reads_; }
     [[nodiscard]] int writes() const { return writes_; }
+    /// How often the host waited until the card had nothing left to do: for values that it read, for those that it had sent last of all,
+    /// and for the card itself.
+    [[nodiscard]] int waits() const { return reads_ + synchronized_ + late_waits_; }
+    void synchronize() override { ++synchronized_; }
+    [[nodiscard]] std::unique_ptr<model::LateValues> make_late_values() override { return std::make_unique<Late>(*this); }
+    /// As events of a card's stream: the host waits for nothing that was not issued.
+    [[nodiscard]] std::unique_ptr<model::Stopwatch> make_stopwatch() override { return std::make_unique<Watch>(); }
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
 
 private:
+    /// What a card copies in its turn: the values are those of the moment in which they are sent.
+    class Late final : public model::LateValues {
+    public:
+        explicit Late(EmulatedDevice& device) : device_(device) {}
+        void send(std::span<const model::Tensor> tensors) override {
+            EXPECT_TRUE(values_.empty()) << "what was sent is received first";
+            for (const model::Tensor& tensor : tensors) {
+                EXPECT_EQ(tensor.dtype(), Dtype::fp64);
+                if (tensor.elements() > 0) values_.insert(values_.end(), tensor.as<double>(), tensor.as<double>() + tensor.elements());
+            }
+            behind_ = device_.launcher().launches();
+        }
+        std::vector<double> receive() override {
+            if (device_.launcher().launches() == behind_) ++device_.late_waits_;
+            return std::exchange(values_, {});
+        }
+
+    private:
+        EmulatedDevice& device_;
+        std::vector<double> values_;
+        std::int64_t behind_ = 0;
+    };
+    class Watch final : public model::Stopwatch {
+    public:
+        void start() override { started_ = Clock::now(); }
+        void stop() override { stopped_ = Clock::now(); }
+        double seconds() override { return std::chrono::duration<double>(stopped_ - started_).count(); }
+
+    private:
+        using Clock = std::chrono::steady_clock;
+        Clock::time_point started_, stopped_;
+    };
+
     static const model::KernelTable& table() {
         static const model::KernelTable filled = [] {
             model::KernelTable all{};
@@ -276,7 +319,7 @@ private:
         ++reads_;
         std::memcpy(to, from, static_cast<std::size_t>(bytes));
     }
-    void do_zero(void* memory, std::int64_t bytes) override { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
+    void do_zero(void* memory, std::int64_t bytes) override { launcher_.zero(memory, bytes); }
 
     void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override { launcher_.copy(to, from, bytes); }
     void reduce(Dtype dtype, model::Reduction reduction, std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
@@ -287,7 +330,7 @@ private:
 
     PoolAllocator& pool_;
     HostLauncher launcher_;
-    int reads_ = 0, writes_ = 0;
+    int reads_ = 0, writes_ = 0, synchronized_ = 0, late_waits_ = 0;
 };
 
 inline HostLauncher& HostLauncher::of(model::Device& device) {

@@ -17,6 +17,8 @@
 #include "tests/gpu/kinds.hpp"
 #include "tests/gpu/small_run.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
+#include "tests/runtime/cuda/emulated_devices.hpp"
+#include "tests/runtime/cuda/one_way_plans.hpp"
 
 namespace mgplan::tests::emulated_training_test {
 namespace {
@@ -24,6 +26,8 @@ namespace {
 using runtime::CpuDevice;
 using runtime::cuda::emulated_traits;
 using runtime::cuda::EmulatedDevice;
+using runtime::cuda::EmulatedDevices;
+using runtime::cuda::OneWayPlans;
 
 Outcome on_cpu(const model::TrainingTask& task) {
     return train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
@@ -151,23 +155,6 @@ TEST(EmulatedTrainingInFp8, OfStoredParametersAgreesWithTheCpuAndTakesThePredict
     }
 }
 
-// Norm, clipping and update need nothing of the host, which waits once, when all is issued.
-TEST(EmulatedTrainingReads, NothingOfAStepButHowItEnded) {
-    const auto task = task_for(small_llama(kScale), {.name = "one"}, Precision::bf16, kPlaces);
-    EmulatedDevice device(emulated_traits(true));
-    runtime::InProcessWorld world(1);
-    model::RankTrainer trainer(task, device, world.view(0));
-    EXPECT_EQ(device.writes(), 0) << "initial weights are drawn on the device";
-    const auto tokens = [](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::fill(into.begin(), into.end(), 7); };
-    for (int step = 0; step < 2; ++step) {
-        const int before = device.reads();
-        const model::StepReport report = trainer.step(tokens, 1e-2);
-        EXPECT_TRUE(report.result.updated);
-        EXPECT_GT(report.result.grad_norm, 0);
-        EXPECT_EQ(device.reads() - before, 1);
-    }
-}
-
 TEST(EmulatedTrainingInFp8, NeedsAGpuWithFp8) {
     auto task = task_for(small_llama(kScale), {.name = "one"}, Precision::fp8, kPlaces);
     task.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
@@ -189,42 +176,6 @@ TEST(EmulatedTrainingInBf16, TakesThePredictedBytesForMixturesToo) {
     expect_as_predicted(task, emulated_traits(true), on_emulated_gpus(task, true));
 }
 
-/// What `run` gets instead of a card's devices.
-class EmulatedDevices final : public runtime::RankDevices {
-public:
-    explicit EmulatedDevices(std::int64_t memory_bytes, std::shared_ptr<const model::FusedPlans> plans = nullptr)
-        : memory_bytes_(memory_bytes) {
-        traits_.fused_plans = std::move(plans);
-    }
-    std::string text() const override { return "an emulated GPU"; }
-    const model::KernelTraits& traits() const override { return traits_; }
-    runtime::MachineMemory memory() const override { return {memory_bytes_, "the emulated GPU has"}; }
-    bool runs_at_once() const override { return false; }
-    std::unique_ptr<runtime::RankDevice> make(int /*rank*/, const runtime::ArenaScript* script) const override {
-        EXPECT_EQ(script, nullptr);
-        class One final : public runtime::RankDevice {
-        public:
-            explicit One(const model::KernelTraits& traits) : device_(traits) {}
-            model::Device& device() override { return device_; }
-            const model::MemoryUse& memory() const override { return device_.memory(); }
-            std::int64_t reserved_bytes() const override { return device_.pool().reserved_bytes(); }
-            const std::byte* uncounted(std::span<const std::byte> bytes) override {
-                uncounted_.assign(bytes.begin(), bytes.end());
-                return uncounted_.data();
-            }
-
-        private:
-            EmulatedDevice device_;
-            std::vector<std::byte> uncounted_;
-        };
-        return std::make_unique<One>(traits_);
-    }
-
-private:
-    std::int64_t memory_bytes_;
-    model::KernelTraits traits_ = emulated_traits(true);
-};
-
 TEST(RunOnEmulatedGpus, IsAsPredictedByTheirTraitsAndTrainsAsTheCpu) {
     for (const auto& [model, layout] : {std::pair{small_llama(kScale), Case{.name = "", .tp = 2, .pp = 2, .sequence_parallel = true}},
                                         std::pair{small_mixture(RouterScore::sigmoid, 1.25), Case{.name = "", .dp = 2, .ep = 2}}}) {
@@ -244,19 +195,6 @@ TEST(RunOnEmulatedGpus, IsAsPredictedByTheirTraitsAndTrainsAsTheCpu) {
         }
     }
 }
-
-/// A library that has no plan for one direction of attention.
-class OneWayPlans final : public model::FusedPlans {
-public:
-    explicit OneWayPlans(bool refuses_backward) : refuses_backward_(refuses_backward) {}
-    bool refuses(const model::FusedShape& shape, std::int64_t workspace_bytes) const override {
-        EXPECT_EQ(workspace_bytes > 256, shape.backward) << "grouped heads want more in the backward alone";
-        return shape.backward == refuses_backward_;
-    }
-
-private:
-    bool refuses_backward_;
-};
 
 TEST(RunOnEmulatedGpus, PlansForAttentionThatTheLibraryRefuses) {
     runtime::TrainingRunOptions run = run_of(small_llama(kScale), {.name = "", .dp = 2}, Precision::bf16);

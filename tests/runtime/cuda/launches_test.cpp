@@ -12,22 +12,25 @@
 
 #include "model/training/rank_trainer.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
-#include "tests/gpu/small_models.hpp"
+#include "tests/gpu/kinds.hpp"
 #include "tests/model/ops/every_op.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
+#include "tests/runtime/cuda/one_way_plans.hpp"
 
 namespace mgplan::runtime::cuda::launches_test {
 namespace {
 
 using model::Maker;
 
-/// Counts what is launched between an op's record and the next one's.
+/// Counts what is launched between an op's record and the next one's, and all of it.
 class LaunchListener final : public model::OpListener {
 public:
-    explicit LaunchListener(EmulatedDevice& device) : device_(device) { device.set_listener(this); }
+    explicit LaunchListener(EmulatedDevice& device) : device_(device), begin_(device.launcher().launches()) { device.set_listener(this); }
     ~LaunchListener() override {
         close();
         EXPECT_EQ(groups_, 0);
+        EXPECT_EQ(sum_, device_.launcher().launches() - begin_) << "nothing is launched in front of the first op";
+        EXPECT_GT(sum_, 0);
         device_.set_listener(nullptr);
     }
     LaunchListener(const LaunchListener&) = delete;
@@ -41,7 +44,10 @@ public:
         before_ = device_.launcher().launches();
         open_ = record.name;
         said_ = record.launches;
+        sum_ += said_;
+        zeros_ += open_ == "zero" ? 1 : 0;
     }
+    [[nodiscard]] std::int64_t zeros() const { return zeros_; }
 
 private:
     void close() {
@@ -59,6 +65,7 @@ private:
 
     EmulatedDevice& device_;
     std::vector<std::pair<std::string, std::int64_t>> all_;
+    std::int64_t begin_, sum_ = 0, zeros_ = 0;
     std::string open_;
     std::int64_t said_ = 0, before_ = 0;
     std::int64_t groups_ = 0;  ///< whose products are still to come
@@ -80,19 +87,23 @@ TEST_P(Launches, AreWhatEachOpSays) {
 INSTANTIATE_TEST_SUITE_P(InEachType, Launches, testing::Values(Dtype::fp32, Dtype::bf16),
                          [](const auto& type) { return std::string(to_string(type.param)); });
 
-// Arrays of many parameters, parts of sums over rows, attention of a library and its statistics.
-/// A library without a plan for one direction of attention.
-struct OneWayPlans final : model::FusedPlans {
-    explicit OneWayPlans(bool refused) : backward(refused) {}
-    bool refuses(const model::FusedShape& shape, std::int64_t /*workspace_bytes*/) const override { return shape.backward == backward; }
-    bool backward;
-};
-
 void take_step(model::RankTrainer& trainer) {
     const auto tokens = [](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::fill(into.begin(), into.end(), 7); };
     (void)trainer.step(tokens, 1e-2);
 }
 
+/// Zeros between ops of the second step of an only rank.
+std::int64_t zeros_of_a_step(const model::TrainingTask& task, const model::KernelTraits& card) {
+    EmulatedDevice device(card);
+    runtime::InProcessWorld world(1);
+    model::RankTrainer trainer(task, device, world.view(0));
+    take_step(trainer);
+    const LaunchListener listener(device);
+    take_step(trainer);
+    return listener.zeros();
+}
+
+// Arrays of many parameters, parts of sums over rows, attention of a library and its statistics.
 TEST(LaunchesOfAStep, AreWhatEachOpSays) {
     std::vector<model::KernelTraits> cards{emulated_traits(false), emulated_traits(true)};
     for (const bool backward : {false, true}) {
@@ -101,12 +112,7 @@ TEST(LaunchesOfAStep, AreWhatEachOpSays) {
     }
     for (const model::KernelTraits& card : cards) {
         const auto task = tests::task_for(tests::small_llama(tests::kScale), {.name = "one"}, Precision::bf16, tests::kPlaces);
-        EmulatedDevice device(card);
-        runtime::InProcessWorld world(1);
-        model::RankTrainer trainer(task, device, world.view(0));
-        take_step(trainer);
-        const LaunchListener listener(device);
-        take_step(trainer);
+        EXPECT_EQ(zeros_of_a_step(task, card), 0);
     }
 }
 
@@ -132,6 +138,17 @@ TEST(LaunchesOfAStep, CastAllWeightsThatAreStoredInFp8AtATime) {
             }
         }
         EXPECT_EQ(casts, (std::vector<std::string>{"largest_magnitude 1", "cast_to_fp8 1"}));
+    }
+}
+
+TEST(LaunchesOfAStep, OfOtherLayersAndOptimizersAreWhatEachOpSays) {
+    for (tests::Kind kind : tests::kinds()) {
+        if (kind.layout.schedule || kind.fully_sharded) continue;
+        SCOPED_TRACE(kind.name);
+        kind.layout = {.name = "one"};
+        const std::int64_t zeros = zeros_of_a_step(tests::task_for(kind, Precision::bf16), emulated_traits(true));
+        // Dropout on embeddings adds to nothing.
+        EXPECT_EQ(zeros > 0, kind.model.hidden_dropout > 0);
     }
 }
 

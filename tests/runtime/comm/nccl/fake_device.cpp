@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "model/device/late_values.hpp"
 #include "runtime/comm/reduce.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
@@ -139,6 +140,9 @@ std::unique_ptr<model::DeviceMarks> CudaDevice::make_marks() {
 }
 std::unique_ptr<model::Stopwatch> CudaDevice::make_stopwatch() {
     return model::Device::make_stopwatch();
+}
+std::unique_ptr<model::LateValues> CudaDevice::make_late_values() {
+    return model::Device::make_late_values();
 }
 std::int64_t CudaDevice::free_bytes() {
     return kFreeBytes - tests::bytes_of_graphs();

@@ -129,7 +129,7 @@ int run(const std::string& layout, const std::string& fault, const std::string& 
         void on_ready(model::Device& /*device*/, const model::World& /*world*/) override {}
         void on_op(const model::OpRecord& record) override {
             if (in_replay_ && record.name != "graph replay") return;
-            if (++ops_ == (in_replay_ ? 10 : 200)) std::this_thread::sleep_for(std::chrono::hours{1});
+            if (++ops_ == (in_replay_ ? 26 : 200)) std::this_thread::sleep_for(std::chrono::hours{1});
         }
         void on_collective(const model::CollectiveRecord& /*record*/) override {}
 

@@ -1,0 +1,37 @@
+#pragma once
+// Values on their way from the card to pinned memory of the host, which an event tells to be there: whoever asks for them waits for the
+// copies, and not for what was issued behind them.
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "model/device/late_values.hpp"
+
+namespace mgplan::runtime::cuda {
+
+/// For one stream and thread. Memory is taken when more is sent than ever before, the first time above all.
+class PinnedValues final : public model::LateValues {
+public:
+    /// The stream must outlive it.
+    explicit PinnedValues(cudaStream_t stream);
+    ~PinnedValues() override;
+    PinnedValues(const PinnedValues&) = delete;
+    PinnedValues& operator=(const PinnedValues&) = delete;
+
+    void send(std::span<const model::Tensor> tensors) override;
+    [[nodiscard]] std::vector<double> receive() override;
+
+private:
+    void make_room(std::size_t values);
+
+    cudaStream_t stream_;
+    cudaEvent_t arrived_ = nullptr;
+    double* memory_ = nullptr;
+    std::size_t room_ = 0, sent_ = 0;
+    bool on_the_way_ = false;
+};
+
+}  // namespace mgplan::runtime::cuda
