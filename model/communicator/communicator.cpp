@@ -94,6 +94,25 @@ void Communicator::repeated(const CollectiveRecord& record) {
     do_count(record.kind, record.payload_bytes);
 }
 
+std::unique_ptr<Pending> Communicator::heard(CollectiveKind kind, std::unique_ptr<Pending> pending) {
+    class Heard final : public Pending {
+    public:
+        Heard(const Communicator& communicator, CollectiveKind kind, std::unique_ptr<Pending> pending)
+            : communicator_(communicator), kind_(kind), pending_(std::move(pending)) {}
+        void wait() override {
+            if (communicator_.listener_ != nullptr) communicator_.listener_->on_waiting(kind_);
+            pending_->wait();
+        }
+
+    private:
+        const Communicator& communicator_;
+        CollectiveKind kind_;
+        std::unique_ptr<Pending> pending_;
+    };
+    if (listener_ == nullptr || size_ == 1) return pending;
+    return std::make_unique<Heard>(*this, kind, std::move(pending));
+}
+
 std::unique_ptr<Pending> Communicator::start_all_reduce(const Tensor& tensor, Reduction reduction) {
     if (size_ == 1 || tensor.elements() == 0) return done();
     if (GraphRecorder* const recorder = cut_at(tensor)) {
@@ -101,7 +120,7 @@ std::unique_ptr<Pending> Communicator::start_all_reduce(const Tensor& tensor, Re
         return recorder->on_exchange(tensors, [this, reduction](auto again) { return start_all_reduce(again[0], reduction); });
     }
     report(recorder_of(tensor), CollectiveKind::all_reduce, tensor.bytes());
-    return do_all_reduce(tensor, reduction);
+    return heard(CollectiveKind::all_reduce, do_all_reduce(tensor, reduction));
 }
 
 std::unique_ptr<Pending> Communicator::start_all_gather(const Tensor& part, const Tensor& whole) {
@@ -112,7 +131,7 @@ std::unique_ptr<Pending> Communicator::start_all_gather(const Tensor& part, cons
         return recorder->on_exchange(tensors, [this](auto again) { return start_all_gather(again[0], again[1]); });
     }
     if (size_ > 1) report(recorder_of(part), CollectiveKind::all_gather, whole.bytes());
-    return do_all_gather(part, whole);
+    return heard(CollectiveKind::all_gather, do_all_gather(part, whole));
 }
 
 std::unique_ptr<Pending> Communicator::start_reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction) {
@@ -124,7 +143,7 @@ std::unique_ptr<Pending> Communicator::start_reduce_scatter(const Tensor& whole,
                                      [this, reduction](auto again) { return start_reduce_scatter(again[0], again[1], reduction); });
     }
     if (size_ > 1) report(recorder_of(whole), CollectiveKind::reduce_scatter, whole.bytes());
-    return do_reduce_scatter(whole, part, reduction);
+    return heard(CollectiveKind::reduce_scatter, do_reduce_scatter(whole, part, reduction));
 }
 
 std::unique_ptr<Pending> Communicator::start_send(const Tensor& tensor, int peer) {
@@ -134,7 +153,7 @@ std::unique_ptr<Pending> Communicator::start_send(const Tensor& tensor, int peer
         return recorder->on_exchange(tensors, [this, peer](auto again) { return start_send(again[0], peer); });
     }
     report(recorder_of(tensor), CollectiveKind::send, tensor.bytes(), peer);
-    return do_send(tensor, peer);
+    return heard(CollectiveKind::send, do_send(tensor, peer));
 }
 
 std::unique_ptr<Pending> Communicator::start_receive(const Tensor& tensor, int peer) {
@@ -144,7 +163,7 @@ std::unique_ptr<Pending> Communicator::start_receive(const Tensor& tensor, int p
         return recorder->on_exchange(tensors, [this, peer](auto again) { return start_receive(again[0], peer); });
     }
     report(recorder_of(tensor), CollectiveKind::receive, tensor.bytes(), peer);
-    return do_receive(tensor, peer);
+    return heard(CollectiveKind::receive, do_receive(tensor, peer));
 }
 
 void Communicator::all_reduce(const Tensor& tensor, Reduction reduction) {

@@ -50,6 +50,8 @@ class CollectiveListener {
 public:
     virtual ~CollectiveListener() = default;
     virtual void on_collective(const CollectiveRecord& record) = 0;
+    /// What began, perhaps in front of other work, is waited for from here on.
+    virtual void on_waiting(CollectiveKind /*kind*/) {}
 };
 
 /// Public verbs check dtypes, sizes and devices once, tell the listener, and call a private do_*. Groups of one rank
@@ -82,7 +84,7 @@ public:
     void receive(const Tensor& tensor, int peer);
     void barrier();
 
-    /// Asynchronous forms; the tensors must live until wait().
+    /// Asynchronous forms; the tensors, and the communicator, must live until wait().
     [[nodiscard]] std::unique_ptr<Pending> start_all_reduce(const Tensor& tensor, Reduction reduction);
     [[nodiscard]] std::unique_ptr<Pending> start_all_gather(const Tensor& part, const Tensor& whole);
     [[nodiscard]] std::unique_ptr<Pending> start_reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction);
@@ -124,6 +126,8 @@ private:
     virtual void do_count(CollectiveKind /*kind*/, std::int64_t /*payload_bytes*/) {}
 
     [[nodiscard]] GraphRecorder* cut_at(const Tensor& tensor);
+    /// Tells the listener when it is waited for.
+    [[nodiscard]] std::unique_ptr<Pending> heard(CollectiveKind kind, std::unique_ptr<Pending> pending);
     /// `recorder`: of the capture that the collective goes into, nullptr where there is none.
     void report(GraphRecorder* recorder, CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer = -1,
                 std::int64_t received_bytes = -1);

@@ -13,9 +13,18 @@ constexpr std::size_t kMostMarks = std::size_t{1} << 16;
 }  // namespace
 
 void OpTimer::begin(std::string_view name) {
-    if (marks_ == nullptr) end();
-    running_ = &times_[name];
+    run(times_[name]);
     ++running_->count;
+}
+
+void OpTimer::go_on(std::string_view name) {
+    const auto begun = times_.find(name);
+    if (begun != times_.end() && running_ != &begun->second) run(begun->second);
+}
+
+void OpTimer::run(Time& time) {
+    if (marks_ == nullptr) end();
+    running_ = &time;
     if (marks_ == nullptr) {
         since_ = Clock::now();
         return;

@@ -15,10 +15,10 @@
 
 namespace mgplan::runtime {
 
-/// Hears when an op or a collective begins, and gives it the time until the next one begins: waiting for partners counts
-/// for the collective that waits, the little work between two ops for the earlier. By the host's clock, for devices that finish an op
-/// before the next begins; with marks by the device's own, where an op also has the time that the device waits for the next one
-/// to be issued. One thread.
+/// Hears when an op or a collective begins, or is waited for, and gives it the time until the next one does: waiting for partners counts
+/// for the collective that waits, which may have begun in front of other ops, the little work between two ops for the earlier. By the
+/// host's clock, for devices that finish an op before the next begins; with marks by the device's own, where an op also has the time that
+/// the device waits for the next one to be issued. One thread.
 class OpTimer final : public model::OpListener, public model::CollectiveListener {
 public:
     /// `marks` outlive it; nullptr: the host's clock.
@@ -26,8 +26,11 @@ public:
 
     void on_op(const model::OpRecord& record) override { begin(record.name); }
     void on_collective(const model::CollectiveRecord& record) override { begin(to_string(record.kind)); }
+    void on_waiting(model::CollectiveKind kind) override { go_on(to_string(kind)); }
     /// Something begins; `name` is a literal.
     void begin(std::string_view name);
+    /// What began goes on, in front of what else was begun; nothing that never began.
+    void go_on(std::string_view name);
     /// What ran is over, and nothing begins.
     void end();
     /// Reads the marks, for which it waits for the device. At the end of each step, and before times().
@@ -42,6 +45,8 @@ private:
         std::int64_t count = 0;
         double seconds = 0;
     };
+
+    void run(Time& time);
 
     model::DeviceMarks* marks_;
     std::map<std::string_view, Time> times_;

@@ -34,6 +34,10 @@ public:
         if (timer_ != nullptr) timer_->on_collective(record);
         if (observer_ != nullptr) observer_->on_collective(record);
     }
+    void on_waiting(model::CollectiveKind kind) override {
+        if (timer_ != nullptr) timer_->on_waiting(kind);
+        if (observer_ != nullptr) observer_->on_waiting(kind);
+    }
 
 private:
     OpTimer* timer_ = nullptr;

@@ -1,5 +1,8 @@
 #include "model/communicator/recording_communicator.hpp"
 
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "model/communicator/collective_counter.hpp"
@@ -44,6 +47,33 @@ TEST(RecordingCommunicator, PosesAsAnyRankOfAnyWorldAndReportsWhatItWouldSend) {
     EXPECT_EQ(counter.of("tp", barrier), (CollectiveTotal{1, 0}));
     EXPECT_EQ(counter.totals().size(), 8U) << "groups of one send nothing";
     EXPECT_EQ(counter.all(), (CollectiveTotal{9, 408}));
+}
+
+/// Beginnings and waits, in order.
+class Waits final : public CollectiveListener {
+public:
+    void on_collective(const CollectiveRecord& record) override { heard.push_back("begin " + std::string(to_string(record.kind))); }
+    void on_waiting(CollectiveKind kind) override { heard.push_back("wait for " + std::string(to_string(kind))); }
+    std::vector<std::string> heard;
+};
+
+TEST(RecordingCommunicator, TellsWhereWhatWasBegunIsWaitedFor) {
+    tests::HostDevice device;
+    RecordingCommunicator group("tp", 2, 0), alone("cp", 1, 0);
+    Waits waits;
+    group.set_listener(&waits);
+    alone.set_listener(&waits);
+    const auto tensor = [&](std::int64_t elements) { return device.zeros({elements}, Dtype::bf16, MemoryCategory::communication, "t"); };
+    const auto gather = group.start_all_gather(tensor(4), tensor(8));
+    const auto scatter = group.start_reduce_scatter(tensor(8), tensor(4), Reduction::sum);
+    scatter->wait();
+    gather->wait();
+    alone.start_all_gather(tensor(4), tensor(4))->wait();
+    EXPECT_EQ(waits.heard,
+              (std::vector<std::string>{"begin all_gather", "begin reduce_scatter", "wait for reduce_scatter", "wait for all_gather"}));
+    group.set_listener(nullptr);  // nobody is told any more
+    gather->wait();
+    EXPECT_EQ(waits.heard.size(), 4U);
 }
 
 TEST(RecordingCommunicator, ThrowsAfterAnAbort) {

@@ -33,6 +33,24 @@ TEST(OpTimer, GivesAnOpTheTimeUntilTheNextOneBegins) {
     EXPECT_GE(times[1].seconds, 0.04);
 }
 
+TEST(OpTimer, GivesACollectiveTheTimeInWhichItIsWaitedForBehindOtherOps) {
+    OpTimer timer;
+    timer.on_waiting(model::CollectiveKind::all_gather);  // begun before anything was timed
+    timer.on_collective({"tp", model::CollectiveKind::reduce_scatter, 2, 8});
+    timer.on_op({"matmul"});
+    std::this_thread::sleep_for(20ms);
+    timer.on_waiting(model::CollectiveKind::reduce_scatter);
+    std::this_thread::sleep_for(100ms);
+    timer.end();
+    const auto times = timer.times();
+    ASSERT_EQ(times.size(), 2U);
+    EXPECT_EQ(times[0].op, "reduce_scatter");
+    EXPECT_EQ(times[0].count, 1);
+    EXPECT_GE(times[0].seconds, 0.1);
+    EXPECT_EQ(times[1].op, "matmul");
+    EXPECT_GE(times[1].seconds, 0.02);
+}
+
 /// A device whose clock goes on by 1 s with each op, and by 0.25 s between the steps.
 class CountedMarks final : public model::DeviceMarks {
 public:
