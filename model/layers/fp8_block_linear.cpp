@@ -111,8 +111,9 @@ Fp8Columns ColumnsUnderway::wait() {
     return arranged(std::move(codes), scales_.wait(), scaling_);
 }
 
-void add_block_gradient(const Weight& weight, const Fp8Columns& dy, const Fp8Columns& x) {
-    const Fp8Blocks columns_of_x = turn_columns(x), columns_of_dy = turn_columns(dy);
+void add_block_gradient(const Weight& weight, const Fp8Columns& dy, Fp8Columns x) {
+    const Fp8Blocks columns_of_x = turn_columns(std::exchange(x, {}));  // what was turned goes in front of the product
+    const Fp8Blocks columns_of_dy = turn_columns(dy);
     if (weight.start == nullptr || !weight.start->empty) return block_matmul_accumulate(columns_of_dy, columns_of_x, weight.gradient);
     block_matmul_write(columns_of_dy, columns_of_x, weight.gradient);
     weight.start->empty = false;

@@ -47,7 +47,7 @@ private:
 };
 /// Begins the gather; x and `gathered` as above.
 [[nodiscard]] ColumnsUnderway start_columns(const Weight& weight, const LinearInput& x, const RankContext* gathered);
-/// Adds dyᵀ · x to the weight's gradient.
-void add_block_gradient(const Weight& weight, const Fp8Columns& dy, const Fp8Columns& x);
+/// Adds dyᵀ · x to the weight's gradient; lets go of x once it is turned.
+void add_block_gradient(const Weight& weight, const Fp8Columns& dy, Fp8Columns x);
 
 }  // namespace mgplan::model

@@ -187,7 +187,7 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
         return both_gradients(
             context, cast_gradient(weight_, dy), [this, &context, x] { return start_columns(weight_, x, gathering(context)); },
             [this](BlockGradient& cast) { return multiply_gradient(weight_, cast); },
-            [this](const BlockGradient& cast, const Fp8Columns& whole) { add_block_gradient(weight_, cast.columns, whole); },
+            [this](const BlockGradient& cast, Fp8Columns whole) { add_block_gradient(weight_, cast.columns, std::move(whole)); },
             add_bias_gradient);
     }
     if (weight_.fp8 != nullptr) {

@@ -26,8 +26,8 @@ struct DispatchPlan {
     std::vector<std::int64_t> etp_rows;                  ///< that each etp rank brings
     std::vector<std::int64_t> arriving, arriving_order;  ///< blocks (etp rank, ep rank, local expert), and which comes i-th by expert
     std::vector<std::int64_t> sorted, sorted_order;      ///< the same blocks by (local expert, etp rank, ep rank), and the way back
-    std::int64_t blocks = 0;                             ///< of these blocks, with rows; on shapes all rows stand in one
                                                          ///< (on shapes all four name one block of all rows)
+    std::int64_t blocks = 0;                             ///< of these blocks, with rows; on shapes all rows stand in one
     std::vector<std::int64_t> per_expert;                ///< rows of each local expert
 };
 

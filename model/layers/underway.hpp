@@ -10,7 +10,7 @@
 namespace mgplan::model {
 
 /// The result of a collective that may still run; it holds what is sent and what is received until then. One that is left behind, by an
-/// error, is waited for or given up as Pending says.
+/// error, is waited for or given up as Pending says. Only what was waited for, or never begun, may be assigned to.
 class Underway {
 public:
     Underway() = default;

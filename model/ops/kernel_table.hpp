@@ -108,8 +108,8 @@ struct NormArguments {
     double epsilon;
 };
 
-/// column_sums: scratch (parts, 2, width) in the statistics' type, absent without a weight. added: of x's size, to dx once that is rounded;
-/// may be absent.
+/// column_sums: scratch (parts, 2, width) in the statistics' type, absent without a weight. added: of x's size, to dx once that is rounded
+/// to its type (norm.hpp); may be absent.
 struct NormBackwardArguments {
     Input dy, x, weight, mean, inverse_deviation;
     Output dx, weight_gradient, bias_gradient, column_sums;

@@ -1,6 +1,7 @@
 #include "runtime/cuda/pinned_values.hpp"
 
 #include <cstdint>
+#include <exception>
 #include <utility>
 
 #include "plan/text/errors.hpp"
@@ -13,6 +14,8 @@ PinnedValues::PinnedValues(cudaStream_t stream) : stream_(stream) {
 }
 
 PinnedValues::~PinnedValues() {
+    // Behind an error the card may never get there, and others wait to be told of it: memory and event stay the process's.
+    if (on_the_way_ && std::uncaught_exceptions() > 0) return;
     // Copies may still run. Errors have been reported by the call that met them; here there is nobody to tell.
     if (on_the_way_) static_cast<void>(cudaEventSynchronize(arrived_));
     if (memory_ != nullptr) static_cast<void>(cudaFreeHost(memory_));

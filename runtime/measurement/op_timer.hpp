@@ -33,7 +33,7 @@ public:
     void go_on(std::string_view name);
     /// What ran is over, and nothing begins.
     void end();
-    /// Reads the marks, for which it waits for the device. At the end of each step, and before times().
+    /// Reads the marks, for which it waits for the device. Once a step was reported, and before times().
     void settle();
 
     /// Most seconds first.

@@ -13,12 +13,12 @@
 namespace mgplan::runtime {
 
 /// One rank of the task on the meta device, with the scratch of a device of given traits and what its memory would take: a
-/// pool's blocks, or an arena's range. It goes beside the real trainer, one step behind each of its steps, so that neither memory nor
-/// the time at the end grow with their number.
+/// pool's blocks, or an arena's range. It goes beside the real trainer, behind each of its steps once that was reported, so that neither
+/// memory nor the time at the end grow with their number.
 class RankPrediction {
 public:
-    /// `routing`: holds the real trainer's counts of the step that comes next; without any, mixtures are taken to be balanced.
-    /// `arena`: what its memory follows; without one it has a pool. Both outlive this.
+    /// `routing`: holds the real trainer's counts of the step that comes next, and may hold those of one more; without any, mixtures are
+    /// taken to be balanced. `arena`: what its memory follows; without one it has a pool. Both outlive this.
     RankPrediction(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for, model::RoutingLog* routing = nullptr,
                    const ArenaScript* arena = nullptr);
     ~RankPrediction();

@@ -202,7 +202,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
     // Ranks that throw would each speak; here they stop together and the caller chooses what is said.
     model::TrainingTask task = options.task;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
-    model::RoutingLog routing;  // of one step
+    model::RoutingLog routing;  // of the steps that were not predicted yet, two at most
     const bool has_arena = options.memory == MemoryMode::arena;
     if (!has_arena && !task.layout.cuda_graphs.empty())
         throw ConfigError("CUDA graphs repeat addresses, which only an arena fixes; use --memory arena, or --cuda-graphs none");
