@@ -157,8 +157,9 @@ Layout layout_of_words(LayoutInWords words, const Workload& workload, const plan
         words.order = order;
         try {
             Layout layout = planner::make_layout(words, workload);
-            cells.push_back(reports::order_cell(layout.sizes, moe));
-            if (!words.order_cell.empty() && cells.back() != words.order_cell) continue;
+            const std::string cell = reports::order_cell(layout.sizes, moe);
+            if (std::ranges::find(cells, cell) == cells.end()) cells.push_back(cell);
+            if (!words.order_cell.empty() && cell != words.order_cell && order.text() != words.order_cell) continue;
             check_what_follows(words, layout);
             return layout;
         } catch (const ConfigError& error) {

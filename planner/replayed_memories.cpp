@@ -8,6 +8,8 @@ namespace {
 
 Layout without_overlaps(const Layout& layout) {
     Layout plain = layout;
+    // The graph of an iteration holds what overlaps launch beside.
+    if (layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) return plain;
     if (!layout.switches || !(layout.switches->overlap_tp || layout.switches->overlap_moe)) return plain;
     LayoutSwitches others = *layout.switches;
     others.overlap_tp = others.overlap_moe = false;

@@ -170,11 +170,12 @@ std::string segment_check(const Job& job) {
     constexpr std::string_view kSay =
         R"sh(printf "%s %s %s %s\n" "$SLURM_NODEID" "${SLURM_TOPOLOGY_ADDR_PATTERN:--}" "${SLURM_TOPOLOGY_ADDR%.$SLURMD_NODENAME}" "$SLURMD_NODENAME")sh";
     constexpr std::string_view kCompare = R"awk(
-    { gsub(/[^A-Za-z0-9._ -]/, "?"); known += ($2 ~ /^block\./); block = $2 ~ /^block\./ ? "block " $3 : "no block" }
+    !/^[0-9]+ / { next }
+    { ++lines; gsub(/[^A-Za-z0-9._ -]/, "?"); known += ($2 ~ /^block\./); block = $2 ~ /^block\./ ? "block " $3 : "no block" }
     $1 % segment == 0 { first = block; head = $NF }
-    block != first && node == "" { node = $NF; rank = $1 * ranks; reason = node " is in " block " and " head " in " first }
+    (block != first || (block == "no block" && $1 % segment)) && node == "" { node = $NF; rank = $1 * ranks; reason = node " is in " block " and " head " in " first }
     END {
-      if (NR != nodes || !known) exit 3
+      if (lines != nodes || !known) exit 3
       if (node == "") exit 0
       printf "{\"rank\": %d, \"node\": \"%s\", \"code\": 2, \"reason\": \"%s", rank, node, reason
       printf ", where every %d nodes are to be one NVLink domain, by the plan or --segment; ", segment
@@ -192,6 +193,8 @@ std::string segment_check(const Job& job) {
         "      exit 2 ;;\n"
         "    3) echo 'mgplan: Slurm tells no blocks of nodes (topology/block): whether a segment is one NVLink domain is not known' ;;\n"
         "  esac\n"
+        "else\n"
+        "  echo 'mgplan: no node was asked for its block: whether a segment is one NVLink domain is not known'\n"
         "fi\n",
         job.segment, job.nodes, kSay, job.ranks_per_node, kCompare);
 }

@@ -122,7 +122,8 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
     };
     columns.insert(columns.end(), others.begin(), others.end());
     if (!report.schedules.empty())
-        columns.push_back({"schedule", Align::left, [](Plan p) { return std::string(schedule_name(p.layout)); }});
+        columns.push_back(
+            {"schedule", Align::left, [](Plan p) { return std::string(p.layout.sizes.pp == 1 ? "-" : schedule_name(p.layout)); }});
     const bool graphs = search_chose_graphs(report);
     if (graphs || std::any_of(report.plans.begin(), report.plans.end(), [](Plan p) { return p.layout.switches != nullptr; })) {
         const auto behind =

@@ -261,15 +261,15 @@ void expect_every_block_once(const std::vector<std::int64_t>& block_rows, const 
 }  // namespace
 
 Tensor reorder_blocks(const Tensor& x, const std::vector<std::int64_t>& block_rows, const std::vector<std::int64_t>& order,
-                      std::int64_t copies) {
+                      std::int64_t blocks) {
     MGPLAN_ASSERT(x.defined() && x.shape().rank() >= 1, "x of reorder_blocks has rows");
     MGPLAN_ASSERT(block_rows.size() == order.size(), "the order names every block once");
     MGPLAN_ASSERT(std::accumulate(block_rows.begin(), block_rows.end(), std::int64_t{0}) == x.shape()[0], "the blocks are all of x");
     Device& device = x.device();
     Tensor y = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "reordered blocks");
     const std::int64_t named = std::ranges::count_if(block_rows, [](std::int64_t rows) { return rows > 0; });
-    MGPLAN_ASSERT(copies == 0 || copies == named || !device.computes(), "where rows move, the list names every block");
-    device.report({"reorder_blocks", 0, x.bytes(), y.bytes(), std::max(named, copies)});
+    MGPLAN_ASSERT(blocks == 0 || blocks == named || !device.computes(), "where rows move, the list names every block");
+    device.report({"reorder_blocks", 0, x.bytes(), y.bytes(), launches_for_arrays(std::max(named, blocks))});
     if (device.computes() && x.elements() > 0) {
         expect_every_block_once(block_rows, order);
         device.kernels().reorder_blocks(device, {x, y, block_rows.data(), order.data(), std::ssize(block_rows), x.bytes() / x.shape()[0]});

@@ -71,9 +71,9 @@ struct Permutation {
 [[nodiscard]] Tensor permute_probabilities(const Tensor& probabilities, const Permutation& permutation);
 [[nodiscard]] Tensor unpermute_probabilities(const Tensor& permuted, const Permutation& permutation, std::int64_t rows, std::int64_t top_k);
 
-/// Rows in blocks of given sizes put into another order of the blocks: order[i] is the block that comes i-th. `copies`: how many of them
+/// Rows in blocks of given sizes put into another order of the blocks: order[i] is the block that comes i-th. `blocks`: how many of them
 /// have rows, where the list stands for more blocks than it names, as it may on shapes.
 [[nodiscard]] Tensor reorder_blocks(const Tensor& x, const std::vector<std::int64_t>& block_rows, const std::vector<std::int64_t>& order,
-                                    std::int64_t copies = 0);
+                                    std::int64_t blocks = 0);
 
 }  // namespace mgplan::model

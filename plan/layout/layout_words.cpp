@@ -131,7 +131,7 @@ public:
             once("schedule");
             request_.runs = kind;
         } else if (word == "-") {
-            once("-");
+            known_.insert("-");  // what is switched on, and the schedule of one stage
         } else if (is_order(word)) {
             once("order of the axes");
             request_.order_cell = word;
@@ -262,12 +262,15 @@ private:
 }  // namespace
 
 LayoutInWords parse_layout_words(std::string_view text) {
+    constexpr std::string_view kBlanksAndCommas = " ,\t\r\n";
     LayoutWords words;
     std::string word;
     for (std::size_t at = 0; at < text.size(); ++at) {
         const char c = text[at];
         const std::string_view rest = text.substr(at + 1);
-        if ((c != ' ' && c != ',' && c != '\t') || (c == ',' && goes_on(word, rest.substr(0, rest.find_first_of(" ,\t"))))) {
+        const bool ends = c == ',' ? !goes_on(word, rest.substr(0, rest.find_first_of(kBlanksAndCommas)))
+                                   : kBlanksAndCommas.find(c) != std::string_view::npos;
+        if (!ends) {
             word += c;
         } else if (!word.empty()) {
             words.read(std::exchange(word, {}));

@@ -118,6 +118,16 @@ TEST(PlanCompareRows, TakesOrdersAndSchedules) {
         "plan --world 64 --model llama3-8b --global-batch 128 --order tp-cp-ep-dp-pp,tp-cp-pp-ep-dp --tp 1 --cp 1 --pp 1,2", 4);
     expect_each_row_taken("plan --world 16 --model llama3-8b --global-batch 64 --pp 4 --tp 1,2 --schedule auto,zb-h1,zb-v --engine mgplan",
                           4);
+    // A single stage has no schedule.
+    expect_each_row_taken(
+        "plan --world 32 --model olmoe-1b-7b --global-batch 128 --micro-batch 1 --tp 1,2 --vpp 1 --schedule auto,zb-h1 --engine mgplan", 3);
+}
+
+TEST(PlanCompareRows, TakesOverlapsInTheGraphOfAnIteration) {
+    expect_each_row_taken(
+        "plan --world 16 --model gpt-oss-20b --global-batch 64 --micro-batch 1 --cp 1 --tp 1 --search moe-overlap --dispatcher hybridep "
+        "--cuda-graphs full_iteration --recompute none",
+        6);
 }
 
 TEST(PlanCompareRows, HoldWhatFollowsFromTheSizesAgainstThem) {
@@ -127,6 +137,9 @@ TEST(PlanCompareRows, HoldWhatFollowsFromTheSizesAgainstThem) {
     EXPECT_EQ(say(job + "pp2,1f1b").code, kDone);
     expect_refused(job + "pp2,interleaved", {"--compare: interleaved is not the schedule of pp = 2 and vpp = 1, which is 1f1b"});
     expect_refused(job + "tp,pp2", {"--compare: 'tp' is a size without its number, or an order of the axes"});
+    expect_refused(job + "tp2,pp-tp --order tp-cp-ep-dp-pp,tp-cp-pp-ep-dp",
+                   {"is none of the orders of these sizes that are searched; use tp-dp, or"});
+    EXPECT_EQ(say(job + "tp2,pp2,tp-cp-ep-dp-pp --order tp-cp-ep-dp-pp").code, kDone) << "a whole order";
     expect_refused(job + "tp2,dp-tp", {"--compare: dp-tp is none of the orders of these sizes that are searched; use tp-dp"});
     expect_refused(job + "tp2,-,tp-overlap", {"--compare: ", "'-' says that nothing is switched on, and tp-overlap stands there too"});
     expect_refused(job + "tp2+sp,nosp", {"--compare: ", "sp stands twice"});
@@ -143,7 +156,7 @@ TEST(PlanCompareRows, ReadsGraphsBehindCommasAndTabsToo) {
         return Json::parse(said.out)["compared"]["b"]["layout"]["cuda_graphs"];
     };
     EXPECT_EQ(graphs("tp2 ep8"), Json::array({"attn"}));
-    for (const std::string words : {"tp2 ep8 graphs=none", "tp2,ep8,graphs=none", "tp2\tep8\tgraphs=none"})
+    for (const std::string words : {"tp2 ep8 graphs=none", "tp2,ep8,graphs=none", "tp2\tep8\tgraphs=none", "tp2\nep8\r\ngraphs=none"})
         EXPECT_EQ(graphs(words), Json::array()) << words;
     EXPECT_EQ(graphs("tp2,ep8,graphs"), Json::array({"attn"}));
 }

@@ -105,6 +105,7 @@ TEST_F(SegmentCheck, CountsANodeWithoutABlockAsElsewhere) {
     const auto failure = first_failure(logs());
     ASSERT_TRUE(failure) << log();
     EXPECT_THAT(failure->reason, HasSubstr("n2 is in no block and n1 in block a"));
+    EXPECT_EQ(run_on({in_block("a", "n1"), in_block("a", "n2"), {"n3", "node", "n3"}, {"n4", "", ""}}), 2) << "a segment without any";
 }
 
 TEST_F(SegmentCheck, SaysWhereSlurmKnowsNoBlocksAndTrains) {
@@ -119,7 +120,7 @@ TEST_F(SegmentCheck, SaysWhereSlurmKnowsNoBlocksAndTrains) {
     // A node that does not answer is left to the job's own step.
     std::filesystem::remove_all(logs());
     EXPECT_EQ(run_on({in_block("a", "n1"), in_block("b", "n2"), in_block("b", "n7")}, 1), 0);
-    EXPECT_THAT(log(), HasSubstr("trained"));
+    EXPECT_THAT(log(), AllOf(HasSubstr("no node was asked for its block"), HasSubstr("trained")));
 }
 
 TEST_F(SegmentCheck, IsNotThereWithoutSegments) {

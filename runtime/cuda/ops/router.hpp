@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/cuda/ops/add_sum.hpp"
+#include "runtime/cuda/ops/arrays.hpp"
 #include "runtime/cuda/ops/by_key.hpp"
 #include "runtime/cuda/ops/elementwise.hpp"
 #include "runtime/cuda/ops/launch.hpp"
@@ -430,18 +431,49 @@ void unpermute_probabilities(model::Device& device, const model::PermuteArgument
     });
 }
 
+/// Copies of many blocks, a team for each share of one.
+template <class Word>
+struct CopyOfBlocks {
+    struct Array {
+        const Word* from;
+        Word* to;
+        std::int64_t words;
+    };
+    ArrayList<Array> list;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
+        const int at = list.array_of(share);
+        const Array& block = list.arrays[at];
+        const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = block.words - begin;
+        team.template each_pack<1>(
+            left < kShareOfArray ? left : kShareOfArray, [&](auto /*size*/, std::int64_t i) { return block.from[begin + i]; },
+            [&](auto /*size*/, std::int64_t i, const Word& word) { block.to[begin + i] = word; });
+    }
+};
+
 template <class Launcher>
 void reorder_blocks(model::Device& device, const model::ReorderBlocksArguments& x) {
     auto&& launcher = Launcher::of(device);
     std::vector<std::int64_t> starts(static_cast<std::size_t>(x.blocks));
     for (std::size_t block = 1; block < starts.size(); ++block) starts[block] = starts[block - 1] + x.block_rows[block - 1];
-    auto* to = static_cast<std::byte*>(x.y.data);
-    for (std::int64_t i = 0; i < x.blocks; ++i) {
-        const std::int64_t block = x.order[i], bytes = x.block_rows[block] * x.row_bytes;
-        if (bytes == 0) continue;
-        launcher.copy(to, static_cast<const std::byte*>(x.x.data) + starts[static_cast<std::size_t>(block)] * x.row_bytes, bytes);
-        to += bytes;
-    }
+    with_word(static_cast<std::uint64_t>(x.row_bytes) | address(x.x.data) | address(x.y.data), [&]<class Word>() {
+        using Body = CopyOfBlocks<Word>;
+        static_assert(sizeof(Body) + sizeof(std::int64_t) <= kMostParameterBytes);
+        const std::int64_t row = x.row_bytes / static_cast<std::int64_t>(sizeof(Word));
+        std::vector<typename Body::Array> moves;  // of blocks with rows, by place
+        Word* to = values<Word>(x.y);
+        for (std::int64_t i = 0; i < x.blocks; ++i) {
+            const std::int64_t block = x.order[i], words = x.block_rows[block] * row;
+            if (words == 0) continue;
+            moves.push_back({values<Word>(x.x) + starts[static_cast<std::size_t>(block)] * row, to, words});
+            to += words;
+        }
+        const auto move = [&](std::int64_t i) { return moves[static_cast<std::size_t>(i)]; };
+        each_list<typename Body::Array>(
+            std::ssize(moves), move, [&](std::int64_t i) { return shares_of(move(i).words); },
+            [&](const auto& list, std::int64_t shares) { launcher.teams(shares, 256, Body{list}); });
+    });
 }
 
 }  // namespace mgplan::runtime::cuda

@@ -1,8 +1,10 @@
 // fp8 with a scale for each block: losses and gradients of a chunk against an implementation of its own, every layout against the same
 // ranks on shapes and against one rank, what is kept, and what is refused.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +12,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/communicator/recording_communicator.hpp"
+#include "model/meta/meta_device.hpp"
 #include "model/ops/fp8_scaling.hpp"
+#include "model/training/rank_trainer.hpp"
 #include "tests/model/training/fp8_block_reference.hpp"
 #include "tests/model/training/fp8_chunk.hpp"
 #include "tests/model/training/parity_support.hpp"
@@ -138,6 +143,25 @@ TEST(Fp8Blockwise, KeepsTwoCopiesOfAWeightAndTheScalesOfBothWays) {
     EXPECT_EQ(held(narrow, MemoryCategory::parameters), held(wide, MemoryCategory::parameters) + bytes);
     EXPECT_EQ(held(narrow, MemoryCategory::gradients), held(wide, MemoryCategory::gradients));
     EXPECT_EQ(held(narrow, MemoryCategory::optimizer), held(wide, MemoryCategory::optimizer));
+}
+
+TEST(Fp8Blockwise, AnInputCastForAWeightsGradientGoesOnceItIsTurned) {
+    for (const Fp8Recipe recipe : {Fp8Recipe::blockwise, Fp8Recipe::mxfp8}) {
+        const TrainingTask task = task_of(tests::small_llama(2), {.name = "one"}, 32, recipe);
+        MetaDevice device({.keep_allocations = true, .keep_ops = false});
+        RankTrainer trainer(task, device, recording_world(0, static_cast<int>(task.layout.sizes.world)));
+        (void)trainer.step([](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::ranges::fill(into, 7); }, 1e-3);
+        const std::vector<AllocationRecord>& taken = device.allocations();
+        int cast = 0;
+        for (std::size_t i = 0; i + 4 < taken.size(); ++i) {
+            // Codes and scales, then what is turned of the input, then of the output's gradient; other inputs were cast in the forward.
+            if (taken[i].name != "columns of the input in fp8" || taken[i + 2].name != "transposed codes") continue;
+            ++cast;
+            ASSERT_EQ(taken[i + 3].name, "transposed codes");
+            EXPECT_LT(taken[i].returned, taken[i + 3].taken);
+        }
+        EXPECT_GT(cast, 0) << "attention's output is cast where it is read";
+    }
 }
 
 TEST(Fp8Blockwise, WhatIsNotComputedIsRefusedByName) {
