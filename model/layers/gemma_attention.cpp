@@ -180,7 +180,7 @@ Tensor GemmaAttention::to_projection(const RankContext& context, const Microbatc
             norm_backward(head_rows(d_heads), head_rows(raw), weight.value, statistics, Normalization::rms_norm, weight.gradient, {})
                 .view(raw.shape()));
     };
-    const Tensor dq = through(turned(context, microbatch, gradients.q, true), saved.q_raw, q_norm_, saved.q_statistics);
+    Tensor dq = through(turned(context, microbatch, gradients.q, true), saved.q_raw, q_norm_, saved.q_statistics);
     saved.q = saved.q_raw = {};
     // Gradients of keys and values of another layer are added to its own.
     if (shares_) {

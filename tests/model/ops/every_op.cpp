@@ -378,8 +378,7 @@ Results run_fp8_ops(Maker& maker) {
     Results results;
     Device& device = maker.device();
     const auto cast = [&](const Tensor& x, Dtype dtype) {
-        const Fp8Tensor made{device.empty(x.shape(), dtype, MemoryCategory::activations, "codes"),
-                             maker.zeros({kFp8ScaleElements}, Dtype::fp32)};
+        Fp8Tensor made{device.empty(x.shape(), dtype, MemoryCategory::activations, "codes"), maker.zeros({kFp8ScaleElements}, Dtype::fp32)};
         find_largest(x, made.scale);
         quantise(x, made);
         results.emplace_back("scale of fp8", made.scale);
