@@ -20,7 +20,7 @@ Layout without_overlaps(const Layout& layout) {
 }  // namespace
 
 ReplayedMemories::Known& ReplayedMemories::known(const Layout& asked) {
-    // Overlaps that are switched on take no memory.
+    // Overlaps that are switched on take no memory but in the graph of an iteration.
     const Layout layout = without_overlaps(asked);
     const std::size_t hash = family_hash(layout);
     const auto [first, last] = known_.equal_range(hash);
