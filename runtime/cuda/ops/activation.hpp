@@ -127,7 +127,7 @@ struct ActivationInputGradient {
     }
 };
 
-template <class Element>
+template <class Element, int N>
 struct RowWeightGradient {
     using Sum = Compute<Element>;
     const Element *dy, *x;
@@ -136,13 +136,25 @@ struct RowWeightGradient {
     Activation kind;
     bool gated;
 
+    template <int Size>
+    struct Loaded {
+        Pack<Element, Size> slope, in, gated;
+    };
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
         const Element* const in = x + row * width * (gated ? 2 : 1);
-        const Sum sum = team.reduce(width, Sum{0}, Add{}, [&](std::int64_t i) {
-            const Sum unweighted = evaluate(kind, Sum(in[i])).value * (gated ? gated_value(kind, Sum(in[i + width])).value : Sum{1});
-            return Sum(dy[row * width + i]) * unweighted;
-        });
+        const Sum sum = team.template reduce_packs<N>(
+            width, Sum{0}, Add{},
+            [&](auto size, std::int64_t i) {
+                constexpr int kSize = decltype(size)::value;
+                return Loaded<kSize>{load_pack<kSize>(dy + row * width + i), load_pack<kSize>(in + i),
+                                     load_pack<kSize>(gated ? in + width + i : in + i)};
+            },
+            [&](const auto& loaded, int k) {
+                const Sum unweighted =
+                    evaluate(kind, Sum(loaded.in[k])).value * (gated ? gated_value(kind, Sum(loaded.gated[k])).value : Sum{1});
+                return Sum(loaded.slope[k]) * unweighted;
+            });
         team.once([&] { d_row_weights[row] = sum; });
     }
 };
@@ -164,13 +176,15 @@ void activation_backward(model::Device& device, const model::ActivationBackwardA
         using Sum = Compute<Element>;
         const Element* const dy = values<Element>(x.dy);
         const Element* const in = values<Element>(x.x);
+        const std::uint64_t bytes = address(dy) | address(in) | address(x.dx.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element);
         if (x.d_row_weights.data != nullptr) {
-            launcher.teams(x.rows, lanes_for(x.width),
-                           RowWeightGradient<Element>{dy, in, values<Sum>(x.d_row_weights), x.width, x.kind, x.gated});
+            with_pack<kPack<Element>>(bytes, [&]<int N>() {
+                launcher.teams(x.rows, lanes_for(x.width / N),
+                               RowWeightGradient<Element, N>{dy, in, values<Sum>(x.d_row_weights), x.width, x.kind, x.gated});
+            });
         }
         each_pack<kPack<Element>>(
-            launcher, x.rows * x.width,
-            address(dy) | address(in) | address(x.dx.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element),
+            launcher, x.rows * x.width, bytes,
             ActivationInputGradient<Element>{dy, in, values<Sum>(x.row_weights), values<Element>(x.dx), x.width, x.kind, x.gated});
     });
 }

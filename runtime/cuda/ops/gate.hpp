@@ -1,7 +1,7 @@
 #pragma once
 // See model/ops/gate.hpp; the formulas are those of runtime/cpu/ops/gate.cpp.
 
-#include "runtime/cuda/ops/launch.hpp"
+#include "runtime/cuda/ops/packs.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -10,28 +10,62 @@ MGPLAN_BOTH Sum gate_of(Sum logit) {
     return 1 / (1 + exponential(-logit));
 }
 
+/// A body of packs.
 template <class Element>
 struct GateRows {
     using Sum = Compute<Element>;
     const Element *x, *logits;
     Element* y;
     std::int64_t width;
-    MGPLAN_BOTH void operator()(std::int64_t i) const { y[i] = Element(Sum(x[i]) * gate_of(Sum(logits[row_column(i, width).row]))); }
+
+    template <int N>
+    struct Loaded {
+        Pack<Element, N> x;
+        Sum logit;
+    };
+    template <int N>
+    MGPLAN_BOTH Loaded<N> load(std::int64_t i) const {
+        return {load_pack<N>(x + i), Sum(logits[row_column(i, width).row])};
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, Loaded<N> loaded) const {
+        const Sum gate = gate_of(loaded.logit);
+        for (int k = 0; k < N; ++k) loaded.x[k] = Element(Sum(loaded.x[k]) * gate);
+        store_pack<N>(y + i, loaded.x);
+    }
 };
 
-template <class Element>
+template <class Element, int N>
 struct GateRowGradient {
     using Sum = Compute<Element>;
     const Element *dy, *x, *logits;
     Element *dx, *d_logits;
     std::int64_t width;
 
+    template <int Size>
+    struct Loaded {
+        Pack<Element, Size> dy, x;
+    };
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
         const Sum gate = gate_of(Sum(logits[row]));
-        const std::int64_t begin = row * width;
-        const Sum d_gate = team.reduce(width, Sum{0}, Add{}, [&](std::int64_t i) { return Sum(dy[begin + i]) * Sum(x[begin + i]); });
-        team.each(width, [&](std::int64_t i) { dx[begin + i] = Element(Sum(dy[begin + i]) * gate); });
+        const Element* const slope = dy + row * width;
+        const Element* const in = x + row * width;
+        Element* const out = dx + row * width;
+        const Sum d_gate = team.template reduce_packs<N>(
+            width, Sum{0}, Add{},
+            [&](auto size, std::int64_t i) {
+                constexpr int kSize = decltype(size)::value;
+                return Loaded<kSize>{load_pack<kSize>(slope + i), load_pack<kSize>(in + i)};
+            },
+            [](const auto& loaded, int k) { return Sum(loaded.dy[k]) * Sum(loaded.x[k]); });
+        team.template each_pack<N>(
+            width, [&](auto size, std::int64_t i) { return load_pack<decltype(size)::value>(slope + i); },
+            [&](auto size, std::int64_t i, auto values) {
+                constexpr int kSize = decltype(size)::value;
+                for (int k = 0; k < kSize; ++k) values[k] = Element(Sum(values[k]) * gate);
+                store_pack<kSize>(out + i, values);
+            });
         team.once([&] { d_logits[row] = Element(d_gate * gate * (1 - gate)); });
     }
 };
@@ -39,7 +73,8 @@ struct GateRowGradient {
 template <class Launcher>
 void gate_rows(model::Device& device, const model::GateRowsArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {
-        Launcher::of(device).each(x.rows * x.width,
+        each_pack<kPack<Element>>(Launcher::of(device), x.rows * x.width,
+                                  address(x.x.data) | address(x.y.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element),
                                   GateRows<Element>{values<Element>(x.x), values<Element>(x.logits), values<Element>(x.y), x.width});
     });
 }
@@ -47,9 +82,13 @@ void gate_rows(model::Device& device, const model::GateRowsArguments& x) {
 template <class Launcher>
 void gate_rows_backward(model::Device& device, const model::GateRowsBackwardArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {
-        Launcher::of(device).teams(x.rows, lanes_for(x.width),
-                                   GateRowGradient<Element>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.logits),
-                                                            values<Element>(x.dx), values<Element>(x.d_logits), x.width});
+        const std::uint64_t bytes =
+            address(x.dy.data) | address(x.x.data) | address(x.dx.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element);
+        with_pack<kPack<Element>>(bytes, [&]<int N>() {
+            Launcher::of(device).teams(x.rows, lanes_for(x.width / N),
+                                       GateRowGradient<Element, N>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.logits),
+                                                                   values<Element>(x.dx), values<Element>(x.d_logits), x.width});
+        });
     });
 }
 

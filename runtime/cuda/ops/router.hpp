@@ -249,16 +249,24 @@ struct FillIds {
     MGPLAN_BOTH void operator()(std::int64_t i) const { ids[i] = value; }
 };
 
+/// A body of packs of one word.
 template <class Word>
 struct GatherCopies {
     const Word* x;
     const std::int32_t* source;
     Word* y;
     std::int64_t top_k, width;
-    MGPLAN_BOTH void operator()(std::int64_t i) const {
+
+    template <int N>
+    MGPLAN_BOTH Word load(std::int64_t i) const {
+        static_assert(N == 1);
         const auto [copy, column] = row_column(i, width);
         const std::int64_t entry = source[copy];
-        y[i] = entry < 0 ? Word{} : x[entry / top_k * width + column];
+        return entry < 0 ? Word{} : x[entry / top_k * width + column];
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, const Word& word) const {
+        y[i] = word;
     }
 };
 
@@ -270,21 +278,37 @@ struct InvertSource {
     }
 };
 
-template <class Element>
+/// Sums of the copies of N columns of a row. Two copies are under way at once, and are added in order.
+template <class Element, int N>
 struct SumCopies {
+    using Sum = Compute<Element>;
     const Element* x;
     const std::int32_t* inverse;
     Element* y;
     std::int64_t top_k, width;
-    MGPLAN_BOTH void operator()(std::int64_t i) const {
-        using Sum = Compute<Element>;
-        const auto [row, column] = row_column(i, width);
-        Sum sum = 0;
-        for (std::int64_t slot = 0; slot < top_k; ++slot) {
-            const std::int64_t copy = inverse[row * top_k + slot];
-            if (copy >= 0) sum += Sum(x[copy * width + column]);
+
+    /// Zeros where the copy was dropped.
+    MGPLAN_BOTH Pack<Element, N> copy_of(std::int64_t entry, std::int64_t column) const {
+        const std::int64_t copy = inverse[entry];
+        return copy < 0 ? Pack<Element, N>{} : load_pack<N>(x + copy * width + column);
+    }
+    MGPLAN_BOTH void operator()(std::int64_t index) const {
+        const auto [row, pack] = row_column(index, width / N);
+        const std::int64_t column = pack * N, first = row * top_k, end = first + top_k;
+        Pack<Sum, N> sums{};
+        const auto add = [&](const Pack<Element, N>& copy) {
+            for (int k = 0; k < N; ++k) sums[k] += Sum(copy[k]);
+        };
+        std::int64_t entry = first;
+        for (; entry + 1 < end; entry += 2) {
+            const auto one = copy_of(entry, column), other = copy_of(entry + 1, column);
+            add(one);
+            add(other);
         }
-        y[i] = Element(sum);
+        if (entry < end) add(copy_of(entry, column));
+        Pack<Element, N> result;
+        for (int k = 0; k < N; ++k) result[k] = Element(sums[k]);
+        store_pack<N>(y + row * width + column, result);
     }
 };
 
@@ -398,8 +422,8 @@ void permute_rows(model::Device& device, const model::PermuteArguments& x) {
     const std::int64_t row = x.width * bytes_of(x.x.dtype);
     with_word(static_cast<std::uint64_t>(row) | address(x.x.data) | address(x.y.data), [&]<class Word>() {
         const std::int64_t words = row / static_cast<std::int64_t>(sizeof(Word));
-        Launcher::of(device).each(x.copies * words,
-                                  GatherCopies<Word>{values<Word>(x.x), values<std::int32_t>(x.source), values<Word>(x.y), x.top_k, words});
+        Launcher::of(device).template packs<1>(
+            x.copies * words, GatherCopies<Word>{values<Word>(x.x), values<std::int32_t>(x.source), values<Word>(x.y), x.top_k, words});
     });
 }
 
@@ -410,7 +434,11 @@ void unpermute_rows(model::Device& device, const model::PermuteArguments& x) {
     launcher.each(x.rows * x.top_k, FillIds{inverse, -1});
     launcher.each(x.copies, InvertSource{values<std::int32_t>(x.source), inverse});
     with_type(x.x.dtype, [&]<class Element>() {
-        launcher.each(x.rows * x.width, SumCopies<Element>{values<Element>(x.x), inverse, values<Element>(x.y), x.top_k, x.width});
+        const std::uint64_t bytes = address(x.x.data) | address(x.y.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element);
+        with_pack<kPack<Element>>(bytes, [&]<int N>() {
+            launcher.each(x.rows * x.width / N,
+                          SumCopies<Element, N>{values<Element>(x.x), inverse, values<Element>(x.y), x.top_k, x.width});
+        });
     });
 }
 

@@ -9,9 +9,14 @@
 #include <gtest/gtest.h>
 
 #include "model/ops/activation.hpp"
+#include "model/ops/bias.hpp"
+#include "model/ops/causal_conv.hpp"
 #include "model/ops/cross_entropy.hpp"
 #include "model/ops/elementwise.hpp"
+#include "model/ops/gate.hpp"
+#include "model/ops/gated_norm.hpp"
 #include "model/ops/norm.hpp"
+#include "model/ops/router.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/ops/single_steps.hpp"
 #include "tests/model/ops/support.hpp"
@@ -143,6 +148,90 @@ TEST_P(RowPacks, OfActivations) {
                 return results;
             });
         }
+    }
+}
+
+TEST_P(RowPacks, OfBiases) {
+    expect_alike([](Maker& maker, const Place& place) {
+        const auto [rows, width, begin] = place;
+        const Dtype kept = statistics_dtype(maker.dtype());
+        const Tensor x = behind(maker, begin, {rows, width}), weighted = behind(maker, begin, {rows, width}),
+                     bias = behind(maker, begin, {width}), dy = behind(maker, begin, {rows, width}), weights = maker.random({rows}, kept);
+        const Tensor gradient = maker.zeros({width}, kept), weighted_gradient = maker.zeros({width}, kept),
+                     of_weights = maker.zeros({rows}, kept);
+        add_bias(x, bias);
+        add_weighted_bias(weighted, bias, weights);
+        bias_gradient(dy, gradient);
+        weighted_bias_gradient(dy, bias, weights, weighted_gradient, of_weights);
+        return std::vector<Tensor>{x, weighted, gradient, weighted_gradient, of_weights};
+    });
+}
+
+// Copies that were dropped, and rows that only fill up.
+TEST_P(RowPacks, OfCopies) {
+    for (const std::int64_t capacity : {0, 4}) {
+        expect_alike([&](Maker& maker, const Place& place) {
+            const auto [rows, width, begin] = place;
+            const Tensor experts = maker.ids({0, 2, 1, 1, 0, 2, -1, 2, 1, 1, -1, -1, 0, 1, 2}, {rows, 3});
+            const Permutation permutation =
+                capacity > 0 ? sort_and_pad(experts, 3, 5) : sort_by_expert(experts, count_by_expert(experts, 3), 12);
+            const std::int64_t copies = permutation.source.elements();
+            return std::vector<Tensor>{permute_rows(behind(maker, begin, {rows, width}), permutation, 3),
+                                       unpermute_rows(behind(maker, begin, {copies, width}), permutation, rows, 3)};
+        });
+    }
+}
+
+TEST_P(RowPacks, OfGates) {
+    expect_alike([](Maker& maker, const Place& place) {
+        const auto [rows, width, begin] = place;
+        const Tensor x = behind(maker, begin, {rows, width}), dy = behind(maker, begin, {rows, width}), logits = maker.random({rows, 1});
+        Tensor of_logits;
+        std::vector<Tensor> results{gate_rows(x, logits), gate_rows_backward(dy, x, logits, of_logits)};
+        results.push_back(of_logits);
+        return results;
+    });
+}
+
+// Groups of half a row, weights for each column or for each of a group, gates behind other columns of a projection.
+TEST_P(RowPacks, OfGatedNorms) {
+    for (const bool gate_first : {true, false}) {
+        for (const std::int64_t sharing : {1, 2, 0}) {
+            expect_alike([&](Maker& maker, const Place& place) {
+                const auto [rows, group, begin] = place;
+                const std::int64_t width = 2 * group;
+                const Columns z{group + begin, width};
+                const GatedNormOptions options{group, gate_first, 1e-3, sharing == 2};
+                const Tensor x = behind(maker, begin, {rows, width}), dy = behind(maker, begin, {rows, width}),
+                             gates = maker.random({rows, 4 * group});
+                const Tensor weight = sharing > 0 ? behind(maker, begin, {width / sharing}) : Tensor(),
+                             d_gates = maker.zeros({rows, 4 * group}), d_weight = sharing > 0 ? maker.zeros({width / sharing}) : Tensor();
+                Tensor statistics;
+                std::vector<Tensor> results{gated_norm(x, gates, z, weight, options, statistics)};
+                results.push_back(gated_norm_backward(dy, x, gates, z, weight, statistics, options, d_gates, d_weight));
+                results.push_back(d_gates);
+                if (sharing > 0) results.push_back(d_weight);
+                return results;
+            });
+        }
+    }
+}
+
+// Two sequences, channels behind others of a projection.
+TEST_P(RowPacks, OfCausalConvolutions) {
+    for (const bool biased : {false, true}) {
+        expect_alike([&](Maker& maker, const Place& place) {
+            const std::int64_t width = place.width, rows = 10;
+            const Columns channels{8 + place.begin, width};
+            const Tensor x = maker.random({rows, width + 16}), dy = behind(maker, place.begin, {rows, width}),
+                         taps = maker.random({width, 1, 4}), bias = biased ? maker.random({width}) : Tensor();
+            const Tensor dx = maker.zeros({rows, width + 16}), d_taps = maker.zeros({width, 1, 4}),
+                         d_bias = biased ? maker.zeros({width}) : Tensor();
+            std::vector<Tensor> results{causal_conv(x, channels, taps, bias, 2), dx, d_taps};
+            causal_conv_backward(dy, x, channels, taps, bias, 2, dx, d_taps, d_bias);
+            if (biased) results.push_back(d_bias);
+            return results;
+        });
     }
 }
 
