@@ -70,10 +70,63 @@ struct GateRowGradient {
     }
 };
 
+/// Rows of one value each, as gates of attention's every output have it: bodies of packs.
+template <class Element>
+struct GateValues {
+    using Sum = Compute<Element>;
+    const Element *x, *logits;
+    Element* y;
+
+    template <int N>
+    struct Loaded {
+        Pack<Element, N> x, logits;
+    };
+    template <int N>
+    MGPLAN_BOTH Loaded<N> load(std::int64_t i) const {
+        return {load_pack<N>(x + i), load_pack<N>(logits + i)};
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, Loaded<N> loaded) const {
+        for (int k = 0; k < N; ++k) loaded.x[k] = Element(Sum(loaded.x[k]) * gate_of(Sum(loaded.logits[k])));
+        store_pack<N>(y + i, loaded.x);
+    }
+};
+
+template <class Element>
+struct GateValueGradient {
+    using Sum = Compute<Element>;
+    const Element *dy, *x, *logits;
+    Element *dx, *d_logits;
+
+    template <int N>
+    struct Loaded {
+        Pack<Element, N> dy, x, logits;
+    };
+    template <int N>
+    MGPLAN_BOTH Loaded<N> load(std::int64_t i) const {
+        return {load_pack<N>(dy + i), load_pack<N>(x + i), load_pack<N>(logits + i)};
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, Loaded<N> loaded) const {
+        Pack<Element, N> of_x, of_logits;
+        for (int k = 0; k < N; ++k) {
+            const Sum gate = gate_of(Sum(loaded.logits[k])), slope = Sum(loaded.dy[k]);
+            of_x[k] = Element(slope * gate);
+            of_logits[k] = Element(slope * Sum(loaded.x[k]) * gate * (1 - gate));
+        }
+        store_pack<N>(dx + i, of_x);
+        store_pack<N>(d_logits + i, of_logits);
+    }
+};
+
 template <class Launcher>
 void gate_rows(model::Device& device, const model::GateRowsArguments& x) {
+    auto&& launcher = Launcher::of(device);
     with_type(x.x.dtype, [&]<class Element>() {
-        each_pack<kPack<Element>>(Launcher::of(device), x.rows * x.width,
+        if (x.width == 1)
+            return each_pack<kPack<Element>>(launcher, x.rows, address(x.x.data) | address(x.logits.data) | address(x.y.data),
+                                             GateValues<Element>{values<Element>(x.x), values<Element>(x.logits), values<Element>(x.y)});
+        each_pack<kPack<Element>>(launcher, x.rows * x.width,
                                   address(x.x.data) | address(x.y.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element),
                                   GateRows<Element>{values<Element>(x.x), values<Element>(x.logits), values<Element>(x.y), x.width});
     });
@@ -81,13 +134,20 @@ void gate_rows(model::Device& device, const model::GateRowsArguments& x) {
 
 template <class Launcher>
 void gate_rows_backward(model::Device& device, const model::GateRowsBackwardArguments& x) {
+    auto&& launcher = Launcher::of(device);
     with_type(x.x.dtype, [&]<class Element>() {
+        if (x.width == 1)
+            return each_pack<kPack<Element>>(
+                launcher, x.rows,
+                address(x.dy.data) | address(x.x.data) | address(x.logits.data) | address(x.dx.data) | address(x.d_logits.data),
+                GateValueGradient<Element>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.logits), values<Element>(x.dx),
+                                           values<Element>(x.d_logits)});
         const std::uint64_t bytes =
             address(x.dy.data) | address(x.x.data) | address(x.dx.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element);
         with_pack<kPack<Element>>(bytes, [&]<int N>() {
-            Launcher::of(device).teams(x.rows, lanes_for(x.width / N),
-                                       GateRowGradient<Element, N>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.logits),
-                                                                   values<Element>(x.dx), values<Element>(x.d_logits), x.width});
+            launcher.teams(x.rows, lanes_for(x.width / N),
+                           GateRowGradient<Element, N>{values<Element>(x.dy), values<Element>(x.x), values<Element>(x.logits),
+                                                       values<Element>(x.dx), values<Element>(x.d_logits), x.width});
         });
     });
 }

@@ -287,17 +287,21 @@ struct SumCopies {
     Element* y;
     std::int64_t top_k, width;
 
-    /// Zeros where the copy was dropped.
-    MGPLAN_BOTH Pack<Element, N> copy_of(std::int64_t entry, std::int64_t column) const {
+    /// A copy that was dropped has another one's values here, which nobody adds: a load under a condition would hold up the next one.
+    struct Copy {
+        Pack<Element, N> values;
+        bool kept;
+    };
+    MGPLAN_BOTH Copy copy_of(std::int64_t entry, std::int64_t column) const {
         const std::int64_t copy = inverse[entry];
-        return copy < 0 ? Pack<Element, N>{} : load_pack<N>(x + copy * width + column);
+        return {load_pack<N>(x + (copy < 0 ? 0 : copy) * width + column), copy >= 0};
     }
     MGPLAN_BOTH void operator()(std::int64_t index) const {
         const auto [row, pack] = row_column(index, width / N);
         const std::int64_t column = pack * N, first = row * top_k, end = first + top_k;
         Pack<Sum, N> sums{};
-        const auto add = [&](const Pack<Element, N>& copy) {
-            for (int k = 0; k < N; ++k) sums[k] += Sum(copy[k]);
+        const auto add = [&](const Copy& copy) {
+            for (int k = 0; k < N; ++k) sums[k] += copy.kept ? Sum(copy.values[k]) : Sum{0};
         };
         std::int64_t entry = first;
         for (; entry + 1 < end; entry += 2) {
@@ -430,6 +434,7 @@ void permute_rows(model::Device& device, const model::PermuteArguments& x) {
 template <class Launcher>
 void unpermute_rows(model::Device& device, const model::PermuteArguments& x) {
     auto&& launcher = Launcher::of(device);
+    if (x.copies == 0) return launcher.zero(x.y.data, x.rows * x.width * bytes_of(x.y.dtype));
     auto* const inverse = values<std::int32_t>(x.inverse);
     launcher.each(x.rows * x.top_k, FillIds{inverse, -1});
     launcher.each(x.copies, InvertSource{values<std::int32_t>(x.source), inverse});

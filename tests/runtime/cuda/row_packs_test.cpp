@@ -182,13 +182,19 @@ TEST_P(RowPacks, OfCopies) {
     }
 }
 
+// A gate for each row, and one for each value.
 TEST_P(RowPacks, OfGates) {
     expect_alike([](Maker& maker, const Place& place) {
         const auto [rows, width, begin] = place;
-        const Tensor x = behind(maker, begin, {rows, width}), dy = behind(maker, begin, {rows, width}), logits = maker.random({rows, 1});
-        Tensor of_logits;
-        std::vector<Tensor> results{gate_rows(x, logits), gate_rows_backward(dy, x, logits, of_logits)};
-        results.push_back(of_logits);
+        std::vector<Tensor> results;
+        for (const auto& [gates, values] : {std::pair(rows, width), std::pair(rows * width, std::int64_t{1})}) {
+            const Tensor x = behind(maker, begin, {gates, values}), dy = behind(maker, begin, {gates, values}),
+                         logits = behind(maker, begin, {gates, 1});
+            Tensor of_logits;
+            results.push_back(gate_rows(x, logits));
+            results.push_back(gate_rows_backward(dy, x, logits, of_logits));
+            results.push_back(of_logits);
+        }
         return results;
     });
 }

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What the GPU's kernels of a step load, move and take: kernels.py check|write --nvcc NVCC --ptx FILE --shapes PROGRAM
 
-check compares the kernels of an 8B-shaped step, in bf16 and by each recipe of fp8, with limits.json, and docs/kernels.md with what write writes there; exit 1 says what
-differs. The build makes the files, kernel_step_ptx and kernel_step_shapes, and calls write for its target write_kernels_page.
+check compares the kernels of an 8B-shaped step, in bf16 and by each recipe of fp8, and of layers of other kinds of models with limits.json, and
+docs/kernels.md with what write writes there; exit 1 says what differs. The build makes the files, kernel_step_ptx and kernel_step_shapes, and calls
+write for its target write_kernels_page.
 
 The step is that of tests/gpu/layers_task.hpp. --shapes lists its ops with their bytes and kernels, --ptx is what nvcc made of those.
 """
@@ -26,15 +27,17 @@ LEAST = 0.0005  # below which nobody looks at it
 
 
 class Step:
-    """A step's ops, and the seconds at the card's published rates below which none can be. `of`: its recipe of fp8, {"recipe", "ops"}."""
+    """A step's ops, and the seconds at the card's published rates below which none can be. `of`: another recipe of fp8, {"recipe", "ops"}, or a
+    few layers of another model, {"model", "layers", "ops"}, whose shares are those of its layers alone."""
 
     def __init__(self, shapes, card, of=None):
-        self.model, self.layers, self.tokens = shapes["model"], shapes["layers"], (shapes["micro_batch"], shapes["sequence"])
+        of = of or {}
+        self.model, self.layers, self.tokens = of.get("model", shapes["model"]), of.get("layers", shapes["layers"]), (shapes["micro_batch"], shapes["sequence"])
         self.bandwidth, self.flops, self.fp8_flops = card["memory_bandwidth"], card["peak_flops"]["bf16"], card["peak_flops"].get("fp8")
-        self.recipe, self.ops = (of["recipe"], of["ops"]) if of else (None, shapes["ops"])
+        self.recipe, self.ops, self.other_model = of.get("recipe"), of.get("ops", shapes["ops"]), "model" in of
 
     def is_memory_bound(self, op):
-        return not op["product"] and not any(kernel.startswith("cuDNN") for kernel in op["kernels"])
+        return not op["product"] and not any(kernel.startswith(("cuDNN", "cuBLASLt")) for kernel in op["kernels"])
 
     def bytes_of(self, op):
         return op["read"] + op["written"]
@@ -44,13 +47,17 @@ class Step:
         by_bytes = self.bytes_of(op) / self.bandwidth
         return by_bytes if self.is_memory_bound(op) else max(by_bytes, op["flops"] / (self.fp8_flops if op.get("fp8") else self.flops))
 
+    def counted(self):
+        """The ops whose floors shares are of."""
+        return [op for op in self.ops if not self.other_model or op["range"].startswith("layer ")]
+
     def total(self):
-        return sum(self.floor(op) for op in self.ops)
+        return sum(self.floor(op) for op in self.counted())
 
     def own_kernels(self):
         """Kernel -> its share of the step, each op's floor counted for all of its kernels."""
         shares, total = {}, self.total()
-        for op in self.ops:
+        for op in self.counted():
             for kernel in set(op["kernels"]):
                 if kernel.startswith("run_"):
                     shares[kernel] = shares.get(kernel, 0) + (self.floor(op) / total if self.is_memory_bound(op) else 0)
@@ -110,7 +117,7 @@ def main():
     arguments = read_arguments()
     shapes = json.loads(subprocess.run([arguments.shapes], capture_output=True, text=True, check=True).stdout)
     card = json.loads(CARD.read_text())
-    steps = [Step(shapes, card), *(Step(shapes, card, of) for of in shapes["fp8"])]
+    steps = [Step(shapes, card), *(Step(shapes, card, of) for of in (*shapes["fp8"], *shapes["others"]))]
     facts = ptx.facts_of(arguments.ptx.read_text(), ptx.assembled(arguments.nvcc, arguments.ptx, "sm_90"))
     said = differences(steps, facts, json.loads((HERE / "limits.json").read_text()))
     text = page.written(steps, facts, ptx.version_of(arguments.nvcc))

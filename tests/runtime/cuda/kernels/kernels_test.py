@@ -29,7 +29,7 @@ $L__BB0_2:
 }
 """
 ONE, TWO = "ld.global.v2.u64 	{%rd3, %rd4}, [%rd2];", "ld.global.v2.u64 	{%rd6, %rd11}, [%rd5];"
-KERNEL, CAST = "run_each<Sum>", "run_packs<16, Cast>"
+KERNEL, CAST, ROUTE = "run_each<Sum>", "run_packs<16, Cast>", "run_teams<Route>"
 
 
 def loops_of(one=ONE, two=TWO, early="add.s64 	%rd9, %rd9, %rd12;"):
@@ -45,16 +45,20 @@ def steps(seconds=1.0):
     in_fp8 = {"recipe": "fp8-current", "ops": [
         {"op": "cast", "range": "layer forward 1", "flops": 0, "read": seconds * 1e12, "written": 0, "product": False, "kernels": [CAST]},
         {"op": "product", "range": "optimizer", "flops": 1e15, "read": 0, "written": 0, "product": True, "fp8": True, "kernels": ["cuBLASLt"]}]}
+    other = {"model": "a mixture", "layers": 2, "ops": [
+        {"op": "route", "range": "layer forward 0", "flops": 0, "read": seconds * 1e12, "written": 0, "product": False, "kernels": [ROUTE]},
+        {"op": "products", "range": "layer forward 0", "flops": 3e15, "read": 1, "written": 0, "product": False, "kernels": ["cuBLASLt", "cuBLASLt"]},
+        {"op": "sum", "range": "optimizer", "flops": 0, "read": 9e12, "written": 0, "product": False, "kernels": [KERNEL]}]}
     card = {"memory_bandwidth": 1e12, "peak_flops": {"bf16": 1e15, "fp8": 2e15}}
-    return [kernels.Step(shapes, card), kernels.Step(shapes, card, in_fp8)]
+    return [kernels.Step(shapes, card), kernels.Step(shapes, card, in_fp8), kernels.Step(shapes, card, other)]
 
 
-CAST_FACTS, CAST_LIMIT = {"loops": [(2, 32)], "stores": 1, "registers": 16, "spilled": 0}, {"loads": 2, "loops": 1, "stores": 1, "registers": 16}
+ALIKE_FACTS, ALIKE_LIMIT = {"loops": [(2, 32)], "stores": 1, "registers": 16, "spilled": 0}, {"loads": 2, "loops": 1, "stores": 1, "registers": 16}
 
 
 def said(loops, limit, registers=32, spilled=0, seconds=1.0, stores=1):
-    facts = {KERNEL: {"loops": loops, "stores": stores, "registers": registers, "spilled": spilled}, CAST: CAST_FACTS}
-    return kernels.differences(steps(seconds), facts, {CAST: CAST_LIMIT, **({KERNEL: limit} if limit else {})})
+    facts = {KERNEL: {"loops": loops, "stores": stores, "registers": registers, "spilled": spilled}, CAST: ALIKE_FACTS, ROUTE: ALIKE_FACTS}
+    return kernels.differences(steps(seconds), facts, {CAST: ALIKE_LIMIT, ROUTE: ALIKE_LIMIT, **({KERNEL: limit} if limit else {})})
 
 
 class Loads(unittest.TestCase):
@@ -76,7 +80,7 @@ class Loads(unittest.TestCase):
 
 
 class Page(unittest.TestCase):
-    facts = {KERNEL: {"loops": [(2, 32)], "stores": 0, "registers": 32, "spilled": 0}, CAST: CAST_FACTS}
+    facts = {KERNEL: {"loops": [(2, 32)], "stores": 0, "registers": 32, "spilled": 0}, CAST: ALIKE_FACTS, ROUTE: ALIKE_FACTS}
 
     def test_says_bytes_floor_and_what_is_under_way(self):
         text = kernels.page.written(steps(), self.facts, "1.2.3")
@@ -86,6 +90,13 @@ class Page(unittest.TestCase):
         self.assertIn("`fp8-current`: no step is shorter than **1500.0 ms**; a layer's casts have 1000.00 ms of it.", text)
         self.assertIn("| cast | 1 | 1000000.0 | 1000000.0 | `packs<16, Cast>` |", text)
         self.assertIn("| `packs<16, Cast>` | 66.67% | 2 | 64 | 1 | 16 |", text)
+
+    def test_of_another_model_its_layers_alone_count(self):
+        text = kernels.page.written(steps(), self.facts, "1.2.3")
+        self.assertIn("a mixture, 2 layers: **4000.0 ms**, of which kernels that memory limits have 1000.0 ms.", text)
+        self.assertIn("| route | 1 | 1000000.0 | 1000000.0 | `teams<Route>` |", text)
+        self.assertIn("| `teams<Route>` | 25.00% | 2 | 64 | 1 | 16 |", text)
+        self.assertNotIn("| products |", text)
 
     def test_of_the_tree_is_not_that_of_another_step(self):
         self.assertFalse(kernels.page.is_current(kernels.page.written(steps(), self.facts, "1.2.3")))
@@ -124,10 +135,10 @@ class Limits(unittest.TestCase):
 
     def test_kernels_and_table_name_the_same(self):
         self.assertIn("not in limits.json", said([(2, 32)], None)[0])
-        self.assertIn("not compiled", kernels.differences(steps(), {CAST: CAST_FACTS}, {KERNEL: self.limit, CAST: CAST_LIMIT})[0])
+        self.assertIn("not compiled", kernels.differences(steps(), {CAST: ALIKE_FACTS, ROUTE: ALIKE_FACTS}, {KERNEL: self.limit, CAST: ALIKE_LIMIT, ROUTE: ALIKE_LIMIT})[0])
         self.assertIn("not in the step", kernels.differences(
-            steps(), {KERNEL: {**CAST_FACTS, "registers": 1}, CAST: CAST_FACTS},
-            {KERNEL: self.limit, CAST: CAST_LIMIT, "run_each<Gone>": self.limit})[0])
+            steps(), {KERNEL: {**ALIKE_FACTS, "registers": 1}, CAST: ALIKE_FACTS, ROUTE: ALIKE_FACTS},
+            {KERNEL: self.limit, CAST: ALIKE_LIMIT, ROUTE: ALIKE_LIMIT, "run_each<Gone>": self.limit})[0])
 
 
 if __name__ == "__main__":

@@ -71,19 +71,35 @@ def loads_of(kernels, facts):
     return lines
 
 
-def of_fp8_alone(steps):
-    """Kernel -> its share of the step in fp8 in which it has most."""
-    in_bf16 = {kernel for op in steps[0].ops for kernel in op["kernels"]}
+def largest_but_for(known, steps):
+    """Kernel that is not known -> its share of the step in which it has most."""
     shares = {}
-    for step in steps[1:]:
+    for step in steps:
         for kernel, share in step.own_kernels().items():
-            if kernel not in in_bf16:
+            if kernel not in known:
                 shares[kernel] = max(share, shares.get(kernel, 0))
     return shares
 
 
+def kernels_of(step):
+    return {kernel for op in step.ops for kernel in op["kernels"]}
+
+
+def what_others_add(steps, known):
+    """Of each other model the memory-bound ops of its layers that start a kernel which is not known."""
+    lines = []
+    for step in steps:
+        def wanted(op):
+            return op in step.counted() and step.is_memory_bound(op) and any(kernel not in known for kernel in op["kernels"])
+
+        bound = sum(step.floor(op) for op in step.counted() if step.is_memory_bound(op))
+        lines += [f"{step.model}, {step.layers} layers: **{step.total() * 1e3:.1f} ms**, of which kernels that memory limits have {bound * 1e3:.1f} ms.", "",
+                  *table_of_ops(step, wanted), ""]
+    return lines
+
+
 def written(steps, facts, compiler):
-    step = steps[0]
+    step, of_fp8, of_others = steps[0], [each for each in steps[1:] if each.recipe], [each for each in steps if each.other_model]
 
     def one(op):
         return op["range"] in ("layer forward 1", "layer backward 1")
@@ -110,7 +126,11 @@ def written(steps, facts, compiler):
         "The same step with `--precision` as named: ops of one layer that bf16 has not, weights' casts of a step with one microbatch among them,",
         "and of the optimizer. Products in fp8 have the data sheet's rate of fp8, also for `mxfp8`, whose kernels a Blackwell runs.",
         "`Fp8Format<3, 7, 126>` is e4m3, `Fp8Format<2, 15, 123>` e5m2.", "",
-        *what_fp8_adds(steps),
+        *what_fp8_adds([step, *of_fp8]),
+        "## What other models add", "",
+        "Layers of presets with fewer layers, as many tokens, bf16, one rank; of mixtures the products of all experts are among the floors. Ops whose kernels",
+        "an 8B-shaped Llama does not start. Of a scan and of a delta rule a floor says little: they compute more than they move.", "",
+        *what_others_add(of_others, kernels_of(step)),
         LOADS, "",
         "Loads of 16 bytes that a thread has under way before it needs the first, for each loop that reads memory; bytes that a full multiprocessor",
         "waits for in the best of them, with as many blocks of 256 threads as the registers allow. By Little's law a card needs bandwidth times",
@@ -120,7 +140,9 @@ def written(steps, facts, compiler):
         "or the table says why not.", "",
         *loads_of(step.own_kernels(), facts), "",
         "Of fp8, each with its share of the recipe in which that is largest:", "",
-        *loads_of(of_fp8_alone(steps), facts)]
+        *loads_of(largest_but_for(kernels_of(step), of_fp8), facts), "",
+        "Of other models, each with its share of the layers in which that is largest:", "",
+        *loads_of(largest_but_for(kernels_of(step), of_others), facts)]
     return "\n".join(lines) + "\n"
 
 

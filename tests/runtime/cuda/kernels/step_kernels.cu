@@ -1,5 +1,6 @@
-// The GPU's kernels of a training step in bf16 and in fp8, compiled to PTX alone, for kernels.py. The ops choose them as in runtime/cuda/kernels_*.cu; those
-// of other types and for memory that is not aligned, which a bf16 step does not start, are left out: they would take most of the time.
+// The GPU's kernels of a training step in bf16 and in fp8, and of layers of other models, compiled to PTX alone, for kernels.py. The ops
+// choose them as in runtime/cuda/kernels_*.cu; those of other types and for memory that is not aligned, which a bf16 step does not start,
+// are left out: they would take most of the time.
 
 #include <string_view>
 
@@ -67,6 +68,26 @@ void fill_kernels_of_a_step(model::KernelTable& table) {
     table.quantise = quantise<CompilingLauncher>;
     table.quantise_blocks = quantise_blocks<CompilingLauncher>;
     table.transpose_bytes = transpose_bytes<CompilingLauncher>;
+    table.add = add<CompilingLauncher>;
+    table.add_bias = add_bias<CompilingLauncher>;
+    table.bias_gradient = bias_gradient<CompilingLauncher>;
+    table.gate_rows = gate_rows<CompilingLauncher>;
+    table.gate_rows_backward = gate_rows_backward<CompilingLauncher>;
+    table.join_latent_keys = join_latent_keys<CompilingLauncher>;
+    table.split_latent_keys = split_latent_keys<CompilingLauncher>;
+    table.causal_conv = causal_conv<CompilingLauncher>;
+    table.causal_conv_backward = causal_conv_backward<CompilingLauncher>;
+    table.gated_norm = gated_norm<CompilingLauncher>;
+    table.gated_norm_backward = gated_norm_backward<CompilingLauncher>;
+    table.state_space_scan = state_space_scan<CompilingLauncher>;
+    table.state_space_scan_backward = state_space_scan_backward<CompilingLauncher>;
+    table.delta_rule = delta_rule<CompilingLauncher>;
+    table.delta_rule_backward = delta_rule_backward<CompilingLauncher>;
+    table.route = route<CompilingLauncher>;
+    table.route_backward = route_backward<CompilingLauncher>;
+    table.auxiliary_loss_backward = auxiliary_loss_backward<CompilingLauncher>;
+    table.permute_rows = permute_rows<CompilingLauncher>;
+    table.unpermute_rows = unpermute_rows<CompilingLauncher>;
 }
 
 }  // namespace mgplan::runtime::cuda

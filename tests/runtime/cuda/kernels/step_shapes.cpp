@@ -1,6 +1,6 @@
-// Ops of one training step of tests/gpu/layers_task.hpp, in bf16 and by each recipe of fp8, with their bytes, and the kernels that each of
-// them starts, as JSON for kernels.py. Bytes and FLOPs are those of the full size on shapes. Kernels are named by the code that starts them
-// on a card, which here only writes their names down, on a smaller step of the same ops.
+// Ops of one training step of tests/gpu/layers_task.hpp, in bf16 and by each recipe of fp8, and of a few layers of other kinds of models,
+// with their bytes, and the kernels that each of them starts, as JSON for kernels.py. Bytes and FLOPs are those of shapes. Kernels are
+// named by the code that starts them on a card, which here only writes their names down.
 
 #include <cstdio>
 #include <cstring>
@@ -15,6 +15,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "formats/model_source.hpp"
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
@@ -131,8 +132,9 @@ private:
 
 class NamingDevice final : public model::Device {
 public:
-    NamingDevice(const model::KernelTraits& traits, Listener& listener)
-        : Device(model::DeviceKind::cuda, traits, std::make_unique<MadeUpAddresses>(), &table()), launcher_(listener) {
+    /// `count` is what it answers when somebody reads whole numbers.
+    NamingDevice(const model::KernelTraits& traits, Listener& listener, std::int32_t count)
+        : Device(model::DeviceKind::cuda, traits, std::make_unique<MadeUpAddresses>(), &table()), launcher_(listener), count_(count) {
         set_listener(&listener);
     }
     [[nodiscard]] NamingLauncher& launcher() { return launcher_; }
@@ -150,10 +152,15 @@ private:
         return filled;
     }
     void do_write(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
-    void do_read(void* to, const void* /*from*/, std::int64_t bytes) override { std::memset(to, 0, static_cast<std::size_t>(bytes)); }
+    void do_read(void* to, const void* /*from*/, std::int64_t bytes) override {
+        std::memset(to, 0, static_cast<std::size_t>(bytes));
+        const auto numbers = static_cast<std::size_t>(bytes) / sizeof(count_);
+        for (std::size_t i = 0; i < numbers; ++i) std::memcpy(static_cast<std::byte*>(to) + i * sizeof(count_), &count_, sizeof(count_));
+    }
     void do_zero(void* /*memory*/, std::int64_t /*bytes*/) override {}
 
     NamingLauncher launcher_;
+    std::int32_t count_;
 };
 
 NamingLauncher& NamingLauncher::of(model::Device& device) {
@@ -170,25 +177,35 @@ std::vector<Op> ops_of(const model::TrainingTask& task, model::Device& device, L
     return std::move(listener.ops);
 }
 
-model::TrainingTask smaller(model::TrainingTask task) {
-    task.model.hidden = 512;
-    task.model.ffn = 1024;
-    task.model.heads = 8;
-    task.model.kv_heads = 4;
-    task.model.head_dim = 64;
-    task.model.vocab = 256;
-    task.batch.sequence = task.model.max_positions = 1024;  // rows enough for every stage of sums over them
+/// The step of tests/gpu/layers_task.hpp with another model of as many tokens a sequence.
+model::TrainingTask task_of(const ModelSpec& model) {
+    model::TrainingTask task = tests::layers_task();
+    task.model = model;
+    task.layout.split = std::make_shared<const StageSplit>(automatic_stage_split(model.layers, 0, 1, 1).value());
     return task;
 }
 
-/// The task's ops with the kernels of a card. Throws std::runtime_error where the smaller step has others.
+/// A preset with other fields of its config.json: fewer layers.
+ModelSpec cut_preset(const std::string& name, const nlohmann::ordered_json& fields) {
+    nlohmann::ordered_json config = nlohmann::ordered_json::parse(formats::preset_text(name).value());
+    config.update(fields);
+    return formats::read_model_text(config.dump(), name).model;
+}
+
+/// What a router that spreads tokens evenly counts for each expert; 0 without experts.
+std::int32_t copies_of_an_expert(const model::TrainingTask& task) {
+    if (!task.model.moe) return 0;
+    return static_cast<std::int32_t>(task.layout.micro_batch * task.batch.sequence * task.model.moe->top_k / task.model.moe->experts);
+}
+
+/// The task's ops with the kernels of a card. Throws std::runtime_error where kernels are named for others.
 nlohmann::json listed(const model::TrainingTask& task, const model::KernelTraits& traits) {
     Listener of_shapes, of_names;
     model::MetaDevice meta({.keep_ops = false, .stands_for = traits});
     meta.set_listener(&of_shapes);
     const std::vector<Op> shapes = ops_of(task, meta, of_shapes);
-    NamingDevice naming(traits, of_names);
-    const std::vector<Op> names = ops_of(smaller(task), naming, of_names);
+    NamingDevice naming(traits, of_names, copies_of_an_expert(task));
+    const std::vector<Op> names = ops_of(task, naming, of_names);
     nlohmann::json list = nlohmann::json::array();
     for (std::size_t i = 0; i < shapes.size(); ++i) {
         const Op& op = shapes[i];
@@ -207,6 +224,14 @@ nlohmann::json listed(const model::TrainingTask& task, const model::KernelTraits
     return list;
 }
 
+/// What an 8B-shaped Llama lacks: biases and layer norms, mixtures, latent attention, Mamba's scan, the gated delta rule.
+std::vector<ModelSpec> other_models() {
+    return {cut_preset("megatron-gpt-22b", {{"num_hidden_layers", 2}, {"max_position_embeddings", tests::kSequence}}),
+            cut_preset("qwen3-30b-a3b", {{"num_hidden_layers", 2}}), cut_preset("deepseek-v2-lite", {{"num_hidden_layers", 2}}),
+            cut_preset("nemotron-h-8b", {{"num_hidden_layers", 4}, {"hybrid_override_pattern", "M-*-"}}),
+            cut_preset("qwen3-next-80b-a3b", {{"num_hidden_layers", 4}})};
+}
+
 int run() {
     model::TrainingTask task = tests::layers_task();
     const model::KernelTraits hopper{model::DeviceKind::cuda, 90, true}, blackwell{model::DeviceKind::cuda, 100, true};
@@ -220,12 +245,17 @@ int run() {
         task.training.megatron.fp8_recipe = recipe;
         in_fp8.push_back({{"recipe", name}, {"ops", listed(task, recipe == Fp8Recipe::mxfp8 ? blackwell : hopper)}});
     }
+    nlohmann::json others = nlohmann::json::array();
+    for (const ModelSpec& model : other_models()) {
+        others.push_back({{"model", model.name}, {"layers", model.layers}, {"ops", listed(task_of(model), hopper)}});
+    }
     fmt::print("{}\n", nlohmann::json{{"model", task.model.name},
                                       {"layers", task.model.layers},
                                       {"sequence", tests::kSequence},
                                       {"micro_batch", tests::kSequences},
                                       {"ops", in_bf16},
-                                      {"fp8", in_fp8}}
+                                      {"fp8", in_fp8},
+                                      {"others", others}}
                            .dump(1));
     return 0;
 }
