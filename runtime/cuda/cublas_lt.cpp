@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "plan/text/errors.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cublas_product.hpp"
@@ -12,6 +14,12 @@
 
 namespace mgplan::runtime::cuda {
 namespace {
+
+RunError no_algorithm_for(const Gemm& x) {
+    return RunError(fmt::format("rank {}: cuBLASLt has no algorithm for {} products ({}{}, {}) x ({}{}, {}) of {} into {}",
+                                rank_of_this_thread(), x.batch, x.transpose_a ? "transposed " : "", x.m, x.k,
+                                x.transpose_b ? "transposed " : "", x.k, x.n, to_string(x.input), to_string(x.output)));
+}
 
 /// Mixtures of experts ask for products of ever new sizes: those that are not timed are forgotten when there are so many.
 constexpr std::size_t kMostKnown = 8192;
@@ -33,6 +41,7 @@ struct CublasLt::State {
     bool times = false;
     cublasLtHandle_t handle = nullptr;
     std::map<Kind, Known> known;
+    std::map<ProductKey, std::optional<cublasLtMatmulAlgo_t>> of_sizes;  ///< of_near_size(); none: the library has none
     std::optional<ProductTimer> timer;
 
     [[nodiscard]] bool timed(const Gemm& x) const { return times && worth_timing(x); }
@@ -40,6 +49,7 @@ struct CublasLt::State {
     [[nodiscard]] const cublasLtMatmulAlgo_t* choice_without_sum(const CublasProduct& product, const Gemm& x) const;
     [[nodiscard]] cublasLtMatmulAlgo_t fastest_of(const CublasProduct& product, const Gemm& x,
                                                   const std::vector<cublasLtMatmulAlgo_t>& candidates);
+    [[nodiscard]] const std::optional<cublasLtMatmulAlgo_t>& choice_of_near_size(const Gemm& x);
     [[nodiscard]] Known prepare(const Gemm& x);
 };
 
@@ -67,8 +77,25 @@ cublasLtMatmulAlgo_t CublasLt::State::fastest_of(const CublasProduct& product, c
     return candidates[fastest(seconds)];
 }
 
+const std::optional<cublasLtMatmulAlgo_t>& CublasLt::State::choice_of_near_size(const Gemm& x) {
+    const Gemm near = of_near_size(x);
+    const auto [entry, fresh] = of_sizes.try_emplace(key_of(near));
+    if (fresh) {
+        const auto found = CublasProduct(near).candidates(handle, near, 1);
+        if (!found.empty()) entry->second = found.front();
+    }
+    return entry->second;
+}
+
 Known CublasLt::State::prepare(const Gemm& x) {
     Known made{CublasProduct(x)};
+    if (x.algorithm == model::ProductAlgorithm::near) {
+        const auto& choice = choice_of_near_size(x);
+        if (choice && made.product.takes(handle, x, *choice)) {
+            made.algorithm = *choice;
+            return made;
+        }
+    }
     made.kept = timed(x);
     if (made.kept && x.beta != 0) {
         // It cannot be repeated. The first microbatch of a step writes gradients, the others add to them, so the other came first.
@@ -79,6 +106,7 @@ Known CublasLt::State::prepare(const Gemm& x) {
     }
     const bool now = made.kept && x.beta == 0 && !captures();
     const auto candidates = made.product.candidates(handle, x, now ? kMostCandidates : 1);
+    if (candidates.empty()) throw no_algorithm_for(x);
     made.algorithm = now && candidates.size() > 1 ? fastest_of(made.product, x, candidates) : candidates.front();
     made.chosen = now;
     return made;

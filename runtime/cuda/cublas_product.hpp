@@ -25,7 +25,7 @@ public:
     explicit CublasProduct(const Gemm& gemm);
 
     /// The heuristic's answers, `most` at the most, the one that it takes for the fastest first; none needs more than the product's
-    /// workspace. Throws RunError where there is none.
+    /// workspace. Empty where there is none.
     [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle, const Gemm& gemm, int most) const;
     /// Whether another product's algorithm does this one too, within its workspace.
     [[nodiscard]] bool takes(cublasLtHandle_t handle, const Gemm& gemm, const cublasLtMatmulAlgo_t& algorithm) const;

@@ -8,6 +8,23 @@ bool worth_timing(const Gemm& gemm) {
     return gemm.algorithm == model::ProductAlgorithm::timed && bytes_of(gemm.input) <= 2 && flops >= kLeastTimedFlops;
 }
 
+Gemm of_near_size(const Gemm& gemm) {
+    const auto rounded = [](std::int64_t rows) {
+        std::int64_t step = 1;
+        while (rows > 8 * step) step *= 2;
+        return (rows + step - 1) / step * step;
+    };
+    Gemm near = gemm;
+    if (gemm.beta == 0) {
+        near.m = rounded(gemm.m);
+        return near;
+    }
+    near.k = rounded(gemm.k);
+    if (!gemm.transpose_a) near.a_pitch += near.k - gemm.k;
+    if (gemm.transpose_b) near.b_pitch += near.k - gemm.k;
+    return near;
+}
+
 std::size_t fastest(std::span<const std::optional<double>> seconds) {
     std::size_t best = 0;
     for (std::size_t i = 1; i < seconds.size(); ++i) {

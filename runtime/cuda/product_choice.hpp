@@ -1,5 +1,5 @@
 #pragma once
-// Which products' algorithms are chosen by timing, and which candidate is taken.
+// Which products' algorithms are chosen by timing or taken from a product of nearly the size, and which candidate is taken.
 
 #include <cstddef>
 #include <optional>
@@ -21,6 +21,10 @@ inline constexpr double kLeastGain = 0.01;
 
 /// Whether a product may be timed and is worth it: asked for, of narrow numbers (fp32 and fp64 runs are the same to the bit), and large.
 [[nodiscard]] bool worth_timing(const Gemm& gemm);
+
+/// The product whose algorithm serves all of nearly its size (ProductAlgorithm::near): the number of rows rounded up to 4, 5, 6, 7 or 8
+/// times a power of two. Its addresses are those of `gemm`, which may hold less.
+[[nodiscard]] Gemm of_near_size(const Gemm& gemm);
 
 /// Which candidate to take, of `seconds` in the library's order; those that failed have none. 0, the library's first, where all failed.
 [[nodiscard]] std::size_t fastest(std::span<const std::optional<double>> seconds);

@@ -221,6 +221,63 @@ TEST_F(CublasLtChoice, OutlastsProductsOfEverNewSizes) {
     expect_alone(products, large(), kBest);
 }
 
+/// An expert's rows through its matrix.
+Gemm of_expert(std::int64_t rows) {
+    Gemm x = large();
+    x.algorithm = ProductAlgorithm::near;
+    x.m = rows;
+    return x;
+}
+/// The gradient of its matrix: rows that lie along the columns, as bf16 has them, or along the rows, as fp8 wants them.
+Gemm of_experts_gradient(std::int64_t rows, bool transposed) {
+    Gemm x = large(transposed ? Dtype::bf16 : Dtype::fp8);
+    x.algorithm = ProductAlgorithm::near;
+    x.beta = 1;
+    x.output = Dtype::fp32;
+    x.m = x.n = 4096;
+    x.k = rows;
+    x.transpose_a = transposed;
+    x.transpose_b = !transposed;
+    x.a_pitch = transposed ? x.m : rows;
+    x.b_pitch = transposed ? x.n : rows;
+    return x;
+}
+
+TEST_F(CublasLtChoice, OfExpertsIsTheHeuristicsForTheRowsRoundedUp) {
+    CublasLt products(nullptr, true);
+    for (const std::int64_t rows : {900, 1000, 1024, 897, 1024, 900}) expect_alone(products, of_expert(rows), 0);
+    EXPECT_THAT(fake_cublas_lt.asked, ElementsAre(1));
+    EXPECT_THAT(fake_cublas_lt.asked_of, ElementsAre(std::array<std::uint64_t, 4>{4096, 1024, 4096, 4096}));
+    expect_alone(products, of_expert(1025), 0);
+    EXPECT_EQ(fake_cublas_lt.asked_of.back(), (std::array<std::uint64_t, 4>{4096, 1280, 4096, 4096}));
+}
+
+TEST_F(CublasLtChoice, OfExpertsGradientsRoundsWhatIsAddedUp) {
+    for (const bool transposed : {true, false}) {
+        fake_cublas_lt.asked_of.clear();
+        CublasLt products(nullptr, true);
+        for (const std::int64_t rows : {896, 784, 880}) expect_alone(products, of_experts_gradient(rows, transposed), 0);
+        const std::array<std::uint64_t, 4> rounded{4096, 4096, transposed ? 4096U : 896U, transposed ? 896U : 4096U};
+        EXPECT_THAT(fake_cublas_lt.asked_of, ElementsAre(rounded));
+    }
+}
+
+TEST_F(CublasLtChoice, OfExpertsIsTheirOwnWhereTheLibraryRefusesTheOther) {
+    CublasLt products(nullptr, true);
+    fake_cublas_lt.refuses_checks = true;
+    expect_alone(products, of_expert(900), 0);
+    expect_alone(products, of_expert(1000), 0);
+    EXPECT_THAT(fake_cublas_lt.asked_of,
+                ElementsAre(std::array<std::uint64_t, 4>{4096, 1024, 4096, 4096}, std::array<std::uint64_t, 4>{4096, 900, 4096, 4096},
+                            std::array<std::uint64_t, 4>{4096, 1000, 4096, 4096}));
+}
+
+TEST_F(CublasLtChoice, OfEverNewRowsIsSeldomAskedFor) {
+    CublasLt products(nullptr, true);
+    for (std::int64_t rows = 1; rows <= 16'384; ++rows) products.multiply(of_expert(rows));
+    EXPECT_EQ(fake_cublas_lt.asked.size(), 8U + 4 * 11) << "1 to 8, then 5, 6, 7 and 8 times each power of two";
+}
+
 TEST_F(CublasLtChoice, WithoutAnyCandidateSaysWhichProductHasNone) {
     CublasLt products(nullptr, true);
     fake_cublas_lt.candidates.clear();

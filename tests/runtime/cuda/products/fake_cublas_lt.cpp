@@ -18,9 +18,10 @@ using mgplan::tests::fake_cublas_lt;
 
 namespace {
 
-/// Any of the library's descriptions; of preferences the largest workspace.
+/// Any of the library's descriptions; of preferences the largest workspace, of matrices their sizes.
 struct Description {
     std::uint64_t workspace_bytes = 0;
+    std::uint64_t rows = 0, columns = 0;
 };
 
 template <class Handle>
@@ -59,9 +60,13 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t /*made*/, cub
                                               const void* /*value*/, size_t /*bytes*/) {
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType /*type*/, uint64_t /*rows*/, uint64_t /*columns*/,
-                                          int64_t /*pitch*/) {
-    return make(made);
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType /*type*/, uint64_t rows, uint64_t columns,
+                                          int64_t pitch) {
+    EXPECT_GE(pitch, static_cast<std::int64_t>(rows)) << "a column has room";
+    const cublasStatus_t status = make(made);
+    reinterpret_cast<Description*>(*made)->rows = rows;
+    reinterpret_cast<Description*>(*made)->columns = columns;
+    return status;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t made) {
     return end(made);
@@ -82,11 +87,13 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t m
         std::memcpy(&reinterpret_cast<Description*>(made)->workspace_bytes, value, bytes);
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*product*/, cublasLtMatrixLayout_t /*a*/,
-                                              cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t /*d*/,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*product*/, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int most, cublasLtMatmulHeuristicResult_t* results,
                                               int* found) {
     fake_cublas_lt.asked.push_back(most);
+    const auto *const sum = reinterpret_cast<Description*>(d), *const first = reinterpret_cast<Description*>(a);
+    fake_cublas_lt.asked_of.push_back({sum->rows, sum->columns, first->rows, first->columns});
     *found = 0;
     for (std::size_t i = 0; i < fake_cublas_lt.candidates.size() && *found < most; ++i) {
         const std::size_t bytes = fake_cublas_lt.candidates[i].workspace_bytes;

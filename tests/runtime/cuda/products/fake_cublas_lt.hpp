@@ -2,6 +2,7 @@
 // cuBLASLt and CUDA's events as far as runtime/cuda/cublas_lt.cpp uses them, on the host: candidates take the time that a test gives them,
 // by a clock that nothing else moves. Launches that a capturing stream or an aliased sum forbids are refused.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -26,7 +27,9 @@ struct FakeCublasLt {
     bool capturing = false;
     bool refuses_checks = false;  ///< cublasLtMatmulAlgoCheck
     std::vector<FakeLaunch> launches;
-    std::vector<int> asked;         ///< for how many candidates, each time
+    std::vector<int> asked;  ///< for how many candidates, each time
+    /// Whose: elements of a column and columns of the sum, then of the first operand, as the library sees them.
+    std::vector<std::array<std::uint64_t, 4>> asked_of;
     int waits = 0;                  ///< of the host for the card
     std::int64_t descriptions = 0;  ///< that live
     double now = 0;                 ///< of the card, seconds
