@@ -315,12 +315,12 @@ private:
         const auto bytes = static_cast<std::int64_t>(once);
         const std::size_t sets = bytes < kCache && device_.kind() == model::DeviceKind::cuda ? 3 : 1;
         if (!feasible(grouped_text(p), p.dtype, flops, bytes * static_cast<std::int64_t>(sets))) return;
-        const std::vector<std::int64_t> rows(static_cast<std::size_t>(p.groups), p.accumulate ? p.k : p.m);
+        const std::int64_t mean = p.accumulate ? p.k : p.m;
         std::vector<Tensor> a, b;              // of all groups; b: rows that stand beside those of a, where these are added up
         std::vector<std::vector<Tensor>> own;  // each group's matrix, or its sum
         for (std::size_t i = 0; i < sets; ++i) {
-            a.push_back(values(device_, {p.groups * rows.front(), p.accumulate ? p.m : p.k}, p.dtype));
-            if (p.accumulate) b.push_back(values(device_, {p.groups * rows.front(), p.n}, p.dtype));
+            a.push_back(values(device_, {p.groups * mean, p.accumulate ? p.m : p.k}, p.dtype));
+            if (p.accumulate) b.push_back(values(device_, {p.groups * mean, p.n}, p.dtype));
             auto& matrices = own.emplace_back();
             for (std::int64_t group = 0; group < p.groups; ++group) {
                 const Dtype sum = p.dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;
@@ -330,6 +330,7 @@ private:
         }
         const Timing time = repeat(device_, options_.seconds, [&](std::int64_t call) {
             const std::size_t i = static_cast<std::size_t>(call) % sets;
+            const std::vector<std::int64_t> rows = routed_rows(p.groups, mean, call);
             if (p.accumulate) {
                 model::grouped_matmul_accumulate(a[i], b[i], rows, own[i]);
             } else {
