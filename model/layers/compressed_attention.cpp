@@ -64,8 +64,8 @@ Tensor KeyCompressor::forward(const RankContext& context, const MicrobatchContex
                               KeyCompressorSaved& saved) const {
     {
         const Range range(*context.device, kUnquantised);
-        saved.tokens = tokens_.forward(normed);
-        saved.gates = gates_.forward(normed);
+        saved.tokens = tokens_.forward(context, normed);
+        saved.gates = gates_.forward(context, normed);
     }
     saved.raw = compress_keys(saved.tokens, saved.gates, places_.value, compression_, microbatch.batch);
     Tensor keys = norm(saved.raw, norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.statistics);
@@ -159,14 +159,14 @@ void CompressedAttention::project(const RankContext& context, const MicrobatchCo
     saved.q = norm(rows_of_heads(saved.q_raw), {}, {}, Normalization::rms_norm, context.norm_epsilon, saved.q_statistics)
                   .view(saved.q_raw.shape());
     turn_last(model_, positions, saved.q, rotated_, false);
-    saved.keys_raw = to_keys_.forward(normed);
+    saved.keys_raw = to_keys_.forward(context, normed);
     saved.keys = norm(saved.keys_raw, keys_norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.keys_statistics);
     turn_last(model_, positions, as_one_head(saved.keys), rotated_, false);
 }
 
 Tensor CompressedAttention::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     saved.normed = norm_.forward(context, x, saved.norm);
-    saved.latent_raw = down_.forward(saved.normed);
+    saved.latent_raw = down_.forward(context, saved.normed);
     saved.latent = norm(saved.latent_raw, latent_norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.latent_statistics);
     project(context, microbatch, saved.normed, saved);
     if (compresses(microbatch)) {

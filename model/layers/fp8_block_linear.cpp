@@ -64,8 +64,9 @@ LinearInput cast_input(const Weight& weight, const Tensor& x) {
     return {std::move(rows), quantise_columns(x, vectors_beside(*weight.fp8), kColumnsName)};
 }
 
-Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankContext* gathered, std::string_view name) {
-    return block_matmul(rows_of_input(weight, x, gathered), weight.fp8->blocks->values, weight.value.dtype(), name);
+Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankContext* gathered, ProductAlgorithm algorithm,
+                      std::string_view name) {
+    return block_matmul(rows_of_input(weight, x, gathered), weight.fp8->blocks->values, weight.value.dtype(), name, algorithm);
 }
 
 BlockGradient cast_gradient(const Weight& weight, const Tensor& dy) {
@@ -73,8 +74,8 @@ BlockGradient cast_gradient(const Weight& weight, const Tensor& dy) {
     return {std::move(rows), quantise_columns(dy, vectors_beside(*weight.fp8), "columns of the output gradient in fp8")};
 }
 
-Tensor multiply_gradient(const Weight& weight, BlockGradient& dy) {
-    Tensor dx = block_matmul(dy.rows, weight.fp8->blocks->transposed, weight.value.dtype(), "input gradient");
+Tensor multiply_gradient(const Weight& weight, BlockGradient& dy, ProductAlgorithm algorithm) {
+    Tensor dx = block_matmul(dy.rows, weight.fp8->blocks->transposed, weight.value.dtype(), "input gradient", algorithm);
     dy.rows = {};
     return dx;
 }
@@ -111,11 +112,12 @@ Fp8Columns ColumnsUnderway::wait() {
     return arranged(std::move(codes), scales_.wait(), scaling_);
 }
 
-void add_block_gradient(const Weight& weight, const Fp8Columns& dy, Fp8Columns x) {
+void add_block_gradient(const Weight& weight, const Fp8Columns& dy, Fp8Columns x, ProductAlgorithm algorithm) {
     const Fp8Blocks columns_of_x = turn_columns(std::exchange(x, {}));  // what was turned goes in front of the product
     const Fp8Blocks columns_of_dy = turn_columns(dy);
-    if (weight.start == nullptr || !weight.start->empty) return block_matmul_accumulate(columns_of_dy, columns_of_x, weight.gradient);
-    block_matmul_write(columns_of_dy, columns_of_x, weight.gradient);
+    if (weight.start == nullptr || !weight.start->empty)
+        return block_matmul_accumulate(columns_of_dy, columns_of_x, weight.gradient, algorithm);
+    block_matmul_write(columns_of_dy, columns_of_x, weight.gradient, algorithm);
     weight.start->empty = false;
 }
 

@@ -9,6 +9,7 @@
 #include "model/layers/fp8_weight.hpp"
 #include "model/layers/linear_input.hpp"
 #include "model/layers/underway.hpp"
+#include "model/ops/product_algorithm.hpp"
 
 namespace mgplan::model {
 
@@ -20,7 +21,8 @@ namespace mgplan::model {
 [[nodiscard]] LinearInput cast_input(const Weight& weight, const Tensor& x);
 
 /// x · Wᵀ, x (rows, in), or the rank's share of its rows where they are gathered over that tp; rows that were not cast are.
-[[nodiscard]] Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankContext* gathered, std::string_view name);
+[[nodiscard]] Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankContext* gathered, ProductAlgorithm algorithm,
+                                    std::string_view name);
 
 /// A gradient of an output (rows, out): for the gradient of the input, and for that of the weight.
 struct BlockGradient {
@@ -29,7 +31,7 @@ struct BlockGradient {
 };
 [[nodiscard]] BlockGradient cast_gradient(const Weight& weight, const Tensor& dy);
 /// dy · W; lets go of the rows.
-[[nodiscard]] Tensor multiply_gradient(const Weight& weight, BlockGradient& dy);
+[[nodiscard]] Tensor multiply_gradient(const Weight& weight, BlockGradient& dy, ProductAlgorithm algorithm);
 
 /// A layer's input along columns, as the gradient of a weight reads it, on its way from all tp ranks where they are gathered.
 class ColumnsUnderway {
@@ -48,6 +50,6 @@ private:
 /// Begins the gather; x and `gathered` as above.
 [[nodiscard]] ColumnsUnderway start_columns(const Weight& weight, const LinearInput& x, const RankContext* gathered);
 /// Adds dyᵀ · x to the weight's gradient; lets go of x once it is turned.
-void add_block_gradient(const Weight& weight, const Fp8Columns& dy, Fp8Columns x);
+void add_block_gradient(const Weight& weight, const Fp8Columns& dy, Fp8Columns x, ProductAlgorithm algorithm);
 
 }  // namespace mgplan::model

@@ -24,7 +24,7 @@ StreamRouter::StreamRouter(const ModelSpec& model, const WeightTable& weights, c
 
 Tensor StreamRouter::forward(const RankContext& context, const Tensor& x, Saved& saved) const {
     saved.normed = norm_.forward(context, x, saved.norm);
-    saved.squashed = squash(values_.forward(saved.normed));
+    saved.squashed = squash(values_.forward(context, saved.normed));
     return saved.squashed;
 }
 
@@ -48,11 +48,11 @@ Gemma3nLayer::Gemma3nLayer(const ModelSpec& model, const LayerPart& part, const 
 
 Tensor Gemma3nLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     saved.x = x;
-    saved.matrices = prediction_.forward(router_.forward(context, stream_of(x, streams_, 0), saved.before));
+    saved.matrices = prediction_.forward(context, router_.forward(context, stream_of(x, streams_, 0), saved.before));
     saved.predictions = predict_streams(x, saved.matrices, streams_);
     const Tensor attended = attention_.forward(context, microbatch, stream_of(saved.predictions, streams_, 0), saved.attention);
     saved.activated = mlp_.forward(context, microbatch, attended, attended, saved.mlp);
-    saved.corrections = correction_.forward(router_.forward(context, saved.activated, saved.behind));
+    saved.corrections = correction_.forward(context, router_.forward(context, saved.activated, saved.behind));
     Tensor streams = correct_streams(saved.predictions, saved.activated, saved.corrections);
     const Tensor first = stream_of(streams, streams_, 0);
     saved.corrected = weigh_corrected(first, output_scale_.value);

@@ -43,15 +43,15 @@ Tensor LayerInputs::forward(const RankContext& context, const Tensor& x, LayerIn
     saved.stream = x;
     const std::int64_t first = words_.value.shape()[0] * context.tp->rank();
     const Tensor input = leave_region(context, embedding(ids_of(context, x), words_.value, first));  // (rows outside, width)
-    saved.projected = projection_.forward(x);
+    saved.projected = projection_.forward(context, x);
     saved.normed = norm(saved.projected, norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.statistics);
     add(saved.normed, input);
     saved.normed = {};
     saved.joined = context.device->empty({x.shape()[0], 2 * width_}, x.dtype(), MemoryCategory::activations, "gate and layer input");
-    set_columns(gate_.forward(x), saved.joined, 0);
+    set_columns(gate_.forward(context, x), saved.joined, 0);
     set_columns(input, saved.joined, width_);
     saved.gated = activation(saved.joined, Activation::gelu, true);
-    return behind_.forward(context, back_.forward(saved.gated), saved.behind);
+    return behind_.forward(context, back_.forward(context, saved.gated), saved.behind);
 }
 
 void LayerInputs::backward(const RankContext& context, const Tensor& dy, const Tensor& d_x, LayerInputsSaved& saved) const {
@@ -73,8 +73,8 @@ LowRankBypass::LowRankBypass(const ModelSpec& model, const WeightTable& weights,
       norm_(model, weights.at(prefix + "bypass.norm.weight"), {}) {}
 
 Tensor LowRankBypass::forward(const RankContext& context, const Tensor& x, Saved& saved) const {
-    saved.latent = there_.forward(x);
-    return norm_.forward(context, back_.forward(saved.latent), saved.norm);
+    saved.latent = there_.forward(context, x);
+    return norm_.forward(context, back_.forward(context, saved.latent), saved.norm);
 }
 
 Tensor LowRankBypass::backward(const RankContext& context, const Tensor& dy, const Tensor& x, Saved& saved) const {

@@ -62,9 +62,9 @@ DeltaRuleInputs KimiDeltaAttention::rule_inputs(const Saved& saved, const DeltaR
 Tensor KimiDeltaAttention::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     const Tensor& normed = ends_.enter(context, x, saved);
     saved.projected = projection_.forward(context, normed);
-    saved.decay_latent = decay_down_.forward(normed);
+    saved.decay_latent = decay_down_.forward(context, normed);
     saved.decays = decay_up_.forward(context, saved.decay_latent);
-    saved.gate_latent = gate_down_.forward(normed);
+    saved.gate_latent = gate_down_.forward(context, normed);
     saved.gates = gate_up_.forward(context, saved.gate_latent);
     const DeltaRuleSizes sizes = sizes_of(context, microbatch, saved.projected);
     saved.convolved = causal_conv(saved.projected, key_columns(sizes), conv_weight_.value, {}, microbatch.batch);

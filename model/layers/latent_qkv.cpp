@@ -51,9 +51,9 @@ Tensor LatentQkv::rotated_keys(const RankContext& context, const MicrobatchConte
 QkvParts LatentQkv::forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                             LatentQkvSaved& saved) const {
     const std::int64_t rank = mla_.kv_lora_rank, width = mla_.qk_rope_head_dim;
-    if (mla_.q_lora_rank > 0) saved.q_latent = q_down_.forward(normed);
+    if (mla_.q_lora_rank > 0) saved.q_latent = q_down_.forward(context, normed);
     {
-        const Tensor both = kv_down_.forward(normed);  // (rows outside, kv_lora_rank + qk_rope_head_dim)
+        const Tensor both = kv_down_.forward(context, normed);  // (rows outside, kv_lora_rank + qk_rope_head_dim)
         saved.kv_latent = columns(both, 0, rank);
         if (width > 0) saved.k_rotary = rotated_keys(context, microbatch, enter_region(context, columns(both, rank, rank + width)), false);
     }

@@ -118,7 +118,7 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         enter(0, layers_.empty() && !head_ ? -1 : section_of_layer(0));
         first.before_use(0);
         x = embedding_->forward(context, microbatch, input, saved.embedding);
-        x = streams_.split(x, saved.streams);
+        x = streams_.split(context, x, saved.streams);
         leave(0);
     }
     for (std::size_t i = 0; i < layers_.size();) {

@@ -81,7 +81,7 @@ ChosenRows Moe::choose_rows(const RankContext& context, const MicrobatchContext&
     router_.forward(context, microbatch, own_norms ? saved.router_input : normed, saved.router);
     const Tensor rows = own_norms ? experts_norm_.forward(context, x, saved.experts_norm) : normed;
     chosen.up_to = ChosenUpTo::router;
-    chosen.hidden = model_.moe->latent > 0 ? to_latent_.forward(rows) : rows;
+    chosen.hidden = model_.moe->latent > 0 ? to_latent_.forward(context, rows) : rows;
     chosen.probabilities = saved.router.routing.probabilities;
     chosen.choices = saved.router.kept;
     if (up_to == ChosenUpTo::permuted) permute(context, microbatch, chosen);
@@ -114,7 +114,7 @@ Tensor Moe::mix(const RankContext& context, const MicrobatchContext& microbatch,
     if (model_.moe->latent > 0 || model_.moe->branch_norms) outputs = {};
     if (model_.moe->latent > 0) {
         saved.combined = from_latent_.input(y);
-        y = from_latent_.forward(saved.combined);
+        y = from_latent_.forward(context, saved.combined);
         saved.combined.end_forward();
     }
     y = behind_experts_.forward(context, y, saved.behind_experts);

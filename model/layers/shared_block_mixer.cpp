@@ -90,7 +90,7 @@ Tensor SharedBlockMixer::block(const RankContext& context, const MicrobatchConte
     const std::array<Tensor*, 3> adapted{&parts.q, &parts.k, &parts.v};
     for (std::size_t i = 0; i < adapted.size(); ++i) {
         if (!attention_adapters_[i]) continue;
-        saved.attention_latents[i] = attention_adapters_[i]->down.forward(saved.normed_joined);
+        saved.attention_latents[i] = attention_adapters_[i]->down.forward(context, saved.normed_joined);
         add(attention_adapters_[i]->up.forward(context, saved.attention_latents[i]), flattened(*adapted[i]));
     }
     turn(context, microbatch, parts.q, parts.k, false);
@@ -104,12 +104,12 @@ Tensor SharedBlockMixer::block(const RankContext& context, const MicrobatchConte
         norm(saved.attended, attended_norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.attended_statistics);
     saved.before = first_.forward(context, saved.normed_attended);
     if (mlp_adapter_) {
-        saved.mlp_latent = mlp_adapter_->down.forward(saved.normed_attended);
+        saved.mlp_latent = mlp_adapter_->down.forward(context, saved.normed_attended);
         add(mlp_adapter_->up.forward(context, saved.mlp_latent), saved.before);
     }
     saved.after = activation(saved.before, model_.activation, true);
     saved.mlp_output = second_.forward(context, saved.after);
-    return map_.forward(saved.mlp_output);
+    return map_.forward(context, saved.mlp_output);
 }
 
 Tensor SharedBlockMixer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {

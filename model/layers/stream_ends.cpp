@@ -26,12 +26,12 @@ Tensor all_streams(const Tensor& one, std::int64_t streams, std::string_view nam
 StreamEntry::StreamEntry(std::int64_t streams, const WeightTable& weights)
     : streams_(streams), maps_(maps_of(streams, weights, "embedding.streams.")) {}
 
-Tensor StreamEntry::forward(const Tensor& x, StreamEndSaved& saved) const {
+Tensor StreamEntry::forward(const RankContext& context, const Tensor& x, StreamEndSaved& saved) const {
     saved.x = x;
     Tensor all = all_streams(x, streams_, "residual stream");
     copy(x, stream_of(all, streams_, 0));
     for (std::int64_t i = 1; i < streams_; ++i) {
-        const Tensor& projected = saved.projected.emplace_back(maps_[static_cast<std::size_t>(i - 1)].forward(x));
+        const Tensor& projected = saved.projected.emplace_back(maps_[static_cast<std::size_t>(i - 1)].forward(context, x));
         match_lengths(projected, x, stream_of(all, streams_, i));
     }
     return all;
@@ -53,12 +53,13 @@ Tensor StreamEntry::backward(const RankContext& context, const Tensor& dy, Strea
 StreamExit::StreamExit(std::int64_t streams, const WeightTable& weights)
     : streams_(streams), maps_(maps_of(streams, weights, "decoder.stream_exit.")) {}
 
-Tensor StreamExit::forward(const Tensor& x, StreamEndSaved& saved) const {
+Tensor StreamExit::forward(const RankContext& context, const Tensor& x, StreamEndSaved& saved) const {
     saved.x = x;
     const Tensor first = stream_of(x, streams_, 0), all = all_streams(first, streams_, "streams of one length");
     copy(first, stream_of(all, streams_, 0));
     for (std::int64_t i = 1; i < streams_; ++i) {
-        const Tensor& projected = saved.projected.emplace_back(maps_[static_cast<std::size_t>(i - 1)].forward(stream_of(x, streams_, i)));
+        const Tensor& projected =
+            saved.projected.emplace_back(maps_[static_cast<std::size_t>(i - 1)].forward(context, stream_of(x, streams_, i)));
         match_lengths(projected, first, stream_of(all, streams_, i));
     }
     return sum_of_streams(all, streams_, "mean of streams");
@@ -86,8 +87,8 @@ StreamEnds::StreamEnds(const ModelSpec& model, const WeightTable& weights, bool 
     if (model.hyper_connections && end) head_.emplace(model, weights);
 }
 
-Tensor StreamEnds::split(const Tensor& x, StreamEndsSaved& saved) const {
-    if (entry_) return entry_->forward(x, saved.entry);
+Tensor StreamEnds::split(const RankContext& context, const Tensor& x, StreamEndsSaved& saved) const {
+    if (entry_) return entry_->forward(context, x, saved.entry);
     return streams_ > 1 ? copy_to_streams(x, streams_) : x;
 }
 
@@ -97,7 +98,7 @@ Tensor StreamEnds::split_backward(const RankContext& context, const Tensor& dy, 
 }
 
 Tensor StreamEnds::join(const RankContext& context, const Tensor& x, StreamEndsSaved& saved) const {
-    if (exit_) return exit_->forward(x, saved.exit);
+    if (exit_) return exit_->forward(context, x, saved.exit);
     return head_ ? head_->forward(context, x, saved.head) : x;
 }
 

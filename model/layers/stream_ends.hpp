@@ -26,7 +26,7 @@ class StreamEntry {
 public:
     StreamEntry(std::int64_t streams, const WeightTable& weights);
     /// (rows, h) -> (rows, n·h)
-    [[nodiscard]] Tensor forward(const Tensor& x, StreamEndSaved& saved) const;
+    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, StreamEndSaved& saved) const;
     /// The gradient of x. Consumes what was saved.
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, StreamEndSaved& saved) const;
 
@@ -39,7 +39,7 @@ class StreamExit {
 public:
     StreamExit(std::int64_t streams, const WeightTable& weights);
     /// (rows, n·h) -> (rows, h)
-    [[nodiscard]] Tensor forward(const Tensor& x, StreamEndSaved& saved) const;
+    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, StreamEndSaved& saved) const;
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, StreamEndSaved& saved) const;
 
 private:
@@ -59,7 +59,7 @@ public:
     StreamEnds(const ModelSpec& model, const WeightTable& weights, bool begin, bool end);
 
     /// (rows, h) of the embeddings -> (rows, n·h)
-    [[nodiscard]] Tensor split(const Tensor& x, StreamEndsSaved& saved) const;
+    [[nodiscard]] Tensor split(const RankContext& context, const Tensor& x, StreamEndsSaved& saved) const;
     /// The gradient of the embeddings. Consumes what was saved.
     [[nodiscard]] Tensor split_backward(const RankContext& context, const Tensor& dy, StreamEndsSaved& saved) const;
 

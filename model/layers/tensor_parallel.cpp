@@ -19,18 +19,28 @@ const Weight& with_product(const Weight& weight) {
     return weight;
 }
 
+/// Of weights that a rank holds its own part of: no other rank computes these products.
+constexpr ProductAlgorithm kOwn = ProductAlgorithm::timed;
+
+/// Of weights that all tp ranks hold. Without sequence parallelism each computes the same from the same rows, gradients included, which
+/// nobody reduces: they must stay equal to the bit.
+ProductAlgorithm of_duplicates(const RankContext& context) {
+    return context.tp->size() == 1 || context.sequence_parallel ? ProductAlgorithm::timed : ProductAlgorithm::first;
+}
+
 /// The gradient (out, in) of dy (rows, out) and x (rows, in).
-void add_product(const Weight& weight, const Tensor& dy, const Tensor& x) {
-    if (weight.start == nullptr || !weight.start->empty) return matmul_accumulate(dy, x, {.a = true}, weight.gradient);
-    matmul_write(dy, x, {.a = true}, weight.gradient);
+void add_product(const Weight& weight, const Tensor& dy, const Tensor& x, ProductAlgorithm algorithm) {
+    if (weight.start == nullptr || !weight.start->empty) return matmul_accumulate(dy, x, {.a = true}, weight.gradient, algorithm);
+    matmul_write(dy, x, {.a = true}, weight.gradient, algorithm);
     weight.start->empty = false;
 }
 
 /// The gradient (out, in) of what is cast, likewise.
-void add_fp8_product(const Weight& weight, const Fp8Tensor& dy, const Fp8Tensor& x) {
+void add_fp8_product(const Weight& weight, const Fp8Tensor& dy, const Fp8Tensor& x, ProductAlgorithm algorithm) {
     const Fp8Tensor columns_of_dy{transpose_codes(dy.codes), dy.scale}, columns_of_x{transpose_codes(x.codes), x.scale};
-    if (weight.start == nullptr || !weight.start->empty) return fp8_matmul_accumulate(columns_of_dy, columns_of_x, weight.gradient);
-    fp8_matmul_write(columns_of_dy, columns_of_x, weight.gradient);
+    if (weight.start == nullptr || !weight.start->empty)
+        return fp8_matmul_accumulate(columns_of_dy, columns_of_x, weight.gradient, algorithm);
+    fp8_matmul_write(columns_of_dy, columns_of_x, weight.gradient, algorithm);
     weight.start->empty = false;
 }
 
@@ -164,14 +174,15 @@ Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInp
     Tensor y;  // (rows, out / tp)
     if (in_blocks(weight_)) {
         refresh_weight();
-        y = multiply_input(weight_, x, gathering(context), "column-parallel output");
+        y = multiply_input(weight_, x, gathering(context), kOwn, "column-parallel output");
     } else if (weight_.fp8 != nullptr) {
         refresh_weight();
         const LinearInput own = x.in_fp8() ? x : input(context, x.x);
-        y = fp8_matmul({enter_region(context, own.x), own.scale}, weight_.fp8->values, weight_.value.dtype(), "column-parallel output");
+        y = fp8_matmul({enter_region(context, own.x), own.scale}, weight_.fp8->values, weight_.value.dtype(), "column-parallel output",
+                       kOwn);
     } else {
         const Tensor whole = enter_region(context, x.x);
-        y = matmul(whole, weight_.value, {.b = true}, "column-parallel output");
+        y = matmul(whole, weight_.value, {.b = true}, "column-parallel output", kOwn);
     }
     if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
     return options_.gather_output ? gather_columns(context, y) : y;
@@ -186,8 +197,8 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
     if (in_blocks(weight_)) {
         return both_gradients(
             context, cast_gradient(weight_, dy), [this, &context, x] { return start_columns(weight_, x, gathering(context)); },
-            [this](BlockGradient& cast) { return multiply_gradient(weight_, cast); },
-            [this](const BlockGradient& cast, Fp8Columns whole) { add_block_gradient(weight_, cast.columns, std::move(whole)); },
+            [this](BlockGradient& cast) { return multiply_gradient(weight_, cast, kOwn); },
+            [this](const BlockGradient& cast, Fp8Columns whole) { add_block_gradient(weight_, cast.columns, std::move(whole), kOwn); },
             add_bias_gradient);
     }
     if (weight_.fp8 != nullptr) {
@@ -199,14 +210,15 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
                 return Fp8Underway{weight_, {}, start_entering(context, std::move(own.x)), std::move(own.scale)};
             },
             [this](const Fp8Tensor& cast) {
-                return fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
+                return fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient",
+                                  kOwn);
             },
-            [this](const Fp8Tensor& cast, const Fp8Tensor& whole) { add_fp8_product(weight_, cast, whole); }, add_bias_gradient);
+            [this](const Fp8Tensor& cast, const Fp8Tensor& whole) { add_fp8_product(weight_, cast, whole, kOwn); }, add_bias_gradient);
     }
     return both_gradients(
         context, dy, [&context, x = x.x] { return start_entering(context, x); },
-        [this](const Tensor& gradient) { return matmul(gradient, weight_.value, {}, "input gradient"); },
-        [this](const Tensor& gradient, const Tensor& whole) { add_product(weight_, gradient, whole); }, add_bias_gradient);
+        [this](const Tensor& gradient) { return matmul(gradient, weight_.value, {}, "input gradient", kOwn); },
+        [this](const Tensor& gradient, const Tensor& whole) { add_product(weight_, gradient, whole, kOwn); }, add_bias_gradient);
 }
 
 LinearInput RowParallelLinear::input(const Tensor& x) const {
@@ -222,18 +234,18 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
         MGPLAN_ASSERT(options_.input_is_parallel, "in fp8 inputs are divided");
         refresh_weight();
         if (in_blocks(weight_)) {
-            y = leave_region(context, multiply_input(weight_, x, nullptr, "row-parallel output"));
+            y = leave_region(context, multiply_input(weight_, x, nullptr, kOwn, "row-parallel output"));
             if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
             return y;
         }
         // A cast that nobody keeps goes with the product.
         const auto multiply = [&](const LinearInput& own) {
-            return fp8_matmul(codes_of(own), weight_.fp8->values, weight_.value.dtype(), "row-parallel output");
+            return fp8_matmul(codes_of(own), weight_.fp8->values, weight_.value.dtype(), "row-parallel output", kOwn);
         };
         y = leave_region(context, x.in_fp8() ? multiply(x) : multiply(input(x.x)));
     } else {
         const Tensor part = options_.input_is_parallel ? x.x : own_columns(context, x.x);
-        y = leave_region(context, matmul(part, weight_.value, {.b = true}, "row-parallel output"));
+        y = leave_region(context, matmul(part, weight_.value, {.b = true}, "row-parallel output", kOwn));
     }
     if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
     return y;
@@ -243,25 +255,25 @@ Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy,
     if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
     if (in_blocks(weight_)) {
         BlockGradient cast = cast_gradient(weight_, enter_region(context, dy));
-        Tensor dx = multiply_gradient(weight_, cast);
+        Tensor dx = multiply_gradient(weight_, cast, kOwn);
         add_weight_gradient(context, [this, columns = std::move(cast.columns), x] {
-            add_block_gradient(weight_, columns, start_columns(weight_, x, nullptr).wait());  // (out, in / tp)
+            add_block_gradient(weight_, columns, start_columns(weight_, x, nullptr).wait(), kOwn);  // (out, in / tp)
         });
         return dx;  // (rows, in / tp)
     }
     if (weight_.fp8 != nullptr) {
         Fp8Tensor whole = gradient_in_fp8(weight_, dy, context.sequence_parallel ? context.tp : nullptr);
         whole.codes = enter_region(context, whole.codes);
-        Tensor dx = fp8_matmul(whole, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
+        Tensor dx = fp8_matmul(whole, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient", kOwn);
         add_weight_gradient(context, [this, whole = std::move(whole), x] {
-            add_fp8_product(weight_, whole, codes_of(x.in_fp8() ? x : input(x.x)));  // (out, in / tp)
+            add_fp8_product(weight_, whole, codes_of(x.in_fp8() ? x : input(x.x)), kOwn);  // (out, in / tp)
         });
         return dx;  // (rows, in / tp)
     }
     const Tensor whole = enter_region(context, dy);
-    Tensor dx = matmul(whole, weight_.value, {}, "input gradient");  // (rows, in / tp)
+    Tensor dx = matmul(whole, weight_.value, {}, "input gradient", kOwn);  // (rows, in / tp)
     add_weight_gradient(context, [this, &context, whole, x] {
-        add_product(weight_, whole, options_.input_is_parallel ? x.x : own_columns(context, x.x));  // (out, in / tp)
+        add_product(weight_, whole, options_.input_is_parallel ? x.x : own_columns(context, x.x), kOwn);  // (out, in / tp)
     });
     return options_.input_is_parallel ? dx : gather_columns(context, dx);
 }
@@ -276,32 +288,35 @@ LinearInput DuplicatedLinear::input(const Tensor& x) const {
     return LinearInput(input_in_fp8(weight_, x, nullptr));
 }
 
-Tensor DuplicatedLinear::forward(const LinearInput& x) const {
-    if (weight_.fp8 == nullptr) return matmul(x.x, weight_.value, {.b = true}, "duplicated output");  // (rows outside, out)
+Tensor DuplicatedLinear::forward(const RankContext& context, const LinearInput& x) const {
+    const ProductAlgorithm algorithm = of_duplicates(context);
+    if (weight_.fp8 == nullptr) return matmul(x.x, weight_.value, {.b = true}, "duplicated output", algorithm);  // (rows outside, out)
     refresh_weight();
-    if (in_blocks(weight_)) return multiply_input(weight_, x, nullptr, "duplicated output");
-    return fp8_matmul(codes_of(x.in_fp8() ? x : input(x.x)), weight_.fp8->values, weight_.value.dtype(), "duplicated output");
+    if (in_blocks(weight_)) return multiply_input(weight_, x, nullptr, algorithm, "duplicated output");
+    return fp8_matmul(codes_of(x.in_fp8() ? x : input(x.x)), weight_.fp8->values, weight_.value.dtype(), "duplicated output", algorithm);
 }
 
 Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
+    const ProductAlgorithm algorithm = of_duplicates(context);
     if (in_blocks(weight_)) {
         BlockGradient cast = cast_gradient(weight_, dy);
-        Tensor dx = multiply_gradient(weight_, cast);
-        add_weight_gradient(context, [this, columns = std::move(cast.columns), x] {
-            add_block_gradient(weight_, columns, start_columns(weight_, x, nullptr).wait());  // (out, in)
+        Tensor dx = multiply_gradient(weight_, cast, algorithm);
+        add_weight_gradient(context, [this, columns = std::move(cast.columns), x, algorithm] {
+            add_block_gradient(weight_, columns, start_columns(weight_, x, nullptr).wait(), algorithm);  // (out, in)
         });
         return dx;
     }
     if (weight_.fp8 != nullptr) {
         Fp8Tensor cast = gradient_in_fp8(weight_, dy, nullptr);
-        Tensor dx = fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient");
-        add_weight_gradient(context, [this, cast = std::move(cast), x] {
-            add_fp8_product(weight_, cast, codes_of(x.in_fp8() ? x : input(x.x)));  // (out, in)
+        Tensor dx =
+            fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient", algorithm);
+        add_weight_gradient(context, [this, cast = std::move(cast), x, algorithm] {
+            add_fp8_product(weight_, cast, codes_of(x.in_fp8() ? x : input(x.x)), algorithm);  // (out, in)
         });
         return dx;
     }
-    add_weight_gradient(context, [this, dy, x] { add_product(weight_, dy, x.x); });  // (out, in)
-    return matmul(dy, weight_.value, {}, "input gradient");                          // (rows outside, in)
+    add_weight_gradient(context, [this, dy, x, algorithm] { add_product(weight_, dy, x.x, algorithm); });  // (out, in)
+    return matmul(dy, weight_.value, {}, "input gradient", algorithm);                                     // (rows outside, in)
 }
 
 }  // namespace mgplan::model

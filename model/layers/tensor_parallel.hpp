@@ -86,7 +86,8 @@ private:
 };
 
 /// y = x Wᵀ with W whole on every tp rank (Transformer Engine's "duplicated"): x and y both outside the region, so that
-/// with sequence parallelism each rank computes its rows, and without it every rank all of them.
+/// with sequence parallelism each rank computes its rows, and without it every rank all of them, by the same algorithms
+/// (ProductAlgorithm::first), so that the copies of W stay equal.
 class DuplicatedLinear {
 public:
     DuplicatedLinear() = default;
@@ -95,7 +96,7 @@ public:
     void refresh_weight() const;
     /// In the form in which the layer reads it; two such layers with one input read one cast.
     [[nodiscard]] LinearInput input(const Tensor& x) const;
-    [[nodiscard]] Tensor forward(const LinearInput& x) const;
+    [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;
     /// dy must be the whole gradient, not one tp rank's part of it.
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const;
 

@@ -46,8 +46,10 @@ Fp8Sizes fp8_sizes_of(const Fp8Tensor& a, const Fp8Tensor& b) {
     return {a.codes.shape()[0], b.codes.shape()[0], a.codes.shape()[1]};
 }
 
-void multiply_codes(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out, const Fp8Sizes& sizes, bool accumulate) {
-    run_product({a.codes, b.codes, out, sizes.m, sizes.n, sizes.k, {.b = true}, accumulate, a.scale.slice(1, 2), b.scale.slice(1, 2)});
+void multiply_codes(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out, const Fp8Sizes& sizes, bool accumulate,
+                    ProductAlgorithm algorithm) {
+    run_product(
+        {a.codes, b.codes, out, sizes.m, sizes.n, sizes.k, {.b = true}, accumulate, algorithm, a.scale.slice(1, 2), b.scale.slice(1, 2)});
 }
 
 }  // namespace
@@ -111,28 +113,28 @@ void transpose_codes(const Tensor& codes, const Tensor& into) {
     if (device.computes() && into.elements() > 0) device.kernels().transpose_bytes(device, {codes, into, rows, columns, into.shape()[1]});
 }
 
-Tensor fp8_matmul(const Fp8Tensor& a, const Fp8Tensor& b, Dtype out, std::string_view name) {
+Tensor fp8_matmul(const Fp8Tensor& a, const Fp8Tensor& b, Dtype out, std::string_view name, ProductAlgorithm algorithm) {
     const Fp8Sizes sizes = fp8_sizes_of(a, b);
     Tensor product = a.codes.device().empty({sizes.m, sizes.n}, out, MemoryCategory::activations, name);
     expect_float(product, "the product of fp8_matmul");
-    multiply_codes(a, b, product, sizes, false);
+    multiply_codes(a, b, product, sizes, false, algorithm);
     return product;
 }
 
-void fp8_matmul_accumulate(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out) {
+void fp8_matmul_accumulate(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out, ProductAlgorithm algorithm) {
     const Fp8Sizes sizes = fp8_sizes_of(a, b);
     expect_float(out, "the sum of fp8_matmul_accumulate");
     expect_shape(out, {sizes.m, sizes.n}, "the sum of fp8_matmul_accumulate");
     expect_same_device(out, a.codes);
-    multiply_codes(a, b, out, sizes, true);
+    multiply_codes(a, b, out, sizes, true, algorithm);
 }
 
-void fp8_matmul_write(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out) {
+void fp8_matmul_write(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out, ProductAlgorithm algorithm) {
     const Fp8Sizes sizes = fp8_sizes_of(a, b);
     expect_float(out, "the result of fp8_matmul_write");
     expect_shape(out, {sizes.m, sizes.n}, "the result of fp8_matmul_write");
     expect_same_device(out, a.codes);
-    multiply_codes(a, b, out, sizes, false);
+    multiply_codes(a, b, out, sizes, false, algorithm);
 }
 
 }  // namespace mgplan::model

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "model/device/tensor.hpp"
+#include "model/ops/product_algorithm.hpp"
 
 namespace mgplan::model {
 
@@ -40,10 +41,11 @@ void transpose_codes(const Tensor& codes, const Tensor& into);
 
 /// a (m, k) · bᵀ, b (n, k) -> (m, n) of type `out`; both lie along k, the one layout that Hopper's tensor cores multiply fp8 in. At most
 /// one is e5m2. Sums in fp32. 2mnk FLOPs.
-[[nodiscard]] Tensor fp8_matmul(const Fp8Tensor& a, const Fp8Tensor& b, Dtype out, std::string_view name);
+[[nodiscard]] Tensor fp8_matmul(const Fp8Tensor& a, const Fp8Tensor& b, Dtype out, std::string_view name,
+                                ProductAlgorithm algorithm = ProductAlgorithm::first);
 /// out += a · bᵀ, and out = a · bᵀ; out of any float type.
-void fp8_matmul_accumulate(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out);
-void fp8_matmul_write(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out);
+void fp8_matmul_accumulate(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out, ProductAlgorithm algorithm = ProductAlgorithm::first);
+void fp8_matmul_write(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out, ProductAlgorithm algorithm = ProductAlgorithm::first);
 
 /// Sizes of products in fp8 that cuBLASLt has kernels for are multiples of so much (cuBLAS documentation, "cublasLtMatmul", FP8).
 inline constexpr std::int64_t kFp8Multiple = 16;

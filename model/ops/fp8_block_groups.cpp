@@ -132,10 +132,10 @@ Tensor block_grouped_matmul(const Fp8Blocks& a, std::span<const Fp8Blocks> b, st
         if (places.is_empty(group)) continue;
         // In the order of the rows: what is written behind a group's is the next one's.
         const std::int64_t begin = places.rows[group], count = filled(rows[group]);
-        device.kernels().matmul(
-            device, {a.codes.slice(begin, begin + count), b[group].codes, product.slice(begin, begin + count), count, n, k, false, true,
-                     false, scratch.a, scratch.b, scratch.out, scratch.workspace,
-                     a.scales.slice(places.scales[group], places.scales[group + 1]), b[group].scales, a.scaling, b[group].scaling});
+        device.kernels().matmul(device, {a.codes.slice(begin, begin + count), b[group].codes, product.slice(begin, begin + count), count, n,
+                                         k, false, true, false, scratch.a, scratch.b, scratch.out, scratch.workspace,
+                                         a.scales.slice(places.scales[group], places.scales[group + 1]), b[group].scales, a.scaling,
+                                         b[group].scaling, ProductAlgorithm::near});
     }
     return product.slice(0, sum);
 }
@@ -177,7 +177,8 @@ void block_grouped_accumulate(const Fp8Columns& a, const Fp8Columns& b, std::spa
         if (!device.computes()) continue;
         device.kernels().matmul(device, {a_group, b_group, out[group], m, n, inner, false, true, true, scratch.a, scratch.b, scratch.out,
                                          scratch.workspace, a.scales.slice(places_of_a.scales[group], places_of_a.scales[group + 1]),
-                                         b.scales.slice(places_of_b.scales[group], places_of_b.scales[group + 1]), a.scaling, b.scaling});
+                                         b.scales.slice(places_of_b.scales[group], places_of_b.scales[group + 1]), a.scaling, b.scaling,
+                                         ProductAlgorithm::near});
     }
 }
 

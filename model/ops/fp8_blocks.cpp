@@ -52,8 +52,10 @@ BlockSizes block_sizes_of(const Fp8Blocks& a, const Fp8Blocks& b) {
     return {a.codes.shape()[0], b.codes.shape()[0], a.codes.shape()[1]};
 }
 
-void multiply_blocks(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out, const BlockSizes& sizes, bool accumulate) {
-    run_product({a.codes, b.codes, out, sizes.m, sizes.n, sizes.k, {.b = true}, accumulate, a.scales, b.scales, a.scaling, b.scaling});
+void multiply_blocks(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out, const BlockSizes& sizes, bool accumulate,
+                     ProductAlgorithm algorithm) {
+    run_product(
+        {a.codes, b.codes, out, sizes.m, sizes.n, sizes.k, {.b = true}, accumulate, algorithm, a.scales, b.scales, a.scaling, b.scaling});
 }
 
 }  // namespace
@@ -110,28 +112,28 @@ Fp8Blocks turn_columns(const Fp8Columns& columns) {
     return {transpose_codes(columns.codes), columns.scales, columns.scaling};
 }
 
-Tensor block_matmul(const Fp8Blocks& a, const Fp8Blocks& b, Dtype out, std::string_view name) {
+Tensor block_matmul(const Fp8Blocks& a, const Fp8Blocks& b, Dtype out, std::string_view name, ProductAlgorithm algorithm) {
     const BlockSizes sizes = block_sizes_of(a, b);
     Tensor product = a.codes.device().empty({sizes.m, sizes.n}, out, MemoryCategory::activations, name);
     expect_float(product, "the product of block_matmul");
-    multiply_blocks(a, b, product, sizes, false);
+    multiply_blocks(a, b, product, sizes, false, algorithm);
     return product;
 }
 
-void block_matmul_accumulate(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out) {
+void block_matmul_accumulate(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out, ProductAlgorithm algorithm) {
     const BlockSizes sizes = block_sizes_of(a, b);
     expect_float(out, "the sum of block_matmul_accumulate");
     expect_shape(out, {sizes.m, sizes.n}, "the sum of block_matmul_accumulate");
     expect_same_device(out, a.codes);
-    multiply_blocks(a, b, out, sizes, true);
+    multiply_blocks(a, b, out, sizes, true, algorithm);
 }
 
-void block_matmul_write(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out) {
+void block_matmul_write(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out, ProductAlgorithm algorithm) {
     const BlockSizes sizes = block_sizes_of(a, b);
     expect_float(out, "the result of block_matmul_write");
     expect_shape(out, {sizes.m, sizes.n}, "the result of block_matmul_write");
     expect_same_device(out, a.codes);
-    multiply_blocks(a, b, out, sizes, false);
+    multiply_blocks(a, b, out, sizes, false, algorithm);
 }
 
 }  // namespace mgplan::model

@@ -9,6 +9,7 @@
 #include "model/device/device.hpp"
 #include "model/device/tensor.hpp"
 #include "model/ops/fp8_scaling.hpp"
+#include "model/ops/product_algorithm.hpp"
 
 namespace mgplan::model {
 
@@ -49,10 +50,12 @@ void quantise_columns(const Tensor& x, const Fp8Columns& into);
 [[nodiscard]] Fp8Blocks turn_columns(const Fp8Columns& columns);
 
 /// a (m, k) · bᵀ, b (n, k) -> (m, n) of type `out`. Not both have squares. Sums in fp32. 2mnk FLOPs.
-[[nodiscard]] Tensor block_matmul(const Fp8Blocks& a, const Fp8Blocks& b, Dtype out, std::string_view name);
+[[nodiscard]] Tensor block_matmul(const Fp8Blocks& a, const Fp8Blocks& b, Dtype out, std::string_view name,
+                                  ProductAlgorithm algorithm = ProductAlgorithm::first);
 /// out += a · bᵀ, and out = a · bᵀ; out of any float type.
-void block_matmul_accumulate(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out);
-void block_matmul_write(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out);
+void block_matmul_accumulate(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out,
+                             ProductAlgorithm algorithm = ProductAlgorithm::first);
+void block_matmul_write(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out, ProductAlgorithm algorithm = ProductAlgorithm::first);
 
 /// Sizes of products with vectors of 32 are multiples of so much, those of others of kFp8Multiple (Transformer Engine,
 /// pytorch/tensor/mxfp8_tensor.py, is_quantizable).

@@ -107,9 +107,9 @@ Tensor fp8_grouped_matmul(const Fp8Tensor& a, std::span<const Fp8Tensor> b, std:
     if (!device.computes()) return product;
     for_each_group(rows, [&](std::int64_t group, std::int64_t begin, std::int64_t end) {
         const Fp8Tensor& matrix = b[static_cast<std::size_t>(group)];
-        device.kernels().matmul(
-            device, {a.codes.slice(begin, end), matrix.codes, product.slice(begin, end), end - begin, n, k, false, true, false, scratch.a,
-                     scratch.b, scratch.out, scratch.workspace, factor_of(a, group), matrix.scale.slice(1, 2)});
+        device.kernels().matmul(device, {a.codes.slice(begin, end), matrix.codes, product.slice(begin, end), end - begin, n, k, false, true,
+                                         false, scratch.a, scratch.b, scratch.out, scratch.workspace, factor_of(a, group),
+                                         matrix.scale.slice(1, 2), Fp8Scaling::tensor, Fp8Scaling::tensor, ProductAlgorithm::near});
     });
     return product;
 }
@@ -147,7 +147,8 @@ void fp8_grouped_matmul_accumulate(const Fp8Tensor& a, const Fp8Tensor& b, std::
         transpose_codes(b.codes.slice(begin, end), b_group);
         if (!device.computes()) return;
         device.kernels().matmul(device, {a_group, b_group, out[static_cast<std::size_t>(group)], m, n, inner, false, true, true, scratch.a,
-                                         scratch.b, scratch.out, scratch.workspace, factor_of(a, group), factor_of(b, group)});
+                                         scratch.b, scratch.out, scratch.workspace, factor_of(a, group), factor_of(b, group),
+                                         Fp8Scaling::tensor, Fp8Scaling::tensor, ProductAlgorithm::near});
     });
 }
 

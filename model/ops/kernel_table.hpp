@@ -13,6 +13,7 @@
 #include "model/ops/momentum.hpp"
 #include "model/ops/normal_values.hpp"
 #include "model/ops/positions.hpp"
+#include "model/ops/product_algorithm.hpp"
 #include "model/ops/recurrent_arguments.hpp"
 #include "model/ops/rotary.hpp"
 #include "plan/model/model_spec.hpp"
@@ -38,6 +39,7 @@ struct MatmulArguments {
     /// `scaling` says so one for each block, as Fp8ScaleLayout has them.
     Input scale_a{}, scale_b{};
     Fp8Scaling scaling_a = Fp8Scaling::tensor, scaling_b = Fp8Scaling::tensor;
+    ProductAlgorithm algorithm = ProductAlgorithm::first;  ///< of devices that have several
 };
 
 /// largest: one fp32, the largest magnitude of x that is a number; with `raise` that or what it was, whichever is more.

@@ -29,8 +29,9 @@ Sizes sizes_of(const Tensor& a, const Tensor& b, Transposes transposes) {
     return sizes;
 }
 
-void multiply(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, const Sizes& sizes, bool accumulate) {
-    run_product({a, b, out, sizes.m, sizes.n, sizes.k, transposes, accumulate});
+void multiply(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, const Sizes& sizes, bool accumulate,
+              ProductAlgorithm algorithm) {
+    run_product({a, b, out, sizes.m, sizes.n, sizes.k, transposes, accumulate, algorithm});
 }
 
 }  // namespace
@@ -61,28 +62,28 @@ void run_product(const Product& x) {
     const ProductScratch scratch = product_scratch(device, x.a.dtype(), x.m, x.n, x.k);
     if (!device.computes()) return;
     device.kernels().matmul(device, {x.a, x.b, x.out, x.m, x.n, x.k, x.transposes.a, x.transposes.b, x.accumulate, scratch.a, scratch.b,
-                                     scratch.out, scratch.workspace, x.scale_a, x.scale_b, x.scaling_a, x.scaling_b});
+                                     scratch.out, scratch.workspace, x.scale_a, x.scale_b, x.scaling_a, x.scaling_b, x.algorithm});
 }
 
-Tensor matmul(const Tensor& a, const Tensor& b, Transposes transposes, std::string_view name) {
+Tensor matmul(const Tensor& a, const Tensor& b, Transposes transposes, std::string_view name, ProductAlgorithm algorithm) {
     const Sizes sizes = sizes_of(a, b, transposes);
     Tensor out = a.device().empty({sizes.m, sizes.n}, a.dtype(), MemoryCategory::activations, name);
-    multiply(a, b, transposes, out, sizes, false);
+    multiply(a, b, transposes, out, sizes, false, algorithm);
     return out;
 }
 
-void matmul_accumulate(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out) {
+void matmul_accumulate(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, ProductAlgorithm algorithm) {
     const Sizes sizes = sizes_of(a, b, transposes);
     expect_accumulator(out, a, "the sum of matmul_accumulate");
     expect_shape(out, {sizes.m, sizes.n}, "the sum of matmul_accumulate");
-    multiply(a, b, transposes, out, sizes, true);
+    multiply(a, b, transposes, out, sizes, true, algorithm);
 }
 
-void matmul_write(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out) {
+void matmul_write(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, ProductAlgorithm algorithm) {
     const Sizes sizes = sizes_of(a, b, transposes);
     expect_accumulator(out, a, "the result of matmul_write");
     expect_shape(out, {sizes.m, sizes.n}, "the result of matmul_write");
-    multiply(a, b, transposes, out, sizes, false);
+    multiply(a, b, transposes, out, sizes, false, algorithm);
 }
 
 }  // namespace mgplan::model

@@ -2,6 +2,7 @@
 // Matrix products. 16-bit inputs accumulate in fp32 and are rounded once.
 
 #include "model/device/tensor.hpp"
+#include "model/ops/product_algorithm.hpp"
 
 namespace mgplan::model {
 
@@ -13,11 +14,14 @@ struct Transposes {
 
 /// op(a) (m, k) · op(b) (k, n) -> (m, n) of a's dtype. Leading dimensions of a beyond two count as rows (not with
 /// transposes.a). a and b of one dtype. 2mnk FLOPs.
-[[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b, Transposes transposes, std::string_view name);
+[[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b, Transposes transposes, std::string_view name,
+                            ProductAlgorithm algorithm = ProductAlgorithm::first);
 
 /// out += op(a) · op(b); out may be fp32 where a and b are 16-bit (weight gradients into main gradients).
-void matmul_accumulate(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out);
+void matmul_accumulate(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out,
+                       ProductAlgorithm algorithm = ProductAlgorithm::first);
 /// out = op(a) · op(b), likewise.
-void matmul_write(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out);
+void matmul_write(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out,
+                  ProductAlgorithm algorithm = ProductAlgorithm::first);
 
 }  // namespace mgplan::model

@@ -12,6 +12,7 @@ struct Product {
     std::int64_t m, n, k;
     Transposes transposes;
     bool accumulate = false;
+    ProductAlgorithm algorithm = ProductAlgorithm::first;
     Tensor scale_a = {}, scale_b = {};
     Fp8Scaling scaling_a = Fp8Scaling::tensor, scaling_b = Fp8Scaling::tensor;
 };

@@ -284,12 +284,16 @@ private:
                 out.push_back(device_.zeros({p.m, p.n}, sum, MemoryCategory::gradients, "sum to measure with"));
             }
         }
+        // As linear layers multiply. A GPU chooses the algorithm of a sum where a step's first microbatch writes it.
+        constexpr auto kTimed = model::ProductAlgorithm::timed;
+        if (p.accumulate && device_.kind() == model::DeviceKind::cuda)
+            model::matmul_write(a[0], b[0], {p.transpose_a, p.transpose_b}, out[0], kTimed);
         const Timing time = repeat(device_, options_.seconds, [&](std::int64_t call) {
             const std::size_t i = static_cast<std::size_t>(call) % sets;
             if (p.accumulate) {
-                model::matmul_accumulate(a[i], b[i], {p.transpose_a, p.transpose_b}, out[i]);
+                model::matmul_accumulate(a[i], b[i], {p.transpose_a, p.transpose_b}, out[i], kTimed);
             } else {
-                static_cast<void>(model::matmul(a[i], b[i], {p.transpose_a, p.transpose_b}, "product to measure"));
+                static_cast<void>(model::matmul(a[i], b[i], {p.transpose_a, p.transpose_b}, "product to measure", kTimed));
             }
         });
         into_.products.push_back({p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.accumulate, p.dtype, time});
@@ -311,12 +315,12 @@ private:
         const auto bytes = static_cast<std::int64_t>(once);
         const std::size_t sets = bytes < kCache && device_.kind() == model::DeviceKind::cuda ? 3 : 1;
         if (!feasible(grouped_text(p), p.dtype, flops, bytes * static_cast<std::int64_t>(sets))) return;
-        const std::vector<std::int64_t> rows(static_cast<std::size_t>(p.groups), p.accumulate ? p.k : p.m);
+        const std::int64_t mean = p.accumulate ? p.k : p.m;
         std::vector<Tensor> a, b;              // of all groups; b: rows that stand beside those of a, where these are added up
         std::vector<std::vector<Tensor>> own;  // each group's matrix, or its sum
         for (std::size_t i = 0; i < sets; ++i) {
-            a.push_back(values(device_, {p.groups * rows.front(), p.accumulate ? p.m : p.k}, p.dtype));
-            if (p.accumulate) b.push_back(values(device_, {p.groups * rows.front(), p.n}, p.dtype));
+            a.push_back(values(device_, {p.groups * mean, p.accumulate ? p.m : p.k}, p.dtype));
+            if (p.accumulate) b.push_back(values(device_, {p.groups * mean, p.n}, p.dtype));
             auto& matrices = own.emplace_back();
             for (std::int64_t group = 0; group < p.groups; ++group) {
                 const Dtype sum = p.dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;
@@ -326,6 +330,7 @@ private:
         }
         const Timing time = repeat(device_, options_.seconds, [&](std::int64_t call) {
             const std::size_t i = static_cast<std::size_t>(call) % sets;
+            const std::vector<std::int64_t> rows = routed_rows(p.groups, mean, call);
             if (p.accumulate) {
                 model::grouped_matmul_accumulate(a[i], b[i], rows, own[i]);
             } else {

@@ -1,216 +1,120 @@
 #include "runtime/cuda/cublas_lt.hpp"
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
 #include <map>
-#include <utility>
+#include <optional>
+#include <vector>
 
 #include <fmt/core.h>
 
+#include "plan/text/errors.hpp"
 #include "runtime/cuda/check.hpp"
+#include "runtime/cuda/cublas_product.hpp"
+#include "runtime/cuda/product_choice.hpp"
+#include "runtime/cuda/product_timer.hpp"
 
 namespace mgplan::runtime::cuda {
 namespace {
 
-template <class Handle, cublasStatus_t (*destroy)(Handle)>
-class Owned {
-public:
-    Owned() = default;
-    Owned(Owned&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-    Owned& operator=(Owned&& other) noexcept {
-        std::swap(handle_, other.handle_);
-        return *this;
-    }
-    ~Owned() {
-        if (handle_ != nullptr) destroy(handle_);
-    }
-    [[nodiscard]] Handle* place() { return &handle_; }
-    operator Handle() const { return handle_; }  // NOLINT(google-explicit-constructor)
-
-private:
-    Handle handle_ = nullptr;
-};
-using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-
-cudaDataType_t cublas_type(Dtype dtype) {
-    switch (dtype) {
-        case Dtype::fp64:
-            return CUDA_R_64F;
-        case Dtype::fp32:
-            return CUDA_R_32F;
-        case Dtype::bf16:
-            return CUDA_R_16BF;
-        case Dtype::fp8:
-            return CUDA_R_8F_E4M3;
-        case Dtype::e5m2:
-            return CUDA_R_8F_E5M2;
-        default:
-            break;
-    }
-    MGPLAN_ASSERT(false, "a GPU multiplies fp64, fp32, bf16 and fp8");
-    return CUDA_R_32F;
+RunError no_algorithm_for(const Gemm& x) {
+    return RunError(fmt::format("rank {}: cuBLASLt has no algorithm for {} products ({}{}, {}) x ({}{}, {}) of {} into {}",
+                                rank_of_this_thread(), x.batch, x.transpose_a ? "transposed " : "", x.m, x.k,
+                                x.transpose_b ? "transposed " : "", x.k, x.n, to_string(x.input), to_string(x.output)));
 }
 
-/// Mixtures of experts ask for products of ever new sizes: all are forgotten when there are so many.
+/// Mixtures of experts ask for products of ever new sizes: those that are not timed are forgotten when there are so many.
 constexpr std::size_t kMostKnown = 8192;
 
-/// What an algorithm depends on, as far as it varies.
-using Key = std::array<std::int64_t, 21>;
-
-/// The largest power of two up to 256 that divides the address.
-std::uint32_t alignment(const void* memory) {
-    const std::uint64_t bits = address(memory) | 256U;
-    return static_cast<std::uint32_t>(bits & (~bits + 1));
-}
-
-bool in_fp8(const Gemm& x) {
-    return x.a_scale != nullptr;
-}
-
-Dtype type_of_b(const Gemm& x) {
-    return in_fp8(x) ? x.other_input : x.input;
-}
-
-Key key_of(const Gemm& x) {
-    return {x.transpose_a,
-            x.transpose_b,
-            x.m,
-            x.n,
-            x.k,
-            x.beta != 0,
-            static_cast<std::int64_t>(x.input),
-            static_cast<std::int64_t>(type_of_b(x)),
-            static_cast<std::int64_t>(x.output),
-            x.a_pitch,
-            x.a_stride,
-            x.b_pitch,
-            x.b_stride,
-            x.c_pitch,
-            x.c_stride,
-            x.batch,
-            x.workspace_bytes,
-            alignment(x.a) | (std::int64_t{alignment(x.b)} << 20),
-            alignment(x.c),
-            static_cast<std::int64_t>(x.a_scaling),
-            static_cast<std::int64_t>(x.b_scaling)};
-}
-
-struct Prepared {
-    Operation operation;
-    Layout a, b, c;  ///< in cuBLAS's terms: columns first, so a and b change places
+struct Known {
+    CublasProduct product;
     cublasLtMatmulAlgo_t algorithm{};
+    bool kept = false;    ///< a backward's recomputation must multiply as the forward did
+    bool chosen = false;  ///< by timing
 };
 
-/// A row-major (rows, columns) matrix is a column-major (columns, rows) one.
-Layout layout(Dtype dtype, std::int64_t rows, std::int64_t columns, std::int64_t pitch, std::int64_t batch, std::int64_t stride) {
-    Layout made;
-    MGPLAN_CUBLAS(cublasLtMatrixLayoutCreate(made.place(), cublas_type(dtype), static_cast<std::uint64_t>(columns),
-                                             static_cast<std::uint64_t>(rows), pitch));
-    const auto count = static_cast<std::int32_t>(batch);
-    MGPLAN_CUBLAS(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
-    MGPLAN_CUBLAS(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)));
-    return made;
-}
-
-/// The operands have changed places, and their scales with them.
-void set_scales(const Operation& operation, const Gemm& x) {
-    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &x.b_scale, sizeof(x.b_scale)));
-    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x.a_scale, sizeof(x.a_scale)));
-}
-
-#if CUBLAS_VERSION >= 120900
-cublasLtMatmulMatrixScale_t mode_of(model::Fp8Scaling scaling) {
-    switch (scaling) {
-        case model::Fp8Scaling::tensor:
-            break;
-        case model::Fp8Scaling::vectors_of_128:
-            return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
-        case model::Fp8Scaling::squares_of_128:
-            return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
-        case model::Fp8Scaling::vectors_of_32:
-            return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
-    }
-    return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
-}
-#endif
-
-/// Likewise which values share them, where blocks do.
-void set_scale_modes(const Operation& operation, const Gemm& x) {
-    if (x.a_scaling == model::Fp8Scaling::tensor) return;
-#if CUBLAS_VERSION >= 120900
-    const cublasLtMatmulMatrixScale_t first = mode_of(x.b_scaling), second = mode_of(x.a_scaling);
-    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &first, sizeof(first)));
-    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &second, sizeof(second)));
-#else
-    (void)operation;
-    throw RunError(
-        fmt::format("rank {}: products in fp8 with a scale for each block need cuBLAS of CUDA 12.9 or later, and this program was "
-                    "built with that of CUDA {}.{}; build it with a newer CUDA, or make a plan with --precision fp8-current",
-                    rank_of_this_thread(), CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
-#endif
-}
-
-Prepared prepare(cublasLtHandle_t handle, const Gemm& x) {
-    Prepared made;
-    const bool wide = x.input == Dtype::fp64;
-    MGPLAN_CUBLAS(
-        cublasLtMatmulDescCreate(made.operation.place(), wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, wide ? CUDA_R_64F : CUDA_R_32F));
-    // cᵀ = op(b)ᵀ · op(a)ᵀ: cuBLAS sees every row-major matrix transposed, so the operands change places and keep their ops.
-    const cublasOperation_t first = x.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = x.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(made.operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)));
-    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(made.operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)));
-    if (in_fp8(x)) {
-        // Forwards may add in fewer bits than fp32, as Transformer Engine has it (common/recipe/__init__.py, Float8CurrentScaling:
-        // use_split_accumulator); products of gradients, of which one operand is e5m2 or which add to a sum, may not.
-        // With blocks none may (Float8BlockScaling there).
-        const bool forward = x.input == Dtype::fp8 && x.other_input == Dtype::fp8 && x.beta == 0;
-        const std::int8_t fast = forward && x.a_scaling == model::Fp8Scaling::tensor ? 1 : 0;
-        MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(made.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast)));
-        set_scales(made.operation, x);
-        set_scale_modes(made.operation, x);
-    }
-    made.a = layout(type_of_b(x), x.transpose_b ? x.n : x.k, x.transpose_b ? x.k : x.n, x.b_pitch, x.batch, x.b_stride);
-    made.b = layout(x.input, x.transpose_a ? x.k : x.m, x.transpose_a ? x.m : x.k, x.a_pitch, x.batch, x.a_stride);
-    made.c = layout(x.output, x.m, x.n, x.c_pitch, x.batch, x.c_stride);
-
-    Preference preference;
-    MGPLAN_CUBLAS(cublasLtMatmulPreferenceCreate(preference.place()));
-    const auto most = static_cast<std::uint64_t>(x.workspace_bytes);
-    MGPLAN_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof(most)));
-    for (const auto& [attribute, memory] : {std::pair{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, x.b},
-                                            {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, x.a},
-                                            {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<const void*>(x.c)},
-                                            {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<const void*>(x.c)}}) {
-        const std::uint32_t bytes = alignment(memory);
-        MGPLAN_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &bytes, sizeof(bytes)));
-    }
-    cublasLtMatmulHeuristicResult_t result{};
-    int found = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle, made.operation, made.a, made.b, made.c, made.c, preference, 1, &result, &found);
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED) MGPLAN_CUBLAS(status);
-    if (found == 0) {
-        throw RunError(fmt::format("rank {}: cuBLASLt has no algorithm for {} products ({}{}, {}) x ({}{}, {}) of {} into {}",
-                                   rank_of_this_thread(), x.batch, x.transpose_a ? "transposed " : "", x.m, x.k,
-                                   x.transpose_b ? "transposed " : "", x.k, x.n, to_string(x.input), to_string(x.output)));
-    }
-    made.algorithm = result.algo;
-    return made;
-}
+/// Whether it may be timed is part of it: what must be the same on all ranks takes no choice of another layer of the same size.
+using Kind = std::pair<ProductKey, bool>;
 
 }  // namespace
 
 struct CublasLt::State {
     cudaStream_t stream = nullptr;
+    bool times = false;
     cublasLtHandle_t handle = nullptr;
-    std::map<Key, Prepared> known;
+    std::map<Kind, Known> known;
+    std::map<ProductKey, std::optional<cublasLtMatmulAlgo_t>> of_sizes;  ///< of_near_size(); none: the library has none
+    std::optional<ProductTimer> timer;
+
+    [[nodiscard]] bool timed(const Gemm& x) const { return times && worth_timing(x); }
+    [[nodiscard]] bool captures() const;
+    [[nodiscard]] const cublasLtMatmulAlgo_t* choice_without_sum(const CublasProduct& product, const Gemm& x) const;
+    [[nodiscard]] cublasLtMatmulAlgo_t fastest_of(const CublasProduct& product, const Gemm& x,
+                                                  const std::vector<cublasLtMatmulAlgo_t>& candidates);
+    [[nodiscard]] const std::optional<cublasLtMatmulAlgo_t>& choice_of_near_size(const Gemm& x);
+    [[nodiscard]] Known prepare(const Gemm& x);
 };
 
-CublasLt::CublasLt(cudaStream_t stream) : state_(std::make_unique<State>()) {
+bool CublasLt::State::captures() const {
+    cudaStreamCaptureStatus status{};
+    MGPLAN_CUDA(cudaStreamIsCapturing(stream, &status));
+    return status != cudaStreamCaptureStatusNone;
+}
+
+/// What was chosen for the same product that overwrites c, where that does one that adds to c; else null.
+const cublasLtMatmulAlgo_t* CublasLt::State::choice_without_sum(const CublasProduct& product, const Gemm& x) const {
+    Gemm twin = x;
+    twin.beta = 0;
+    const auto found = known.find({key_of(twin), true});
+    if (found == known.end() || !found->second.chosen || !product.takes(handle, x, found->second.algorithm)) return nullptr;
+    return &found->second.algorithm;
+}
+
+cublasLtMatmulAlgo_t CublasLt::State::fastest_of(const CublasProduct& product, const Gemm& x,
+                                                 const std::vector<cublasLtMatmulAlgo_t>& candidates) {
+    if (!timer) timer.emplace(stream);
+    std::vector<std::optional<double>> seconds;
+    for (const auto& candidate : candidates)
+        seconds.push_back(timer->measure([&] { return product.run(handle, x, candidate, stream) == CUBLAS_STATUS_SUCCESS; }));
+    return candidates[fastest(seconds)];
+}
+
+const std::optional<cublasLtMatmulAlgo_t>& CublasLt::State::choice_of_near_size(const Gemm& x) {
+    const Gemm near = of_near_size(x);
+    const auto [entry, fresh] = of_sizes.try_emplace(key_of(near));
+    if (fresh) {
+        const auto found = CublasProduct(near).candidates(handle, near, 1);
+        if (!found.empty()) entry->second = found.front();
+    }
+    return entry->second;
+}
+
+Known CublasLt::State::prepare(const Gemm& x) {
+    Known made{CublasProduct(x)};
+    if (x.algorithm == model::ProductAlgorithm::near) {
+        const auto& choice = choice_of_near_size(x);
+        if (choice && made.product.takes(handle, x, *choice)) {
+            made.algorithm = *choice;
+            return made;
+        }
+    }
+    made.kept = timed(x);
+    if (made.kept && x.beta != 0) {
+        // It cannot be repeated. The first microbatch of a step writes gradients, the others add to them, so the other came first.
+        if (const cublasLtMatmulAlgo_t* const choice = choice_without_sum(made.product, x)) {
+            made.algorithm = *choice;
+            return made;
+        }
+    }
+    const bool now = made.kept && x.beta == 0 && !captures();
+    const auto candidates = made.product.candidates(handle, x, now ? kMostCandidates : 1);
+    if (candidates.empty()) throw no_algorithm_for(x);
+    made.algorithm = now && candidates.size() > 1 ? fastest_of(made.product, x, candidates) : candidates.front();
+    made.chosen = now;
+    return made;
+}
+
+CublasLt::CublasLt(cudaStream_t stream, bool times_candidates) : state_(std::make_unique<State>()) {
     state_->stream = stream;
+    state_->times = times_candidates;
     MGPLAN_CUBLAS(cublasLtCreate(&state_->handle));
 }
 
@@ -222,25 +126,14 @@ CublasLt::~CublasLt() {
 void CublasLt::multiply(const Gemm& x) {
     if (x.m == 0 || x.n == 0 || x.batch == 0) return;
     MGPLAN_ASSERT(x.k > 0, "a product adds something up");
-    if (state_->known.size() >= kMostKnown) state_->known.clear();
-    auto [entry, fresh] = state_->known.try_emplace(key_of(x));
-    if (fresh) {
-        try {
-            entry->second = prepare(state_->handle, x);
-        } catch (...) {
-            state_->known.erase(entry);
-            throw;
-        }
+    auto& known = state_->known;
+    const Kind kind{key_of(x), state_->timed(x)};
+    auto entry = known.find(kind);
+    if (entry == known.end()) {
+        if (known.size() >= kMostKnown) std::erase_if(known, [](const auto& each) { return !each.second.kept; });
+        entry = known.emplace(kind, state_->prepare(x)).first;
     }
-    const Prepared& made = entry->second;
-    if (in_fp8(x) && !fresh) set_scales(made.operation, x);
-    const float alpha = static_cast<float>(x.alpha), beta = static_cast<float>(x.beta);
-    const bool wide = x.input == Dtype::fp64;
-    const void* const factor = wide ? static_cast<const void*>(&x.alpha) : &alpha;
-    const void* const before = wide ? static_cast<const void*>(&x.beta) : &beta;
-    // In place: the same layout object for what is added to and what is written.
-    MGPLAN_CUBLAS(cublasLtMatmul(state_->handle, made.operation, factor, x.b, made.a, x.a, made.b, before, x.c, made.c, x.c, made.c,
-                                 &made.algorithm, x.workspace, static_cast<std::size_t>(x.workspace_bytes), state_->stream));
+    MGPLAN_CUBLAS(entry->second.product.run(state_->handle, x, entry->second.algorithm, state_->stream));
 }
 
 }  // namespace mgplan::runtime::cuda

@@ -90,11 +90,11 @@ std::unique_ptr<MeasuredAllocator> make_allocator(const std::shared_ptr<CardBloc
 
 }  // namespace
 
-CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script)
-    : CudaDevice(std::make_shared<CardBlocks>(ordinal), ordinal, rank, traits, script) {}
+CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script, bool times_products)
+    : CudaDevice(std::make_shared<CardBlocks>(ordinal), ordinal, rank, traits, script, times_products) {}
 
 CudaDevice::CudaDevice(const std::shared_ptr<CardBlocks>& blocks, int ordinal, int rank, const model::KernelTraits& traits,
-                       const ArenaScript* script)
+                       const ArenaScript* script, bool times_products)
     : CudaDeviceInterface(traits, make_allocator(blocks, script), &model::with_every_kernel(kernel_table())),
       ordinal_(ordinal),
       rank_(rank),
@@ -109,7 +109,7 @@ CudaDevice::CudaDevice(const std::shared_ptr<CardBlocks>& blocks, int ordinal, i
     reads_host_memory_ = reads != 0;
     staging_ = std::make_unique<StagingRing>(stream_);
     capture_ = std::make_unique<CudaCapture>(stream_);
-    products_ = std::make_unique<CublasLt>(stream_);
+    products_ = std::make_unique<CublasLt>(stream_, times_products);
     attention_ = make_cudnn_attention(stream_);
 }
 

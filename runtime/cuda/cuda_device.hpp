@@ -23,8 +23,8 @@ namespace mgplan::runtime::cuda {
 class CudaDevice final : public CudaDeviceInterface, private model::MemoryOperations {
 public:
     /// `ordinal` as CUDA counts the cards. The rank is for messages. `script`: of an arena, outlives the device; nullptr: a
-    /// pool. Throws std::bad_alloc where the card has no room for the arena.
-    CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script = nullptr);
+    /// pool. `times_products`: as CublasLt says. Throws std::bad_alloc where the card has no room for the arena.
+    CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script, bool times_products);
     ~CudaDevice() override;
 
     [[nodiscard]] const model::MemoryUse& memory() const override { return measured_.use(); }
@@ -58,7 +58,7 @@ public:
 
 private:
     CudaDevice(const std::shared_ptr<CardBlocks>& blocks, int ordinal, int rank, const model::KernelTraits& traits,
-               const ArenaScript* script);
+               const ArenaScript* script, bool times_products);
     void do_write(void* to, const void* from, std::int64_t bytes) override { upload(to, from, bytes); }
     void do_read(void* to, const void* from, std::int64_t bytes) override { download(to, from, bytes); }
     void do_zero(void* memory, std::int64_t bytes) override { zero_memory(memory, bytes); }

@@ -109,9 +109,9 @@ public:
     /// the process, where there is a cuDNN. Takes up to a second or two. Throws RunError where the card does not answer.
     [[nodiscard]] virtual bool refuses_attention(int ordinal, const model::FusedShape& shape, std::int64_t workspace_bytes) = 0;
     /// Several devices may share a card. `deterministic`: no kernel whose result may differ from run to run, so no fused
-    /// attention. `script`: where its tensors lie in one block of memory; nullptr: in a pool; it outlives the
-    /// device. `plans`: the device's KernelTraits::fused_plans. Call it on the rank's thread.
-    /// Throws RunError, std::bad_alloc where the card has no room for that block.
+    /// attention and no product's algorithm by timing. `script`: where its tensors lie in one block of memory; nullptr: in a pool; it
+    /// outlives the device. `plans`: the device's KernelTraits::fused_plans. Call it on the rank's thread. Throws RunError, std::bad_alloc
+    /// where the card has no room for that block.
     [[nodiscard]] virtual std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic = false,
                                                                            const ArenaScript* script = nullptr,
                                                                            std::shared_ptr<const model::FusedPlans> plans = nullptr) = 0;

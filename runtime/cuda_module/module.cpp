@@ -125,7 +125,7 @@ public:
         model::KernelTraits traits = traits_of(properties);
         if (deterministic) traits.fused_attention = false;
         traits.fused_plans = std::move(plans);
-        return std::make_unique<CudaDevice>(ordinal, rank, traits, script);
+        return std::make_unique<CudaDevice>(ordinal, rank, traits, script, !deterministic);
     }
 
     std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDeviceInterface& device, int rank, int size, const Bootstrap& bootstrap,

@@ -61,8 +61,8 @@ public:
 
 /// The first GPU that CUDA shows this process, for all ranks together; or with a local rank its own: the one of that number, or
 /// the only one there is. `deterministic`: attention as separate products,
-/// because cuDNN's backward adds in an order of chance (docs/decisions/0005-cuda-module.md). Throws CudaUnavailable,
-/// and ConfigError for a local rank without a GPU.
+/// because cuDNN's backward adds in an order of chance, and no algorithm of a product by timing (docs/decisions/0005-cuda-module.md).
+/// Throws CudaUnavailable, and ConfigError for a local rank without a GPU.
 [[nodiscard]] std::shared_ptr<const RankDevices> cuda_devices(bool deterministic, std::optional<int> local_rank = std::nullopt);
 
 }  // namespace mgplan::runtime

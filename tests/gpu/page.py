@@ -24,10 +24,12 @@ def products_section(results):
     if not ours:
         return []
     beside = {(p["m"], p["n"], p["k"]): p["tflops"] for p in theirs}
-    lines = ["## Products", "", "| m x n x k | into fp32 | TFLOP/s | PyTorch |", "|---|---|---:|---:|"]
+    lines = ["## Products", "", "Algorithms chosen by timing, and the library's first answer.", "",
+             "| m x n x k | into fp32 | TFLOP/s | first answer | gain | PyTorch |", "|---|---|---:|---:|---:|---:|"]
     for p in ours:
         torch = "" if p["accumulate_fp32"] else beside.get((p["m"], p["n"], p["k"]))
         lines.append(f"| {p['m']} x {p['n']} x {p['k']} | {'yes' if p['accumulate_fp32'] else ''} | {p['tflops']:.0f} | "
+                     f"{p['first_tflops']:.0f} | {100 * (p['tflops'] / p['first_tflops'] - 1):+.1f} % | "
                      f"{f'{torch:.0f}' if torch else ''} |")
     return lines
 

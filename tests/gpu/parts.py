@@ -198,6 +198,7 @@ def correctness(build):
         "fp8": tests(build, "*GpuFp8*", 90, ADA),
         "attention": tests(build, "GpuAttention.*", 60),
         "memory": tests(build, "GpuMemory.*", 30),
+        "timed_products": tests(build, "GpuProducts.*", 30),
         "large": tests(build, "GpuLarge.*", 60),
         "nccl": Part(60, nccl(build, "all")),
         "nccl_leave": Part(60, nccl(build, "leave")),

@@ -11,19 +11,21 @@ void grouped_matmul(model::Device& device, const model::GroupedMatmulArguments& 
     for (std::int64_t group = 0; group < x.groups; ++group) {
         const std::int64_t rows = x.rows[group];
         if (rows > 0) {
-            matmul<Launcher>(device, {behind(x.a, row * x.k),
-                                      x.b[group],
-                                      behind(x.out, row * x.n),
-                                      rows,
-                                      x.n,
-                                      x.k,
-                                      false,
-                                      x.transpose_b,
-                                      false,
-                                      {},
-                                      {},
-                                      {},
-                                      x.workspace});
+            model::MatmulArguments one{behind(x.a, row * x.k),
+                                       x.b[group],
+                                       behind(x.out, row * x.n),
+                                       rows,
+                                       x.n,
+                                       x.k,
+                                       false,
+                                       x.transpose_b,
+                                       false,
+                                       {},
+                                       {},
+                                       {},
+                                       x.workspace};
+            one.algorithm = model::ProductAlgorithm::near;
+            matmul<Launcher>(device, one);
         }
         row += rows;
     }
@@ -35,9 +37,10 @@ void grouped_matmul_accumulate(model::Device& device, const model::GroupedAccumu
     for (std::int64_t group = 0; group < x.groups; ++group) {
         const std::int64_t rows = x.rows[group];
         if (rows > 0) {
-            matmul<Launcher>(
-                device,
-                {behind(x.a, row * x.m), behind(x.b, row * x.n), x.out[group], x.m, x.n, rows, true, false, true, {}, {}, {}, x.workspace});
+            model::MatmulArguments one{
+                behind(x.a, row * x.m), behind(x.b, row * x.n), x.out[group], x.m, x.n, rows, true, false, true, {}, {}, {}, x.workspace};
+            one.algorithm = model::ProductAlgorithm::near;
+            matmul<Launcher>(device, one);
         }
         row += rows;
     }

@@ -8,13 +8,15 @@
 #include "model/device/device.hpp"
 #include "model/device/kernel_traits.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/product_algorithm.hpp"
 #include "runtime/cuda/ops/portable.hpp"
 #include "runtime/element_types.hpp"
 
 namespace mgplan::runtime::cuda {
 
 /// `batch` products c = alpha · op(a) (m, k) · op(b) (k, n) + beta · c of row-major matrices: pitches are elements from row
-/// to row, strides from matrix to matrix. a and b hold `input`, c holds `output`; sums are made in statistics_dtype(input).
+/// to row, strides from matrix to matrix. a and b hold `input`, c holds `output`; sums are made in statistics_dtype(input). c lies apart
+/// from a and b, so that with beta 0 the product may be repeated.
 struct Gemm {
     bool transpose_a = false, transpose_b = false;
     std::int64_t m = 0, n = 0, k = 0;
@@ -35,6 +37,7 @@ struct Gemm {
     const void *a_scale = nullptr, *b_scale = nullptr;
     /// Where scales are those of blocks: how they lie (model/ops/fp8_scaling.hpp).
     model::Fp8Scaling a_scaling = model::Fp8Scaling::tensor, b_scaling = model::Fp8Scaling::tensor;
+    model::ProductAlgorithm algorithm = model::ProductAlgorithm::first;
 };
 
 using model::FusedShape;

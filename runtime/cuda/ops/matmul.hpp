@@ -29,6 +29,7 @@ void matmul(model::Device& device, const model::MatmulArguments& x) {
     gemm.b_pitch = x.transpose_b ? x.k : x.n;
     gemm.c = x.out.data;
     gemm.c_pitch = x.n;
+    gemm.algorithm = x.algorithm;
     gemm.workspace = x.workspace.data;
     gemm.workspace_bytes = model::matmul_workspace_bytes(device.traits());
     if (bytes_of(x.a.dtype) == 1) {

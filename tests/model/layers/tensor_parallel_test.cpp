@@ -128,7 +128,7 @@ TEST(TensorParallel, LinearGradientsHold) {
     expect_gradient("weight", weight.value, weight.gradient, column_loss);
     expect_gradient("bias", bias.value, bias.gradient, column_loss);
     const DuplicatedLinear duplicated(duplicated_weight);
-    const auto duplicated_loss = [&] { return weigh(duplicated.forward(x), dy); };
+    const auto duplicated_loss = [&] { return weigh(duplicated.forward(rank.context, x), dy); };
     expect_gradient("x", x, duplicated.backward(rank.context, dy, x), duplicated_loss);
     expect_gradient("weight", weight.value, duplicated_weight.gradient, duplicated_loss);
     const Weight row_weight{weight.value, rank.maker.zeros({5, 4})}, row_bias{bias.value, rank.maker.zeros({5})};

@@ -124,9 +124,11 @@ public:
             body.template finish<N>(other * N, b);
         }
     }
-    std::int64_t started = 0;  ///< kernels, copies and zeros, and those of libraries as OpRecord::launches counts them
-    int packed = 0;            ///< kernels that ran on packs
-    int teamed = 0;            ///< and on teams
+    std::int64_t started = 0;               ///< kernels, copies and zeros, and those of libraries as OpRecord::launches counts them
+    int packed = 0;                         ///< kernels that ran on packs
+    int teamed = 0;                         ///< and on teams
+    std::int64_t timed = 0, not_timed = 0;  ///< products, by whether a card may choose their algorithms by timing
+    double timed_error = 0;                 ///< relative, of such products but those in fp8
     template <class Body>
     void teams(std::int64_t count, int lanes, const Body& body) {
         ++teamed;
@@ -149,12 +151,14 @@ public:
 
     void gemm(const Gemm& x) {
         ++started;
+        ++(x.algorithm == model::ProductAlgorithm::timed ? timed : not_timed);
         EXPECT_NE(x.workspace, nullptr);
         // A library may write all of it; both ends are enough to show who else does, and quick.
         const auto end = static_cast<std::size_t>(std::min<std::int64_t>(x.workspace_bytes, 4096));
         std::memset(x.workspace, 0xff, end);
         std::memset(static_cast<std::byte*>(x.workspace) + x.workspace_bytes - end, 0xff, end);
         if (bytes_of(x.input) == 1) return fp8_gemm(x);
+        const double alpha = x.alpha * (x.algorithm == model::ProductAlgorithm::timed ? 1 + timed_error : 1);
         with_types(x.input, x.output, [&]<class In, class Out>() {
             using Sum = Compute<In>;
             for (std::int64_t i = 0; i < x.batch; ++i) {
@@ -170,7 +174,7 @@ public:
                         }
                         Out& out = c[row * x.c_pitch + column];
                         const Sum before = x.beta == 0 ? Sum{0} : static_cast<Sum>(x.beta) * Sum(out);
-                        out = Out(static_cast<Sum>(x.alpha) * sum + before);
+                        out = Out(static_cast<Sum>(alpha) * sum + before);
                     }
                 }
             }

@@ -112,7 +112,7 @@ const model::KernelTable& fake_kernels() {
 
 StagingRing::~StagingRing() = default;  // none is made: uploads are copies on the host
 
-CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script)
+CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script, bool /*times_products*/)
     : CudaDeviceInterface(traits, make_allocator(script), &fake_kernels()),
       ordinal_(ordinal),
       rank_(rank),

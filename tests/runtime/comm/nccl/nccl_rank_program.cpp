@@ -24,7 +24,7 @@ namespace {
 
 class FakeCard final : public runtime::RankDevice {
 public:
-    FakeCard(int rank, const model::KernelTraits& traits, const runtime::ArenaScript* script) : device_(0, rank, traits, script) {}
+    FakeCard(int rank, const model::KernelTraits& traits, const runtime::ArenaScript* script) : device_(0, rank, traits, script, false) {}
     model::Device& device() override { return device_; }
     const model::MemoryUse& memory() const override { return device_.memory(); }
     std::int64_t reserved_bytes() const override { return device_.reserved_bytes(); }

@@ -1,0 +1,39 @@
+#pragma once
+// cuBLASLt and CUDA's events as far as runtime/cuda/cublas_lt.cpp uses them, on the host: candidates take the time that a test gives them,
+// by a clock that nothing else moves. Launches that a capturing stream or an aliased sum forbids are refused.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace mgplan::tests {
+
+/// What the heuristic answers with, and what became of it.
+struct FakeCandidate {
+    double seconds = 1e-3;
+    std::size_t workspace_bytes = 0;
+    bool fails = false;  ///< when it is launched
+};
+
+struct FakeLaunch {
+    std::size_t candidate = 0;
+    bool adds = false;  ///< beta is not 0
+    bool operator==(const FakeLaunch&) const = default;
+};
+
+struct FakeCublasLt {
+    std::vector<FakeCandidate> candidates{FakeCandidate{}};
+    bool capturing = false;
+    bool refuses_checks = false;  ///< cublasLtMatmulAlgoCheck
+    std::vector<FakeLaunch> launches;
+    std::vector<int> asked;  ///< for how many candidates, each time
+    /// Whose: elements of a column and columns of the sum, then of the first operand, as the library sees them.
+    std::vector<std::array<std::uint64_t, 4>> asked_of;
+    int waits = 0;                  ///< of the host for the card
+    std::int64_t descriptions = 0;  ///< that live
+    double now = 0;                 ///< of the card, seconds
+};
+extern FakeCublasLt fake_cublas_lt;
+
+}  // namespace mgplan::tests
