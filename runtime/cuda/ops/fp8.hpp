@@ -61,9 +61,8 @@ struct LargestOfArrays {
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
-        const int at = list.array_of(share);
-        const Array& array = list.arrays[at];
-        const Piece piece = piece_of(array.elements, array.parts, share - list.first[at]);
+        const auto [array, index] = list.share_of(share);
+        const Piece piece = piece_of(array.elements, array.parts, index);
         const Element* const x = array.x + piece.begin;
         const float most = array.aligned ? largest_of<true>(team, x, piece.count) : largest_of<false>(team, x, piece.count);
         team.once([&] { raise_to(array.largest, most); });
@@ -107,11 +106,11 @@ struct CastOfArrays {
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
-        const int at = list.array_of(share);
-        const Array& array = list.arrays[at];
-        const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = array.elements - begin;
-        each_pack_of<kPack<Element, E4m3>>(team, array.aligned, left < kShareOfArray ? left : kShareOfArray,
-                                           CastToFp8<Element, E4m3>{array.x + begin, array.largest, array.codes + begin, array.inverse});
+        const auto [array, index] = list.share_of(share);
+        const Piece piece = share_of(array.elements, index);
+        each_pack_of<kPack<Element, E4m3>>(
+            team, array.aligned, piece.count,
+            CastToFp8<Element, E4m3>{array.x + piece.begin, array.largest, array.codes + piece.begin, array.inverse});
     }
 };
 
