@@ -69,6 +69,13 @@ struct LargestOfArrays {
     }
 };
 
+/// Their places as they begin, one each: the kernel that raises them comes behind.
+template <class Element>
+struct ClearLargest {
+    ArrayList<typename LargestOfArrays<Element>::Array> list;
+    MGPLAN_BOTH void operator()(std::int64_t i) const { *list.arrays[i].largest = 0; }
+};
+
 /// Sixteen codes of a thread at a time.
 template <class Element, class Code>
 struct CastToFp8 {
@@ -261,8 +268,10 @@ void largest_of_arrays(model::Device& device, const model::LargestOfArraysArgume
             return typename Body::Array{values<Element>(array.x), values<float>(array.largest), array.elements, parts_of(i),
                                         address(array.x.data) % sizeof(Word16) == 0};
         };
-        each_list<typename Body::Array>(x.count, make, parts_of,
-                                        [&](const auto& list, std::int64_t shares) { launcher.teams(shares, 256, Body{list}); });
+        each_list<typename Body::Array>(x.count, make, parts_of, [&](const auto& list, std::int64_t shares) {
+            if (!x.raise) launcher.each(list.count, ClearLargest<Element>{list});
+            launcher.teams(shares, 256, Body{list});
+        });
     });
 }
 
