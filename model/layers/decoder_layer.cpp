@@ -78,14 +78,16 @@ GraphedPart DecoderLayer::graphed(const RankContext& context) const {
 }
 
 void DecoderLayer::refresh_mixer() const {
+    std::vector<CopiedWeight> copied;
     const auto* const attention = mixer_ ? std::get_if<SelfAttention>(&*mixer_) : nullptr;
-    if (attention != nullptr) attention->refresh_weights();
+    if (attention != nullptr) attention->add_copied(copied);
+    refresh(copied);
 }
 
 void DecoderLayer::refresh_feed_forward() const {
-    const auto* const mlp = feed_forward_ ? std::get_if<Mlp>(&*feed_forward_) : nullptr;
-    if (mlp != nullptr) mlp->refresh_weights();
-    if (const Moe* const moe = mixture()) moe->refresh_weights();
+    std::vector<CopiedWeight> copied;
+    if (feed_forward_) std::visit([&](const auto& half) { half.add_copied(copied); }, *feed_forward_);
+    refresh(copied);
 }
 
 Tensor DecoderLayer::attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {

@@ -59,8 +59,8 @@ Experts::Experts(const ModelSpec& model, const WeightTable& weights, const std::
     collect("linear_fc2", second_);
 }
 
-void Experts::Projection::refresh() const {
-    for (std::size_t expert = 0; expert < fp8.size(); ++expert) model::refresh(*fp8[expert], values[expert]);
+void Experts::Projection::add_copied(std::vector<CopiedWeight>& into) const {
+    for (std::size_t expert = 0; expert < fp8.size(); ++expert) into.push_back({fp8[expert], values[expert]});
 }
 
 LinearInput Experts::Projection::input(const Tensor& x, std::span<const std::int64_t> per_expert, Dtype dtype) const {
@@ -109,14 +109,16 @@ void Experts::Projection::add_gradients(const LinearInput& dy, const LinearInput
     fp8_grouped_matmul_accumulate({dy.x, dy.scale}, {x.x, x.scale}, per_expert, gradients);
 }
 
-void Experts::refresh_weights() const {
-    first_.refresh();
-    second_.refresh();
+void Experts::add_copied(std::vector<CopiedWeight>& into) const {
+    first_.add_copied(into);
+    second_.add_copied(into);
 }
 
 Tensor Experts::forward(const RankContext& context, Tensor rows, const Tensor& row_weights, std::span<const std::int64_t> per_expert,
                         ExpertsSaved& saved) const {
-    refresh_weights();
+    std::vector<CopiedWeight> copied;
+    add_copied(copied);
+    refresh(copied);
     saved.rows = first_.input(rows, per_expert, Dtype::fp8);
     rows = {};
     saved.row_weights = row_weights;

@@ -36,8 +36,8 @@ public:
     /// `prefix`: "decoder.layers.3.mlp.experts."; all experts found under it.
     Experts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, EnumSet<RecomputeModule> recompute);
 
-    /// Casts weights whose copies in fp8 are not fresh.
-    void refresh_weights() const;
+    /// The weights that have copies in fp8, for refresh().
+    void add_copied(std::vector<CopiedWeight>& into) const;
     /// rows (Σ per_expert, hidden), row_weights (Σ per_expert). Returns (Σ per_expert, hidden), a partial sum over etp.
     [[nodiscard]] Tensor forward(const RankContext& context, Tensor rows, const Tensor& row_weights,
                                  std::span<const std::int64_t> per_expert, ExpertsSaved& saved) const;
@@ -52,7 +52,7 @@ private:
         std::vector<Weight> biases;                   ///< empty where the model has none
         std::vector<std::shared_ptr<Fp8Weight>> fp8;  ///< empty unless in fp8
 
-        void refresh() const;
+        void add_copied(std::vector<CopiedWeight>& into) const;
         /// In the form in which products read it.
         [[nodiscard]] LinearInput input(const Tensor& x, std::span<const std::int64_t> per_expert, Dtype dtype) const;
         [[nodiscard]] bool in_blocks() const { return !fp8.empty() && fp8.front()->blocks; }

@@ -1,21 +1,11 @@
 #include "model/layers/fp8_weight.hpp"
 
+#include <vector>
+
 #include "model/device/device.hpp"
 #include "model/ops/fp8_history.hpp"
 
 namespace mgplan::model {
-namespace {
-
-void cast_weight(const Fp8Weight& copies, const Tensor& weight) {
-    if (copies.followed)
-        raise_largest(weight, copies.followed->weight.largest);
-    else
-        find_largest(weight, copies.values.scale);
-    quantise(weight, copies.values);
-}
-
-}  // namespace
-
 std::optional<Fp8Scaling> blocks_of_weights(OwnFp8 scaling) {
     if (scaling == OwnFp8::blockwise) return Fp8Scaling::squares_of_128;
     if (scaling == OwnFp8::mxfp8) return Fp8Scaling::vectors_of_32;
@@ -65,12 +55,29 @@ std::shared_ptr<Fp8Weight> make_stored_fp8_weight(Device& device, const Tensor& 
     return copies;
 }
 
-void refresh(Fp8Weight& copies, const Tensor& weight) {
-    if (copies.fresh) return;
-    copies.fresh = true;
-    if (copies.blocks) return refresh_blocks(*copies.blocks, weight);
-    if (!copies.stored) cast_weight(copies, weight);
-    transpose_codes(copies.values.codes, copies.transposed);
+void refresh(std::span<const CopiedWeight> weights) {
+    std::vector<RaisedLargest> found, raised;
+    std::vector<Fp8Cast> casts;
+    std::vector<const Fp8Weight*> whole;
+    for (const auto& [copies, weight] : weights) {
+        if (copies->fresh) continue;
+        copies->fresh = true;
+        if (copies->blocks) {
+            refresh_blocks(*copies->blocks, weight);
+            continue;
+        }
+        whole.push_back(copies.get());
+        if (copies->stored) continue;
+        if (copies->followed)
+            raised.push_back({weight, copies->followed->weight.largest});
+        else
+            found.push_back({weight, copies->values.scale.slice(0, 1)});
+        casts.push_back({weight, copies->values});
+    }
+    find_all_largest(found);
+    raise_all_largest(raised);
+    quantise_all(casts);
+    for (const Fp8Weight* copies : whole) transpose_codes(copies->values.codes, copies->transposed);
 }
 
 Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, std::string_view name) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "model/communicator/communicator.hpp"
 #include "model/ops/fp8.hpp"
@@ -51,8 +52,14 @@ struct Fp8Weight {
                                                          OwnFp8 scaling = OwnFp8::current);
 /// For a weight that is stored in fp8: `codes` (rows, columns) are its parameter. Fp8Parameters casts them and gives the scale.
 [[nodiscard]] std::shared_ptr<Fp8Weight> make_stored_fp8_weight(Device& device, const Tensor& codes);
-/// Casts the weight, unless it is stored in fp8, and transposes it, unless the copies are fresh. Takes no memory.
-void refresh(Fp8Weight& copies, const Tensor& weight);
+/// A weight, and what products read in its place.
+struct CopiedWeight {
+    std::shared_ptr<Fp8Weight> copies;
+    Tensor weight;
+};
+/// Casts weights, unless they are stored in fp8, and transposes them, but for those whose copies are fresh. Those with one scale each are
+/// cast together, in a few kernels: all of one type and device. Takes no memory.
+void refresh(std::span<const CopiedWeight> weights);
 
 /// A cast: e4m3, or e5m2 for gradients of outputs. Ranks of `group` have one scale; null: this one alone.
 [[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, std::string_view name);

@@ -20,11 +20,11 @@ LatentQkv::LatentQkv(const ModelSpec& model, const WeightTable& weights, const s
       q_up_(weights.at(prefix + (mla_.q_lora_rank > 0 ? "linear_q_up_proj.weight" : "linear_q_proj.weight")), Weight{}),
       kv_up_(weights.at(prefix + "linear_kv_up_proj.weight"), Weight{}) {}
 
-void LatentQkv::refresh_weights() const {
-    if (mla_.q_lora_rank > 0) q_down_.refresh_weight();
-    kv_down_.refresh_weight();
-    q_up_.refresh_weight();
-    kv_up_.refresh_weight();
+void LatentQkv::add_copied(std::vector<CopiedWeight>& into) const {
+    if (mla_.q_lora_rank > 0) q_down_.add_copied(into);
+    kv_down_.add_copied(into);
+    q_up_.add_copied(into);
+    kv_up_.add_copied(into);
 }
 
 LinearInput LatentQkv::input(const Tensor& normed) const {

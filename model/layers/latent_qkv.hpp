@@ -28,8 +28,8 @@ public:
     /// (recompute module mla_up_proj).
     LatentQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool recompute_up);
 
-    /// Casts weights whose copies in fp8 are not fresh.
-    void refresh_weights() const;
+    /// The weights that have copies in fp8, for refresh().
+    void add_copied(std::vector<CopiedWeight>& into) const;
     /// In the form in which the down projections read it, which share one cast; in 16 bits where queries have no latent, for their
     /// projection has a scale over tp.
     [[nodiscard]] LinearInput input(const Tensor& normed) const;

@@ -32,9 +32,9 @@ Mlp::Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& 
       second_(weights.at(prefix + "mlp.linear_fc2.weight"), weights.find(prefix + "mlp.linear_fc2.bias")),
       behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")) {}
 
-void Mlp::refresh_weights() const {
-    first_.refresh_weight();
-    second_.refresh_weight();
+void Mlp::add_copied(std::vector<CopiedWeight>& into) const {
+    first_.add_copied(into);
+    second_.add_copied(into);
 }
 
 void Mlp::scale_gate(const RankContext& context, const Tensor& before) const {

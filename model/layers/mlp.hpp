@@ -26,8 +26,8 @@ public:
     Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
         EnumSet<RecomputeModule> recompute, bool cuts_gate = false);
 
-    /// Casts weights whose copies in fp8 are not fresh.
-    void refresh_weights() const;
+    /// The weights that have copies in fp8, for refresh().
+    void add_copied(std::vector<CopiedWeight>& into) const;
     /// `residual`: what the result is added to; `x` itself where the MLP follows the attention.
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& residual,
                                  MlpSaved& saved) const;

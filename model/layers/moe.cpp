@@ -57,13 +57,13 @@ Moe::Moe(const ModelSpec& model, const WeightTable& weights, const std::string& 
     if (model.moe->shared_ffn > 0) shared_.emplace(model, weights, prefix + "mlp.shared_experts.", recompute);
 }
 
-void Moe::refresh_weights() const {
+void Moe::add_copied(std::vector<CopiedWeight>& into) const {
     if (model_.moe->latent > 0) {
-        to_latent_.refresh_weight();
-        from_latent_.refresh_weight();
+        to_latent_.add_copied(into);
+        from_latent_.add_copied(into);
     }
-    experts_.refresh_weights();
-    if (shared_) shared_->refresh_weights();
+    experts_.add_copied(into);
+    if (shared_) shared_->add_copied(into);
 }
 
 Tensor Moe::normalise(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {

@@ -70,8 +70,8 @@ public:
     Moe(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
         EnumSet<RecomputeModule> recompute);
 
-    /// Casts weights whose copies in fp8 are not fresh.
-    void refresh_weights() const;
+    /// The weights that have copies in fp8, for refresh().
+    void add_copied(std::vector<CopiedWeight>& into) const;
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, MoeSaved& saved) const;
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MoeSaved& saved) const;
 

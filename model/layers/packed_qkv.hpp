@@ -29,7 +29,7 @@ public:
     PackedQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer);
 
     /// As ColumnParallelLinear.
-    void refresh_weight() const { projection_.refresh_weight(); }
+    void add_copied(std::vector<CopiedWeight>& into) const { projection_.add_copied(into); }
     /// In the form in which the projection reads it.
     [[nodiscard]] LinearInput input(const RankContext& context, const Tensor& normed) const { return projection_.input(context, normed); }
     /// normed (rows outside the tp region, hidden) -> the rank's heads, normalised and rotated where the model does.

@@ -77,10 +77,10 @@ CoreAttention SelfAttention::core_of(const MicrobatchContext& microbatch) const 
     return core;
 }
 
-void SelfAttention::refresh_weights() const {
-    if (packed_) packed_->refresh_weight();
-    if (latent_) latent_->refresh_weights();
-    projection_.refresh_weight();
+void SelfAttention::add_copied(std::vector<CopiedWeight>& into) const {
+    if (packed_) packed_->add_copied(into);
+    if (latent_) latent_->add_copied(into);
+    projection_.add_copied(into);
 }
 
 LinearInput SelfAttention::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {

@@ -39,8 +39,8 @@ public:
     SelfAttention(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                   EnumSet<RecomputeModule> recompute);
 
-    /// Casts weights whose copies in fp8 are not fresh.
-    void refresh_weights() const;
+    /// The weights that have copies in fp8, for refresh().
+    void add_copied(std::vector<CopiedWeight>& into) const;
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x,
                                  SelfAttentionSaved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.

@@ -16,9 +16,9 @@ SharedExperts::SharedExperts(const ModelSpec& model, const WeightTable& weights,
       first_(weights.at(prefix + "linear_fc1.weight"), {}),
       second_(weights.at(prefix + "linear_fc2.weight"), {}) {}
 
-void SharedExperts::refresh_weights() const {
-    first_.refresh_weight();
-    second_.refresh_weight();
+void SharedExperts::add_copied(std::vector<CopiedWeight>& into) const {
+    first_.add_copied(into);
+    second_.add_copied(into);
 }
 
 Tensor SharedExperts::run(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const {

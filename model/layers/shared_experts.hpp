@@ -19,8 +19,8 @@ public:
     /// `prefix`: "decoder.layers.3.mlp.shared_experts."
     SharedExperts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, EnumSet<RecomputeModule> recompute);
 
-    /// Casts weights whose copies in fp8 are not fresh.
-    void refresh_weights() const;
+    /// The weights that have copies in fp8, for refresh().
+    void add_copied(std::vector<CopiedWeight>& into) const;
     /// x and y (rows, hidden), outside the tp region. In fp8 x is cast here and again in the backward, for the router reads it as it is
     /// (Megatron-LM's save_original_input).
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const;

@@ -1,5 +1,6 @@
 #include "model/layers/tensor_parallel.hpp"
 
+#include <array>
 #include <utility>
 
 #include "model/layers/deferred_gradients.hpp"
@@ -47,6 +48,10 @@ void add_fp8_product(const Weight& weight, const Fp8Tensor& dy, const Fp8Tensor&
 /// Whether a layer multiplies in fp8 with scales for blocks.
 bool in_blocks(const Weight& weight) {
     return weight.fp8 != nullptr && weight.fp8->blocks;
+}
+
+void refresh_copies(const Weight& weight) {
+    if (!weight.fp8->fresh) refresh(std::array{CopiedWeight{weight.fp8, weight.value}});
 }
 
 /// Over whose tp rows of column-parallel inputs are gathered; null: they are there.
@@ -155,12 +160,12 @@ Tensor own_columns(const RankContext& context, const Tensor& whole) {
     return columns(whole, width * context.tp->rank(), width * (context.tp->rank() + 1));
 }
 
-void ColumnParallelLinear::refresh_weight() const {
-    if (weight_.fp8 != nullptr) refresh(*weight_.fp8, weight_.value);
+void ColumnParallelLinear::add_copied(std::vector<CopiedWeight>& into) const {
+    if (weight_.fp8 != nullptr) into.push_back({weight_.fp8, weight_.value});
 }
 
-void RowParallelLinear::refresh_weight() const {
-    if (weight_.fp8 != nullptr) refresh(*weight_.fp8, weight_.value);
+void RowParallelLinear::add_copied(std::vector<CopiedWeight>& into) const {
+    if (weight_.fp8 != nullptr) into.push_back({weight_.fp8, weight_.value});
 }
 
 LinearInput ColumnParallelLinear::input(const RankContext& context, const Tensor& x) const {
@@ -173,10 +178,10 @@ Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInp
     MGPLAN_ASSERT(!options_.gather_output || !context.sequence_parallel, "with sequence parallelism outputs stay divided");
     Tensor y;  // (rows, out / tp)
     if (in_blocks(weight_)) {
-        refresh_weight();
+        refresh_copies(weight_);
         y = multiply_input(weight_, x, gathering(context), kOwn, "column-parallel output");
     } else if (weight_.fp8 != nullptr) {
-        refresh_weight();
+        refresh_copies(weight_);
         const LinearInput own = x.in_fp8() ? x : input(context, x.x);
         y = fp8_matmul({enter_region(context, own.x), own.scale}, weight_.fp8->values, weight_.value.dtype(), "column-parallel output",
                        kOwn);
@@ -232,7 +237,7 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
     Tensor y;  // (rows outside, out)
     if (weight_.fp8 != nullptr) {
         MGPLAN_ASSERT(options_.input_is_parallel, "in fp8 inputs are divided");
-        refresh_weight();
+        refresh_copies(weight_);
         if (in_blocks(weight_)) {
             y = leave_region(context, multiply_input(weight_, x, nullptr, kOwn, "row-parallel output"));
             if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
@@ -278,8 +283,8 @@ Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy,
     return options_.input_is_parallel ? dx : gather_columns(context, dx);
 }
 
-void DuplicatedLinear::refresh_weight() const {
-    if (weight_.fp8 != nullptr) refresh(*weight_.fp8, weight_.value);
+void DuplicatedLinear::add_copied(std::vector<CopiedWeight>& into) const {
+    if (weight_.fp8 != nullptr) into.push_back({weight_.fp8, weight_.value});
 }
 
 LinearInput DuplicatedLinear::input(const Tensor& x) const {
@@ -291,7 +296,7 @@ LinearInput DuplicatedLinear::input(const Tensor& x) const {
 Tensor DuplicatedLinear::forward(const RankContext& context, const LinearInput& x) const {
     const ProductAlgorithm algorithm = of_duplicates(context);
     if (weight_.fp8 == nullptr) return matmul(x.x, weight_.value, {.b = true}, "duplicated output", algorithm);  // (rows outside, out)
-    refresh_weight();
+    refresh_copies(weight_);
     if (in_blocks(weight_)) return multiply_input(weight_, x, nullptr, algorithm, "duplicated output");
     return fp8_matmul(codes_of(x.in_fp8() ? x : input(x.x)), weight_.fp8->values, weight_.value.dtype(), "duplicated output", algorithm);
 }

@@ -3,6 +3,8 @@
 // Korthikanti et al., arXiv 2205.05198), and the linear layers at its borders, as Megatron-core's
 // tensor_parallel/{mappings,layers}.py have them.
 
+#include <vector>
+
 #include "model/layers/context.hpp"
 #include "model/layers/fp8_weight.hpp"
 #include "model/layers/linear_input.hpp"
@@ -41,8 +43,8 @@ public:
     ColumnParallelLinear() = default;
     ColumnParallelLinear(const Weight& weight, Weight bias, ColumnParallelOptions options = {});
 
-    /// Casts the weight where its copies in fp8 are not fresh, as forward() does: no part of what a graph holds.
-    void refresh_weight() const;
+    /// The weight, where it has copies in fp8, for refresh() of several together in front of forward(), which refreshes them otherwise.
+    void add_copied(std::vector<CopiedWeight>& into) const;
     /// In the form in which the layer reads it and a backward keeps it.
     [[nodiscard]] LinearInput input(const RankContext& context, const Tensor& x) const;
     [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;
@@ -71,7 +73,7 @@ public:
     RowParallelLinear() = default;
     RowParallelLinear(const Weight& weight, Weight bias, RowParallelOptions options = {});
 
-    void refresh_weight() const;
+    void add_copied(std::vector<CopiedWeight>& into) const;
     /// In the form in which the layer reads it. A backward that has the rows as they were for another reason may keep those: they are cast
     /// again, to the same codes.
     [[nodiscard]] LinearInput input(const Tensor& x) const;
@@ -93,7 +95,7 @@ public:
     DuplicatedLinear() = default;
     explicit DuplicatedLinear(const Weight& weight);
 
-    void refresh_weight() const;
+    void add_copied(std::vector<CopiedWeight>& into) const;
     /// In the form in which the layer reads it; two such layers with one input read one cast.
     [[nodiscard]] LinearInput input(const Tensor& x) const;
     [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;

@@ -17,6 +17,27 @@ void expect_place(const Tensor& x, const Tensor& largest) {
     expect_same_device(x, largest);
 }
 
+/// `raise`: as LargestOfArraysArguments has it; without it a kernel more begins the places at 0.
+void search_all(std::span<const RaisedLargest> all, bool raise) {
+    if (all.empty()) return;
+    Device& device = all.front().x.device();
+    OpRecord record{"largest_magnitude"};
+    std::vector<LargestArray> arrays;
+    for (const auto& [x, largest] : all) {
+        expect_place(x, largest);
+        expect_same_device(all.front().x, x);
+        expect_dtype(x, all.front().x.dtype(), "arrays of one search");
+        MGPLAN_ASSERT(raise || x.elements() > 0, "an array whose largest magnitude is found has values");
+        record.flops += static_cast<double>(x.elements());
+        record.bytes_read += x.bytes();
+        record.bytes_written += bytes_of(Dtype::fp32);
+        if (x.elements() > 0) arrays.push_back({x, largest, x.elements()});
+    }
+    record.launches = launches_for_arrays(std::ssize(arrays)) * (raise ? 1 : 2);
+    device.report(record);
+    if (device.computes() && !arrays.empty()) device.kernels().largest_of_arrays(device, {arrays.data(), std::ssize(arrays), raise});
+}
+
 }  // namespace
 
 void raise_largest(const Tensor& x, const Tensor& largest) {
@@ -27,22 +48,11 @@ void raise_largest(const Tensor& x, const Tensor& largest) {
 }
 
 void raise_all_largest(std::span<const RaisedLargest> all) {
-    if (all.empty()) return;
-    Device& device = all.front().x.device();
-    OpRecord record{"largest_magnitude"};
-    std::vector<LargestArray> arrays;
-    for (const auto& [x, largest] : all) {
-        expect_place(x, largest);
-        expect_same_device(all.front().x, x);
-        expect_dtype(x, all.front().x.dtype(), "arrays of one search");
-        record.flops += static_cast<double>(x.elements());
-        record.bytes_read += x.bytes();
-        record.bytes_written += bytes_of(Dtype::fp32);
-        if (x.elements() > 0) arrays.push_back({x, largest, x.elements()});
-    }
-    record.launches = launches_for_arrays(std::ssize(arrays));
-    device.report(record);
-    if (device.computes() && !arrays.empty()) device.kernels().largest_of_arrays(device, {arrays.data(), std::ssize(arrays)});
+    search_all(all, true);
+}
+
+void find_all_largest(std::span<const RaisedLargest> all) {
+    search_all(all, false);
 }
 
 void follow_largest(const Tensor& now, const Tensor& history, const Tensor& scales, double unit) {

@@ -21,6 +21,8 @@ struct RaisedLargest {
 };
 /// The same of each, all of one type and device, in a few kernels. Several may raise one place.
 void raise_all_largest(std::span<const RaisedLargest> all);
+/// Likewise, whatever was there: of arrays that are not empty, each with a place of its own.
+void find_all_largest(std::span<const RaisedLargest> all);
 
 /// For each of n tensors: puts now (n), unless it is 0, as the latest into history (n, kFp8HistoryLength + 1), a ring with the place of the
 /// next one behind it; writes the largest there into scales (n, 2)[0], for quantise() to cast by, unless it is 0 or infinite; now becomes

@@ -64,17 +64,19 @@ struct QuantiseArguments {
     std::int64_t elements;
 };
 
-/// One of many arrays, and where its largest magnitude goes: one fp32, raised.
+/// One of many arrays, and where its largest magnitude goes: one fp32.
 struct LargestArray {
     Input x;
     Output largest;
     std::int64_t elements;
 };
 
-/// In host memory: `count` arrays that are not empty, all of one type.
+/// In host memory: `count` arrays that are not empty, all of one type. With `raise` each place takes the larger of what it was and what is
+/// found, and several arrays may have one; without it each array has a place of its own.
 struct LargestOfArraysArguments {
     const LargestArray* arrays;
     std::int64_t count;
+    bool raise = true;
 };
 
 /// In host memory: `count` casts into e4m3 of arrays that are not empty, all of one type.

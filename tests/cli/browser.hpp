@@ -3,12 +3,13 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
+
+#include "tests/support/text_of_file.hpp"
 
 namespace mgplan::cli::testing {
 
@@ -30,11 +31,6 @@ private:
     std::string path_;
 };
 
-inline std::string text_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
 /// What Chromium writes to stdout, and its log.
 struct Browsed {
     int status;
@@ -50,7 +46,7 @@ inline Browsed browse(const TempFolder& folder, const std::string& page, const s
         "--user-data-dir='{}' {} 'file://{}' >'{}' 2>'{}' </dev/null",
         MGPLAN_CHROMIUM, folder.path("profile"), options, page, out, log);
     const int status = std::system(command.c_str());
-    return {status, text_of(out), text_of(log)};
+    return {status, tests::text_of_file(out), tests::text_of_file(log)};
 }
 
 /// The page with a script behind its own: a function that returns what it shows, `null` first where the page answers later.

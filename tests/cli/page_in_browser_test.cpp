@@ -23,7 +23,7 @@ TEST(PageInBrowser, RunsItsScriptsWithoutAnErrorAndCanBeSeen) {
     ASSERT_EQ(say("simulate --world 32 --model llama3-8b --tp 2 --pp 4 --vpp 2 --micro-batch 1 --global-batch 64 --html " + page).code,
               kDone);
     // A hand on the pointer: the script of the test stands behind those of the page and writes what they show.
-    std::string html = text_of(page);
+    std::string html = tests::text_of_file(page);
     ASSERT_THAT(html, HasSubstr("</body>"));
     html.insert(html.rfind("</body>"), R"(<script>
 const touch = (target, type, x, y) => target.dispatchEvent(new PointerEvent(type, {bubbles: true, clientX: x, clientY: y}));
@@ -60,7 +60,7 @@ document.body.appendChild(result);
     const Browsed seen = browse(folder, page, "--virtual-time-budget=4000 --window-size=1200,1800 --screenshot=" + picture);
     ASSERT_EQ(seen.status, 0) << seen.log;
     EXPECT_THAT(seen.log, Not(HasSubstr("CONSOLE")));
-    const std::string png = text_of(picture);
+    const std::string png = tests::text_of_file(picture);
     ASSERT_GT(png.size(), 40'000U);  // an empty page of this size has a few thousand bytes
     EXPECT_EQ(png.substr(1, 3), "PNG");
     const auto number = [&](std::size_t place) {

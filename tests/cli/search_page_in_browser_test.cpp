@@ -76,7 +76,7 @@ TEST(SearchPageInBrowser, SortsFiltersAndAnswersOnWideAndNarrowScreens) {
     const TempFolder folder;
     const std::string path = folder.path("page.html");
     ASSERT_EQ(say("plan --world 64 --model mixtral-8x7b --html " + path).code, kDone);
-    const std::string html = text_of(path);
+    const std::string html = tests::text_of_file(path);
     const Json wide = after_hands(folder, html, "--window-size=1280,900");
     const Json narrow = after_hands(folder, html, "--window-size=400,900 --blink-settings=preferredColorScheme=0");
     for (const Json& shown : {wide, narrow}) {
@@ -145,7 +145,7 @@ TEST(SearchPageInBrowser, TablesOfSimulateAreNotClippedEither) {
             .code,
         kDone);
     std::ofstream(folder.path("touched.html")) << with_script(
-        text_of(path), kClippedScript + "say([document.querySelectorAll('table').length, clipped()]);");
+        tests::text_of_file(path), kClippedScript + "say([document.querySelectorAll('table').length, clipped()]);");
     for (const int width : {400, 1280}) {
         const Browsed dom =
             browse(folder, folder.path("touched.html"), fmt::format("--virtual-time-budget=1000 --dump-dom --window-size={},900", width));

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <fstream>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -32,7 +31,7 @@ public:
         }
         for (int tries = 0; tries < 2000 && url_.empty(); ++tries) {
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
-            const auto said = nlohmann::json::parse(text_of(out_), nullptr, false);
+            const auto said = nlohmann::json::parse(tests::text_of_file(out_), nullptr, false);
             if (said.is_object()) url_ = said["url"];
         }
     }
@@ -59,7 +58,7 @@ public:
             "--user-data-dir='{}' --virtual-time-budget=20000 --dump-dom {} '{}{}' >'{}' 2>'{}' </dev/null",
             MGPLAN_CHROMIUM, folder_.path("profile"), options, url_, place, out, log);
         const int status = std::system(command.c_str());
-        return {status, text_of(out), text_of(log)};
+        return {status, tests::text_of_file(out), tests::text_of_file(log)};
     }
 
 private:

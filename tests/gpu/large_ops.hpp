@@ -2,17 +2,28 @@
 // Ops on arrays of any size against closed forms: of more than 2^31 elements on a card, of few on the host. Marks at the far end show an
 // index that was cut to 32 bits; sums of squares show an element that nobody wrote.
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "model/ops/activation.hpp"
+#include "model/ops/bias.hpp"
 #include "model/ops/cross_entropy.hpp"
+#include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/fp8.hpp"
+#include "model/ops/fp8_blocks.hpp"
+#include "model/ops/fp8_history.hpp"
+#include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
+#include "model/ops/router.hpp"
 #include "tests/model/ops/every_op.hpp"
 
 namespace mgplan::tests {
@@ -28,6 +39,8 @@ inline void check_elementwise(model::Device& device, std::int64_t rows, std::int
     const auto all = static_cast<double>(rows * width);
     const model::Tensor x = filled_with(device, {rows, width}, 1.5), sum = filled_with(device, {rows, width}, 2);
     model::fill(x.slice(rows - 1, rows), 5);
+    EXPECT_EQ(model::sum_of_squares(model::dropout_add(x, sum, {})),
+              12.25 * (all - static_cast<double>(width)) + 49 * static_cast<double>(width));
     model::add(x, sum);
     model::scale(sum, 2);  // 7, and 14 in the last row
     EXPECT_EQ(model::sum_of_squares(sum), 49 * (all - static_cast<double>(width)) + 196 * static_cast<double>(width));
@@ -82,10 +95,125 @@ inline void check_norm(model::Device& device, std::int64_t rows, std::int64_t wi
     EXPECT_EQ(model::sum_of_squares(y), static_cast<double>(rows * width));
     const model::Tensor sums = device.zeros({width}, Dtype::fp32, model::MemoryCategory::gradients, "sums");
     model::fill(y.slice(rows - 1, rows), 3);  // from here on the gradient
-    const model::Tensor dx = model::norm_backward(y, x, weight, statistics, Normalization::rms_norm, sums, {});
+    model::Tensor dx = model::norm_backward(y, x, weight, statistics, Normalization::rms_norm, sums, {});
     EXPECT_LT(model::sum_of_squares(dx), 1e-10 * static_cast<double>(rows * width)) << "but for a square root's last bit";
     const double expected = static_cast<double>(rows - 1) + 3;
     for (const double sum : model::read(sums)) ASSERT_NEAR(sum / expected, 1, 1e-5);
+    dx = {};
+    // Beside another gradient, for which the input stands in, nothing is left of it.
+    dx = model::norm_backward(y, x, weight, statistics, Normalization::rms_norm, sums, {}, x);
+    EXPECT_EQ(model::sum_of_squares(dx), model::sum_of_squares(x));
+    EXPECT_EQ(model::read(dx.slice(rows - 1, rows)).back(), 64);
+}
+
+inline void check_biases(model::Device& device, std::int64_t rows, std::int64_t width) {
+    const model::Tensor x = filled_with(device, {rows, width}, 1), bias = filled_with(device, {width}, 0.5);
+    model::fill(x.slice(rows - 1, rows), 3);
+    model::add_bias(x, bias);  // 1.5, and 3.5 in the last row
+    EXPECT_EQ(model::sum_of_squares(x), 2.25 * static_cast<double>((rows - 1) * width) + 12.25 * static_cast<double>(width));
+    const model::Tensor sums = device.zeros({width}, Dtype::fp32, model::MemoryCategory::gradients, "sums");
+    model::bias_gradient(x, sums);
+    EXPECT_EQ(model::read(sums), std::vector<double>(static_cast<std::size_t>(width), 1.5 * static_cast<double>(rows - 1) + 3.5));
+}
+
+/// First and last row change places, by blocks and one by one.
+inline void check_moves(model::Device& device, std::int64_t rows, std::int64_t width) {
+    const model::Tensor x = filled_with(device, {rows, width}, 2);
+    model::fill(x.slice(0, 1), 1);
+    model::fill(x.slice(rows - 1, rows), 3);
+    const auto expect_ends = [&](const model::Tensor& tensor, double first, double last) {
+        EXPECT_EQ(model::read(tensor.slice(0, 1)), std::vector<double>(static_cast<std::size_t>(width), first));
+        EXPECT_EQ(model::read(tensor.slice(rows - 1, rows)), std::vector<double>(static_cast<std::size_t>(width), last));
+        EXPECT_EQ(model::sum_of_squares(tensor), 4.0 * static_cast<double>((rows - 2) * width) + 10.0 * static_cast<double>(width));
+    };
+    model::Tensor moved = model::reorder_blocks(x, {1, rows - 2, 1}, {2, 1, 0});
+    expect_ends(moved, 3, 1);
+    moved = {};
+    std::vector<double> source;
+    for (std::int64_t row = rows; row-- > 0;) source.push_back(static_cast<double>(row));
+    const model::Permutation reversed{model::make(device, {rows}, Dtype::int32, source)};
+    moved = model::permute_rows(x, reversed, 1);
+    expect_ends(moved, 3, 1);
+    expect_ends(model::unpermute_rows(moved, reversed, rows, 1), 1, 3);
+}
+
+/// Keys of four heads that share eight values, beside eight values of each.
+inline void check_latent_keys(model::Device& device, std::int64_t rows, std::int64_t width) {
+    constexpr std::int64_t kHeads = 4, kShared = 8, kValues = 8;
+    const std::int64_t own = width / kHeads - kValues;
+    const double before = static_cast<double>(rows - 1), heads = kHeads;
+    model::Tensor projected = filled_with(device, {rows, kHeads, own + kValues}, 1);
+    const model::Tensor shared = filled_with(device, {rows, kShared}, 2);
+    model::fill(projected.slice(rows - 1, rows), 3);
+    model::fill(shared.slice(rows - 1, rows), 5);
+    const model::LatentKeys keys = model::join_latent_keys(projected, shared, own);
+    EXPECT_EQ(model::sum_of_squares(keys.k), heads * (static_cast<double>(own) * (before + 9) + kShared * (4 * before + 25)));
+    EXPECT_EQ(model::sum_of_squares(keys.v), heads * kValues * (before + 9));
+    const std::vector<double> last = model::read(keys.k.slice(rows - 1, rows));
+    EXPECT_EQ(last[static_cast<std::size_t>(own) - 1], 3);
+    EXPECT_EQ(last.back(), 5);
+    projected = {};
+    const model::LatentKeyGradients gradients = model::split_latent_keys(keys.k, keys.v, own);
+    EXPECT_EQ(model::sum_of_squares(gradients.projected), heads * static_cast<double>(own + kValues) * (before + 9));
+    EXPECT_EQ(model::read(gradients.projected.slice(rows - 1, rows)).back(), 3);
+    EXPECT_EQ(model::sum_of_squares(gradients.shared), kShared * (64 * before + 400));
+    EXPECT_EQ(model::read(gradients.shared.slice(rows - 1, rows)).back(), 20);
+}
+
+/// Each row holds one code.
+template <class CodeOf>
+void expect_codes(const model::Tensor& codes, CodeOf code_of) {
+    const std::int64_t rows = codes.shape()[0], width = codes.shape()[1], stretch = 1000;
+    std::vector<std::uint8_t> bytes;
+    for (std::int64_t begin = 0; begin < rows; begin += stretch) {
+        const model::Tensor part = codes.slice(begin, std::min(rows, begin + stretch));
+        bytes.resize(static_cast<std::size_t>(part.elements()));
+        codes.device().read(part, bytes.data());
+        for (std::int64_t row = 0; row < part.shape()[0]; ++row) {
+            const std::uint8_t* const first = bytes.data() + row * width;
+            ASSERT_EQ(std::count(first, first + width, code_of(begin + row)), width) << "row " << begin + row;
+        }
+    }
+}
+
+/// Rows of 1.5, and of 7 in the end: by one scale, 448 / 7, they are 96 and 448; by those of blocks, powers of two, 1.5 is 384 where no 7
+/// is in the block.
+inline void check_casts(model::Device& device, std::int64_t rows, std::int64_t width) {
+    constexpr std::uint8_t k96 = 0x6c, k384 = 0x7c, k448 = 0x7e;
+    const auto by_one_scale = [&](std::int64_t row) { return row == rows - 1 ? k448 : k96; };
+    const model::Tensor x = filled_with(device, {rows, width}, 1.5), last = x.slice(rows - 1, rows);
+    model::fill(last, 7);
+    const auto empty = [&](const model::Shape& shape, Dtype dtype) {
+        return device.empty(shape, dtype, model::MemoryCategory::activations, "cast");
+    };
+    {
+        const model::Fp8Tensor all{empty({rows, width}, Dtype::fp8), empty({model::kFp8ScaleElements}, Dtype::fp32)},
+            part{empty({1, width}, Dtype::fp8), empty({model::kFp8ScaleElements}, Dtype::fp32)};
+        model::find_all_largest(
+            std::array{model::RaisedLargest{last, part.scale.slice(0, 1)}, model::RaisedLargest{x, all.scale.slice(0, 1)}});
+        model::quantise_all(std::array{model::Fp8Cast{last, part}, model::Fp8Cast{x, all}});
+        EXPECT_EQ(model::read(all.scale), (std::vector<double>{7, 1.0 / 64}));
+        expect_codes(part.codes, [&](std::int64_t) { return k448; });
+        expect_codes(all.codes, by_one_scale);
+        const model::Tensor turned = model::transpose_codes(all.codes);
+        std::vector<std::uint8_t> column(static_cast<std::size_t>(rows));
+        for (const std::int64_t at : {std::int64_t{0}, width - 1}) {
+            device.read(turned.slice(at, at + 1), column.data());
+            EXPECT_EQ(std::count(column.begin(), column.end(), k96), rows - 1);
+            EXPECT_EQ(column.back(), k448);
+        }
+    }
+    {
+        const model::Fp8Tensor alone{empty({rows, width}, Dtype::fp8), empty({model::kFp8ScaleElements}, Dtype::fp32)};
+        model::find_largest(x, alone.scale);
+        model::quantise(x, alone);
+        expect_codes(alone.codes, by_one_scale);
+    }
+    const auto along_rows = [&](std::int64_t row) { return row == rows - 1 ? k448 : k384; };
+    const auto by_last_block = [&](std::int64_t row) { return row == rows - 1 ? k448 : row / 128 == (rows - 1) / 128 ? k96 : k384; };
+    expect_codes(model::quantise_rows(x, model::Fp8Scaling::vectors_of_128, "rows").codes, along_rows);
+    expect_codes(model::quantise_columns(x, model::Fp8Scaling::vectors_of_128, "columns").codes, by_last_block);
+    expect_codes(model::quantise_rows(x, model::Fp8Scaling::squares_of_128, "squares").codes, by_last_block);
 }
 
 /// SwiGLU of equal values: silu(2) · 2, and silu(8) · 8 in the last row.

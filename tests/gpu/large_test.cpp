@@ -27,6 +27,22 @@ TEST_F(GpuLarge, GatedActivationAndItsGradient) {
     check_activation(*device(), kRows, kWidth);
 }
 
+TEST_F(GpuLarge, BiasesAndTheirGradients) {
+    check_biases(*device(), kRows, kWidth);
+}
+
+TEST_F(GpuLarge, RowsThatMove) {
+    check_moves(*device(), kRows, kWidth);
+}
+
+TEST_F(GpuLarge, LatentKeysAndTheirGradients) {
+    check_latent_keys(*device(), kRows, kWidth);
+}
+
+TEST_F(GpuLarge, CastsToFp8) {
+    check_casts(*device(), kRows, kWidth);
+}
+
 TEST_F(GpuLarge, LookUpAndProduct) {
     check_table_and_product(*device(), kRows, kWidth);
 }

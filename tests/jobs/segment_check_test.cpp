@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "jobs/child.hpp"
 #include "jobs/rank_failure.hpp"
 #include "reports/job_script.hpp"
+#include "tests/support/text_of_file.hpp"
 
 namespace mgplan::jobs::segment_check_test {
 namespace {
@@ -24,16 +24,12 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using tests::text_of_file;
 
 /// A node as Slurm tells its tasks of it.
 struct Node {
     std::string name, pattern, address;
 };
-
-std::string text_of_file(const std::string& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 class SegmentCheck : public ::testing::Test {
 protected:

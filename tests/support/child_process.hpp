@@ -7,15 +7,16 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/text_of_file.hpp"
 
 namespace mgplan::tests {
 
@@ -68,8 +69,8 @@ public:
         }
         return code_;
     }
-    [[nodiscard]] std::string out() const { return text_of(out_); }
-    [[nodiscard]] std::string err() const { return text_of(err_); }
+    [[nodiscard]] std::string out() const { return text_of_file(out_); }
+    [[nodiscard]] std::string err() const { return text_of_file(err_); }
     /// Whether it says this within a minute, on either stream.
     [[nodiscard]] bool says(const std::string& part) const {
         const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{60};
@@ -81,11 +82,6 @@ public:
     }
 
 private:
-    static std::string text_of(const std::string& path) {
-        std::ifstream file(path);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
-
     std::string out_, err_;
     pid_t process_ = -1;
     bool ended_ = false;

@@ -5,15 +5,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/support/child_process.hpp"
+#include "tests/support/text_of_file.hpp"
 
 namespace mgplan::tests {
 
@@ -29,7 +28,8 @@ public:
         const std::string wanted = '\0' + ("OMPI_COMM_WORLD_RANK=" + std::to_string(rank)) + '\0';
         for (int turn = 0; turn < 2000; ++turn) {
             for (const pid_t process : children())
-                if (('\0' + text_of("/proc/" + std::to_string(process) + "/environ")).find(wanted) != std::string::npos) return process;
+                if (('\0' + text_of_file("/proc/" + std::to_string(process) + "/environ")).find(wanted) != std::string::npos)
+                    return process;
             std::this_thread::sleep_for(std::chrono::milliseconds{5});
         }
         return -1;
@@ -90,19 +90,13 @@ private:
         for (const auto& entry :
              std::filesystem::directory_iterator("/proc", std::filesystem::directory_options::skip_permission_denied, gone)) {
             if (entry.path().filename().string().find_first_not_of("0123456789") != std::string::npos) continue;
-            const std::string stat = text_of(entry.path() / "stat");  // "12 (name) S 11 …"
+            const std::string stat = text_of_file(entry.path() / "stat");  // "12 (name) S 11 …"
             const auto name_end = stat.rfind(')');
             if (name_end == std::string::npos || stat[name_end + 2] == 'Z') continue;
             if (std::atoi(stat.c_str() + name_end + 4) == child_.process())
                 found.push_back(static_cast<pid_t>(std::atoi(entry.path().filename().c_str())));
         }
         return found;
-    }
-    static std::string text_of(const std::filesystem::path& path) {
-        // The process may end meanwhile: the stream catches what reading its buffer throws then.
-        std::ostringstream text;
-        text << std::ifstream(path).rdbuf();
-        return text.str();
     }
 
     ChildProcess child_;

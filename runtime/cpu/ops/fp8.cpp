@@ -43,7 +43,7 @@ void quantise(model::Device& /*device*/, const model::QuantiseArguments& x) {
 }
 
 void largest_of_arrays(model::Device& device, const model::LargestOfArraysArguments& x) {
-    for (std::int64_t i = 0; i < x.count; ++i) largest(device, {x.arrays[i].x, x.arrays[i].largest, x.arrays[i].elements, true});
+    for (std::int64_t i = 0; i < x.count; ++i) largest(device, {x.arrays[i].x, x.arrays[i].largest, x.arrays[i].elements, x.raise});
 }
 
 void quantise_arrays(model::Device& device, const model::QuantiseArraysArguments& x) {

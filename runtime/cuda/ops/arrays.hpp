@@ -9,6 +9,11 @@ namespace mgplan::runtime::cuda {
 using model::kArraysOfALaunch;
 inline constexpr std::size_t kMostParameterBytes = 4096;
 
+/// A stretch of a flat array.
+struct Piece {
+    std::int64_t begin, count;
+};
+
 /// Arrays in shares that one team each works on, those of the first array first.
 template <class Array>
 struct ArrayList {
@@ -23,6 +28,15 @@ struct ArrayList {
             if (array + step < count && first[array + step] <= share) array += step;
         }
         return array;
+    }
+    /// The same, and which of the array's own shares it is.
+    struct Share {
+        const Array& array;
+        std::int64_t index;
+    };
+    MGPLAN_BOTH Share share_of(std::int64_t share) const {
+        const int at = array_of(share);
+        return {arrays[at], share - first[at]};
     }
 };
 
@@ -47,6 +61,10 @@ inline constexpr std::int64_t kShareOfArray = 8192;
 inline std::int64_t shares_of(std::int64_t elements) {
     return (elements + kShareOfArray - 1) / kShareOfArray;
 }
+MGPLAN_BOTH inline Piece share_of(std::int64_t elements, std::int64_t index) {
+    const std::int64_t begin = index * kShareOfArray, left = elements - begin;
+    return {begin, left < kShareOfArray ? left : kShareOfArray};
+}
 
 /// A team runs a body of packs over `count` values, N at a time where all addresses allow it.
 template <int N, class Team, class Body>
@@ -67,10 +85,9 @@ MGPLAN_BOTH void update_share(const Team& team, const ArrayList<Array>& list, st
                               StepOf step_of) {
     const double product = clipping == nullptr ? factor : factor * *clipping;
     if (not_a_number(product)) return;
-    const int at = list.array_of(share);
-    const Array& x = list.arrays[at];
-    const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = x.elements - begin;
-    each_pack_of<N>(team, x.aligned, left < kShareOfArray ? left : kShareOfArray, step_of(x, begin, static_cast<Main>(product)));
+    const auto [x, index] = list.share_of(share);
+    const Piece piece = share_of(x.elements, index);
+    each_pack_of<N>(team, x.aligned, piece.count, step_of(x, piece.begin, static_cast<Main>(product)));
 }
 
 }  // namespace mgplan::runtime::cuda

@@ -112,11 +112,8 @@ struct Clip {
     }
 };
 
-/// The piece of a flat array that one team reduces.
-struct Piece {
-    std::int64_t begin, count;
-};
-/// Pieces but the last ones are whole packs of the narrowest type, so that all of an aligned array are aligned.
+/// Pieces of a flat array that one team each reduces. All but the last ones are whole packs of the narrowest type, so that those of an
+/// aligned array are aligned.
 MGPLAN_BOTH inline std::int64_t piece_length(std::int64_t elements, std::int64_t parts) {
     constexpr std::int64_t kWhole = 8;
     const std::int64_t share = (elements + parts - 1) / parts;
@@ -156,9 +153,8 @@ struct SquaresOfArrays {
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
-        const int at = list.array_of(share);
-        const Array& array = list.arrays[at];
-        const Piece piece = piece_of(array.elements, array.parts, share - list.first[at]);
+        const auto [array, index] = list.share_of(share);
+        const Piece piece = piece_of(array.elements, array.parts, index);
         const Element* const x = array.x + piece.begin;
         const auto square = [](const auto& pack, int k) {
             const auto value = static_cast<double>(Compute<Element>(pack[k]));

@@ -61,13 +61,19 @@ struct LargestOfArrays {
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
-        const int at = list.array_of(share);
-        const Array& array = list.arrays[at];
-        const Piece piece = piece_of(array.elements, array.parts, share - list.first[at]);
+        const auto [array, index] = list.share_of(share);
+        const Piece piece = piece_of(array.elements, array.parts, index);
         const Element* const x = array.x + piece.begin;
         const float most = array.aligned ? largest_of<true>(team, x, piece.count) : largest_of<false>(team, x, piece.count);
         team.once([&] { raise_to(array.largest, most); });
     }
+};
+
+/// Their places as they begin, one each: the kernel that raises them comes behind.
+template <class Element>
+struct ClearLargest {
+    ArrayList<typename LargestOfArrays<Element>::Array> list;
+    MGPLAN_BOTH void operator()(std::int64_t i) const { *list.arrays[i].largest = 0; }
 };
 
 /// Sixteen codes of a thread at a time.
@@ -107,11 +113,11 @@ struct CastOfArrays {
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
-        const int at = list.array_of(share);
-        const Array& array = list.arrays[at];
-        const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = array.elements - begin;
-        each_pack_of<kPack<Element, E4m3>>(team, array.aligned, left < kShareOfArray ? left : kShareOfArray,
-                                           CastToFp8<Element, E4m3>{array.x + begin, array.largest, array.codes + begin, array.inverse});
+        const auto [array, index] = list.share_of(share);
+        const Piece piece = share_of(array.elements, index);
+        each_pack_of<kPack<Element, E4m3>>(
+            team, array.aligned, piece.count,
+            CastToFp8<Element, E4m3>{array.x + piece.begin, array.largest, array.codes + piece.begin, array.inverse});
     }
 };
 
@@ -262,8 +268,10 @@ void largest_of_arrays(model::Device& device, const model::LargestOfArraysArgume
             return typename Body::Array{values<Element>(array.x), values<float>(array.largest), array.elements, parts_of(i),
                                         address(array.x.data) % sizeof(Word16) == 0};
         };
-        each_list<typename Body::Array>(x.count, make, parts_of,
-                                        [&](const auto& list, std::int64_t shares) { launcher.teams(shares, 256, Body{list}); });
+        each_list<typename Body::Array>(x.count, make, parts_of, [&](const auto& list, std::int64_t shares) {
+            if (!x.raise) launcher.each(list.count, ClearLargest<Element>{list});
+            launcher.teams(shares, 256, Body{list});
+        });
     });
 }
 

@@ -476,12 +476,13 @@ struct CopyOfBlocks {
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t share) const {
-        const int at = list.array_of(share);
-        const Array& block = list.arrays[at];
-        const std::int64_t begin = (share - list.first[at]) * kShareOfArray, left = block.words - begin;
+        const auto [block, index] = list.share_of(share);
+        const Piece piece = share_of(block.words, index);
+        const Word* const from = block.from + piece.begin;
+        Word* const to = block.to + piece.begin;
         team.template each_pack<1>(
-            left < kShareOfArray ? left : kShareOfArray, [&](auto /*size*/, std::int64_t i) { return block.from[begin + i]; },
-            [&](auto /*size*/, std::int64_t i, const Word& word) { block.to[begin + i] = word; });
+            piece.count, [&](auto /*size*/, std::int64_t i) { return from[i]; },
+            [&](auto /*size*/, std::int64_t i, const Word& word) { to[i] = word; });
     }
 };
 

@@ -108,6 +108,11 @@ TEST(KernelBodiesAtSize, MeetTheClosedFormsOfLargeArrays) {
     tests::check_table_and_product(gpu, 33, 130);
     tests::check_norm(gpu, 34, 130);
     tests::check_activation(gpu, 34, 130);
+    tests::check_biases(gpu, 34, 130);
+    tests::check_moves(gpu, 34, 130);
+    tests::check_latent_keys(gpu, 34, 132);
+    tests::check_casts(gpu, 34, 130);
+    tests::check_casts(gpu, 130, 144);
 }
 
 // Rows beyond one part and beyond a group of parts, widths beyond a team, in packs and one by one. Groups give a GPU's sums another order

@@ -148,8 +148,9 @@ TEST(ManyArrays, HaveTheSumsOfSquaresOfEachAlone) {
     }
 }
 
-/// Codes, scales and what becomes of places that several arrays raise, at once or one by one.
-Values after_casts(Device& device, Dtype dtype, bool at_once) {
+/// Codes, scales and what becomes of places that several arrays raise, at once or one by one. With `found` each array has a place of its
+/// own, whatever that holds.
+Values after_casts(Device& device, Dtype dtype, bool at_once, bool found) {
     Maker maker(device, dtype);
     const auto arrays = arrays_of(maker, dtype), codes = [&] {
         std::vector<Tensor> made;
@@ -166,7 +167,7 @@ Values after_casts(Device& device, Dtype dtype, bool at_once) {
     std::vector<Fp8Cast> casts;
     for (std::int64_t i = 0; i < count; ++i) {
         const Tensor& x = arrays[static_cast<std::size_t>(i)];
-        const std::int64_t at = i % 5 == 4 ? i - 1 : i;
+        const std::int64_t at = i % 5 == 4 && !found ? i - 1 : i;
         const Tensor scale = scales.slice(at, at + 1).view({kFp8ScaleElements});
         if (i % 7 == 0) fill(scale, 3);
         if (i % 11 == 5) fill(x, 0);
@@ -174,10 +175,18 @@ Values after_casts(Device& device, Dtype dtype, bool at_once) {
         casts.push_back({x, {codes[static_cast<std::size_t>(i)], scale}});
     }
     if (at_once) {
-        raise_all_largest(raised);
+        if (found)
+            find_all_largest(raised);
+        else
+            raise_all_largest(raised);
         quantise_all(casts);
     } else {
-        for (const auto& [x, largest] : raised) raise_largest(x, largest);
+        for (std::size_t i = 0; i < raised.size(); ++i) {
+            if (found)
+                find_largest(raised[i].x, casts[i].into.scale);
+            else
+                raise_largest(raised[i].x, raised[i].largest);
+        }
         for (const auto& [x, into] : casts) quantise(x, into);
     }
     Values values{read(scales)};
@@ -191,14 +200,17 @@ Values after_casts(Device& device, Dtype dtype, bool at_once) {
 
 TEST(ManyArrays, AreCastToFp8AsEachAlone) {
     for (const auto dtype : {Dtype::fp64, Dtype::fp32, Dtype::bf16}) {
-        EmulatedDevice gpu(emulated_traits(false));
-        CpuDevice cpu;
-        const Values expected = after_casts(cpu, dtype, false);
-        EXPECT_EQ(after_casts(cpu, dtype, true), expected) << to_string(dtype);
-        EXPECT_EQ(after_casts(gpu, dtype, false), expected) << to_string(dtype);
-        gpu.launcher().teamed = 0;
-        EXPECT_EQ(after_casts(gpu, dtype, true), expected) << to_string(dtype);
-        EXPECT_EQ(gpu.launcher().teamed, 3 + 3) << "launches for 99 arrays, twice";
+        for (const bool found : {false, true}) {
+            SCOPED_TRACE(std::string(to_string(dtype)) + (found ? ", found" : ", raised"));
+            EmulatedDevice gpu(emulated_traits(false));
+            CpuDevice cpu;
+            const Values expected = after_casts(cpu, dtype, false, found);
+            EXPECT_EQ(after_casts(cpu, dtype, true, found), expected);
+            EXPECT_EQ(after_casts(gpu, dtype, false, found), expected);
+            gpu.launcher().teamed = 0;
+            EXPECT_EQ(after_casts(gpu, dtype, true, found), expected);
+            EXPECT_EQ(gpu.launcher().teamed, 3 + 3) << "launches for 99 arrays, twice";
+        }
     }
 }
 

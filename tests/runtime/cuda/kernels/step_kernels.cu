@@ -15,7 +15,8 @@ constexpr bool is_of_the_step() {
     const std::string_view name = __PRETTY_FUNCTION__;
     for (const std::string_view other : {"double", "OneByOne", "unsigned", ", 1>", "<float, 4>", "Row<float>", ", false>",
                                          "AdamOfArrays<float, Bf16", "AdamOfArrays<float, float, Bf16", "OfPiece<float", "CastToFp8<float",
-                                         "TransposeBytes<1>", "OfRows<float", "OfColumns<float", "CastSquares<float"}) {
+                                         "LargestOfArrays<float", "ClearLargest<float", "CastOfArrays<float", "TransposeBytes<1>",
+                                         "OfRows<float", "OfColumns<float", "CastSquares<float"}) {
         if (name.find(other) != std::string_view::npos) return false;
     }
     return true;
@@ -65,7 +66,9 @@ void fill_kernels_of_a_step(model::KernelTable& table) {
     table.adam_step = adam_step<CompilingLauncher>;
     table.largest = largest<CompilingLauncher>;
     table.follow_largest = follow_largest<CompilingLauncher>;
+    table.largest_of_arrays = largest_of_arrays<CompilingLauncher>;
     table.quantise = quantise<CompilingLauncher>;
+    table.quantise_arrays = quantise_arrays<CompilingLauncher>;
     table.quantise_blocks = quantise_blocks<CompilingLauncher>;
     table.transpose_bytes = transpose_bytes<CompilingLauncher>;
     table.add = add<CompilingLauncher>;
