@@ -29,15 +29,8 @@ Fp8Scaling vectors_beside(const Fp8Weight& weight) {
 namespace {
 
 void refresh_blocks(const Fp8Weight::Blocks& copies, const Tensor& weight) {
-    if (copies.values.scaling == Fp8Scaling::squares_of_128) {
-        quantise_blocks(weight, copies.values, copies.transposed.scales);
-        transpose_codes(copies.values.codes, copies.transposed.codes);
-        return;
-    }
-    // The codes of columns pass through the place of the others.
-    quantise_columns(weight, {copies.values.codes, copies.transposed.scales, copies.values.scaling});
-    transpose_codes(copies.values.codes, copies.transposed.codes);
-    quantise_blocks(weight, copies.values);
+    quantise_both_ways(weight, copies.values,
+                       {copies.transposed.codes, copies.transposed.scales, copies.transposed.scaling, ColumnCodes::turned});
 }
 
 }  // namespace

@@ -15,12 +15,15 @@ struct LinearInput {
     explicit LinearInput(Fp8Tensor cast) : x(std::move(cast.codes)), scale(std::move(cast.scale)) {}
     /// Of blocks, which lie along rows for a forward and along columns for the gradient of a weight.
     LinearInput(Fp8Blocks rows, Fp8Columns columns)
-        : x(std::move(columns.codes)), scale(std::move(columns.scales)), forward(std::move(rows)) {}
+        : x(std::move(columns.codes)), scale(std::move(columns.scales)), lie(columns.lie), forward(std::move(rows)) {}
     Tensor x;
-    Tensor scale;       ///< of codes in fp8, of blocks along columns; undefined otherwise
-    Fp8Blocks forward;  ///< of blocks: what the forward multiplies, until its last product has
+    Tensor scale;                            ///< of codes in fp8, of blocks along columns; undefined otherwise
+    ColumnCodes lie = ColumnCodes::as_rows;  ///< of blocks
+    Fp8Blocks forward;                       ///< of blocks: what the forward multiplies, until its last product has
     [[nodiscard]] bool defined() const { return x.defined(); }
     [[nodiscard]] bool in_fp8() const { return scale.defined(); }
+    /// Of blocks.
+    [[nodiscard]] Fp8Columns columns(Fp8Scaling scaling) const { return {x, scale, scaling, lie}; }
     /// Lets go of what no backward reads.
     void end_forward() { forward = {}; }
 };

@@ -155,7 +155,8 @@ void RowParallelLinear::refresh_weight() const {
 
 LinearInput ColumnParallelLinear::input(const RankContext& context, const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
-    if (in_blocks(weight_)) return gathering(context) != nullptr && casts_behind_gather(x) ? LinearInput(x) : cast_input(weight_, x);
+    if (in_blocks(weight_))
+        return gathering(context) != nullptr && casts_behind_gather(x) ? LinearInput(x) : cast_input(weight_, x, gathering(context));
     return LinearInput(input_in_fp8(weight_, x, context.sequence_parallel ? context.tp : nullptr));
 }
 
@@ -211,7 +212,7 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
 
 LinearInput RowParallelLinear::input(const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
-    if (in_blocks(weight_)) return cast_input(weight_, x);
+    if (in_blocks(weight_)) return cast_input(weight_, x, nullptr);
     return LinearInput(input_in_fp8(weight_, x, nullptr));
 }
 
@@ -272,7 +273,7 @@ void DuplicatedLinear::refresh_weight() const {
 
 LinearInput DuplicatedLinear::input(const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
-    if (in_blocks(weight_)) return cast_input(weight_, x);
+    if (in_blocks(weight_)) return cast_input(weight_, x, nullptr);
     return LinearInput(input_in_fp8(weight_, x, nullptr));
 }
 

@@ -27,6 +27,10 @@ TEST_F(GpuLarge, GatedActivationAndItsGradient) {
     check_activation(*device(), kRows, kWidth);
 }
 
+TEST_F(GpuLarge, BlockCastsBothWays) {
+    check_block_casts(*device(), kRows, kWidth);
+}
+
 TEST_F(GpuLarge, LookUpAndProduct) {
     check_table_and_product(*device(), kRows, kWidth);
 }

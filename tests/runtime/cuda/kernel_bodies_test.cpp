@@ -108,6 +108,7 @@ TEST(KernelBodiesAtSize, MeetTheClosedFormsOfLargeArrays) {
     tests::check_table_and_product(gpu, 33, 130);
     tests::check_norm(gpu, 34, 130);
     tests::check_activation(gpu, 34, 130);
+    tests::check_block_casts(gpu, 304, 272);
 }
 
 // Rows beyond one part and beyond a group of parts, widths beyond a team, in packs and one by one. Groups give a GPU's sums another order
