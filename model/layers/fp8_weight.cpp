@@ -11,7 +11,7 @@ void cast_weight(const Fp8Weight& copies, const Tensor& weight) {
         raise_largest(weight, copies.followed->weight.largest);
     else
         find_largest(weight, copies.values.scale);
-    quantise(weight, copies.values);
+    quantise(weight, {copies.values.codes, copies.values.scale, copies.transposed});
 }
 
 }  // namespace
@@ -62,22 +62,23 @@ void refresh(Fp8Weight& copies, const Tensor& weight) {
     if (copies.fresh) return;
     copies.fresh = true;
     if (copies.blocks) return refresh_blocks(*copies.blocks, weight);
-    if (!copies.stored) cast_weight(copies, weight);
-    transpose_codes(copies.values.codes, copies.transposed);
+    if (copies.stored)
+        transpose_codes(copies.values.codes, copies.transposed);
+    else
+        cast_weight(copies, weight);
 }
 
-Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, std::string_view name) {
-    Device& device = x.device();
-    Fp8Tensor cast{device.empty(x.shape(), dtype, MemoryCategory::activations, name),
-                   device.empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::activations, "scale of fp8")};
+Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, Fp8Copies copies, std::string_view name) {
+    const Tensor scale = x.device().empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::activations, "scale of fp8");
+    Fp8Tensor cast = empty_codes(x, dtype, scale, copies, name);
     find_largest(x, cast.scale);
     if (group != nullptr && group->size() > 1) group->all_reduce(cast.scale.slice(0, 1), Reduction::maximum);
     quantise(x, cast);
     return cast;
 }
 
-Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, const Fp8Followed& followed, std::string_view name) {
-    Fp8Tensor cast{x.device().empty(x.shape(), dtype, MemoryCategory::activations, name), followed.scale};
+Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, const Fp8Followed& followed, Fp8Copies copies, std::string_view name) {
+    Fp8Tensor cast = empty_codes(x, dtype, followed.scale, copies, name);
     raise_largest(x, followed.largest);
     quantise(x, cast);
     return cast;

@@ -55,8 +55,8 @@ struct Fp8Weight {
 void refresh(Fp8Weight& copies, const Tensor& weight);
 
 /// A cast: e4m3, or e5m2 for gradients of outputs. Ranks of `group` have one scale; null: this one alone.
-[[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, std::string_view name);
+[[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, Fp8Copies copies, std::string_view name);
 /// The same by what the steps before had, which all ranks have alike.
-[[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, const Fp8Followed& followed, std::string_view name);
+[[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, const Fp8Followed& followed, Fp8Copies copies, std::string_view name);
 
 }  // namespace mgplan::model

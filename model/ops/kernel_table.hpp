@@ -56,10 +56,13 @@ struct FollowLargestArguments {
 };
 
 /// codes (fp8 or e5m2) = x · scale, where scale is what makes `largest`, one fp32, the type's largest value; inverse: one fp32, 1 / scale.
+/// turned: of x (rows, columns) the codes as (columns, rows); absent, or beside codes, or alone.
 struct QuantiseArguments {
     Input x, largest;
     Output codes, inverse;
     std::int64_t elements;
+    Output turned{};
+    std::int64_t rows = 0, columns = 0;  ///< with turned codes
 };
 
 /// One of many arrays, and where its largest magnitude goes: one fp32, raised.

@@ -235,19 +235,7 @@ private:
     }
     MGPLAN_BOTH void cast(const Tile& tile, const TileValues<Element>& values, Shared& memory, int lane) const {
         const float largest = joined(memory.of_groups, kGroups, 1), factor = ScaleInFp32::factor(largest);
-        std::uint32_t words[Tile::kWide] = {};
-        for (int r = 0; r < Tile::kHigh; ++r) {
-            const auto row = values.row(r);
-            Pack<E4m3, Tile::kWide> cast;
-            for (int k = 0; k < Tile::kWide; ++k) {
-                cast[k] = E4m3(static_cast<float>(row[k]) * factor);
-                words[k] |= static_cast<std::uint32_t>(cast[k].bits) << 8 * r;
-            }
-            tile.store_row<kPacked>(codes, lane, r, cast);
-        }
-        if (turned != nullptr) {
-            for (int k = 0; k < Tile::kWide; ++k) memory.turned.set(Tile::across(lane), k, Tile::down(lane), words[k]);
-        }
+        cast_tile<kPacked>(tile, values, factor, codes, memory.turned, lane);
         if (lane > 0) return;
         scales[layout.at(tile.first_row, tile.first_column / Tile::kSide)] = ScaleInFp32::stored(largest);
         if (turned != nullptr)

@@ -172,4 +172,20 @@ struct TurnedTile {
     }
 };
 
+/// A lane's values times one factor: codes as they lie, where asked for, and in words of the turned tile.
+template <bool kPacked, class Code, class Element>
+MGPLAN_BOTH void cast_tile(const Tile& tile, const TileValues<Element>& values, float factor, Code* codes, TurnedTile& turned, int lane) {
+    std::uint32_t words[Tile::kWide] = {};
+    for (int r = 0; r < Tile::kHigh; ++r) {
+        const auto row = values.row(r);
+        Pack<Code, Tile::kWide> cast;
+        for (int k = 0; k < Tile::kWide; ++k) {
+            cast[k] = Code(static_cast<float>(row[k]) * factor);
+            words[k] |= static_cast<std::uint32_t>(cast[k].bits) << 8 * r;
+        }
+        if (codes != nullptr) tile.store_row<kPacked>(codes, lane, r, cast);
+    }
+    for (int k = 0; k < Tile::kWide; ++k) turned.set(Tile::across(lane), k, Tile::down(lane), words[k]);
+}
+
 }  // namespace mgplan::runtime::cuda

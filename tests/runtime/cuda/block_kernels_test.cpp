@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/ops/elementwise.hpp"
 #include "model/ops/fp8.hpp"
 #include "model/ops/fp8_block_groups.hpp"
 #include "runtime/cpu/cpu_device.hpp"
@@ -112,6 +113,34 @@ TEST_P(BlockKernels, CastBothWaysAsTheyCastEach) {
         };
         Maker on_cpu(cpu, GetParam()), on_gpu(gpu, GetParam());
         EXPECT_EQ(squares_of(odd_values(on_gpu, shape)), squares_of(odd_values(on_cpu, shape))) << shape.text();
+    }
+}
+
+// A cast with one scale that turns is the cast that does not, transposed.
+TEST_P(BlockKernels, TurnCodesOfOneScaleAsTheyAreCast) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    for (const model::Shape& shape : {model::Shape{272, 288}, model::Shape{141, 144}, model::Shape{96, 130}}) {
+        for (const Dtype dtype : {Dtype::fp8, Dtype::e5m2}) {
+            for (model::Device* device : std::vector<model::Device*>{&cpu, &gpu}) {
+                Maker maker(*device, GetParam());
+                const model::Tensor x = odd_values(maker, shape);
+                const auto cast = [&](model::Fp8Copies copies) {
+                    const model::Tensor scale = maker.zeros({model::kFp8ScaleElements}, Dtype::fp32);
+                    const model::Fp8Tensor made = model::empty_codes(x, dtype, scale, copies, "codes");
+                    model::fill(scale.slice(0, 1), 3000);
+                    model::quantise(x, made);
+                    return made;
+                };
+                const model::Fp8Tensor rows = cast(model::Fp8Copies::rows), both = cast(model::Fp8Copies::both),
+                                       turned = cast(model::Fp8Copies::turned);
+                EXPECT_EQ(bytes_of(both.codes), bytes_of(rows.codes)) << shape.text();
+                EXPECT_EQ(bytes_of(both.turned), bytes_of(model::transpose_codes(rows.codes))) << shape.text();
+                EXPECT_EQ(bytes_of(turned.turned), bytes_of(both.turned)) << shape.text();
+                EXPECT_EQ(model::read(both.scale), model::read(rows.scale));
+                EXPECT_EQ(model::read(turned.scale), model::read(rows.scale));
+            }
+        }
     }
 }
 
