@@ -67,8 +67,8 @@ LinearInput Experts::Projection::input(const Tensor& x, std::span<const std::int
     if (fp8.empty()) return x;
     if (in_blocks()) {
         const Fp8Scaling vectors = vectors_beside(*fp8.front());
-        Fp8Blocks forward = quantise_group_rows(x, vectors, per_expert, "experts' rows in fp8");
-        return {std::move(forward), quantise_group_columns(x, vectors, per_expert, "columns of experts' rows in fp8")};
+        Fp8BothWays cast = quantise_groups_both_ways(x, vectors, per_expert, "experts' rows in fp8", "columns of experts' rows in fp8");
+        return {std::move(cast.rows), std::move(cast.columns)};
     }
     const bool is_input = dtype == Dtype::fp8;
     const std::string_view name = is_input ? "experts' rows in fp8" : "experts' gradients in fp8";
@@ -104,7 +104,7 @@ void Experts::Projection::add_gradients(const LinearInput& dy, const LinearInput
     if (fp8.empty()) return grouped_matmul_accumulate(dy.x, x.x, per_expert, gradients);
     if (in_blocks()) {
         const Fp8Scaling vectors = vectors_beside(*fp8.front());
-        return block_grouped_accumulate({dy.x, dy.scale, vectors}, {x.x, x.scale, vectors}, per_expert, gradients);
+        return block_grouped_accumulate(dy.columns(vectors), x.columns(vectors), per_expert, gradients);
     }
     fp8_grouped_matmul_accumulate({dy.x, dy.scale}, {x.x, x.scale}, per_expert, gradients);
 }

@@ -36,12 +36,12 @@ Fp8Blocks gather_blocks(const RankContext& context, const Fp8Blocks& own) {
     return {codes, all.view({all.elements()}), own.scaling};
 }
 
-/// Codes and scales of all ranks.
+/// Codes, as rows lie, and scales of all ranks.
 Fp8Columns arranged(Tensor codes, const Tensor& scales, Fp8Scaling scaling) {
     // A rank's rows are blocks of their own of every column: vectors of 128 stand block by block, those of 32 in tiles of columns.
     const std::int64_t columns = codes.shape()[1];
-    if (scaling == Fp8Scaling::vectors_of_128) return {std::move(codes), scales.view({scales.elements()}), scaling};
-    return {std::move(codes), interleaved(scales, (columns + kTileRows - 1) / kTileRows), scaling};
+    if (scaling == Fp8Scaling::vectors_of_128) return {std::move(codes), scales.view({scales.elements()}), scaling, ColumnCodes::as_rows};
+    return {std::move(codes), interleaved(scales, (columns + kTileRows - 1) / kTileRows), scaling, ColumnCodes::as_rows};
 }
 
 Fp8Blocks rows_of_input(const Weight& weight, const LinearInput& x, const RankContext* gathered) {
@@ -59,9 +59,10 @@ bool casts_behind_gather(const Tensor& x) {
     return x.shape()[0] % kTileRows != 0;
 }
 
-LinearInput cast_input(const Weight& weight, const Tensor& x) {
-    Fp8Blocks rows = quantise_rows(x, vectors_beside(*weight.fp8), "input in fp8");
-    return {std::move(rows), quantise_columns(x, vectors_beside(*weight.fp8), kColumnsName)};
+LinearInput cast_input(const Weight& weight, const Tensor& x, const RankContext* gathered) {
+    const ColumnCodes lie = gathered != nullptr ? ColumnCodes::as_rows : ColumnCodes::turned;
+    Fp8BothWays cast = quantise_both_ways(x, vectors_beside(*weight.fp8), lie, "input in fp8", kColumnsName);
+    return {std::move(cast.rows), std::move(cast.columns)};
 }
 
 Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankContext* gathered, ProductAlgorithm algorithm,
@@ -70,8 +71,9 @@ Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankCont
 }
 
 BlockGradient cast_gradient(const Weight& weight, const Tensor& dy) {
-    Fp8Blocks rows = quantise_rows(dy, vectors_beside(*weight.fp8), "output gradient in fp8");
-    return {std::move(rows), quantise_columns(dy, vectors_beside(*weight.fp8), "columns of the output gradient in fp8")};
+    Fp8BothWays cast = quantise_both_ways(dy, vectors_beside(*weight.fp8), ColumnCodes::turned, "output gradient in fp8",
+                                          "columns of the output gradient in fp8");
+    return {std::move(cast.rows), std::move(cast.columns)};
 }
 
 Tensor multiply_gradient(const Weight& weight, BlockGradient& dy, ProductAlgorithm algorithm) {
@@ -89,7 +91,9 @@ ColumnsUnderway start_columns(const Weight& weight, const LinearInput& x, const 
         columns.what_ = ColumnsUnderway::What::rows;
         columns.rows_ = start_entering(*gathered, x.x);
     } else {
-        Fp8Columns own = x.in_fp8() ? Fp8Columns{x.x, x.scale, columns.scaling_} : quantise_columns(x.x, columns.scaling_, kColumnsName);
+        Fp8Columns own =
+            x.in_fp8() ? x.columns(columns.scaling_) : quantise_columns(x.x, columns.scaling_, ColumnCodes::as_rows, kColumnsName);
+        MGPLAN_ASSERT(own.lie == ColumnCodes::as_rows, "ranks' rows are gathered behind each other");
         columns.what_ = ColumnsUnderway::What::codes;
         columns.rows_ = start_entering(*gathered, std::move(own.codes));
         columns.scales_ = start_gathering_scales(*gathered, std::move(own.scales));
@@ -101,10 +105,10 @@ Fp8Columns ColumnsUnderway::wait() {
     switch (what_) {
         case What::own: {
             const LinearInput own = std::exchange(own_, {});
-            return own.in_fp8() ? Fp8Columns{own.x, own.scale, scaling_} : quantise_columns(own.x, scaling_, kColumnsName);
+            return own.in_fp8() ? own.columns(scaling_) : quantise_columns(own.x, scaling_, ColumnCodes::turned, kColumnsName);
         }
         case What::rows:
-            return quantise_columns(rows_.wait(), scaling_, kColumnsName);
+            return quantise_columns(rows_.wait(), scaling_, ColumnCodes::turned, kColumnsName);
         case What::codes:
             break;
     }

@@ -17,8 +17,8 @@ namespace mgplan::model {
 /// else their codes are gathered (Transformer Engine, pytorch/distributed.py, _start_all_gather_fp8_blockwise).
 [[nodiscard]] bool casts_behind_gather(const Tensor& x);
 
-/// Both casts.
-[[nodiscard]] LinearInput cast_input(const Weight& weight, const Tensor& x);
+/// Both casts; columns turned, but where `gathered` is to bring those of all tp ranks together.
+[[nodiscard]] LinearInput cast_input(const Weight& weight, const Tensor& x, const RankContext* gathered);
 
 /// x · Wᵀ, x (rows, in), or the rank's share of its rows where they are gathered over that tp; rows that were not cast are.
 [[nodiscard]] Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankContext* gathered, ProductAlgorithm algorithm,

@@ -19,15 +19,8 @@ Fp8Scaling vectors_beside(const Fp8Weight& weight) {
 namespace {
 
 void refresh_blocks(const Fp8Weight::Blocks& copies, const Tensor& weight) {
-    if (copies.values.scaling == Fp8Scaling::squares_of_128) {
-        quantise_blocks(weight, copies.values, copies.transposed.scales);
-        transpose_codes(copies.values.codes, copies.transposed.codes);
-        return;
-    }
-    // The codes of columns pass through the place of the others.
-    quantise_columns(weight, {copies.values.codes, copies.transposed.scales, copies.values.scaling});
-    transpose_codes(copies.values.codes, copies.transposed.codes);
-    quantise_blocks(weight, copies.values);
+    quantise_both_ways(weight, copies.values,
+                       {copies.transposed.codes, copies.transposed.scales, copies.transposed.scaling, ColumnCodes::turned});
 }
 
 }  // namespace
@@ -57,41 +50,44 @@ std::shared_ptr<Fp8Weight> make_stored_fp8_weight(Device& device, const Tensor& 
 
 void refresh(std::span<const CopiedWeight> weights) {
     std::vector<RaisedLargest> found, raised;
-    std::vector<Fp8Cast> casts;
-    std::vector<const Fp8Weight*> whole;
-    for (const auto& [copies, weight] : weights) {
+    std::vector<const CopiedWeight*> casts;
+    for (const CopiedWeight& each : weights) {
+        const auto& [copies, weight] = each;
         if (copies->fresh) continue;
         copies->fresh = true;
         if (copies->blocks) {
             refresh_blocks(*copies->blocks, weight);
             continue;
         }
-        whole.push_back(copies.get());
-        if (copies->stored) continue;
+        if (copies->stored) {
+            transpose_codes(copies->values.codes, copies->transposed);
+            continue;
+        }
         if (copies->followed)
             raised.push_back({weight, copies->followed->weight.largest});
         else
             found.push_back({weight, copies->values.scale.slice(0, 1)});
-        casts.push_back({weight, copies->values});
+        casts.push_back(&each);
     }
     find_all_largest(found);
     raise_all_largest(raised);
-    quantise_all(casts);
-    for (const Fp8Weight* copies : whole) transpose_codes(copies->values.codes, copies->transposed);
+    for (const CopiedWeight* each : casts) {
+        const Fp8Weight& copies = *each->copies;
+        quantise(each->weight, {copies.values.codes, copies.values.scale, copies.transposed});
+    }
 }
 
-Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, std::string_view name) {
-    Device& device = x.device();
-    Fp8Tensor cast{device.empty(x.shape(), dtype, MemoryCategory::activations, name),
-                   device.empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::activations, "scale of fp8")};
+Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, Fp8Copies copies, std::string_view name) {
+    const Tensor scale = x.device().empty({kFp8ScaleElements}, Dtype::fp32, MemoryCategory::activations, "scale of fp8");
+    Fp8Tensor cast = empty_codes(x, dtype, scale, copies, name);
     find_largest(x, cast.scale);
     if (group != nullptr && group->size() > 1) group->all_reduce(cast.scale.slice(0, 1), Reduction::maximum);
     quantise(x, cast);
     return cast;
 }
 
-Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, const Fp8Followed& followed, std::string_view name) {
-    Fp8Tensor cast{x.device().empty(x.shape(), dtype, MemoryCategory::activations, name), followed.scale};
+Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, const Fp8Followed& followed, Fp8Copies copies, std::string_view name) {
+    Fp8Tensor cast = empty_codes(x, dtype, followed.scale, copies, name);
     raise_largest(x, followed.largest);
     quantise(x, cast);
     return cast;

@@ -57,13 +57,13 @@ struct CopiedWeight {
     std::shared_ptr<Fp8Weight> copies;
     Tensor weight;
 };
-/// Casts weights, unless they are stored in fp8, and transposes them, but for those whose copies are fresh. Those with one scale each are
-/// cast together, in a few kernels: all of one type and device. Takes no memory.
+/// Casts weights both ways, or transposes those that are stored in fp8, but for those whose copies are fresh. The largest magnitudes of those
+/// with one scale each are found together, in a few kernels: all of one type and device. Takes no memory.
 void refresh(std::span<const CopiedWeight> weights);
 
 /// A cast: e4m3, or e5m2 for gradients of outputs. Ranks of `group` have one scale; null: this one alone.
-[[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, std::string_view name);
+[[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, Fp8Copies copies, std::string_view name);
 /// The same by what the steps before had, which all ranks have alike.
-[[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, const Fp8Followed& followed, std::string_view name);
+[[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, const Fp8Followed& followed, Fp8Copies copies, std::string_view name);
 
 }  // namespace mgplan::model

@@ -16,6 +16,12 @@ std::string norm_of_mlp(const ModelSpec& model, const std::string& prefix, std::
     return prefix + (shared ? "self_attention.linear_qkv.layer_norm_" : "mlp.linear_fc1.layer_norm_") + std::string(end);
 }
 
+/// Of a cast with one scale the codes as rows lie: turned ones are made of those. Casts in blocks are two.
+LinearInput what_both_passes_need(const LinearInput& x) {
+    const bool one_scale = x.lie == ColumnCodes::turned && x.forward.defined() && !x.forward.scales.defined();
+    return one_scale ? LinearInput(Fp8Tensor{x.forward.codes, x.scale}) : x;
+}
+
 }  // namespace
 
 Mlp::Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
@@ -81,6 +87,7 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
     if (recompute_.contains(RecomputeModule::mlp)) {
         saved.before = saved.uncut = Tensor();
         saved.after = {};
+        saved.normed = what_both_passes_need(saved.normed);
     } else {
         saved.normed.end_forward();
     }

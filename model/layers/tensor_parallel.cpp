@@ -38,7 +38,10 @@ void add_product(const Weight& weight, const Tensor& dy, const Tensor& x, Produc
 
 /// The gradient (out, in) of what is cast, likewise.
 void add_fp8_product(const Weight& weight, const Fp8Tensor& dy, const Fp8Tensor& x, ProductAlgorithm algorithm) {
-    const Fp8Tensor columns_of_dy{transpose_codes(dy.codes), dy.scale}, columns_of_x{transpose_codes(x.codes), x.scale};
+    const auto columns = [](const Fp8Tensor& cast) -> Fp8Tensor {
+        return {cast.turned.defined() ? cast.turned : transpose_codes(cast.codes), cast.scale};
+    };
+    const Fp8Tensor columns_of_dy = columns(dy), columns_of_x = columns(x);
     if (weight.start == nullptr || !weight.start->empty)
         return fp8_matmul_accumulate(columns_of_dy, columns_of_x, weight.gradient, algorithm);
     fp8_matmul_write(columns_of_dy, columns_of_x, weight.gradient, algorithm);
@@ -59,20 +62,41 @@ const RankContext* gathering(const RankContext& context) {
     return context.sequence_parallel && context.tp->size() > 1 ? &context : nullptr;
 }
 
-Fp8Tensor codes_of(const LinearInput& x) {
-    return {x.x, x.scale};
+/// What a forward reads of a cast input, and what the gradient of the weight does.
+Fp8Tensor rows_of(const LinearInput& x) {
+    MGPLAN_ASSERT(x.lie == ColumnCodes::as_rows || x.forward.defined(), "a forward reads codes as rows lie");
+    return {x.lie == ColumnCodes::turned ? x.forward.codes : x.x, x.scale};
+}
+Fp8Tensor columns_of(const LinearInput& x) {
+    return x.lie == ColumnCodes::turned ? Fp8Tensor{{}, x.scale, x.x} : Fp8Tensor{x.x, x.scale};
 }
 
 /// A layer's input, and a gradient of its output. Ranks of `group` have one scale, which under delayed scaling all ranks have.
-Fp8Tensor input_in_fp8(const Weight& weight, const Tensor& x, Communicator* group) {
+Fp8Tensor input_in_fp8(const Weight& weight, const Tensor& x, Communicator* group, Fp8Copies copies) {
     constexpr std::string_view kName = "input in fp8";
     const auto& followed = weight.fp8->followed;
-    return followed ? to_fp8(x, Dtype::fp8, followed->input, kName) : to_fp8(x, Dtype::fp8, group, kName);
+    return followed ? to_fp8(x, Dtype::fp8, followed->input, copies, kName) : to_fp8(x, Dtype::fp8, group, copies, kName);
 }
-Fp8Tensor gradient_in_fp8(const Weight& weight, const Tensor& dy, Communicator* group) {
+Fp8Tensor gradient_in_fp8(const Weight& weight, const Tensor& dy, Communicator* group, Fp8Copies copies) {
     constexpr std::string_view kName = "output gradient in fp8";
     const auto& followed = weight.fp8->followed;
-    return followed ? to_fp8(dy, Dtype::e5m2, followed->gradient, kName) : to_fp8(dy, Dtype::e5m2, group, kName);
+    return followed ? to_fp8(dy, Dtype::e5m2, followed->gradient, copies, kName) : to_fp8(dy, Dtype::e5m2, group, copies, kName);
+}
+
+/// Codes that ranks gather lie as rows; others are turned with the cast.
+Fp8Copies copies_of(const RankContext* gathered) {
+    return gathered != nullptr ? Fp8Copies::rows : Fp8Copies::both;
+}
+
+/// The gradient of an input: dy · W. Lets go of dy's codes that the gradient of the weight does not read.
+Tensor multiply_fp8_gradient(const Weight& weight, Fp8Tensor& dy, ProductAlgorithm algorithm) {
+    Tensor dx = fp8_matmul(dy, {weight.fp8->transposed, weight.fp8->values.scale}, weight.value.dtype(), "input gradient", algorithm);
+    if (dy.turned.defined()) dy.codes = {};
+    return dx;
+}
+/// The layer's input for the gradient of its weight, cast again where nobody kept a cast.
+Fp8Tensor columns_of_input(const Weight& weight, const LinearInput& x) {
+    return x.in_fp8() ? columns_of(x) : input_in_fp8(weight, x.x, nullptr, Fp8Copies::turned);
 }
 
 /// Codes on their way from all tp ranks, which have one scale; or rows that go nowhere, cast where they are waited for.
@@ -83,7 +107,7 @@ struct Fp8Underway {
     Tensor scale;
     [[nodiscard]] Fp8Tensor wait() {
         if (!own.defined()) return {codes.wait(), std::move(scale)};
-        return own.in_fp8() ? codes_of(own) : input_in_fp8(weight, own.x, nullptr);
+        return columns_of_input(weight, own);
     }
 };
 
@@ -170,8 +194,9 @@ void RowParallelLinear::add_copied(std::vector<CopiedWeight>& into) const {
 
 LinearInput ColumnParallelLinear::input(const RankContext& context, const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
-    if (in_blocks(weight_)) return gathering(context) != nullptr && casts_behind_gather(x) ? LinearInput(x) : cast_input(weight_, x);
-    return LinearInput(input_in_fp8(weight_, x, context.sequence_parallel ? context.tp : nullptr));
+    if (in_blocks(weight_))
+        return gathering(context) != nullptr && casts_behind_gather(x) ? LinearInput(x) : cast_input(weight_, x, gathering(context));
+    return LinearInput(input_in_fp8(weight_, x, context.sequence_parallel ? context.tp : nullptr, copies_of(gathering(context))));
 }
 
 Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInput& x) const {
@@ -182,8 +207,9 @@ Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInp
         y = multiply_input(weight_, x, gathering(context), kOwn, "column-parallel output");
     } else if (weight_.fp8 != nullptr) {
         refresh_copies(weight_);
-        const LinearInput own = x.in_fp8() ? x : input(context, x.x);
-        y = fp8_matmul({enter_region(context, own.x), own.scale}, weight_.fp8->values, weight_.value.dtype(), "column-parallel output",
+        Communicator* const group = context.sequence_parallel ? context.tp : nullptr;
+        const Fp8Tensor own = x.in_fp8() ? rows_of(x) : input_in_fp8(weight_, x.x, group, Fp8Copies::rows);
+        y = fp8_matmul({enter_region(context, own.codes), own.scale}, weight_.fp8->values, weight_.value.dtype(), "column-parallel output",
                        kOwn);
     } else {
         const Tensor whole = enter_region(context, x.x);
@@ -208,16 +234,14 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
     }
     if (weight_.fp8 != nullptr) {
         return both_gradients(
-            context, gradient_in_fp8(weight_, dy, nullptr),
+            context, gradient_in_fp8(weight_, dy, nullptr, Fp8Copies::both),
             [this, &context, x] {
                 if (gathering(context) == nullptr) return Fp8Underway{weight_, x, {}, {}};
                 LinearInput own = x.in_fp8() ? x : input(context, x.x);
+                MGPLAN_ASSERT(own.lie == ColumnCodes::as_rows, "ranks' rows are gathered behind each other");
                 return Fp8Underway{weight_, {}, start_entering(context, std::move(own.x)), std::move(own.scale)};
             },
-            [this](const Fp8Tensor& cast) {
-                return fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient",
-                                  kOwn);
-            },
+            [this](Fp8Tensor& cast) { return multiply_fp8_gradient(weight_, cast, kOwn); },
             [this](const Fp8Tensor& cast, const Fp8Tensor& whole) { add_fp8_product(weight_, cast, whole, kOwn); }, add_bias_gradient);
     }
     return both_gradients(
@@ -228,8 +252,8 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
 
 LinearInput RowParallelLinear::input(const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
-    if (in_blocks(weight_)) return cast_input(weight_, x);
-    return LinearInput(input_in_fp8(weight_, x, nullptr));
+    if (in_blocks(weight_)) return cast_input(weight_, x, nullptr);
+    return LinearInput(input_in_fp8(weight_, x, nullptr, Fp8Copies::both));
 }
 
 Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput& x) const {
@@ -244,10 +268,10 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
             return y;
         }
         // A cast that nobody keeps goes with the product.
-        const auto multiply = [&](const LinearInput& own) {
-            return fp8_matmul(codes_of(own), weight_.fp8->values, weight_.value.dtype(), "row-parallel output", kOwn);
+        const auto multiply = [&](const Fp8Tensor& own) {
+            return fp8_matmul(own, weight_.fp8->values, weight_.value.dtype(), "row-parallel output", kOwn);
         };
-        y = leave_region(context, x.in_fp8() ? multiply(x) : multiply(input(x.x)));
+        y = leave_region(context, multiply(x.in_fp8() ? rows_of(x) : input_in_fp8(weight_, x.x, nullptr, Fp8Copies::rows)));
     } else {
         const Tensor part = options_.input_is_parallel ? x.x : own_columns(context, x.x);
         y = leave_region(context, matmul(part, weight_.value, {.b = true}, "row-parallel output", kOwn));
@@ -267,11 +291,12 @@ Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy,
         return dx;  // (rows, in / tp)
     }
     if (weight_.fp8 != nullptr) {
-        Fp8Tensor whole = gradient_in_fp8(weight_, dy, context.sequence_parallel ? context.tp : nullptr);
+        Communicator* const group = context.sequence_parallel ? context.tp : nullptr;
+        Fp8Tensor whole = gradient_in_fp8(weight_, dy, group, copies_of(gathering(context)));
         whole.codes = enter_region(context, whole.codes);
-        Tensor dx = fp8_matmul(whole, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient", kOwn);
+        Tensor dx = multiply_fp8_gradient(weight_, whole, kOwn);
         add_weight_gradient(context, [this, whole = std::move(whole), x] {
-            add_fp8_product(weight_, whole, codes_of(x.in_fp8() ? x : input(x.x)), kOwn);  // (out, in / tp)
+            add_fp8_product(weight_, whole, columns_of_input(weight_, x), kOwn);  // (out, in / tp)
         });
         return dx;  // (rows, in / tp)
     }
@@ -289,8 +314,8 @@ void DuplicatedLinear::add_copied(std::vector<CopiedWeight>& into) const {
 
 LinearInput DuplicatedLinear::input(const Tensor& x) const {
     if (weight_.fp8 == nullptr) return x;
-    if (in_blocks(weight_)) return cast_input(weight_, x);
-    return LinearInput(input_in_fp8(weight_, x, nullptr));
+    if (in_blocks(weight_)) return cast_input(weight_, x, nullptr);
+    return LinearInput(input_in_fp8(weight_, x, nullptr, Fp8Copies::both));
 }
 
 Tensor DuplicatedLinear::forward(const RankContext& context, const LinearInput& x) const {
@@ -298,7 +323,8 @@ Tensor DuplicatedLinear::forward(const RankContext& context, const LinearInput& 
     if (weight_.fp8 == nullptr) return matmul(x.x, weight_.value, {.b = true}, "duplicated output", algorithm);  // (rows outside, out)
     refresh_copies(weight_);
     if (in_blocks(weight_)) return multiply_input(weight_, x, nullptr, algorithm, "duplicated output");
-    return fp8_matmul(codes_of(x.in_fp8() ? x : input(x.x)), weight_.fp8->values, weight_.value.dtype(), "duplicated output", algorithm);
+    const Fp8Tensor own = x.in_fp8() ? rows_of(x) : input_in_fp8(weight_, x.x, nullptr, Fp8Copies::rows);
+    return fp8_matmul(own, weight_.fp8->values, weight_.value.dtype(), "duplicated output", algorithm);
 }
 
 Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
@@ -312,11 +338,10 @@ Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, 
         return dx;
     }
     if (weight_.fp8 != nullptr) {
-        Fp8Tensor cast = gradient_in_fp8(weight_, dy, nullptr);
-        Tensor dx =
-            fp8_matmul(cast, {weight_.fp8->transposed, weight_.fp8->values.scale}, weight_.value.dtype(), "input gradient", algorithm);
+        Fp8Tensor cast = gradient_in_fp8(weight_, dy, nullptr, Fp8Copies::both);
+        Tensor dx = multiply_fp8_gradient(weight_, cast, algorithm);
         add_weight_gradient(context, [this, cast = std::move(cast), x, algorithm] {
-            add_fp8_product(weight_, cast, codes_of(x.in_fp8() ? x : input(x.x)), algorithm);  // (out, in)
+            add_fp8_product(weight_, cast, columns_of_input(weight_, x), algorithm);  // (out, in)
         });
         return dx;
     }

@@ -23,10 +23,19 @@ void expect_scale(const Tensor& scale) {
 
 void expect_cast(const Tensor& x, const Fp8Tensor& into) {
     expect_float(x, "x of quantise");
-    expect_codes(into.codes, "what quantise writes");
-    expect_elements(into.codes, x.elements(), "what quantise writes");
+    MGPLAN_ASSERT(into.codes.defined() || into.turned.defined(), "a cast writes codes");
+    if (into.codes.defined()) {
+        expect_codes(into.codes, "what quantise writes");
+        expect_elements(into.codes, x.elements(), "what quantise writes");
+    }
+    if (into.turned.defined()) {
+        MGPLAN_ASSERT(x.shape().rank() == 2, "what is turned has rows and columns");
+        expect_codes(into.turned, "turned codes");
+        expect_shape(into.turned, {x.shape()[1], x.shape()[0]}, "turned codes");
+        if (into.codes.defined()) expect_dtype(into.turned, into.codes.dtype(), "turned codes");
+    }
     expect_scale(into.scale);
-    expect_same_device(x, into.codes, into.scale);
+    expect_same_device(x, into.codes, into.scale, into.turned);
 }
 
 struct Fp8Sizes {
@@ -63,12 +72,28 @@ void find_largest(const Tensor& x, const Tensor& scale) {
     if (device.computes()) device.kernels().largest(device, {x, scale.slice(0, 1), x.elements()});
 }
 
+Fp8Tensor empty_codes(const Tensor& x, Dtype dtype, const Tensor& scale, Fp8Copies copies, std::string_view name) {
+    Fp8Tensor made{{}, scale, {}};
+    const auto empty = [&](const Shape& shape) { return x.device().empty(shape, dtype, MemoryCategory::activations, name); };
+    if (copies != Fp8Copies::turned) made.codes = empty(x.shape());
+    if (copies == Fp8Copies::rows) return made;
+    MGPLAN_ASSERT(x.shape().rank() == 2, "what is turned has rows and columns");
+    made.turned = empty({x.shape()[1], x.shape()[0]});
+    return made;
+}
+
 void quantise(const Tensor& x, const Fp8Tensor& into) {
     expect_cast(x, into);
     Device& device = x.device();
-    device.report({"cast_to_fp8", static_cast<double>(x.elements()), x.bytes(), into.codes.bytes()});
+    device.report({"cast_to_fp8", static_cast<double>(x.elements()), x.bytes(), total_bytes(into.codes, into.turned)});
     if (!device.computes()) return;
-    device.kernels().quantise(device, {x, into.scale.slice(0, 1), into.codes, into.scale.slice(1, 2), x.elements()});
+    QuantiseArguments arguments{x, into.scale.slice(0, 1), into.codes, into.scale.slice(1, 2), x.elements()};
+    if (into.turned.defined()) {
+        arguments.turned = into.turned;
+        arguments.rows = x.shape()[0];
+        arguments.columns = x.shape()[1];
+    }
+    device.kernels().quantise(device, arguments);
 }
 
 void quantise_all(std::span<const Fp8Cast> casts) {
@@ -80,6 +105,7 @@ void quantise_all(std::span<const Fp8Cast> casts) {
         expect_cast(x, into);
         expect_same_device(casts.front().x, x);
         expect_dtype(x, casts.front().x.dtype(), "arrays of one cast");
+        MGPLAN_ASSERT(!into.turned.defined(), "many arrays are cast as they lie");
         expect_dtype(into.codes, Dtype::fp8, "codes of many arrays");
         record.flops += static_cast<double>(x.elements());
         record.bytes_read += x.bytes();

@@ -2,7 +2,9 @@
 // Products in fp8 with one scale for each tensor, from the values as they are (current scaling: Transformer Engine,
 // transformer_engine/common/recipe/current_scaling.cu, pytorch/csrc/quantizer.cpp, Float8CurrentScalingQuantizer).
 
+#include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "model/device/tensor.hpp"
 #include "model/ops/product_algorithm.hpp"
@@ -13,8 +15,14 @@ namespace mgplan::model {
 /// multiplied with to be values. Of rows in groups, such a pair for each group: (groups, 2), or undefined values where it is empty.
 struct Fp8Tensor {
     Tensor codes, scale;
+    Tensor turned{};  ///< of codes (rows, columns) the same as (columns, rows), where a cast wrote it; codes may be undefined beside it
     [[nodiscard]] bool defined() const { return codes.defined(); }
 };
+
+/// Which of its codes a cast of a matrix writes.
+enum class Fp8Copies : std::uint8_t { rows, turned, both };
+/// Undefined codes of a cast of x into fp8 or e5m2, beside a scale.
+[[nodiscard]] Fp8Tensor empty_codes(const Tensor& x, Dtype dtype, const Tensor& scale, Fp8Copies copies, std::string_view name);
 
 /// What a scale takes, in elements.
 inline constexpr std::int64_t kFp8ScaleElements = 2;
@@ -23,7 +31,8 @@ inline constexpr std::int64_t kFp8ScaleElements = 2;
 /// scale[0] then. NaNs are no magnitudes.
 void find_largest(const Tensor& x, const Tensor& scale);
 /// Second half: codes of x's shape = x times what makes scale[0] the type's largest value, to the nearest and ties to even, beyond it
-/// that value; scale[1] = the inverse of the factor. A largest magnitude of 0 or infinity: the factor is 1.
+/// that value; scale[1] = the inverse of the factor. A largest magnitude of 0 or infinity: the factor is 1. Writes what is defined of codes
+/// and turned codes from one read of x.
 void quantise(const Tensor& x, const Fp8Tensor& into);
 
 /// A cast of one of many arrays.

@@ -24,6 +24,15 @@ std::int64_t filled(std::int64_t rows) {
 struct GroupPlaces {
     std::vector<std::int64_t> rows{0}, scales{0};
     [[nodiscard]] bool is_empty(std::size_t group) const { return rows[group] == rows[group + 1]; }
+    /// A group's part of all.
+    [[nodiscard]] Tensor of(const Tensor& all, std::size_t group) const { return all.slice(rows[group], rows[group + 1]); }
+    [[nodiscard]] Tensor scales_of(const Tensor& all, std::size_t group) const { return all.slice(scales[group], scales[group + 1]); }
+    [[nodiscard]] Fp8Blocks of(const Fp8Blocks& all, std::size_t group) const {
+        return {of(all.codes, group), scales_of(all.scales, group), all.scaling};
+    }
+    [[nodiscard]] Fp8Columns of(const Fp8Columns& all, std::size_t group) const {
+        return {of(all.codes, group), scales_of(all.scales, group), all.scaling, all.lie};
+    }
 };
 
 template <class Layout>
@@ -59,6 +68,14 @@ Tensor scales_of_groups(const Tensor& x, Fp8Scaling scaling, const GroupPlaces& 
     return x.device().empty({places.scales.back()}, fp8_scale_dtype(scaling), MemoryCategory::activations, "scales of groups in blocks");
 }
 
+/// Room for casts along rows, and zeros behind the last group.
+Fp8Blocks rows_of_groups(const Tensor& x, Fp8Scaling scaling, const GroupPlaces& places, std::string_view name) {
+    MGPLAN_ASSERT(places.rows.back() == x.shape()[0], "the groups are all rows");
+    Fp8Blocks made{codes_of_groups(x, kRowsOfVectors, name), scales_of_groups(x, scaling, places), scaling};
+    x.device().zero(made.codes.slice(x.shape()[0], made.codes.shape()[0]));
+    return made;
+}
+
 /// How many groups have rows, and how many of them one has on the average.
 struct GroupsAtWork {
     std::int64_t count, rows;
@@ -76,31 +93,23 @@ double block_operations(std::int64_t m, std::int64_t n, std::int64_t k) {
 }  // namespace
 
 Fp8Blocks quantise_group_rows(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows, std::string_view name) {
-    const std::int64_t width = x.shape()[1];
-    const GroupPlaces places = places_along_rows(rows, scaling, width);
-    MGPLAN_ASSERT(places.rows.back() == x.shape()[0], "the groups are all rows");
-    Fp8Blocks made{codes_of_groups(x, kRowsOfVectors, name), scales_of_groups(x, scaling, places), scaling};
-    x.device().zero(made.codes.slice(x.shape()[0], made.codes.shape()[0]));
+    const GroupPlaces places = places_along_rows(rows, scaling, x.shape()[1]);
+    Fp8Blocks made = rows_of_groups(x, scaling, places, name);
     for (std::size_t group = 0; group < rows.size(); ++group) {
-        if (places.is_empty(group)) continue;
-        const std::int64_t begin = places.rows[group], end = places.rows[group + 1];
-        quantise_filled_rows(x.slice(begin, end),
-                             {made.codes.slice(begin, end), made.scales.slice(places.scales[group], places.scales[group + 1]), scaling},
-                             filled(end - begin));
+        if (!places.is_empty(group)) quantise_filled_rows(places.of(x, group), places.of(made, group), filled(rows[group]));
     }
     return made;
 }
 
-Fp8Columns quantise_group_columns(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows, std::string_view name) {
-    const std::int64_t width = x.shape()[1];
-    const GroupPlaces places = places_along_columns(rows, scaling, width);
-    MGPLAN_ASSERT(places.rows.back() == x.shape()[0], "the groups are all rows");
-    Fp8Columns made{codes_of_groups(x, 0, name), scales_of_groups(x, scaling, places), scaling};
+Fp8BothWays quantise_groups_both_ways(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows, std::string_view rows_name,
+                                      std::string_view columns_name) {
+    const GroupPlaces places = places_along_rows(rows, scaling, x.shape()[1]);
+    const GroupPlaces column_places = places_along_columns(rows, scaling, x.shape()[1]);
+    Fp8BothWays made{rows_of_groups(x, scaling, places, rows_name),
+                     {codes_of_groups(x, 0, columns_name), scales_of_groups(x, scaling, column_places), scaling, ColumnCodes::as_rows}};
     for (std::size_t group = 0; group < rows.size(); ++group) {
         if (places.is_empty(group)) continue;
-        const std::int64_t begin = places.rows[group], end = places.rows[group + 1];
-        quantise_columns(x.slice(begin, end),
-                         {made.codes.slice(begin, end), made.scales.slice(places.scales[group], places.scales[group + 1]), scaling});
+        quantise_both_ways(places.of(x, group), places.of(made.rows, group), column_places.of(made.columns, group), filled(rows[group]));
     }
     return made;
 }
@@ -144,6 +153,7 @@ void block_grouped_accumulate(const Fp8Columns& a, const Fp8Columns& b, std::spa
     MGPLAN_ASSERT(!rows.empty() && rows.size() == out.size() && a.scaling == b.scaling, "each group has a sum");
     const std::int64_t sum = sum_of(rows), m = a.codes.shape()[1], n = b.codes.shape()[1];
     const GroupPlaces places_of_a = places_along_columns(rows, a.scaling, m), places_of_b = places_along_columns(rows, b.scaling, n);
+    MGPLAN_ASSERT(a.lie == ColumnCodes::as_rows && b.lie == ColumnCodes::as_rows, "groups' columns are turned here");
     expect_group_scales(a.codes, a.scales, a.scaling, sum, places_of_a);
     expect_group_scales(b.codes, b.scales, b.scaling, sum, places_of_b);
     for (const Tensor& each : out) {
@@ -169,16 +179,14 @@ void block_grouped_accumulate(const Fp8Columns& a, const Fp8Columns& b, std::spa
     const ProductScratch scratch = product_scratch(device, Dtype::fp8, m, n, most);
     for (std::size_t group = 0; group < rows.size(); ++group) {
         if (places_of_a.is_empty(group)) continue;
-        const std::int64_t begin = places_of_a.rows[group], end = places_of_a.rows[group + 1];
-        const std::int64_t inner = Fp8ScaleLayout::up(end - begin, multiple);  // in as many blocks
+        const std::int64_t inner = Fp8ScaleLayout::up(rows[group], multiple);  // in as many blocks
         const Tensor a_group = a_columns.slice(0, m * inner).view({m, inner}), b_group = b_columns.slice(0, n * inner).view({n, inner});
-        transpose_codes(a.codes.slice(begin, end), a_group);
-        transpose_codes(b.codes.slice(begin, end), b_group);
+        transpose_codes(places_of_a.of(a.codes, group), a_group);
+        transpose_codes(places_of_b.of(b.codes, group), b_group);
         if (!device.computes()) continue;
         device.kernels().matmul(device, {a_group, b_group, out[group], m, n, inner, false, true, true, scratch.a, scratch.b, scratch.out,
-                                         scratch.workspace, a.scales.slice(places_of_a.scales[group], places_of_a.scales[group + 1]),
-                                         b.scales.slice(places_of_b.scales[group], places_of_b.scales[group + 1]), a.scaling, b.scaling,
-                                         ProductAlgorithm::near});
+                                         scratch.workspace, places_of_a.scales_of(a.scales, group), places_of_b.scales_of(b.scales, group),
+                                         a.scaling, b.scaling, ProductAlgorithm::near});
     }
 }
 

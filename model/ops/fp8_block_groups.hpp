@@ -18,9 +18,9 @@ inline constexpr std::int64_t kRowsOfVectors = 8;
 /// A cast of x (Σ rows, width), group by group, blocks along rows: codes (Σ rows + kRowsOfVectors, width), scales of one group behind those
 /// of another.
 [[nodiscard]] Fp8Blocks quantise_group_rows(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows, std::string_view name);
-/// The same with blocks along columns: codes (Σ rows, width).
-[[nodiscard]] Fp8Columns quantise_group_columns(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows,
-                                                std::string_view name);
+/// That, and the same with blocks along columns, from one read of x: their codes (Σ rows, width) lie as rows.
+[[nodiscard]] Fp8BothWays quantise_groups_both_ways(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows,
+                                                    std::string_view rows_name, std::string_view columns_name);
 
 /// a (Σ rows, k) · b[g]ᵀ, b (n, k) -> (Σ rows, n) of type `out`. 2·Σ rows·n·k FLOPs.
 [[nodiscard]] Tensor block_grouped_matmul(const Fp8Blocks& a, std::span<const Fp8Blocks> b, std::span<const std::int64_t> rows, Dtype out,

@@ -23,19 +23,50 @@ Fp8ScaleLayout layout_of(const Fp8Blocks& blocks) {
     return {blocks.scaling, blocks.codes.shape()[0], blocks.codes.shape()[1]};
 }
 
-void cast_blocks(const Tensor& x, const Tensor& codes, const Tensor& scales, const Tensor& across, Fp8Scaling scaling, bool along_columns,
-                 std::int64_t scale_rows) {
+/// Checks columns of x against x.
+void expect_columns(const Tensor& x, const Fp8Columns& columns) {
+    const std::int64_t rows = x.shape()[0], width = x.shape()[1];
+    const bool turned = columns.lie == ColumnCodes::turned;
+    MGPLAN_ASSERT(turned || columns.scaling != Fp8Scaling::squares_of_128, "squares have columns of their own where they are turned");
+    expect_blocks(columns.codes, columns.scales, {columns.scaling, width, rows});
+    expect_shape(columns.codes, turned ? Shape{width, rows} : x.shape(), "codes of columns in blocks");
+}
+
+/// Either cast may be undefined, not both.
+void cast_blocks(const Tensor& x, const Fp8Blocks& along, const Fp8Columns& columns, std::int64_t scale_rows) {
     expect_float(x, "x of a cast in blocks");
-    expect_shape(codes, x.shape(), "codes in blocks");
-    expect_same_device(x, codes, scales, across);
+    MGPLAN_ASSERT(x.shape().rank() == 2, "x has rows and columns");
+    expect_same_device(x, along.codes, columns.codes);
+    const std::int64_t rows = x.shape()[0], width = x.shape()[1];
+    const Fp8Scaling scaling = along.defined() ? along.scaling : columns.scaling;
+    std::int64_t casts = 0, zeros = 0;
+    if (along.defined()) {
+        expect_shape(along.codes, x.shape(), "codes in blocks");
+        casts += 1;
+        zeros += Fp8ScaleLayout(scaling, scale_rows, width).has_padding() || scale_rows > rows ? 1 : 0;
+    }
+    if (columns.defined()) {
+        expect_columns(x, columns);
+        casts += 1;
+        zeros += Fp8ScaleLayout(scaling, width, rows).has_padding() ? 1 : 0;
+    }
     Device& device = x.device();
-    const Fp8ScaleLayout of_columns(scaling, x.shape()[1], x.shape()[0]);
-    const Fp8ScaleLayout layout = along_columns ? of_columns : Fp8ScaleLayout(scaling, scale_rows, x.shape()[1]);
-    const int zeros = (layout.has_padding() || scale_rows > x.shape()[0] ? 1 : 0) + (across.defined() && of_columns.has_padding() ? 1 : 0);
-    device.report({"cast_to_fp8", static_cast<double>(x.elements()), x.bytes(), total_bytes(codes, scales, across), 1 + zeros});
-    if (device.computes() && x.elements() > 0)
-        device.kernels().quantise_blocks(device,
-                                         {x, codes, scales, across, x.shape()[0], x.shape()[1], scaling, along_columns, scale_rows});
+    device.report({"cast_to_fp8", static_cast<double>(casts * x.elements()), x.bytes(),
+                   total_bytes(along.codes, along.scales, columns.codes, columns.scales), 1 + zeros});
+    if (!device.computes() || x.elements() == 0) return;
+    device.kernels().quantise_blocks(device, {x, along.codes, along.scales, columns.codes, columns.scales, rows, width, scaling,
+                                              columns.lie == ColumnCodes::turned, scale_rows});
+}
+
+Fp8Columns empty_columns(const Tensor& x, Fp8Scaling scaling, ColumnCodes lie, std::string_view name) {
+    MGPLAN_ASSERT(x.shape().rank() == 2, "x has rows and columns");
+    const std::int64_t rows = x.shape()[0], width = x.shape()[1];
+    Device& device = x.device();
+    const Shape shape = lie == ColumnCodes::turned ? Shape{width, rows} : Shape{rows, width};
+    return {device.empty(shape, Dtype::fp8, MemoryCategory::activations, name),
+            device.empty({Fp8ScaleLayout(scaling, width, rows).count()}, fp8_scale_dtype(scaling), MemoryCategory::activations,
+                         "scales of columns in fp8"),
+            scaling, lie};
 }
 
 struct BlockSizes {
@@ -67,20 +98,15 @@ Fp8Blocks empty_blocks(Device& device, Fp8Scaling scaling, std::int64_t outer, s
             scaling};
 }
 
-void quantise_blocks(const Tensor& x, const Fp8Blocks& into, const Tensor& across) {
-    const Fp8ScaleLayout layout = layout_of(into);
-    expect_blocks(into.codes, into.scales, layout);
-    if (across.defined()) {
-        MGPLAN_ASSERT(into.scaling == Fp8Scaling::squares_of_128, "squares alone have the same scales across");
-        expect_blocks(into.codes, across, {into.scaling, into.codes.shape()[1], into.codes.shape()[0]});
-    }
-    cast_blocks(x, into.codes, into.scales, across, into.scaling, false, x.shape()[0]);
+void quantise_blocks(const Tensor& x, const Fp8Blocks& into) {
+    expect_blocks(into.codes, into.scales, layout_of(into));
+    cast_blocks(x, into, {}, x.shape()[0]);
 }
 
 void quantise_filled_rows(const Tensor& x, const Fp8Blocks& into, std::int64_t scale_rows) {
     expect_blocks(into.codes, into.scales, {into.scaling, scale_rows, x.shape()[1]});
     MGPLAN_ASSERT(scale_rows >= x.shape()[0] && into.scaling != Fp8Scaling::squares_of_128, "vectors of all rows have scales");
-    cast_blocks(x, into.codes, into.scales, {}, into.scaling, false, scale_rows);
+    cast_blocks(x, into, {}, scale_rows);
 }
 
 Fp8Blocks quantise_rows(const Tensor& x, Fp8Scaling scaling, std::string_view name) {
@@ -91,25 +117,36 @@ Fp8Blocks quantise_rows(const Tensor& x, Fp8Scaling scaling, std::string_view na
 }
 
 void quantise_columns(const Tensor& x, const Fp8Columns& into) {
-    MGPLAN_ASSERT(x.shape().rank() == 2 && into.scaling != Fp8Scaling::squares_of_128, "columns of vectors");
-    expect_blocks(into.codes, into.scales, {into.scaling, x.shape()[1], x.shape()[0]});
-    cast_blocks(x, into.codes, into.scales, {}, into.scaling, true, x.shape()[0]);
+    MGPLAN_ASSERT(into.scaling != Fp8Scaling::squares_of_128, "columns of vectors");
+    cast_blocks(x, {}, into, x.shape()[0]);
 }
 
-Fp8Columns quantise_columns(const Tensor& x, Fp8Scaling scaling, std::string_view name) {
-    MGPLAN_ASSERT(x.shape().rank() == 2, "x has rows and columns");
-    const std::int64_t rows = x.shape()[0], columns = x.shape()[1];
-    Device& device = x.device();
-    Fp8Columns made{device.empty({rows, columns}, Dtype::fp8, MemoryCategory::activations, name),
-                    device.empty({Fp8ScaleLayout(scaling, columns, rows).count()}, fp8_scale_dtype(scaling), MemoryCategory::activations,
-                                 "scales of columns in fp8"),
-                    scaling};
+Fp8Columns quantise_columns(const Tensor& x, Fp8Scaling scaling, ColumnCodes lie, std::string_view name) {
+    Fp8Columns made = empty_columns(x, scaling, lie, name);
     quantise_columns(x, made);
     return made;
 }
 
+void quantise_both_ways(const Tensor& x, const Fp8Blocks& rows, const Fp8Columns& columns, std::int64_t scale_rows) {
+    if (scale_rows == 0) scale_rows = x.shape()[0];
+    MGPLAN_ASSERT(rows.defined() && columns.defined() && rows.scaling == columns.scaling, "both casts are scaled alike");
+    MGPLAN_ASSERT(scale_rows >= x.shape()[0], "all rows have scales");
+    expect_blocks(rows.codes, rows.scales, {rows.scaling, scale_rows, x.shape()[1]});
+    cast_blocks(x, rows, columns, scale_rows);
+}
+
+Fp8BothWays quantise_both_ways(const Tensor& x, Fp8Scaling scaling, ColumnCodes lie, std::string_view rows_name,
+                               std::string_view columns_name) {
+    Fp8BothWays made;
+    made.rows = empty_blocks(x.device(), scaling, x.shape()[0], x.shape()[1], MemoryCategory::activations, rows_name);
+    made.columns = empty_columns(x, scaling, lie, columns_name);
+    quantise_both_ways(x, made.rows, made.columns);
+    return made;
+}
+
 Fp8Blocks turn_columns(const Fp8Columns& columns) {
-    return {transpose_codes(columns.codes), columns.scales, columns.scaling};
+    const bool turned = columns.lie == ColumnCodes::turned;
+    return {turned ? columns.codes : transpose_codes(columns.codes), columns.scales, columns.scaling};
 }
 
 Tensor block_matmul(const Fp8Blocks& a, const Fp8Blocks& b, Dtype out, std::string_view name, ProductAlgorithm algorithm) {

@@ -30,24 +30,37 @@ struct Fp8Blocks {
                                      std::string_view name);
 
 /// A cast of x (rows, columns) as it lies, blocks along its rows: codes of x's shape. Each block's scale makes its largest magnitude at
-/// most the format's largest value; NaNs are no magnitudes. `across`: of squares, takes up their scales as the transposed codes have them;
-/// may be undefined.
-void quantise_blocks(const Tensor& x, const Fp8Blocks& into, const Tensor& across = {});
+/// most the format's largest value; NaNs are no magnitudes.
+void quantise_blocks(const Tensor& x, const Fp8Blocks& into);
 /// The same of vectors, with the scales of a matrix of `scale_rows`, at least x's.
 void quantise_filled_rows(const Tensor& x, const Fp8Blocks& into, std::int64_t scale_rows);
 [[nodiscard]] Fp8Blocks quantise_rows(const Tensor& x, Fp8Scaling scaling, std::string_view name);
 
-/// A cast of x (rows, columns) with blocks along its columns, for a product along the rows: codes lie as x does, scales already as those of
-/// the matrix (columns, rows) that turn_columns() makes of them. Vectors only.
+/// How codes of columns lie: as the values do, which a gather of rows wants, or turned, as a product reads them.
+enum class ColumnCodes : std::uint8_t { as_rows, turned };
+
+/// A cast of x (rows, columns) with blocks along its columns, for a product along the rows: scales are those of the matrix (columns, rows)
+/// that turn_columns() makes, codes lie as x does or as that matrix. Vectors, and turned squares.
 struct Fp8Columns {
     Tensor codes, scales;
     Fp8Scaling scaling = Fp8Scaling::vectors_of_128;
+    ColumnCodes lie = ColumnCodes::as_rows;
     [[nodiscard]] bool defined() const { return codes.defined(); }
 };
-[[nodiscard]] Fp8Columns quantise_columns(const Tensor& x, Fp8Scaling scaling, std::string_view name);
+[[nodiscard]] Fp8Columns quantise_columns(const Tensor& x, Fp8Scaling scaling, ColumnCodes lie, std::string_view name);
 void quantise_columns(const Tensor& x, const Fp8Columns& into);
-/// Transposed codes with the same scales.
+/// Transposed codes with the same scales; what is turned already stays.
 [[nodiscard]] Fp8Blocks turn_columns(const Fp8Columns& columns);
+
+/// Both casts of one matrix from one read of it, as Transformer Engine makes them (pytorch/csrc/quantizer.cpp).
+struct Fp8BothWays {
+    Fp8Blocks rows;
+    Fp8Columns columns;
+};
+[[nodiscard]] Fp8BothWays quantise_both_ways(const Tensor& x, Fp8Scaling scaling, ColumnCodes lie, std::string_view rows_name,
+                                             std::string_view columns_name);
+/// The rows may have scales of more rows than x, `scale_rows`; 0: as many. Of squares, columns are turned.
+void quantise_both_ways(const Tensor& x, const Fp8Blocks& rows, const Fp8Columns& columns, std::int64_t scale_rows = 0);
 
 /// a (m, k) · bᵀ, b (n, k) -> (m, n) of type `out`. Not both have squares. Sums in fp32. 2mnk FLOPs.
 [[nodiscard]] Tensor block_matmul(const Fp8Blocks& a, const Fp8Blocks& b, Dtype out, std::string_view name,

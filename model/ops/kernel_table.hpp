@@ -58,10 +58,13 @@ struct FollowLargestArguments {
 };
 
 /// codes (fp8 or e5m2) = x · scale, where scale is what makes `largest`, one fp32, the type's largest value; inverse: one fp32, 1 / scale.
+/// turned: of x (rows, columns) the codes as (columns, rows); absent, or beside codes, or alone.
 struct QuantiseArguments {
     Input x, largest;
     Output codes, inverse;
     std::int64_t elements;
+    Output turned{};
+    std::int64_t rows = 0, columns = 0;  ///< with turned codes
 };
 
 /// One of many arrays, and where its largest magnitude goes: one fp32.
@@ -85,15 +88,17 @@ struct QuantiseArraysArguments {
     std::int64_t count;
 };
 
-/// codes (e4m3) = x · scale of its block, scales = 1 / scale in the layout of (rows, columns), with along_columns of (columns, rows), 0
-/// where no block is. across: of squares in the layout of (columns, rows); may be absent.
+/// codes (e4m3) = x · scale of its block along rows, scales = 1 / scale in the layout of (scale_rows, columns), 0 where no block is.
+/// column_codes, column_scales: the same with blocks along columns, in the layout of (columns, rows); codes (rows, columns), or `turned`
+/// (columns, rows). One pair may be absent. Of squares the second has the codes and scales of the first, turned, and is absent or beside
+/// it.
 struct QuantiseBlocksArguments {
     Input x;
-    Output codes, scales, across;
+    Output codes, scales, column_codes, column_scales;
     std::int64_t rows, columns;
     Fp8Scaling scaling;
-    bool along_columns;
-    std::int64_t scale_rows;  ///< the layout's rows where they are more than those of x; not with along_columns
+    bool turned;
+    std::int64_t scale_rows;  ///< rows of x, or more
 };
 
 /// y (columns, pitch) of x (rows, columns), a byte each: what lies behind the rows is 0.

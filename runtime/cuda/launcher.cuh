@@ -94,8 +94,24 @@ public:
         __shared__ Value values[Count];
         return values;
     }
+    template <class State, class... Phases>
+    __device__ void phases(Phases... work) const {
+        State state;
+        run_phases(state, work...);
+    }
 
 private:
+    template <class State, class Phase, class... Others>
+    __device__ void run_phases(State& state, Phase& work, Others&... others) const {
+        // Hidden, so that what is reckoned from it is not kept in registers from phase to phase and from team to team.
+        int lane = static_cast<int>(threadIdx.x);
+        asm volatile("" : "+r"(lane));
+        work(lane, state);
+        if constexpr (sizeof...(others) > 0) {
+            __syncthreads();
+            run_phases(state, others...);
+        }
+    }
     /// Joins one value of each lane, in halves; every lane gets the result.
     template <class Value, class Join>
     __device__ Value join_lanes(Value value, Join join) const {
@@ -148,8 +164,15 @@ __global__ void __launch_bounds__(256) run_packs(Body body, std::int64_t count) 
     for (std::int64_t i = packs * N + first; i < count; i += step) body.template finish<1>(i, body.template load<1>(i));
 }
 
+/// How many teams of a body a multiprocessor shall have room for: its registers are limited to that. 0: as it comes.
 template <class Body>
-__global__ void __launch_bounds__(BlockTeam::kMostLanes) run_teams(Body body, std::int64_t count) {
+constexpr int teams_at_once() {
+    if constexpr (requires { Body::kTeamsAtOnce; }) return Body::kTeamsAtOnce;
+    return 0;
+}
+
+template <class Body>
+__global__ void __launch_bounds__(BlockTeam::kMostLanes, teams_at_once<Body>()) run_teams(Body body, std::int64_t count) {
     for (std::int64_t i = blockIdx.x; i < count; i += gridDim.x) {
         body(BlockTeam{}, i);
         __syncthreads();  // a row's last reads and writes lie before the next row's first

@@ -239,4 +239,35 @@ inline void check_activation(model::Device& device, std::int64_t rows, std::int6
     expect_ends(dx, value, silu(2), silu(8));
 }
 
+/// A cast in blocks both ways, columns turned: 1.5, and 5 in the last row. 448 / 1.5 has 2^8 in it, 448 / 5 has 2^6 (OCP's e4m3: 1.5 · 2^8
+/// is 0x7c, 5 · 2^6 is 0x7a, 1.5 · 2^6 is 0x6c).
+inline void check_block_casts(model::Device& device, std::int64_t rows, std::int64_t width) {
+    rows = rows / 16 * 16;  // turned in packs
+    const model::Tensor x = filled_with(device, {rows, width}, 1.5);
+    model::fill(x.slice(rows - 1, rows), 5);
+    const model::Fp8BothWays cast =
+        model::quantise_both_ways(x, model::Fp8Scaling::vectors_of_128, model::ColumnCodes::turned, "large rows", "large columns");
+    const auto bytes_of = [&](const model::Tensor& codes) {
+        std::vector<std::uint8_t> bytes(static_cast<std::size_t>(codes.bytes()));
+        device.read(codes, bytes.data());
+        return bytes;
+    };
+    const auto many = [](std::int64_t count, std::uint8_t code) {
+        return std::vector<std::uint8_t>(static_cast<std::size_t>(count), code);
+    };
+    EXPECT_EQ(bytes_of(cast.rows.codes.slice(0, 1)), many(width, 0x7c));
+    EXPECT_EQ(bytes_of(cast.rows.codes.slice(rows - 2, rows - 1)), many(width, 0x7c));
+    EXPECT_EQ(bytes_of(cast.rows.codes.slice(rows - 1, rows)), many(width, 0x7a));
+    // Of a column those of the block with the last row have its scale.
+    const std::int64_t alone = (rows - 1) / 128 * 128;
+    std::vector<std::uint8_t> column = many(alone, 0x7c);
+    column.insert(column.end(), static_cast<std::size_t>(rows - alone - 1), 0x6c);
+    column.push_back(0x7a);
+    EXPECT_EQ(bytes_of(cast.columns.codes.slice(0, 1)), column);
+    EXPECT_EQ(bytes_of(cast.columns.codes.slice(width - 1, width)), column);
+    const std::vector<double> scales = model::read(cast.columns.scales);
+    EXPECT_EQ(scales[0], alone > 0 ? 1.0 / 256 : 1.0 / 64);
+    EXPECT_EQ(scales[static_cast<std::size_t>((rows - 1) / 128 * ((width + 3) / 4 * 4) + width - 1)], 1.0 / 64);
+}
+
 }  // namespace mgplan::tests

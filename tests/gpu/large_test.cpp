@@ -43,6 +43,10 @@ TEST_F(GpuLarge, CastsToFp8) {
     check_casts(*device(), kRows, kWidth);
 }
 
+TEST_F(GpuLarge, BlockCastsBothWays) {
+    check_block_casts(*device(), kRows, kWidth);
+}
+
 TEST_F(GpuLarge, LookUpAndProduct) {
     check_table_and_product(*device(), kRows, kWidth);
 }

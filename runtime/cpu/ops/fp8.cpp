@@ -12,8 +12,17 @@ template <class Element, class Code>
 void cast(const model::QuantiseArguments& x) {
     const float scale = fp8_scale<typename Code::Format>(*values<float>(x.largest));
     const Element* const from = values<Element>(x.x);
-    Code* const to = values<Code>(x.codes);
-    for (std::int64_t i = 0; i < x.elements; ++i) to[i] = Code(static_cast<float>(from[i]) * scale);
+    if (x.codes.data != nullptr) {
+        Code* const to = values<Code>(x.codes);
+        for (std::int64_t i = 0; i < x.elements; ++i) to[i] = Code(static_cast<float>(from[i]) * scale);
+    }
+    if (x.turned.data != nullptr) {
+        Code* const to = values<Code>(x.turned);
+        for (std::int64_t row = 0; row < x.rows; ++row) {
+            for (std::int64_t column = 0; column < x.columns; ++column)
+                to[column * x.rows + row] = Code(static_cast<float>(from[row * x.columns + column]) * scale);
+        }
+    }
     *values<float>(x.inverse) = 1 / scale;
 }
 
@@ -34,7 +43,7 @@ void largest(model::Device& /*device*/, const model::LargestArguments& x) {
 void quantise(model::Device& /*device*/, const model::QuantiseArguments& x) {
     vectorised([&] {
         with_type(x.x.dtype, [&]<class Element>() {
-            if (x.codes.dtype == Dtype::fp8)
+            if ((x.codes.data != nullptr ? x.codes : x.turned).dtype == Dtype::fp8)
                 cast<Element, E4m3>(x);
             else
                 cast<Element, E5m2>(x);

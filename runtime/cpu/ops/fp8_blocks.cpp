@@ -13,49 +13,66 @@ namespace {
 using model::Fp8ScaleLayout;
 using model::Fp8Scaling;
 
-/// Rows and columns of one block as values lie.
-struct BlockSides {
-    std::int64_t rows, columns;
+/// One of the two casts: where codes and scales go, and what one block covers.
+template <class Stored>
+struct BlockCast {
+    E4m3* codes;
+    Stored* scales;
+    Fp8ScaleLayout layout;
+    std::int64_t block_rows, block_columns;
+    bool along_columns, turned;
 };
 
-BlockSides sides_of(const model::QuantiseBlocksArguments& x) {
-    const std::int64_t length = fp8_block(x.scaling);
-    if (x.scaling == Fp8Scaling::squares_of_128) return {length, length};
-    return x.along_columns ? BlockSides{length, 1} : BlockSides{1, length};
-}
-
-template <class Element, class Scale>
-void cast(const model::QuantiseBlocksArguments& x) {
-    const Element* const from = values<Element>(x.x);
-    E4m3* const to = values<E4m3>(x.codes);
-    auto* const scales = static_cast<typename Scale::Stored*>(x.scales.data);
-    auto* const across = static_cast<typename Scale::Stored*>(x.across.data);
-    const Fp8ScaleLayout along =
-        x.along_columns ? Fp8ScaleLayout(x.scaling, x.columns, x.rows) : Fp8ScaleLayout(x.scaling, x.scale_rows, x.columns);
-    const Fp8ScaleLayout other(x.scaling, x.columns, x.rows);
-    std::fill_n(scales, along.count(), typename Scale::Stored{});
-    if (across != nullptr) std::fill_n(across, other.count(), typename Scale::Stored{});
-    const BlockSides sides = sides_of(x);
-    for (std::int64_t row = 0; row < x.rows; row += sides.rows) {
-        const std::int64_t end_row = std::min(row + sides.rows, x.rows);
-        for (std::int64_t column = 0; column < x.columns; column += sides.columns) {
-            const std::int64_t end_column = std::min(column + sides.columns, x.columns);
+template <class Scale, class Element>
+void cast(const Element* from, std::int64_t rows, std::int64_t columns, const BlockCast<typename Scale::Stored>& to) {
+    std::fill_n(to.scales, to.layout.count(), typename Scale::Stored{});
+    const std::int64_t length = fp8_block(to.layout.scaling);
+    for (std::int64_t row = 0; row < rows; row += to.block_rows) {
+        const std::int64_t end_row = std::min(row + to.block_rows, rows);
+        for (std::int64_t column = 0; column < columns; column += to.block_columns) {
+            const std::int64_t end_column = std::min(column + to.block_columns, columns);
             float largest = 0;
             for (std::int64_t i = row; i < end_row; ++i) {
                 for (std::int64_t j = column; j < end_column; ++j) {
-                    const float magnitude = std::abs(static_cast<float>(from[i * x.columns + j]));
+                    const float magnitude = std::abs(static_cast<float>(from[i * columns + j]));
                     if (magnitude > largest) largest = magnitude;
                 }
             }
             const float factor = Scale::factor(largest);
             for (std::int64_t i = row; i < end_row; ++i) {
                 for (std::int64_t j = column; j < end_column; ++j)
-                    to[i * x.columns + j] = E4m3(static_cast<float>(from[i * x.columns + j]) * factor);
+                    to.codes[to.turned ? j * rows + i : i * columns + j] = E4m3(static_cast<float>(from[i * columns + j]) * factor);
             }
-            const std::int64_t length = fp8_block(x.scaling);
-            scales[x.along_columns ? along.at(column, row / length) : along.at(row, column / length)] = Scale::stored(largest);
-            if (across != nullptr) across[other.at(column, row / length)] = Scale::stored(largest);
+            to.scales[to.along_columns ? to.layout.at(column, row / length) : to.layout.at(row, column / length)] = Scale::stored(largest);
         }
+    }
+}
+
+template <class Scale, class Element>
+void cast(const model::QuantiseBlocksArguments& x) {
+    using Stored = typename Scale::Stored;
+    const auto* const from = values<Element>(x.x);
+    const bool squares = x.scaling == Fp8Scaling::squares_of_128;
+    const std::int64_t length = fp8_block(x.scaling), across = squares ? length : 1;
+    if (x.codes.data != nullptr) {
+        cast<Scale>(from, x.rows, x.columns,
+                    BlockCast<Stored>{values<E4m3>(x.codes),
+                                      static_cast<Stored*>(x.scales.data),
+                                      {x.scaling, x.scale_rows, x.columns},
+                                      across,
+                                      length,
+                                      false,
+                                      false});
+    }
+    if (x.column_codes.data != nullptr) {
+        cast<Scale>(from, x.rows, x.columns,
+                    BlockCast<Stored>{values<E4m3>(x.column_codes),
+                                      static_cast<Stored*>(x.column_scales.data),
+                                      {x.scaling, x.columns, x.rows},
+                                      length,
+                                      across,
+                                      true,
+                                      x.turned});
     }
 }
 
@@ -65,9 +82,9 @@ void quantise_blocks(model::Device& /*device*/, const model::QuantiseBlocksArgum
     vectorised([&] {
         with_type(x.x.dtype, [&]<class Element>() {
             if (x.scaling == Fp8Scaling::vectors_of_32)
-                cast<Element, ScaleInE8m0>(x);
+                cast<ScaleInE8m0, Element>(x);
             else
-                cast<Element, ScaleInFp32>(x);
+                cast<ScaleInFp32, Element>(x);
         });
     });
 }

@@ -4,6 +4,7 @@
 #include "model/ops/scratch.hpp"
 #include "runtime/cuda/ops/arrays.hpp"
 #include "runtime/cuda/ops/elementwise.hpp"
+#include "runtime/cuda/ops/fp8_tiles.hpp"
 #include "runtime/cuda/ops/launch.hpp"
 #include "runtime/cuda/ops/packs.hpp"
 #include "runtime/fp8.hpp"
@@ -95,6 +96,31 @@ struct CastToFp8 {
         for (int k = 0; k < N; ++k) cast[k] = Code(static_cast<float>(values[k]) * scale);
         store_pack<N>(codes + i, cast);
         if (i == 0) *inverse = 1 / scale;
+    }
+};
+
+/// The same of a matrix with codes turned, and as they lie where asked for: a team for each tile.
+template <class Element, class Code, bool kPacked>
+struct CastAndTurn {
+    static constexpr int kTeamsAtOnce = TileValues<Element>::kTeamsAtOnce;
+    const Element* x;
+    const float* largest;
+    Code *codes, *turned;  ///< codes: may be null
+    float* inverse;
+    std::int64_t rows, columns;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t index) const {
+        const Tile tile = Tile::at(rows, columns, index);
+        TurnedTile& square = *team.template shared<TurnedTile, 1>();
+        team.template phases<TileValues<Element>>(
+            [&](int lane, auto& values) {
+                values = tile.load<kPacked>(x, lane);
+                const float scale = fp8_scale<typename Code::Format>(*largest);
+                cast_tile<kPacked>(tile, values, scale, codes, square, lane);
+                if (index == 0 && lane == 0) *inverse = 1 / scale;
+            },
+            [&](int lane, auto& /*values*/) { square.store<kPacked>(tile, turned, lane); });
     }
 };
 
@@ -243,13 +269,22 @@ void largest(model::Device& device, const model::LargestArguments& x) {
 template <class Launcher>
 void quantise(model::Device& device, const model::QuantiseArguments& x) {
     auto&& launcher = Launcher::of(device);
+    const std::uint64_t sizes = static_cast<std::uint64_t>(x.rows | x.columns);
+    const bool packed = (sizes | address(x.x.data) | address(x.codes.data) | address(x.turned.data)) % sizeof(Word16) == 0;
+    const auto turn = [&]<class Element, class Code, bool kPacked>() {
+        launcher.teams(Tile::count(x.rows, x.columns), Tile::kLanes,
+                       CastAndTurn<Element, Code, kPacked>{values<Element>(x.x), values<float>(x.largest), values<Code>(x.codes),
+                                                           values<Code>(x.turned), values<float>(x.inverse), x.rows, x.columns});
+    };
     const auto cast = [&]<class Element, class Code>() {
+        if (x.turned.data != nullptr)
+            return packed ? turn.template operator()<Element, Code, true>() : turn.template operator()<Element, Code, false>();
         each_pack<kPack<Element, Code>>(
             launcher, x.elements, address(x.x.data) | address(x.codes.data),
             CastToFp8<Element, Code>{values<Element>(x.x), values<float>(x.largest), values<Code>(x.codes), values<float>(x.inverse)});
     };
     with_type(x.x.dtype, [&]<class Element>() {
-        if (x.codes.dtype == Dtype::fp8)
+        if ((x.codes.data != nullptr ? x.codes : x.turned).dtype == Dtype::fp8)
             cast.template operator()<Element, E4m3>();
         else
             cast.template operator()<Element, E5m2>();

@@ -2,6 +2,7 @@
 // See model/ops/fp8_blocks.hpp.
 
 #include "runtime/cuda/ops/fp8.hpp"
+#include "runtime/cuda/ops/fp8_tiles.hpp"
 #include "runtime/fp8_blocks.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -73,117 +74,233 @@ struct CastPacksOfRows {
     }
 };
 
-/// A lane for each block along a column: a team has kLanes columns that lie side by side.
-template <class Element, class Scale>
-struct CastBlocksOfColumns {
-    static constexpr int kLanes = 128;
+/// What the lanes of a tile tell each other: the largest magnitudes that each saw, then the factors of blocks.
+template <int kLength>
+struct BlocksOfTile {
+    static constexpr int kBlocks = Tile::kSide / kLength, kFactors = kBlocks * Tile::kSide;
+    static constexpr int kPitch = Tile::kLanes + 8;  // lanes that read four columns beside each other find them in other banks
+    union {
+        float of_columns[Tile::kWide * kPitch];
+        TurnedTile turned;  ///< once factors are known
+    };
+    float of_rows[Tile::kHigh * Tile::kLanes];
+    float column_factors[kFactors], row_factors[kFactors];  ///< block by block
+};
+
+/// Vectors along rows, along columns, or both, from one read: a team for each tile. Codes along columns lie as the values do, or `turned`.
+template <class Element, class Scale, int kLength, bool kPacked>
+struct CastTiles {
+    using Blocks = BlocksOfTile<kLength>;
+    static constexpr int kTeamsAtOnce = TileValues<Element>::kTeamsAtOnce;
     const Element* x;
-    E4m3* codes;
-    typename Scale::Stored* scales;
-    std::int64_t rows, columns, length;
-    model::Fp8ScaleLayout layout;  ///< of (columns, rows)
+    E4m3 *codes, *column_codes;  ///< codes and their scales: may be null
+    typename Scale::Stored *scales, *column_scales;
+    std::int64_t rows, columns;
+    bool turned;
+    model::Fp8ScaleLayout layout, column_layout;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t index) const {
-        const auto [block, part] = row_column(index, (columns + kLanes - 1) / kLanes);
-        const std::int64_t first_row = block * length, first_column = part * kLanes;
-        const std::int64_t end_row = first_row + length < rows ? first_row + length : rows;
-        const std::int64_t wide = columns - first_column;
-        team.each(wide < kLanes ? wide : kLanes, [&](std::int64_t i) {
-            const std::int64_t column = first_column + i;
-            float largest = 0;
-            for (std::int64_t row = first_row; row < end_row; ++row)
-                largest = LargerNumber{}(largest, magnitude_of(x[row * columns + column]));
-            const float factor = Scale::factor(largest);
-            for (std::int64_t row = first_row; row < end_row; ++row)
-                codes[row * columns + column] = E4m3(static_cast<float>(x[row * columns + column]) * factor);
-            scales[layout.at(column, block)] = Scale::stored(largest);
-        });
+        const Tile tile = Tile::at(rows, columns, index);
+        Blocks& blocks = *team.template shared<Blocks, 1>();
+        team.template phases<TileValues<Element>>(
+            [&](int lane, auto& values) {
+                values = tile.load<kPacked>(x, lane);
+                share_largest(values, blocks, lane);
+            },
+            [&](int lane, auto& /*values*/) {
+                if constexpr (Blocks::kFactors < Tile::kLanes) {  // half of the lanes have columns, half rows
+                    static_assert(2 * Blocks::kFactors == Tile::kLanes);
+                    if (lane < Blocks::kFactors)
+                        scale_column(tile, blocks, lane);
+                    else
+                        scale_row(tile, blocks, lane - Blocks::kFactors);
+                } else {
+                    static_assert(Blocks::kFactors == 2 * Tile::kLanes);
+                    const int shares[] = {lane, lane + Tile::kLanes};
+                    for (const int share : shares) {
+                        scale_column(tile, blocks, share);
+                        scale_row(tile, blocks, share);
+                    }
+                }
+            },
+            [&](int lane, auto& values) { cast(tile, values, blocks, lane); },
+            [&](int lane, auto& /*values*/) {
+                if (turned) blocks.turned.template store<kPacked>(tile, column_codes, lane);
+            });
+    }
+
+private:
+    MGPLAN_BOTH static void share_largest(const TileValues<Element>& values, Blocks& blocks, int lane) {
+        float of_rows[Tile::kHigh], of_columns[Tile::kWide];
+        values.largest(of_rows, of_columns);
+        for (int r = 0; r < Tile::kHigh; ++r) blocks.of_rows[r * Tile::kLanes + lane] = of_rows[r];
+        for (int k = 0; k < Tile::kWide; ++k) blocks.of_columns[k * Blocks::kPitch + lane] = of_columns[k];
+    }
+
+    MGPLAN_BOTH void scale_column(const Tile& tile, Blocks& blocks, int share) const {
+        constexpr int kJoined = kLength / Tile::kHigh;  // lanes down
+        const int across = share % Tile::kLanesAcross, k = share / Tile::kLanesAcross % Tile::kWide, block = share / Tile::kSide;
+        float largest = 0;
+        for (int j = 0; j < kJoined; ++j)
+            largest = fmaxf(largest, blocks.of_columns[k * Blocks::kPitch + (block * kJoined + j) * Tile::kLanesAcross + across]);
+        const int at = across * Tile::kWide + k;
+        blocks.column_factors[block * Tile::kSide + at] = Scale::factor(largest);
+        const std::int64_t column = tile.first_column + at, row = tile.first_row + block * kLength;
+        if (column < columns && row < rows) column_scales[column_layout.at(column, row / kLength)] = Scale::stored(largest);
+    }
+
+    MGPLAN_BOTH void scale_row(const Tile& tile, Blocks& blocks, int share) const {
+        constexpr int kJoined = kLength / Tile::kWide;  // lanes across
+        const int down = share % Tile::kLanesDown, r = share / Tile::kLanesDown % Tile::kHigh, block = share / Tile::kSide;
+        float largest = 0;
+        for (int j = 0; j < kJoined; ++j) {
+            const int across = block * kJoined + (j + down / 4) % kJoined;
+            largest = fmaxf(largest, blocks.of_rows[r * Tile::kLanes + down * Tile::kLanesAcross + across]);
+        }
+        const int at = down * Tile::kHigh + r;
+        blocks.row_factors[block * Tile::kSide + at] = Scale::factor(largest);
+        const std::int64_t row = tile.first_row + at, column = tile.first_column + block * kLength;
+        if (codes != nullptr && row < rows && column < columns) scales[layout.at(row, column / kLength)] = Scale::stored(largest);
+    }
+
+    /// Few columns at a time: codes take the registers of the values that they are made of.
+    MGPLAN_BOTH void cast(const Tile& tile, const TileValues<Element>& values, Blocks& blocks, int lane) const {
+        const int across = Tile::across(lane), down = Tile::down(lane), first_column = across * Tile::kWide, first_row = down * Tile::kHigh;
+        const float* const row_factors = blocks.row_factors + first_column / kLength * Tile::kSide + first_row;
+        const float* const column_factors = blocks.column_factors + first_row / kLength * Tile::kSide + first_column;
+        constexpr int kAtOnce = 2;
+        Pack<E4m3, Tile::kWide> by_rows[Tile::kHigh], by_columns[Tile::kHigh];
+        for (int first = 0; first < Tile::kWide; first += kAtOnce) {
+            std::uint32_t words[kAtOnce] = {};
+            for (int r = 0; r < Tile::kHigh; ++r) {
+                const auto row = values.row(r);
+                for (int k = 0; k < kAtOnce; ++k) {
+                    const auto value = static_cast<float>(row[first + k]);
+                    by_rows[r][first + k] = E4m3(value * row_factors[r]);
+                    by_columns[r][first + k] = E4m3(value * column_factors[first + k]);
+                    words[k] |= static_cast<std::uint32_t>(by_columns[r][first + k].bits) << 8 * r;
+                }
+            }
+            for (int k = 0; k < kAtOnce; ++k) {
+                if (turned) blocks.turned.set(across, first + k, down, words[k]);
+            }
+        }
+        for (int r = 0; r < Tile::kHigh; ++r) {
+            if (codes != nullptr) tile.store_row<kPacked>(codes, lane, r, by_rows[r]);
+            if (!turned) tile.store_row<kPacked>(column_codes, lane, r, by_columns[r]);
+        }
     }
 };
 
-/// A team for each square, N values at a time: 16, where that divides rows and addresses, or 1.
-template <class Element, int N>
+/// Squares, which are tiles: the same codes as they lie and, where asked for, turned.
+template <class Element, bool kPacked>
 struct CastSquares {
-    static constexpr std::int64_t kSide = 128;
+    static constexpr int kGroups = 16, kTeamsAtOnce = TileValues<Element>::kTeamsAtOnce;
+    struct Shared {
+        float of_lanes[Tile::kLanes], of_groups[kGroups];
+        TurnedTile turned;
+    };
     const Element* x;
-    E4m3* codes;
-    float *scales, *across;  ///< across: may be null
+    E4m3 *codes, *turned;  ///< turned, and its scales: may be null
+    float *scales, *turned_scales;
     std::int64_t rows, columns;
-    model::Fp8ScaleLayout layout, layout_across;
+    model::Fp8ScaleLayout layout, turned_layout;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t index) const {
-        const auto [down, block] = row_column(index, layout.blocks);
-        const std::int64_t first_row = down * kSide, first_column = block * kSide;
-        const std::int64_t wide = columns - first_column, high = rows - first_row;
-        const std::int64_t width = wide < kSide ? wide : kSide, height = high < kSide ? high : kSide;
-        const auto place = [&](std::int64_t i) {
-            const auto [row, column] = row_column(i, width);
-            return (first_row + row) * columns + first_column + column;
-        };
-        const auto load = [&](auto size, std::int64_t i) { return load_pack<decltype(size)::value>(x + place(i)); };
-        const float largest = team.template reduce_packs<N>(height * width, 0.0F, LargerNumber{}, load,
-                                                            [](const auto& pack, int k) { return magnitude_of(pack[k]); });
-        const float factor = ScaleInFp32::factor(largest);
-        team.template each_pack<N>(height * width, load, [&](auto size, std::int64_t i, const auto& pack) {
-            constexpr int kSize = decltype(size)::value;
-            Pack<E4m3, kSize> cast;
-            for (int k = 0; k < kSize; ++k) cast[k] = E4m3(static_cast<float>(pack[k]) * factor);
-            store_pack<kSize>(codes + place(i), cast);
-        });
-        team.once([&] {
-            scales[layout.at(first_row, block)] = ScaleInFp32::stored(largest);
-            if (across != nullptr) across[layout_across.at(first_column, down)] = ScaleInFp32::stored(largest);
-        });
+        const Tile tile = Tile::at(rows, columns, index);
+        Shared& memory = *team.template shared<Shared, 1>();
+        team.template phases<TileValues<Element>>(
+            [&](int lane, auto& values) {
+                values = tile.load<kPacked>(x, lane);
+                float of_rows[Tile::kHigh], of_columns[Tile::kWide];
+                values.largest(of_rows, of_columns);
+                memory.of_lanes[lane] = joined(of_rows, Tile::kHigh, 1);
+            },
+            [&](int lane, auto& /*values*/) {
+                if (lane < kGroups) memory.of_groups[lane] = joined(memory.of_lanes + lane, Tile::kLanes / kGroups, kGroups);
+            },
+            [&](int lane, auto& values) { cast(tile, values, memory, lane); },
+            [&](int lane, auto& /*values*/) {
+                if (turned != nullptr) memory.turned.template store<kPacked>(tile, turned, lane);
+            });
+    }
+
+private:
+    MGPLAN_BOTH static float joined(const float* magnitudes, int count, int pitch) {
+        float largest = 0;
+        for (int i = 0; i < count; ++i) largest = fmaxf(largest, magnitudes[i * pitch]);
+        return largest;
+    }
+    MGPLAN_BOTH void cast(const Tile& tile, const TileValues<Element>& values, Shared& memory, int lane) const {
+        const float largest = joined(memory.of_groups, kGroups, 1), factor = ScaleInFp32::factor(largest);
+        cast_tile<kPacked>(tile, values, factor, codes, memory.turned, lane);
+        if (lane > 0) return;
+        scales[layout.at(tile.first_row, tile.first_column / Tile::kSide)] = ScaleInFp32::stored(largest);
+        if (turned != nullptr)
+            turned_scales[turned_layout.at(tile.first_column, tile.first_row / Tile::kSide)] = ScaleInFp32::stored(largest);
     }
 };
 
 /// Whether rows begin where a pack of sixteen codes may.
 inline bool come_in_packs(const model::QuantiseBlocksArguments& x) {
-    return (static_cast<std::uint64_t>(x.columns) | address(x.x.data) | address(x.codes.data)) % 16 == 0;
+    const std::uint64_t sizes = static_cast<std::uint64_t>(x.columns | (x.turned ? x.rows : 0));
+    return (sizes | address(x.x.data) | address(x.codes.data) | address(x.column_codes.data)) % 16 == 0;
 }
 
-template <class Scale, class Launcher>
-void quantise_vectors(Launcher&& launcher, const model::QuantiseBlocksArguments& x, const model::Fp8ScaleLayout& layout) {
+/// The layouts of both casts' scales.
+struct LayoutsOfBlocks {
+    model::Fp8ScaleLayout along_rows, along_columns;
+};
+
+template <class Scale, int kLength, class Launcher>
+void quantise_vectors(Launcher&& launcher, const model::QuantiseBlocksArguments& x, const LayoutsOfBlocks& layouts) {
     auto* const scales = static_cast<typename Scale::Stored*>(x.scales.data);
-    const std::int64_t length = fp8_block(x.scaling);
+    const bool packed = come_in_packs(x);
     with_type(x.x.dtype, [&]<class Element>() {
         const Element* const from = values<Element>(x.x);
         E4m3* const codes = values<E4m3>(x.codes);
-        using Packs = CastPacksOfRows<Element, Scale>;
-        if (!x.along_columns && come_in_packs(x)) {
-            const std::int64_t stretches = (x.columns + Packs::kStretch - 1) / Packs::kStretch;
-            return launcher.teams(x.rows * stretches, Packs::kPacks / 2, Packs{from, codes, scales, x.columns, length, stretches, layout});
+        if (x.column_codes.data != nullptr) {
+            const auto cast = [&]<bool kPacked>() {
+                launcher.teams(
+                    Tile::count(x.rows, x.columns), Tile::kLanes,
+                    CastTiles<Element, Scale, kLength, kPacked>{from, codes, values<E4m3>(x.column_codes), scales,
+                                                                static_cast<typename Scale::Stored*>(x.column_scales.data), x.rows,
+                                                                x.columns, x.turned, layouts.along_rows, layouts.along_columns});
+            };
+            return packed ? cast.template operator()<true>() : cast.template operator()<false>();
         }
-        if (!x.along_columns)
-            return launcher.teams(x.rows * layout.blocks, 32,
-                                  CastBlocksOfRows<Element, Scale>{from, codes, scales, x.columns, length, layout});
-        using Body = CastBlocksOfColumns<Element, Scale>;
-        const std::int64_t parts = (x.columns + Body::kLanes - 1) / Body::kLanes;
-        launcher.teams(layout.blocks * parts, Body::kLanes, Body{from, codes, scales, x.rows, x.columns, length, layout});
+        const model::Fp8ScaleLayout& layout = layouts.along_rows;
+        using Packs = CastPacksOfRows<Element, Scale>;
+        if (packed) {
+            const std::int64_t stretches = (x.columns + Packs::kStretch - 1) / Packs::kStretch;
+            return launcher.teams(x.rows * stretches, Packs::kPacks / 2, Packs{from, codes, scales, x.columns, kLength, stretches, layout});
+        }
+        launcher.teams(x.rows * layout.blocks, 32, CastBlocksOfRows<Element, Scale>{from, codes, scales, x.columns, kLength, layout});
     });
 }
 
 template <class Launcher>
 void quantise_blocks(model::Device& device, const model::QuantiseBlocksArguments& x) {
     auto&& launcher = Launcher::of(device);
-    const model::Fp8ScaleLayout across(x.scaling, x.columns, x.rows);
-    const model::Fp8ScaleLayout layout = x.along_columns ? across : model::Fp8ScaleLayout(x.scaling, x.scale_rows, x.columns);
-    if (layout.has_padding() || x.scale_rows > x.rows) launcher.zero(x.scales.data, layout.count() * bytes_of(x.scales.dtype));
-    if (x.scaling == model::Fp8Scaling::vectors_of_32) return quantise_vectors<ScaleInE8m0>(launcher, x, layout);
-    if (x.scaling == model::Fp8Scaling::vectors_of_128) return quantise_vectors<ScaleInFp32>(launcher, x, layout);
-    if (x.across.data != nullptr && across.has_padding()) launcher.zero(x.across.data, across.count() * bytes_of(x.across.dtype));
+    const LayoutsOfBlocks layouts{{x.scaling, x.scale_rows, x.columns}, {x.scaling, x.columns, x.rows}};
+    const auto zero = [&](const model::Output& scales, const model::Fp8ScaleLayout& layout, bool has_more) {
+        if (scales.data != nullptr && (layout.has_padding() || has_more))
+            launcher.zero(scales.data, layout.count() * bytes_of(scales.dtype));
+    };
+    zero(x.scales, layouts.along_rows, x.scale_rows > x.rows);
+    zero(x.column_scales, layouts.along_columns, false);
+    if (x.scaling == model::Fp8Scaling::vectors_of_32) return quantise_vectors<ScaleInE8m0, 32>(launcher, x, layouts);
+    if (x.scaling == model::Fp8Scaling::vectors_of_128) return quantise_vectors<ScaleInFp32, 128>(launcher, x, layouts);
     with_type(x.x.dtype, [&]<class Element>() {
-        const auto cast = [&]<int N>() {
-            launcher.teams((x.rows + 127) / 128 * layout.blocks, 256,
-                           CastSquares<Element, N>{values<Element>(x.x), values<E4m3>(x.codes), values<float>(x.scales),
-                                                   static_cast<float*>(x.across.data), x.rows, x.columns, layout, across});
+        const auto cast = [&]<bool kPacked>() {
+            launcher.teams(Tile::count(x.rows, x.columns), Tile::kLanes,
+                           CastSquares<Element, kPacked>{values<Element>(x.x), values<E4m3>(x.codes), values<E4m3>(x.column_codes),
+                                                         values<float>(x.scales), values<float>(x.column_scales), x.rows, x.columns,
+                                                         layouts.along_rows, layouts.along_columns});
         };
-        if (come_in_packs(x))
-            cast.template operator()<16>();
-        else
-            cast.template operator()<1>();
+        come_in_packs(x) ? cast.template operator()<true>() : cast.template operator()<false>();
     });
 }
 

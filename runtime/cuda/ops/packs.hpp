@@ -52,6 +52,17 @@ MGPLAN_BOTH Pack<Element, N> load_pack(const Element* from) {
     }
 }
 
+/// Reads whole words, to be taken apart later; `from` is a multiple of sixteen bytes.
+template <class Element, int kWords>
+MGPLAN_BOTH void load_words(const Element* from, Word16 (&words)[kWords]) {
+#ifdef __CUDA_ARCH__
+    for (int i = 0; i < kWords; ++i) words[i] = reinterpret_cast<const Word16*>(from)[i];
+#else
+    expect_aligned(from);
+    std::memcpy(words, from, sizeof(words));
+#endif
+}
+
 /// Reads them one by one, wherever they lie.
 template <int N, class Element>
 MGPLAN_BOTH Pack<Element, N> gather_pack(const Element* from) {

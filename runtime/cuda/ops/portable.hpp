@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "runtime/bf16.hpp"
 #include "runtime/element_types.hpp"
@@ -152,7 +153,9 @@ struct First {
 //   once(f)                          f() on one lane
 //   barrier()                        what lanes wrote before it, all see behind it
 //   shared<Value, Count>()           memory for so many values that all lanes see, the same at each call
-// each, each_pack, select and once have no barrier of their own. reduce and reduce_packs end with one.
+//   phases<State>(f, g, …)           f(lane, state) on every lane, with a state of its own that begins undefined; a barrier; g(lane, state)
+//   …
+// each, each_pack, select and once have no barrier of their own, phases none behind the last. reduce and reduce_packs end with one.
 
 /// How many values a call of load is about.
 template <int N>
@@ -215,6 +218,14 @@ public:
     [[nodiscard]] Value* shared() const {
         static thread_local Value values[Count];
         return values;
+    }
+    template <class State, class... Phases>
+    void phases(Phases... work) const {
+        std::vector<State> states(static_cast<std::size_t>(lanes_));
+        const auto run = [&](auto& phase) {
+            for (int lane = lanes_; lane-- > 0;) phase(lane, states[static_cast<std::size_t>(lane)]);
+        };
+        (run(work), ...);
     }
 
 private:

@@ -394,6 +394,15 @@ Results run_fp8_ops(Maker& maker) {
             const Fp8Tensor x = cast(maker.random(shape), dtype);
             keep_codes("quantise", x.codes);
             keep_codes("transpose_codes", transpose_codes(x.codes));
+            for (const Fp8Copies copies : {Fp8Copies::turned, Fp8Copies::both}) {
+                const Tensor values = maker.random(shape), scale = maker.zeros({kFp8ScaleElements}, Dtype::fp32);
+                const Fp8Tensor made = empty_codes(values, dtype, scale, copies, "codes");
+                find_largest(values, scale);
+                quantise(values, made);
+                results.emplace_back("scale of turned fp8", scale);
+                keep_codes("quantise, turned", made.turned);
+                if (made.codes.defined()) keep_codes("quantise, beside turned", made.codes);
+            }
         }
     }
     std::vector<RaisedLargest> raised;

@@ -7,6 +7,15 @@
 
 namespace mgplan::model {
 
+namespace {
+
+/// Where the columns of a cast both ways go.
+Fp8Columns turned(const Fp8Blocks& into) {
+    return {into.codes, into.scales, into.scaling, ColumnCodes::turned};
+}
+
+}  // namespace
+
 std::vector<std::pair<std::string, Tensor>> run_fp8_block_ops(Maker& maker, bool of_32) {
     std::vector<std::pair<std::string, Tensor>> results;
     Device& device = maker.device();
@@ -20,18 +29,27 @@ std::vector<std::pair<std::string, Tensor>> run_fp8_block_ops(Maker& maker, bool
         keep_bytes(name + ", scales", cast.scales);
     };
     const Fp8Scaling vectors = of_32 ? Fp8Scaling::vectors_of_32 : Fp8Scaling::vectors_of_128;
-    for (const Shape& shape : {Shape{13, 7}, Shape{3, 300}, Shape{300, 3}, Shape{130, 160}, Shape{257, 515}, Shape{3, 4112}}) {
+    for (const Shape& shape :
+         {Shape{13, 7}, Shape{3, 300}, Shape{300, 3}, Shape{130, 160}, Shape{257, 515}, Shape{3, 4112}, Shape{144, 272}, Shape{272, 16}}) {
         const Tensor x = maker.random(shape);
         keep("quantise_rows", quantise_rows(x, vectors, "rows"));
-        keep("quantise_columns", quantise_columns(x, vectors, "columns"));
+        keep("quantise_columns", quantise_columns(x, vectors, ColumnCodes::as_rows, "columns"));
+        keep("quantise_columns, turned", quantise_columns(x, vectors, ColumnCodes::turned, "columns"));
+        for (const ColumnCodes lie : {ColumnCodes::as_rows, ColumnCodes::turned}) {
+            const Fp8BothWays both = quantise_both_ways(x, vectors, lie, "rows", "columns");
+            keep("quantise_both_ways, rows", both.rows);
+            keep("quantise_both_ways, columns", both.columns);
+        }
         if (of_32) continue;
         const Fp8Blocks squares =
                             empty_blocks(device, Fp8Scaling::squares_of_128, shape[0], shape[1], MemoryCategory::activations, "squares"),
                         across =
                             empty_blocks(device, Fp8Scaling::squares_of_128, shape[1], shape[0], MemoryCategory::activations, "across");
-        quantise_blocks(x, squares, across.scales);
+        quantise_blocks(x, squares);
         keep("quantise_blocks of squares", squares);
-        keep_bytes("quantise_blocks of squares, across", across.scales);
+        quantise_both_ways(x, squares, turned(across));
+        keep("quantise_both_ways of squares", squares);
+        keep("quantise_both_ways of squares, across", across);
     }
     keep("quantise_rows of zeros", quantise_rows(maker.zeros({4, 64}, maker.dtype()), vectors, "zeros"));
     // Libraries write bf16 and fp32 alone.
@@ -41,17 +59,16 @@ std::vector<std::pair<std::string, Tensor>> run_fp8_block_ops(Maker& maker, bool
         Fp8Blocks values, transposed;
         if (of_32) {
             values = quantise_rows(weight, vectors, "weight");
-            transposed = turn_columns(quantise_columns(weight, vectors, "weight"));
+            transposed = turn_columns(quantise_columns(weight, vectors, ColumnCodes::as_rows, "weight"));
         } else {
             values = empty_blocks(device, Fp8Scaling::squares_of_128, n, k, MemoryCategory::activations, "weight");
             transposed = empty_blocks(device, Fp8Scaling::squares_of_128, k, n, MemoryCategory::activations, "weight");
-            quantise_blocks(weight, values, transposed.scales);
-            transpose_codes(values.codes, transposed.codes);
+            quantise_both_ways(weight, values, turned(transposed));
         }
         results.emplace_back("block_matmul", block_matmul(quantise_rows(x, vectors, "x"), values, out, "product"));
         results.emplace_back("block_matmul of a gradient", block_matmul(quantise_rows(dy, vectors, "dy"), transposed, out, "product"));
-        const Fp8Blocks columns_of_x = turn_columns(quantise_columns(x, vectors, "x")),
-                        columns_of_dy = turn_columns(quantise_columns(dy, vectors, "dy"));
+        const Fp8Blocks columns_of_x = turn_columns(quantise_columns(x, vectors, ColumnCodes::as_rows, "x")),
+                        columns_of_dy = turn_columns(quantise_columns(dy, vectors, ColumnCodes::turned, "dy"));
         const Tensor sum = maker.random({n, k}, Dtype::fp32), written = maker.random({n, k}, Dtype::fp32);
         block_matmul_accumulate(columns_of_dy, columns_of_x, sum);
         results.emplace_back("block_matmul_accumulate", sum);
@@ -72,7 +89,11 @@ std::vector<std::pair<std::string, Tensor>> run_fp8_block_ops(Maker& maker, bool
     const Fp8Blocks groups = quantise_group_rows(x, vectors, rows, "x");
     keep("quantise_group_rows", groups);
     results.emplace_back("block_grouped_matmul", block_grouped_matmul(groups, matrices, rows, out, "product"));
-    block_grouped_accumulate(quantise_group_columns(dy, vectors, rows, "dy"), quantise_group_columns(x, vectors, rows, "x"), rows, sums);
+    const Fp8BothWays both_of_dy = quantise_groups_both_ways(dy, vectors, rows, "dy", "columns of dy"),
+                      both_of_x = quantise_groups_both_ways(x, vectors, rows, "x", "columns of x");
+    keep("quantise_groups_both_ways, rows", both_of_x.rows);
+    keep("quantise_groups_both_ways, columns", both_of_x.columns);
+    block_grouped_accumulate(both_of_dy.columns, both_of_x.columns, rows, sums);
     for (const Tensor& sum : sums) results.emplace_back("block_grouped_accumulate", sum);
     return results;
 }

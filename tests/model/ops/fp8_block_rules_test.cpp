@@ -68,9 +68,14 @@ TEST(Fp8BlockRules, WantCodesWithScalesOfTheirLayout) {
     wrong.scales = meta.empty({3}, Dtype::fp32, MemoryCategory::activations, "too few");
     EXPECT_BROKEN_RULE(quantise_blocks(values(16, 64), wrong));
     EXPECT_BROKEN_RULE(quantise_blocks(values(16, 32), blocks(vectors_of_128, 16, 64)));
-    EXPECT_BROKEN_RULE(quantise_blocks(values(16, 64), blocks(vectors_of_128, 16, 64), blocks(vectors_of_128, 64, 16).scales));
+    const auto columns = [&](const Fp8Blocks& of, ColumnCodes lie) { return Fp8Columns{of.codes, of.scales, of.scaling, lie}; };
+    const Fp8Blocks across = blocks(squares_of_128, 64, 16);
+    EXPECT_NO_THROW(quantise_both_ways(values(16, 64), blocks(squares_of_128, 16, 64), columns(across, ColumnCodes::turned)));
+    EXPECT_BROKEN_RULE(quantise_both_ways(values(16, 64), blocks(squares_of_128, 16, 64), columns(across, ColumnCodes::as_rows)));
+    EXPECT_BROKEN_RULE(quantise_both_ways(values(16, 64), blocks(vectors_of_128, 16, 64), columns(across, ColumnCodes::turned)));
+    EXPECT_BROKEN_RULE(quantise_both_ways(values(16, 64), blocks(vectors_of_128, 16, 64), {}));
     EXPECT_BROKEN_RULE(quantise_rows(values(16, 64, Dtype::int32), vectors_of_128, "rows"));
-    EXPECT_BROKEN_RULE(quantise_columns(values(16, 64), squares_of_128, "columns"));
+    EXPECT_BROKEN_RULE(quantise_columns(values(16, 64), squares_of_128, ColumnCodes::turned, "columns"));
     const std::vector<std::int64_t> rows{5, 0, 11};
     const Fp8Blocks groups = quantise_group_rows(values(16, 64), vectors_of_128, rows, "rows");
     EXPECT_EQ(groups.codes.shape(), (Shape{16 + kRowsOfVectors, 64})) << "room behind the last group";

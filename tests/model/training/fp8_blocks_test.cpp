@@ -145,22 +145,51 @@ TEST(Fp8Blockwise, KeepsTwoCopiesOfAWeightAndTheScalesOfBothWays) {
     EXPECT_EQ(held(narrow, MemoryCategory::optimizer), held(wide, MemoryCategory::optimizer));
 }
 
-TEST(Fp8Blockwise, AnInputCastForAWeightsGradientGoesOnceItIsTurned) {
+/// What a step of a rank allocates, and how often it runs ops of a name.
+struct StepRecord {
+    std::vector<AllocationRecord> taken;
+    std::map<std::string, std::int64_t> ops;
+};
+StepRecord step_of(const TrainingTask& task) {
+    MetaDevice device({.keep_allocations = true, .keep_ops = true});
+    RankTrainer trainer(task, device, recording_world(0, static_cast<int>(task.layout.sizes.world)));
+    (void)trainer.step([](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::ranges::fill(into, 7); }, 1e-3);
+    StepRecord step{device.allocations(), {}};
+    for (const auto& op : device.ops()) ++step.ops[std::string(op.name)];
+    return step;
+}
+
+// Inputs and gradients of outputs are read once for both casts, and columns written as products want them. The output projection's input
+// stays in 16 bits, and is cast once in the forward and once for the gradient of its weight.
+TEST(Fp8Blockwise, AStepOfOneRankTransposesNothing) {
     for (const Fp8Recipe recipe : {Fp8Recipe::blockwise, Fp8Recipe::mxfp8}) {
         const TrainingTask task = task_of(tests::small_llama(2), {.name = "one"}, 32, recipe);
-        MetaDevice device({.keep_allocations = true, .keep_ops = false});
-        RankTrainer trainer(task, device, recording_world(0, static_cast<int>(task.layout.sizes.world)));
-        (void)trainer.step([](std::int64_t /*sequence*/, std::span<std::int32_t> into) { std::ranges::fill(into, 7); }, 1e-3);
-        const std::vector<AllocationRecord>& taken = device.allocations();
-        int cast = 0;
-        for (std::size_t i = 0; i + 4 < taken.size(); ++i) {
-            // Codes and scales, then what is turned of the input, then of the output's gradient; other inputs were cast in the forward.
-            if (taken[i].name != "columns of the input in fp8" || taken[i + 2].name != "transposed codes") continue;
-            ++cast;
-            ASSERT_EQ(taken[i + 3].name, "transposed codes");
-            EXPECT_LT(taken[i].returned, taken[i + 3].taken);
+        StepRecord step = step_of(task);
+        const std::int64_t layers = 4, microbatches = 8;
+        EXPECT_EQ(step.ops["cast_to_fp8"], layers * (9 * microbatches + 4));
+        EXPECT_EQ(step.ops["transpose_codes"], 0);
+    }
+}
+
+// Codes that tp ranks gather lie as rows, and are transposed behind that.
+TEST(Fp8Blockwise, AGatheredInputGoesOnceItIsTurned) {
+    for (const Fp8Recipe recipe : {Fp8Recipe::blockwise, Fp8Recipe::mxfp8}) {
+        ModelSpec model = tests::small_llama(2);
+        model.ffn = 128;
+        const TrainingTask task = task_of(model, {.name = "sp", .tp = 2, .sequence_parallel = true}, 256, recipe);
+        StepRecord step = step_of(task);
+        const std::int64_t layers = 4, microbatches = 8;
+        EXPECT_EQ(step.ops["transpose_codes"], layers * 2 * microbatches) << "inputs of the packed projection and of the MLP";
+        int turned = 0;
+        for (std::size_t i = 0; i < step.taken.size(); ++i) {
+            if (step.taken[i].name != "transposed codes") continue;
+            ++turned;
+            const auto gathered = std::find_if(step.taken.rbegin() + static_cast<std::ptrdiff_t>(step.taken.size() - i), step.taken.rend(),
+                                               [](const AllocationRecord& each) { return each.name == "gathered rows"; });
+            ASSERT_NE(gathered, step.taken.rend());
+            EXPECT_LT(gathered->returned, step.taken[i].returned) << "in front of the product";
         }
-        EXPECT_GT(cast, 0) << "attention's output is cast where it is read";
+        EXPECT_EQ(turned, step.ops["transpose_codes"]);
     }
 }
 

@@ -113,6 +113,7 @@ TEST(KernelBodiesAtSize, MeetTheClosedFormsOfLargeArrays) {
     tests::check_latent_keys(gpu, 34, 132);
     tests::check_casts(gpu, 34, 130);
     tests::check_casts(gpu, 130, 144);
+    tests::check_block_casts(gpu, 304, 272);
 }
 
 // Rows beyond one part and beyond a group of parts, widths beyond a team, in packs and one by one. Groups give a GPU's sums another order
