@@ -108,7 +108,7 @@ TRACKS_OTHERS = "--initcheck-track-filtered-global-memory"
 
 def sanitizer_words(checker, tool, runner):
     """The options that say what is looked at: memcheck at everything, racecheck at our kernels alone, because cuBLASLt's synchronise in ways
-    that it takes for races. So does initcheck, but only where it sees what kernels beside ours write (from 2026 on: release notes of Compute
+    that it takes for races. So does initcheck, but only where it sees what kernels beside ours write (from 2026.4 on: release notes of Compute
     Sanitizer); earlier ones would take products' results for memory that nothing wrote. Calls that fail on purpose, as asking for memory that
     is not there, are no errors."""
     words = [checker, "--tool", tool, "--print-limit", "20", "--error-exitcode", SANITIZER_FOUND_SOMETHING, "--report-api-errors", "no"]
@@ -139,7 +139,7 @@ def sanitized(build, tool, pattern):
 
 def checked_ops(dtype):
     """Each op and each of fp8 once in small sizes: what runs under compute-sanitizer, 10 to 100 times as long."""
-    return f"*GpuOps.AgreeWithTheCpu*/{dtype}:*GpuFp8Ops*/{dtype}"
+    return f"*GpuOps.AgreeWithTheCpu*/{dtype}:*GpuFp8Ops*/{dtype}:*GpuFp8Blocks*/{dtype}"
 
 
 def card(build):

@@ -405,7 +405,7 @@ class Scripts(unittest.TestCase):
             got = options(part, FAKE_SANITIZER=fake)
             self.assertEqual(got[:2], ["--tool", tool])
             self.assertEqual([got[i:i + 2] for i, word in enumerate(got) if word in (ours[0], calls[0])], [calls] + [ours] * filtered, part)
-            self.assertEqual(got[-1], f"--gtest_filter=*GpuOps.AgreeWithTheCpu*/{dtype}:*GpuFp8Ops*/{dtype}")
+            self.assertEqual(got[-1], f"--gtest_filter=*GpuOps.AgreeWithTheCpu*/{dtype}:*GpuFp8Ops*/{dtype}:*GpuFp8Blocks*/{dtype}")
 
     def test_results_of_two_kinds_of_cards_stand_beside_each_other(self):
         self.run_script("correctness", "--parts", "fp32", out="h100")
