@@ -12,6 +12,7 @@
 
 #include <fmt/core.h>
 
+#include "model/device/memory_operations.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/elementwise.hpp"
@@ -35,16 +36,12 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kCache = 256 * kMiB;
 constexpr std::int64_t kWidth = 4096;  ///< of rows in norms and activations
 
-/// Values in about [-1, 1), the same on every run; products of zeros run faster than those of numbers.
-Tensor values(model::Device& device, const Shape& shape, Dtype dtype) {
-    Tensor tensor = device.empty(shape, dtype, MemoryCategory::parameters, "values to measure with");
-    std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
-    // A prime number of different values, so that rows differ.
-    constexpr std::size_t kDifferent = 1'048'573;
+/// So many values in about [-1, 1), the same on every run.
+std::vector<std::byte> different_values(std::size_t count, Dtype dtype) {
     const auto element = static_cast<std::size_t>(bytes_of(dtype));
+    std::vector<std::byte> bytes(count * element);
     std::uint64_t state = 88172645463325252U;
-    const std::size_t fresh = std::min(bytes.size(), kDifferent * element);
-    for (std::size_t at = 0; at < fresh; at += element) {
+    for (std::size_t at = 0; at < bytes.size(); at += element) {
         state = state * 6364136223846793005U + 1442695040888963407U;
         const float value = static_cast<float>(state >> 40U) / static_cast<float>(1 << 23) - 1;
         if (dtype == Dtype::fp64) {
@@ -60,7 +57,31 @@ Tensor values(model::Device& device, const Shape& shape, Dtype dtype) {
             std::memcpy(&bytes[at], &word, sizeof(word));
         }
     }
-    for (std::size_t at = fresh; at < bytes.size(); at += fresh) std::memcpy(&bytes[at], bytes.data(), std::min(fresh, bytes.size() - at));
+    return bytes;
+}
+
+/// Products of zeros run faster than those of numbers. A prime number of different values over and over, so that rows differ; they go to
+/// the card once, and from there on it copies them itself: a large matrix from pageable memory would take longer than what is measured.
+Tensor values(model::Device& device, const Shape& shape, Dtype dtype) {
+    constexpr std::int64_t kDifferent = 1'048'573;
+    Tensor tensor = device.empty(shape, dtype, MemoryCategory::parameters, "values to measure with");
+    std::vector<std::byte> bytes = different_values(static_cast<std::size_t>(std::min(shape.elements(), kDifferent)), dtype);
+    const auto fresh = static_cast<std::int64_t>(bytes.size());
+    model::MemoryOperations* const card = device.memory_operations();
+    if (tensor.bytes() > fresh && card != nullptr) {
+        const Tensor once = device.empty({kDifferent}, dtype, MemoryCategory::workspace, "values once");
+        device.write(once, bytes.data());
+        auto* const begin = static_cast<std::byte*>(tensor.data());
+        for (std::int64_t at = 0; at < tensor.bytes(); at += fresh) {
+            card->copy(begin + at, static_cast<const std::byte*>(once.data()), std::min(fresh, tensor.bytes() - at));
+        }
+        card->finish();
+        return tensor;
+    }
+    bytes.resize(static_cast<std::size_t>(tensor.bytes()));
+    for (std::int64_t at = fresh; at < tensor.bytes(); at += fresh) {
+        std::memcpy(&bytes[static_cast<std::size_t>(at)], bytes.data(), static_cast<std::size_t>(std::min(fresh, tensor.bytes() - at)));
+    }
     device.write(tensor, bytes.data());
     return tensor;
 }

@@ -18,11 +18,13 @@ CardBlocks::~CardBlocks() {
     static_cast<void>(cudaStreamDestroy(stream_));
 }
 
-void* CardBlocks::take(std::int64_t bytes) noexcept {
+void* CardBlocks::take(std::int64_t bytes) {
     void* block = nullptr;
-    if (cudaMalloc(&block, static_cast<std::size_t>(bytes)) == cudaSuccess) return block;
+    const cudaError_t error = cudaMalloc(&block, static_cast<std::size_t>(bytes));
+    if (error == cudaSuccess) return block;
     static_cast<void>(cudaGetLastError());  // an allocation that failed is no error of later calls
-    return nullptr;
+    if (error == cudaErrorMemoryAllocation) return nullptr;
+    throw_cuda_error(error, "cudaMalloc", __FILE__, __LINE__);
 }
 
 void CardBlocks::give_back(void* block, std::int64_t /*bytes*/) noexcept {

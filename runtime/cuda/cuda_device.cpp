@@ -17,11 +17,13 @@ namespace {
 /// cudaMallocHost: pinned, so that copies need no staging. Copies that read or write it are waited for before it is given back.
 class PinnedBlocks final : public BlockSource {
 public:
-    void* take(std::int64_t bytes) noexcept override {
+    void* take(std::int64_t bytes) override {
         void* block = nullptr;
-        if (cudaMallocHost(&block, static_cast<std::size_t>(bytes)) == cudaSuccess) return block;
+        const cudaError_t error = cudaMallocHost(&block, static_cast<std::size_t>(bytes));
+        if (error == cudaSuccess) return block;
         static_cast<void>(cudaGetLastError());
-        return nullptr;
+        if (error == cudaErrorMemoryAllocation) return nullptr;
+        throw_cuda_error(error, "cudaMallocHost", __FILE__, __LINE__);
     }
     void give_back(void* block, std::int64_t /*bytes*/) noexcept override { static_cast<void>(cudaFreeHost(block)); }
     void spoil(void* block, std::int64_t bytes) noexcept override { std::memset(block, 0xff, static_cast<std::size_t>(bytes)); }

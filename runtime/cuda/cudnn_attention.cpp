@@ -35,6 +35,7 @@ struct Plan {
     std::vector<std::int64_t> ids;  ///< of the stored tensors and scalars, in the order in which run() lists their memory
     bool works = false;
     std::string refusal;
+    float factor = 0, one = 1, hidden = -1e30F;  ///< the scalars, at the same addresses in each run
 };
 
 /// The causal mask and the value of what it hides; nothing where every query sees every key.
@@ -191,15 +192,18 @@ public:
     }
 
     void run(const FusedShape& shape, const FusedMemory& memory, double scale) override {
-        float factor = static_cast<float>(scale), one = 1, hidden = -1e30F;
         Plan& plan = plan_for(shape, memory.workspace_bytes);
+        if (const auto factor = static_cast<float>(scale); factor != plan.factor) {
+            plan.factor = factor;
+            plan.graph.forget_addresses();  // whether cuDNN reads a scalar when it is told of it or when it runs is not documented
+        }
         std::vector<void*> addresses{const_cast<void*>(memory.q), const_cast<void*>(memory.k),
                                      const_cast<void*>(memory.v), memory.output,
-                                     memory.log_sum_exp,          &factor};
-        if (shape.causal) addresses.push_back(&hidden);
+                                     memory.log_sum_exp,          &plan.factor};
+        if (shape.causal) addresses.push_back(&plan.hidden);
         if (shape.backward) {
-            addresses.insert(addresses.end(),
-                             {const_cast<void*>(memory.d_output), &one, memory.dq, memory.dk, memory.dv, memory.delta, memory.query_sums});
+            addresses.insert(addresses.end(), {const_cast<void*>(memory.d_output), &plan.one, memory.dq, memory.dk, memory.dv, memory.delta,
+                                               memory.query_sums});
         }
         plan.graph.run(plan.ids, addresses, memory.workspace);
     }

@@ -1,6 +1,8 @@
 #include "runtime/cuda/cudnn_graph.hpp"
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -44,6 +46,7 @@ Dimensions dense(const Dimensions& sizes) {
 }
 
 CudnnGraph::~CudnnGraph() {
+    forget_addresses();
     for (auto descriptor = all_.rbegin(); descriptor != all_.rend(); ++descriptor) cudnn().cudnnBackendDestroyDescriptor(*descriptor);
 }
 
@@ -201,18 +204,33 @@ bool CudnnGraph::build(std::int64_t most_workspace_bytes, std::string& refusal) 
 
 void CudnnGraph::run(std::span<const std::int64_t> ids, std::span<void* const> memory, void* workspace) {
     MGPLAN_ASSERT(plan_ != nullptr && ids.size() == memory.size(), "a plan runs with memory for every tensor");
-    cudnnBackendDescriptor_t pack = nullptr;
-    MGPLAN_CUDNN(cudnn().cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
-    struct Guard {
-        cudnnBackendDescriptor_t pack;
-        ~Guard() { cudnn().cudnnBackendDestroyDescriptor(pack); }
-    } const guard{pack};
-    set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids);
-    MGPLAN_CUDNN(cudnn().cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::ssize(memory),
-                                                  memory.data()));
-    set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
-    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(pack));
-    MGPLAN_CUDNN(cudnn().cudnnBackendExecute(handle_, plan_, pack));
+    const bool told =
+        addresses_ != nullptr && told_.back() == workspace && std::equal(memory.begin(), memory.end(), told_.begin(), told_.end() - 1);
+    if (!told) tell_addresses(ids, memory, workspace);
+    MGPLAN_CUDNN(cudnn().cudnnBackendExecute(handle_, plan_, addresses_));
+}
+
+void CudnnGraph::tell_addresses(std::span<const std::int64_t> ids, std::span<void* const> memory, void* workspace) {
+    forget_addresses();
+    told_.assign(memory.begin(), memory.end());
+    told_.push_back(workspace);
+    struct Pack {
+        cudnnBackendDescriptor_t descriptor = nullptr;
+        ~Pack() {
+            if (descriptor != nullptr) cudnn().cudnnBackendDestroyDescriptor(descriptor);
+        }
+    } pack;
+    MGPLAN_CUDNN(cudnn().cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack.descriptor));
+    set(pack.descriptor, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids);
+    MGPLAN_CUDNN(cudnn().cudnnBackendSetAttribute(pack.descriptor, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+                                                  std::ssize(memory), memory.data()));
+    set(pack.descriptor, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(pack.descriptor));
+    addresses_ = std::exchange(pack.descriptor, nullptr);
+}
+
+void CudnnGraph::forget_addresses() {
+    if (addresses_ != nullptr) cudnn().cudnnBackendDestroyDescriptor(std::exchange(addresses_, nullptr));
 }
 
 }  // namespace mgplan::runtime::cuda

@@ -58,9 +58,14 @@ public:
     /// `refusal`, where there is none.
     [[nodiscard]] bool build(std::int64_t most_workspace_bytes, std::string& refusal);
     [[nodiscard]] std::int64_t workspace_bytes() const { return workspace_bytes_; }
+    /// `memory`: of each stored tensor and scalar of `ids`, which are those of all calls. Addresses are told to cuDNN anew only where they
+    /// differ from the last call's.
     void run(std::span<const std::int64_t> ids, std::span<void* const> memory, void* workspace);
+    /// Tells all addresses anew in the next run: what stands at a scalar's has changed.
+    void forget_addresses();
 
 private:
+    void tell_addresses(std::span<const std::int64_t> ids, std::span<void* const> memory, void* workspace);
     cudnnBackendDescriptor_t make(cudnnBackendDescriptorType_t type);
     GraphTensor tensor(const Dimensions& sizes, const Dimensions& strides, cudnnDataType_t type, bool is_virtual, bool by_value);
     void pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision, std::int64_t axis, const GraphTensor& x, const GraphTensor* b,
@@ -69,6 +74,8 @@ private:
     cudnnHandle_t handle_;
     std::vector<cudnnBackendDescriptor_t> all_, operations_;
     cudnnBackendDescriptor_t plan_ = nullptr;
+    cudnnBackendDescriptor_t addresses_ = nullptr;  ///< a variant pack of the last run's
+    std::vector<void*> told_;                       ///< what it holds, the workspace last
     std::int64_t workspace_bytes_ = 0;
     std::int64_t ids_ = 0;
 };

@@ -15,8 +15,9 @@ namespace mgplan::runtime {
 class BlockSource {
 public:
     virtual ~BlockSource() = default;
-    /// `bytes` is a multiple of 64, and so is the address. nullptr where there is no more.
-    [[nodiscard]] virtual void* take(std::int64_t bytes) noexcept = 0;
+    /// `bytes` is a multiple of 64, and so is the address. nullptr where there is no more: a pool then gives back what it keeps and asks
+    /// again. Throws RunError where memory cannot be had for another reason, which giving back would not change.
+    [[nodiscard]] virtual void* take(std::int64_t bytes) = 0;
     virtual void give_back(void* block, std::int64_t bytes) noexcept = 0;
     /// Fills memory that is handed out with bytes that are NaN in every float type.
     virtual void spoil(void* block, std::int64_t bytes) noexcept = 0;

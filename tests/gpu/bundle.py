@@ -144,15 +144,25 @@ def save_results(results, path):
     os.replace(part, path)
 
 
+def kept_folder(gpu, root=ROOT):
+    """Where results of this kind of card are kept, those of several commands together."""
+    return root / "build" / "gpu-results" / short_name(gpu)
+
+
+def begun_cluster(bundle):
+    """Name of the cluster file that a calibration of this bundle's sources began."""
+    return f"cluster-{bundle['sources']}.json.part"
+
+
 def merged(earlier, later):
     """Parts of both, of one card; of a part that both have the later, unless of the same sources only the earlier passed."""
     if earlier["gpu"] != later["gpu"]:
-        raise Refused(f"results of {earlier['gpu']} and of {later['gpu']} do not belong together; take the earlier ones away "
-                      f"(build/gpu-results)")
+        raise Refused(f"results of {earlier['gpu']} and of {later['gpu']} do not belong together; leave the earlier ones out of --earlier, or "
+                      f"name another folder in OUT")
     result = {**earlier, **later, "parts": dict(earlier["parts"])}
     for name, part in later["parts"].items():
         before = earlier["parts"].get(name, {})
-        if part["status"] == "passed" or before.get("status") != "passed" or before.get("sources") != part["sources"]:
+        if part["status"] == "passed" or part.get("again") or before.get("status") != "passed" or before.get("sources") != part["sources"]:
             result["parts"][name] = part
     if "cluster" not in later and "cluster" in earlier:
         result["cluster"] = earlier["cluster"]

@@ -118,7 +118,18 @@ def main(build):
 On the machine with the GPU, in the tree, with build/portable/gpu.tar.xz and what build/gpu-results holds of earlier commands:
 
     python3 -c "import tarfile; tarfile.open('build/portable/gpu.tar.xz').extractall('build/portable')"
-    tests/gpu/run correctness        # each within 9 minutes, into the folder $OUT or build/gpu-results
+
+On a card that is borrowed for 15 minutes, behind that in one call of 600 seconds:
+
+    tests/gpu/run first --seconds 570
+
+then here tests/gpu/take FOLDER, and at once, while the machine is still there, a second call with build/gpu-results:
+
+    tests/gpu/run rest --seconds 150     # what is left of the 15 minutes, less half a minute
+
+On a card of one's own, each within 9 minutes, into the folder $OUT or build/gpu-results:
+
+    tests/gpu/run correctness
     tests/gpu/run speed
     tests/gpu/run prediction         # needs the results of speed: --earlier FILE, or in build/gpu-results
 

@@ -5,6 +5,8 @@ The faked gpu_all hands `mgplan` on to the real one, on the CPU and with tiny mo
 are real; its tests and measurements are lines and numbers made up here. GPU_ALL is the real program, which finds no GPU here."""
 
 import fnmatch
+import importlib.machinery
+import importlib.util
 import json
 import os
 import shutil
@@ -60,7 +62,20 @@ case $what in
             esac
             words+=("$word")
         done
-        [[ $1 == calibrate ]] && words+=(--tp 1 --seq 32 --precision fp32 --ranks 1)
+        if [[ $1 == calibrate ]]; then
+            words+=(--tp 1 --seq 32 --precision fp32 --ranks 1)
+            echo "$*" >>"$FAKE/calibrate.words"
+            if [[ $FAKE_CALIBRATE == cut ]]; then
+                # As stopped halfway: part of what was measured is there, and the rest would be measured next.
+                "$REAL_MGPLAN" "${words[@]}" && python3 - "${words[@]}" <<'END' && exit 9
+import json, sys
+file = sys.argv[sys.argv.index("--output") + 1]
+values = json.load(open(file))
+values["calibration"]["complete"] = False
+json.dump(values, open(file, "w"))
+END
+            fi
+        fi
         [[ ${WORLD_SIZE:-1} == 1 ]] && exec "$REAL_MGPLAN" "${words[@]}"
         # Processes on the CPU are MPI's: the first starts both.
         ((RANK)) && exit 0
@@ -72,11 +87,16 @@ esac
 FAKE_SMI = r"""#!/usr/bin/env bash
 [[ ${FAKE_CARD:-there} == none ]] && exit 9
 case $1 in
-    *compute_cap*) echo "NVIDIA H100 80GB HBM3, 580.1, 81559, 4, ${FAKE_COMPUTE:-9.0}" ;;
+    *compute_cap*) echo "${FAKE_NAME:-NVIDIA H100 80GB HBM3}, 580.1, 81559, 4, ${FAKE_COMPUTE:-9.0}" ;;
     *) echo '1980 MHz, 2619 MHz, 600 W, 50' ;;
 esac
 """
 FAKE_SANITIZER = r"""#!/usr/bin/env bash
+if [[ $1 == --help ]]; then
+    [[ $FAKE_SANITIZER == old ]] || echo '  --initcheck-track-filtered-global-memory arg (=yes)'
+    exit 0
+fi
+echo "$*" >>"$FAKE/sanitizer.words"
 if [[ $FAKE_TESTS == invalid ]]; then echo '========= ERROR SUMMARY: 2 errors'; exit 86; fi
 while [[ $1 != */gpu_all ]]; do shift; done
 [[ $FAKE_TESTS == blind ]] && FAKE_TESTS=pass exec "$@"
@@ -172,6 +192,9 @@ class Scripts(unittest.TestCase):
         code, said, _ = self.run_script("correctness", out="correctness")
         self.assertEqual(code, 0)
         self.assertIn("memcheck: passed earlier", said)
+        code, said, _ = self.run_script("speed", out="speed")
+        self.assertEqual(code, 0)
+        self.assertRegex(said, r"layers: passed earlier\n(?s:.*)beside_torch: passed in 0 s: 1.10 times", "what judges others does so anew")
 
         pages = list((self.tree / "docs" / "measurements").glob("*-h100-80gb-hbm3.md"))
         self.assertEqual(len(pages), 1)
@@ -247,7 +270,7 @@ class Scripts(unittest.TestCase):
             elif word.endswith("."):
                 suite = word
         self.assertGreater(len(names), 50)
-        filters = [part.tests for part in catalogue.correctness(self.build).values() if part.tests]
+        filters = [pattern for part in catalogue.correctness(self.build).values() if part.tests for pattern in part.tests.split(":")]
         missing = [name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in filters)]
         self.assertEqual(missing, [], "no part of tests/gpu/run runs these")
         idle = [pattern for pattern in filters if not any(fnmatch.fnmatchcase(name, pattern) for name in names)]
@@ -294,12 +317,141 @@ class Scripts(unittest.TestCase):
             self.assertEqual(len(known), 4)
 
     def test_what_had_no_time_fails_and_is_run_by_the_next_call(self):
-        code, said, results = self.run_script("correctness", "--parts", "fp32,bf16", "--seconds", "9", out="short", FAKE_TESTS="hang")
+        code, said, results = self.run_script("correctness", "--parts", "memory,bf16", "--seconds", "11", out="short", FAKE_TESTS="hang")
         self.assertEqual(code, 1, said)
-        self.assertEqual([results["parts"][name]["status"] for name in ("fp32", "bf16")], ["failed", "left out"])
-        self.assertIn("not done within 9 s", results["parts"]["fp32"]["why"])
-        code, said, results = self.run_script("correctness", "--parts", "fp32,bf16", out="short")
+        self.assertEqual([results["parts"][name]["status"] for name in ("memory", "bf16")], ["failed", "left out"])
+        self.assertIn("not done within 11 s", results["parts"]["memory"]["why"])
+        self.assertIn("FAILED: memory (failed), bf16 (left out)", said)
+        code, said, results = self.run_script("correctness", "--parts", "memory,bf16", out="short")
         self.assertEqual(code, 0, said)
+        self.assertLess(said.index("bf16: passed"), said.index("memory: passed"), "what failed comes behind what nothing is known of")
+
+    def runner(self, seconds):
+        loader = importlib.machinery.SourceFileLoader("gpu_run", str(HERE / "run"))
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_run", loader))
+        loader.exec_module(module)
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        runner = module.Runner(folder, self.build, {"gpu": "NVIDIA H100", "bundle": self.about, "parts": {}}, seconds)
+        self.addCleanup(runner.output.close)
+        self.addCleanup(runner.log.close)
+        self.addCleanup(runner.scratch.cleanup)
+        runner.note = lambda text: None
+        return runner
+
+    def test_a_part_is_not_begun_with_too_little_time_and_ends_by_its_share(self):
+        given = []
+
+        def work(runner, seconds):
+            given.append(seconds)
+            return catalogue.Verdict()
+        self.assertEqual(catalogue.Part(60, work).least, 20)
+        runner = self.runner(44)
+        runner.run("short", catalogue.Part(90, work, least=45))
+        short = runner.results["parts"]["short"]
+        self.assertEqual((short["status"], given), ("left out", []))
+        self.assertRegex(short["why"], "^4[34] s were left of 44, and it is not begun with less than 45; call again$")
+        runner = self.runner(100)
+        runner.run("cut", catalogue.Part(90, work, until=0.45))
+        runner.run("later", catalogue.Part(90, work))
+        self.assertTrue(44 < given[0] <= 45 and given[1] == 90, given)
+        runner.run("early", catalogue.Part(90, work, until=0.25))
+        self.assertEqual(runner.results["parts"]["early"]["status"], "left out")
+        # Sanitizers and PyTorch are slow to begin; calibration goes on where it was; what only judges needs no time.
+        least = {name: part.least for name, part in {**catalogue.correctness(self.build), **catalogue.speed(self.build)}.items()}
+        self.assertEqual([least[name] for name in ("fp32", "memcheck", "torch_eager", "torch_graphs", "calibration", "beside_torch")],
+                         [20, 45, 30, 60, 20, 0])
+
+    def test_a_borrowed_card_gets_what_tells_most_first_and_the_rest_in_a_second_call(self):
+        names = [name for _, group in catalogue.FIRST for name in group]
+        parts = catalogue.first(self.build)
+        self.assertEqual((list(parts), [part.until for part in parts.values()]), (names, sorted(part.until for part in parts.values())))
+        self.assertEqual((names[0], names[-1], parts["calibration"].until), ("card", "calibration", 1.0))
+        code, said, results = self.run_script("first", "--seconds", "570", out="first")
+        self.assertEqual(code, 0, said)
+        self.assertEqual(list(results["parts"]), names)
+        self.take("first")
+        code, said, results = self.run_script("rest", out="rest")
+        self.assertEqual(code, 0, said)
+        for name in names:
+            self.assertIn(f"{name}: passed earlier", said)
+        self.assertEqual(set(results["parts"]), {name for command in ("correctness", "speed", "prediction")
+                                                 for name in catalogue.COMMANDS[command](self.build)})
+        order = list(catalogue.rest(self.build))
+        self.assertEqual(order[:len(names)], names)
+        self.assertLess(order.index("rank_tiny"), order.index("torch_compiled"))
+        self.assertLess(order.index("torch_compiled"), order.index("fp64"))
+        self.assertEqual(order[-4:], ["memcheck", "racecheck", "initcheck", "memcheck_bf16"], "the slowest, and of the least news")
+
+    def test_what_failed_comes_behind_what_is_new_and_judges_come_last(self):
+        results = {"bundle": {"sources": "now"}, "parts": {"card": {"status": "failed", "sources": "now"}, "products": {"status": "failed",
+                   "sources": "before"}, "calibration": {"status": "failed", "sources": "now"}}}
+        parts = catalogue.speed(self.build)
+        expected = [name for name in parts if name not in ("card", "beside_torch")] + ["card", "beside_torch"]
+        self.assertEqual(list(catalogue.in_order(parts, results)), expected)
+
+    def test_sanitizers_look_at_our_kernels_alone_where_libraries_would_be_reported(self):
+        words = self.folder / "sanitizer.words"
+
+        def options(part, **fakes):
+            words.unlink(missing_ok=True)
+            with tempfile.TemporaryDirectory(dir=self.folder) as out:
+                code, said, _ = self.run_script("correctness", "--parts", part, out=Path(out).name, **fakes)
+            self.assertEqual(code, 0, said)
+            return words.read_text(encoding="utf-8").split()
+        ours, calls = ["--kernel-name", "kns=mgplan"], ["--report-api-errors", "no"]
+        for part, tool, dtype, filtered, fake in (("memcheck", "memcheck", "fp32", False, ""), ("racecheck", "racecheck", "fp32", True, ""),
+                                                  ("initcheck", "initcheck", "fp32", True, ""), ("initcheck", "initcheck", "fp32", False, "old"),
+                                                  ("memcheck_bf16", "memcheck", "bf16", False, "")):
+            got = options(part, FAKE_SANITIZER=fake)
+            self.assertEqual(got[:2], ["--tool", tool])
+            self.assertEqual([got[i:i + 2] for i, word in enumerate(got) if word in (ours[0], calls[0])], [calls] + [ours] * filtered, part)
+            self.assertEqual(got[-1], f"--gtest_filter=*GpuOps.AgreeWithTheCpu*/{dtype}:*GpuFp8Ops*/{dtype}:*GpuFp8Blocks*/{dtype}")
+
+    def test_results_of_two_kinds_of_cards_stand_beside_each_other(self):
+        self.run_script("correctness", "--parts", "fp32", out="h100")
+        self.take("h100")
+        code, said, results = self.run_script("correctness", "--parts", "fp32", out="h200", FAKE_NAME="NVIDIA H200", FAKE_TESTS="fail")
+        self.assertEqual((code, results["gpu"]), (1, "NVIDIA H200"), said)
+        self.take("h200")
+        kept = self.tree / "build" / "gpu-results"
+        self.assertEqual({name: json.loads((kept / name / "results.json").read_text(encoding="utf-8"))["parts"]["fp32"]["status"]
+                          for name in ("h100-80gb-hbm3", "h200")}, {"h100-80gb-hbm3": "passed", "h200": "failed"})
+        self.assertEqual(len(list((self.tree / "docs" / "measurements").glob("*-h200.md"))), 1)
+        code, said, _ = self.run_script("correctness", "--parts", "fp32", out="h100-again", FAKE_TESTS="fail")
+        self.assertIn("fp32: passed earlier", said)
+        code, said, results = self.run_script("correctness", "--parts", "fp32", "--earlier", kept / "h200" / "results.json", out="mixed")
+        self.assertEqual((code, results), (2, None), said)
+        self.assertIn("results of NVIDIA H200 and of NVIDIA H100 80GB HBM3 do not belong together; leave the earlier ones out of --earlier", said)
+        # Without OUT they go where take keeps them.
+        code, said, _ = self.run_script("correctness", "--parts", "bf16", out="", OUT="", FAKE_NAME="NVIDIA H200")
+        self.assertEqual(code, 0, said)
+        self.assertEqual(set(json.loads((kept / "h200" / "results.json").read_text(encoding="utf-8"))["parts"]), {"fp32", "bf16"})
+
+    def test_a_calibration_that_was_cut_short_is_gone_on_with_on_the_next_machine(self):
+        words, kept = self.folder / "calibrate.words", self.tree / "build" / "gpu-results" / "h100-80gb-hbm3"
+        name = f"cluster-{self.about['sources']}.json.part"
+
+        def calibrate(out, code, calls, **fakes):
+            words.unlink(missing_ok=True)
+            got, said, results = self.run_script("speed", "--parts", "calibration", out=out, **fakes)
+            self.assertEqual(got, code, said)
+            self.assertEqual(["--resume" in line for line in words.read_text(encoding="utf-8").splitlines()], calls)
+            self.take(out)
+            return results
+        results = calibrate("cut1", 1, [False], FAKE_CALIBRATE="cut")
+        self.assertEqual(results["parts"]["calibration"]["status"], "failed")
+        self.assertTrue((kept / name).exists())
+        (kept / "cluster-other.json.part").write_text("of other sources", encoding="utf-8")
+        calibrate("cut2", 1, [True], FAKE_CALIBRATE="cut")  # $OUT is another, empty folder
+        self.assertEqual([path.name for path in kept.glob("*.part")], [name])
+        results = calibrate("cut3", 0, [True])
+        self.assertTrue(results["cluster"]["calibration"]["complete"])
+        self.assertEqual(list(kept.glob("*.part")) + list((self.folder / "cut3").glob("*.part")), [])
+        # What cannot be gone on with is begun anew.
+        shutil.rmtree(kept)
+        kept.mkdir(parents=True)
+        (kept / name).write_text("{}", encoding="utf-8")
+        calibrate("anew", 0, [True, False])
 
     def test_slower_layers_than_wanted_beside_pytorch_fail(self):
         parts = {"layers": {"tokens_per_second": 1600.0}, **{f"torch_{kind}": {"layers": {"tokens_per_second": rate}} for kind, rate in
@@ -311,8 +463,24 @@ class Scripts(unittest.TestCase):
         self.assertEqual((verdict.why, verdict.summary), ("", "1.10 times torch_compiled, 1600 and 1450 tokens/s"))
         Runner.results["parts"]["torch_graphs"]["data"]["layers"]["tokens_per_second"] = 1500.0
         self.assertEqual(catalogue.beside_torch(Runner, 10).why, "1.07 times torch_graphs, 1600 and 1500 tokens/s: less than 1.1 times")
-        del Runner.results["parts"]["torch_eager"]
-        self.assertEqual(catalogue.beside_torch(Runner, 10).why, "torch_eager measured nothing to compare")
+        del Runner.results["parts"]["torch_graphs"]
+        Runner.results["parts"]["torch_eager"]["data"] = None
+        verdict = catalogue.beside_torch(Runner, 10)
+        self.assertEqual((verdict.why, verdict.summary),
+                         ("", "1.10 times torch_compiled, 1600 and 1450 tokens/s (torch_eager, torch_graphs measured nothing)"))
+        for kind in ("cudnn", "compiled"):
+            del Runner.results["parts"][f"torch_{kind}"]
+        self.assertEqual(catalogue.beside_torch(Runner, 10).why,
+                         "torch_eager, torch_cudnn, torch_compiled, torch_graphs measured nothing to compare")
+        Runner.results["parts"]["torch_eager"]["data"] = {"layers": {"tokens_per_second": 1000.0}}
+        Runner.results["parts"]["layers"]["data"] = None
+        self.assertIn("layers, ", catalogue.beside_torch(Runner, 10).why)
+
+    def test_the_newest_verdict_of_a_judge_counts(self):
+        def results(status, again):
+            return {"gpu": "a", "parts": {"part": {"status": status, "again": again, "sources": "now"}}}
+        self.assertEqual(bundles.merged(results("passed", True), results("failed", True))["parts"]["part"]["status"], "failed")
+        self.assertEqual(bundles.merged(results("passed", False), results("failed", False))["parts"]["part"]["status"], "passed")
 
     def test_a_missed_prediction_and_other_libraries_fail(self):
         self.run_script("speed", "--parts", "calibration", out="calibrated")
@@ -393,7 +561,7 @@ echo '[1/1] Linking'
             self.assertIn(word, words)
         self.assertTrue((tree / "build" / "portable" / "gpu.tar.xz").exists())
         self.assertRegex(done.stdout, r"build/portable/gpu\.tar\.xz: \d+\.\d MB, with the tree \d+\.\d MiB; commit ")
-        for command in ("correctness", "speed", "prediction"):
+        for command in ("first --seconds 570", "rest", "correctness", "speed", "prediction"):
             self.assertIn(f"tests/gpu/run {command}", done.stdout)
         self.assertRegex(done.stderr, r"done in \d+ min \d+ s, \d+ s of processor time\n")
         done = subprocess.run(pack, capture_output=True, text=True, env={**environment, "FAKE_BUILD": "cuda"})

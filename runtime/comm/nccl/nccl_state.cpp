@@ -88,8 +88,12 @@ std::shared_ptr<NcclGroup> NcclState::group_at(std::size_t i) noexcept {
     return i < groups_.size() ? groups_[i] : nullptr;
 }
 
-/// Whether all that was issued is done, graphs too, which run on the device's stream.
+/// Whether all that was issued is done, graphs too, which run on the device's stream. An answer of "not yet" is kept by CUDA as the
+/// thread's last error, which its next launch would take for its own.
 bool NcclState::idle() noexcept {
+    const struct Forget {
+        ~Forget() { static_cast<void>(cudaGetLastError()); }
+    } forget{};
     for (std::size_t i = 0;; ++i) {
         const auto group = group_at(i);
         if (group == nullptr) break;

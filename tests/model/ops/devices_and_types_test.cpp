@@ -80,13 +80,15 @@ TEST_P(EveryOp, OfFp8MakesTheSameOfValuesThatEveryTypeHolds) {
 
 TEST_P(EveryOp, OfBlocksInFp8MakesTheSameOfValuesThatEveryTypeHolds) {
     for (const bool of_32 : {false, true}) {
-        runtime::CpuDevice device, reference_device;
-        Maker maker(device, GetParam()), reference_maker(reference_device, Dtype::fp64);
-        const auto results = run_fp8_block_ops(maker, of_32), references = run_fp8_block_ops(reference_maker, of_32);
-        ASSERT_EQ(results.size(), references.size());
-        for (std::size_t i = 0; i < results.size(); ++i) {
-            const bool rounds = results[i].second.dtype() == Dtype::bf16;
-            expect_close(read(results[i].second), read(references[i].second), rounds ? 0.004 : 0, results[i].first);
+        for (const auto run : {run_fp8_block_ops, run_short_fp8_block_ops}) {
+            runtime::CpuDevice device, reference_device;
+            Maker maker(device, GetParam()), reference_maker(reference_device, Dtype::fp64);
+            const auto results = run(maker, of_32), references = run(reference_maker, of_32);
+            ASSERT_EQ(results.size(), references.size());
+            for (std::size_t i = 0; i < results.size(); ++i) {
+                const bool rounds = results[i].second.dtype() == Dtype::bf16;
+                expect_close(read(results[i].second), read(references[i].second), rounds ? 0.004 : 0, results[i].first);
+            }
         }
     }
 }

@@ -18,5 +18,7 @@ std::vector<std::pair<std::string, Tensor>> run_fp8_ops(Maker& maker);
 
 /// The same with a scale for each block: vectors and squares of 128, or vectors of 32.
 std::vector<std::pair<std::string, Tensor>> run_fp8_block_ops(Maker& maker, bool of_32);
+/// Products of these whose sums are of fewer than 64 terms, which a library may have no algorithm for: all of those above have more.
+std::vector<std::pair<std::string, Tensor>> run_short_fp8_block_ops(Maker& maker, bool of_32);
 
 }  // namespace mgplan::model

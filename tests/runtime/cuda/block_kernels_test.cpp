@@ -24,15 +24,17 @@ class BlockKernels : public testing::TestWithParam<Dtype> {};
 
 TEST_P(BlockKernels, CastAndMultiplyAsTheCpuDoes) {
     for (const bool of_32 : {false, true}) {
-        CpuDevice cpu;
-        EmulatedDevice gpu(emulated_traits(false));
-        Maker on_cpu(cpu, GetParam()), on_gpu(gpu, GetParam());
-        const auto expected = run_fp8_block_ops(on_cpu, of_32), actual = run_fp8_block_ops(on_gpu, of_32);
-        ASSERT_EQ(actual.size(), expected.size());
-        for (std::size_t i = 0; i < actual.size(); ++i) {
-            const Dtype dtype = actual[i].second.dtype();
-            const double tolerance = dtype == Dtype::int32 ? 0 : dtype == Dtype::bf16 ? 0.004 : 2e-6;
-            model::expect_close(model::read(actual[i].second), model::read(expected[i].second), tolerance, actual[i].first);
+        for (const auto run : {model::run_fp8_block_ops, model::run_short_fp8_block_ops}) {
+            CpuDevice cpu;
+            EmulatedDevice gpu(emulated_traits(false));
+            Maker on_cpu(cpu, GetParam()), on_gpu(gpu, GetParam());
+            const auto expected = run(on_cpu, of_32), actual = run(on_gpu, of_32);
+            ASSERT_EQ(actual.size(), expected.size());
+            for (std::size_t i = 0; i < actual.size(); ++i) {
+                const Dtype dtype = actual[i].second.dtype();
+                const double tolerance = dtype == Dtype::int32 ? 0 : dtype == Dtype::bf16 ? 0.004 : 2e-6;
+                model::expect_close(model::read(actual[i].second), model::read(expected[i].second), tolerance, actual[i].first);
+            }
         }
     }
 }

@@ -80,7 +80,10 @@ TEST_P(Launches, AreWhatEachOpSays) {
         const LaunchListener listener(gpu);
         (void)run_every_op(maker);
         (void)run_fp8_ops(maker);
-        for (const bool of_32 : {false, true}) (void)run_fp8_block_ops(maker, of_32);
+        for (const bool of_32 : {false, true}) {
+            (void)run_fp8_block_ops(maker, of_32);
+            (void)run_short_fp8_block_ops(maker, of_32);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 #include "runtime/cuda/check.hpp"
 
@@ -13,7 +14,8 @@ namespace mgplan {
 
 tests::WaitingCard tests::card;
 
-void runtime::cuda::throw_cuda_error(cudaError_t /*error*/, const char* call, const char* /*file*/, int /*line*/) {
+void runtime::cuda::throw_cuda_error(cudaError_t error, const char* call, const char* /*file*/, int /*line*/) {
+    tests::card.thrown = error;
     throw std::runtime_error(call);
 }
 
@@ -22,6 +24,41 @@ void runtime::cuda::throw_cuda_error(cudaError_t /*error*/, const char* call, co
 using mgplan::tests::card;
 
 extern "C" {
+cudaError_t cudaSetDevice(int /*device*/) {
+    return cudaSuccess;
+}
+cudaError_t cudaGetLastError() {
+    return std::exchange(card.last_error, cudaSuccess);
+}
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+    if (!card.refusals.empty()) {
+        card.last_error = card.refusals.front();
+        card.refusals.pop_front();
+        return card.last_error;
+    }
+    *memory = ::operator new (bytes, std::align_val_t{256});
+    return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+    ::operator delete (memory, std::align_val_t{256});
+    ++card.freed;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+    *stream = nullptr;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t /*stream*/) {
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) {
+    card.work_until(card.issued.size());
+    return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t /*stream*/) {
+    card.issued.emplace_back([memory, value, bytes] { std::memset(memory, value, bytes); });
+    return cudaSuccess;
+}
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     *memory = ::operator new(bytes);
     ++card.pinned;

@@ -143,6 +143,33 @@ TEST(PoolAllocator, TellsItsSourceWhatMayBeTouched) {
     EXPECT_THAT(source.calls, ::testing::ElementsAre(std::pair('-', block), std::pair('+', 100), std::pair('-', block)));
 }
 
+TEST(PoolAllocator, GivesNothingBackWhereItsSourceSaysThatMemoryIsNotWhatLacks) {
+    class Broken final : public BlockSource {
+    public:
+        bool broken = false;
+        int given_back = 0;
+        void* take(std::int64_t bytes) override {
+            if (broken) throw std::runtime_error("the context is gone");
+            return host_blocks().take(bytes);
+        }
+        void give_back(void* block, std::int64_t bytes) noexcept override {
+            ++given_back;
+            host_blocks().give_back(block, bytes);
+        }
+        void spoil(void* /*block*/, std::int64_t /*bytes*/) noexcept override {}
+        bool is_spoiled(const void* /*block*/, std::int64_t /*bytes*/) noexcept override { return true; }
+    } source;
+    PoolAllocator pool(source);
+    pool.give_back(pool.take(100, MemoryCategory::activations, "kept"), 100, MemoryCategory::activations);
+    source.broken = true;
+    EXPECT_THROW((void)pool.take(1000, MemoryCategory::activations, "more"), std::runtime_error);
+    EXPECT_EQ(source.given_back, 0);
+    EXPECT_EQ(pool.reserved_bytes(), PoolAllocator::block_bytes_for(100));
+    source.broken = false;
+    pool.give_back(pool.take(1000, MemoryCategory::activations, "more"), 1000, MemoryCategory::activations);
+    EXPECT_EQ(pool.reserved_bytes(), PoolAllocator::block_bytes_for(100) + PoolAllocator::block_bytes_for(1000));
+}
+
 TEST(PoolAllocator, ThrowsWhenThereIsNoMemory) {
     PoolAllocator pool;
 #ifndef MGPLAN_ADDRESS_SANITIZER  // the sanitizer ends the program instead

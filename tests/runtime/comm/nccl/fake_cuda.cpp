@@ -1,7 +1,8 @@
 // CUDA's runtime as far as runtime/comm/nccl, runtime/cuda/cuda_capture and event_marks use it, on the host. Streams that are made here are
 // threads. Rules of stream capture that a GPU enforces are enforced: see refuse() and the errors returned.
 //
-// FAKE_CUDA_ERROR=N makes the N-th recording of an event fail as a broken card would.
+// FAKE_CUDA_ERROR=N makes the N-th recording of an event fail as a broken card would; FAKE_CUDA_BUSY=N has the first N questions whether a
+// stream is done answered with "not yet".
 
 #include "tests/runtime/comm/nccl/fake_cuda.hpp"
 
@@ -141,6 +142,13 @@ bool is_captured(cudaStream_t stream) {
     return capture != nullptr && capture->operations.contains(stream);
 }
 
+/// As CUDA keeps it for each thread: what a launch asks for behind itself (runtime/cuda/launcher.cuh), whoever made it.
+thread_local cudaError_t last_error = cudaSuccess;
+
+void expect_no_error() {
+    if (last_error != cudaSuccess) mgplan::tests::refuse("an error of an earlier call was left for the next launch of its thread");
+}
+
 void expect_no_capture(const char* call) {
     if (capture != nullptr) mgplan::tests::refuse(call);
 }
@@ -192,6 +200,7 @@ void wait_for_graphs() {
 }
 
 void do_on_device(std::function<void()> work) {
+    expect_no_error();
     if (capture != nullptr) {
         ++capture->graph->nodes;
         capture->graph->calls.push_back(std::move(work));
@@ -216,7 +225,7 @@ cudaError_t cudaSetDevice(int /*device*/) {
     return cudaSuccess;
 }
 cudaError_t cudaGetLastError() {
-    return cudaSuccess;
+    return std::exchange(last_error, cudaSuccess);
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
     expect_no_capture("cudaMalloc while a stream is captured");
@@ -239,12 +248,15 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int /*flags
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    expect_no_error();
     delete of(stream);
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     expect_no_capture("cudaStreamQuery while a stream is captured");
-    return of(stream)->idle() ? cudaSuccess : cudaErrorNotReady;
+    static const char* const busy = std::getenv("FAKE_CUDA_BUSY");
+    static std::atomic<int> left = busy == nullptr ? 0 : std::atoi(busy);
+    return left-- <= 0 && of(stream)->idle() ? cudaSuccess : last_error = cudaErrorNotReady;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     expect_no_capture("cudaStreamSynchronize while a stream is captured");
@@ -295,7 +307,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     expect_no_capture("cudaEventQuery while a stream is captured");
     if (of(event)->is_captured()) mgplan::tests::refuse("cudaEventQuery of an event that was recorded in a capture");
-    return of(event)->now()->load() ? cudaSuccess : cudaErrorNotReady;
+    return of(event)->now()->load() ? cudaSuccess : last_error = cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     expect_no_capture("cudaEventSynchronize while a stream is captured");

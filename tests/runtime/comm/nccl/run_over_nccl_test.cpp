@@ -202,6 +202,13 @@ TEST_F(RunOverNccl, ACollectiveThatHangsEndsAllAtTheDeadlineWithOperationAndGrou
     }
 }
 
+// CUDA keeps "not yet" as the last error of the thread that asked; a launch would report it as its own.
+TEST_F(RunOverNccl, WorkThatIsNotDoneAtTheEndIsNoErrorOfLaterCalls) {
+    for (auto& variables : variables_) variables["FAKE_CUDA_BUSY"] = "3";
+    start("tp");
+    for (const int number : {0, 1}) EXPECT_EQ(rank(number).code(20s), 0) << rank(number).err();
+}
+
 TEST_F(RunOverNccl, AnErrorOfTheCardEndsAllAndNamesRankCallAndOperation) {
     variables_[1]["FAKE_CUDA_ERROR"] = "60";
     start("tp", "work");

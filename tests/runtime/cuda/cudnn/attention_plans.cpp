@@ -1,5 +1,6 @@
 // Builds cuDNN's attention plans without a card, by the same code that builds them on one, and compares their workspaces with the
 // predicted ones:  attention_plans ARCHITECTURE [--all]
+// Then runs one whose execution is written down.
 // Twelve plans of the architecture's card, or all shapes. Kernels are compiled and not run: nothing is said about their numbers or time.
 // Needs the libcuda.so.1 of stand_in_driver.cpp before others. Exits 1 where a plan is refused or wants other bytes.
 
@@ -109,6 +110,46 @@ bool tells_refusals(int architecture) {
     return within.empty() && !without.empty();
 }
 
+/// Whether runs tell cuDNN their addresses and scale, and make a list of them only where they differ from the last run's.
+bool tells_addresses_once(int architecture) {
+    const Case c = cases().front();
+    const model::Positions places = model::zigzag_positions(c.places, c.batch, 1, 0);
+    const model::AttentionSizes sizes{places, places, c.heads, c.kv_heads, c.qk_dim, c.v_dim, 1, 0};
+    const model::KernelTraits traits{model::DeviceKind::cuda, architecture, true};
+    const FusedShape shape{c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.qk_dim, c.v_dim, true, false};
+    alignas(16) std::array<std::byte, 128> arrays{};
+    FusedMemory memory;
+    memory.q = &arrays[0];
+    memory.k = &arrays[16];
+    memory.v = &arrays[32];
+    memory.output = &arrays[48];
+    memory.log_sum_exp = &arrays[64];
+    memory.workspace = &arrays[80];
+    memory.workspace_bytes = model::attention_workspace(traits, Dtype::bf16, sizes, false, true).library_bytes;
+    const auto attention = make_cudnn_attention(nullptr);
+    if (!attention->accepts(shape, memory)) return false;
+    const int before = runs().lists_of_addresses;
+    bool right = true;
+    const auto run = [&](double scale, int lists) {
+        attention->run(shape, memory, scale);
+        const std::vector<void*>& told = runs().of.back();
+        right = right && runs().lists_of_addresses == before + lists && told.size() == 7 && told[0] == memory.q &&
+                told[3] == memory.output && told[4] == memory.log_sum_exp &&
+                *static_cast<const float*>(told[5]) == static_cast<float>(scale);
+        if (!right)
+            fmt::print("run {}: {} lists of addresses, not {}, or others\n", runs().of.size(), runs().lists_of_addresses - before, lists);
+    };
+    run(0.5, 1);
+    run(0.5, 1);
+    memory.output = &arrays[96];
+    run(0.5, 2);
+    run(0.25, 3);
+    run(0.25, 3);
+    memory.workspace = &arrays[112];
+    run(0.25, 4);
+    return right;
+}
+
 int run(int architecture, bool all) {
     if (!cudnn_unavailable().empty()) throw RunError(cudnn_unavailable());
     for (const Card& card : kCards) {
@@ -124,6 +165,7 @@ int run(int architecture, bool all) {
         }
         fmt::print("sm_{}: {} plans, {} refused or of other bytes\n", architecture, built, wrong);
         if (!tells_refusals(architecture)) ++wrong;
+        if (!tells_addresses_once(architecture)) ++wrong;
         return wrong == 0 ? 0 : 1;
     }
     throw RunError(fmt::format("no card of architecture {} is described here: 80, 90, 100 and 103 are", architecture));
