@@ -127,6 +127,7 @@ public:
     std::int64_t started = 0;  ///< kernels, copies and zeros, and those of libraries as OpRecord::launches counts them
     int packed = 0;            ///< kernels that ran on packs
     int teamed = 0;            ///< and on teams
+    double multiplied = 0;     ///< FLOPs of products
     template <class Body>
     void teams(std::int64_t count, int lanes, const Body& body) {
         ++teamed;
@@ -149,6 +150,7 @@ public:
 
     void gemm(const Gemm& x) {
         ++started;
+        multiplied += 2 * static_cast<double>(x.m * x.n) * static_cast<double>(x.k * x.batch);
         EXPECT_NE(x.workspace, nullptr);
         // A library may write all of it; both ends are enough to show who else does, and quick.
         const auto end = static_cast<std::size_t>(std::min<std::int64_t>(x.workspace_bytes, 4096));
