@@ -187,7 +187,7 @@ private:
 
     Launcher& launcher_;
     ScanParts<Element> scan_;
-    const model::StateSpaceSizes& s_;
+    model::StateSpaceSizes s_;
     Dtype dtype_;
     const model::ScanWorkspace& space_;
     std::byte* workspace_;
