@@ -71,6 +71,15 @@ struct Arithmetic {
     double instructions = 0;      ///< beside them, of fp32
 };
 
+/// What mgplan's own kernels on a GPU do for an op that other engines have fused kernels for: where there are bytes, it is priced by this
+/// in place of the record's FLOPs and bytes. All its kernels together.
+struct OwnKernels {
+    double bytes = 0;                           ///< read and written, what one kernel leaves to the next included
+    double product_flops = 0;                   ///< of matrix products by a library
+    double exponentials = 0, instructions = 0;  ///< of kernels beside these, of fp32
+    double of_a_thread = 0;                     ///< instructions one behind the other, of threads that walk a sequence
+};
+
 /// One executed op, for whoever listens: the meta device's trace, a profiler.
 struct OpRecord {
     std::string_view name;  ///< "matmul", "rms_norm_backward"; a literal, so it may be kept
@@ -85,6 +94,7 @@ struct OpRecord {
     GroupedProductSizes grouped{};
     AttentionPart part{};  ///< of every attention and its backward
     Arithmetic arithmetic{};
+    OwnKernels own{};
 };
 
 /// Tells how long a device takes for what is issued between start() and stop().

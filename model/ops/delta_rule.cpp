@@ -53,6 +53,21 @@ double state_values(const DeltaRuleSizes& sizes) {
     return static_cast<double>(sizes.rows()) * static_cast<double>(sizes.values()) * static_cast<double>(sizes.key_dim);
 }
 
+/// A GPU's loops (runtime/cuda/ops/delta_rule.hpp) walk place by place: a thread a column of a state in the forward, in the backward a team
+/// of up to 256 lanes all states of a key head, one behind the other. For each value of a state they execute so many instructions, loads
+/// and what finds addresses included: what the key finds, writing and reading; and back twice the first two, then what is not found, and
+/// three passes over the state's gradient. `bytes`: those of the record; in the backward a chunk's states are written and read besides.
+OwnKernels own_rule_kernels(const Device& device, const DeltaRuleSizes& sizes, std::int64_t bytes, Dtype kept, bool backward) {
+    if (device.traits().kind == DeviceKind::cpu) return {};
+    constexpr double kForward = 30, kBackward = 90;
+    constexpr std::int64_t kLanes = 256;
+    const double of_a_column = static_cast<double>(sizes.places * sizes.key_dim), all = state_values(sizes);
+    if (!backward) return {static_cast<double>(bytes), 0, 0, kForward * all, kForward * of_a_column};
+    const std::int64_t columns = sizes.value_heads / sizes.key_heads * ((sizes.value_dim + kLanes - 1) / kLanes);
+    return {static_cast<double>(bytes) + 2 * all * static_cast<double>(bytes_of(kept)), 0, 0, kBackward * all,
+            kBackward * of_a_column * static_cast<double>(columns)};
+}
+
 }  // namespace
 
 Tensor delta_rule(const DeltaRuleInputs& in, const DeltaRuleSizes& sizes) {
@@ -67,9 +82,18 @@ Tensor delta_rule(const DeltaRuleInputs& in, const DeltaRuleSizes& sizes) {
     const Tensor keeps = kept_by_channel(in, sizes);
     const Tensor states = scratch({sizes.batch, sizes.value_heads, sizes.key_dim, sizes.value_dim}, "delta rule states");
     // For each value of a state: one operation for its decay, two each for what the key finds, for writing and for reading.
-    device.report({"delta_rule", 7 * state_values(sizes), total_bytes(in.mixed, in.step_bias, in.log_decay) + bytes_of_gates(in, sizes),
-                   total_bytes(y, norms, keeps, states), sizes.channel_decays ? 3 : 2},
-                  kDeltaByChunks);
+    const std::int64_t reads = total_bytes(in.mixed, in.step_bias, in.log_decay) + bytes_of_gates(in, sizes),
+                       writes = total_bytes(y, norms, keeps, states);
+    device.report({"delta_rule",
+                   7 * state_values(sizes),
+                   reads,
+                   writes,
+                   sizes.channel_decays ? 3 : 2,
+                   {},
+                   {},
+                   {},
+                   kDeltaByChunks,
+                   own_rule_kernels(device, sizes, reads + writes, kept, false)});
     if (!device.computes()) return y;
     device.kernels().delta_rule(device, {in.mixed, in.projected, raw_decays(in), in.step_bias, in.log_decay, y, norms, keeps, states, sizes,
                                          in.projected.shape()[1], in.beta_begin, raw_decays(in).shape()[1], in.decay_begin});
@@ -107,11 +131,18 @@ Tensor delta_rule_backward(const Tensor& dy, const DeltaRuleInputs& in, const De
     const Tensor unit_gradients = scratch({sizes.rows(), 2, heads, sizes.key_dim}, "gradients of unit queries and keys");
     const Tensor sums = scratch({batch, sizes.decays() + sizes.value_heads}, "delta rule parameter sums");
     // The states twice again (5 each), then seven products with them of two operations and one decay.
-    device.report({"delta_rule_backward", 25 * state_values(sizes),
-                   total_bytes(dy, in.mixed, in.step_bias, in.log_decay) + bytes_of_gates(in, sizes) + chunk_states.bytes(),
-                   dx.bytes() + bytes_of_gates(in, sizes) + total_bytes(norms, keeps, chunk_states, unit_gradients),
-                   (sizes.channel_decays ? 4 : 3) + 2 * column_sum_launches(batch)},
-                  kDeltaByChunks);
+    const std::int64_t reads = total_bytes(dy, in.mixed, in.step_bias, in.log_decay) + bytes_of_gates(in, sizes) + chunk_states.bytes();
+    const std::int64_t writes = dx.bytes() + bytes_of_gates(in, sizes) + total_bytes(norms, keeps, chunk_states, unit_gradients);
+    device.report({"delta_rule_backward",
+                   25 * state_values(sizes),
+                   reads,
+                   writes,
+                   (sizes.channel_decays ? 4 : 3) + 2 * column_sum_launches(batch),
+                   {},
+                   {},
+                   {},
+                   kDeltaByChunks,
+                   own_rule_kernels(device, sizes, reads + writes, kept, true)});
     if (!device.computes()) return dx;
     device.kernels().delta_rule_backward(device, {dy,
                                                   in.mixed,

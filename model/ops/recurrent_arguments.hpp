@@ -58,13 +58,14 @@ struct GatedNormBackwardArguments {
 };
 
 /// x (rows, StateSpaceSizes::width()); the raw steps are columns [step_begin, step_begin + heads) of rows of step_pitch. Scratch in the
-/// statistics' type: steps and decays (rows, heads), states (chunks, batch, heads, head_dim, state), on GPUs scores (rows, groups, chunk).
+/// statistics' type: steps and decays (rows, heads), states (chunks, batch, heads, head_dim, state), on GPUs scores (rows, groups, chunk),
+/// and a workspace as scan_workspace() (model/ops/scratch.hpp) lays it out.
 struct StateSpaceArguments {
     Input x, raw_steps, step_bias, log_decay, skip;
     Output y, steps, decays, states;
     StateSpaceSizes sizes;
     std::int64_t step_pitch, step_begin;
-    Output scores{};
+    Output scores{}, workspace{};
 };
 
 /// d_raw_steps lies as raw_steps does. Scratch as above, and state_gradients as states, sums (chunks · batch, 3, heads), on GPUs
@@ -75,7 +76,7 @@ struct StateSpaceBackwardArguments {
     Output steps, decays, states, state_gradients, sums;
     StateSpaceSizes sizes;
     std::int64_t step_pitch, step_begin;
-    Output scores{}, pair_sums{};
+    Output scores{}, pair_sums{}, workspace{};
 };
 
 /// x (rows, DeltaRuleSizes::width()); `gates` holds columns of the value heads' raw writing strengths from beta_begin in rows of

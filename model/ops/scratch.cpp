@@ -115,4 +115,45 @@ AttentionWorkspace attention_workspace(const KernelTraits& traits, Dtype dtype, 
     return space;
 }
 
+ScanWorkspace scan_workspace(const KernelTraits& traits, Dtype dtype, const StateSpaceSizes& sizes, bool backward) {
+    constexpr std::int64_t kScanBytes = 256 * kMiB;
+    const std::int64_t narrow = bytes_of(dtype), wide = bytes_of(statistics_dtype(dtype));
+    const std::int64_t length = std::min(sizes.chunk, sizes.places), whole = sizes.places / length;
+    // Of a chunk of all sequences.
+    const std::int64_t values = sizes.batch * length * sizes.inner(), maps = sizes.batch * length * sizes.groups * sizes.state;
+    const std::int64_t pairs = sizes.batch * sizes.groups * length * length, weights = sizes.batch * sizes.heads * length * length;
+    const std::int64_t states = narrow < wide ? sizes.batch * sizes.inner() * sizes.state : 0;
+    const auto lay_out = [&](std::int64_t chunks) {
+        ScanWorkspace space;
+        Parts parts;
+        const auto add = [&](std::int64_t& part, std::int64_t elements, std::int64_t bytes) {
+            if (elements > 0) part = parts.add(chunks * elements * bytes);
+        };
+        for (std::int64_t* const part : {&space.writes, &space.reads}) add(*part, maps, narrow);
+        for (std::int64_t* const part : {&space.values, &space.left}) add(*part, values, narrow);
+        add(space.weights, weights, narrow);
+        add(space.states, states, narrow);
+        for (std::int64_t* const part : {&space.of_states, &space.within}) add(*part, values, wide);
+        if (backward) {
+            for (std::int64_t* const part : {&space.slopes, &space.reached}) add(*part, values, narrow);
+            add(space.pairs, pairs, narrow);
+            add(space.d_states, states, narrow);
+            add(space.along, weights, wide);
+            for (std::int64_t* const part : {&space.to_states, &space.inner}) add(*part, values, wide);
+            for (std::int64_t* const part : {&space.d_writes, &space.d_reads}) add(*part, maps, wide);
+        }
+        space.total = parts.total();
+        return space;
+    };
+    const std::int64_t block = std::clamp<std::int64_t>(kScanBytes / std::max<std::int64_t>(1, lay_out(1).total), 1, whole);
+    ScanWorkspace space = lay_out(block);
+    space.block = block;
+    space.length = length;
+    space.blocks = (whole + block - 1) / block + (whole * length < sizes.places ? 1 : 0);
+    space.library = space.total;
+    space.library_bytes = matmul_workspace_bytes(traits);
+    space.total += space.library_bytes;
+    return space;
+}
+
 }  // namespace mgplan::model

@@ -75,4 +75,27 @@ struct AttentionWorkspace {
 [[nodiscard]] AttentionWorkspace attention_workspace(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward,
                                                      bool fused);
 
+/// Byte offsets into the workspace of a scan by chunks (Mamba-2) on a GPU, each a multiple of 256; -1 where a part is absent. Its parts
+/// hold what `block` chunks of all sequences take between products: of a chunk and sequence a "matrix" below, of `length` places.
+struct ScanWorkspace {
+    std::int64_t block = 0;                   ///< whole chunks at once, as many as 256 MiB take, or one
+    std::int64_t length = 0;                  ///< places of a whole chunk, or of all where there are fewer
+    std::int64_t blocks = 0;                  ///< one more for a last chunk that is shorter
+    std::int64_t writes = -1, reads = -1;     ///< (matrix, group, length, state), storage type: B, C
+    std::int64_t values = -1, slopes = -1;    ///< (matrix, head, length, head_dim), storage type: x times steps; backward: dy
+    std::int64_t left = -1, reached = -1;     ///< (matrix, group, length, heads of a group, head_dim), storage type; backward: the latter
+    std::int64_t weights = -1;                ///< (matrix, head, length, length), storage type
+    std::int64_t pairs = -1;                  ///< backward: (matrix, group, length, length), storage type
+    std::int64_t states = -1, d_states = -1;  ///< states rounded to a narrower storage type; backward: their gradients
+    std::int64_t of_states = -1, to_states = -1;   ///< (matrix, group, length, heads of a group, head_dim), statistics' type; backward
+    std::int64_t along = -1;                       ///< backward: (matrix, head, length, length), statistics' type
+    std::int64_t within = -1, inner = -1;          ///< (matrix, head, length, head_dim), statistics' type; backward: the latter
+    std::int64_t d_writes = -1, d_reads = -1;      ///< backward: (matrix, group, length, state), statistics' type
+    std::int64_t library = -1, library_bytes = 0;  ///< cuBLASLt's own
+    std::int64_t total = 0;
+};
+[[nodiscard]] ScanWorkspace scan_workspace(const KernelTraits& traits, Dtype dtype, const StateSpaceSizes& sizes, bool backward);
+/// Name of the tensor that holds it.
+inline constexpr std::string_view kScanWorkspace = "scan workspace";
+
 }  // namespace mgplan::model

@@ -57,18 +57,26 @@ void expect_gradients(const StateSpaceInputs& in, const StateSpaceSizes& sizes, 
     }
 }
 
+bool by_products(const Device& device) {
+    return device.traits().kind != DeviceKind::cpu;
+}
+
 /// What forward and backward take beside their outputs.
 struct ScanScratch {
-    Tensor steps, decays, states, scores;
+    Tensor steps, decays, states, scores, workspace;
 };
 
-ScanScratch scratch_of(Device& device, const StateSpaceSizes& sizes, Dtype kept) {
+ScanScratch scratch_of(Device& device, const StateSpaceSizes& sizes, Dtype dtype, bool backward) {
+    const Dtype kept = statistics_dtype(dtype);
     const auto take = [&](const Shape& shape, std::string_view name) { return device.empty(shape, kept, MemoryCategory::workspace, name); };
     ScanScratch scratch{take({sizes.rows(), sizes.heads}, "scan steps"),
                         take({sizes.rows(), sizes.heads}, "scan decays"),
                         take({sizes.chunks(), sizes.batch, sizes.heads, sizes.head_dim * sizes.state}, "scan states"),
+                        {},
                         {}};
-    if (device.traits().kind != DeviceKind::cpu) scratch.scores = take({sizes.rows(), sizes.groups, sizes.chunk}, "scan scores");
+    if (!by_products(device)) return scratch;
+    scratch.scores = take({sizes.rows(), sizes.groups, sizes.chunk}, "scan scores");
+    scratch.workspace = take_scratch(device, scan_workspace(device.traits(), dtype, sizes, backward).total, kScanWorkspace);
     return scratch;
 }
 
@@ -85,21 +93,76 @@ ScanOperations operations_of(const StateSpaceSizes& sizes) {
     return {2 * rows * inner * n, rows * groups * q * n, rows * inner * q};
 }
 
+/// Kernels of a scan on a device: the CPU's four and seven, or each block's operands, products and what is between them.
+std::int64_t scan_launches(const Device& device, Dtype dtype, const StateSpaceSizes& sizes, bool backward) {
+    const std::int64_t steps = backward && !sizes.fixed.used() ? 1 + 3 * column_sum_launches(sizes.chunks() * sizes.batch) : 0;
+    if (!by_products(device)) return (backward ? 6 : 4) + steps;
+    const ScanWorkspace space = scan_workspace(device.traits(), dtype, sizes, backward);
+    const std::int64_t rounded = space.states < 0 ? 0 : 1;
+    return backward ? 3 + (19 + 2 * rounded) * space.blocks + steps : 2 + (10 + rounded) * space.blocks;
+}
+
+/// What a GPU does (runtime/cuda/ops/state_space.hpp). Matrices of weights are whole. Instructions are those of the bodies' loops with what
+/// finding their places takes.
+OwnKernels own_scan_kernels(const Device& device, Dtype dtype, const StateSpaceSizes& sizes, bool backward) {
+    if (!by_products(device)) return {};
+    const auto real = [](std::int64_t count) { return static_cast<double>(count); };
+    const double narrow = real(bytes_of(dtype)), wide = real(bytes_of(statistics_dtype(dtype)));
+    const ScanWorkspace space = scan_workspace(device.traits(), dtype, sizes, backward);
+    const double values = real(sizes.rows() * sizes.inner()), maps = real(sizes.rows() * sizes.groups * sizes.state);
+    const double weights = real(sizes.rows() * sizes.heads * space.length), pairs = real(sizes.rows() * sizes.groups * space.length);
+    const double states = real(sizes.chunks() * sizes.batch * sizes.inner() * sizes.state), n = real(sizes.state);
+    const double steps = real(sizes.rows() * sizes.heads), rounding = space.states < 0 ? 0 : states * (wide + narrow);
+    OwnKernels own;
+    own.exponentials = 2 * values + weights;
+    own.instructions = 60 * values + 12 * weights;
+    // Steps and decays; B and C copied twice; x twice by steps, once read by the product that states come from.
+    own.bytes = steps * (narrow + 3 * wide) + 8 * maps * narrow + values * 5 * narrow;
+    own.bytes += maps * narrow + 3 * states * wide;                                   // states
+    own.bytes += 2 * maps * narrow + pairs * wide + pairs * wide + weights * narrow;  // scores and weights
+    own.bytes += rounding + maps * narrow + states * narrow + values * wide;          // read from states
+    own.bytes += weights * narrow + values * (narrow + wide);                         // read within chunks
+    own.product_flops = 2 * (2 * values * n + pairs * n + values * real(space.length));
+    if (!backward) {
+        own.bytes += 2 * values * (wide + narrow);  // the output
+        return own;
+    }
+    own.exponentials += 2 * values;
+    own.instructions += 80 * values + 4 * weights;
+    own.bytes += 6 * values * narrow + 3 * values * narrow;                   // dy twice, weighted twice; a product with it
+    own.bytes += maps * narrow + 3 * states * wide;                           // gradients of states
+    own.bytes += 2 * values * narrow + 2 * weights * wide + pairs * narrow;   // dy xᵀ
+    own.bytes += weights * narrow + values * (narrow + wide);                 // its product with the weights
+    own.bytes += rounding + maps * narrow + states * narrow + values * wide;  // what states later read
+    own.bytes += 2 * (pairs * narrow + maps * narrow + values * narrow + states * narrow + 3 * maps * wide);  // dB, dC
+    own.bytes += 2 * maps * (wide + narrow) + values * (4 * wide + 6 * narrow) + 8 * steps * wide;            // to their rows
+    own.bytes += 2 * states * wide;  // what a chunk leaves to the next
+    own.product_flops += 2 * (4 * values * n + 2 * pairs * n + 2 * values * real(space.length));
+    return own;
+}
+
 }  // namespace
 
 Tensor state_space_scan(const StateSpaceInputs& in, const StateSpaceSizes& sizes) {
     expect_scan(in, sizes);
     Device& device = in.mixed.device();
     Tensor y = device.empty({sizes.rows(), sizes.inner()}, in.mixed.dtype(), MemoryCategory::activations, "scan output");
-    const ScanScratch scratch = scratch_of(device, sizes, statistics_dtype(in.mixed.dtype()));
+    const ScanScratch scratch = scratch_of(device, sizes, in.mixed.dtype(), false);
     const ScanOperations operations = operations_of(sizes);
-    device.report({"state_space_scan", 2 * operations.states + operations.scores + operations.within,
+    device.report({"state_space_scan",
+                   2 * operations.states + operations.scores + operations.within,
                    total_bytes(in.mixed, in.step_bias, in.log_decay, in.skip) + bytes_of_steps(in, sizes) + scratch.states.bytes(),
-                   y.bytes() + total_bytes(scratch.steps, scratch.decays, scratch.states), 4},
-                  kByChunks);
+                   y.bytes() + total_bytes(scratch.steps, scratch.decays, scratch.states),
+                   scan_launches(device, in.mixed.dtype(), sizes, false),
+                   {},
+                   {},
+                   {},
+                   kByChunks,
+                   own_scan_kernels(device, in.mixed.dtype(), sizes, false)});
     if (!device.computes()) return y;
-    device.kernels().state_space_scan(device, {in.mixed, in.projected, in.step_bias, in.log_decay, in.skip, y, scratch.steps,
-                                               scratch.decays, scratch.states, sizes, pitch_of_steps(in), in.step_begin, scratch.scores});
+    device.kernels().state_space_scan(
+        device, {in.mixed, in.projected, in.step_bias, in.log_decay, in.skip, y, scratch.steps, scratch.decays, scratch.states, sizes,
+                 pitch_of_steps(in), in.step_begin, scratch.scores, scratch.workspace});
     return y;
 }
 
@@ -113,7 +176,7 @@ Tensor state_space_scan_backward(const Tensor& dy, const StateSpaceInputs& in, c
     Device& device = in.mixed.device();
     const Dtype kept = statistics_dtype(in.mixed.dtype());
     Tensor dx = device.empty(in.mixed.shape(), in.mixed.dtype(), MemoryCategory::activations, "scan input gradient");
-    const ScanScratch scratch = scratch_of(device, sizes, kept);
+    const ScanScratch scratch = scratch_of(device, sizes, in.mixed.dtype(), true);
     const Tensor state_gradients = device.empty(scratch.states.shape(), kept, MemoryCategory::workspace, "scan state gradients");
     const Tensor sums =
         device.empty({sizes.chunks() * sizes.batch, 3, sizes.heads}, kept, MemoryCategory::workspace, "scan parameter sums");
@@ -123,11 +186,16 @@ Tensor state_space_scan_backward(const Tensor& dy, const StateSpaceInputs& in, c
                                  "scan pair sums");
     const ScanOperations operations = operations_of(sizes);
     // States and their gradients, four products of a state with a row's vector; within chunks scores, dy xᵀ, and three products with them.
-    device.report({"state_space_scan_backward", 6 * operations.states + 3 * operations.scores + 2 * operations.within,
+    device.report({"state_space_scan_backward",
+                   6 * operations.states + 3 * operations.scores + 2 * operations.within,
                    total_bytes(dy, in.mixed, in.step_bias, in.log_decay, in.skip) + bytes_of_steps(in, sizes) + 2 * scratch.states.bytes(),
                    dx.bytes() + bytes_of_steps(in, sizes) + total_bytes(scratch.steps, scratch.decays, scratch.states, state_gradients),
-                   sizes.fixed.used() ? 6 : 7 + 3 * column_sum_launches(sizes.chunks() * sizes.batch)},
-                  kByChunks);
+                   scan_launches(device, in.mixed.dtype(), sizes, true),
+                   {},
+                   {},
+                   {},
+                   kByChunks,
+                   own_scan_kernels(device, in.mixed.dtype(), sizes, true)});
     if (!device.computes()) return dx;
     device.kernels().state_space_scan_backward(device, {dy,
                                                         in.mixed,
@@ -149,7 +217,8 @@ Tensor state_space_scan_backward(const Tensor& dy, const StateSpaceInputs& in, c
                                                         pitch_of_steps(in),
                                                         in.step_begin,
                                                         scratch.scores,
-                                                        pair_sums});
+                                                        pair_sums,
+                                                        scratch.workspace});
     return dx;
 }
 

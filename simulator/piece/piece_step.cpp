@@ -48,6 +48,9 @@ bool grow_step(PieceStep& one, const PieceStep& two, std::int64_t rows, std::int
     grow_real(one.op.flops, two.op.flops);
     grow_real(one.op.arithmetic.exponentials, two.op.arithmetic.exponentials);
     grow_real(one.op.arithmetic.instructions, two.op.arithmetic.instructions);
+    using Own = model::OwnKernels;
+    for (double Own::*const size : {&Own::bytes, &Own::product_flops, &Own::exponentials, &Own::instructions, &Own::of_a_thread})
+        grow_real(one.op.own.*size, two.op.own.*size);
     // Separate products of attention come in blocks of scores, the more the more rows; the other counts change once at most (sums in
     // stages).
     if (two.op.part.queries > 0 && !two.op.part.fused)

@@ -1,5 +1,6 @@
 #include "simulator/piece/recurrent_policies.hpp"
 
+#include "model/ops/scratch.hpp"
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/computed_parts.hpp"
 #include "plan/text/errors.hpp"
@@ -42,6 +43,13 @@ bool scans(const PolicyContext& context) {
 
 bool applies_delta_rule(const PolicyContext& context) {
     return runs_in(context, StateKernels::chunked_delta_rule);
+}
+
+void fuse_scans(LayerEditor& layer, const PolicyContext& /*context*/) {
+    for (const TraceRange where : {layer.forward(), layer.backward()}) layer.drop_all(where, model::kScanWorkspace);
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (PieceStep& step : *steps) step.op.own = {};
+    }
 }
 
 void keep_gated_output(LayerEditor& layer, const PolicyContext& /*context*/) {

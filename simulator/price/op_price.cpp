@@ -85,8 +85,25 @@ Traffic traffic_of(std::string_view op) {
 /// Clocks of a multiprocessor that an op's arithmetic takes, of which it begins 16 exponentials and 128 other instructions a clock (CUDA
 /// C++ Programming Guide, table of the throughput of arithmetic instructions, compute capabilities 8.0 to 10.0). A kernel takes longer
 /// than its instructions.
-double arithmetic_clocks(const model::Arithmetic& arithmetic) {
-    return arithmetic.exponentials / 16 + arithmetic.instructions / 128;
+double arithmetic_clocks(double exponentials, double instructions) {
+    return exponentials / 16 + instructions / 128;
+}
+
+/// Clocks until what depends on an instruction begins (Jia et al., arXiv 1804.06826, table 4.1: most of Volta's arithmetic; later ones
+/// are alike). Loads take longer.
+constexpr double kDependentClocks = 4;
+
+/// Kernels one behind the other: products by a library, and others beside whose bytes their arithmetic runs. No thread is done before its
+/// instructions have come one by one.
+double own_kernels(const model::OpRecord& record, const OpRates& rates) {
+    const model::OwnKernels& own = record.own;
+    const KernelTimes& times = *rates.storage;
+    const double spread = arithmetic_clocks(own.exponentials, own.instructions);
+    const double walked = own.of_a_thread * kDependentClocks * rates.calibration->multiprocessors;  // while all wait for one thread
+    const double products = own.product_flops > 0 ? times.products(own.product_flops) : 0;
+    const double others = std::max(rates.products->memory_bound(own.bytes), times.multiprocessor_clocks(std::max(spread, walked)));
+    const std::int64_t further = record.launches - (products > 0 ? 2 : 1);
+    return products + others + rates.calibration->kernel_seconds * static_cast<double>(std::max<std::int64_t>(0, further));
 }
 
 /// Start-up and tail of the single kernels beside the first. Those of grouped products run on four streams at once (Transformer Engine,
@@ -109,11 +126,12 @@ double op_seconds(const model::OpRecord& record, const OpRates& rates) {
         return grouped_product(record.grouped, record.name == "matmul_by_group",
                                record.grouped.dtype == Dtype::fp8 ? *rates.products : *rates.storage);
     if (record.part.queries > 0) return record.part.fused ? fused_attention(record, rates) : separate_attention(record, rates);
+    if (record.own.bytes > 0) return own_kernels(record, rates);
     const double moved =
         rates.products->memory_bound(static_cast<double>(record.bytes_read + record.bytes_written), traffic_of(record.name));
     const model::Arithmetic& arithmetic = record.arithmetic;
     if (arithmetic.small_products) return std::max(moved, rates.storage->products(record.flops));
-    const double clocks = arithmetic_clocks(arithmetic);
+    const double clocks = arithmetic_clocks(arithmetic.exponentials, arithmetic.instructions);
     return clocks > 0 ? std::max(moved, rates.storage->multiprocessor_clocks(clocks)) : moved;
 }
 

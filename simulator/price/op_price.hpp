@@ -10,8 +10,9 @@ namespace mgplan::simulator {
 /// Products and attention by their sizes; what adds into a gradient buffer as a weight gradient; grouped products as grouped kernels, of a
 /// single group as a plain product; all else by the bytes read and written, at the share of the memory bandwidth that such kernels reach
 /// (permutations of rows, the loss over the vocabulary); scans of chunks by those or by their operations at the rate of products, whichever
-/// takes longer. Attention that no library fuses is two batched products and a softmax over all
-/// scores (its backward four products). Copies to the host and back by its link, on the stream of all else.
+/// takes longer; what mgplan's own kernels do step by step, by all of its passes, products and walks (OwnKernels). Attention that no
+/// library fuses is two batched products and a softmax over all scores (its backward four products). Copies to the host and back by its
+/// link, on the stream of all else.
 [[nodiscard]] double op_seconds(const model::OpRecord& record, const OpRates& rates);
 
 /// Seconds of a step that is an op: op_seconds(), and what a policy of the engine says beside it. Attention over fp8 copies has its own

@@ -139,6 +139,7 @@ TEST(SelectiveScan, ItsArithmeticGrowsWithItsRows) {
         PieceStep step;
         step.op = {"selective_scan", 9 * rows, 100 * static_cast<std::int64_t>(rows), 0};
         step.op.arithmetic = {.exponentials = rows, .instructions = 8 * rows};
+        step.op.own = {10 * rows, 20 * rows, 30 * rows, 40 * rows, 50 * rows};
         return step;
     };
     PieceStep one = scan(1);
@@ -147,6 +148,12 @@ TEST(SelectiveScan, ItsArithmeticGrowsWithItsRows) {
     EXPECT_EQ(one.op.bytes_read, 500);
     EXPECT_EQ(one.op.arithmetic.exponentials, 5);
     EXPECT_EQ(one.op.arithmetic.instructions, 40);
+    const model::OwnKernels& own = one.op.own;
+    EXPECT_EQ(own.bytes, 50);
+    EXPECT_EQ(own.product_flops, 100);
+    EXPECT_EQ(own.exponentials, 150);
+    EXPECT_EQ(own.instructions, 200);
+    EXPECT_EQ(own.of_a_thread, 250);
 }
 
 TEST(SelectiveScan, ModelFlopsAreThoseOfItsProductsAndItsScan) {

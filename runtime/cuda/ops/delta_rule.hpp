@@ -310,7 +310,8 @@ void delta_rule_backward(model::Device& device, const model::DeltaRuleBackwardAr
         using Sum = Compute<Element>;
         const RuleParts<Element> rule = rule_parts<Element>(x);
         write_rule_scratch(launcher, rule);
-        launcher.teams(s.batch * s.key_heads, lanes_for(s.value_dim),
+        // There are few teams, and all their lanes wait for each place: a lane for each column.
+        launcher.teams(s.batch * s.key_heads, lanes_for(4 * s.value_dim),
                        RuleGradients<Element>{rule, values<Element>(x.dy), values<Element>(x.dx), values<Element>(x.d_gates),
                                               values<Element>(x.d_decays), values<Sum>(x.chunk_states), values<Sum>(x.place_states),
                                               values<Sum>(x.state_gradients), values<Sum>(x.vectors), values<Sum>(x.unit_gradients),

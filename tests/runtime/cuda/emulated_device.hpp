@@ -129,6 +129,7 @@ public:
     int teamed = 0;                         ///< and on teams
     std::int64_t timed = 0, not_timed = 0;  ///< products, by whether a card may choose their algorithms by timing
     double timed_error = 0;                 ///< relative, of such products but those in fp8
+    double multiplied = 0;                  ///< FLOPs of products
     template <class Body>
     void teams(std::int64_t count, int lanes, const Body& body) {
         ++teamed;
@@ -152,6 +153,7 @@ public:
     void gemm(const Gemm& x) {
         ++started;
         ++(x.algorithm == model::ProductAlgorithm::timed ? timed : not_timed);
+        multiplied += 2 * static_cast<double>(x.m * x.n) * static_cast<double>(x.k * x.batch);
         EXPECT_NE(x.workspace, nullptr);
         // A library may write all of it; both ends are enough to show who else does, and quick.
         const auto end = static_cast<std::size_t>(std::min<std::int64_t>(x.workspace_bytes, 4096));
