@@ -102,7 +102,7 @@ struct CastToFp8 {
 /// The same of a matrix with codes turned, and as they lie where asked for: a team for each tile.
 template <class Element, class Code, bool kPacked>
 struct CastAndTurn {
-    static constexpr int kTeamsAtOnce = TileValues<Element>::kTeamsAtOnce;
+    static constexpr int kTeamsAtOnce = kPacked ? TileValues<Element>::kTeamsAtOnce : 1;
     const Element* x;
     const float* largest;
     Code *codes, *turned;  ///< codes: may be null

@@ -91,7 +91,7 @@ struct BlocksOfTile {
 template <class Element, class Scale, int kLength, bool kPacked>
 struct CastTiles {
     using Blocks = BlocksOfTile<kLength>;
-    static constexpr int kTeamsAtOnce = TileValues<Element>::kTeamsAtOnce;
+    static constexpr int kTeamsAtOnce = kPacked ? TileValues<Element>::kTeamsAtOnce : 1;
     const Element* x;
     E4m3 *codes, *column_codes;  ///< codes and their scales: may be null
     typename Scale::Stored *scales, *column_scales;
@@ -196,7 +196,7 @@ private:
 /// Squares, which are tiles: the same codes as they lie and, where asked for, turned.
 template <class Element, bool kPacked>
 struct CastSquares {
-    static constexpr int kGroups = 16, kTeamsAtOnce = TileValues<Element>::kTeamsAtOnce;
+    static constexpr int kGroups = 16, kTeamsAtOnce = kPacked ? TileValues<Element>::kTeamsAtOnce : 1;
     struct Shared {
         float of_lanes[Tile::kLanes], of_groups[kGroups];
         TurnedTile turned;
