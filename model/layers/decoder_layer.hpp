@@ -48,7 +48,7 @@ public:
 private:
     /// The second half where it is a mixture; nullptr: it is none.
     [[nodiscard]] const Moe* mixture() const;
-    /// Casts the weights of a half together where it multiplies in fp8 and their copies are not fresh.
+    /// Casts the weights of a half where it multiplies in fp8 and their copies are not fresh; their largest magnitudes are found together.
     void refresh_mixer() const;
     void refresh_feed_forward() const;
     [[nodiscard]] Tensor attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;

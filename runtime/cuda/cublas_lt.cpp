@@ -31,8 +31,9 @@ struct Known {
     bool chosen = false;  ///< by timing
 };
 
-/// Whether it may be timed is part of it: what must be the same on all ranks takes no choice of another layer of the same size.
-using Kind = std::pair<ProductKey, bool>;
+/// How its algorithm is found is part of it: what must be the same on all ranks takes no choice of another layer of the same size.
+using Asked = model::ProductAlgorithm;
+using Kind = std::pair<ProductKey, Asked>;
 
 }  // namespace
 
@@ -45,6 +46,10 @@ struct CublasLt::State {
     std::optional<ProductTimer> timer;
 
     [[nodiscard]] bool timed(const Gemm& x) const { return times && worth_timing(x); }
+    [[nodiscard]] Asked asked(const Gemm& x) const {
+        if (timed(x)) return Asked::timed;
+        return x.algorithm == Asked::near ? Asked::near : Asked::first;
+    }
     [[nodiscard]] bool captures() const;
     [[nodiscard]] const cublasLtMatmulAlgo_t* choice_without_sum(const CublasProduct& product, const Gemm& x) const;
     [[nodiscard]] cublasLtMatmulAlgo_t fastest_of(const CublasProduct& product, const Gemm& x,
@@ -63,7 +68,7 @@ bool CublasLt::State::captures() const {
 const cublasLtMatmulAlgo_t* CublasLt::State::choice_without_sum(const CublasProduct& product, const Gemm& x) const {
     Gemm twin = x;
     twin.beta = 0;
-    const auto found = known.find({key_of(twin), true});
+    const auto found = known.find({key_of(twin), Asked::timed});
     if (found == known.end() || !found->second.chosen || !product.takes(handle, x, found->second.algorithm)) return nullptr;
     return &found->second.algorithm;
 }
@@ -73,7 +78,11 @@ cublasLtMatmulAlgo_t CublasLt::State::fastest_of(const CublasProduct& product, c
     if (!timer) timer.emplace(stream);
     std::vector<std::optional<double>> seconds;
     for (const auto& candidate : candidates)
-        seconds.push_back(timer->measure([&] { return product.run(handle, x, candidate, stream) == CUBLAS_STATUS_SUCCESS; }));
+        seconds.push_back(timer->measure([&] {
+            const bool ran = product.run(handle, x, candidate, stream) == CUBLAS_STATUS_SUCCESS;
+            if (!ran) static_cast<void>(cudaGetLastError());  // the next launch of this thread would end with it
+            return ran;
+        }));
     return candidates[fastest(seconds)];
 }
 
@@ -127,7 +136,7 @@ void CublasLt::multiply(const Gemm& x) {
     if (x.m == 0 || x.n == 0 || x.batch == 0) return;
     MGPLAN_ASSERT(x.k > 0, "a product adds something up");
     auto& known = state_->known;
-    const Kind kind{key_of(x), state_->timed(x)};
+    const Kind kind{key_of(x), state_->asked(x)};
     auto entry = known.find(kind);
     if (entry == known.end()) {
         if (known.size() >= kMostKnown) std::erase_if(known, [](const auto& each) { return !each.second.kept; });

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "model/ops/scratch.hpp"
 #include "plan/training/own_fp8.hpp"
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/shared_memo.hpp"
@@ -202,7 +203,14 @@ struct ShardLayers::State {
     static TracePointer kept(const PieceTrace& trace) { return {TracePointer{}, &trace}; }
     static TracePointer made(PieceTrace trace) { return std::make_shared<PieceTrace>(std::move(trace)); }
 
-    /// Larger micro-batches are made from the traces of one and two sequences. With steps where the sizes keep them.
+    /// Whole chunks in a scan's workspace are cut to a largest size: neither its bytes nor the launches of their products grow by as much
+    /// with each sequence.
+    static bool scans_by_blocks(const PieceTrace& trace) {
+        return std::ranges::any_of(trace.tensors, [](const auto& tensor) { return tensor.name == model::kScanWorkspace; });
+    }
+
+    /// Larger micro-batches are made from the traces of one and two sequences but where scans forbid it. With steps where the sizes keep
+    /// them.
     TracePointer dense_trace(const PieceSizes& sizes, Traced what, std::size_t plain_layer = 0) {
         DenseTraceKey key{without_experts(sizes), what, plain_layer};
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
@@ -214,6 +222,7 @@ struct ShardLayers::State {
             });
         };
         if (sizes.micro_batch <= 2) return kept(of(sizes.micro_batch));
+        if (sizes.engine == Engine::mgplan && scans_by_blocks(of(1))) return kept(of(sizes.micro_batch));
         if (auto trace = with_rows(of(1), of(2), sizes.micro_batch, 1, sizes.keep_steps)) return made(*std::move(trace));
         return made(trace_now(sizes, what, plain_layer));
     }

@@ -212,7 +212,8 @@ inline void check_casts(model::Device& device, std::int64_t rows, std::int64_t w
     const auto along_rows = [&](std::int64_t row) { return row == rows - 1 ? k448 : k384; };
     const auto by_last_block = [&](std::int64_t row) { return row == rows - 1 ? k448 : row / 128 == (rows - 1) / 128 ? k96 : k384; };
     expect_codes(model::quantise_rows(x, model::Fp8Scaling::vectors_of_128, "rows").codes, along_rows);
-    expect_codes(model::quantise_columns(x, model::Fp8Scaling::vectors_of_128, "columns").codes, by_last_block);
+    expect_codes(model::quantise_columns(x, model::Fp8Scaling::vectors_of_128, model::ColumnCodes::as_rows, "columns").codes,
+                 by_last_block);
     expect_codes(model::quantise_rows(x, model::Fp8Scaling::squares_of_128, "squares").codes, by_last_block);
 }
 

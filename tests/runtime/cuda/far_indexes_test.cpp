@@ -269,7 +269,7 @@ TEST_P(FarIndexes, OfCastsToFp8InBlocks) {
             const std::int64_t at = layout.at(on.rows - 1, layout.blocks - 1);
             on.keep(cast.scales.slice(at, at + 1), 1);
             if (scaling == Fp8Scaling::squares_of_128) continue;
-            const Fp8Columns columns = quantise_columns(x, scaling, "columns");
+            const Fp8Columns columns = quantise_columns(x, scaling, ColumnCodes::as_rows, "columns");
             on.keep_rows(columns.codes);
             const Fp8ScaleLayout down(scaling, width(), on.rows);
             on.keep(columns.scales.slice(down.at(width() - 1, down.blocks - 1), down.at(width() - 1, down.blocks - 1) + 1), 1);

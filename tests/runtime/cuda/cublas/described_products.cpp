@@ -185,6 +185,14 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t /*ha
     *found = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
+/// What is asked for experts' rounded rows serves no product here, so that each is described as it is.
+cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*operation*/,
+                                                    cublasLtMatrixLayout_t /*a*/, cublasLtMatrixLayout_t /*b*/,
+                                                    cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t /*d*/,
+                                                    const cublasLtMatmulAlgo_t* /*algorithm*/,
+                                                    cublasLtMatmulHeuristicResult_t* /*result*/) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
 cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*operation*/, const void* /*alpha*/,
                                            const void* /*a*/, cublasLtMatrixLayout_t /*a_layout*/, const void* /*b*/,
                                            cublasLtMatrixLayout_t /*b_layout*/, const void* /*beta*/, const void* /*c*/,

@@ -25,7 +25,7 @@ public:
     void run(const FusedShape& /*shape*/, const FusedMemory& /*memory*/, double /*scale*/) override {}
 };
 
-/// What of a product cuBLASLt is told (Key in runtime/cuda/cublas_lt.cpp).
+/// What of a product cuBLASLt is told (ProductKey in runtime/cuda/cublas_product.hpp).
 auto told(const Gemm& x) {
     return std::tuple(std::tuple(x.transpose_a, x.transpose_b, x.m, x.n, x.k, x.beta != 0, x.input, x.other_input, x.output),
                       std::tuple(x.a_pitch, x.a_stride, x.b_pitch, x.b_stride, x.c_pitch, x.c_stride, x.batch, x.workspace_bytes),

@@ -41,6 +41,7 @@ public:
     }
     void copy(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) const {}
     void zero(void* /*memory*/, std::int64_t /*bytes*/) const {}
+    void gemm(const Gemm& /*gemm*/) const {}
 };
 
 }  // namespace

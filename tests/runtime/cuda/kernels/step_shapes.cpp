@@ -39,7 +39,15 @@ public:
     std::vector<Op> ops;
 
     void on_op(const model::OpRecord& record) override {
-        ops.push_back({std::string(record.name), range(), record.flops, record.bytes_read, record.bytes_written, record.product, {}});
+        // Of an op in many kernels that hand on through memory: what these move.
+        const bool own = record.own.bytes > 0;
+        ops.push_back({std::string(record.name),
+                       range(),
+                       record.flops,
+                       own ? static_cast<std::int64_t>(record.own.bytes) : record.bytes_read,
+                       own ? 0 : record.bytes_written,
+                       record.product,
+                       {}});
     }
     void on_range_begin(std::string_view name, std::int64_t number) override {
         ranges_.push_back(number < 0 ? std::string(name) : fmt::format("{} {}", name, number));

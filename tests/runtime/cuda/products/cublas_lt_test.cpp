@@ -180,6 +180,7 @@ TEST_F(CublasLtChoice, LeavesOutCandidatesThatFail) {
     fake_cublas_lt.candidates[kBest].fails = true;
     fake_cublas_lt.candidates[5].seconds = 0.9e-3;
     EXPECT_EQ(launched(products, large()).size(), 3U * 7 + 1);
+    EXPECT_FALSE(fake_cublas_lt.last_failed) << "the next launch of the thread would end with it";
     expect_alone(products, large(), 5);
 }
 
@@ -270,6 +271,15 @@ TEST_F(CublasLtChoice, OfExpertsIsTheirOwnWhereTheLibraryRefusesTheOther) {
     EXPECT_THAT(fake_cublas_lt.asked_of,
                 ElementsAre(std::array<std::uint64_t, 4>{4096, 1024, 4096, 4096}, std::array<std::uint64_t, 4>{4096, 900, 4096, 4096},
                             std::array<std::uint64_t, 4>{4096, 1000, 4096, 4096}));
+}
+
+TEST_F(CublasLtChoice, OfExpertsIsNotThatOfALayerWithAsManyRows) {
+    CublasLt products(nullptr, true);
+    expect_alone(products, of_expert(900), 0);
+    Gemm layer = of_expert(900);
+    layer.algorithm = ProductAlgorithm::first;
+    expect_alone(products, layer, 0);
+    EXPECT_EQ(fake_cublas_lt.asked_of.back(), (std::array<std::uint64_t, 4>{4096, 900, 4096, 4096}));
 }
 
 TEST_F(CublasLtChoice, OfEverNewRowsIsSeldomAskedFor) {

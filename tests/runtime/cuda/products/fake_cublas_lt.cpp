@@ -120,7 +120,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
     const auto& candidate = fake_cublas_lt.candidates.at(index);
     EXPECT_EQ(c, d) << "in place";
     EXPECT_LE(candidate.workspace_bytes, workspace_bytes);
-    if (candidate.fails) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (candidate.fails) {
+        fake_cublas_lt.last_failed = true;
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    }
     fake_cublas_lt.launches.push_back({index, *static_cast<const float*>(beta) != 0});
     fake_cublas_lt.now += candidate.seconds;
     return CUBLAS_STATUS_SUCCESS;
@@ -130,6 +133,11 @@ const char* cublasLtGetStatusName(cublasStatus_t /*status*/) {
 }
 const char* cublasLtGetStatusString(cublasStatus_t /*status*/) {
     return "a failure";
+}
+cudaError_t cudaGetLastError() {
+    const bool failed = fake_cublas_lt.last_failed;
+    fake_cublas_lt.last_failed = false;
+    return failed ? cudaErrorLaunchFailure : cudaSuccess;
 }
 const char* cudaGetErrorName(cudaError_t /*error*/) {
     return "cudaError";

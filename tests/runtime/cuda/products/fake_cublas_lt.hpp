@@ -30,6 +30,7 @@ struct FakeCublasLt {
     std::vector<int> asked;  ///< for how many candidates, each time
     /// Whose: elements of a column and columns of the sum, then of the first operand, as the library sees them.
     std::vector<std::array<std::uint64_t, 4>> asked_of;
+    bool last_failed = false;       ///< what cudaGetLastError has to say
     int waits = 0;                  ///< of the host for the card
     std::int64_t descriptions = 0;  ///< that live
     double now = 0;                 ///< of the card, seconds
