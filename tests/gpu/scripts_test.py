@@ -350,6 +350,13 @@ class Scripts(unittest.TestCase):
         short = runner.results["parts"]["short"]
         self.assertEqual((short["status"], given), ("left out", []))
         self.assertRegex(short["why"], "^4[34] s were left of 44, and it is not begun with less than 45; call again$")
+        # What failed before keeps its verdict, on these sources.
+        failed = {"status": "failed", "why": "bf16 differs", "sources": self.about["sources"]}
+        runner.results["parts"] = {"ours": dict(failed), "others": {**failed, "sources": "of another tree"}}
+        for name in ("ours", "others"):
+            runner.run(name, catalogue.Part(90, work, least=45))
+        self.assertEqual([(part["status"], part["why"] == "bf16 differs") for part in runner.results["parts"].values()],
+                         [("failed", True), ("left out", False)])
         runner = self.runner(100)
         runner.run("cut", catalogue.Part(90, work, until=0.45))
         runner.run("later", catalogue.Part(90, work))

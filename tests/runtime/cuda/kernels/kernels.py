@@ -37,7 +37,12 @@ class Step:
         self.recipe, self.ops, self.other_model = of.get("recipe"), of.get("ops", shapes["ops"]), "model" in of
 
     def is_memory_bound(self, op):
-        return not op["product"] and not any(kernel.startswith(("cuDNN", "cuBLASLt")) for kernel in op["kernels"])
+        if op["product"] or any(kernel.startswith("cuDNN") for kernel in op["kernels"]):
+            return False
+        if "cuBLASLt" not in op["kernels"]:
+            return True
+        # Products among other kernels, as a scan has them.
+        return any(kernel.startswith("run_") for kernel in op["kernels"]) and self.bytes_of(op) / self.bandwidth >= op["flops"] / self.flops
 
     def bytes_of(self, op):
         return op["read"] + op["written"]
