@@ -57,8 +57,8 @@ struct CopiedWeight {
     std::shared_ptr<Fp8Weight> copies;
     Tensor weight;
 };
-/// Casts weights both ways, or transposes those that are stored in fp8, but for those whose copies are fresh. The largest magnitudes of those
-/// with one scale each are found together, in a few kernels: all of one type and device. Takes no memory.
+/// Casts weights both ways, or transposes those that are stored in fp8, but for those whose copies are fresh. The largest magnitudes of
+/// those with one scale each are found together, in a few kernels: all of one type and device. Takes no memory.
 void refresh(std::span<const CopiedWeight> weights);
 
 /// A cast: e4m3, or e5m2 for gradients of outputs. Ranks of `group` have one scale; null: this one alone.
