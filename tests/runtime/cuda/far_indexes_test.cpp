@@ -43,7 +43,7 @@ public:
     Tensor zeros(const Shape& shape, Dtype dtype = Dtype::bf16) { return device.zeros(shape, dtype, MemoryCategory::activations, "zeros"); }
     /// (rows, width): the same values in the marked rows on every device.
     Tensor marked(std::int64_t width, Dtype dtype = Dtype::bf16) {
-        const Tensor tensor = zeros({rows, width}, dtype);
+        Tensor tensor = zeros({rows, width}, dtype);
         const Tensor values = maker.random({kMarked, width}, dtype);
         std::vector<std::byte> bytes(static_cast<std::size_t>(values.bytes()));
         device.read(values, bytes.data());
