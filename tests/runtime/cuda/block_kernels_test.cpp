@@ -129,7 +129,7 @@ TEST_P(BlockKernels, TurnCodesOfOneScaleAsTheyAreCast) {
                 const model::Tensor x = odd_values(maker, shape);
                 const auto cast = [&](model::Fp8Copies copies) {
                     const model::Tensor scale = maker.zeros({model::kFp8ScaleElements}, Dtype::fp32);
-                    const model::Fp8Tensor made = model::empty_codes(x, dtype, scale, copies, "codes");
+                    model::Fp8Tensor made = model::empty_codes(x, dtype, scale, copies, "codes");
                     model::fill(scale.slice(0, 1), 3000);
                     model::quantise(x, made);
                     return made;
