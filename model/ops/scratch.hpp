@@ -76,7 +76,10 @@ struct AttentionWorkspace {
                                                      bool fused);
 
 /// Byte offsets into the workspace of a scan by chunks (Mamba-2) on a GPU, each a multiple of 256; -1 where a part is absent. Its parts
-/// hold what `block` chunks of all sequences take between products: of a chunk and sequence a "matrix" below, of `length` places.
+/// hold what `block` chunks of all sequences take between products: of a chunk and sequence a "matrix" below, of `length` places. With H
+/// the states that a chunk begins with and dH the gradients of those that it ends with: within = weights · values, of_states = C Hᵀ, inner
+/// = weightsᵀ · dy, to_states = B dHᵀ, along = dy · valuesᵀ, and pairs = along, weighed by decays and added over a group's heads. left:
+/// values decayed to the chunk's end; reached: dy decayed from its begin.
 struct ScanWorkspace {
     std::int64_t block = 0;                   ///< whole chunks at once, as many as 256 MiB take, or one
     std::int64_t length = 0;                  ///< places of a whole chunk, or of all where there are fewer
