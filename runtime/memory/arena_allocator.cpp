@@ -36,7 +36,7 @@ void ArenaAllocator::throw_if_written() {
 
 bool ArenaAllocator::is_free(std::int64_t offset, std::int64_t end) const {
     const auto behind = live_.lower_bound(end);  // the first that begins behind it; the one before is the last that may overlap
-    return behind == live_.begin() || std::prev(behind)->second <= offset;
+    return behind == live_.begin() || std::prev(behind)->second.end <= offset;
 }
 
 std::byte* ArenaAllocator::take(std::int64_t bytes, model::MemoryCategory category, std::string_view name) {
@@ -52,7 +52,7 @@ std::byte* ArenaAllocator::take(std::int64_t bytes, model::MemoryCategory catego
                             "it with --memory pool",
                             name, with_thousands(*offset), with_thousands(end), with_thousands(bytes_)));
         }
-        live_.emplace(*offset, end);
+        live_.emplace(*offset, Room{.end = end, .guarded = checks()});
         touched_ = std::max(touched_, end);
         memory = arena_ + *offset;
         if (checks()) {
@@ -75,10 +75,10 @@ void ArenaAllocator::give_back(std::byte* memory, std::int64_t bytes, model::Mem
     counter_.give_back(nullptr, bytes, category);
     if (arena_ != nullptr && memory >= arena_ && memory < arena_ + bytes_) {
         const std::int64_t room = script_.room_of(bytes);
-        live_.erase(memory - arena_);
+        const bool guarded = live_.extract(memory - arena_).mapped().guarded;
         if (checks()) {
             source_.allow(memory, room);
-            if (written_at_ < 0 && !source_.is_spoiled(memory + bytes, room - bytes)) {
+            if (guarded && written_at_ < 0 && !source_.is_spoiled(memory + bytes, room - bytes)) {
                 written_at_ = memory - arena_;
                 written_bytes_ = bytes;
             }

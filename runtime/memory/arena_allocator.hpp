@@ -16,7 +16,7 @@ namespace mgplan::runtime {
 /// on the CPU, one stream on a GPU, as PoolAllocator.
 ///
 /// With guards in its script, memory is filled with NaN when it is handed out and when it was given back, and a guard that was
-/// written is told by the next take or the end of the step; not while a GPU's graphs are issued (keep_contents).
+/// written is told by the next take or the end of the step. Memory handed out while a GPU's graphs are issued (keep_contents) has no guard.
 class ArenaAllocator final : public MeasuredAllocator, public SteppedMemory {
 public:
     /// Takes the arena from the source at once. Both outlive the allocator. Throws std::bad_alloc.
@@ -58,7 +58,11 @@ private:
     std::int64_t written_bytes_ = 0;  ///< … and its bytes
     std::int64_t touched_ = 0;
     bool keeps_contents_ = false;
-    std::map<std::int64_t, std::int64_t> live_;  ///< ends by offset
+    struct Room {
+        std::int64_t end;
+        bool guarded;  ///< what is behind the tensor was filled when it was handed out
+    };
+    std::map<std::int64_t, Room> live_;  ///< by offset
 };
 
 }  // namespace mgplan::runtime
