@@ -16,6 +16,7 @@
 #include "cli/plan_file.hpp"
 #include "cli/workload_options.hpp"
 #include "formats/model_source.hpp"
+#include "plan/cluster/cluster_names.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/errors.hpp"
@@ -101,13 +102,9 @@ std::optional<ClusterCalibration> earlier(const std::string& path, bool resume, 
     return begun;
 }
 
-/// The preset whose GPU is in the card's name: "NVIDIA H200" is an H200-SXM-141GB.
+/// The preset that the card is one of.
 std::string preset_of_card(const std::string& card) {
-    std::vector<std::string> fitting;
-    for (const auto& name : cluster_preset_names()) {
-        const std::string gpu = split(load_cluster(name).gpu, '-').front();
-        if (card.find(gpu) != std::string::npos) fitting.push_back(name);
-    }
+    const auto fitting = clusters_of_card(card, cluster_presets());
     if (fitting.size() == 1) return fitting.front();
     throw ConfigError(
         fmt::format("--cluster is missing: the GPU is {}, which {}; name the preset, or a cluster's file, that has its other figures", card,

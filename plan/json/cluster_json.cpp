@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/cluster/cluster_limits.hpp"
+#include "plan/cluster/cluster_names.hpp"
 #include "plan/text/embedded_files.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
@@ -155,25 +156,16 @@ void apply_overrides(ClusterSpec& cluster, const std::map<std::string, std::stri
     }
 }
 
-std::optional<ClusterSpec> preset(std::string_view name) {
-    for (const auto& file : embedded_clusters()) {
-        if (file.name == name) {
-            const std::string where = fmt::format("configs/clusters/{}.json", name);
-            return cluster_from_json(parse_json(file.text, where), where);
-        }
-    }
-    return std::nullopt;
+ClusterSpec read_preset(const EmbeddedFile& file) {
+    const std::string where = fmt::format("configs/clusters/{}.json", file.name);
+    return cluster_from_json(parse_json(file.text, where), where);
 }
 
-/// The presets that a short name means: "h100" is dgx-h100, "gb200" gb200-nvl72; "a100" may be any of three.
-std::vector<std::string> presets_of_gpu(const std::string& gpu) {
-    std::vector<std::string> found;
-    for (const auto& name : cluster_preset_names()) {
-        const bool board = name.starts_with("dgx-") || name.starts_with("hgx-");
-        const std::string_view bare = board ? std::string_view(name).substr(4) : std::string_view(name);
-        if (bare == gpu || bare.starts_with(gpu + "-")) found.push_back(name);
+std::optional<ClusterSpec> preset(std::string_view name) {
+    for (const auto& file : embedded_clusters()) {
+        if (file.name == name) return read_preset(file);
     }
-    return found;
+    return std::nullopt;
 }
 
 bool names_a_file(const std::string& text) {
@@ -201,7 +193,7 @@ ClusterSpec cluster_from_file(const std::string& path) {
 ClusterSpec base_cluster(const std::string& name) {
     if (auto found = preset(name)) return *found;
     if (names_a_file(name)) return cluster_from_file(name);
-    const auto of_gpu = presets_of_gpu(name);
+    const auto of_gpu = clusters_of_gpu(name, cluster_presets());
     if (of_gpu.size() == 1) return *preset(of_gpu.front());
     if (of_gpu.size() > 1) throw ConfigError(fmt::format("--cluster: '{}' may be several presets; use {}", name, any_of_text(of_gpu)));
     const auto names = cluster_preset_names();
@@ -285,6 +277,12 @@ std::vector<std::string> cluster_preset_names() {
     std::vector<std::string> names;
     for (const auto& file : embedded_clusters()) names.emplace_back(file.name);
     return names;
+}
+
+std::vector<ClusterSpec> cluster_presets() {
+    std::vector<ClusterSpec> presets;
+    for (const auto& file : embedded_clusters()) presets.push_back(read_preset(file));
+    return presets;
 }
 
 ClusterSpec read_cluster(const std::string& text, const std::string& where) {

@@ -22,6 +22,9 @@ namespace mgplan {
 /// Names of the built-in clusters in alphabetical order.
 [[nodiscard]] std::vector<std::string> cluster_preset_names();
 
+/// These clusters, in the same order.
+[[nodiscard]] std::vector<ClusterSpec> cluster_presets();
+
 /// Reads "dgx-a100-80g,node_network_gbits_per_second=800,gpus_per_node=4" or a file's path; "h100" is dgx-h100, as far as one preset has
 /// that GPU. Keys: gpus_per_node, nvlink_domain, memory_gib, node_network_gbits_per_second (of the whole node; once node_network_gbps),
 /// nvlink_gbytes_per_second (per GPU and direction; once nvlink_gbps). A change of gpus_per_node keeps the node's network unless that is

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -58,8 +59,14 @@ private:
     std::filesystem::path path_;
 };
 
-TEST(ClusterPresets, AreTheNamedClusters) {
-    EXPECT_THAT(cluster_preset_names(),
+TEST(ClusterPresets, AreTheNamedClustersAndThoseThatWereMeasured) {
+    const auto all = cluster_preset_names();
+    std::vector<std::string> specified;
+    for (const ClusterSpec& cluster : cluster_presets()) {
+        if (!cluster.calibration) specified.push_back(cluster.name);
+    }
+    EXPECT_TRUE(std::ranges::includes(all, specified));
+    EXPECT_THAT(specified,
                 ElementsAre("a100-pcie-80g", "dgx-a100-40g", "dgx-a100-80g", "dgx-b200", "dgx-b300", "dgx-h100", "dgx-h200", "dgx-h800",
                             "gb200-nvl72", "gb300-nvl72", "hgx-h20", "l40s", "mi250x", "mi300x", "mi325x", "mi355x"));
 }
