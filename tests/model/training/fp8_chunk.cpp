@@ -329,6 +329,15 @@ std::string refusal_of(const TrainingTask& task) {
     }
 }
 
+void expect_steps_near(const tests::Outcome& outcome, const tests::Outcome& one, bool sum_alike, double norm_tolerance) {
+    ASSERT_EQ(outcome.steps.size(), one.steps.size());
+    const StepReport &first = outcome.steps.front(), &ones = one.steps.front();
+    EXPECT_NEAR(first.loss / ones.loss, 1, sum_alike ? 1e-12 : 5e-3);
+    EXPECT_NEAR(first.result.grad_norm / ones.result.grad_norm, 1, sum_alike ? 1e-5 : norm_tolerance);
+    EXPECT_NEAR(outcome.steps.back().loss / one.steps.back().loss, 1, 0.15);
+    EXPECT_LT(outcome.steps.back().loss, first.loss);
+}
+
 void expect_those_of_the_reference(const ModelSpec& model, const ChunkCase& c, const reference::Result& result,
                                    const reference::Result& expected) {
     EXPECT_NEAR(result.loss / expected.loss, 1, 1e-5);

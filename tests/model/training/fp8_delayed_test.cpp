@@ -139,7 +139,7 @@ TEST_P(Fp8DelayedLayouts, TrainAndHoldWhatShapesPredict) {
         const bool same_sums = c.tp * c.cp == 1;
         ASSERT_EQ(outcome.steps.size(), one.steps.size());
         for (std::size_t i = 0; i < one.steps.size(); ++i)
-            EXPECT_NEAR(outcome.steps[i].loss / one.steps[i].loss, 1, i == 0 && same_sums ? 1e-12 : i == 0 || same_sums ? 5e-3 : 0.05) << i;
+            EXPECT_NEAR(outcome.steps[i].loss / one.steps[i].loss, 1, i == 0 && same_sums ? 1e-12 : i == 0 || same_sums ? 5e-3 : 0.15) << i;
         EXPECT_NEAR(outcome.steps[0].result.grad_norm / one.steps[0].result.grad_norm, 1, same_sums ? 1e-5 : 0.05);
         EXPECT_LT(outcome.steps.back().loss, outcome.steps.front().loss);
     }
