@@ -1,22 +1,11 @@
 #pragma once
 // Cases of constraints_test.cpp: rules of residual streams that maps mix, and of DeepSeek-V4.
 
-#include <functional>
 #include <vector>
 
-#include "support.hpp"
+#include "rule_cases.hpp"
 
 namespace mgplan::planner::testing {
-
-/// One change to a legal workload and layout that breaks exactly one rule.
-struct Case {
-    const char* rule;
-    const char* model;
-    std::int64_t world;
-    LayoutRequest legal;
-    std::function<void(Workload&, Layout&)> spoil;
-    std::vector<const char*> says;
-};
 
 inline std::vector<Case> stream_cases() {
     LayoutRequest plain, stages;
