@@ -45,8 +45,8 @@ void cast_by(OwnFp8 scaling, reference::Model& loops) {
     loops.cast_by(reference::block_casts(mxfp8 ? 32 : 128, !mxfp8));
 }
 
-void expect_blocks(const ModelSpec& model, OwnFp8 scaling, std::vector<ChunkCase> cases) {
-    for (ChunkCase& c : cases) {
+void expect_blocks(const ModelSpec& model, OwnFp8 scaling, const std::vector<ChunkCase>& cases) {
+    for (ChunkCase c : tests::sanitized_share(cases, 3)) {
         SCOPED_TRACE(testing::Message() << "hidden " << model.hidden << " tokens " << c.tokens << " tp " << c.tp << " cp " << c.cp
                                         << (c.sequence_parallel ? " sp" : ""));
         c.scaling = scaling;

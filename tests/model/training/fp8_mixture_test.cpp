@@ -20,7 +20,7 @@ namespace reference = tests::fp8_reference;
 using testing::HasSubstr;
 
 void expect_reference(const ModelSpec& model, const std::vector<ChunkCase>& cases) {
-    for (const ChunkCase& c : cases) {
+    for (const ChunkCase& c : tests::sanitized_share(cases, 3)) {
         SCOPED_TRACE(testing::Message() << model.name << " tp " << c.tp << " cp " << c.cp << " ep " << c.ep << " etp " << c.etp
                                         << (c.sequence_parallel ? " sp" : ""));
         WeightsByRank weights;

@@ -86,9 +86,10 @@ INSTANTIATE_TEST_SUITE_P(All, Fp8ParametersOfLayouts, testing::ValuesIn(tests::s
                          [](const auto& c) { return c.param.name; });
 
 TEST(Fp8Parameters, OfExpertsAreGatheredByTheRanksThatHoldThem) {
-    for (const Case& c : {Case{.name = "ep2", .dp = 4, .ep = 2},
-                          {.name = "ep2_etp2", .tp = 2, .dp = 4, .ep = 2, .etp = 2, .sequence_parallel = true},
-                          {.name = "pp2_ep2", .pp = 2, .dp = 2, .ep = 2}}) {
+    const std::vector<Case> cases{{.name = "ep2_etp2", .tp = 2, .dp = 4, .ep = 2, .etp = 2, .sequence_parallel = true},
+                                  {.name = "ep2", .dp = 4, .ep = 2},
+                                  {.name = "pp2_ep2", .pp = 2, .dp = 2, .ep = 2}};
+    for (const Case& c : tests::sanitized_share(cases, 3)) {
         for (const Fp8Recipe recipe : {Fp8Recipe::tensorwise, Fp8Recipe::delayed}) {
             SCOPED_TRACE(testing::Message() << c.name << (recipe == Fp8Recipe::delayed ? ", delayed" : ""));
             expect_those_of_cast_parameters(mixture(), c, recipe, false);
