@@ -42,7 +42,7 @@ struct CalibrateValues {
     std::optional<std::string> plan, cluster;
     ShapesToMeasure shapes{std::nullopt, {1, 2, 4, 8}, {1, 2, 4, 8}, std::nullopt, 1};
     std::vector<std::string> precisions;
-    std::int64_t ranks = 0;
+    std::optional<std::int64_t> ranks;
     double seconds = 0.5;
     std::optional<std::int64_t> most_bytes;
     bool resume = false;
@@ -62,7 +62,7 @@ void declare(Options& options, CalibrateValues& values) {
                     "tokens of a sequence; without it the model's own, at most 4096");
     options.integer("micro-batch", values.shapes.micro_batch, 1, 65536, "sequences of a microbatch");
     options.choices("precision", values.precisions, {"bf16", "fp32", "fp64"}, "number formats; without it bf16, on the CPU also fp32");
-    options.integer("ranks", values.ranks, 0, 512,
+    options.integer("ranks", values.ranks, 1, 512,
                     "CPU ranks, as threads, for collectives; without it 2, or the plan's; 1: none. Under a launcher its processes");
     options.real("seconds", values.seconds, 1e-6, 3600, "for each measurement, which is repeated that long");
     options.bytes("most-bytes", values.most_bytes,
@@ -121,7 +121,7 @@ struct Setup {
 Setup set_up(const CalibrateValues& values, const runtime::LaunchedRank& launched) {
     Setup setup;
     if (values.device == "cuda") {
-        if (values.ranks > 1)
+        if (values.ranks.value_or(1) > 1)
             throw ConfigError(
                 "--ranks: ranks that share a GPU say nothing about its links; leave it out with --device cuda, and start a process for "
                 "each GPU (torchrun, srun)");
@@ -194,11 +194,11 @@ std::vector<Precision> precisions_of(const CalibrateValues& values) {
 
 /// Ranks whose collectives are measured; 1: none are.
 std::int64_t ranks_of(const CalibrateValues& values, const std::optional<Plan>& plan, const runtime::LaunchedRank& launched) {
-    if (launched.size > 1 && values.ranks > 0)
+    if (launched.size > 1 && values.ranks)
         throw ConfigError(
             fmt::format("{} started {} processes, which are the ranks: leave --ranks out", to_string(launched.source), launched.size));
-    std::int64_t ranks = launched.size > 1 ? launched.size : values.ranks;
-    if (ranks == 0) ranks = values.device == "cuda" ? 1 : plan ? std::min<std::int64_t>(plan->layout.sizes.world, 512) : 2;
+    const std::int64_t usual = values.device == "cuda" ? 1 : plan ? std::min<std::int64_t>(plan->layout.sizes.world, 512) : 2;
+    const std::int64_t ranks = launched.size > 1 ? launched.size : values.ranks.value_or(usual);
     if (plan && ranks > 1 && ranks != plan->layout.sizes.world)
         throw ConfigError(fmt::format("--plan is for {} ranks and {} are here; collectives in its groups need as many (--ranks 1: none)",
                                       plan->layout.sizes.world, ranks));

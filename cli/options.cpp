@@ -145,8 +145,9 @@ void Options::count(const char* name, std::optional<std::int64_t>& target, std::
                         if (!value && parse_integer(given)) {
                             target = read_integer(problems, fmt::format("--{}", name), given, low, high);
                         } else if (!value) {
-                            problems.add("--{} = '{}' is not a whole number; use one from {} to {}, such as 4096 or 4k, which is the same",
-                                         name, given.substr(0, 60), low, high);
+                            problems.add("--{} = '{}' is {}; use one from {} to {}, such as 4096 or 4k, which is the same", name,
+                                         given.substr(0, 60), is_digits(given) ? "a whole number out of range" : "not a whole number", low,
+                                         high);
                         } else {
                             target = read_integer(problems, fmt::format("--{}", name), std::to_string(*value), low, high);
                         }

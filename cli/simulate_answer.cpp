@@ -115,7 +115,7 @@ Json answer_json(const SimulateAnswer& answer, simulator::CostModel& model) {
               {"predicted", reports::prediction_to_json(answer.prediction)},
               {"training", answer.training ? reports::training_to_json(*answer.training) : Json(nullptr)},
               {"assumed", asked.assumed}};
-    if (asked.flags) reports::add_flag_account(json, *asked.flags);
+    reports::add_flag_account(json, asked.flags ? *asked.flags : formats::FlagAccount{});
     if (answer.schedule.order || asked.layout.schedule) {
         const PipelineOrder order = answer.schedule.order ? *answer.schedule.order : LayoutSchedule(asked.layout).order();
         Json live = Json::array();

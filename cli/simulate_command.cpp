@@ -154,7 +154,9 @@ void note_idle_options(const Options& options, const Workload& work, const Layou
     options.note_idle(console, "etp", !work.model.moe && values.etp != layout.sizes.etp, no_experts);
     options.note_idle(console, "recompute-modules", layout.recompute != Recompute::selective, "recompute is not selective");
     options.note_idle(console, "recompute-method", layout.recompute != Recompute::full, "recompute is not full");
-    options.note_idle(console, "recompute-num-layers", layout.recompute != Recompute::full, "recompute is not full");
+    options.note_idle(console, "recompute-num-layers",
+                      layout.recompute != Recompute::full && !layout.recompute_modules.contains(RecomputeModule::mhc),
+                      "recompute is not full");
     options.note_idle(console, "sequence-parallel", layout.sizes.tp == 1 && values.sequence_parallel == "on", "tp is 1");
     options.note_idle(console, "cp-comm-type", layout.sizes.cp == 1, "cp is 1");
     options.note_idle(console, "group-size", layout.vpp == 1, "vpp is 1");

@@ -454,6 +454,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     Workload& work = resolved.workload;
     try {
         work.cluster = load_asked_cluster(options, values.cluster);
+        for (std::string& renamed : renamed_cluster_keys(values.cluster)) resolved.warnings.push_back(std::move(renamed));
         if (!options.given("cluster")) resolved.assumed.push_back(fmt::format("cluster {}", values.cluster));
     } catch (const ConfigError& error) {
         problems.absorb(error);

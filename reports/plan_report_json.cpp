@@ -118,7 +118,7 @@ std::string plan_report_json(const PlanReport& report) {
         json["gpu_hour_price"] = goal.gpu_hour_price ? Json(*goal.gpu_hour_price) : Json();
         json["scaling"] = scaling_to_json(*report.scaling);
     }
-    if (report.flags) add_flag_account(json, *report.flags);
+    add_flag_account(json, report.flags ? *report.flags : formats::FlagAccount{});
     return json.dump(1) + "\n";
 }
 

@@ -332,4 +332,14 @@ ClusterSpec load_cluster(const std::string& text) {
     return changed;
 }
 
+std::vector<std::string> renamed_cluster_keys(const std::string& text) {
+    std::vector<std::string> sentences;
+    for (const std::string& word : split(text, ',')) {
+        const std::string key = word.substr(0, word.find('='));
+        if (const std::string now = override_key(key); now != key && key != word)
+            sentences.push_back(fmt::format("--cluster: {} is read as {}{}", key, now, word.substr(key.size())));
+    }
+    return sentences;
+}
+
 }  // namespace mgplan

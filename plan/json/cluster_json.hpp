@@ -32,4 +32,7 @@ namespace mgplan {
 /// value out of range).
 [[nodiscard]] ClusterSpec load_cluster(const std::string& text);
 
+/// A sentence for each key in `text` that has a clearer name by now: nvlink_gbps is in gigabytes, node_network_gbps in gigabits.
+[[nodiscard]] std::vector<std::string> renamed_cluster_keys(const std::string& text);
+
 }  // namespace mgplan

@@ -80,6 +80,11 @@ std::optional<std::int64_t> parse_integer(std::string_view text) {
     return value;
 }
 
+bool is_digits(std::string_view text) {
+    if (text.starts_with('-')) text.remove_prefix(1);
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 std::optional<double> parse_real(std::string_view text) {
     double value = 0;
     if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
@@ -130,7 +135,8 @@ std::optional<std::int64_t> parse_size(std::string_view text) {
 std::int64_t read_integer(Problems& problems, std::string_view field, std::string_view text, std::int64_t low, std::int64_t high) {
     const auto value = parse_integer(text);
     if (!value) {
-        problems.add("{} = '{}' is not a whole number; use one from {} to {}", field, shown(text), low, high);
+        problems.add("{} = '{}' is {}; use one from {} to {}", field, shown(text),
+                     is_digits(text) ? "a whole number out of range" : "not a whole number", low, high);
         return low;
     }
     if (*value < low || *value > high) {

@@ -77,7 +77,7 @@ TEST_F(BuffersCommand, RefusesBadOptions) {
     expect_refused("buffers", "--params or --model is missing");
     expect_refused("buffers", "--dp is missing");
     expect_refused("buffers --model llama3-8b --dp 0", "--dp = 0 is out of range");
-    expect_refused("buffers --model llama3-8b --dp 9223372036854775808", "is not a whole number");
+    expect_refused("buffers --model llama3-8b --dp 9223372036854775808", "is a whole number out of range");
     expect_refused("buffers --model llama3-8b --dp 2 --params x", "exclude each other");
     expect_refused("buffers --model llama3-8b --dp 2 --bucket-size 0", "--bucket-size = '0' is no number of elements");
     expect_refused("buffers --model llama3-8b --dp 2 --bucket-size -5", "--bucket-size");

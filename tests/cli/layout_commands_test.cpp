@@ -34,7 +34,7 @@ TEST(GroupsCommand, RefusesBadInput) {
     expect_refused("groups", "--world is missing");
     expect_refused("groups --world 0", "--world = 0 is out of range");
     expect_refused("groups --world 1000000000", "--world 1000000000 is too large to list its groups; use at most 16777216");
-    expect_refused("groups --world 9223372036854775808", "is not a whole number");
+    expect_refused("groups --world 9223372036854775808", "is a whole number out of range");
     expect_refused("groups --world 16 --tp 9223372036854775807 --cp 9223372036854775807", "is larger than world = 16");
     expect_refused("groups --world 16 --dp 3 --tp 2", "tp·cp·dp·pp = 2·1·3·1 = 6 is not --world 16");
     expect_refused("groups --dp 9223372036854775807 --tp 2", "is larger than any world");
@@ -193,6 +193,16 @@ TEST(LayoutCommands, HelpOfACommandAndModelsThatAreNoCommands) {
 
 TEST(LayoutCommands, AResultThatNoFileTakesGoesToStandardOutput) {
     if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
+    for (const char* word : {"--help", "--version", "plan"}) {
+        std::ofstream full("/dev/full");
+        std::ostringstream err;
+        Console console{full, err};
+        EXPECT_EQ(run_mgplan(word == std::string_view("plan") ? std::vector<std::string>{"plan", "--help"} : std::vector<std::string>{word},
+                             console),
+                  kRunFailed)
+            << word;
+        EXPECT_THAT(err.str(), HasSubstr("standard output cannot be written"));
+    }
     const Said lost = say("groups --world 4 --output /dev/full");
     EXPECT_EQ(lost.code, kRunFailed);
     EXPECT_EQ(lost.out, say("groups --world 4").out);

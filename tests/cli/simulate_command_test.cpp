@@ -268,6 +268,13 @@ TEST(SimulateCommand, JudgesMixturesAtP99InEstimateAndTimelineAlike) {
     EXPECT_THAT(table.out, HasSubstr("at p99 of the routing skew"));
 }
 
+TEST(SimulateCommand, HasTheListsOfACommandsFlagsWithoutACommandToo) {
+    for (const std::string words : {"simulate --world 16 --model llama3-8b", "plan --world 16 --model llama3-8b --top 1"}) {
+        const Json json = Json::parse(say(words + " --format json").out);
+        for (const char* list : {"used", "not_computed", "unknown"}) EXPECT_EQ(json.at(list), Json::array()) << words << " " << list;
+    }
+}
+
 TEST(SimulateCommand, SaysWhichOptionsChangeNothing) {
     const auto idle = [](const std::string& words, const std::string& option, const std::string& why) {
         const Said said = say("simulate --world 16 --model " + words);
@@ -289,6 +296,11 @@ TEST(SimulateCommand, SaysWhichOptionsChangeNothing) {
             "--recompute selective --recompute-modules mlp --device cuda --per-rank")
             .err,
         "");
+    // Of residual streams the words say how many layers, and the memory follows.
+    EXPECT_EQ(say("simulate --world 32 --model deepseek-v4-flash --ep 32 --recompute selective --recompute-modules mhc "
+                  "--recompute-num-layers 2")
+                  .err.find("--recompute-num-layers has no effect"),
+              std::string::npos);
     const Said plan =
         say("--world 16 --model llama3-8b --recompute none,full --recompute-modules mlp --tp 2 --pp 4 --cp 1 --cp-comm-type p2p");
     EXPECT_THAT(plan.err, HasSubstr("--recompute-modules has no effect: --recompute leaves selective out"));

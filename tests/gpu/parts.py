@@ -366,6 +366,7 @@ def verified(build, plan, words):
 @functools.lru_cache(maxsize=None)
 def plans_of(build):
     """[{"file", "rank" (-1: all of them), "name"}]: what pack made. Raises Refused where it made none."""
+    bundles.read_bundle(build)  # without one there are no plans either, and it says so
     listed = [plan for plan in read_json(build / "plans" / "plans.json") or [] if not plan["file"].startswith("parity-")]
     if not listed:
         raise bundles.Refused(f"{build}/plans/plans.json names no plan to judge; make the bundle again with tests/gpu/pack")

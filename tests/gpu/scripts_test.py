@@ -419,8 +419,8 @@ class Scripts(unittest.TestCase):
         self.assertEqual((code, "do not belong together" in said), (2, True), said)
 
     def test_bad_input_is_one_message_and_never_a_pass(self):
-        def refused(code, words, *arguments, **fakes):
-            got, said, results = self.run_script("correctness", *arguments, out="refused", **fakes)
+        def refused(code, words, *arguments, command="correctness", **fakes):
+            got, said, results = self.run_script(command, *arguments, out="refused", **fakes)
             self.assertEqual(got, code, said)
             self.assertIn(words, said)
             self.assertEqual(len(said.strip().splitlines()), 1, said)
@@ -428,6 +428,7 @@ class Scripts(unittest.TestCase):
         refused(77, "there is no GPU here", FAKE_CARD="none")
         refused(2, "has compute capability 8.0, and the bundle holds code for 90-real alone", FAKE_COMPUTE="8.0")
         refused(2, "holds no bundle", "--bundle", self.folder)
+        refused(2, "holds no bundle", "--list", "--bundle", self.folder, command="prediction")
         refused(2, "correctness has no part nonsense; it has card, fp32", "--parts", "nonsense")
         refused(2, "cannot be read", "--earlier", self.folder / "nowhere.json")
         source = self.tree / "plan" / "a.cpp"

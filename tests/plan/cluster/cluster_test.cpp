@@ -144,6 +144,9 @@ TEST(ClusterOverrides, OldNamesOfTwoKeysAreStillRead) {
     EXPECT_EQ(old.sources.at("network"), "given with --cluster as node_network_gbits_per_second=800");
     old.name = now.name;
     EXPECT_EQ(old, now);
+    EXPECT_THAT(renamed_cluster_keys("dgx-h100,nvlink_gbps=225,gpus_per_node=4,node_network_gbps=800"),
+                ElementsAre("--cluster: nvlink_gbps is read as nvlink_gbytes_per_second=225",
+                            "--cluster: node_network_gbps is read as node_network_gbits_per_second=800"));
     EXPECT_THAT(problems_of("dgx-h100,nvlink_gbps=2,nvlink_gbytes_per_second=2"), HasSubstr("is given twice"));
 }
 

@@ -42,7 +42,9 @@ TEST(Text, NamesFieldValueRuleAndWayOut) {
     Problems problems;
     read_integer(problems, "--world", "0", 1, 8);
     read_integer(problems, "--tp", "two", 1, 8);
-    ASSERT_EQ(problems.list().size(), 2U);
+    read_integer(problems, "--ep", "99999999999999999999", 1, 8);
+    ASSERT_EQ(problems.list().size(), 3U);
+    EXPECT_EQ(problems.list()[2], "--ep = '99999999999999999999' is a whole number out of range; use one from 1 to 8");
     EXPECT_EQ(problems.list()[0], "--world = 0 is out of range; use a whole number from 1 to 8");
     EXPECT_EQ(problems.list()[1], "--tp = 'two' is not a whole number; use one from 1 to 8");
 }
