@@ -324,6 +324,18 @@ double offloaded_state_seconds(const StepInputs& in, const ParameterCount& count
     return 2 * one_way_seconds(in, elements);
 }
 
+/// Gradients that a step of the rank sets to zero, `owned` of them its shards'. Of mgplan's own the step's first product writes what
+/// products alone make (model/optimizer/chunk_buffers.hpp). Sums of rows begin at zero, experts' and tables', and all where graphs of
+/// layers add in every replay; biases and norms are too few to count.
+double zeroed_gradients(const StepInputs& in, const ParameterCount& count, const ChunkCensus& stage, double owned) {
+    if (in.workload.training.megatron.fully_sharded.shards_gradients()) return owned;
+    const ParameterCount held = held_count(in, count);
+    const bool adds = !in.layout.cuda_graphs.empty() && !in.layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
+    if (in.layout.engine == Engine::megatron || adds) return static_cast<double>(held.total());
+    const bool tables = (stage.embedding || stage.mtp > 0) && in.pieces != nullptr;
+    return static_cast<double>(held.expert + (tables ? in.pieces->embedding.total() : 0));
+}
+
 }  // namespace
 
 double optimizer_seconds(const StepInputs& in, const ParameterCount& count, const ChunkCensus& stage, double passes) {
@@ -334,23 +346,20 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
     const OptimizerKind optimizer = chosen ? training.megatron.optimizer : OptimizerKind::adam;
     // Adam reads gradient, main parameter and two moments and writes all but the gradient and the 16-bit copy:
     // 16 + 12 + 2 bytes; the norm and the unscaling read the gradient twice more and write it once. Other optimizers have other moments.
-    // Zeroing the buffer touches every gradient of the rank. mgplan's own first microbatch writes gradients in place of adding them, but
-    // for captured passes, which always add.
     // The device reads gradients alone of what the host updates.
     constexpr double kNorm = 12;
     const double updated = in.layout.engine == Engine::megatron ? 1 - training.offload.optimizer : 1;
     const double traffic = elements * (kNorm + updated * (26 - kNorm + 8 * kept_moments(optimizer)));
     const bool sharded = training.megatron.fully_sharded.shards_gradients();
-    const bool zeroes = in.layout.engine == Engine::megatron || sharded || !in.layout.cuda_graphs.empty();
-    const double zeroed = !zeroes ? 0 : sharded ? elements : static_cast<double>(held_count(in, count).total());
-    const double zeroing = zeroed * static_cast<double>(bytes_of(sharded ? kept_gradient_dtype(training) : training.grad_dtype));
+    const double zeroing = zeroed_gradients(in, count, stage, elements) *
+                           static_cast<double>(bytes_of(sharded ? kept_gradient_dtype(training) : training.grad_dtype));
     // Muon's matrices are divided over the ranks by what they take (layer_wise_optimizer.py).
     double orthogonalising = 0;
     if (!in.orthogonalise_seconds.empty()) {
         for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) orthogonalising += stage.kinds[kind] * in.orthogonalise_seconds[kind];
         orthogonalising += static_cast<double>(in.workload.model.mtp_weights(stage.mtp)) * in.orthogonalise_seconds.back();
     }
-    return in.kernels.memory_bound(traffic) + (zeroes ? in.kernels.memory_bound(zeroing) : 0) + orthogonalising +
+    return in.kernels.memory_bound(traffic) + (zeroing > 0 ? in.kernels.memory_bound(zeroing) : 0) + orthogonalising +
            offloaded_state_seconds(in, count, elements, passes) + host_seconds(in.calibration, in.layout.engine).update;
 }
 

@@ -26,7 +26,7 @@ struct StepInputs {
     LayoutPaths paths;
     double model_flops;
     std::vector<ParameterCount> stage_parameters;  ///< per pipeline rank
-    const PieceParameters* pieces = nullptr;       ///< of the layout's shard; asked for where parameters are sharded
+    const PieceParameters* pieces = nullptr;       ///< of the layout's shard; asked for units and tables
     double offloaded_bytes = 0;                    ///< of a microbatch, to the host in its forward and back in its backward
     /// The same of a layer, by index of its kind; empty where no module's inputs wait on the host beside the passes.
     std::vector<std::int64_t> offloaded_by_kind{};

@@ -54,7 +54,7 @@ std::vector<Tensor> LayerGraphs::forward(const GraphPlace& place, const Tensor& 
         }
         return outputs;
     };
-    if (eager()) return tensors({x});
+    if (!replays()) return tensors({x});
     Pair& pair = pairs_[place];
     std::vector<Tensor> outputs;
     if (device_.computes() && pair.forward.captured()) {
@@ -70,7 +70,7 @@ std::vector<Tensor> LayerGraphs::forward(const GraphPlace& place, const Tensor& 
 }
 
 Tensor LayerGraphs::backward(const GraphPlace& place, std::vector<Tensor> gradients, PassMemory& memory, const PassBody& body) {
-    if (eager()) return std::move(body(std::move(gradients)).front());
+    if (!replays()) return std::move(body(std::move(gradients)).front());
     Pair& pair = pairs_[place];
     pair.seen_backward = true;
     if (!device_.computes()) return std::move(body(std::move(gradients)).front());

@@ -71,6 +71,8 @@ public:
     [[nodiscard]] bool captures_preprocess() const { return scopes_.contains(CudaGraphScope::moe_preprocess); }
 
     void begin_step() { ++steps_; }
+    /// Whether this step's passes are captured or replayed, not run eagerly.
+    [[nodiscard]] bool replays() const { return steps_ > 1; }
 
     /// (4) int32: seed and first sequence of the microbatch whose pass runs, low words first; undefined without dropout.
     [[nodiscard]] const Tensor& changing() const { return changing_; }
@@ -93,8 +95,6 @@ private:
         std::vector<std::pair<std::string_view, std::int64_t>> boundary;  ///< name and bytes
         bool seen_forward = false, seen_backward = false;
     };
-
-    [[nodiscard]] bool eager() const { return steps_ <= 1; }
 
     Device& device_;
     EnumSet<CudaGraphScope> scopes_;

@@ -92,15 +92,6 @@ double block_operations(std::int64_t m, std::int64_t n, std::int64_t k) {
 
 }  // namespace
 
-Fp8Blocks quantise_group_rows(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows, std::string_view name) {
-    const GroupPlaces places = places_along_rows(rows, scaling, x.shape()[1]);
-    Fp8Blocks made = rows_of_groups(x, scaling, places, name);
-    for (std::size_t group = 0; group < rows.size(); ++group) {
-        if (!places.is_empty(group)) quantise_filled_rows(places.of(x, group), places.of(made, group), filled(rows[group]));
-    }
-    return made;
-}
-
 Fp8BothWays quantise_groups_both_ways(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows, std::string_view rows_name,
                                       std::string_view columns_name) {
     const GroupPlaces places = places_along_rows(rows, scaling, x.shape()[1]);

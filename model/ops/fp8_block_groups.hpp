@@ -15,10 +15,8 @@ namespace mgplan::model {
 /// next group, or lies behind the last: matrices of groups have room for so many rows more, which codes fill with zeros.
 inline constexpr std::int64_t kRowsOfVectors = 8;
 
-/// A cast of x (Σ rows, width), group by group, blocks along rows: codes (Σ rows + kRowsOfVectors, width), scales of one group behind those
-/// of another.
-[[nodiscard]] Fp8Blocks quantise_group_rows(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows, std::string_view name);
-/// That, and the same with blocks along columns, from one read of x: their codes (Σ rows, width) lie as rows.
+/// Casts of x (Σ rows, width), group by group, from one read of it. Blocks along rows: codes (Σ rows + kRowsOfVectors, width), scales of
+/// one group behind those of another. Blocks along columns: the same, but codes (Σ rows, width), which lie as rows.
 [[nodiscard]] Fp8BothWays quantise_groups_both_ways(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows,
                                                     std::string_view rows_name, std::string_view columns_name);
 

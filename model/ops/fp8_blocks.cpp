@@ -103,12 +103,6 @@ void quantise_blocks(const Tensor& x, const Fp8Blocks& into) {
     cast_blocks(x, into, {}, x.shape()[0]);
 }
 
-void quantise_filled_rows(const Tensor& x, const Fp8Blocks& into, std::int64_t scale_rows) {
-    expect_blocks(into.codes, into.scales, {into.scaling, scale_rows, x.shape()[1]});
-    MGPLAN_ASSERT(scale_rows >= x.shape()[0] && into.scaling != Fp8Scaling::squares_of_128, "vectors of all rows have scales");
-    cast_blocks(x, into, {}, scale_rows);
-}
-
 Fp8Blocks quantise_rows(const Tensor& x, Fp8Scaling scaling, std::string_view name) {
     MGPLAN_ASSERT(x.shape().rank() == 2, "x has rows and columns");
     Fp8Blocks made = empty_blocks(x.device(), scaling, x.shape()[0], x.shape()[1], MemoryCategory::activations, name);

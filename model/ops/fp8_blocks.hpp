@@ -32,8 +32,6 @@ struct Fp8Blocks {
 /// A cast of x (rows, columns) as it lies, blocks along its rows: codes of x's shape. Each block's scale makes its largest magnitude at
 /// most the format's largest value; NaNs are no magnitudes.
 void quantise_blocks(const Tensor& x, const Fp8Blocks& into);
-/// The same of vectors, with the scales of a matrix of `scale_rows`, at least x's.
-void quantise_filled_rows(const Tensor& x, const Fp8Blocks& into, std::int64_t scale_rows);
 [[nodiscard]] Fp8Blocks quantise_rows(const Tensor& x, Fp8Scaling scaling, std::string_view name);
 
 /// How codes of columns lie: as the values do, which a gather of rows wants, or turned, as a product reads them.

@@ -321,6 +321,13 @@ void RankTrainer::gather_parameters() {
     for (auto& traffic : traffic_) traffic->start_gathers();
 }
 
+void RankTrainer::begin_gradients() {
+    if (iteration_graph_) return;  // run_passes() does
+    // A layer's graph serves every microbatch of its slot, and adds for all of them.
+    const bool adds = layer_graphs_ && layer_graphs_->replays();
+    for (auto& buffers : buffers_) adds ? buffers->zero_gradients() : buffers->begin_gradients();
+}
+
 void RankTrainer::run_passes(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches, double d_loss) {
     const auto run = [&](const std::function<Microbatch(std::int64_t)>& make) {
         executor_->run(
@@ -338,6 +345,8 @@ void RankTrainer::run_passes(const SequenceSource& source, const RankSchedule& s
     const std::vector<Microbatch> all = microbatches_->make_all(steps_, microbatches, source);
     const auto passes = [&] {
         for (auto& traffic : traffic_) traffic->start_gathers();
+        // In the graph: its passes come in one order, so that the product that wrote first when it was captured does in each replay.
+        for (auto& buffers : buffers_) buffers->begin_gradients();
         run([&](std::int64_t index) { return all.at(static_cast<std::size_t>(index)); });
     };
     if (&schedule == &schedule_)
@@ -369,9 +378,7 @@ void RankTrainer::begin_step(const SequenceSource& source, const RankSchedule& s
     if (context_.auxiliary_loss.defined()) fill(context_.auxiliary_loss, 0);
     fill(context_.losses, 0);
     for (auto& buffers : buffers_) buffers->forget_fp8_copies();
-    // A graph replays what it captured, whichever product comes first.
-    const bool eager = !layer_graphs_ && !iteration_graph_;
-    for (auto& buffers : buffers_) eager ? buffers->begin_gradients() : buffers->zero_gradients();
+    begin_gradients();
     for (auto& traffic : traffic_) traffic->begin_step(microbatches);
     run_passes(source, schedule, microbatches, loss_gradient(microbatches));
     update_fp8_scales();

@@ -112,7 +112,7 @@ CudaDevice::CudaDevice(const std::shared_ptr<CardBlocks>& blocks, int ordinal, i
     staging_ = std::make_unique<StagingRing>(stream_);
     capture_ = std::make_unique<CudaCapture>(stream_);
     products_ = std::make_unique<CublasLt>(stream_, times_products);
-    attention_ = make_cudnn_attention(stream_);
+    attention_ = make_cudnn_attention(stream_, ordinal_);
 }
 
 CudaDevice::~CudaDevice() {

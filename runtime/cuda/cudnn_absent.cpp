@@ -2,7 +2,7 @@
 
 namespace mgplan::runtime::cuda {
 
-std::unique_ptr<FusedLibrary> make_cudnn_attention(cudaStream_t /*stream*/) {
+std::unique_ptr<FusedLibrary> make_cudnn_attention(cudaStream_t /*stream*/, int /*card*/) {
     return nullptr;
 }
 

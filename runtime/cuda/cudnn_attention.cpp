@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cudnn_graph.hpp"
 #include "runtime/cuda/cudnn_library.hpp"
+#include "runtime/cuda/shared_values.hpp"
 
 namespace mgplan::runtime::cuda {
 namespace {
@@ -163,9 +165,33 @@ void tell_refusal(const FusedShape& shape, bool of_addresses, const std::string&
                text_of(shape), why);
 }
 
+/// What the first of a card's ranks has found out of a shape.
+struct FirstPlan {
+    bool works = false;
+    std::string refusal;  ///< where it does not work
+    std::string written;  ///< CudnnGraph::written(), where it does
+};
+
+/// By card, shape and most bytes of workspace. Not the plans themselves: threads may call cuDNN, each with a handle of its own (developer
+/// guide, "Thread Safety"), but not share a plan (what its makers told PyTorch, github.com/pytorch/pytorch/pull/103939). Plans that are
+/// read from one text share no state that changes ("Deviceless Ahead-of-time Compilation" in the guide).
+SharedValues<std::tuple<int, FusedShape, std::int64_t>, FirstPlan>& first_plans() {
+    static SharedValues<std::tuple<int, FusedShape, std::int64_t>, FirstPlan> plans;
+    return plans;
+}
+
+/// The guide has one handle made before threads make theirs at the same time.
+cudnnHandle_t make_handle() {
+    static std::mutex mutex;
+    const std::scoped_lock lock(mutex);
+    cudnnHandle_t handle = nullptr;
+    MGPLAN_CUDNN(cudnn().cudnnCreate(&handle));
+    return handle;
+}
+
 class CudnnAttention final : public FusedLibrary {
 public:
-    explicit CudnnAttention(cudaStream_t stream) : stream_(stream) {}
+    CudnnAttention(cudaStream_t stream, int card) : stream_(stream), card_(card) {}
     ~CudnnAttention() override {
         plans_.clear();
         if (handle_ != nullptr) cudnn().cudnnDestroy(handle_);
@@ -210,7 +236,7 @@ public:
 
     [[nodiscard]] std::string attempt(const FusedShape& shape, std::int64_t workspace_bytes) {
         const auto start = std::chrono::steady_clock::now();
-        const auto plan = make_plan(shape, workspace_bytes);
+        const auto plan = build_plan(shape, workspace_bytes);
         const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
         if (!plan->works) return fmt::format("refused after {:.2f} s: {}", time.count(), plan->refusal);
         return fmt::format("a plan with {} bytes of workspace, built in {:.2f} s", plan->graph.workspace_bytes(), time.count());
@@ -232,8 +258,34 @@ private:
         return *plan;
     }
 
-    /// A shape that cuDNN does not even let itself describe is refused like one without an engine: there is a way without.
+    /// Built where this is the card's first rank that asks, else what the first one found: its plan read again, or its refusal.
     [[nodiscard]] std::unique_ptr<Plan> make_plan(const FusedShape& shape, std::int64_t workspace_bytes) {
+        std::unique_ptr<Plan> built;
+        const FirstPlan& first = first_plans().get({card_, shape, workspace_bytes}, [&] {
+            built = build_plan(shape, workspace_bytes);
+            return built->works ? FirstPlan{true, {}, built->graph.written()} : FirstPlan{false, built->refusal, {}};
+        });
+        if (built != nullptr) return built;
+        if (!first.works) {
+            auto refused = std::make_unique<Plan>(nullptr);
+            refused->refusal = first.refusal;
+            return refused;
+        }
+        if (!first.written.empty()) {
+            auto read = described_plan(shape, [&](Plan& plan) { return plan.graph.read(first.written, workspace_bytes); });
+            if (read->works) return read;
+        }
+        return build_plan(shape, workspace_bytes);
+    }
+
+    [[nodiscard]] std::unique_ptr<Plan> build_plan(const FusedShape& shape, std::int64_t workspace_bytes) {
+        return described_plan(shape, [&](Plan& plan) { return plan.graph.build(workspace_bytes, plan.refusal); });
+    }
+
+    /// With a plan that `finish` makes or refuses. A shape that cuDNN does not even let itself describe is refused like one without an
+    /// engine: there is a way without.
+    template <class Finish>
+    [[nodiscard]] std::unique_ptr<Plan> described_plan(const FusedShape& shape, const Finish& finish) {
         std::unique_ptr<Plan> plan;
         try {
             start();
@@ -243,7 +295,7 @@ private:
             } else {
                 describe_forward(*plan, shape);
             }
-            plan->works = plan->graph.build(workspace_bytes, plan->refusal);
+            plan->works = finish(*plan);
         } catch (const RunError& error) {
             if (plan == nullptr) plan = std::make_unique<Plan>(nullptr);
             plan->works = false;
@@ -254,8 +306,7 @@ private:
 
     void start() {
         if (handle_ != nullptr) return;
-        cudnnHandle_t handle = nullptr;
-        MGPLAN_CUDNN(cudnn().cudnnCreate(&handle));
+        cudnnHandle_t handle = make_handle();
         const cudnnStatus_t status = cudnn().cudnnSetStream(handle, stream_);
         if (status != CUDNN_STATUS_SUCCESS) {
             cudnn().cudnnDestroy(handle);
@@ -265,25 +316,27 @@ private:
     }
 
     cudaStream_t stream_;
+    int card_;
     cudnnHandle_t handle_ = nullptr;
     std::map<FusedShape, std::unique_ptr<Plan>> plans_;
 };
 
 }  // namespace
 
-std::unique_ptr<FusedLibrary> make_cudnn_attention(cudaStream_t stream) {
+std::unique_ptr<FusedLibrary> make_cudnn_attention(cudaStream_t stream, int card) {
     if (!cudnn_unavailable().empty()) return nullptr;
-    return std::make_unique<CudnnAttention>(stream);
+    return std::make_unique<CudnnAttention>(stream, card);
 }
 
 std::string try_cudnn_attention(const FusedShape& shape, std::int64_t workspace_bytes) {
     if (!cudnn_unavailable().empty()) return cudnn_unavailable();
-    return CudnnAttention(nullptr).attempt(shape, workspace_bytes);
+    constexpr int kAlone = -1;  // nothing is shared
+    return CudnnAttention(nullptr, kAlone).attempt(shape, workspace_bytes);
 }
 
-std::string cudnn_attention_refusal(const FusedShape& shape, std::int64_t workspace_bytes) {
+std::string cudnn_attention_refusal(int card, const FusedShape& shape, std::int64_t workspace_bytes) {
     if (!cudnn_unavailable().empty()) return cudnn_unavailable();
-    return CudnnAttention(nullptr).refusal(shape, workspace_bytes);
+    return CudnnAttention(nullptr, card).refusal(shape, workspace_bytes);
 }
 
 std::string cudnn_device_properties(int ordinal) {

@@ -189,17 +189,48 @@ bool CudnnGraph::build(std::int64_t most_workspace_bytes, std::string& refusal) 
             refusal += ": " + last_words(status);
             continue;
         }
-        std::int64_t one = 0, bytes = 0;
-        MGPLAN_CUDNN(cudnn().cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one, &bytes));
-        if (bytes > most_workspace_bytes) {
-            refusal += fmt::format(": one wants {} bytes of workspace and there are {}", bytes, most_workspace_bytes);
-            continue;
-        }
-        workspace_bytes_ = bytes;
-        plan_ = plan;
-        return true;
+        const std::int64_t bytes = take(plan, most_workspace_bytes);
+        if (plan_ != nullptr) return true;
+        refusal += fmt::format(": one wants {} bytes of workspace and there are {}", bytes, most_workspace_bytes);
     }
     return false;
+}
+
+std::int64_t CudnnGraph::take(cudnnBackendDescriptor_t plan, std::int64_t most_workspace_bytes) {
+    std::int64_t one = 0, bytes = 0;
+    MGPLAN_CUDNN(cudnn().cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one, &bytes));
+    if (bytes > most_workspace_bytes) return bytes;
+    workspace_bytes_ = bytes;
+    plan_ = plan;
+    return bytes;
+}
+
+std::string CudnnGraph::written() const {
+    MGPLAN_ASSERT(plan_ != nullptr, "a plan is written when it is built");
+    const auto get = [&](std::int64_t most, std::int64_t& count, char* text) {
+        return cudnn().cudnnBackendGetAttribute(plan_, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, most, &count,
+                                                text) == CUDNN_STATUS_SUCCESS;
+    };
+    std::int64_t count = 0;
+    if (!get(0, count, nullptr) || count <= 0) return {};
+    std::string text(static_cast<std::size_t>(count), '\0');
+    return get(count, count, text.data()) ? text : std::string();
+}
+
+bool CudnnGraph::read(const std::string& written, std::int64_t most_workspace_bytes) {
+    cudnnBackendDescriptor_t plan = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    const auto set_text = [&] {
+        return cudnn().cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, std::ssize(written),
+                                                written.data());
+    };
+    const auto set_handle = [&] {
+        return cudnn().cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle_);
+    };
+    if (set_text() != CUDNN_STATUS_SUCCESS || set_handle() != CUDNN_STATUS_SUCCESS ||
+        cudnn().cudnnBackendFinalize(plan) != CUDNN_STATUS_SUCCESS)
+        return false;
+    static_cast<void>(take(plan, most_workspace_bytes));
+    return plan_ != nullptr;
 }
 
 void CudnnGraph::run(std::span<const std::int64_t> ids, std::span<void* const> memory, void* workspace) {

@@ -57,6 +57,11 @@ public:
     /// Takes the heuristics' first engine that can be compiled and does with a workspace of so many bytes; false, and why in
     /// `refusal`, where there is none.
     [[nodiscard]] bool build(std::int64_t most_workspace_bytes, std::string& refusal);
+    /// The plan as cuDNN writes it (JSON, kernels included), from which read() makes it again; empty where cuDNN does not.
+    [[nodiscard]] std::string written() const;
+    /// Takes a plan of the same operations that another handle on such a card has written, in place of build(): nothing is compiled. False
+    /// where cuDNN does not take it, or not with a workspace of so many bytes.
+    [[nodiscard]] bool read(const std::string& written, std::int64_t most_workspace_bytes);
     [[nodiscard]] std::int64_t workspace_bytes() const { return workspace_bytes_; }
     /// `memory`: of each stored tensor and scalar of `ids`, which are those of all calls. Addresses are told to cuDNN anew only where they
     /// differ from the last call's.
@@ -67,6 +72,8 @@ public:
 private:
     void tell_addresses(std::span<const std::int64_t> ids, std::span<void* const> memory, void* workspace);
     cudnnBackendDescriptor_t make(cudnnBackendDescriptorType_t type);
+    /// Takes a finalized plan where its workspace is no larger; bytes that it wants.
+    std::int64_t take(cudnnBackendDescriptor_t plan, std::int64_t most_workspace_bytes);
     GraphTensor tensor(const Dimensions& sizes, const Dimensions& strides, cudnnDataType_t type, bool is_virtual, bool by_value);
     void pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision, std::int64_t axis, const GraphTensor& x, const GraphTensor* b,
                    const GraphTensor* choice, const GraphTensor& y);

@@ -111,7 +111,7 @@ public:
 
     bool refuses_attention(int ordinal, const model::FusedShape& shape, std::int64_t workspace_bytes) override {
         MGPLAN_CUDA(cudaSetDevice(ordinal));
-        return !cudnn_attention_refusal(shape, workspace_bytes).empty();
+        return !cudnn_attention_refusal(ordinal, shape, workspace_bytes).empty();
     }
 
     std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic, const ArenaScript* script,

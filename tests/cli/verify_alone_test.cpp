@@ -116,6 +116,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Alone{"latent_attention_dp2", model::small_deepseek_v3(), {.name = "", .dp = 2}, {1}}),
     [](const auto& test) { return test.param.name; });
 
+// Behind the first, eager step graphs of layers zero a buffer in one launch, where eager steps zero what lies between products' gradients.
+TEST(VerifyAloneWithGraphs, PricesTheStepsBehindTheEagerOne) {
+    auto task = tests::task_for(tests::Kind{"", tests::small_llama(tests::kScale), {.name = ""}}, Precision::bf16);
+    const double eager = predicted(task, 0, emulated_traits(true));
+    task.layout.cuda_graphs = {CudaGraphScope::full_iteration};
+    EXPECT_EQ(predicted(task, 0, emulated_traits(true)), eager);
+    task.layout.cuda_graphs = {CudaGraphScope::layer};
+    EXPECT_LT(predicted(task, 0, emulated_traits(true)), eager);
+}
+
 // On a CPU ops have run when their calls return, so what the host launches is in their times.
 TEST(VerifyAloneOnACpu, CountsNoLaunches) {
     const auto task = tests::task_for(tests::Kind{"", tests::small_llama(tests::kScale), {.name = ""}}, Precision::bf16);

@@ -174,7 +174,7 @@ RC_GTEST_PROP(CostModelProperties, GraphsMoveBytesAndAddThemButNeverInventAny, (
         CostModel fresh(workload);
         RC_ASSERT(fresh.stage_memory(layout, stage).breakdown == b);
     }
-    // But for the optimizer: captured passes add to gradients that must be zeroed.
+    // But for the optimizer: graphs of layers add to gradients that must be zeroed.
     const auto of_passes = [&model](const Layout& of) {
         const TimePrediction time = model.time(of);
         return time.iteration_seconds - time.optimizer_seconds;

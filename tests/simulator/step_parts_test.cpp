@@ -177,11 +177,21 @@ TEST_F(DataParallelTime, AnEmptyChunkSendsNothing) {
 TEST_F(DataParallelTime, AdamTouches42BytesOfItsShareAndZeroesEveryGradient) {
     request.engine = Engine::megatron;
     EXPECT_DOUBLE_EQ(run().optimizer_seconds, (400e6 / 8 * 42 + 400e6 * 4) / 1e12);
-    // The first product of a step writes the gradient that a captured one adds.
+    // The first product of a step writes the gradient to which a layer's graph adds.
     request.engine = Engine::mgplan;
     EXPECT_DOUBLE_EQ(run().optimizer_seconds, 400e6 / 8 * 42 / 1e12);
     request.cuda_graphs = {CudaGraphScope::layer};
     EXPECT_DOUBLE_EQ(run().optimizer_seconds, (400e6 / 8 * 42 + 400e6 * 4) / 1e12);
+    request.cuda_graphs = {CudaGraphScope::full_iteration};
+    EXPECT_DOUBLE_EQ(run().optimizer_seconds, 400e6 / 8 * 42 / 1e12);
+}
+
+TEST_F(DataParallelTime, TheOwnEngineZeroesWhatRowsAreAddedTo) {
+    request.engine = Engine::mgplan;
+    parameters = {{.dense = 400'000'000, .expert = 80'000'000}};
+    EXPECT_DOUBLE_EQ(run().optimizer_seconds, (480e6 / 8 * 42 + 80e6 * 4) / 1e12);
+    pieces.emplace().embedding = {.dense = 50'000'000};
+    EXPECT_DOUBLE_EQ(run().optimizer_seconds, (480e6 / 8 * 42 + 80e6 * 4 + 50e6 * 4) / 1e12);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 // Layers and links made up so that every time is a round number.
 
+#include <optional>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -21,6 +22,7 @@ protected:
     LayerCosts layers;
     LayoutPaths paths;
     std::vector<ParameterCount> parameters;
+    std::optional<PieceParameters> pieces;
 
     StepTime() {
         request.pp = 4;
@@ -35,8 +37,8 @@ protected:
         layers.layers.clear();
         for (const LayerKindHalves& kind : kinds.kinds) layers.layers.push_back({kind.windowed ? windowed_dense : dense, kind.mixture});
         parameters.resize(static_cast<std::size_t>(request.pp));
-        return step_time(
-            {workload, layout, calibration, kernels, layers, split, paths, model_flops(workload.model, workload.batch), parameters});
+        return step_time({workload, layout, calibration, kernels, layers, split, paths, model_flops(workload.model, workload.batch),
+                          parameters, pieces ? &*pieces : nullptr});
     }
 };
 

@@ -77,12 +77,12 @@ TEST(Fp8BlockRules, WantCodesWithScalesOfTheirLayout) {
     EXPECT_BROKEN_RULE(quantise_rows(values(16, 64, Dtype::int32), vectors_of_128, "rows"));
     EXPECT_BROKEN_RULE(quantise_columns(values(16, 64), squares_of_128, ColumnCodes::turned, "columns"));
     const std::vector<std::int64_t> rows{5, 0, 11};
-    const Fp8Blocks groups = quantise_group_rows(values(16, 64), vectors_of_128, rows, "rows");
+    const Fp8Blocks groups = quantise_groups_both_ways(values(16, 64), vectors_of_128, rows, "rows", "columns").rows;
     EXPECT_EQ(groups.codes.shape(), (Shape{16 + kRowsOfVectors, 64})) << "room behind the last group";
     EXPECT_EQ(groups.scales.elements(), 8 + 16);
     const std::vector<Fp8Blocks> matrices(3, blocks(squares_of_128, 32, 64));
     EXPECT_EQ(block_grouped_matmul(groups, matrices, rows, Dtype::bf16, "y").shape(), (Shape{16, 32}));
-    EXPECT_BROKEN_RULE(quantise_group_rows(values(17, 64), vectors_of_128, rows, "rows"));
+    EXPECT_BROKEN_RULE(quantise_groups_both_ways(values(17, 64), vectors_of_128, rows, "rows", "columns"));
     EXPECT_BROKEN_RULE(block_grouped_matmul(groups, std::span(matrices).first(2), rows, Dtype::bf16, "y"));
     EXPECT_BROKEN_RULE(block_grouped_matmul(blocks(vectors_of_128, 16, 64), matrices, rows, Dtype::bf16, "y"));
 }

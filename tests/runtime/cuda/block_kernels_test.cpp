@@ -52,7 +52,7 @@ TEST_P(BlockKernels, FillTheRoomBehindGroupsWithZeros) {
             const model::Shape shape{sum + model::kRowsOfVectors, width};
             const std::vector<std::uint8_t> ones(static_cast<std::size_t>(shape.elements()), 0xff);
             device->write(device->empty(shape, Dtype::fp8, model::MemoryCategory::activations, "what lay there before"), ones.data());
-            const model::Fp8Blocks groups = model::quantise_group_rows(x, scaling, rows, "groups");
+            const model::Fp8Blocks groups = model::quantise_groups_both_ways(x, scaling, rows, "groups", "columns").rows;
             const model::Tensor room = groups.codes.slice(sum, shape[0]);
             std::vector<std::uint8_t> codes(static_cast<std::size_t>(room.bytes()), 0xff);
             device->read(room, codes.data());

@@ -44,7 +44,8 @@ struct Case {
     std::int64_t mtp = 0;
     CpCommType cp_comm_type = CpCommType::p2p;
     Precision precision = Precision::fp32;
-    ModelSpec (*of_parts)() = nullptr;  ///< the model, where its layers are described by parts
+    Fp8Recipe recipe = Fp8Recipe::tensorwise;  ///< of fp8
+    ModelSpec (*of_parts)() = nullptr;         ///< the model, where its layers are described by parts
 };
 
 ModelSpec delta_nets() {
@@ -84,6 +85,7 @@ TrainingRunOptions run_of(const Case& which) {
         model.moe_layers = {false, true, true, false};
     }
     run.task.training.precision = which.precision;
+    run.task.training.megatron.fp8_recipe = which.recipe;
     Layout& layout = run.task.layout;
     layout.sizes = {which.tp * which.cp * which.pp * which.dp, which.tp, which.cp,    which.ep,
                     which.experts ? which.etp : which.tp,      which.pp, AxisOrder{}, 1};
@@ -169,8 +171,9 @@ TEST_P(GraphRun, GivesTheBitsOfAnEagerRunAndIsAsPredicted) {
 INSTANTIATE_TEST_SUITE_P(
     Layouts, GraphRun,
     testing::Values(Case{.name = "one"}, Case{.name = "bf16", .precision = Precision::bf16}, Case{.name = "dp2", .dp = 2},
-                    Case{.name = "tp2_pp2", .tp = 2, .pp = 2}, Case{.name = "tp2_without_sp", .tp = 2, .sequence_parallel = false},
-                    Case{.name = "cp2", .cp = 2}, Case{.name = "cp2_all_gather", .cp = 2, .cp_comm_type = CpCommType::all_gather},
+                    Case{.name = "fp8", .precision = Precision::fp8}, Case{.name = "tp2_pp2", .tp = 2, .pp = 2},
+                    Case{.name = "tp2_without_sp", .tp = 2, .sequence_parallel = false}, Case{.name = "cp2", .cp = 2},
+                    Case{.name = "cp2_all_gather", .cp = 2, .cp_comm_type = CpCommType::all_gather},
                     Case{.name = "cp2_a2a", .cp = 2, .cp_comm_type = CpCommType::a2a}, Case{.name = "pp4", .pp = 4},
                     Case{.name = "pp2_vpp2_dp2", .pp = 2, .dp = 2, .vpp = 2}, Case{.name = "dropout_pp2", .pp = 2, .dropout = 0.1},
                     Case{.name = "recompute", .recompute = Recompute::selective}, Case{.name = "attn", .scopes = {Scope::attn}, .pp = 2},
@@ -233,6 +236,8 @@ INSTANTIATE_TEST_SUITE_P(
     Iterations, GraphRun,
     testing::Values(
         Case{.name = "one", .scopes = kIteration}, Case{.name = "bf16_dp2", .scopes = kIteration, .dp = 2, .precision = Precision::bf16},
+        Case{.name = "fp8_pp2", .scopes = kIteration, .pp = 2, .precision = Precision::fp8},
+        Case{.name = "fp8_blockwise", .scopes = kIteration, .precision = Precision::fp8, .recipe = Fp8Recipe::blockwise},
         Case{.name = "tp2_pp2_with_dropout", .scopes = kIteration, .tp = 2, .pp = 2, .dropout = 0.1},
         Case{.name = "cp2", .scopes = kIteration, .cp = 2}, Case{.name = "pp2_vpp2_dp2", .scopes = kIteration, .pp = 2, .dp = 2, .vpp = 2},
         Case{.name = "pp4", .scopes = kIteration, .pp = 4},

@@ -31,6 +31,13 @@ int scale_mode(model::Fp8Scaling scaling) {
 /// Else the module refuses them by name.
 constexpr bool knows_scales_of_blocks = CUBLAS_VERSION >= 120900;
 
+/// A matrix of a batch: elements from column to column, and from one matrix to the next.
+void expect_lies(const DescribedMatrix& matrix, std::int64_t pitch, std::int64_t stride, std::int64_t batch) {
+    EXPECT_EQ(matrix.pitch, pitch);
+    EXPECT_EQ(matrix.stride, stride);
+    EXPECT_EQ(matrix.batch, batch);
+}
+
 class DocumentedProducts : public testing::TestWithParam<int> {};
 
 TEST_P(DocumentedProducts, AreAllThatStepsAskFor) {
@@ -44,6 +51,10 @@ TEST_P(DocumentedProducts, AreAllThatStepsAskFor) {
         EXPECT_EQ(product.m(), static_cast<std::uint64_t>(each.gemm.n));
         EXPECT_EQ(product.n(), static_cast<std::uint64_t>(each.gemm.m));
         EXPECT_EQ(product.k(), static_cast<std::uint64_t>(each.gemm.k));
+        expect_lies(product.a, each.gemm.b_pitch, each.gemm.b_stride, each.gemm.batch);
+        expect_lies(product.b, each.gemm.a_pitch, each.gemm.a_stride, each.gemm.batch);
+        for (const DescribedMatrix& matrix : {product.c, product.d})
+            expect_lies(matrix, each.gemm.c_pitch, each.gemm.c_stride, each.gemm.batch);
         EXPECT_EQ(product.workspace_bytes, most);
         EXPECT_EQ(product.a_operation == CUBLAS_OP_T, each.gemm.transpose_b);
         EXPECT_EQ(product.b_operation == CUBLAS_OP_T, each.gemm.transpose_a);
@@ -69,6 +80,8 @@ TEST(AskedProducts, HaveWhatIsHard) {
     EXPECT_TRUE(any([](const Gemm& x) { return x.n == 576 || x.k == 576; })) << "latent keys";
     EXPECT_TRUE(any([](const Gemm& x) { return x.batch > 1 && x.input == Dtype::bf16 && x.output == Dtype::fp32; })) << "scores";
     EXPECT_TRUE(any([](const Gemm& x) { return x.batch > 1 && x.input == Dtype::fp32; }));
+    constexpr std::int64_t kShort = 1000 % 128;
+    EXPECT_TRUE(any([](const Gemm& x) { return x.batch > 1 && x.k == kShort; })) << "a scan's last places, fewer than a chunk's";
     EXPECT_TRUE(any([](const Gemm& x) { return x.input == Dtype::fp64; }));
     EXPECT_TRUE(any([](const Gemm& x) { return alignment_of(x.a) < 16 || alignment_of(x.b) < 16; })) << "rows that begin anywhere";
     EXPECT_TRUE(any([](const Gemm& x) { return x.b_scaling == model::Fp8Scaling::squares_of_128; }));

@@ -201,6 +201,7 @@ std::vector<Step> steps_in_bf16() {
             {.name = "deepseek-v2-lite ep8", .model = preset("deepseek-v2-lite"), .ep = 8},
             {.name = "deepseek-v3 tp2 ep8", .model = preset("deepseek-v3"), .tp = 2, .ep = 8},
             {.name = "nemotron-h-8b tp2", .model = preset("nemotron-h-8b"), .tp = 2},
+            {.name = "nemotron-h-8b tp2 with a short chunk", .model = preset("nemotron-h-8b"), .tp = 2, .sequence = 1000},
             {.name = "small unfused", .model = tests::small_llama(2), .sequence = 17, .fused = false},
             {.name = "small fp32", .model = tests::small_llama(2), .precision = Precision::fp32, .sequence = 17},
             {.name = "gpt2-124m fp32", .model = gpt2(), .precision = Precision::fp32, .sequence = 1024},

@@ -1,14 +1,20 @@
 // Builds cuDNN's attention plans without a card, by the same code that builds them on one, and compares their workspaces with the
 // predicted ones:  attention_plans ARCHITECTURE [--all]
-// Then runs one whose execution is written down.
+// Then runs some whose execution is written down, and has threads share what one of them compiles.
 // Twelve plans of the architecture's card, or all shapes. Kernels are compiled and not run: nothing is said about their numbers or time.
 // Needs the libcuda.so.1 of stand_in_driver.cpp before others. Exits 1 where a plan is refused or wants other bytes.
 
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <set>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -95,6 +101,90 @@ bool build(const Card& card, const Case& c) {
     return right;
 }
 
+/// Ranks of card 0 ask, but where they are of another.
+constexpr int kCard = 0;
+
+/// A shape of a few places, so that its plan is compiled soon, and memory for it.
+struct SmallCase {
+    explicit SmallCase(int architecture, std::int64_t batch) {
+        const model::Positions places = model::zigzag_positions(256, batch, 1, 0);
+        const model::AttentionSizes sizes{places, places, 4, 4, 64, 64, 1, 0};
+        shape = {batch, 4, 4, 256, 256, 64, 64, true, false};
+        memory.q = &arrays[0];
+        memory.k = &arrays[16];
+        memory.v = &arrays[32];
+        memory.output = &arrays[48];
+        memory.log_sum_exp = &arrays[64];
+        memory.workspace = &arrays[80];
+        memory.workspace_bytes =
+            model::attention_workspace({model::DeviceKind::cuda, architecture, true}, Dtype::bf16, sizes, false, true).library_bytes;
+    }
+    SmallCase(const SmallCase&) = delete;
+    SmallCase& operator=(const SmallCase&) = delete;
+    alignas(16) std::array<std::byte, 96> arrays{};
+    FusedShape shape;
+    FusedMemory memory;
+};
+
+/// Whether so many ranks, threads of their own, all have a plan for a new shape, each with its handle; what was made for them.
+bool have_plans(int architecture, std::int64_t batch, const std::vector<int>& cards, PlansMade& made) {
+    const PlansMade before = plans_made();
+    const std::size_t runs_before = runs().with.size();
+    std::vector<std::unique_ptr<FusedLibrary>> ranks(cards.size());
+    std::vector<std::thread> threads;
+    std::atomic<int> accepted = 0;
+    for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+        threads.emplace_back([&, rank] {
+            SmallCase small(architecture, batch);
+            ranks[rank] = make_cudnn_attention(nullptr, cards[rank]);
+            if (!ranks[rank]->accepts(small.shape, small.memory)) return;
+            ranks[rank]->run(small.shape, small.memory, 0.5);
+            ++accepted;
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const PlansMade after = plans_made();
+    made = {after.compiled - before.compiled, after.read - before.read};
+    const std::set<cudnnHandle_t> handles(runs().with.begin() + static_cast<std::ptrdiff_t>(runs_before), runs().with.end());
+    return accepted == static_cast<int>(cards.size()) && handles.size() == cards.size();
+}
+
+/// Whether what one rank compiles serves the others of its card, and every rank has a plan where the library does not write or read one.
+bool shares_plans(int architecture) {
+    const std::vector<int> one{kCard}, two{kCard, kCard}, four{kCard, kCard, kCard, kCard}, two_cards{kCard, kCard, kCard + 1, kCard + 1};
+    PlansMade alone, shared, apart, unwritten, unread, later;
+    bool right = have_plans(architecture, 1, one, alone) && alone.compiled > 0 && alone.read == 0;
+    right = have_plans(architecture, 2, four, shared) && shared.compiled == alone.compiled && shared.read == 3 && right;
+    right = have_plans(architecture, 3, two_cards, apart) && apart.compiled == 2 * alone.compiled && apart.read == 2 && right;
+    right = have_plans(architecture, 3, two_cards, later) && later.compiled == 0 && later.read == 4 && right;
+    let_plans_be_written(false, true);
+    right = have_plans(architecture, 4, two, unwritten) && unwritten.compiled == 2 * alone.compiled && unwritten.read == 0 && right;
+    let_plans_be_written(true, false);
+    right = have_plans(architecture, 5, two, unread) && unread.compiled == 2 * alone.compiled && unread.read == 1 && right;
+    let_plans_be_written(true, true);
+    for (const auto& [what, made] : {std::pair{"a rank alone", alone},
+                                     {"four of one card", shared},
+                                     {"two of each of two cards", apart},
+                                     {"these once more", later},
+                                     {"two whose plans are not written", unwritten},
+                                     {"two whose plans are not read", unread}})
+        fmt::print("sm_{}: {}: {} plans compiled, {} read{}\n", architecture, what, made.compiled, made.read,
+                   right ? "" : "  <-- ONE WRONG");
+    return right;
+}
+
+/// Whether a rank hears of a shape that another of its card was refused, without asking again.
+bool shares_refusals(int architecture) {
+    SmallCase small(architecture, 6);
+    const std::string first = cudnn_attention_refusal(kCard, small.shape, -1);
+    const PlansMade before = plans_made();
+    const std::string again = cudnn_attention_refusal(kCard, small.shape, -1);
+    const PlansMade after = plans_made();
+    const bool right = !first.empty() && again == first && after.compiled == before.compiled && after.read == before.read;
+    if (!right) fmt::print("sm_{}: refused with \"{}\", then with \"{}\"\n", architecture, first, again);
+    return right;
+}
+
 /// Whether a rank that is traced would hear what this card's cuDNN has: the largest shape in its workspace, and nothing without any.
 bool tells_refusals(int architecture) {
     const Case c = cases().at(1);
@@ -104,8 +194,8 @@ bool tells_refusals(int architecture) {
     const auto part = model::fused_part(traits, Dtype::bf16, sizes);
     const FusedShape shape = model::fused_shape(sizes, part.value(), true);
     const std::string within =
-        cudnn_attention_refusal(shape, model::attention_workspace(traits, Dtype::bf16, sizes, true, true).library_bytes);
-    const std::string without = cudnn_attention_refusal(shape, 0);
+        cudnn_attention_refusal(kCard, shape, model::attention_workspace(traits, Dtype::bf16, sizes, true, true).library_bytes);
+    const std::string without = cudnn_attention_refusal(kCard, shape, 0);
     fmt::print("sm_{}: asked before a rank is traced: \"{}\", and without workspace \"{}\"\n", architecture, within, without);
     return within.empty() && !without.empty();
 }
@@ -126,7 +216,7 @@ bool tells_addresses_once(int architecture) {
     memory.log_sum_exp = &arrays[64];
     memory.workspace = &arrays[80];
     memory.workspace_bytes = model::attention_workspace(traits, Dtype::bf16, sizes, false, true).library_bytes;
-    const auto attention = make_cudnn_attention(nullptr);
+    const auto attention = make_cudnn_attention(nullptr, kCard);
     if (!attention->accepts(shape, memory)) return false;
     const int before = runs().lists_of_addresses;
     bool right = true;
@@ -166,6 +256,8 @@ int run(int architecture, bool all) {
         fmt::print("sm_{}: {} plans, {} refused or of other bytes\n", architecture, built, wrong);
         if (!tells_refusals(architecture)) ++wrong;
         if (!tells_addresses_once(architecture)) ++wrong;
+        if (!shares_plans(architecture)) ++wrong;
+        if (!shares_refusals(architecture)) ++wrong;
         return wrong == 0 ? 0 : 1;
     }
     throw RunError(fmt::format("no card of architecture {} is described here: 80, 90, 100 and 103 are", architecture));

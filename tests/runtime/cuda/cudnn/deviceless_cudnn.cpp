@@ -5,6 +5,7 @@
 #include "tests/runtime/cuda/cudnn/deviceless_cudnn.hpp"
 
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "plan/text/errors.hpp"
@@ -21,43 +22,71 @@ const LibraryFunctions<CudnnFunctions>& loaded() {
     return opened;
 }
 
+std::mutex mutex;  // ranks are threads; guards what follows
 Runs all_runs;
+PlansMade all_plans;
+bool writes = true, reads = true;
 std::map<cudnnBackendDescriptor_t, std::vector<void*>> addresses;  // of each list of them: cuDNN does not tell them again
+std::map<cudnnBackendDescriptor_t, cudnnHandle_t> handles;         // of each plan
 
 cudnnStatus_t CUDNNWINAPI create(cudnnHandle_t* handle) {
-    static int stands_for_a_handle = 0;
-    *handle = reinterpret_cast<cudnnHandle_t>(&stands_for_a_handle);
+    *handle = reinterpret_cast<cudnnHandle_t>(new int(0));  // its address is all there is of it
     return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t CUDNNWINAPI destroy(cudnnHandle_t /*handle*/) {
+cudnnStatus_t CUDNNWINAPI destroy(cudnnHandle_t handle) {
+    delete reinterpret_cast<int*>(handle);
     return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t CUDNNWINAPI set_stream(cudnnHandle_t /*handle*/, cudaStream_t /*stream*/) {
     return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t CUDNNWINAPI set_attribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                                        cudnnBackendAttributeType_t type, std::int64_t count, const void* values) {
-    const auto set = loaded().functions().cudnnBackendSetAttribute;
-    const auto describe_card = [&](cudnnBackendAttributeName_t as) { return set(descriptor, as, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &card); };
+/// Whether the library may have the attribute.
+bool note(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, std::int64_t count, const void* values) {
+    const std::scoped_lock lock(mutex);
     if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS) {
         const auto* const list = static_cast<void* const*>(values);
         addresses[descriptor].assign(list, list + count);
     }
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) handles[descriptor] = *static_cast<const cudnnHandle_t*>(values);
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) ++all_plans.compiled;
+    if (name != CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) return true;
+    ++all_plans.read;
+    return reads;
+}
+cudnnStatus_t CUDNNWINAPI set_attribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                                        cudnnBackendAttributeType_t type, std::int64_t count, const void* values) {
+    const auto set = loaded().functions().cudnnBackendSetAttribute;
+    const auto describe_card = [&](cudnnBackendAttributeName_t as) { return set(descriptor, as, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &card); };
+    if (!note(descriptor, name, count, values)) return CUDNN_STATUS_NOT_SUPPORTED;
     if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) return CUDNN_STATUS_SUCCESS;
     if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) return describe_card(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
     const cudnnStatus_t status = set(descriptor, name, type, count, values);
     if (status != CUDNN_STATUS_SUCCESS || name != CUDNN_ATTR_ENGINEHEUR_MODE) return status;
     return describe_card(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
 }
+cudnnStatus_t CUDNNWINAPI get_attribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                                        cudnnBackendAttributeType_t type, std::int64_t most, std::int64_t* count, void* values) {
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) {
+        const std::scoped_lock lock(mutex);
+        if (!writes) return CUDNN_STATUS_NOT_SUPPORTED;
+    }
+    return loaded().functions().cudnnBackendGetAttribute(descriptor, name, type, most, count, values);
+}
 
 cudnnStatus_t CUDNNWINAPI create_descriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t* descriptor) {
-    if (type == CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR) ++all_runs.lists_of_addresses;
+    if (type == CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR) {
+        const std::scoped_lock lock(mutex);
+        ++all_runs.lists_of_addresses;
+    }
     return loaded().functions().cudnnBackendCreateDescriptor(type, descriptor);
 }
-cudnnStatus_t CUDNNWINAPI execute(cudnnHandle_t /*handle*/, cudnnBackendDescriptor_t /*plan*/, cudnnBackendDescriptor_t pack) {
+cudnnStatus_t CUDNNWINAPI execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
+    const std::scoped_lock lock(mutex);
     const auto told = addresses.find(pack);
-    if (told == addresses.end()) return CUDNN_STATUS_BAD_PARAM;
+    const auto of_plan = handles.find(plan);
+    if (told == addresses.end() || of_plan == handles.end() || of_plan->second != handle) return CUDNN_STATUS_BAD_PARAM;
     all_runs.of.push_back(told->second);
+    all_runs.with.push_back(handle);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -78,6 +107,7 @@ const CudnnFunctions& cudnn() {
         some.cudnnDestroy = destroy;
         some.cudnnSetStream = set_stream;
         some.cudnnBackendSetAttribute = set_attribute;
+        some.cudnnBackendGetAttribute = get_attribute;
         some.cudnnBackendCreateDescriptor = create_descriptor;
         some.cudnnBackendExecute = execute;
         return some;
@@ -87,6 +117,17 @@ const CudnnFunctions& cudnn() {
 
 const Runs& runs() {
     return all_runs;
+}
+
+PlansMade plans_made() {
+    const std::scoped_lock lock(mutex);
+    return all_plans;
+}
+
+void let_plans_be_written(bool written, bool read) {
+    const std::scoped_lock lock(mutex);
+    writes = written;
+    reads = read;
 }
 
 void stand_before_card(const std::string& properties) {
