@@ -27,18 +27,31 @@ cudaDataType_t cublas_type(Dtype dtype) {
     return CUDA_R_32F;
 }
 
-/// The largest power of two up to 256 that divides the address.
-std::uint32_t alignment(const void* memory) {
-    const std::uint64_t bits = address(memory) | 256U;
-    return static_cast<std::uint32_t>(bits & (~bits + 1));
-}
-
 bool in_fp8(const Gemm& x) {
     return x.a_scale != nullptr;
 }
 
 Dtype type_of_b(const Gemm& x) {
     return in_fp8(x) ? x.other_input : x.input;
+}
+
+/// The largest power of two up to 256 that divides the address of every matrix of a batch, which lie `stride` values apart.
+std::uint32_t alignment(const void* memory, std::int64_t batch, std::int64_t stride, Dtype dtype) {
+    const std::uint64_t apart = batch > 1 ? static_cast<std::uint64_t>(stride * bytes_of(dtype)) : 0;
+    const std::uint64_t bits = address(memory) | apart | 256U;
+    return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
+
+std::uint32_t alignment_of_a(const Gemm& x) {
+    return alignment(x.a, x.batch, x.a_stride, x.input);
+}
+
+std::uint32_t alignment_of_b(const Gemm& x) {
+    return alignment(x.b, x.batch, x.b_stride, type_of_b(x));
+}
+
+std::uint32_t alignment_of_c(const Gemm& x) {
+    return alignment(x.c, x.batch, x.c_stride, x.output);
 }
 
 #if CUBLAS_VERSION >= 120900
@@ -77,8 +90,8 @@ ProductKey key_of(const Gemm& x) {
             x.c_stride,
             x.batch,
             x.workspace_bytes,
-            alignment(x.a) | (std::int64_t{alignment(x.b)} << 20),
-            alignment(x.c),
+            alignment_of_a(x) | (std::int64_t{alignment_of_b(x)} << 20),
+            alignment_of_c(x),
             static_cast<std::int64_t>(x.a_scaling),
             static_cast<std::int64_t>(x.b_scaling)};
 }
@@ -144,11 +157,10 @@ CublasProduct::Preference CublasProduct::preference(const Gemm& x) {
     MGPLAN_CUBLAS(cublasLtMatmulPreferenceCreate(made.place()));
     const auto most = static_cast<std::uint64_t>(x.workspace_bytes);
     MGPLAN_CUBLAS(cublasLtMatmulPreferenceSetAttribute(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof(most)));
-    for (const auto& [attribute, memory] : {std::pair{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, x.b},
-                                            {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, x.a},
-                                            {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<const void*>(x.c)},
-                                            {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<const void*>(x.c)}}) {
-        const std::uint32_t bytes = alignment(memory);
+    for (const auto& [attribute, bytes] : {std::pair{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of_b(x)},
+                                           {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of_a(x)},
+                                           {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of_c(x)},
+                                           {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of_c(x)}}) {
         MGPLAN_CUBLAS(cublasLtMatmulPreferenceSetAttribute(made, attribute, &bytes, sizeof(bytes)));
     }
     return made;

@@ -106,6 +106,25 @@ Gemm forward_in_fp8() {
     return x;
 }
 
+// Matrices of a batch that lie 40 bytes apart are not all where 16 divides the address, though the first one is.
+TEST(DescribedProducts, AreAlignedAsTheLeastAlignedMatrixOfABatch) {
+    Gemm x;
+    x.m = x.n = x.k = 4;
+    x.input = x.output = Dtype::fp32;
+    x.a = reinterpret_cast<const void*>(0x1000);
+    x.b = reinterpret_cast<const void*>(0x1010);
+    x.c = reinterpret_cast<void*>(0x2000);
+    x.a_pitch = x.b_pitch = x.c_pitch = 60;
+    x.a_stride = 10;
+    x.b_stride = x.c_stride = 16;
+    EXPECT_EQ(described(x).b.alignment, 256U) << "a single one";
+    x.batch = 3;
+    const DescribedProduct product = described(x);
+    EXPECT_EQ(product.b.alignment, 8U);
+    EXPECT_EQ(product.a.alignment, 16U);
+    EXPECT_EQ(product.d.alignment, 64U);
+}
+
 TEST(DocumentedRules, NameWhatTheLibraryDoesNotHave) {
     const auto why = [](const auto& change, int architecture = 90) {
         Gemm x = forward_in_fp8();
