@@ -77,6 +77,9 @@ struct RankContext {
     double norm_epsilon = 1e-5;
     /// A norm's backward adds the gradient of the path around its half in the same pass; else an op behind it does, as autograd would.
     bool adds_path_in_norms = true;
+    /// The core reads queries, keys and values where they lie in the packed projection, and writes their gradients so, where nothing else
+    /// needs them apart (SelfAttention::stays_packed); else they are copied out of it and back.
+    bool attends_packed = true;
     EnumSet<OffloadModule> offloaded{};  ///< modules whose inputs wait on the host between forward and backward
     /// Mixtures: experts are chosen in turn, whatever the router says.
     bool balanced_routing = false;

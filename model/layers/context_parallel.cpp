@@ -288,4 +288,22 @@ AttentionGradients sharded_attention_backward(const RankContext& context, const 
     return by_sequence_backward(context, microbatch, d_output, q, k, v, result, core);
 }
 
+bool reads_packed_core(const RankContext& context, const MicrobatchContext& microbatch, const PackedHeads& heads,
+                       const CoreAttention& core) {
+    return reads_packed(*context.device, context.dtype, heads, whole_sequence(microbatch), core.window, core.soft_cap);
+}
+
+AttentionResult packed_core(const MicrobatchContext& microbatch, const Tensor& packed, const PackedHeads& heads,
+                            const CoreAttention& core) {
+    AttentionResult result = packed_attention(packed, heads, whole_sequence(microbatch), core.scale, core.window, core.soft_cap);
+    if (core.sinks.defined()) add_sinks(result, core.sinks.value);
+    return result;
+}
+
+Tensor packed_core_backward(const MicrobatchContext& microbatch, const Tensor& d_output, const Tensor& packed, const PackedHeads& heads,
+                            const AttentionResult& result, const CoreAttention& core) {
+    if (core.sinks.defined()) sinks_gradient(d_output, result, core.sinks.value, core.sinks.gradient);
+    return packed_attention_backward(d_output, packed, heads, result, whole_sequence(microbatch), core.scale, core.window, core.soft_cap);
+}
+
 }  // namespace mgplan::model

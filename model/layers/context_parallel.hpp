@@ -30,4 +30,14 @@ struct CoreAttention {
                                                             const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v,
                                                             const AttentionResult& result, const CoreAttention& core);
 
+/// reads_packed() of this core.
+[[nodiscard]] bool reads_packed_core(const RankContext& context, const MicrobatchContext& microbatch, const PackedHeads& heads,
+                                     const CoreAttention& core);
+/// The same of queries, keys and values that lie packed, of whole sequences: cp has one rank.
+[[nodiscard]] AttentionResult packed_core(const MicrobatchContext& microbatch, const Tensor& packed, const PackedHeads& heads,
+                                          const CoreAttention& core);
+/// Returns the gradient of `packed`.
+[[nodiscard]] Tensor packed_core_backward(const MicrobatchContext& microbatch, const Tensor& d_output, const Tensor& packed,
+                                          const PackedHeads& heads, const AttentionResult& result, const CoreAttention& core);
+
 }  // namespace mgplan::model

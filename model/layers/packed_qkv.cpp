@@ -177,6 +177,27 @@ QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext&
     return parts;
 }
 
+bool PackedQkv::stays_packed(const RankContext& context) const {
+    return context.attends_packed && context.cp->size() == 1 && !shares_groups(model_, context) && !model_.attention_output_gate &&
+           model_.qkv_clip == 0 && !q_norm_weight_.defined();
+}
+
+PackedHeads PackedQkv::heads(const RankContext& context) const {
+    return {model_.heads / context.tp->size(), model_.kv_heads / context.tp->size(), model_.head_dim};
+}
+
+Tensor PackedQkv::forward_packed(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed) const {
+    Tensor packed = projection_.forward(context, normed);
+    if (rotated_ > 0) rotary_in_place(packed, heads(context), positions_of(context, microbatch), rotated_, angles_, false);
+    return packed;
+}
+
+Tensor PackedQkv::backward_packed(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_packed,
+                                  const LinearInput& normed) const {
+    if (rotated_ > 0) rotary_in_place(d_packed, heads(context), positions_of(context, microbatch), rotated_, angles_, true);
+    return projection_.backward(context, d_packed, normed);
+}
+
 void PackedQkv::rotate(const RankContext& context, const MicrobatchContext& microbatch, Tensor& q, Tensor& k, bool inverse) const {
     if (rotated_ == 0) return;
     const Positions positions = positions_of(context, microbatch);

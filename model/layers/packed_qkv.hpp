@@ -35,6 +35,16 @@ public:
     /// normed (rows outside the tp region, hidden) -> the rank's heads, normalised and rotated where the model does.
     [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                    PackedQkvSaved& saved) const;
+    /// Whether the core can read the projection as it is: nothing but positions stands between them, which turn it in place, and no
+    /// other rank wants heads of this one's sequences.
+    [[nodiscard]] bool stays_packed(const RankContext& context) const;
+    /// The rank's heads in the projection, where stays_packed().
+    [[nodiscard]] PackedHeads heads(const RankContext& context) const;
+    /// normed -> the projection (rows, heads(context).width()), rotated where the model does. stays_packed() is true.
+    [[nodiscard]] Tensor forward_packed(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed) const;
+    /// From the gradient of what forward_packed() gave, which is turned back in place, to that of `normed`; adds to the main gradients.
+    [[nodiscard]] Tensor backward_packed(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_packed,
+                                         const LinearInput& normed) const;
     /// Returns the gradient of `normed`; adds to the main gradients. `d_gate`: of the gate, undefined without one.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
                                   const Tensor& d_gate, const LinearInput& normed, const PackedQkvSaved& saved) const;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include "model/layers/context_parallel.hpp"
 #include "model/layers/offload.hpp"
@@ -48,6 +49,7 @@ void move_inputs(const RankContext& context, const SelfAttentionSaved& saved, vo
                    {core_attn, saved.q},
                    {core_attn, saved.k},
                    {core_attn, saved.v},
+                   {core_attn, saved.packed_heads},
                    {attn_proj, saved.gated.defined() ? saved.gated : saved.core.output}});
 }
 
@@ -104,19 +106,14 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
 
 Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                              SelfAttentionSaved& saved) const {
-    QkvParts parts =
-        latent_ ? latent_->forward(context, microbatch, normed, saved.latent) : packed_->forward(context, microbatch, normed, saved.packed);
+    project(context, microbatch, normed, saved);
     saved.normed.end_forward();
     if (indexer_) saved.chosen = indexer_->forward(context, microbatch, normed.x, saved.latent.q_normed.x);
-    saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_of(microbatch));
+    saved.core = attend(context, microbatch, saved);
     if (latent_ && latent_->recomputes_up()) {
         latent_->discard_up(saved.latent);
-    } else {
-        saved.q = parts.q;
-        saved.k = parts.k;
-        saved.v = parts.v;
+        saved.q = saved.k = saved.v = {};
     }
-    parts = {};
     if (saved.packed.gate.defined()) saved.gated = gate_rows(as_column(joined_heads(saved.core.output)), as_column(saved.packed.gate));
     Tensor y = projection_.forward(context, projection_input(saved));
     // The projection's input stays; only what the core alone keeps is made again.
@@ -152,7 +149,7 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
 
 void SelfAttention::recompute(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                               SelfAttentionSaved& saved) const {
-    if (!saved.q.defined()) {
+    if (latent_ && !saved.q.defined()) {
         const Range range(*context.device, "recompute");
         const QkvParts parts = latent_->forward_up(context, microbatch, normed, saved.latent);
         saved.q = parts.q;
@@ -161,8 +158,32 @@ void SelfAttention::recompute(const RankContext& context, const MicrobatchContex
     }
     if (!saved.core.log_sum_exp.defined()) {
         const Range range(*context.device, "recompute");
-        saved.core = sharded_attention(context, microbatch, saved.q, saved.k, saved.v, core_of(microbatch));
+        saved.core = attend(context, microbatch, saved);
     }
+}
+
+bool SelfAttention::stays_packed(const RankContext& context, const MicrobatchContext& microbatch) const {
+    if (!packed_ || !packed_->stays_packed(context)) return false;
+    return reads_packed_core(context, microbatch, packed_->heads(context), core_of(microbatch));
+}
+
+void SelfAttention::project(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
+                            SelfAttentionSaved& saved) const {
+    if (stays_packed(context, microbatch)) {
+        saved.packed_heads = packed_->forward_packed(context, microbatch, normed);
+        return;
+    }
+    QkvParts parts =
+        latent_ ? latent_->forward(context, microbatch, normed, saved.latent) : packed_->forward(context, microbatch, normed, saved.packed);
+    saved.q = std::move(parts.q);
+    saved.k = std::move(parts.k);
+    saved.v = std::move(parts.v);
+}
+
+AttentionResult SelfAttention::attend(const RankContext& context, const MicrobatchContext& microbatch,
+                                      const SelfAttentionSaved& saved) const {
+    if (stays_packed(context, microbatch)) return packed_core(microbatch, saved.packed_heads, packed_->heads(context), core_of(microbatch));
+    return sharded_attention(context, microbatch, saved.q, saved.k, saved.v, core_of(microbatch));
 }
 
 Tensor SelfAttention::branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const LinearInput& normed,
@@ -178,18 +199,29 @@ Tensor SelfAttention::branch_backward(const RankContext& context, const Microbat
             gate_rows_backward(as_column(d_output), as_column(joined_heads(saved.core.output)), as_column(saved.packed.gate), d_gate);
         d_gate = d_gate.view(saved.packed.gate.shape());
     }
-    AttentionGradients gradients = sharded_attention_backward(context, microbatch, d_output.view(saved.core.output.shape()), saved.q,
-                                                              saved.k, saved.v, saved.core, core_of(microbatch));
-    d_output = {};
-    saved.core = {};
-    saved.chosen = {};
-    saved.q = saved.k = saved.v = {};
-    Tensor d_normed = latent_ ? latent_->backward(context, microbatch, std::move(gradients), normed, saved.latent)
-                              : packed_->backward(context, microbatch, std::move(gradients), d_gate, normed, saved.packed);
+    d_output = d_output.view(saved.core.output.shape());
+    Tensor d_normed = heads_backward(context, microbatch, std::move(d_output), d_gate, normed, saved);
     d_gate = {};
     saved.packed = {};
     saved.latent = {};
     return d_normed;
+}
+
+Tensor SelfAttention::heads_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor d_output, const Tensor& d_gate,
+                                     const LinearInput& normed, SelfAttentionSaved& saved) const {
+    Tensor d_packed;
+    AttentionGradients gradients;
+    if (stays_packed(context, microbatch))
+        d_packed = packed_core_backward(microbatch, d_output, saved.packed_heads, packed_->heads(context), saved.core, core_of(microbatch));
+    else
+        gradients = sharded_attention_backward(context, microbatch, d_output, saved.q, saved.k, saved.v, saved.core, core_of(microbatch));
+    d_output = {};
+    saved.core = {};
+    saved.chosen = {};
+    saved.q = saved.k = saved.v = saved.packed_heads = {};
+    if (d_packed.defined()) return packed_->backward_packed(context, microbatch, d_packed, normed);
+    return latent_ ? latent_->backward(context, microbatch, std::move(gradients), normed, saved.latent)
+                   : packed_->backward(context, microbatch, std::move(gradients), d_gate, normed, saved.packed);
 }
 
 }  // namespace mgplan::model

@@ -26,6 +26,7 @@ struct SelfAttentionSaved {
     LatentQkvSaved latent;
     Tensor chosen;         ///< places of the keys that an indexer chose for each row, (rows, at most index_top_k) int32
     Tensor q, k, v;        ///< inputs of the core attention, rotated: (rows, heads, width)
+    Tensor packed_heads;   ///< in their place where they stay packed: the projection, rotated
     AttentionResult core;  ///< output and log-sum-exp; without a gate the output is also the output projection's input
     Tensor gated;          ///< the output times its gate: input of the output projection; undefined without
     StreamNormSaved behind;
@@ -58,6 +59,15 @@ public:
 private:
     /// The core as this microbatch's sequences need it: a window as long as they are is none, which fused kernels take.
     [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
+    [[nodiscard]] bool stays_packed(const RankContext& context, const MicrobatchContext& microbatch) const;
+    /// Queries, keys and values, saved for the core, of which latent attention may give up its own again.
+    void project(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
+                 SelfAttentionSaved& saved) const;
+    [[nodiscard]] AttentionResult attend(const RankContext& context, const MicrobatchContext& microbatch,
+                                         const SelfAttentionSaved& saved) const;
+    /// From the gradient of the core's output to that of `normed`; lets go of what the core saved.
+    [[nodiscard]] Tensor heads_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor d_output,
+                                        const Tensor& d_gate, const LinearInput& normed, SelfAttentionSaved& saved) const;
     /// Makes again what selective recompute dropped of the branch.
     void recompute(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                    SelfAttentionSaved& saved) const;

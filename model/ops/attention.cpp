@@ -1,6 +1,7 @@
 #include "model/ops/attention.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "model/ops/checks.hpp"
 #include "model/ops/fused_attention.hpp"
@@ -30,6 +31,40 @@ AttentionSizes sizes_of(const Tensor& q, const Tensor& k, const Tensor& v, const
     return {query_positions, key_positions, q.shape()[1], k.shape()[1],
             q.shape()[2],    v.shape()[2],  scale,        std::min(kQueryBlock, query_positions.places()),
             window,          soft_cap};
+}
+
+AttentionSizes sizes_of_heads(const PackedHeads& heads, const Positions& positions, double scale, std::int64_t window, double soft_cap) {
+    return {positions,      positions,      heads.heads, heads.kv_heads,
+            heads.head_dim, heads.head_dim, scale,       std::min(kQueryBlock, positions.places()),
+            window,         soft_cap,       true};
+}
+
+AttentionSizes packed_sizes(const Tensor& packed, const PackedHeads& heads, const Positions& positions, double scale, std::int64_t window,
+                            double soft_cap) {
+    expect_float(packed, "packed heads of attention");
+    expect_packed(packed, heads);
+    MGPLAN_ASSERT(packed.shape()[0] == positions.rows(), "packed heads have a row for each position");
+    MGPLAN_ASSERT(window >= 0, "a window holds places");
+    return sizes_of_heads(heads, positions, scale, window, soft_cap);
+}
+
+/// Queries, keys and values, or their gradients: what kernels get, and bytes of all three.
+template <class Operand>
+struct Heads {
+    Operand q, k, v;
+    std::int64_t bytes;
+};
+
+template <class Operand>
+Heads<Operand> apart(const Tensor& q, const Tensor& k, const Tensor& v) {
+    return {q, k, v, total_bytes(q, k, v)};
+}
+
+template <class Operand>
+Heads<Operand> in_packed(const Tensor& packed, const PackedHeads& heads) {
+    const std::int64_t queries = heads.group_heads() * heads.head_dim;
+    const Operand all(packed);
+    return {all, behind(all, queries), behind(all, queries + heads.head_dim), packed.bytes()};
 }
 
 /// Σ over the t in [first, first + count) of clamp(t, 0, most).
@@ -113,78 +148,73 @@ struct AttentionScratch {
     }
 };
 
-}  // namespace
-
-AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const Positions& query_positions,
-                          const Positions& key_positions, double scale, std::int64_t window, double soft_cap) {
-    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale, window, soft_cap);
-    Device& device = q.device();
-    const std::int64_t rows = q.shape()[0], places = key_positions.places();
+AttentionResult attend(Device& device, const Heads<Input>& x, const AttentionSizes& sizes) {
+    const Dtype dtype = x.q.dtype;
+    const std::int64_t rows = sizes.query_positions.rows(), places = sizes.key_positions.places();
     AttentionResult result{
-        device.empty({rows, sizes.heads, sizes.v_dim}, q.dtype(), MemoryCategory::activations, "attention output"),
-        device.empty({rows, sizes.heads}, statistics_dtype(q.dtype()), MemoryCategory::activations, "attention log-sum-exp")};
+        device.empty({rows, sizes.heads, sizes.v_dim}, dtype, MemoryCategory::activations, "attention output"),
+        device.empty({rows, sizes.heads}, statistics_dtype(dtype), MemoryCategory::activations, "attention log-sum-exp")};
     // Two products, 2 FLOPs for each pair and value.
     device.report({"attention",
                    visible_pairs(sizes) * 2.0 * static_cast<double>(sizes.qk_dim + sizes.v_dim),
-                   total_bytes(q, k, v),
+                   x.bytes,
                    total_bytes(result.output, result.log_sum_exp),
-                   launches_of(device.traits(), q.dtype(), sizes, false),
+                   launches_of(device.traits(), dtype, sizes, false),
                    {},
                    {},
-                   part_sizes(device, q.dtype(), sizes, false)});
-    if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, false); workspace.defined()) {
+                   part_sizes(device, dtype, sizes, false)});
+    if (const Tensor workspace = gpu_workspace(device, dtype, sizes, false); workspace.defined()) {
         if (device.computes() && rows > 0) {
-            device.kernels().attention(device, {q, k, v, result.output, result.log_sum_exp, sizes, {}, {}, {}, {}, {}, workspace});
+            device.kernels().attention(device, {x.q, x.k, x.v, result.output, result.log_sum_exp, sizes, {}, {}, {}, {}, {}, workspace});
         }
         return result;
     }
-    const AttentionScratch scratch{device, statistics_dtype(q.dtype())};
+    const AttentionScratch scratch{device, statistics_dtype(dtype)};
     const Tensor keys = scratch.take(places, sizes.qk_dim, "attention keys of a head");
     const Tensor values = scratch.take(places, sizes.v_dim, "attention values of a head");
     const Tensor queries = scratch.take(sizes.block, sizes.qk_dim, "attention query block");
     const Tensor outputs = scratch.take(sizes.block, sizes.v_dim, "attention output block");
     const Tensor scores = scratch.take(sizes.block, places, "attention score block");
     if (device.computes() && rows > 0) {
-        device.kernels().attention(device, {q, k, v, result.output, result.log_sum_exp, sizes, keys, values, queries, outputs, scores});
+        device.kernels().attention(device,
+                                   {x.q, x.k, x.v, result.output, result.log_sum_exp, sizes, keys, values, queries, outputs, scores});
     }
     return result;
 }
 
-AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v,
-                                      const AttentionResult& result, const Positions& query_positions, const Positions& key_positions,
-                                      double scale, std::int64_t window, double soft_cap) {
-    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale, window, soft_cap);
-    const std::int64_t rows = q.shape()[0], places = key_positions.places();
+void expect_result(const Tensor& d_output, const AttentionResult& result, Dtype dtype, const AttentionSizes& sizes) {
+    const std::int64_t rows = sizes.query_positions.rows();
     expect_shape(d_output, {rows, sizes.heads, sizes.v_dim}, "output gradient of attention");
-    expect_dtype(d_output, q.dtype(), "output gradient of attention");
+    expect_dtype(d_output, dtype, "output gradient of attention");
     expect_shape(result.output, d_output.shape(), "output of attention");
-    expect_dtype(result.output, q.dtype(), "output of attention");
+    expect_dtype(result.output, dtype, "output of attention");
     expect_shape(result.log_sum_exp, {rows, sizes.heads}, "log-sum-exp of attention");
-    expect_dtype(result.log_sum_exp, statistics_dtype(q.dtype()), "log-sum-exp of attention");
-    expect_same_device(q, d_output, result.output, result.log_sum_exp);
-    Device& device = q.device();
-    AttentionGradients gradients{device.empty(q.shape(), q.dtype(), MemoryCategory::activations, "attention query gradient"),
-                                 device.empty(k.shape(), k.dtype(), MemoryCategory::activations, "attention key gradient"),
-                                 device.empty(v.shape(), v.dtype(), MemoryCategory::activations, "attention value gradient")};
+    expect_dtype(result.log_sum_exp, statistics_dtype(dtype), "log-sum-exp of attention");
+}
+
+/// The gradients are written to `into`.
+void attend_backward(const Tensor& d_output, const Heads<Input>& x, const AttentionResult& result, const Heads<Output>& into,
+                     const AttentionSizes& sizes) {
+    Device& device = d_output.device();
+    const Dtype dtype = x.q.dtype;
+    const std::int64_t places = sizes.key_positions.places();
     // Scores again, dP, dV, dQ, dK: five products.
     device.report({"attention_backward",
                    visible_pairs(sizes) * 2.0 * static_cast<double>(3 * sizes.qk_dim + 2 * sizes.v_dim),
-                   total_bytes(d_output, q, k, v, result.output, result.log_sum_exp),
-                   total_bytes(gradients.q, gradients.k, gradients.v),
-                   launches_of(device.traits(), q.dtype(), sizes, true),
+                   x.bytes + total_bytes(d_output, result.output, result.log_sum_exp),
+                   into.bytes,
+                   launches_of(device.traits(), dtype, sizes, true),
                    {},
                    {},
-                   part_sizes(device, q.dtype(), sizes, true)});
-    if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, true); workspace.defined()) {
-        if (device.computes()) {
-            AttentionBackwardArguments arguments{
-                d_output, q,  k,  v,  result.output, result.log_sum_exp, gradients.q, gradients.k, gradients.v, sizes, {}, {}, {}, {}, {},
-                {},       {}, {}, {}, workspace};
-            device.kernels().attention_backward(device, arguments);
-        }
-        return gradients;
+                   part_sizes(device, dtype, sizes, true)});
+    AttentionBackwardArguments arguments{
+        d_output, x.q, x.k, x.v, result.output, result.log_sum_exp, into.q, into.k, into.v, sizes, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    if (const Tensor workspace = gpu_workspace(device, dtype, sizes, true); workspace.defined()) {
+        arguments.workspace = workspace;
+        if (device.computes()) device.kernels().attention_backward(device, arguments);
+        return;
     }
-    const AttentionScratch scratch{device, statistics_dtype(q.dtype())};
+    const AttentionScratch scratch{device, statistics_dtype(dtype)};
     const Tensor keys = scratch.take(places, sizes.qk_dim, "attention keys of a head");
     const Tensor values = scratch.take(places, sizes.v_dim, "attention values of a head");
     const Tensor queries = scratch.take(sizes.block, sizes.qk_dim, "attention query block");
@@ -195,11 +225,58 @@ AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, c
     const Tensor d_queries = scratch.take(sizes.block, sizes.qk_dim, "attention query gradient block");
     const Tensor d_scores = scratch.take(sizes.block, places, "attention score gradient block");
     if (device.computes()) {
-        device.kernels().attention_backward(
-            device, {d_output, q, k, v, result.output, result.log_sum_exp, gradients.q, gradients.k, gradients.v, sizes, keys, values,
-                     queries, outputs, scores, d_keys, d_values, d_queries, d_scores});
+        device.kernels().attention_backward(device, {d_output, x.q, x.k, x.v, result.output, result.log_sum_exp, into.q, into.k, into.v,
+                                                     sizes, keys, values, queries, outputs, scores, d_keys, d_values, d_queries, d_scores});
     }
+}
+
+}  // namespace
+
+AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const Positions& query_positions,
+                          const Positions& key_positions, double scale, std::int64_t window, double soft_cap) {
+    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale, window, soft_cap);
+    return attend(q.device(), apart<Input>(q, k, v), sizes);
+}
+
+AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const AttentionResult& result, const Positions& query_positions, const Positions& key_positions,
+                                      double scale, std::int64_t window, double soft_cap) {
+    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale, window, soft_cap);
+    expect_result(d_output, result, q.dtype(), sizes);
+    expect_same_device(q, d_output, result.output, result.log_sum_exp);
+    Device& device = q.device();
+    AttentionGradients gradients{device.empty(q.shape(), q.dtype(), MemoryCategory::activations, "attention query gradient"),
+                                 device.empty(k.shape(), k.dtype(), MemoryCategory::activations, "attention key gradient"),
+                                 device.empty(v.shape(), v.dtype(), MemoryCategory::activations, "attention value gradient")};
+    attend_backward(d_output, apart<Input>(q, k, v), result, apart<Output>(gradients.q, gradients.k, gradients.v), sizes);
     return gradients;
+}
+
+AttentionResult packed_attention(const Tensor& packed, const PackedHeads& heads, const Positions& positions, double scale,
+                                 std::int64_t window, double soft_cap) {
+    const AttentionSizes sizes = packed_sizes(packed, heads, positions, scale, window, soft_cap);
+    return attend(packed.device(), in_packed<Input>(packed, heads), sizes);
+}
+
+Tensor packed_attention_backward(const Tensor& d_output, const Tensor& packed, const PackedHeads& heads, const AttentionResult& result,
+                                 const Positions& positions, double scale, std::int64_t window, double soft_cap) {
+    const AttentionSizes sizes = packed_sizes(packed, heads, positions, scale, window, soft_cap);
+    expect_result(d_output, result, packed.dtype(), sizes);
+    expect_same_device(packed, d_output, result.output, result.log_sum_exp);
+    Tensor gradient = packed.device().empty(packed.shape(), packed.dtype(), MemoryCategory::activations, "packed attention gradient");
+    attend_backward(d_output, in_packed<Input>(packed, heads), result, in_packed<Output>(gradient, heads), sizes);
+    return gradient;
+}
+
+bool reads_packed(const Device& device, Dtype dtype, const PackedHeads& heads, const Positions& positions, std::int64_t window,
+                  double soft_cap) {
+    const AttentionSizes packed = sizes_of_heads(heads, positions, 1, window, soft_cap);
+    AttentionSizes apart = packed;
+    apart.packed = false;
+    // The shape apart is asked about last: a plan that nobody runs would be compiled.
+    return std::ranges::all_of(std::array{false, true}, [&](bool backward) {
+        return attention_is_fused(device.traits(), dtype, packed, backward) || !attention_is_fused(device.traits(), dtype, apart, backward);
+    });
 }
 
 void merge_attention(AttentionResult& into, const AttentionResult& other) {

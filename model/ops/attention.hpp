@@ -4,6 +4,7 @@
 
 #include "model/device/tensor.hpp"
 #include "model/ops/positions.hpp"
+#include "model/ops/qkv.hpp"
 
 namespace mgplan::model {
 
@@ -27,6 +28,19 @@ struct AttentionGradients {
                                                     const AttentionResult& result, const Positions& query_positions,
                                                     const Positions& key_positions, double scale, std::int64_t window = 0,
                                                     double soft_cap = 0);
+
+/// The same of a whole sequence's queries, keys and values where they lie, in packed (rows, heads.width()); nothing is copied.
+[[nodiscard]] AttentionResult packed_attention(const Tensor& packed, const PackedHeads& heads, const Positions& positions, double scale,
+                                               std::int64_t window = 0, double soft_cap = 0);
+/// Returns the gradient of `packed`.
+[[nodiscard]] Tensor packed_attention_backward(const Tensor& d_output, const Tensor& packed, const PackedHeads& heads,
+                                               const AttentionResult& result, const Positions& positions, double scale,
+                                               std::int64_t window = 0, double soft_cap = 0);
+
+/// Whether packed heads cost no more than copies apart would: not where a library has a kernel for these alone
+/// (KernelTraits::fused_plans).
+[[nodiscard]] bool reads_packed(const Device& device, Dtype dtype, const PackedHeads& heads, const Positions& positions,
+                                std::int64_t window = 0, double soft_cap = 0);
 
 /// Folds `other`, attention of the same queries over other keys, into `into`, weighted by their log-sum-exps.
 void merge_attention(AttentionResult& into, const AttentionResult& other);

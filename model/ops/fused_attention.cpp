@@ -1,6 +1,7 @@
 #include "model/ops/fused_attention.hpp"
 
 #include "model/ops/scratch.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -40,6 +41,8 @@ std::optional<FusedPart> fused_part(const KernelTraits& traits, Dtype dtype, con
 }
 
 FusedShape fused_shape(const AttentionSizes& sizes, const FusedPart& part, bool backward) {
+    MGPLAN_ASSERT(!sizes.packed || (part.first_query == 0 && part.first_key == 0 && part.queries == part.keys && part.causal),
+                  "packed heads are those of whole slices");
     return {sizes.query_positions.batch,
             sizes.heads,
             sizes.kv_heads,
@@ -48,7 +51,8 @@ FusedShape fused_shape(const AttentionSizes& sizes, const FusedPart& part, bool 
             sizes.qk_dim,
             sizes.v_dim,
             part.causal,
-            backward};
+            backward,
+            sizes.packed};
 }
 
 bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward) {

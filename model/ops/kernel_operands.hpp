@@ -1,6 +1,9 @@
 #pragma once
 // What kernels read and write: addresses and types, never tensors.
 
+#include <cstddef>
+#include <cstdint>
+
 #include "model/device/tensor.hpp"
 
 namespace mgplan::model {
@@ -20,5 +23,15 @@ struct Output {
     void* data = nullptr;
     Dtype dtype = Dtype::fp32;
 };
+
+/// The same values from so many elements on; nothing stays nothing.
+inline Input behind(Input input, std::int64_t elements) {
+    if (input.data != nullptr) input.data = static_cast<const std::byte*>(input.data) + elements * bytes_of(input.dtype);
+    return input;
+}
+inline Output behind(Output output, std::int64_t elements) {
+    if (output.data != nullptr) output.data = static_cast<std::byte*>(output.data) + elements * bytes_of(output.dtype);
+    return output;
+}
 
 }  // namespace mgplan::model

@@ -308,6 +308,18 @@ struct AttentionSizes {
     /// A query sees so many places, its own and those before; 0: all before.
     std::int64_t window = 0;
     double soft_cap = 0;  ///< scaled scores become cap · tanh(score / cap); 0: they stay
+    /// Queries, keys and values lie as PackedHeads has them, and so do their gradients; else each is (places, sequences, heads, width) of
+    /// its own.
+    bool packed = false;
+
+    [[nodiscard]] std::int64_t group_heads() const { return heads / kv_heads; }
+    [[nodiscard]] std::int64_t packed_group() const { return (group_heads() + 2) * qk_dim; }
+    /// Elements from what belongs to one kv head to what belongs to the next one: its queries, its key, its value. From a row to the next
+    /// it is as many times kv_heads.
+    [[nodiscard]] std::int64_t query_group() const { return packed ? packed_group() : group_heads() * qk_dim; }
+    [[nodiscard]] std::int64_t key_group() const { return packed ? packed_group() : qk_dim; }
+    [[nodiscard]] std::int64_t value_group() const { return packed ? packed_group() : v_dim; }
+    [[nodiscard]] std::int64_t output_group() const { return group_heads() * v_dim; }
 };
 
 /// Scratch in the statistics' type, for one sequence and head: keys (places, qk_dim), values (places, v_dim); for one
@@ -357,6 +369,9 @@ struct RotaryArguments {
     std::int64_t heads, head_dim, rotated;
     RotaryAngles angles;
     bool inverse;
+    /// x and y, which then are the same, have a head more behind every so many of the row's `heads`, which stays as it is; 0: they have
+    /// not. What of a head is not turned also stays then, and else is copied.
+    std::int64_t members = 0;
 };
 
 /// y = residual (0 where absent) + x · mask / (1 - probability). `place` is read before the kernel returns; `changing` as in

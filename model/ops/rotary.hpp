@@ -3,6 +3,7 @@
 
 #include "model/device/tensor.hpp"
 #include "model/ops/positions.hpp"
+#include "model/ops/qkv.hpp"
 
 namespace mgplan::model {
 
@@ -19,5 +20,9 @@ struct RotaryAngles {
 /// x (rows, heads, head_dim): the first `rotated` of each head's head_dim values are turned by their position; returns a
 /// new tensor. inverse: turns the other way (and multiplies with the magnitude again), which is the backward.
 [[nodiscard]] Tensor rotary(const Tensor& x, const Positions& positions, std::int64_t rotated, const RotaryAngles& angles, bool inverse);
+
+/// In place: the same of the queries and keys in packed (rows, heads.width()), or of their gradients. At least two values are turned.
+void rotary_in_place(const Tensor& packed, const PackedHeads& heads, const Positions& positions, std::int64_t rotated,
+                     const RotaryAngles& angles, bool inverse);
 
 }  // namespace mgplan::model

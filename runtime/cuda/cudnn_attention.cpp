@@ -26,6 +26,24 @@ Dimensions strides_of(const FusedShape& shape, std::int64_t heads, std::int64_t 
     return {heads * width, width, shape.batch * heads * width, 1};
 }
 
+/// Of the queries, or of the keys or values (their `heads`), and of their gradients, for a shape that by_group() gave.
+Dimensions input_strides(const FusedShape& shape, std::int64_t heads, std::int64_t width) {
+    if (!shape.packed) return strides_of(shape, heads, width);
+    const std::int64_t group = (shape.heads / shape.kv_heads + 2) * width, head = shape.heads == shape.kv_heads ? group : width;
+    return {shape.kv_heads * group, head, shape.batch * shape.kv_heads * group, 1};
+}
+
+/// A packed shape as cuDNN is asked for it. Where several query heads share a key, four strides cannot say where those of all groups are,
+/// since a key and a value lie between them; those of one group they can. So each group is a sequence of its own, with one key head.
+/// Arrays that are not packed, (places, sequences, groups, heads of a group, width), lie the same either way.
+FusedShape by_group(FusedShape shape) {
+    if (!shape.packed || shape.heads == shape.kv_heads) return shape;
+    shape.batch *= shape.kv_heads;
+    shape.heads /= shape.kv_heads;
+    shape.kv_heads = 1;
+    return shape;
+}
+
 Dimensions transposed(Dimensions values) {
     std::swap(values[2], values[3]);
     return values;
@@ -57,13 +75,15 @@ private:
 };
 
 /// The graph that cuDNN's engines know as flash attention (cuDNN developer guide, "Fused attention fprop").
-void describe_forward(Plan& plan, const FusedShape& s) {
+void describe_forward(Plan& plan, const FusedShape& shape) {
+    const FusedShape s = by_group(shape);
     CudnnGraph& g = plan.graph;
     const Dimensions scores{s.batch, s.heads, s.places, s.key_places}, rows{s.batch, s.heads, s.places, 1};
-    const GraphTensor q = g.stored({s.batch, s.heads, s.places, s.qk_dim}, strides_of(s, s.heads, s.qk_dim), CUDNN_DATA_BFLOAT16);
+    const GraphTensor q = g.stored({s.batch, s.heads, s.places, s.qk_dim}, input_strides(s, s.heads, s.qk_dim), CUDNN_DATA_BFLOAT16);
     const GraphTensor k = g.stored(transposed({s.batch, s.kv_heads, s.key_places, s.qk_dim}),
-                                   transposed(strides_of(s, s.kv_heads, s.qk_dim)), CUDNN_DATA_BFLOAT16);
-    const GraphTensor v = g.stored({s.batch, s.kv_heads, s.key_places, s.v_dim}, strides_of(s, s.kv_heads, s.v_dim), CUDNN_DATA_BFLOAT16);
+                                   transposed(input_strides(s, s.kv_heads, s.qk_dim)), CUDNN_DATA_BFLOAT16);
+    const GraphTensor v =
+        g.stored({s.batch, s.kv_heads, s.key_places, s.v_dim}, input_strides(s, s.kv_heads, s.v_dim), CUDNN_DATA_BFLOAT16);
     const GraphTensor scale = g.scalar();
     const GraphTensor output = g.stored({s.batch, s.heads, s.places, s.v_dim}, strides_of(s, s.heads, s.v_dim), CUDNN_DATA_BFLOAT16);
     const GraphTensor log_sum_exp = g.stored(rows, dense(rows), CUDNN_DATA_FLOAT);
@@ -88,14 +108,15 @@ void describe_forward(Plan& plan, const FusedShape& s) {
 }
 
 /// "Fused attention bprop" of the same guide, with the query gradient added up in fp32.
-void describe_backward(Plan& plan, const FusedShape& s) {
+void describe_backward(Plan& plan, const FusedShape& shape) {
+    const FusedShape s = by_group(shape);
     CudnnGraph& g = plan.graph;
     const auto half = CUDNN_DATA_BFLOAT16;
     const Dimensions scores{s.batch, s.heads, s.places, s.key_places}, rows{s.batch, s.heads, s.places, 1};
     const Dimensions queries{s.batch, s.heads, s.places, s.qk_dim}, outputs{s.batch, s.heads, s.places, s.v_dim};
     const Dimensions keys{s.batch, s.kv_heads, s.key_places, s.qk_dim}, values{s.batch, s.kv_heads, s.key_places, s.v_dim};
-    const Dimensions key_strides = strides_of(s, s.kv_heads, s.qk_dim), value_strides = strides_of(s, s.kv_heads, s.v_dim);
-    const GraphTensor q = g.stored(queries, strides_of(s, s.heads, s.qk_dim), half);
+    const Dimensions key_strides = input_strides(s, s.kv_heads, s.qk_dim), value_strides = input_strides(s, s.kv_heads, s.v_dim);
+    const GraphTensor q = g.stored(queries, input_strides(s, s.heads, s.qk_dim), half);
     const GraphTensor k = g.stored(transposed(keys), transposed(key_strides), half);
     const GraphTensor v = g.stored(transposed(values), transposed(value_strides), half);
     const GraphTensor output = g.stored(outputs, strides_of(s, s.heads, s.v_dim), half);
@@ -103,7 +124,7 @@ void describe_backward(Plan& plan, const FusedShape& s) {
     const GraphTensor log_sum_exp = g.stored(rows, dense(rows), CUDNN_DATA_FLOAT);
     const GraphTensor scale = g.scalar(), one = g.scalar();
     const Mask mask(g, s.causal);
-    const GraphTensor dq = g.stored(queries, strides_of(s, s.heads, s.qk_dim), half);
+    const GraphTensor dq = g.stored(queries, input_strides(s, s.heads, s.qk_dim), half);
     const GraphTensor dk = g.stored(keys, key_strides, half);
     const GraphTensor dv = g.stored(values, value_strides, half);
     const GraphTensor delta = g.stored(rows, dense(rows), CUDNN_DATA_FLOAT);
@@ -151,8 +172,9 @@ void describe_backward(Plan& plan, const FusedShape& s) {
 }
 
 std::string text_of(const FusedShape& s) {
-    return fmt::format("{} query and {} key heads of {} and {}, {} x {} {}, {}", s.heads, s.kv_heads, s.qk_dim, s.v_dim, s.batch, s.places,
-                       s.causal ? "places" : fmt::format("places that see all of {}", s.key_places), s.backward ? "backward" : "forward");
+    return fmt::format("{} query and {} key heads of {} and {}, {} x {} {}, {}{}", s.heads, s.kv_heads, s.qk_dim, s.v_dim, s.batch,
+                       s.places, s.causal ? "places" : fmt::format("places that see all of {}", s.key_places),
+                       s.backward ? "backward" : "forward", s.packed ? ", packed" : "");
 }
 
 /// Once for each shape and kind of reason in the process: ranks that share it say the same.

@@ -82,7 +82,7 @@ public:
         }
         cudaDeviceProp properties{};
         MGPLAN_CUDA(cudaGetDeviceProperties(&properties, ordinal));
-        // As large models have them, and as the tests' small ones do. Whole sequences: each plan is compiled, which takes up to two
+        // As large models have them, and as the tests' small ones do. Whole sequences, packed: each plan is compiled, which takes up to two
         // seconds, and tests have what context parallel ranks see of each other's.
         for (const auto& [places, batch, heads, kv_heads, head_dim] :
              {std::array<std::int64_t, 5>{4096, 1, 32, 8, 128}, {256, 2, 4, 4, 64}, {32, 1, 4, 2, 16}}) {
@@ -91,9 +91,9 @@ public:
                 const model::AttentionSizes sizes{positions, positions, heads, kv_heads, head_dim, head_dim, 1, 0};
                 if (!model::attention_is_fused(traits_of(properties), Dtype::bf16, sizes, backward)) continue;
                 const auto space = model::attention_workspace(traits_of(properties), Dtype::bf16, sizes, backward, true);
-                const FusedShape shape{batch, heads, kv_heads, places, places, head_dim, head_dim, true, backward};
-                answers.attention.emplace_back(fmt::format("{} x {} places, {} heads over {} of {}, {}", batch, places, heads, kv_heads,
-                                                           head_dim, backward ? "backward" : "forward"),
+                const FusedShape shape{batch, heads, kv_heads, places, places, head_dim, head_dim, true, backward, true};
+                answers.attention.emplace_back(fmt::format("{} x {} places, {} heads over {} of {}, packed, {}", batch, places, heads,
+                                                           kv_heads, head_dim, backward ? "backward" : "forward"),
                                                try_cudnn_attention(shape, space.library_bytes));
             }
         }

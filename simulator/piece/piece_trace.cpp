@@ -184,6 +184,8 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     context.dtype = sizes.dtype;
     context.norm_epsilon = model.norm_epsilon;
     context.adds_path_in_norms = sizes.engine == Engine::mgplan;  // Megatron-LM's autograd adds gradients by kernels of their own
+    // Transformer Engine gets queries and keys that a rotation wrote elsewhere, and autograd joins their gradients by a copy.
+    context.attends_packed = sizes.engine == Engine::mgplan;
     if (sizes.engine == Engine::mgplan) context.offloaded = sizes.offloaded;  // what Megatron-LM leaves there a policy says
     context.routing_log = routing;
     std::optional<model::ExpertBiases> biases;

@@ -217,6 +217,33 @@ TEST_F(GpuAttention, OfWholeSequencesIsFusedAndAgreesWithTheCpu) {
     }
 }
 
+TEST_F(GpuAttention, OfPackedHeadsIsFusedAndAgreesWithTheCpu) {
+    runtime::CpuDevice cpu;
+    const auto gpu = device();
+    for (const PackedHeads& heads : {PackedHeads{4, 4, 64}, {4, 2, 64}, {8, 2, 128}, {4, 1, 128}}) {
+        const Positions places = zigzag_positions(256, 2, 1, 0);
+        const auto run = [&](Device& on) {
+            Maker maker(on, Dtype::bf16);
+            const Tensor packed = maker.random({512, heads.width()}), d_output = maker.random({512, heads.heads, heads.head_dim});
+            const double scale = 1 / std::sqrt(static_cast<double>(heads.head_dim));
+            rotary_in_place(packed, heads, places, heads.head_dim, {.base = 10000}, false);
+            const AttentionResult result = packed_attention(packed, heads, places, scale);
+            const Tensor gradient = packed_attention_backward(d_output, packed, heads, result, places, scale);
+            std::vector<std::vector<double>> values;
+            if (!on.computes()) return values;
+            for (const Tensor& each : {packed, result.output, result.log_sum_exp, gradient}) values.push_back(read(each));
+            return values;
+        };
+        gpu->restart_high_water();
+        MetaDevice meta({.stands_for = traits()});
+        const auto expected = run(cpu), actual = run(*gpu);
+        (void)run(meta);
+        for (std::size_t i = 0; i < expected.size(); ++i)
+            EXPECT_LT(error_of(actual[i], expected[i]), 0.012) << heads.heads << " over " << heads.kv_heads << " part " << i;
+        EXPECT_EQ(gpu->memory().high_water, meta.memory().high_water) << "a refusal takes more";
+    }
+}
+
 /// Rank 0 has later queries for all of rank 1's keys, rank 1 all queries for rank 0's earlier keys.
 TEST_F(GpuAttention, OfZigzagSlicesAgreesWithTheCpuInEveryType) {
     runtime::CpuDevice cpu;

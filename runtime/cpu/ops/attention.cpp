@@ -29,23 +29,42 @@ std::array<KeyRange, 2> key_ranges(const model::AttentionSizes& sizes) {
     return {KeyRange{0, keys.first[0], length, window}, KeyRange{length, keys.first[1], length, window}};
 }
 
-/// Copies the rows [place, place + places) of one sequence and head of a (rows, heads, width) array to a dense one.
+/// Where the rows of a head stand in an array (places, sequences, kv heads, group): the first `members` heads of each group.
+struct HeadRows {
+    std::int64_t batch, kv_heads, members, width, group;
+
+    [[nodiscard]] std::int64_t at(std::int64_t place, std::int64_t sequence, std::int64_t head) const {
+        return ((place * batch + sequence) * kv_heads + head / members) * group + head % members * width;
+    }
+};
+
+/// Of all arrays, and of their gradients.
+struct AllHeadRows {
+    HeadRows queries, keys, values, outputs;
+    explicit AllHeadRows(const model::AttentionSizes& s)
+        : queries{s.query_positions.batch, s.kv_heads, s.group_heads(), s.qk_dim, s.query_group()},
+          keys{s.query_positions.batch, s.kv_heads, 1, s.qk_dim, s.key_group()},
+          values{s.query_positions.batch, s.kv_heads, 1, s.v_dim, s.value_group()},
+          outputs{s.query_positions.batch, s.kv_heads, s.group_heads(), s.v_dim, s.output_group()} {}
+};
+
+/// Copies the rows [place, place + places) of one sequence and head to a dense array.
 template <class Element, class Sum>
-void load(const model::Input& from, std::int64_t batch, std::int64_t heads, std::int64_t width, std::int64_t sequence, std::int64_t head,
-          std::int64_t place, std::int64_t places, Sum* to) {
+void load(const model::Input& from, const HeadRows& rows, std::int64_t sequence, std::int64_t head, std::int64_t place, std::int64_t places,
+          Sum* to) {
     for (std::int64_t i = 0; i < places; ++i) {
-        const Element* const row = values<Element>(from) + (((place + i) * batch + sequence) * heads + head) * width;
-        for (std::int64_t j = 0; j < width; ++j) to[i * width + j] = row[j];
+        const Element* const row = values<Element>(from) + rows.at(place + i, sequence, head);
+        for (std::int64_t j = 0; j < rows.width; ++j) to[i * rows.width + j] = row[j];
     }
 }
 
 /// The way back.
 template <class Element, class Sum>
-void store(const Sum* from, std::int64_t batch, std::int64_t heads, std::int64_t width, std::int64_t sequence, std::int64_t head,
-           std::int64_t place, std::int64_t places, const model::Output& to) {
+void store(const Sum* from, const HeadRows& rows, std::int64_t sequence, std::int64_t head, std::int64_t place, std::int64_t places,
+           const model::Output& to) {
     for (std::int64_t i = 0; i < places; ++i) {
-        Element* const row = values<Element>(to) + (((place + i) * batch + sequence) * heads + head) * width;
-        for (std::int64_t j = 0; j < width; ++j) row[j] = Element(from[i * width + j]);
+        Element* const row = values<Element>(to) + rows.at(place + i, sequence, head);
+        for (std::int64_t j = 0; j < rows.width; ++j) row[j] = Element(from[i * rows.width + j]);
     }
 }
 
@@ -141,8 +160,9 @@ template <class Element>
 void forward(const model::AttentionArguments& x) {
     using Sum = Compute<Element>;
     const auto& s = x.sizes;
-    const std::int64_t batch = s.query_positions.batch, key_places = s.key_positions.places(), group = s.heads / s.kv_heads;
+    const std::int64_t batch = s.query_positions.batch, key_places = s.key_positions.places(), group = s.group_heads();
     const auto ranges = key_ranges(s);
+    const AllHeadRows lie(s);
     Sum* const keys = values<Sum>(x.scratch_keys);
     Sum* const rows = values<Sum>(x.scratch_values);
     Sum* const queries = values<Sum>(x.scratch_queries);
@@ -151,11 +171,11 @@ void forward(const model::AttentionArguments& x) {
     for (std::int64_t sequence = 0; sequence < batch; ++sequence) {
         for (std::int64_t head = 0; head < s.heads; ++head) {
             if (head % group == 0) {
-                load<Element>(x.k, batch, s.kv_heads, s.qk_dim, sequence, head / group, 0, key_places, keys);
-                load<Element>(x.v, batch, s.kv_heads, s.v_dim, sequence, head / group, 0, key_places, rows);
+                load<Element>(x.k, lie.keys, sequence, head / group, 0, key_places, keys);
+                load<Element>(x.v, lie.values, sequence, head / group, 0, key_places, rows);
             }
             for_each_query_block(s, ranges, [&](const QueryBlock& block) {
-                load<Element>(x.q, batch, s.heads, s.qk_dim, sequence, head, block.place, block.places, queries);
+                load<Element>(x.q, lie.queries, sequence, head, block.place, block.places, queries);
                 multiply_scores(block, ranges, queries, keys, s.qk_dim, static_cast<Sum>(s.scale), scores, key_places);
                 cap_scores(block, ranges, s.soft_cap, scores, key_places);
                 for (std::int64_t i = 0; i < block.places; ++i) {
@@ -164,7 +184,7 @@ void forward(const model::AttentionArguments& x) {
                         softmax_row(scores + i * key_places, ranges, block, s.query_positions.at(place));
                 }
                 weigh_rows(block, ranges, scores, key_places, rows, s.v_dim, outputs);
-                store<Element>(outputs, batch, s.heads, s.v_dim, sequence, head, block.place, block.places, x.output);
+                store<Element>(outputs, lie.outputs, sequence, head, block.place, block.places, x.output);
             });
         }
     }
@@ -176,8 +196,9 @@ template <class Element>
 void backward(const model::AttentionBackwardArguments& x) {
     using Sum = Compute<Element>;
     const auto& s = x.sizes;
-    const std::int64_t batch = s.query_positions.batch, key_places = s.key_positions.places(), group = s.heads / s.kv_heads;
+    const std::int64_t batch = s.query_positions.batch, key_places = s.key_positions.places(), group = s.group_heads();
     const auto ranges = key_ranges(s);
+    const AllHeadRows lie(s);
     const Sum scale = static_cast<Sum>(s.scale);
     Sum* const keys = values<Sum>(x.scratch_keys);
     Sum* const rows = values<Sum>(x.scratch_values);
@@ -191,14 +212,14 @@ void backward(const model::AttentionBackwardArguments& x) {
     for (std::int64_t sequence = 0; sequence < batch; ++sequence) {
         for (std::int64_t head = 0; head < s.heads; ++head) {
             if (head % group == 0) {
-                load<Element>(x.k, batch, s.kv_heads, s.qk_dim, sequence, head / group, 0, key_places, keys);
-                load<Element>(x.v, batch, s.kv_heads, s.v_dim, sequence, head / group, 0, key_places, rows);
+                load<Element>(x.k, lie.keys, sequence, head / group, 0, key_places, keys);
+                load<Element>(x.v, lie.values, sequence, head / group, 0, key_places, rows);
                 std::fill(d_keys, d_keys + key_places * s.qk_dim, Sum{0});
                 std::fill(d_rows, d_rows + key_places * s.v_dim, Sum{0});
             }
             for_each_query_block(s, ranges, [&](const QueryBlock& block) {
-                load<Element>(x.q, batch, s.heads, s.qk_dim, sequence, head, block.place, block.places, queries);
-                load<Element>(x.d_output, batch, s.heads, s.v_dim, sequence, head, block.place, block.places, d_outputs);
+                load<Element>(x.q, lie.queries, sequence, head, block.place, block.places, queries);
+                load<Element>(x.d_output, lie.outputs, sequence, head, block.place, block.places, d_outputs);
                 multiply_scores(block, ranges, queries, keys, s.qk_dim, scale, scores, key_places);
                 cap_scores(block, ranges, s.soft_cap, scores, key_places);
                 multiply_scores(block, ranges, d_outputs, rows, s.v_dim, Sum{1}, d_scores, key_places);
@@ -232,11 +253,11 @@ void backward(const model::AttentionBackwardArguments& x) {
                 collect_rows(block, ranges, scores, key_places, d_outputs, s.v_dim, d_rows);
                 weigh_rows(block, ranges, d_scores, key_places, keys, s.qk_dim, d_queries);
                 collect_rows(block, ranges, d_scores, key_places, queries, s.qk_dim, d_keys);
-                store<Element>(d_queries, batch, s.heads, s.qk_dim, sequence, head, block.place, block.places, x.dq);
+                store<Element>(d_queries, lie.queries, sequence, head, block.place, block.places, x.dq);
             });
             if (head % group == group - 1) {
-                store<Element>(d_keys, batch, s.kv_heads, s.qk_dim, sequence, head / group, 0, key_places, x.dk);
-                store<Element>(d_rows, batch, s.kv_heads, s.v_dim, sequence, head / group, 0, key_places, x.dv);
+                store<Element>(d_keys, lie.keys, sequence, head / group, 0, key_places, x.dk);
+                store<Element>(d_rows, lie.values, sequence, head / group, 0, key_places, x.dv);
             }
         }
     }

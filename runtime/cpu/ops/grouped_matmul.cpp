@@ -2,21 +2,6 @@
 #include "runtime/cpu/ops/numeric.hpp"
 
 namespace mgplan::runtime::cpu {
-namespace {
-
-model::Input behind(const model::Input& input, std::int64_t elements) {
-    model::Input moved = input;
-    moved.data = static_cast<const std::byte*>(input.data) + elements * bytes_of(input.dtype);
-    return moved;
-}
-
-model::Output behind(const model::Output& output, std::int64_t elements) {
-    model::Output moved = output;
-    moved.data = static_cast<std::byte*>(output.data) + elements * bytes_of(output.dtype);
-    return moved;
-}
-
-}  // namespace
 
 void grouped_matmul(model::Device& device, const model::GroupedMatmulArguments& x) {
     std::int64_t row = 0;

@@ -31,15 +31,16 @@ void rotary(model::Device& /*device*/, const model::RotaryArguments& x) {
                     sines[i] = static_cast<Sum>((x.inverse ? -std::sin(angle) : std::sin(angle)) * x.angles.magnitude);
                 }
                 for (std::int64_t v = place * vectors; v < (place + 1) * vectors; ++v) {
-                    const Element* const from = in + v * x.head_dim;
-                    Element* const to = out + v * x.head_dim;
+                    const std::int64_t first = (x.members > 0 ? v + v / x.members : v) * x.head_dim;
+                    const Element* const from = in + first;
+                    Element* const to = out + first;
                     for (std::int64_t i = 0; i < half; ++i) {
                         const Sum c = cosines[static_cast<std::size_t>(i)], s = sines[static_cast<std::size_t>(i)];
                         const Sum a = from[i], b = from[i + half];
                         to[i] = Element(a * c - b * s);
                         to[i + half] = Element(b * c + a * s);
                     }
-                    std::copy(from + x.rotated, from + x.head_dim, to + x.rotated);
+                    if (from != to) std::copy(from + x.rotated, from + x.head_dim, to + x.rotated);
                 }
             }
         });

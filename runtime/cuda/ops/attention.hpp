@@ -89,15 +89,27 @@ struct SoftmaxScoresBackward {
     }
 };
 
+/// (rows, width) to the first values of every `group`.
 template <class Sum, class Element>
 struct RoundTo {
     const Sum* from;
     Element* to;
-    MGPLAN_BOTH void operator()(std::int64_t i) const { to[i] = Element(from[i]); }
+    std::int64_t width, group;
+    MGPLAN_BOTH void operator()(std::int64_t i) const {
+        const auto [row, column] = row_column(i, width);
+        to[row * group + column] = Element(from[i]);
+    }
 };
 
-/// What products of one query block have in common. q-like arrays are (places, sequences · heads, width), k-like ones
-/// (places, sequences · kv heads, width); a query head's member of its group is done in a call of its own, so that the
+/// An array (places, sequences · kv heads, group): a kv head's own values, or those of its query heads one behind the other, stand at
+/// the begin of each group.
+template <class Memory>
+struct GroupedRows {
+    Memory* memory;
+    std::int64_t group;
+};
+
+/// What products of one query block have in common. A query head's member of its group is done in a call of its own, so that the
 /// matrices of a call lie at equal distances.
 template <class Launcher>
 struct BlockProducts {
@@ -110,11 +122,16 @@ struct BlockProducts {
 
     [[nodiscard]] std::int64_t batch() const { return sizes.query_positions.batch; }
     [[nodiscard]] std::int64_t key_places() const { return sizes.key_positions.places(); }
-    [[nodiscard]] std::int64_t group() const { return sizes.heads / sizes.kv_heads; }
-
+    [[nodiscard]] std::int64_t group() const { return sizes.group_heads(); }
+    /// Elements from a place to the next one.
     template <class Memory>
-    Memory* query_like(Memory* array, std::int64_t width, std::int64_t member) const {
-        return array + (first_place * batch() * sizes.heads + member) * width * bytes_of(dtype);
+    [[nodiscard]] std::int64_t pitch(const GroupedRows<Memory>& array) const {
+        return batch() * sizes.kv_heads * array.group;
+    }
+    /// The block's first place of the queries' member.
+    template <class Memory>
+    [[nodiscard]] Memory* of_member(const GroupedRows<Memory>& array, std::int64_t width, std::int64_t member) const {
+        return array.memory + (first_place * pitch(array) + member * width) * bytes_of(dtype);
     }
     [[nodiscard]] Gemm start() const {
         Gemm gemm;
@@ -126,7 +143,8 @@ struct BlockProducts {
     }
 
     /// scores (places, keys) = queries (places, width) · keysᵀ
-    void score(const std::byte* queries, const std::byte* keys, std::int64_t width, std::byte* scores) const {
+    void score(const GroupedRows<const std::byte>& queries, const GroupedRows<const std::byte>& keys, std::int64_t width,
+               std::byte* scores) const {
         const Dtype wide = model::statistics_dtype(dtype);
         for (std::int64_t member = 0; member < group(); ++member) {
             Gemm gemm = start();
@@ -135,12 +153,12 @@ struct BlockProducts {
             gemm.n = key_places();
             gemm.k = width;
             gemm.output = wide;
-            gemm.a = query_like(queries, width, member);
-            gemm.a_pitch = batch() * sizes.heads * width;
-            gemm.a_stride = group() * width;
-            gemm.b = keys;
-            gemm.b_pitch = batch() * sizes.kv_heads * width;
-            gemm.b_stride = width;
+            gemm.a = of_member(queries, width, member);
+            gemm.a_pitch = pitch(queries);
+            gemm.a_stride = queries.group;
+            gemm.b = keys.memory;
+            gemm.b_pitch = pitch(keys);
+            gemm.b_stride = keys.group;
             gemm.c = scores + member * places * key_places() * bytes_of(wide);
             gemm.c_pitch = key_places();
             gemm.c_stride = group() * places * key_places();
@@ -149,7 +167,8 @@ struct BlockProducts {
     }
 
     /// out (places, width) = weights (places, keys) · rows (keys, width)
-    void weigh(const std::byte* weights, const std::byte* rows, std::int64_t width, std::byte* out) const {
+    void weigh(const std::byte* weights, const GroupedRows<const std::byte>& rows, std::int64_t width,
+               const GroupedRows<std::byte>& out) const {
         for (std::int64_t member = 0; member < group(); ++member) {
             Gemm gemm = start();
             gemm.m = places;
@@ -159,18 +178,19 @@ struct BlockProducts {
             gemm.a = weights + member * places * key_places() * bytes_of(dtype);
             gemm.a_pitch = key_places();
             gemm.a_stride = group() * places * key_places();
-            gemm.b = rows;
-            gemm.b_pitch = batch() * sizes.kv_heads * width;
-            gemm.b_stride = width;
-            gemm.c = query_like(out, width, member);
-            gemm.c_pitch = batch() * sizes.heads * width;
-            gemm.c_stride = group() * width;
+            gemm.b = rows.memory;
+            gemm.b_pitch = pitch(rows);
+            gemm.b_stride = rows.group;
+            gemm.c = of_member(out, width, member);
+            gemm.c_pitch = pitch(out);
+            gemm.c_stride = out.group;
             launcher.gemm(gemm);
         }
     }
 
     /// sums (keys, width) += weightsᵀ (keys, places) · rows (places, width), in the statistics' type
-    void collect(const std::byte* weights, const std::byte* rows, std::int64_t width, std::byte* sums, bool first_block) const {
+    void collect(const std::byte* weights, const GroupedRows<const std::byte>& rows, std::int64_t width, const GroupedRows<std::byte>& sums,
+                 bool first_block) const {
         for (std::int64_t member = 0; member < group(); ++member) {
             Gemm gemm = start();
             gemm.transpose_a = true;
@@ -182,12 +202,12 @@ struct BlockProducts {
             gemm.a = weights + member * places * key_places() * bytes_of(dtype);
             gemm.a_pitch = key_places();
             gemm.a_stride = group() * places * key_places();
-            gemm.b = query_like(rows, width, member);
-            gemm.b_pitch = batch() * sizes.heads * width;
-            gemm.b_stride = group() * width;
-            gemm.c = sums;
-            gemm.c_pitch = batch() * sizes.kv_heads * width;
-            gemm.c_stride = width;
+            gemm.b = of_member(rows, width, member);
+            gemm.b_pitch = pitch(rows);
+            gemm.b_stride = rows.group;
+            gemm.c = sums.memory;
+            gemm.c_pitch = pitch(sums);
+            gemm.c_stride = sums.group;
             launcher.gemm(gemm);
         }
     }
@@ -211,15 +231,19 @@ void unfused_attention(Launcher& launcher, const model::AttentionArguments& x, c
     const std::int64_t all = x.sizes.query_positions.places();
     std::byte* const scores = workspace + space.scores;
     std::byte* const weights = space.weights >= 0 ? workspace + space.weights : scores;
+    const model::AttentionSizes& sizes = x.sizes;
+    const GroupedRows<const std::byte> q{bytes(x.q), sizes.query_group()}, k{bytes(x.k), sizes.key_group()},
+        v{bytes(x.v), sizes.value_group()};
+    const GroupedRows<std::byte> output{bytes(x.output), sizes.output_group()};
     for (std::int64_t place = 0; place < all; place += space.block) {
         const BlockProducts<Launcher> block{launcher, x.sizes, x.q.dtype, workspace, space, place, std::min(space.block, all - place)};
-        block.score(bytes(x.q), bytes(x.k), x.sizes.qk_dim, scores);
+        block.score(q, k, sizes.qk_dim, scores);
         launcher.teams(block.places * block.batch() * x.sizes.heads, lanes_for(block.key_places()),
                        SoftmaxScores<Sum, Weight<Element>>{
                            reinterpret_cast<Sum*>(scores), reinterpret_cast<Weight<Element>*>(weights), values<Sum>(x.log_sum_exp),
                            ScoreRows{x.sizes.query_positions, x.sizes.key_positions, x.sizes.heads, place, block.places, x.sizes.window},
                            block.key_places(), static_cast<Sum>(x.sizes.scale), static_cast<Sum>(x.sizes.soft_cap)});
-        block.weigh(weights, bytes(x.v), x.sizes.v_dim, bytes(x.output));
+        block.weigh(weights, v, sizes.v_dim, output);
     }
 }
 
@@ -233,12 +257,19 @@ void unfused_attention_backward(Launcher& launcher, const model::AttentionBackwa
     const bool rounded = space.weights >= 0;
     std::byte* const weights = rounded ? workspace + space.weights : scores;
     std::byte* const d_weights = rounded ? workspace + space.d_weights : d_scores;
-    std::byte* const key_sums = rounded ? workspace + space.key_sums : bytes(x.dk);
-    std::byte* const value_sums = rounded ? workspace + space.value_sums : bytes(x.dv);
+    const model::AttentionSizes& sizes = x.sizes;
+    const GroupedRows<const std::byte> q{bytes(x.q), sizes.query_group()}, k{bytes(x.k), sizes.key_group()},
+        v{bytes(x.v), sizes.value_group()}, d_output{bytes(x.d_output), sizes.output_group()};
+    const GroupedRows<std::byte> dq{bytes(x.dq), sizes.query_group()};
+    const auto sums = [&](std::int64_t own, std::int64_t width, const model::Output& gradient, std::int64_t group) {
+        return rounded ? GroupedRows<std::byte>{workspace + own, width} : GroupedRows<std::byte>{bytes(gradient), group};
+    };
+    const GroupedRows<std::byte> key_sums = sums(space.key_sums, sizes.qk_dim, x.dk, sizes.key_group());
+    const GroupedRows<std::byte> value_sums = sums(space.value_sums, sizes.v_dim, x.dv, sizes.value_group());
     for (std::int64_t place = 0; place < all; place += space.block) {
         const BlockProducts<Launcher> block{launcher, x.sizes, x.q.dtype, workspace, space, place, std::min(space.block, all - place)};
-        block.score(bytes(x.q), bytes(x.k), x.sizes.qk_dim, scores);
-        block.score(bytes(x.d_output), bytes(x.v), x.sizes.v_dim, d_scores);
+        block.score(q, k, sizes.qk_dim, scores);
+        block.score(d_output, v, sizes.v_dim, d_scores);
         launcher.teams(block.places * block.batch() * x.sizes.heads, lanes_for(block.key_places()),
                        SoftmaxScoresBackward<Element, Weight<Element>>{
                            reinterpret_cast<Sum*>(scores), reinterpret_cast<Sum*>(d_scores), reinterpret_cast<Weight<Element>*>(weights),
@@ -246,14 +277,16 @@ void unfused_attention_backward(Launcher& launcher, const model::AttentionBackwa
                            values<Element>(x.d_output),
                            ScoreRows{x.sizes.query_positions, x.sizes.key_positions, x.sizes.heads, place, block.places, x.sizes.window},
                            block.key_places(), x.sizes.v_dim, static_cast<Sum>(x.sizes.scale), static_cast<Sum>(x.sizes.soft_cap)});
-        block.collect(weights, bytes(x.d_output), x.sizes.v_dim, value_sums, place == 0);
-        block.collect(d_weights, bytes(x.q), x.sizes.qk_dim, key_sums, place == 0);
-        block.weigh(d_weights, bytes(x.k), x.sizes.qk_dim, bytes(x.dq));
+        block.collect(weights, d_output, sizes.v_dim, value_sums, place == 0);
+        block.collect(d_weights, q, sizes.qk_dim, key_sums, place == 0);
+        block.weigh(d_weights, k, sizes.qk_dim, dq);
     }
     if (!rounded) return;
     const std::int64_t rows = x.sizes.key_positions.places() * x.sizes.query_positions.batch * x.sizes.kv_heads;
-    launcher.each(rows * x.sizes.qk_dim, RoundTo<Sum, Element>{reinterpret_cast<const Sum*>(key_sums), values<Element>(x.dk)});
-    launcher.each(rows * x.sizes.v_dim, RoundTo<Sum, Element>{reinterpret_cast<const Sum*>(value_sums), values<Element>(x.dv)});
+    launcher.each(rows * sizes.qk_dim, RoundTo<Sum, Element>{reinterpret_cast<const Sum*>(key_sums.memory), values<Element>(x.dk),
+                                                             sizes.qk_dim, sizes.key_group()});
+    launcher.each(rows * sizes.v_dim, RoundTo<Sum, Element>{reinterpret_cast<const Sum*>(value_sums.memory), values<Element>(x.dv),
+                                                            sizes.v_dim, sizes.value_group()});
 }
 
 /// Calls work(space, memory) with the workspace of the separate products: the op's own, or, where the op brought one for a

@@ -69,16 +69,6 @@ public:
 //   gemm(Gemm)
 //   library()                    FusedLibrary*, nullptr where there is none
 
-/// The same values from so many elements on.
-inline model::Input behind(model::Input input, std::int64_t elements) {
-    input.data = static_cast<const std::byte*>(input.data) + elements * bytes_of(input.dtype);
-    return input;
-}
-inline model::Output behind(model::Output output, std::int64_t elements) {
-    output.data = static_cast<std::byte*>(output.data) + elements * bytes_of(output.dtype);
-    return output;
-}
-
 struct alignas(16) Word16 {
     std::uint64_t low, high;
 };

@@ -1,5 +1,9 @@
 #include "model/layers/self_attention.hpp"
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/model/layers/support.hpp"
@@ -124,6 +128,72 @@ TEST(SelfAttention, GradientsHoldWithScaledRotation) {
     }
 }
 
+/// What a pass through the half gives, and which ops it took.
+struct Passed {
+    std::vector<std::vector<double>> values;
+    std::map<std::string, int> ops;
+    [[nodiscard]] int count(const std::string& op) const { return ops.contains(op) ? ops.at(op) : 0; }
+};
+
+struct OpCounter final : OpListener {
+    std::map<std::string, int>& ops;
+    explicit OpCounter(std::map<std::string, int>& into) : ops(into) {}
+    void on_op(const OpRecord& record) override { ++ops[std::string(record.name)]; }
+};
+
+/// Output, gradient of the input and of each weight.
+Passed pass(const ModelSpec& model, bool packed, EnumSet<RecomputeModule> recompute = {}) {
+    OneRank rank;
+    rank.context.attends_packed = packed;
+    const auto parameters = attention_parameters(model);
+    const WeightTable weights = rank.weights_for(parameters);
+    const SelfAttention layer(model, weights, "", 0, recompute);
+    const Tensor x = rank.maker.random({10, model.hidden}), dy = rank.maker.random({10, model.hidden});
+    SelfAttentionSaved saved;
+    Passed passed;
+    OpCounter counter(passed.ops);
+    rank.device.set_listener(&counter);
+    const Tensor y = layer.forward(rank.context, rank.microbatch, x, saved), dx = layer.backward(rank.context, rank.microbatch, dy, saved);
+    rank.device.set_listener(nullptr);
+    passed.values = {read(y), read(dx)};
+    for (const Parameter& parameter : parameters) passed.values.push_back(read(weights.at(parameter.name).gradient));
+    return passed;
+}
+
+TEST(SelfAttention, ReadsHeadsInThePackedProjectionWithTheSameBits) {
+    std::vector<ModelSpec> models{layer_model(), rotary_model(), rotary_model(), rotary_model()};
+    models[2].kv_heads = 2;
+    models[2].rotary_fraction = 0.5;
+    models[3].kv_heads = 1;
+    models[3].attention_sinks = true;
+    models[3].sliding_window = 3;
+    for (const ModelSpec& model : models) {
+        for (const EnumSet<RecomputeModule> recompute : {EnumSet<RecomputeModule>{}, {RecomputeModule::core_attn}}) {
+            const Passed packed = pass(model, true, recompute), apart = pass(model, false, recompute);
+            EXPECT_EQ(packed.values, apart.values);
+            const int turns = model.position == PositionEmbedding::rope ? 1 : 0;
+            EXPECT_EQ(apart.count("columns"), 3);
+            EXPECT_EQ(apart.count("set_columns"), 3);
+            EXPECT_EQ(apart.count("rotary"), 4 * turns);
+            EXPECT_EQ(packed.count("columns") + packed.count("set_columns"), 0) << "nothing is copied";
+            EXPECT_EQ(packed.count("rotary"), 2 * turns) << "of queries and keys at once, forward and back";
+            EXPECT_EQ(packed.count("attention"), apart.count("attention"));
+        }
+    }
+}
+
+TEST(SelfAttention, TakesHeadsApartWhereSomethingStandsBeforeTheCore) {
+    ModelSpec norms = rotary_model(), gated = rotary_model(), clipped = rotary_model();
+    norms.qk_norm = true;
+    gated.attention_output_gate = true;
+    clipped.qkv_clip = 0.5;
+    for (const ModelSpec& model : {norms, gated, clipped}) {
+        const Passed passed = pass(model, true);
+        EXPECT_GE(passed.count("columns"), 3);
+        EXPECT_EQ(passed.values, pass(model, false).values);
+    }
+}
+
 // Queries of zero give every key the same score.
 TEST(SelfAttention, WithoutQueriesTheValuesSeenSoFarAreAveraged) {
     ModelSpec model = layer_model();
@@ -140,7 +210,12 @@ TEST(SelfAttention, WithoutQueriesTheValuesSeenSoFarAreAveraged) {
     const SelfAttention layer(model, weights, "", 0, {});
     SelfAttentionSaved saved;
     (void)layer.forward(rank.context, rank.microbatch, rank.maker.random({5, 8}), saved);
-    const auto v = read(saved.v), output = read(saved.core.output);
+    // A row's values: those of each head behind its queries and keys.
+    std::vector<double> v;
+    const auto rows = read(saved.packed_heads), output = read(saved.core.output);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (i % 12 >= 8) v.push_back(rows[i]);
+    }
     for (std::size_t i = 0; i < 16; ++i) {
         EXPECT_NEAR(output[i], v[i], 1e-12);
         EXPECT_NEAR(output[2 * 16 + i], (v[i] + v[16 + i] + v[32 + i]) / 3, 1e-12);

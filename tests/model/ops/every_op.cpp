@@ -278,6 +278,16 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     keep("attention_backward with a soft cap, q", capped_gradients.q);
     keep("attention_backward with a soft cap, k", capped_gradients.k);
     keep("attention_backward with a soft cap, v", capped_gradients.v);
+    // Two sequences, two groups of three query heads.
+    const Positions whole = zigzag_positions(70, 2, 1, 0);
+    const PackedHeads heads{6, 2, 6};
+    const Tensor packed = maker.random({140, heads.width()});
+    rotary_in_place(packed, heads, whole, 4, {.base = 10000}, false);
+    keep("rotary_in_place", packed);
+    const AttentionResult inside = packed_attention(packed, heads, whole, 0.5);
+    keep("packed_attention", inside.output);
+    keep("packed_attention, log-sum-exp", inside.log_sum_exp);
+    keep("packed_attention_backward", packed_attention_backward(maker.random({140, 6, 6}), packed, heads, inside, whole, 0.5));
     const Tensor large = maker.random({5, 6});
     soft_cap(large, 0.7);
     keep("soft_cap", large);

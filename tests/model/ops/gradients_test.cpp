@@ -289,6 +289,24 @@ TEST_F(Gradients, OfRotaryTurnBack) {
         expect_gradient("x", x, rotary(dy, positions, 4, angles, true), [&] { return weigh(rotary(x, positions, 4, angles, false), dy); });
 }
 
+TEST_F(Gradients, OfPackedHeadsLieWhereTheyDo) {
+    const PackedHeads heads{4, 2, 4};
+    const Positions positions = zigzag_positions(5, 2, 1, 0);
+    const RotaryAngles angles{.base = 100, .magnitude = 1.5};
+    const Tensor packed = maker.random({10, heads.width()}), d_output = maker.random({10, 4, 4});
+    const auto turned = [&] {
+        const Tensor copied = maker.zeros(packed.shape());
+        copy(packed, copied);
+        rotary_in_place(copied, heads, positions, 2, angles, false);
+        return copied;
+    };
+    const auto attended = [&](const Tensor& x) { return packed_attention(x, heads, positions, 0.8, 3, 0.9); };
+    const Tensor x = turned();
+    const Tensor gradient = packed_attention_backward(d_output, x, heads, attended(x), positions, 0.8, 3, 0.9);
+    rotary_in_place(gradient, heads, positions, 2, angles, true);
+    expect_gradient("packed", packed, gradient, [&] { return weigh(attended(turned()).output, d_output); });
+}
+
 TEST_F(Gradients, OfDropoutUseTheSameMask) {
     DropoutPlace place{.probability = 0.4, .seed = 7, .stream = 3, .positions = zigzag_positions(6, 1, 1, 0)};
     const Tensor x = maker.random({6, 5}), residual = maker.random({6, 5}), dy = maker.random({6, 5});

@@ -185,6 +185,24 @@ TEST_F(ShapeRules, OfAttentionWantRowsForThePositions) {
     EXPECT_REFUSED(rotary(q, one, 8, {.base = 10000}, false));
 }
 
+TEST_F(ShapeRules, OfPackedHeadsWantTheirWidthInARow) {
+    const Positions two = zigzag_positions(4, 2, 1, 0);
+    const PackedHeads heads{4, 2, 6};
+    const Tensor packed = of({8, 48});
+    const AttentionResult result = packed_attention(packed, heads, two, 1);
+    EXPECT_EQ(result.output.shape(), (Shape{8, 4, 6}));
+    EXPECT_EQ(packed_attention_backward(of({8, 4, 6}), packed, heads, result, two, 1).shape(), packed.shape());
+    EXPECT_REFUSED(packed_attention(of({8, 4, 12}), heads, two, 1));
+    EXPECT_REFUSED(packed_attention(of({8, 42}), heads, two, 1));
+    EXPECT_REFUSED(packed_attention(of({8, 42}), {3, 2, 6}, two, 1));
+    EXPECT_REFUSED(packed_attention(packed, heads, zigzag_positions(5, 2, 1, 0), 1));
+    EXPECT_REFUSED(packed_attention_backward(of({8, 4, 5}), packed, heads, result, two, 1));
+    EXPECT_REFUSED(rotary_in_place(of({8, 42}), heads, two, 4, {.base = 10000}, false));
+    EXPECT_REFUSED(rotary_in_place(packed, heads, zigzag_positions(5, 2, 1, 0), 4, {.base = 10000}, false));
+    EXPECT_REFUSED(rotary_in_place(packed, heads, two, 3, {.base = 10000}, false));
+    EXPECT_REFUSED(rotary_in_place(packed, heads, two, 0, {.base = 10000}, false));
+}
+
 TEST_F(ShapeRules, OfLatentKeysWantAPartOfTheirOwn) {
     EXPECT_EQ(join_latent_keys(of({3, 2, 7}), of({3, 5}), 4).k.shape(), (Shape{3, 2, 9}));
     EXPECT_EQ(join_latent_keys(of({3, 2, 7}), of({3, 5}), 4).v.shape(), (Shape{3, 2, 3}));

@@ -1,9 +1,12 @@
 // Attention on a GPU, run on the host, against that of the CPU: separate products, and what a library gets and leaves to others.
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +17,7 @@
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/ops/every_op.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
+#include "tests/runtime/cuda/one_way_plans.hpp"
 
 namespace mgplan::runtime::cuda::attention_kernels_test {
 namespace {
@@ -87,6 +91,75 @@ TEST(FusedAttention, GetsItsArraysAndWorkspaceAsTheLibraryWantsThem) {
         EXPECT_TRUE(sides.as_predicted);
         for (std::size_t i = 0; i < sides.actual.size(); ++i) expect_close(sides.actual[i], sides.expected[i], 0.012, std::to_string(i));
     }
+}
+
+/// Packed heads on the CPU and on the emulated GPU, and on the CPU those apart.
+Sides attend_packed(Dtype dtype, bool fused, const PackedHeads& heads, std::int64_t window, bool refuses = false) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(fused));
+    gpu.launcher().emulation().refuses = refuses;
+    MetaDevice meta({.stands_for = emulated_traits(fused)});
+    const Positions places = zigzag_positions(24, 3, 1, 0);
+    const auto run = [&](Device& device, bool apart) {
+        Maker maker(device, dtype);
+        const Tensor packed = maker.random({places.rows(), heads.width()}),
+                     d_output = maker.random({places.rows(), heads.heads, heads.head_dim});
+        AttentionResult result;
+        Tensor gradient;
+        if (apart) {
+            const QkvParts x = split_qkv(packed, heads.heads, heads.kv_heads, heads.head_dim);
+            result = attention(x.q, x.k, x.v, places, places, 0.3, window);
+            const AttentionGradients dx = attention_backward(d_output, x.q, x.k, x.v, result, places, places, 0.3, window);
+            gradient = join_qkv({dx.q, dx.k, dx.v});
+        } else {
+            result = packed_attention(packed, heads, places, 0.3, window);
+            gradient = packed_attention_backward(d_output, packed, heads, result, places, 0.3, window);
+        }
+        std::vector<std::vector<double>> values;
+        if (device.computes()) {
+            for (const Tensor& each : {result.output, result.log_sum_exp, gradient}) values.push_back(read(each));
+        }
+        return values;
+    };
+    const auto expected = run(cpu, true);
+    EXPECT_EQ(run(cpu, false), expected) << "the CPU computes the same wherever heads lie";
+    Sides sides{expected, run(gpu, false), gpu.launcher().emulation().asked, true};
+    (void)run(meta, false);
+    sides.as_predicted = gpu.memory() == meta.memory();
+    return sides;
+}
+
+TEST(PackedAttention, IsThatOfHeadsApart) {
+    for (const PackedHeads& heads : {PackedHeads{4, 4, 8}, {4, 2, 8}, {6, 2, 16}, {4, 1, 8}}) {
+        for (const std::int64_t window : {0, 5}) {
+            for (const Dtype dtype : {Dtype::fp64, Dtype::bf16}) {
+                SCOPED_TRACE(fmt::format("{} over {} heads, window {}, {}", heads.heads, heads.kv_heads, window, to_string(dtype)));
+                const Sides sides = attend_packed(dtype, true, heads, window);
+                EXPECT_EQ(sides.offered, dtype == Dtype::bf16 && window == 0 ? 2 : 0);
+                EXPECT_TRUE(sides.as_predicted);
+                for (std::size_t i = 0; i < sides.actual.size(); ++i)
+                    expect_close(sides.actual[i], sides.expected[i], dtype == Dtype::fp64 ? 1e-12 : 0.012, std::to_string(i));
+            }
+        }
+    }
+    const Sides refused = attend_packed(Dtype::bf16, true, {4, 2, 8}, 0, true);
+    EXPECT_EQ(refused.offered, 2);
+    for (std::size_t i = 0; i < refused.actual.size(); ++i) expect_close(refused.actual[i], refused.expected[i], 0.012, std::to_string(i));
+}
+
+TEST(PackedAttention, IsAskedOfTheLibraryAsPacked) {
+    KernelTraits refusing = emulated_traits(true);
+    refusing.fused_plans = std::make_shared<PlansForHeadsApart>();
+    const Positions places = zigzag_positions(32, 1, 1, 0);
+    AttentionSizes sizes{places, places, 4, 2, 8, 8, 1, 64};
+    EXPECT_TRUE(attention_is_fused(refusing, Dtype::bf16, sizes, false));
+    sizes.packed = true;
+    EXPECT_FALSE(attention_is_fused(refusing, Dtype::bf16, sizes, false));
+    EXPECT_TRUE(attention_is_fused(emulated_traits(true), Dtype::bf16, sizes, false));
+    EXPECT_FALSE(reads_packed(EmulatedDevice(refusing), Dtype::bf16, {4, 2, 8}, places)) << "copies are worth a fused kernel";
+    EXPECT_TRUE(reads_packed(EmulatedDevice(refusing), Dtype::bf16, {4, 2, 8}, places, 5)) << "which has no windows";
+    EXPECT_TRUE(reads_packed(EmulatedDevice(emulated_traits(true)), Dtype::bf16, {4, 2, 8}, places));
+    EXPECT_TRUE(reads_packed(CpuDevice(), Dtype::bf16, {4, 2, 8}, places));
 }
 
 TEST(FusedAttention, DoesWhatContextParallelRanksHaveOfEachOther) {

@@ -35,6 +35,12 @@ public:
         const auto at = [&](std::int64_t place, std::int64_t sequence, std::int64_t head, std::int64_t heads, std::int64_t width) {
             return ((place * s.batch + sequence) * heads + head) * width;
         };
+        // Of queries, keys, values and their gradients.
+        const auto in = [&](std::int64_t place, std::int64_t sequence, std::int64_t head, std::int64_t heads, std::int64_t width) {
+            if (!s.packed) return at(place, sequence, head, heads, width);
+            const std::int64_t members = heads / s.kv_heads, group = (s.heads / s.kv_heads + 2) * width;
+            return ((place * s.batch + sequence) * s.kv_heads + head / members) * group + head % members * width;
+        };
         const auto of = [](const void* array, std::int64_t i) { return float(static_cast<const Bf16*>(array)[i]); };
         std::vector<float> dk(static_cast<std::size_t>(s.key_places * s.batch * s.kv_heads * s.qk_dim)),
             dv(static_cast<std::size_t>(s.key_places * s.batch * s.kv_heads * s.v_dim));
@@ -49,7 +55,7 @@ public:
                     for (std::int64_t j = 0; j < (s.causal ? i + 1 : s.key_places); ++j) {
                         float score = 0;
                         for (std::int64_t d = 0; d < s.qk_dim; ++d) {
-                            score += of(x.q, at(i, b, h, s.heads, s.qk_dim) + d) * of(x.k, at(j, b, kv, s.kv_heads, s.qk_dim) + d);
+                            score += of(x.q, in(i, b, h, s.heads, s.qk_dim) + d) * of(x.k, in(j, b, kv, s.kv_heads, s.qk_dim) + d);
                         }
                         p.push_back(std::exp(score * static_cast<float>(scale)));
                         sum += p.back();
@@ -66,7 +72,7 @@ public:
                         }
                         float out = 0;
                         for (std::size_t j = 0; j < p.size(); ++j)
-                            out += p[j] / sum * of(x.v, at(static_cast<std::int64_t>(j), b, kv, s.kv_heads, s.v_dim) + d);
+                            out += p[j] / sum * of(x.v, in(static_cast<std::int64_t>(j), b, kv, s.kv_heads, s.v_dim) + d);
                         static_cast<Bf16*>(x.output)[place] = Bf16(out);
                     }
                     if (!s.backward) continue;
@@ -75,25 +81,31 @@ public:
                         float slope = 0;
                         for (std::int64_t d = 0; d < s.v_dim; ++d) {
                             const float gradient = of(x.d_output, at(i, b, h, s.heads, s.v_dim) + d);
-                            const std::int64_t value = at(static_cast<std::int64_t>(j), b, kv, s.kv_heads, s.v_dim) + d;
-                            slope += gradient * of(x.v, value);
-                            dv[static_cast<std::size_t>(value)] += weight * gradient;
+                            const auto key_place = static_cast<std::int64_t>(j);
+                            slope += gradient * of(x.v, in(key_place, b, kv, s.kv_heads, s.v_dim) + d);
+                            dv[static_cast<std::size_t>(at(key_place, b, kv, s.kv_heads, s.v_dim) + d)] += weight * gradient;
                         }
                         const float ds = weight * (slope - share) * static_cast<float>(scale);
                         for (std::int64_t d = 0; d < s.qk_dim; ++d) {
-                            const std::int64_t query = at(i, b, h, s.heads, s.qk_dim) + d,
-                                               key = at(static_cast<std::int64_t>(j), b, kv, s.kv_heads, s.qk_dim) + d;
-                            sums[query] += ds * of(x.k, key);
-                            dk[static_cast<std::size_t>(key)] += ds * of(x.q, query);
+                            const auto key_place = static_cast<std::int64_t>(j);
+                            sums[at(i, b, h, s.heads, s.qk_dim) + d] += ds * of(x.k, in(key_place, b, kv, s.kv_heads, s.qk_dim) + d);
+                            dk[static_cast<std::size_t>(at(key_place, b, kv, s.kv_heads, s.qk_dim) + d)] +=
+                                ds * of(x.q, in(i, b, h, s.heads, s.qk_dim) + d);
                         }
                     }
                 }
             }
         }
         if (!s.backward) return;
-        for (std::int64_t i = 0; i < s.places * s.batch * s.heads * s.qk_dim; ++i) static_cast<Bf16*>(x.dq)[i] = Bf16(sums[i]);
-        for (std::size_t i = 0; i < dk.size(); ++i) static_cast<Bf16*>(x.dk)[i] = Bf16(dk[i]);
-        for (std::size_t i = 0; i < dv.size(); ++i) static_cast<Bf16*>(x.dv)[i] = Bf16(dv[i]);
+        const auto give = [&](const float* from, std::int64_t places, std::int64_t heads, std::int64_t width, void* to) {
+            for (std::int64_t i = 0; i < places * s.batch * heads * width; ++i) {
+                const std::int64_t row = i / width, place = row / heads / s.batch;
+                static_cast<Bf16*>(to)[in(place, row / heads % s.batch, row % heads, heads, width) + i % width] = Bf16(from[i]);
+            }
+        };
+        give(sums, s.places, s.heads, s.qk_dim, x.dq);
+        give(dk.data(), s.key_places, s.kv_heads, s.qk_dim, x.dk);
+        give(dv.data(), s.key_places, s.kv_heads, s.v_dim, x.dv);
     }
 };
 

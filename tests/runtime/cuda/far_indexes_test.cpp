@@ -169,6 +169,10 @@ TEST_P(FarIndexes, OfDroppedValuesAndTurnedHeads) {
         const std::int64_t heads = 4, dim = width() % 8 == 0 ? 128 : 130;
         const Positions places{.chunk_length = on.rows, .first = {kRows - on.rows, 0}, .batch = 1, .chunks = 1};
         on.keep_rows(rotary(on.marked(heads * dim).view({on.rows, heads, dim}), places, dim, {}, false));
+        const PackedHeads packed_heads{4, 2, dim};
+        const Tensor packed = on.marked(packed_heads.width());
+        rotary_in_place(packed, packed_heads, places, dim, {}, false);
+        on.keep_rows(packed);
     });
 }
 

@@ -174,11 +174,17 @@ TEST(KernelBodiesAtSize, RotaryTurnsPacksAndSingleValuesAlike) {
                 return read(rotary(Maker(device, dtype).random({places.rows(), 3, head_dim}), places, rotated, {.base = 10000}, false));
             };
             const auto expected = run(cpu);
-            expect_close(run(gpu), expected,
-                         dtype == Dtype::bf16   ? 0.012
-                         : dtype == Dtype::fp32 ? 2e-6
-                                                : 1e-12,
-                         fmt::format("{} of {} in {}", rotated, head_dim, to_string(dtype)));
+            const double tolerance = dtype == Dtype::bf16 ? 0.012 : dtype == Dtype::fp32 ? 2e-6 : 1e-12;
+            expect_close(run(gpu), expected, tolerance, fmt::format("{} of {} in {}", rotated, head_dim, to_string(dtype)));
+            if (rotated == 0) continue;
+            const PackedHeads heads{6, 2, head_dim};
+            const auto run_in_place = [&, rotated = rotated](Device& device) {
+                const Tensor packed = Maker(device, dtype).random({places.rows(), heads.width()});
+                rotary_in_place(packed, heads, places, rotated, {.base = 10000}, true);
+                return read(packed);
+            };
+            const auto in_place = run_in_place(cpu);
+            expect_close(run_in_place(gpu), in_place, tolerance, fmt::format("{} of {} in place", rotated, head_dim));
         }
     }
 }

@@ -119,6 +119,26 @@ TEST(LaunchesOfAStep, AreWhatEachOpSays) {
     }
 }
 
+TEST(LaunchesOfAStep, CopyHeadsForALibraryThatTakesThemApartAlone) {
+    const auto task = tests::task_for(tests::small_llama(tests::kScale), {.name = "one"}, Precision::bf16, tests::kPlaces);
+    for (const bool apart : {false, true}) {
+        model::KernelTraits card = emulated_traits(true);
+        if (apart) card.fused_plans = std::make_shared<PlansForHeadsApart>();
+        EmulatedDevice device(card);
+        runtime::InProcessWorld world(1);
+        model::RankTrainer trainer(task, device, world.view(0));
+        device.launcher().emulation().asked = 0;
+        std::int64_t copies = 0;
+        {
+            const LaunchListener listener(device);
+            take_step(trainer);
+            for (const auto& [op, launches] : listener.ops()) copies += op == "columns" || op == "set_columns" ? launches : 0;
+        }
+        EXPECT_EQ(copies, apart ? 6 * task.model.layers : 0);
+        EXPECT_EQ(device.launcher().emulation().asked, 2 * task.model.layers) << "and is asked for all of them";
+    }
+}
+
 // Behind the update largest magnitudes of all weights are found in one launch, and all weights cast in one.
 TEST(LaunchesOfAStep, CastAllWeightsThatAreStoredInFp8AtATime) {
     for (const Fp8Recipe recipe : {Fp8Recipe::tensorwise, Fp8Recipe::delayed}) {

@@ -19,4 +19,10 @@ private:
     bool refuses_backward_;
 };
 
+/// One that has no plan for packed heads.
+class PlansForHeadsApart final : public model::FusedPlans {
+public:
+    bool refuses(const model::FusedShape& shape, std::int64_t /*workspace_bytes*/) const override { return shape.packed; }
+};
+
 }  // namespace mgplan::runtime::cuda

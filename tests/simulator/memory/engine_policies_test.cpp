@@ -37,8 +37,10 @@ protected:
         return piece_profiles(model.moe ? trace_mixture(model, sizes) : trace_dense_pieces(model, sizes));
     }
     [[nodiscard]] PieceProfiles megatron() const {
-        PieceTrace trace = model.moe ? trace_mixture(model, sizes) : trace_dense_pieces(model, sizes);
-        apply_megatron_policies(trace, {model, training, sizes});
+        PieceSizes theirs = sizes;
+        theirs.engine = Engine::megatron;
+        PieceTrace trace = model.moe ? trace_mixture(model, theirs) : trace_dense_pieces(model, theirs);
+        apply_megatron_policies(trace, {model, training, theirs});
         return piece_profiles(trace);
     }
     /// Bytes that engine megatron keeps of a piece beyond mgplan's own layers.

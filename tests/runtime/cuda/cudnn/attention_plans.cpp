@@ -1,7 +1,7 @@
 // Builds cuDNN's attention plans without a card, by the same code that builds them on one, and compares their workspaces with the
 // predicted ones:  attention_plans ARCHITECTURE [--all]
 // Then runs some whose execution is written down, and has threads share what one of them compiles.
-// Twelve plans of the architecture's card, or all shapes. Kernels are compiled and not run: nothing is said about their numbers or time.
+// Sixteen plans of the architecture's card, or all shapes. Kernels are compiled and not run: nothing is said about their numbers or time.
 // Needs the libcuda.so.1 of stand_in_driver.cpp before others. Exits 1 where a plan is refused or wants other bytes.
 
 #include <array>
@@ -56,9 +56,13 @@ struct Case {
     std::int64_t places, batch, heads, kv_heads, qk_dim, v_dim;
     std::int64_t queries, keys;
     bool backward;
+    bool packed = false;
 };
 
-/// Those of CI come first: large and grouped, twelve heads of 64, latent attention (not on A100), parts of a ring, an odd number of places.
+constexpr std::size_t kOfCi = 16;
+
+/// Those of CI come first: large and grouped, packed too, twelve heads of 64 packed and not, parts of a ring, latent attention (not on
+/// A100), an odd number of places.
 std::vector<Case> cases() {
     constexpr std::array<std::array<std::int64_t, 6>, 22> kShapes{
         {{4096, 2, 32, 8, 128, 128}, {2048, 8, 12, 12, 64, 64}, {4096, 1, 128, 128, 192, 128}, {4095, 1, 32, 8, 128, 128},
@@ -71,13 +75,19 @@ std::vector<Case> cases() {
     const auto add = [&](const std::array<std::int64_t, 6>& s, std::int64_t queries, std::int64_t keys) {
         for (const bool backward : {false, true}) list.push_back({s[0], s[1], s[2], s[3], s[4], s[5], queries, keys, backward});
     };
+    const auto add_packed = [&](const std::array<std::int64_t, 6>& s) {
+        for (const bool backward : {false, true}) list.push_back({s[0], s[1], s[2], s[3], s[4], s[5], s[0], s[0], backward, true});
+    };
     add(kShapes[0], kShapes[0][0], kShapes[0][0]);
+    add_packed(kShapes[0]);
+    add_packed(kShapes[1]);
     add(kShapes[0], kShapes[0][0], kShapes[0][0] / 2);
     for (std::size_t i = 1; i < kShapes.size(); ++i) add(kShapes[i], kShapes[i][0], kShapes[i][0]);
     for (std::size_t i = 0; i < kShapes.size(); ++i) {
         const std::int64_t places = kShapes[i][0];
         if (i > 0) add(kShapes[i], places, places / 2);
         add(kShapes[i], places / 2, places);
+        if (i > 1 && kShapes[i][4] == kShapes[i][5]) add_packed(kShapes[i]);
     }
     return list;
 }
@@ -89,14 +99,14 @@ bool build(const Card& card, const Case& c) {
     const model::AttentionSizes sizes{positions, positions, c.heads, c.kv_heads, c.qk_dim, c.v_dim, 1, 0};
     const std::int64_t predicted = model::attention_workspace(traits, Dtype::bf16, sizes, c.backward, true).library_bytes;
     const bool whole = c.queries == c.keys;
-    const FusedShape shape{c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.qk_dim, c.v_dim, whole, c.backward};
+    const FusedShape shape{c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.qk_dim, c.v_dim, whole, c.backward, c.packed};
     const std::string said = try_cudnn_attention(shape, predicted);
     std::int64_t wanted = -1;
     if (said.starts_with("a plan with ")) wanted = std::stoll(said.substr(std::string_view("a plan with ").size()));
     const bool right = wanted >= 0 && (whole ? wanted == predicted : wanted <= predicted);
-    fmt::print("sm_{}: {} x {} places over {}, {} heads over {} of {} and {}, {}: {} bytes predicted, {}{}\n", card.architecture, c.batch,
-               c.queries, c.keys, c.heads, c.kv_heads, c.qk_dim, c.v_dim, c.backward ? "backward" : "forward", predicted, said,
-               right ? "" : "  <-- WRONG");
+    fmt::print("sm_{}: {} x {} places over {}, {} heads over {} of {} and {}, {}{}: {} bytes predicted, {}{}\n", card.architecture, c.batch,
+               c.queries, c.keys, c.heads, c.kv_heads, c.qk_dim, c.v_dim, c.backward ? "backward" : "forward", c.packed ? ", packed" : "",
+               predicted, said, right ? "" : "  <-- WRONG");
     std::fflush(stdout);
     return right;
 }
@@ -251,7 +261,7 @@ int run(int architecture, bool all) {
             const model::AttentionSizes sizes{places, places, each.heads, each.kv_heads, each.qk_dim, each.v_dim, 1, 0};
             if (!model::attention_is_fused({model::DeviceKind::cuda, architecture, true}, Dtype::bf16, sizes, each.backward)) continue;
             wrong += build(card, each) ? 0 : 1;
-            if (++built == 12 && !all) break;
+            if (++built == kOfCi && !all) break;
         }
         fmt::print("sm_{}: {} plans, {} refused or of other bytes\n", architecture, built, wrong);
         if (!tells_refusals(architecture)) ++wrong;
