@@ -69,18 +69,20 @@ private:
 
 constexpr std::string_view kKeptByChannel = "kept shares of delta rule states";
 
-/// What the CPU's backward walks with (DeltaRuleWalk).
+/// What the CPU's backward walks with (DeltaRuleWalk), but its sums.
 struct RuleScratch {
-    Tensor keeps, chunk_states, place_states, state_gradients, vectors, sums;
+    Tensor keeps, chunk_states, place_states, state_gradients, vectors;
 };
 
 RuleScratch scratch_of_walk(const Scratch& scratch, const DeltaRuleWalk& walk) {
-    return {scratch.take(walk.kept, kKeptByChannel),
-            scratch.take(walk.chunk_states, "delta rule states by chunk"),
-            scratch.take(walk.place_states, "delta rule states by place"),
-            scratch.take(walk.state_gradients, "delta rule state gradients"),
-            scratch.take(walk.vectors, "delta rule vectors"),
-            scratch.take(walk.sums, "delta rule parameter sums")};
+    return {scratch.take(walk.kept, kKeptByChannel), scratch.take(walk.chunk_states, "delta rule states by chunk"),
+            scratch.take(walk.place_states, "delta rule states by place"), scratch.take(walk.state_gradients, "delta rule state gradients"),
+            scratch.take(walk.vectors, "delta rule vectors")};
+}
+
+Tensor take_workspace(Device& device, Dtype dtype, const DeltaRuleSizes& sizes, bool backward) {
+    if (!by_chunks(device)) return {};
+    return take_scratch(device, rule_workspace(device.traits(), dtype, sizes, backward).total, kRuleWorkspace);
 }
 
 /// Kernels on a device: the CPU's loops, or each block's operands, products and what is between them, and a walk over its chunks.
@@ -212,7 +214,7 @@ private:
         move(2 * e.states + 2 * e.decays, e.ends + 2 * e.decays);                                    // of decays
     }
 
-    const DeltaRuleSizes& sizes_;
+    DeltaRuleSizes sizes_;
     RuleWorkspace space_;
     double narrow_, wide_;
     OwnKernels own_{};
@@ -234,10 +236,9 @@ Tensor delta_rule(const DeltaRuleInputs& in, const DeltaRuleSizes& sizes) {
     const Scratch scratch(device, dtype);
     const DeltaRuleWalk walk(sizes);
     const Tensor norms = scratch.take({sizes.rows(), 2, sizes.key_heads}, "inverse lengths of queries and keys");
-    Tensor keeps, workspace;
-    if (!by_chunks(device)) keeps = scratch.take(walk.kept, kKeptByChannel);
+    const Tensor keeps = by_chunks(device) ? Tensor{} : scratch.take(walk.kept, kKeptByChannel);
+    const Tensor workspace = take_workspace(device, dtype, sizes, false);
     const Tensor states = scratch.take({sizes.batch, sizes.value_heads, sizes.key_dim, sizes.value_dim}, "delta rule states");
-    if (by_chunks(device)) workspace = take_scratch(device, rule_workspace(device.traits(), dtype, sizes, false).total, kRuleWorkspace);
     // Counted place by place: for each value of a state one operation for its decay, two each for what the key finds, for writing and for
     // reading.
     device.report({"delta_rule",
@@ -278,9 +279,9 @@ Tensor delta_rule_backward(const Tensor& dy, const DeltaRuleInputs& in, const De
     const DeltaRuleWalk walk(sizes);
     const Tensor norms = scratch.take({sizes.rows(), 2, sizes.key_heads}, "inverse lengths of queries and keys");
     const RuleScratch walked = by_chunks(device) ? RuleScratch{} : scratch_of_walk(scratch, walk);
+    const Tensor workspace = take_workspace(device, dtype, sizes, true);
     const Tensor unit_gradients = scratch.take({sizes.rows(), 2, sizes.key_heads, sizes.key_dim}, "gradients of unit queries and keys");
-    Tensor workspace;
-    if (by_chunks(device)) workspace = take_scratch(device, rule_workspace(device.traits(), dtype, sizes, true).total, kRuleWorkspace);
+    const Tensor sums = by_chunks(device) ? Tensor{} : scratch.take(walk.sums, "delta rule parameter sums");
     // The states twice again (5 each), then seven products with them of two operations and one decay.
     const std::int64_t chunk_states = scratch.bytes(walk.chunk_states);
     const std::int64_t reads = total_bytes(dy, in.mixed, in.step_bias, in.log_decay) + bytes_of_gates(in, sizes) + chunk_states;
@@ -315,7 +316,7 @@ Tensor delta_rule_backward(const Tensor& dy, const DeltaRuleInputs& in, const De
                                                   walked.state_gradients,
                                                   walked.vectors,
                                                   unit_gradients,
-                                                  walked.sums,
+                                                  sums,
                                                   sizes,
                                                   in.projected.shape()[1],
                                                   in.beta_begin,

@@ -1,5 +1,6 @@
 #include "simulator/piece/recurrent_policies.hpp"
 
+#include <optional>
 #include <vector>
 
 #include "model/ops/checks.hpp"
@@ -61,24 +62,35 @@ model::DeltaRuleSizes rule_sizes(const PolicyContext& context) {
 }
 
 /// In the place of the workspace of mgplan's delta rule by chunks: the scratch of one that walks, states in front of each chunk and of
-/// each place of one. It stands in for what flash-linear-attention's kernels hand to each other, which nothing here counts.
+/// each place of one. It stands in for what flash-linear-attention's kernels hand to each other, which nothing here counts. Taken one
+/// behind the other and returned the other way round, as an op does: fragmentation depends on it.
 void hold_scratch_of_a_walk(LayerEditor& layer, TraceRange where, const PolicyContext& context) {
-    std::vector<LayerEditor::Tensor> workspaces;
-    for (int which = 0; const LayerEditor::Tensor* found = layer.find(where, model::kRuleWorkspace, which); ++which)
-        workspaces.push_back(*found);
-    for (const LayerEditor::Tensor& workspace : workspaces) {
+    struct Rule {
+        LayerEditor::Tensor workspace;
+        std::optional<LayerEditor::Tensor> unit_gradients;  ///< of a backward, taken between the others and the sums
+    };
+    std::vector<Rule> rules;
+    for (int which = 0; const LayerEditor::Tensor* found = layer.find(where, model::kRuleWorkspace, which); ++which) {
+        rules.push_back({*found, {}});
+        if (const auto* units = layer.find(where, "gradients of unit queries and keys", which)) rules.back().unit_gradients = *units;
+    }
+    for (const Rule& rule : rules) {
         const model::DeltaRuleWalk walk(rule_sizes(context));
-        const std::int64_t wide = bytes_of(model::statistics_dtype(context.sizes.dtype));
+        const std::int64_t wide = bytes_of(model::statistics_dtype(context.sizes.dtype)), last = LayerEditor::kRoom - 2;
+        std::int64_t further = 0;
         const auto hold = [&](std::string_view name, std::int64_t values) {
-            layer.add(name, MemoryCategory::workspace, values * wide, workspace.taken, workspace.returned);
+            layer.add(name, MemoryCategory::workspace, values * wide, rule.workspace.taken + further,
+                      rule.workspace.returned + last - further);
+            ++further;
         };
         hold("kept shares of delta rule states", walk.kept);
-        if (where.begin == layer.forward().begin) continue;
+        if (!rule.unit_gradients) continue;
         hold("delta rule states by chunk", walk.chunk_states);
         hold("delta rule states by place", walk.place_states);
         hold("delta rule state gradients", walk.state_gradients);
         hold("delta rule vectors", walk.vectors);
-        hold("delta rule parameter sums", walk.sums);
+        layer.add("delta rule parameter sums", MemoryCategory::workspace, walk.sums * wide, rule.unit_gradients->taken + 1,
+                  rule.unit_gradients->returned - 1);
     }
 }
 

@@ -141,16 +141,19 @@ public:
 };
 
 TEST(RuleKernelsByBlocks, MultiplyAndMoveWhatTheRecordSays) {
-    for (const bool channels : {false, true}) {
-        for (const std::int64_t key_heads : {2, 4}) {
-            EmulatedDevice gpu(emulated_traits(false));
-            LastRules rules;
-            gpu.set_listener(&rules);
-            (void)run_rule(gpu, Dtype::bf16, small_rule(14, 4, key_heads, channels));
-            gpu.set_listener(nullptr);
-            ASSERT_EQ(rules.records.size(), 2U);
-            EXPECT_DOUBLE_EQ(rules.records[0].own.product_flops + rules.records[1].own.product_flops, gpu.launcher().multiplied);
-            EXPECT_DOUBLE_EQ(rules.records[0].own.bytes + rules.records[1].own.bytes, gpu.launcher().moved);
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
+        for (const bool channels : {false, true}) {
+            for (const std::int64_t key_heads : {2, 4}) {
+                EmulatedDevice gpu(emulated_traits(false));
+                LastRules rules;
+                gpu.set_listener(&rules);
+                (void)run_rule(gpu, dtype, small_rule(14, 4, key_heads, channels));
+                gpu.set_listener(nullptr);
+                ASSERT_EQ(rules.records.size(), 2U);
+                const OwnKernels &forward = rules.records[0].own, &backward = rules.records[1].own;
+                EXPECT_DOUBLE_EQ(forward.product_flops + backward.product_flops, gpu.launcher().multiplied);
+                EXPECT_DOUBLE_EQ(forward.bytes + backward.bytes, gpu.launcher().moved);
+            }
         }
     }
 }
