@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "model/ops/checks.hpp"
 #include "model/ops/scratch.hpp"
 #include "runtime/cuda/ops/column_sums.hpp"
 #include "runtime/cuda/ops/launch.hpp"
