@@ -24,8 +24,9 @@ struct DeltaRuleInputs {
 /// (v_t - S'ᵀ k_t))ᵀ, y_t = S_tᵀ q_t (modeling_qwen3_next.py, torch_recurrent_gated_delta_rule). With a decay for each channel exp(g_t) is
 /// a diagonal matrix over the values of a key (Kimi delta attention, arXiv 2510.26692; modeling_kimi_linear.py,
 /// recurrent_kimi_delta_attention). Returns y (rows, value_heads · value_dim). Nothing is kept beside the inputs: the backward makes states
-/// again from those at each chunk's start. flash-linear-attention (ops/gated_delta_rule/chunk.py) makes them again too, but keeps, for each
-/// place and head, the decays summed within a chunk, beta and a row of the chunk's inverted triangular matrix.
+/// again, from those at the start of each chunk, or of each block of chunks that a GPU works on at once. flash-linear-attention
+/// (ops/gated_delta_rule/chunk.py) makes them again too, but keeps, for each place and head, the decays summed within a chunk, beta and a
+/// row of the chunk's inverted triangular matrix.
 [[nodiscard]] Tensor delta_rule(const DeltaRuleInputs& inputs, const DeltaRuleSizes& sizes);
 
 /// Returns the gradient of `mixed`; writes those of strengths and decays to the same columns of d_projected, which has the shape of

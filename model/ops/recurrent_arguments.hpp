@@ -81,23 +81,39 @@ struct StateSpaceBackwardArguments {
 
 /// x (rows, DeltaRuleSizes::width()); `gates` holds columns of the value heads' raw writing strengths from beta_begin in rows of
 /// gate_pitch, `decays` those of the raw decays from decay_begin in rows of decay_pitch. Scratch in the statistics' type: inverse_norms
-/// (rows, 2, key_heads), states (batch, value_heads, key_dim, value_dim); with a decay for each channel `kept` (rows, decays), else absent.
+/// (rows, 2, key_heads), states (batch, value_heads, key_dim, value_dim); on the CPU with a decay for each channel `kept` (rows, decays);
+/// on GPUs a workspace as rule_workspace() (model/ops/scratch.hpp) lays it out.
 struct DeltaRuleArguments {
     Input x, gates, decays, step_bias, log_decay;
     Output y, inverse_norms, kept, states;
     DeltaRuleSizes sizes;
     std::int64_t gate_pitch, beta_begin, decay_pitch, decay_begin;
+    Output workspace{};
 };
 
-/// d_gates lies as gates does, d_decays as decays. Scratch: inverse_norms and kept as above; for each sequence and key head chunk_states
-/// (chunks, key_dim, value_dim), place_states (chunk, key_dim, value_dim), state_gradients (key_dim, value_dim) and vectors (3, value_dim);
-/// unit_gradients (rows, 2, key_heads, key_dim); sums (batch, decays + value_heads).
+/// Scratch of a delta rule that walks place by place, in the statistics' type: how many values `kept` of the forward and the backward has,
+/// and what the backward has beside it: for each sequence and key head chunk_states (chunks, key_dim, value_dim), place_states (chunk,
+/// key_dim, value_dim), state_gradients (key_dim, value_dim) and vectors (3, value_dim); sums (batch, decays + value_heads).
+struct DeltaRuleWalk {
+    std::int64_t kept, chunk_states, place_states, state_gradients, vectors, sums;
+    explicit DeltaRuleWalk(const DeltaRuleSizes& s)
+        : kept(s.channel_decays ? s.rows() * s.decays() : 0),
+          chunk_states(s.batch * s.key_heads * s.chunks() * s.key_dim * s.value_dim),
+          place_states(s.batch * s.key_heads * s.chunk * s.key_dim * s.value_dim),
+          state_gradients(s.batch * s.key_heads * s.key_dim * s.value_dim),
+          vectors(s.batch * s.key_heads * 3 * s.value_dim),
+          sums(s.batch * (s.decays() + s.value_heads)) {}
+};
+
+/// d_gates lies as gates does, d_decays as decays. Scratch: inverse_norms as above, unit_gradients (rows, 2, key_heads, key_dim); on the
+/// CPU what a DeltaRuleWalk counts, on GPUs a workspace as above.
 struct DeltaRuleBackwardArguments {
     Input dy, x, gates, decays, step_bias, log_decay;
     Output dx, d_gates, d_decays, step_bias_gradient, log_decay_gradient;
     Output inverse_norms, kept, chunk_states, place_states, state_gradients, vectors, unit_gradients, sums;
     DeltaRuleSizes sizes;
     std::int64_t gate_pitch, beta_begin, decay_pitch, decay_begin;
+    Output workspace{};
 };
 
 }  // namespace mgplan::model

@@ -156,4 +156,56 @@ ScanWorkspace scan_workspace(const KernelTraits& traits, Dtype dtype, const Stat
     return space;
 }
 
+RuleWorkspace rule_workspace(const KernelTraits& traits, Dtype dtype, const DeltaRuleSizes& sizes, bool backward) {
+    constexpr std::int64_t kRuleBytes = 256 * kMiB;
+    const std::int64_t narrow = bytes_of(dtype), wide = bytes_of(statistics_dtype(dtype));
+    const std::int64_t length = std::min({sizes.chunk, std::int64_t{kMostRulePlaces}, sizes.places}), whole = sizes.places / length;
+    // Of a chunk of all sequences.
+    const std::int64_t heads = sizes.batch * sizes.value_heads, places = heads * length;
+    const std::int64_t maps = places * sizes.key_dim, lines = places * sizes.value_dim, pairs = places * length;
+    const std::int64_t states = heads * sizes.key_dim * sizes.value_dim, decays = places * sizes.decays_of_head();
+    const std::int64_t scores = sizes.channel_decays ? pairs : pairs / sizes.value_heads * sizes.key_heads;
+    const auto lay_out = [&](RuleWorkspace& space, Parts& parts, std::int64_t chunks) {
+        const auto add = [&](std::int64_t& part, std::int64_t elements, std::int64_t bytes) {
+            part = parts.add(chunks * elements * bytes);
+        };
+        add(space.strengths, places, wide);
+        add(space.decays, decays, wide);
+        for (std::int64_t* const part : {&space.units, &space.reads}) add(*part, 2 * maps, narrow);
+        for (std::int64_t* const part : {&space.left, &space.found}) add(*part, maps, narrow);
+        add(space.values, lines, narrow);
+        add(space.scores, 2 * scores, wide);
+        for (std::int64_t* const part : {&space.inverses, &space.weights}) add(*part, pairs, narrow);
+        add(space.states, states, narrow);
+        add(space.written, lines, narrow);
+        if (!backward) return add(space.outputs, lines, wide);
+        add(space.gradients, 3 * lines, narrow);
+        add(space.d_states, states, narrow);
+        add(space.along, 2 * pairs, wide);
+        add(space.pairs, 2 * pairs, narrow);
+        for (std::int64_t* const part : {&space.from_states, &space.from_pairs}) add(*part, 2 * maps, wide);
+        for (std::int64_t* const part : {&space.to_states, &space.to_pairs}) add(*part, maps, wide);
+        add(space.strength_sums, places, wide);
+        for (std::int64_t* const part : {&space.decay_sums, &space.end_sums}) add(*part, decays, wide);
+    };
+    RuleWorkspace one, space;
+    Parts of_one, parts;
+    lay_out(one, of_one, 1);
+    space.block = std::clamp<std::int64_t>(kRuleBytes / std::max<std::int64_t>(1, of_one.total()), 1, whole);
+    space.length = length;
+    space.whole = whole;
+    space.rest = sizes.places - whole * length;
+    space.blocks = (whole + space.block - 1) / space.block + (space.rest > 0 ? 1 : 0);
+    lay_out(space, parts, space.block);
+    if (backward) {
+        space.fronts = parts.add((space.blocks + 1) * states * wide);
+        space.state_gradient = parts.add(states * wide);
+        space.sums = parts.add(space.chunks() * sizes.batch * (sizes.decays() + sizes.value_heads) * wide);
+    }
+    space.library_bytes = matmul_workspace_bytes(traits);
+    space.library = parts.add(space.library_bytes);
+    space.total = parts.total();
+    return space;
+}
+
 }  // namespace mgplan::model

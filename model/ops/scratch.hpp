@@ -101,4 +101,49 @@ struct ScanWorkspace {
 /// Name of the tensor that holds it.
 inline constexpr std::string_view kScanWorkspace = "scan workspace";
 
+/// Most places of a delta rule's chunk on a GPU: a triangular matrix of so many rows fits the shared memory of a team.
+inline constexpr int kMostRulePlaces = 64;
+/// Byte offsets into the workspace of a delta rule by chunks on a GPU, likewise; formulas stand at runtime/cuda/ops/delta_rule.hpp. A
+/// "head" is a value head, a "map" matrix one of (length, key_dim), a "line" matrix one of (length, value_dim), a "pair" matrix one of
+/// (length, length); "wide" is the statistics' type, all else the storage type.
+struct RuleWorkspace {
+    std::int64_t block = 0;   ///< whole chunks at once, as many as 256 MiB take, or one
+    std::int64_t length = 0;  ///< places of a whole chunk: those of the sizes, kMostRulePlaces at the most, or all where there are fewer
+    std::int64_t whole = 0;   ///< whole chunks
+    std::int64_t rest = 0;    ///< places of a last chunk that is shorter, or 0
+    std::int64_t blocks = 0;  ///< one more for that
+
+    std::int64_t strengths = -1;               ///< (matrix, head, length), wide
+    std::int64_t decays = -1;                  ///< (matrix, head, length, decays of a head), wide: logarithms summed from the chunk's begin
+    std::int64_t units = -1;                   ///< (matrix, head, 2 maps): unit keys; unit queries over the root of key_dim
+    std::int64_t reads = -1;                   ///< (matrix, head, 2 maps): such queries decayed from the begin; what new values take off
+    std::int64_t left = -1, found = -1;        ///< (matrix, head, map): unit keys decayed to the end; decayed from the begin, by strengths
+    std::int64_t values = -1;                  ///< (matrix, head, line): values by strengths
+    std::int64_t scores = -1;                  ///< (matrix, key head, 2 pairs), wide: keys and queries with keys; by channels of each head
+    std::int64_t inverses = -1, weights = -1;  ///< (matrix, head, pair)
+    std::int64_t states = -1;                  ///< (matrix, head, key_dim, value_dim): in front of the chunks
+    std::int64_t written = -1;                 ///< (matrix, head, line): new values
+    std::int64_t outputs = -1;                 ///< forward: (matrix, head, line), wide
+    std::int64_t gradients = -1;               ///< backward: (matrix, head, 3 lines): of values by strengths, of outputs, of new values
+    std::int64_t d_states = -1;                ///< backward: as states, the gradients behind the chunks
+    std::int64_t along = -1;                   ///< backward: (matrix, head, 2 pairs), wide: the first two gradients with new values
+    std::int64_t pairs = -1;                   ///< backward: (matrix, head, 2 pairs): gradients of the scores
+    std::int64_t from_states = -1, from_pairs = -1;  ///< backward: (matrix, head, 2 maps), wide: gradients of what keys and queries read
+    std::int64_t to_states = -1, to_pairs = -1;      ///< backward: (matrix, head, map), wide: of keys that are read
+    std::int64_t strength_sums = -1;                 ///< backward: as strengths
+    std::int64_t decay_sums = -1, end_sums = -1;     ///< backward: as decays
+
+    std::int64_t fronts = -1;  ///< backward, of all: (blocks + 1, sequence, head, key_dim, value_dim), wide: states before the blocks
+    std::int64_t state_gradient = -1;              ///< backward, of all: (sequence, head, key_dim, value_dim), wide
+    std::int64_t sums = -1;                        ///< backward, of all: (chunks · batch, decays + heads), wide
+    std::int64_t library = -1, library_bytes = 0;  ///< cuBLASLt's own
+    std::int64_t total = 0;
+
+    [[nodiscard]] std::int64_t chunks() const { return whole + (rest > 0 ? 1 : 0); }
+    /// Chunks of the last block.
+    [[nodiscard]] std::int64_t last_chunks() const { return rest > 0 ? 1 : whole - (blocks - 1) * block; }
+};
+[[nodiscard]] RuleWorkspace rule_workspace(const KernelTraits& traits, Dtype dtype, const DeltaRuleSizes& sizes, bool backward);
+inline constexpr std::string_view kRuleWorkspace = "delta rule workspace";
+
 }  // namespace mgplan::model

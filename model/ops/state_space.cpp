@@ -102,8 +102,9 @@ std::int64_t scan_launches(const Device& device, Dtype dtype, const StateSpaceSi
     return backward ? 3 + (19 + 2 * rounded) * space.blocks + steps : 2 + (10 + rounded) * space.blocks;
 }
 
-/// What a GPU does (runtime/cuda/ops/state_space.hpp). Matrices of weights are whole. Instructions are those of the bodies' loops with what
-/// finding their places takes.
+/// What a GPU does (runtime/cuda/ops/state_space.hpp). Bytes are those of whole arrays, each once for a kernel that reads it and once for
+/// one that writes it; parameters and their sums aside. A last chunk that is shorter counts as its rows of a whole one. Instructions are
+/// those of the bodies' loops with what finding their places takes.
 OwnKernels own_scan_kernels(const Device& device, Dtype dtype, const StateSpaceSizes& sizes, bool backward) {
     if (!by_products(device)) return {};
     const auto real = [](std::int64_t count) { return static_cast<double>(count); };
@@ -111,32 +112,42 @@ OwnKernels own_scan_kernels(const Device& device, Dtype dtype, const StateSpaceS
     const ScanWorkspace space = scan_workspace(device.traits(), dtype, sizes, backward);
     const double values = real(sizes.rows() * sizes.inner()), maps = real(sizes.rows() * sizes.groups * sizes.state);
     const double weights = real(sizes.rows() * sizes.heads * space.length), pairs = real(sizes.rows() * sizes.groups * space.length);
-    const double states = real(sizes.chunks() * sizes.batch * sizes.inner() * sizes.state), n = real(sizes.state);
-    const double steps = real(sizes.rows() * sizes.heads), rounding = space.states < 0 ? 0 : states * (wide + narrow);
+    const double ends = real(sizes.chunks() * sizes.batch * sizes.heads), state = real(sizes.head_dim * sizes.state);
+    const double states = ends * state, n = real(sizes.state), rounded = space.states < 0 ? 0 : states;
+    const double steps = real(sizes.rows() * sizes.heads), raw = sizes.fixed.used() ? 0 : steps;
     OwnKernels own;
     own.exponentials = 2 * values + weights;
     own.instructions = 60 * values + 12 * weights;
-    // Steps and decays; B and C copied twice; x twice by steps, once read by the product that states come from.
-    own.bytes = steps * (narrow + 3 * wide) + 8 * maps * narrow + values * 5 * narrow;
-    own.bytes += maps * narrow + 3 * states * wide;                                   // states
-    own.bytes += 2 * maps * narrow + pairs * wide + pairs * wide + weights * narrow;  // scores and weights
-    own.bytes += rounding + maps * narrow + states * narrow + values * wide;          // read from states
-    own.bytes += weights * narrow + values * (narrow + wide);                         // read within chunks
+    const auto move = [&](double of_storage, double of_statistics) { own.bytes += of_storage * narrow + of_statistics * wide; };
+    move(raw, 3 * steps);                             // steps and decays
+    move(8 * maps, 0);                                // B and C, for states and for what is read
+    move(4 * values, 4 * steps);                      // x by steps, likewise
+    move(values + maps, states);                      // what chunks add to states
+    move(0, 2 * states + ends);                       // states
+    move(2 * maps, pairs);                            // scores
+    move(weights, pairs + steps);                     // weights
+    move(rounded + maps + states, rounded + values);  // read from states
+    move(weights + values, values);                   // read within chunks
     own.product_flops = 2 * (2 * values * n + pairs * n + values * real(space.length));
     if (!backward) {
-        own.bytes += 2 * values * (wide + narrow);  // the output
+        move(2 * values, 2 * values + steps);  // the output
         return own;
     }
     own.exponentials += 2 * values;
     own.instructions += 80 * values + 4 * weights;
-    own.bytes += 6 * values * narrow + 3 * values * narrow;                   // dy twice, weighted twice; a product with it
-    own.bytes += maps * narrow + 3 * states * wide;                           // gradients of states
-    own.bytes += 2 * values * narrow + 2 * weights * wide + pairs * narrow;   // dy xᵀ
-    own.bytes += weights * narrow + values * (narrow + wide);                 // its product with the weights
-    own.bytes += rounding + maps * narrow + states * narrow + values * wide;  // what states later read
-    own.bytes += 2 * (pairs * narrow + maps * narrow + values * narrow + states * narrow + 3 * maps * wide);  // dB, dC
-    own.bytes += 2 * maps * (wide + narrow) + values * (4 * wide + 6 * narrow) + 8 * steps * wide;            // to their rows
-    own.bytes += 2 * states * wide;  // what a chunk leaves to the next
+    move(6 * values, 0);                              // dy as it is and decayed, x decayed once more
+    move(values + maps, states);                      // what chunks add to gradients of states
+    move(0, 2 * states + ends);                       // these
+    move(2 * values, weights);                        // dy xᵀ
+    move(pairs, weights);                             // by decays, over a group's heads
+    move(weights + values, values);                   // what is read later within chunks
+    move(rounded + maps + states, rounded + values);  // and of states
+    move(2 * (pairs + maps), 2 * maps);               // dB and dC within chunks
+    move(2 * (values + states), 4 * maps);            // and by states
+    move(2 * maps, 2 * maps);                         // to their rows
+    move(5 * values, 4 * values + 5 * steps);         // dx, and sums of each row and head
+    // Raw steps; what a chunk leaves to the next.
+    if (!sizes.fixed.used()) move(2 * steps, 5 * steps + 2 * (states - real(sizes.batch * sizes.heads) * state));
     own.product_flops += 2 * (4 * values * n + 2 * pairs * n + 2 * values * real(space.length));
     return own;
 }

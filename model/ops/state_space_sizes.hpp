@@ -37,7 +37,8 @@ struct DeltaRuleSizes {
     std::int64_t places = 0, batch = 1;
     std::int64_t key_heads = 0, value_heads = 0;  ///< a key head serves value_heads / key_heads value heads, one behind the other
     std::int64_t key_dim = 0, value_dim = 0;
-    std::int64_t chunk = 64;      ///< places between kept states of the backward (flash-linear-attention: 64)
+    /// Places between kept states of the CPU's backward; on a GPU those worked on as matrices (flash-linear-attention: 64).
+    std::int64_t chunk = 64;
     std::int64_t strength = 1;    ///< the most that a step writes: 2 gives states negative eigenvalues
     bool channel_decays = false;  ///< a decay for each value of a key (Kimi delta attention), else one for each value head
 

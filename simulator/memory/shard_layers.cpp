@@ -203,14 +203,15 @@ struct ShardLayers::State {
     static TracePointer kept(const PieceTrace& trace) { return {TracePointer{}, &trace}; }
     static TracePointer made(PieceTrace trace) { return std::make_shared<PieceTrace>(std::move(trace)); }
 
-    /// Whole chunks in a scan's workspace are cut to a largest size: neither its bytes nor the launches of their products grow by as much
-    /// with each sequence.
-    static bool scans_by_blocks(const PieceTrace& trace) {
-        return std::ranges::any_of(trace.tensors, [](const auto& tensor) { return tensor.name == model::kScanWorkspace; });
+    /// Whole chunks in the workspace of a scan or a delta rule are cut to a largest size: neither its bytes nor the launches of their
+    /// products grow by as much with each sequence.
+    static bool works_by_blocks(const PieceTrace& trace) {
+        return std::ranges::any_of(
+            trace.tensors, [](const auto& tensor) { return tensor.name == model::kScanWorkspace || tensor.name == model::kRuleWorkspace; });
     }
 
-    /// Larger micro-batches are made from the traces of one and two sequences but where scans forbid it. With steps where the sizes keep
-    /// them.
+    /// Larger micro-batches are made from the traces of one and two sequences but where blocks of chunks forbid it. With steps where the
+    /// sizes keep them.
     TracePointer dense_trace(const PieceSizes& sizes, Traced what, std::size_t plain_layer = 0) {
         DenseTraceKey key{without_experts(sizes), what, plain_layer};
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
@@ -222,7 +223,7 @@ struct ShardLayers::State {
             });
         };
         if (sizes.micro_batch <= 2) return kept(of(sizes.micro_batch));
-        if (sizes.engine == Engine::mgplan && scans_by_blocks(of(1))) return kept(of(sizes.micro_batch));
+        if (sizes.engine == Engine::mgplan && works_by_blocks(of(1))) return kept(of(sizes.micro_batch));
         if (auto trace = with_rows(of(1), of(2), sizes.micro_batch, 1, sizes.keep_steps)) return made(*std::move(trace));
         return made(trace_now(sizes, what, plain_layer));
     }

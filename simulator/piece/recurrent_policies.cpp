@@ -1,5 +1,10 @@
 #include "simulator/piece/recurrent_policies.hpp"
 
+#include <optional>
+#include <vector>
+
+#include "model/ops/checks.hpp"
+#include "model/ops/recurrent_arguments.hpp"
 #include "model/ops/scratch.hpp"
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/computed_parts.hpp"
@@ -35,6 +40,60 @@ struct DeltaSizes {
           value_dim(part_size(*context.mixer, "value_dim")) {}
 };
 
+/// Sizes of this rank's delta rule.
+model::DeltaRuleSizes rule_sizes(const PolicyContext& context) {
+    const auto size = [&](std::string_view name) { return part_size(*context.mixer, name); };
+    const std::int64_t batch = context.sizes.micro_batch, places = context.sizes.rows() / batch, tp = context.sizes.tp;
+    // Megatron-LM has kernels for gated delta nets, and no Kimi delta attention.
+    if (!runs_in(context, StateKernels::chunked_delta_rule))
+        return {.places = places,
+                .batch = batch,
+                .key_heads = size("heads") / tp,
+                .value_heads = size("heads") / tp,
+                .key_dim = size("head_dim"),
+                .value_dim = size("head_dim"),
+                .channel_decays = true};
+    return {.places = places,
+            .batch = batch,
+            .key_heads = size("key_heads") / tp,
+            .value_heads = size("value_heads") / tp,
+            .key_dim = size("key_dim"),
+            .value_dim = size("value_dim")};
+}
+
+/// In the place of the workspace of mgplan's delta rule by chunks: the scratch of one that walks, states in front of each chunk and of
+/// each place of one. It stands in for what flash-linear-attention's kernels hand to each other, which nothing here counts. Taken one
+/// behind the other and returned the other way round, as an op does: fragmentation depends on it.
+void hold_scratch_of_a_walk(LayerEditor& layer, TraceRange where, const PolicyContext& context) {
+    struct Rule {
+        LayerEditor::Tensor workspace;
+        std::optional<LayerEditor::Tensor> unit_gradients;  ///< of a backward, taken between the others and the sums
+    };
+    std::vector<Rule> rules;
+    for (int which = 0; const LayerEditor::Tensor* found = layer.find(where, model::kRuleWorkspace, which); ++which) {
+        rules.push_back({*found, {}});
+        if (const auto* units = layer.find(where, "gradients of unit queries and keys", which)) rules.back().unit_gradients = *units;
+    }
+    for (const Rule& rule : rules) {
+        const model::DeltaRuleWalk walk(rule_sizes(context));
+        const std::int64_t wide = bytes_of(model::statistics_dtype(context.sizes.dtype)), last = LayerEditor::kRoom - 2;
+        std::int64_t further = 0;
+        const auto hold = [&](std::string_view name, std::int64_t values) {
+            layer.add(name, MemoryCategory::workspace, values * wide, rule.workspace.taken + further,
+                      rule.workspace.returned + last - further);
+            ++further;
+        };
+        hold("kept shares of delta rule states", walk.kept);
+        if (!rule.unit_gradients) continue;
+        hold("delta rule states by chunk", walk.chunk_states);
+        hold("delta rule states by place", walk.place_states);
+        hold("delta rule state gradients", walk.state_gradients);
+        hold("delta rule vectors", walk.vectors);
+        layer.add("delta rule parameter sums", MemoryCategory::workspace, walk.sums * wide, rule.unit_gradients->taken + 1,
+                  rule.unit_gradients->returned - 1);
+    }
+}
+
 }  // namespace
 
 bool scans(const PolicyContext& context) {
@@ -45,8 +104,12 @@ bool applies_delta_rule(const PolicyContext& context) {
     return runs_in(context, StateKernels::chunked_delta_rule);
 }
 
-void fuse_scans(LayerEditor& layer, const PolicyContext& /*context*/) {
-    for (const TraceRange where : {layer.forward(), layer.backward()}) layer.drop_all(where, model::kScanWorkspace);
+void fuse_scans(LayerEditor& layer, const PolicyContext& context) {
+    for (const TraceRange where : {layer.forward(), layer.backward()}) {
+        layer.drop_all(where, model::kScanWorkspace);
+        hold_scratch_of_a_walk(layer, where, context);
+        layer.drop_all(where, model::kRuleWorkspace);
+    }
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
         for (PieceStep& step : *steps) step.op.own = {};
     }

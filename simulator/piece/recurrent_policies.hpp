@@ -11,7 +11,8 @@ namespace mgplan::simulator::recurrent {
 [[nodiscard]] bool scans(const PolicyContext& context);
 [[nodiscard]] bool applies_delta_rule(const PolicyContext& context);
 
-/// Scans and delta rules are libraries' kernels, without what mgplan's own hand on through memory.
+/// Scans and delta rules are libraries' kernels, without what mgplan's own hand on through memory. A delta rule holds what one that walks
+/// place by place does.
 void fuse_scans(LayerEditor& layer, const PolicyContext& context);
 /// Mamba-2: the scan's output times silu(z), which the norm behind the fused kernel takes, stays beside the scan's output.
 void keep_gated_output(LayerEditor& layer, const PolicyContext& context);

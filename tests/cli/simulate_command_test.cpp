@@ -210,15 +210,17 @@ TEST(SimulateCommand, NamesTheOpAtEachRanksPeakWhereThereIsATimeline) {
     }
 }
 
-// Scratch of a scan by chunks is cut to a largest size, so that a micro-batch of many sequences is not what two of them say.
-TEST(SimulateCommand, EstimatesScansByChunksAsTheyRun) {
-    for (const int micro_batch : {2, 4, 8}) {
-        const Json json = simulate(
-            "--world 8 --model nemotron-h-8b --engine mgplan --pp 4 --recompute full --per-rank --global-batch 128 --micro-batch " +
-            std::to_string(micro_batch));
-        for (const auto& entry : json["ranks"]) {
-            EXPECT_EQ(entry["exact"], true);
-            EXPECT_EQ(entry["estimated_peak_bytes"], entry["memory"]["peak_bytes"]) << micro_batch << " sequences";
+// Scratch of scans and delta rules by chunks is cut to a largest size, so that a micro-batch of many sequences is not what two of them say.
+TEST(SimulateCommand, EstimatesScansAndDeltaRulesByChunksAsTheyRun) {
+    for (const char* const model : {"nemotron-h-8b", "qwen3.5-9b"}) {
+        for (const int micro_batch : {2, 4, 8}) {
+            const Json json = simulate(std::string("--world 8 --model ") + model +
+                                       " --engine mgplan --pp 4 --recompute full --per-rank --global-batch 128 --micro-batch " +
+                                       std::to_string(micro_batch));
+            for (const auto& entry : json["ranks"]) {
+                EXPECT_EQ(entry["exact"], true);
+                EXPECT_EQ(entry["estimated_peak_bytes"], entry["memory"]["peak_bytes"]) << model << ", " << micro_batch << " sequences";
+            }
         }
     }
 }

@@ -14,6 +14,7 @@
 #include "model/ops/activation.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/cross_entropy.hpp"
+#include "model/ops/delta_rule.hpp"
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
@@ -158,6 +159,39 @@ inline void check_latent_keys(model::Device& device, std::int64_t rows, std::int
     EXPECT_EQ(model::read(gradients.projected.slice(rows - 1, rows)).back(), 3);
     EXPECT_EQ(model::sum_of_squares(gradients.shared), kShared * (64 * before + 400));
     EXPECT_EQ(model::read(gradients.shared.slice(rows - 1, rows)).back(), 20);
+}
+
+/// All queries, keys and values alike, half of a value written and half of a state kept: what a state gives for its key becomes a quarter
+/// of that and half of the value. In the last row values are 4, and outputs have a gradient.
+inline void check_delta_rule(model::Device& device, std::int64_t rows, std::int64_t key_heads, std::int64_t dim) {
+    const model::DeltaRuleSizes sizes{
+        .places = rows, .batch = 1, .key_heads = key_heads, .value_heads = 2 * key_heads, .key_dim = dim, .value_dim = dim};
+    const auto zeros = [&](const model::Shape& shape, Dtype dtype) {
+        return device.zeros(shape, dtype, model::MemoryCategory::activations, "zeros");
+    };
+    const model::Tensor mixed = filled_with(device, {rows, sizes.width()}, 1), heads = zeros({sizes.value_heads}, Dtype::bf16);
+    model::fill(mixed.slice(rows - 1, rows).view({sizes.width()}).slice(2 * sizes.keys(), sizes.width()), 4);
+    const model::DeltaRuleInputs in{mixed, zeros({rows, 2 * sizes.value_heads}, Dtype::bf16), 0, sizes.value_heads, heads, heads};
+    constexpr double kBf16 = 1.0 / 32;
+    const double root = std::sqrt(static_cast<double>(dim));
+    double found = 0, squares = 0;
+    for (std::int64_t row = 0; row < rows; ++row) {
+        found = found / 4 + (row + 1 < rows ? 0.5 : 2);
+        squares += found * found / static_cast<double>(dim) * static_cast<double>(sizes.values());
+    }
+    model::Tensor y = model::delta_rule(in, sizes);
+    EXPECT_NEAR(model::sum_of_squares(y) / squares, 1, kBf16);
+    for (const double value : model::read(y.slice(rows - 1, rows))) ASSERT_NEAR(value * root / found, 1, kBf16);
+    model::fill(y, 0);  // from here on the gradient
+    model::fill(y.slice(rows - 1, rows), 2);
+    const model::Tensor d_projected = zeros(in.projected.shape(), Dtype::bf16), d_bias = zeros({sizes.value_heads}, Dtype::fp32),
+                        d_rates = zeros({sizes.value_heads}, Dtype::fp32);
+    const model::Tensor dx = model::delta_rule_backward(y, in, sizes, d_projected, d_bias, d_rates);
+    for (const std::int64_t back : {1, 2}) {
+        const std::vector<double> last = model::read(dx.slice(rows - back, rows - back + 1));
+        for (std::int64_t i = 2 * sizes.keys(); i < sizes.width(); ++i)
+            ASSERT_NEAR(last[static_cast<std::size_t>(i)] * root * (back == 1 ? 1 : 4), 1, kBf16) << i;
+    }
 }
 
 /// Each row holds one code.

@@ -39,6 +39,11 @@ TEST_F(GpuLarge, LatentKeysAndTheirGradients) {
     check_latent_keys(*device(), kRows, kWidth);
 }
 
+TEST_F(GpuLarge, DeltaRuleAndItsGradients) {
+    constexpr std::int64_t kDim = 64, kKeyHeads = kWidth / (4 * kDim);
+    check_delta_rule(*device(), kRows, kKeyHeads, kDim);
+}
+
 TEST_F(GpuLarge, CastsToFp8) {
     check_casts(*device(), kRows, kWidth);
 }

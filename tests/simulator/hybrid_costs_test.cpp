@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -137,9 +142,9 @@ TEST(HybridCosts, EveryHalfTakesTimeAndTensorParallelismDividesIt) {
                 EXPECT_GT(one.backward, one.forward) << model.name << kind;
                 EXPECT_GT(one.weight_gradient, 0) << model.name << kind;
                 EXPECT_NEAR(two.forward_flops, one.forward_flops / 2, 1e-6 * one.forward_flops);
-                // mgplan's delta rule walks all places, however few heads a rank has.
-                const bool walks = engine == Engine::mgplan && model.name == delta_nets().name;
-                EXPECT_LT(two.forward, (walks ? 1 : 0.75) * one.forward) << model.name << kind;
+                // mgplan's delta rule carries states from chunk to chunk in kernels of their own, however few heads a rank has.
+                const bool carries = engine == Engine::mgplan && model.name == delta_nets().name;
+                EXPECT_LT(two.forward, (carries ? 0.9 : 0.75) * one.forward) << model.name << kind;
                 EXPECT_GT(two.exposed_forward.tp, 0) << model.name << kind;
             }
         }
@@ -179,16 +184,21 @@ TEST(HybridCosts, MegatronsKernelsKeepMore) {
         ASSERT_EQ(walks(false).size(), 1U) << "a scan or a delta rule";
         ASSERT_EQ(walks(true).size(), 1U);
         const bool scans = kinds.mixers[mixer].part.kind == "mamba2";
-        // 64 heads of 64 and 4 groups a rank: four products with states of 128 and pairs of 128 places; 4,096 places of 128 keys.
-        EXPECT_EQ(walks(false)[0].product_flops, scans ? 2.0 * 4096 * 128 * (2 * 4096 + 4 * 128 + 4096) : 0);
-        EXPECT_EQ(walks(false)[0].of_a_thread, scans ? 0 : 30.0 * 4096 * 128);
-        EXPECT_EQ(walks(true)[0].of_a_thread, scans ? 0 : 90.0 * 4096 * 128 * 2) << "both value heads of a key head";
+        // 64 heads of 64 and 4 groups a rank: four products with states of 128 and pairs of 128 places. 16 value heads of 128, two for a
+        // key head: scores of both its vectors, four products with pairs of 64 places, three with states.
+        EXPECT_EQ(walks(false)[0].product_flops,
+                  2.0 * 4096 * 128 * (scans ? 2 * 4096 + 4 * 128 + 4096 : 8 * 2 * 64 + 16 * 3 * 64 + 16 * 3 * 128));
+        EXPECT_EQ(walks(false)[0].of_a_thread > 0, !scans) << "triangular matrices";
         EXPECT_EQ(bytes_named(trace, "scan workspace") > 0, scans);
+        EXPECT_EQ(bytes_named(trace, "delta rule workspace") > 0, !scans);
         double own = 0;
         for (const PieceStep& step : trace.range(Piece::recurrent, false).steps) own += step.op.name == "delta_rule" ? step.op.flops : 0;
         apply_megatron_policies(trace, {fields, work.training, sizes, &kinds.mixers[mixer].part});
         EXPECT_EQ(walks(false).size() + walks(true).size(), 0U) << "kernels of Triton";
         EXPECT_EQ(bytes_named(trace, "scan workspace"), 0);
+        EXPECT_EQ(bytes_named(trace, "delta rule workspace"), 0);
+        EXPECT_EQ(bytes_named(trace, "delta rule states by chunk"), scans ? 0 : 8 * 64 * 128 * 128 * 4);
+        EXPECT_EQ(bytes_named(trace, "delta rule states by place"), scans ? 0 : 8 * 64 * 128 * 128 * 4);
         if (scans) {
             EXPECT_EQ(bytes_named(trace, "gated scan output"), 4096 * (8192 / 2) * 2);
             EXPECT_EQ(bytes_named(trace, "unit queries and keys"), 0);
@@ -202,6 +212,46 @@ TEST(HybridCosts, MegatronsKernelsKeepMore) {
                 chunked += step.op.name == "delta_rule" ? step.op.flops : 0;
             EXPECT_GT(chunked, own) << "products within chunks beside those with the state";
         }
+    }
+}
+
+/// A delta rule's scratch after Megatron-LM's policies, of kernels as a device has them: names and bytes as they are taken, then as they
+/// are returned.
+std::vector<std::pair<std::string, std::int64_t>> scratch_of_rules(const ModelSpec& spec, model::DeviceKind device) {
+    const LayerKinds kinds = layer_kinds(spec);
+    const auto mixer = static_cast<std::size_t>(
+        std::find_if(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& half) { return half.carries_state; }) -
+        kinds.mixers.begin());
+    PieceSizes sizes;
+    sizes.sequence = 4096;
+    sizes.micro_batch = 3;
+    sizes.tp = 2;
+    sizes.engine = Engine::megatron;
+    sizes.traits.kind = device;
+    PieceTrace trace = trace_dense_pieces(kinds.plain_layers[mixer], sizes);
+    const Workload work = dgx_workload(spec);
+    apply_megatron_policies(trace, {fields_of_layer(kinds.plain_layers[mixer]), work.training, sizes, &kinds.mixers[mixer].part});
+    std::map<std::int64_t, std::pair<std::string, std::int64_t>> taken, returned;
+    for (const auto& tensor : trace.tensors) {
+        const auto named = [&](std::string_view words) { return tensor.name.find(words) != std::string_view::npos; };
+        if (tensor.category != model::MemoryCategory::workspace || tensor.bytes == 0 || !(named("delta rule") || named("queries and keys")))
+            continue;
+        EXPECT_TRUE(taken.emplace(tensor.taken, std::pair(std::string(tensor.name), tensor.bytes)).second) << tensor.name;
+        EXPECT_TRUE(returned.emplace(tensor.returned, std::pair(std::string(tensor.name), tensor.bytes)).second) << tensor.name;
+    }
+    std::vector<std::pair<std::string, std::int64_t>> list;
+    for (const auto& order : {taken, returned}) {
+        for (const auto& [instant, scratch] : order) list.push_back(scratch);
+    }
+    return list;
+}
+
+// Fragmentation depends on the order too.
+TEST(HybridCosts, MegatronsDeltaRulesHoldWhatOneThatWalksDoes) {
+    for (const ModelSpec& spec : {delta_nets(), formats::load_model("kimi-linear-48b-a3b").model}) {
+        const auto on_gpu = scratch_of_rules(spec, model::DeviceKind::cuda);
+        EXPECT_EQ(on_gpu, scratch_of_rules(spec, model::DeviceKind::cpu)) << spec.name;
+        EXPECT_GE(on_gpu.size(), 2 * 9U) << spec.name << ": two of the forward, seven of the backward";
     }
 }
 

@@ -1,272 +1,31 @@
 #pragma once
-// See model/ops/delta_rule.hpp; the formulas are those of runtime/cpu/ops/delta_rule.cpp. Places follow each other; side by side are the
-// columns of the states, which do not meet in the forward.
+// See model/ops/delta_rule.hpp. The rule by chunks (arXiv 2412.06464, section 3): within a chunk new values come from products with the
+// inverse of a unit lower triangular matrix, and states are carried from chunk to chunk. Products are batched ones of a library, a matrix
+// for each chunk, sequence and head; kernels here stand in between.
+//
+// Of one chunk and head, with unit keys k_i, unit queries over the root of key_dim q_i, values v_i, strengths b_i and decays a_i whose
+// logarithms are summed from the chunk's begin (with a decay for each channel each is a diagonal matrix between what it stands with):
+//   A_ij = b_i exp(a_i - a_j) k_i · k_j for j < i,  M_ij = exp(a_i - a_j) q_i · k_j for j <= i,  X = (I + A)^-1
+//   R = X (b v) - X (b exp(a) k) S          new values (`written`), S the state in front of the chunk
+//   y = (exp(a) q) S + M R,  S' = exp(a_end) S + (exp(a_end - a) k)ᵀ R
+// and back, from dy and the gradient dS' of the state behind the chunk:
+//   dR = Mᵀ dy + (exp(a_end - a) k) dS',  dS = exp(a_end) dS' + (exp(a) q)ᵀ dy - (X (b exp(a) k))ᵀ dR,  dZ = Xᵀ dR
+//   d(b v) = dZ,  d(b exp(a) k) = -dZ Sᵀ,  d(exp(a) q) = dy Sᵀ,  d(exp(a_end - a) k) = R dS'ᵀ,  dA = -dZ Rᵀ,  dM = dy Rᵀ
+// A summed decay's gradient is what its place's query and key that finds have of their gradients along themselves, less what the key that
+// is written under has. No exponential is of a positive number. Factors of products have the storage type, sums and the inversion the
+// statistics': R and dR, which are added up in two products, are rounded after each.
 
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+#include "model/ops/checks.hpp"
+#include "model/ops/scratch.hpp"
 #include "runtime/cuda/ops/column_sums.hpp"
 #include "runtime/cuda/ops/launch.hpp"
+#include "runtime/cuda/ops/rule_bodies.hpp"
 
 namespace mgplan::runtime::cuda {
-
-/// Where the parts of a delta rule lie. States are (key_dim, value_dim).
-template <class Element>
-struct RuleParts {
-    using Sum = Compute<Element>;
-    model::DeltaRuleSizes sizes;
-    const Element *mixed, *gates, *decays, *step_bias, *log_decay;
-    std::int64_t gate_pitch, beta_begin, decay_pitch, decay_begin;
-    Sum *inverse_norms, *keeps;
-
-    [[nodiscard]] MGPLAN_BOTH std::int64_t per_key() const { return sizes.value_heads / sizes.key_heads; }
-    [[nodiscard]] MGPLAN_BOTH std::int64_t row(std::int64_t place, std::int64_t sequence) const { return place * sizes.batch + sequence; }
-    /// `which`: 0 the query, 1 the key.
-    [[nodiscard]] MGPLAN_BOTH std::int64_t vector_at(std::int64_t row, std::int64_t which, std::int64_t key_head) const {
-        return row * sizes.width() + which * sizes.keys() + key_head * sizes.key_dim;
-    }
-    [[nodiscard]] MGPLAN_BOTH Sum unit(std::int64_t row, std::int64_t which, std::int64_t key_head, std::int64_t i) const {
-        return Sum(mixed[vector_at(row, which, key_head) + i]) * inverse_norms[(row * 2 + which) * sizes.key_heads + key_head];
-    }
-    [[nodiscard]] MGPLAN_BOTH Sum value(std::int64_t row, std::int64_t head, std::int64_t column) const {
-        return mixed[row * sizes.width() + 2 * sizes.keys() + head * sizes.value_dim + column];
-    }
-    [[nodiscard]] MGPLAN_BOTH Sum query_scale() const { return 1 / square_root(static_cast<Sum>(sizes.key_dim)); }
-    [[nodiscard]] MGPLAN_BOTH Sum beta(std::int64_t row, std::int64_t head) const {
-        return static_cast<Sum>(sizes.strength) / (1 + exponential(-Sum(gates[row * gate_pitch + beta_begin + head])));
-    }
-    [[nodiscard]] MGPLAN_BOTH Sum beta_slope(Sum beta) const { return beta * (1 - beta / static_cast<Sum>(sizes.strength)); }
-    /// `decay`: of all the heads'.
-    [[nodiscard]] MGPLAN_BOTH Sum raw_decay(std::int64_t row, std::int64_t decay) const {
-        return Sum(decays[row * decay_pitch + decay_begin + decay]) + Sum(step_bias[decay]);
-    }
-    [[nodiscard]] MGPLAN_BOTH Sum rate(std::int64_t head) const { return -exponential(Sum(log_decay[head])); }
-    [[nodiscard]] MGPLAN_BOTH Sum log_kept(std::int64_t row, std::int64_t decay) const {
-        return rate(decay / sizes.decays_of_head()) * softplus(raw_decay(row, decay));
-    }
-    /// What a place keeps of the rows of a head's state: `each` by row, or nullptr and one share of all.
-    struct Kept {
-        const Sum* each;
-        Sum one;
-        MGPLAN_BOTH Sum operator[](std::int64_t i) const { return each != nullptr ? each[i] : one; }
-    };
-    [[nodiscard]] MGPLAN_BOTH Kept kept(std::int64_t row, std::int64_t head) const {
-        if (keeps != nullptr) return {keeps + row * sizes.decays() + head * sizes.key_dim, 0};
-        return {nullptr, exponential(log_kept(row, head))};
-    }
-
-    /// What the key does not find, in one column, in the state `from` once that has decayed.
-    [[nodiscard]] MGPLAN_BOTH Sum not_found(std::int64_t row, std::int64_t head, std::int64_t column, const Sum* from) const {
-        const Kept shares = kept(row, head);
-        Sum found = value(row, head, column);
-        for (std::int64_t i = 0; i < sizes.key_dim; ++i)
-            found -= shares[i] * from[i * sizes.value_dim + column] * unit(row, 1, head / per_key(), i);
-        return found;
-    }
-    /// One column of the state from one place to the next; `from` may be `to`.
-    MGPLAN_BOTH void advance(std::int64_t row, std::int64_t head, std::int64_t column, const Sum* from, Sum* to) const {
-        const Kept shares = kept(row, head);
-        const Sum written = beta(row, head) * not_found(row, head, column, from);
-        for (std::int64_t i = 0; i < sizes.key_dim; ++i) {
-            const std::int64_t at = i * sizes.value_dim + column;
-            to[at] = shares[i] * from[at] + unit(row, 1, head / per_key(), i) * written;
-        }
-    }
-};
-
-template <class Element>
-struct RuleNorms {
-    using Sum = Compute<Element>;
-    RuleParts<Element> rule;
-    MGPLAN_BOTH void operator()(std::int64_t index) const {
-        const auto [rest, head] = row_column(index, rule.sizes.key_heads);
-        const auto [row, which] = row_column(rest, 2);
-        const Element* const vector = rule.mixed + rule.vector_at(row, which, head);
-        Sum squares = static_cast<Sum>(1e-6);
-        for (std::int64_t i = 0; i < rule.sizes.key_dim; ++i) squares += Sum(vector[i]) * Sum(vector[i]);
-        rule.inverse_norms[index] = 1 / square_root(squares);
-    }
-};
-
-/// With a decay for each channel: what a row keeps of it.
-template <class Element>
-struct RuleKept {
-    RuleParts<Element> rule;
-    MGPLAN_BOTH void operator()(std::int64_t index) const {
-        const auto [row, decay] = row_column(index, rule.sizes.decays());
-        rule.keeps[index] = exponential(rule.log_kept(row, decay));
-    }
-};
-
-/// One column of one value head, through all places.
-template <class Element>
-struct RuleColumn {
-    using Sum = Compute<Element>;
-    RuleParts<Element> rule;
-    Sum* states;
-    Element* y;
-    MGPLAN_BOTH void operator()(std::int64_t index) const {
-        const model::DeltaRuleSizes& s = rule.sizes;
-        const auto [rest, column] = row_column(index, s.value_dim);
-        const auto [sequence, head] = row_column(rest, s.value_heads);
-        Sum* const state = states + rest * s.key_dim * s.value_dim;
-        for (std::int64_t i = 0; i < s.key_dim; ++i) state[i * s.value_dim + column] = 0;
-        for (std::int64_t place = 0; place < s.places; ++place) {
-            const std::int64_t row = rule.row(place, sequence);
-            rule.advance(row, head, column, state, state);
-            Sum sum = 0;
-            for (std::int64_t i = 0; i < s.key_dim; ++i)
-                sum += state[i * s.value_dim + column] * rule.unit(row, 0, head / rule.per_key(), i);
-            y[row * s.values() + head * s.value_dim + column] = Element(sum * rule.query_scale());
-        }
-    }
-};
-
-/// All value heads of one key head of one sequence, one behind the other, backward through all places.
-template <class Element>
-struct RuleGradients {
-    using Sum = Compute<Element>;
-    RuleParts<Element> rule;
-    const Element* dy;
-    Element *dx, *d_gates, *d_decays;
-    Sum *chunk_states, *place_states, *state_gradients, *vectors, *units, *sums;
-
-    template <class Team>
-    MGPLAN_BOTH void operator()(const Team& team, std::int64_t index) const {
-        const model::DeltaRuleSizes& s = rule.sizes;
-        const auto [sequence_of, key_head_of] = row_column(index, s.key_heads);
-        const std::int64_t sequence = sequence_of, key_head = key_head_of, size = s.key_dim * s.value_dim;
-        Sum* const by_chunk = chunk_states + index * s.chunks() * size;
-        Sum* const by_place = place_states + index * s.chunk * size;
-        Sum* const slope = state_gradients + index * size;
-        for (std::int64_t head = key_head * rule.per_key(); head < (key_head + 1) * rule.per_key(); ++head) {
-            team.each(s.value_dim, [&](std::int64_t c) {
-                for (std::int64_t i = 0; i < s.key_dim; ++i) by_place[i * s.value_dim + c] = slope[i * s.value_dim + c] = 0;
-                for (std::int64_t place = 0; place < s.places; ++place) {
-                    for (std::int64_t i = 0; place % s.chunk == 0 && i < s.key_dim; ++i)
-                        by_chunk[place / s.chunk * size + i * s.value_dim + c] = by_place[i * s.value_dim + c];
-                    rule.advance(rule.row(place, sequence), head, c, by_place, by_place);
-                }
-            });
-            Sum* const bias_sums = sums + sequence * (s.decays() + s.value_heads) + head * s.decays_of_head();
-            Sum decay_sum = 0;
-            team.each(s.decays_of_head(), [&](std::int64_t i) { bias_sums[i] = 0; });
-            team.barrier();
-            for (std::int64_t chunk = s.chunks(); chunk-- > 0;) {
-                const std::int64_t begin = chunk * s.chunk, end = begin + s.chunk < s.places ? begin + s.chunk : s.places;
-                team.each(s.value_dim, [&](std::int64_t c) {
-                    for (std::int64_t i = 0; i < s.key_dim; ++i)
-                        by_place[i * s.value_dim + c] = by_chunk[chunk * size + i * s.value_dim + c];
-                    for (std::int64_t place = begin; place + 1 < end; ++place)
-                        rule.advance(rule.row(place, sequence), head, c, by_place + (place - begin) * size,
-                                     by_place + (place + 1 - begin) * size);
-                });
-                for (std::int64_t place = end; place-- > begin;) {
-                    const std::int64_t row = rule.row(place, sequence);
-                    const Sum* const before = by_place + (place - begin) * size;
-                    const Sum d_log_kept = through_place(team, row, index, head, before, slope);
-                    if (s.channel_decays)
-                        decay_sum += through_channels(team, row, head, before, slope, bias_sums);
-                    else
-                        team.once([&] { decay_sum += through_decay(row, head, head, d_log_kept, bias_sums); });
-                }
-            }
-            team.once([&] { sums[sequence * (s.decays() + s.value_heads) + s.decays() + head] = decay_sum; });
-        }
-    }
-
-private:
-    /// From the gradient of the logarithm of a decay to that of its raw value and bias; returns what it adds to the rate's.
-    MGPLAN_BOTH Sum through_decay(std::int64_t row, std::int64_t head, std::int64_t decay, Sum d_log_kept, Sum* bias_sum) const {
-        const Sum d_raw = d_log_kept * rule.rate(head) * softplus_slope(rule.raw_decay(row, decay));
-        d_decays[row * rule.decay_pitch + rule.decay_begin + decay] = Element(d_raw);
-        *bias_sum += d_raw;
-        return d_log_kept * rule.log_kept(row, decay);
-    }
-    /// The same of all decays of a head, by the rows of `slope`, the gradient of the state in front of the place, `before`.
-    template <class Team>
-    MGPLAN_BOTH Sum through_channels(const Team& team, std::int64_t row, std::int64_t head, const Sum* before, const Sum* slope,
-                                     Sum* bias_sums) const {
-        const std::int64_t width = rule.sizes.value_dim;
-        const Sum all = team.reduce(rule.sizes.key_dim, Sum{0}, Add{}, [&](std::int64_t i) {
-            Sum sum = 0;
-            for (std::int64_t c = 0; c < width; ++c) sum += slope[i * width + c] * before[i * width + c];
-            return through_decay(row, head, head * rule.sizes.key_dim + i, sum, bias_sums + i);
-        });
-        team.barrier();
-        return all;
-    }
-    /// Returns the gradient of the logarithm of one decay for all channels; `slope` becomes that of the state in front of the place,
-    /// `before`.
-    template <class Team>
-    MGPLAN_BOTH Sum through_place(const Team& team, std::int64_t row, std::int64_t index, std::int64_t head, const Sum* before,
-                                  Sum* slope) const {
-        const model::DeltaRuleSizes& s = rule.sizes;
-        const std::int64_t width = s.value_dim, key_head = head / rule.per_key();
-        const bool first = head % rule.per_key() == 0;
-        const typename RuleParts<Element>::Kept shares = rule.kept(row, head);
-        const Sum strength = rule.beta(row, head), query_scale = rule.query_scale();
-        Sum* const found = vectors + index * 3 * width;
-        Sum* const written = found + width;  // gradient of what is written, times its strength
-        Sum* const along = written + width;
-        const auto out = [&](std::int64_t c) { return Sum(dy[row * s.values() + head * width + c]); };
-        team.each(width, [&](std::int64_t c) {
-            found[c] = rule.not_found(row, head, c, before);
-            Sum d_written = 0;
-            for (std::int64_t i = 0; i < s.key_dim; ++i) {
-                slope[i * width + c] += rule.unit(row, 0, key_head, i) * query_scale * out(c);
-                d_written += slope[i * width + c] * rule.unit(row, 1, key_head, i);
-            }
-            along[c] = d_written * found[c];
-            written[c] = d_written * strength;
-            dx[row * s.width() + 2 * s.keys() + head * width + c] = Element(written[c]);
-        });
-        team.barrier();
-        team.each(s.key_dim, [&](std::int64_t i) {
-            Sum d_query = 0, d_key = 0;
-            const Sum key = rule.unit(row, 1, key_head, i);
-            for (std::int64_t c = 0; c < width; ++c) {
-                const Sum decayed = shares[i] * before[i * width + c];
-                d_query += (decayed + key * strength * found[c]) * out(c);
-                d_key += slope[i * width + c] * strength * found[c] - decayed * written[c];
-            }
-            Sum* const to = units + (row * 2 * s.key_heads + key_head) * s.key_dim + i;
-            to[0] = (first ? Sum{0} : to[0]) + d_query * query_scale;
-            to[s.keys()] = (first ? Sum{0} : to[s.keys()]) + d_key;
-        });
-        const Sum d_beta = team.reduce(width, Sum{0}, Add{}, [&](std::int64_t c) { return along[c]; });
-        team.once([&] { d_gates[row * rule.gate_pitch + rule.beta_begin + head] = Element(d_beta * rule.beta_slope(strength)); });
-        team.barrier();
-        team.each(width, [&](std::int64_t c) {
-            Sum sum = 0;
-            for (std::int64_t i = 0; i < s.key_dim; ++i) {
-                Sum& value = slope[i * width + c];
-                value -= rule.unit(row, 1, key_head, i) * written[c];
-                value *= shares[i];
-                sum += value * before[i * width + c];
-            }
-            along[c] = sum;
-        });
-        team.barrier();
-        return team.reduce(width, Sum{0}, Add{}, [&](std::int64_t c) { return along[c]; });
-    }
-};
-
-/// Through the division of one query or key by its length.
-template <class Element>
-struct RuleUnitGradient {
-    using Sum = Compute<Element>;
-    RuleParts<Element> rule;
-    const Sum* units;
-    Element* dx;
-    MGPLAN_BOTH void operator()(std::int64_t index) const {
-        const auto [rest, head] = row_column(index, rule.sizes.key_heads);
-        const auto [row, which] = row_column(rest, 2);
-        const Sum* const d = units + index * rule.sizes.key_dim;
-        Sum along = 0;
-        for (std::int64_t i = 0; i < rule.sizes.key_dim; ++i) along += rule.unit(row, which, head, i) * d[i];
-        const std::int64_t at = rule.vector_at(row, which, head);
-        for (std::int64_t i = 0; i < rule.sizes.key_dim; ++i)
-            dx[at + i] = Element(rule.inverse_norms[index] * (d[i] - rule.unit(row, which, head, i) * along));
-    }
-};
 
 template <class Element, class Arguments>
 RuleParts<Element> rule_parts(const Arguments& x) {
@@ -280,25 +39,247 @@ RuleParts<Element> rule_parts(const Arguments& x) {
             x.beta_begin,
             x.decay_pitch,
             x.decay_begin,
-            values<Compute<Element>>(x.inverse_norms),
-            values<Compute<Element>>(x.kept)};
+            values<Compute<Element>>(x.inverse_norms)};
 }
 
-/// What all places read again and again.
+/// What delta rules are made of: kernels over blocks of chunks, products of their matrices, and a walk over their states.
 template <class Launcher, class Element>
-void write_rule_scratch(Launcher& launcher, const RuleParts<Element>& rule) {
-    launcher.each(rule.sizes.rows() * 2 * rule.sizes.key_heads, RuleNorms<Element>{rule});
-    if (rule.sizes.channel_decays) launcher.each(rule.sizes.rows() * rule.sizes.decays(), RuleKept<Element>{rule});
-}
+class RuleRun {
+public:
+    using Sum = Compute<Element>;
+    RuleRun(Launcher& launcher, const RuleParts<Element>& rule, Dtype dtype, const model::RuleWorkspace& space, void* workspace)
+        : launcher_(launcher),
+          rule_(rule),
+          s_(rule_.sizes),
+          dtype_(dtype),
+          space_(space),
+          workspace_(static_cast<std::byte*>(workspace)),
+          state_(s_.batch * s_.value_heads * s_.key_dim * s_.value_dim) {}
+
+    /// `state`: one of each sequence and head, carried through all chunks.
+    void forward(Sum* state, Element* y) const {
+        zero(state);
+        for (std::int64_t index = 0; index < space_.blocks; ++index) {
+            const RuleBlock<Element> block = this->block(index);
+            prepare(block);
+            carry_states(block, state, state);
+            const std::int64_t length = block.length;
+            multiply({.m = length, .n = s_.value_dim, .k = s_.key_dim, .a_stride = 2 * map(block)}, block.reads, block.states,
+                     block.outputs, block.teams());
+            multiply({.m = length, .n = s_.value_dim, .k = length, .beta = 1}, block.weights, block.written, block.outputs, block.teams());
+            each_value(block, address(y), RuleOutput<Element>{block, y});
+        }
+    }
+
+    /// The states in front of all blocks first, then block by block from the last one. `rule` has the backward's parts.
+    void backward() const {
+        Sum* const slope = part<Sum>(space_.state_gradient);
+        zero(front(0));
+        zero(slope);
+        for (std::int64_t index = 0; index + 1 < space_.blocks; ++index) {
+            RuleBlock<Element> block = this->block(index);
+            block.gradients = nullptr;
+            prepare(block);
+            carry_states(block, front(index), front(index + 1));
+        }
+        for (std::int64_t index = space_.blocks; index-- > 0;) {
+            const RuleBlock<Element> block = this->block(index);
+            prepare(block);
+            carry_states(block, front(index), front(index + 1));
+            carry_gradients(block, slope);
+            take_gradients(block);
+        }
+    }
+
+    [[nodiscard]] Sum* sums() const { return part<Sum>(space_.sums); }
+
+private:
+    /// c = alpha · op(a) op(b) + beta · c of matrices one behind the other, or `stride`s apart where one is not 0.
+    struct Product {
+        bool transpose_a = false, transpose_b = false;
+        std::int64_t m = 0, n = 0, k = 0;
+        double alpha = 1, beta = 0;
+        std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
+    };
+
+    template <class Value>
+    [[nodiscard]] Value* part(std::int64_t begin) const {
+        return begin < 0 ? nullptr : reinterpret_cast<Value*>(workspace_ + begin);
+    }
+    /// The states in front of a block of a backward, and behind the last.
+    [[nodiscard]] Sum* front(std::int64_t index) const { return part<Sum>(space_.fronts) + index * state_; }
+    void zero(Sum* state) const { launcher_.zero(state, state_ * static_cast<std::int64_t>(sizeof(Sum))); }
+    [[nodiscard]] std::int64_t map(const RuleBlock<Element>& block) const { return block.length * s_.key_dim; }
+    [[nodiscard]] std::int64_t line(const RuleBlock<Element>& block) const { return block.length * s_.value_dim; }
+
+    [[nodiscard]] RuleBlock<Element> block(std::int64_t index) const {
+        const bool last = space_.rest > 0 && index + 1 == space_.blocks;
+        const std::int64_t first = last ? space_.whole : index * space_.block;
+        RuleBlock<Element> made{rule_, first * space_.length, last ? 1 : std::min(space_.block, space_.whole - first),
+                                last ? space_.rest : space_.length, first};
+        made.strengths = part<Sum>(space_.strengths);
+        made.decays = part<Sum>(space_.decays);
+        made.units = part<Element>(space_.units);
+        made.reads = part<Element>(space_.reads);
+        made.left = part<Element>(space_.left);
+        made.found = part<Element>(space_.found);
+        made.values = part<Element>(space_.values);
+        made.scores = part<Sum>(space_.scores);
+        made.inverses = part<Element>(space_.inverses);
+        made.weights = part<Element>(space_.weights);
+        made.states = part<Element>(space_.states);
+        made.written = part<Element>(space_.written);
+        made.outputs = part<Sum>(space_.outputs);
+        made.gradients = part<Element>(space_.gradients);
+        made.d_states = part<Element>(space_.d_states);
+        made.along = part<Sum>(space_.along);
+        made.pairs = part<Element>(space_.pairs);
+        made.from_states = part<Sum>(space_.from_states);
+        made.from_pairs = part<Sum>(space_.from_pairs);
+        made.to_states = part<Sum>(space_.to_states);
+        made.to_pairs = part<Sum>(space_.to_pairs);
+        made.strength_sums = part<Sum>(space_.strength_sums);
+        made.decay_sums = part<Sum>(space_.decay_sums);
+        made.end_sums = part<Sum>(space_.end_sums);
+        return made;
+    }
+
+    /// What does not depend on states: factors, inverses, X (b v) and -X (b exp(a) k).
+    void prepare(const RuleBlock<Element>& block) const {
+        const std::int64_t length = block.length, teams = block.teams();
+        launcher_.teams(teams, lanes_for(length * s_.decays_of_head()), RuleDecays<Element>{block});
+        launcher_.teams(block.rows() * s_.key_heads, lanes_for(s_.key_dim), RuleVectors<Element>{block});
+        each_value(block, address(rule_.dy), RuleValues<Element>{block});
+        if (s_.channel_decays) {
+            launcher_.each(teams * length * length, RuleChannelScores<Element>{block});
+        } else {
+            // Those of a key head's first value head are those of all.
+            const std::int64_t units = rule_.per_key() * 2 * map(block);
+            multiply({.transpose_b = true, .m = 2 * length, .n = length, .k = s_.key_dim, .a_stride = units, .b_stride = units},
+                     block.units, block.units, block.scores, block.matrices() * s_.key_heads);
+        }
+        launcher_.teams(teams, lanes_for(4 * length), RuleInverse<Element>{block});
+        multiply({.m = length, .n = s_.key_dim, .k = length, .alpha = -1, .c_stride = 2 * map(block)}, block.inverses, block.found,
+                 block.reads + map(block), teams);
+        multiply({.m = length, .n = s_.value_dim, .k = length}, block.inverses, block.values, block.written, teams);
+    }
+
+    /// A chunk's states, rounded, and what it leaves of them, from `from` on in `to`.
+    void carry(const RuleBlock<Element>& block, std::int64_t chunk, const Sum* from, Sum* to, Element* rounded) const {
+        const std::uint64_t pitch = static_cast<std::uint64_t>(s_.value_dim) * sizeof(Element);
+        each_pack<kPack<Element>>(launcher_, state_, pitch | address(from) | address(to) | address(rounded),
+                                  RuleCarry<Element>{block, chunk * heads(), from, to, rounded});
+    }
+    [[nodiscard]] std::int64_t heads() const { return s_.batch * s_.value_heads; }
+
+    /// `from`: the state in front of the block; `to` becomes that behind it.
+    void carry_states(const RuleBlock<Element>& block, const Sum* from, Sum* to) const {
+        for (std::int64_t chunk = 0; chunk < block.count; ++chunk) {
+            const std::int64_t first = chunk * heads();
+            Element* const states = block.states + chunk * state_;
+            Element* const written = block.written + first * line(block);
+            carry(block, chunk, chunk == 0 ? from : to, to, states);
+            multiply({.m = block.length, .n = s_.value_dim, .k = s_.key_dim, .beta = 1, .a_stride = 2 * map(block)},
+                     block.reads + (2 * first + 1) * map(block), states, written, heads());
+            multiply({.transpose_a = true, .m = s_.key_dim, .n = s_.value_dim, .k = block.length, .beta = 1},
+                     block.left + first * map(block), written, to, heads());
+        }
+    }
+
+    /// `slope`: the gradient of the state behind the block becomes that of the state in front of it.
+    void carry_gradients(const RuleBlock<Element>& block, Sum* slope) const {
+        const std::int64_t lines = 3 * line(block);
+        Element* const of_outputs = block.gradients + line(block);
+        Element* const of_written = of_outputs + line(block);
+        multiply({.transpose_a = true, .m = block.length, .n = s_.value_dim, .k = block.length, .b_stride = lines, .c_stride = lines},
+                 block.weights, of_outputs, of_written, block.teams());
+        for (std::int64_t chunk = block.count; chunk-- > 0;) {
+            const std::int64_t first = chunk * heads();
+            Element* const slopes = block.d_states + chunk * state_;
+            carry(block, chunk, slope, slope, slopes);
+            multiply({.m = block.length, .n = s_.value_dim, .k = s_.key_dim, .beta = 1, .c_stride = lines}, block.left + first * map(block),
+                     slopes, of_written + first * lines, heads());
+            // Queries with gradients of outputs and what new values take off with those of new values lie one behind the other.
+            multiply({.transpose_a = true, .m = s_.key_dim, .n = s_.value_dim, .k = 2 * block.length, .beta = 1, .b_stride = lines},
+                     block.reads + first * 2 * map(block), of_outputs + first * lines, slope, heads());
+        }
+    }
+
+    /// From gradients of new values and states to those of all inputs.
+    void take_gradients(const RuleBlock<Element>& block) const {
+        const std::int64_t length = block.length, teams = block.teams(), lines = 3 * line(block), maps = 2 * map(block);
+        multiply({.transpose_a = true, .m = length, .n = s_.value_dim, .k = length, .b_stride = lines, .c_stride = lines}, block.inverses,
+                 block.gradients + 2 * line(block), block.gradients, teams);
+        multiply({.transpose_b = true, .m = 2 * length, .n = length, .k = s_.value_dim, .a_stride = lines}, block.gradients, block.written,
+                 block.along, teams);
+        launcher_.teams(teams * length, lanes_for(length), RulePairs<Element>{block});
+        multiply({.transpose_b = true, .m = 2 * length, .n = s_.key_dim, .k = s_.value_dim, .a_stride = lines}, block.gradients,
+                 block.states, block.from_states, teams);
+        multiply({.transpose_b = true, .m = length, .n = s_.key_dim, .k = s_.value_dim}, block.written, block.d_states, block.to_states,
+                 teams);
+        if (s_.channel_decays) {
+            launcher_.each(teams * map(block), RuleChannelPairs<Element>{block});
+        } else {
+            multiply({.m = 2 * length, .n = s_.key_dim, .k = length, .b_stride = maps}, block.pairs, block.units, block.from_pairs, teams);
+            multiply({.transpose_a = true, .m = length, .n = s_.key_dim, .k = 2 * length}, block.pairs, block.units, block.to_pairs, teams);
+        }
+        launcher_.teams(teams * length, lanes_for(s_.value_dim), RuleValueGradients<Element>{block});
+        launcher_.teams(block.rows() * s_.key_heads, lanes_for(s_.key_dim), RuleVectorGradients<Element>{block});
+        launcher_.teams(teams, lanes_for(s_.channel_decays ? s_.key_dim : s_.key_dim * s_.value_dim), RuleDecayGradients<Element>{block});
+    }
+
+    /// A body of packs over the values of all heads, which are read and written where they lie and at the address `other`.
+    template <class Body>
+    void each_value(const RuleBlock<Element>& block, std::uint64_t other, const Body& body) const {
+        const auto pitches = static_cast<std::uint64_t>(s_.width() | 2 * s_.keys() | s_.value_dim) * sizeof(Element);
+        each_pack<kPack<Element>>(launcher_, block.rows() * s_.values(), pitches | address(rule_.mixed) | address(workspace_) | other,
+                                  body);
+    }
+
+    template <class Result>
+    void multiply(const Product& product, const Element* a, const Element* b, Result* c, std::int64_t count) const {
+        const auto stride = [](std::int64_t wanted, std::int64_t size) { return wanted != 0 ? wanted : size; };
+        Gemm gemm;
+        gemm.transpose_a = product.transpose_a;
+        gemm.transpose_b = product.transpose_b;
+        gemm.m = product.m;
+        gemm.n = product.n;
+        gemm.k = product.k;
+        gemm.alpha = product.alpha;
+        gemm.beta = product.beta;
+        gemm.input = dtype_;
+        gemm.output = std::is_same_v<Result, Element> ? dtype_ : model::statistics_dtype(dtype_);
+        gemm.a = a;
+        gemm.a_pitch = product.transpose_a ? product.m : product.k;
+        gemm.a_stride = stride(product.a_stride, product.m * product.k);
+        gemm.b = b;
+        gemm.b_pitch = product.transpose_b ? product.k : product.n;
+        gemm.b_stride = stride(product.b_stride, product.k * product.n);
+        gemm.c = c;
+        gemm.c_pitch = product.n;
+        gemm.c_stride = stride(product.c_stride, product.m * product.n);
+        gemm.batch = count;
+        gemm.workspace = workspace_ + space_.library;
+        gemm.workspace_bytes = space_.library_bytes;
+        launcher_.gemm(gemm);
+    }
+
+    Launcher& launcher_;
+    RuleParts<Element> rule_;
+    model::DeltaRuleSizes s_;
+    Dtype dtype_;
+    const model::RuleWorkspace& space_;
+    std::byte* workspace_;
+    std::int64_t state_;  ///< values of all states of one place
+};
 
 template <class Launcher>
 void delta_rule(model::Device& device, const model::DeltaRuleArguments& x) {
     auto&& launcher = Launcher::of(device);
+    const auto space = model::rule_workspace(device.traits(), x.x.dtype, x.sizes, false);
     with_type(x.x.dtype, [&]<class Element>() {
-        const RuleParts<Element> rule = rule_parts<Element>(x);
-        write_rule_scratch(launcher, rule);
-        launcher.each(x.sizes.batch * x.sizes.values(),
-                      RuleColumn<Element>{rule, values<Compute<Element>>(x.states), values<Element>(x.y)});
+        const RuleRun run(launcher, rule_parts<Element>(x), x.x.dtype, space, x.workspace.data);
+        run.forward(values<Compute<Element>>(x.states), values<Element>(x.y));
     });
 }
 
@@ -306,22 +287,25 @@ template <class Launcher>
 void delta_rule_backward(model::Device& device, const model::DeltaRuleBackwardArguments& x) {
     auto&& launcher = Launcher::of(device);
     const model::DeltaRuleSizes& s = x.sizes;
+    const auto space = model::rule_workspace(device.traits(), x.x.dtype, s, true);
+    model::Output sums;
     with_type(x.x.dtype, [&]<class Element>() {
         using Sum = Compute<Element>;
-        const RuleParts<Element> rule = rule_parts<Element>(x);
-        write_rule_scratch(launcher, rule);
-        // There are few teams, and all their lanes wait for each place: a lane for each column.
-        launcher.teams(s.batch * s.key_heads, lanes_for(4 * s.value_dim),
-                       RuleGradients<Element>{rule, values<Element>(x.dy), values<Element>(x.dx), values<Element>(x.d_gates),
-                                              values<Element>(x.d_decays), values<Sum>(x.chunk_states), values<Sum>(x.place_states),
-                                              values<Sum>(x.state_gradients), values<Sum>(x.vectors), values<Sum>(x.unit_gradients),
-                                              values<Sum>(x.sums)});
-        launcher.each(s.rows() * 2 * s.key_heads, RuleUnitGradient<Element>{rule, values<Sum>(x.unit_gradients), values<Element>(x.dx)});
+        RuleParts<Element> rule = rule_parts<Element>(x);
+        rule.dy = values<Element>(x.dy);
+        rule.dx = values<Element>(x.dx);
+        rule.d_gates = values<Element>(x.d_gates);
+        rule.d_decays = values<Element>(x.d_decays);
+        rule.unit_gradients = values<Sum>(x.unit_gradients);
+        sums.data = rule.sums = reinterpret_cast<Sum*>(static_cast<std::byte*>(x.workspace.data) + space.sums);
+        sums.dtype = model::statistics_dtype(x.x.dtype);
+        const RuleRun run(launcher, rule, x.x.dtype, space, x.workspace.data);
+        run.backward();
     });
     std::int64_t begin = 0;
     for (const model::Output* gradient : {&x.step_bias_gradient, &x.log_decay_gradient}) {
         const std::int64_t count = begin == 0 ? s.decays() : s.value_heads;
-        add_column_sums(launcher, x.x.dtype, x.sums, begin, s.decays() + s.value_heads, s.batch, count, *gradient);
+        add_column_sums(launcher, x.x.dtype, sums, begin, s.decays() + s.value_heads, space.chunks() * s.batch, count, *gradient);
         begin += count;
     }
 }

@@ -15,6 +15,7 @@
 #include "runtime/fp8.hpp"
 #include "runtime/fp8_blocks.hpp"
 #include "runtime/memory/pool_allocator.hpp"
+#include "tests/runtime/cuda/moved_bytes.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -117,12 +118,14 @@ public:
     template <class Body>
     void each(std::int64_t count, const Body& body) {
         started += count > 0 ? 1 : 0;
+        moved += moved_bytes(body, count);
         for (std::int64_t i = count; i-- > 0;) body(i);
     }
     template <int N, class Body>
     void packs(std::int64_t count, const Body& body) {
         ++packed;
         started += count > 0 ? 1 : 0;
+        moved += moved_bytes(body, count);
         const std::int64_t whole = count / N;
         for (std::int64_t i = count; i-- > whole * N;) body.template finish<1>(i, body.template load<1>(i));
         // In pairs that are loaded before either is written, as on a GPU.
@@ -142,10 +145,12 @@ public:
     std::int64_t timed = 0, not_timed = 0;  ///< products, by whether a card may choose their algorithms by timing
     double timed_error = 0;                 ///< relative, of such products but those in fp8
     double multiplied = 0;                  ///< FLOPs of products
+    double moved = 0;                       ///< bytes of products, and of kernels as far as moved_bytes() knows them
     template <class Body>
     void teams(std::int64_t count, int lanes, const Body& body) {
         ++teamed;
         started += count > 0 ? 1 : 0;
+        moved += moved_bytes(body, count);
         EXPECT_TRUE(lanes >= 32 && lanes <= 1024 && (lanes & (lanes - 1)) == 0) << "lanes are a power of two";
         const HostTeam team(lanes);
         for (std::int64_t i = count; i-- > 0;) body(team, i);
@@ -166,6 +171,8 @@ public:
         ++started;
         ++(x.algorithm == model::ProductAlgorithm::timed ? timed : not_timed);
         multiplied += 2 * static_cast<double>(x.m * x.n) * static_cast<double>(x.k * x.batch);
+        moved += static_cast<double>(x.batch * (x.m + x.n) * x.k * bytes_of(x.input)) +
+                 static_cast<double>(x.batch * x.m * x.n * bytes_of(x.output) * (x.beta != 0 ? 2 : 1));
         EXPECT_NE(x.workspace, nullptr);
         // A library may write all of it; both ends are enough to show who else does, and quick.
         const auto end = static_cast<std::size_t>(std::min<std::int64_t>(x.workspace_bytes, 4096));

@@ -111,6 +111,7 @@ TEST(KernelBodiesAtSize, MeetTheClosedFormsOfLargeArrays) {
     tests::check_biases(gpu, 34, 130);
     tests::check_moves(gpu, 34, 130);
     tests::check_latent_keys(gpu, 34, 132);
+    tests::check_delta_rule(gpu, 150, 2, 8);
     tests::check_casts(gpu, 34, 130);
     tests::check_casts(gpu, 130, 144);
     tests::check_block_casts(gpu, 304, 272);

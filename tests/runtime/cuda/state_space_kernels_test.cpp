@@ -116,15 +116,22 @@ public:
     std::vector<OpRecord> records;
 };
 
-TEST(ScanKernelsByBlocks, MultiplyWhatTheRecordSays) {
-    EmulatedDevice gpu(emulated_traits(false));
-    LastScans scans;
-    gpu.set_listener(&scans);
-    (void)run_scan(gpu, Dtype::bf16, {.places = 12, .batch = 2, .heads = 4, .head_dim = 3, .groups = 2, .state = 5, .chunk = 4});
-    gpu.set_listener(nullptr);
-    ASSERT_EQ(scans.records.size(), 2U);
-    EXPECT_EQ(scans.records[0].own.product_flops + scans.records[1].own.product_flops, gpu.launcher().multiplied);
-    EXPECT_GT(scans.records[0].own.bytes, static_cast<double>(scans.records[0].bytes_read + scans.records[0].bytes_written));
+TEST(ScanKernelsByBlocks, MultiplyAndMoveWhatTheRecordSays) {
+    const StateSpaceSizes trained{.places = 12, .batch = 2, .heads = 4, .head_dim = 3, .groups = 2, .state = 5, .chunk = 4};
+    StateSpaceSizes fixed = trained;
+    fixed.fixed = {.factor = 0.7, .slope = 0.4};
+    for (const StateSpaceSizes& sizes : {trained, fixed}) {
+        for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
+            EmulatedDevice gpu(emulated_traits(false));
+            LastScans scans;
+            gpu.set_listener(&scans);
+            (void)run_scan(gpu, dtype, sizes);
+            gpu.set_listener(nullptr);
+            ASSERT_EQ(scans.records.size(), 2U);
+            EXPECT_EQ(scans.records[0].own.product_flops + scans.records[1].own.product_flops, gpu.launcher().multiplied);
+            EXPECT_EQ(scans.records[0].own.bytes + scans.records[1].own.bytes, gpu.launcher().moved);
+        }
+    }
 }
 
 // Nemotron-H 8B, 4,096 places on one rank: what a scan takes beside its states is bounded.
