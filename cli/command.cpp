@@ -128,8 +128,7 @@ int run_mgplan(const std::vector<std::string>& args, Console& asked) {
                     asked.waiting};
     try {
         const int code = dispatch(args, console);
-        if (code == kDone && !console.out.flush())
-            throw RunError("standard output cannot be written; is the disk full or the reader gone?");
+        if (!console.out.flush()) throw RunError("standard output cannot be written; is the disk full or the reader gone?");
         return code;
     } catch (const ConfigError& error) {
         for (const auto& problem : error.problems()) say_problem(console.err, problem);

@@ -64,7 +64,8 @@ PricedOps priced_ops(const RunOutcome& outcome, const ClusterSpec& cluster, cons
     for (const int rank : ranks) {
         model::MetaDevice device({.keep_allocations = false, .keep_ops = false, .stands_for = outcome.traits});
         model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world)));
-        // The first step is eager, and its first products write what later graphs of layers add.
+        // The first step is eager, and its first products write what later graphs of layers add; with a graph of the iteration all are
+        // alike.
         if (!task.layout.cuda_graphs.empty()) static_cast<void>(trainer.step({}, 0));
         device.set_listener(&ops);
         static_cast<void>(trainer.step({}, 0));

@@ -75,7 +75,9 @@ void ArenaAllocator::give_back(std::byte* memory, std::int64_t bytes, model::Mem
     counter_.give_back(nullptr, bytes, category);
     if (arena_ != nullptr && memory >= arena_ && memory < arena_ + bytes_) {
         const std::int64_t room = script_.room_of(bytes);
-        const bool guarded = live_.extract(memory - arena_).mapped().guarded;
+        const auto place = live_.find(memory - arena_);
+        const bool guarded = place != live_.end() && place->second.guarded;
+        if (place != live_.end()) live_.erase(place);
         if (checks()) {
             source_.allow(memory, room);
             if (guarded && written_at_ < 0 && !source_.is_spoiled(memory + bytes, room - bytes)) {

@@ -219,7 +219,7 @@ TEST_F(GpuAttention, OfWholeSequencesIsFusedAndAgreesWithTheCpu) {
 
 TEST_F(GpuAttention, OfPackedHeadsIsFusedAndAgreesWithTheCpu) {
     runtime::CpuDevice cpu;
-    const auto gpu = device();
+    const auto gpu = device(), other = device();  // which reads the plans that the first one's library wrote
     for (const PackedHeads& heads : {PackedHeads{4, 4, 64}, {4, 2, 64}, {8, 2, 128}, {4, 1, 128}}) {
         const Positions places = zigzag_positions(256, 2, 1, 0);
         const auto run = [&](Device& on) {
@@ -236,10 +236,16 @@ TEST_F(GpuAttention, OfPackedHeadsIsFusedAndAgreesWithTheCpu) {
         };
         gpu->restart_high_water();
         MetaDevice meta({.stands_for = traits()});
-        const auto expected = run(cpu), actual = run(*gpu);
+        const auto expected = run(cpu), actual = run(*gpu), again = run(*other);
         (void)run(meta);
-        for (std::size_t i = 0; i < expected.size(); ++i)
-            EXPECT_LT(error_of(actual[i], expected[i]), 0.012) << heads.heads << " over " << heads.kv_heads << " part " << i;
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            SCOPED_TRACE(fmt::format("{} heads over {}, part {}", heads.heads, heads.kv_heads, i));
+            EXPECT_LT(error_of(actual[i], expected[i]), 0.012);
+            if (i + 1 < expected.size())
+                EXPECT_EQ(again[i], actual[i]) << "forward, by a plan that was read";
+            else
+                EXPECT_LT(error_of(again[i], expected[i]), 0.012) << "by a plan that was read";
+        }
         EXPECT_EQ(gpu->memory().high_water, meta.memory().high_water) << "a refusal takes more";
     }
 }

@@ -15,6 +15,7 @@
 #include "model/ops/fused_attention.hpp"
 #include "model/ops/scratch.hpp"
 #include "runtime/cpu/cpu_device.hpp"
+#include "runtime/cuda/fused_strides.hpp"
 #include "tests/model/ops/every_op.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
 #include "tests/runtime/cuda/one_way_plans.hpp"
@@ -54,6 +55,57 @@ Sides attend(Dtype dtype, bool fused, const Positions& queries, const Positions&
     (void)run(meta);
     sides.as_predicted = gpu.memory() == meta.memory();
     return sides;
+}
+
+/// Offsets of all values of a head's kind, in the order of (sequence, group, head, place, width), by strides of the folded shape.
+std::vector<std::int64_t> offsets_by_strides(const FusedShape& asked, std::int64_t heads, std::int64_t begin) {
+    const FusedShape shape = by_group(asked);
+    const std::int64_t folded = asked.batch == shape.batch ? 1 : asked.kv_heads;
+    const FourStrides strides = input_strides(shape, heads / folded, shape.qk_dim);
+    std::vector<std::int64_t> offsets;
+    for (std::int64_t batch = 0; batch < shape.batch; ++batch) {
+        for (std::int64_t head = 0; head < heads / folded; ++head) {
+            for (std::int64_t place = 0; place < shape.places; ++place) {
+                for (std::int64_t column = 0; column < shape.qk_dim; ++column)
+                    offsets.push_back(begin + batch * strides[0] + head * strides[1] + place * strides[2] + column * strides[3]);
+            }
+        }
+    }
+    return offsets;
+}
+
+// The projection's rows run by place and then by sequence; in a row each group's query heads are followed by its key and its value.
+TEST(PackedStrides, FindEveryValueOfTheProjection) {
+    for (const auto [heads, kv_heads, batch] : {std::array<std::int64_t, 3>{8, 2, 3}, {4, 4, 2}, {6, 1, 1}, {32, 8, 2}}) {
+        SCOPED_TRACE(fmt::format("{} heads, {} keys, {} sequences", heads, kv_heads, batch));
+        const PackedHeads packed{heads, kv_heads, 16};
+        FusedShape shape{};
+        shape.packed = true;
+        shape.batch = batch;
+        shape.heads = heads;
+        shape.kv_heads = kv_heads;
+        shape.places = shape.key_places = 5;
+        shape.qk_dim = shape.v_dim = packed.head_dim;
+        const auto expected = [&](std::int64_t of_group, std::int64_t first) {
+            std::vector<std::int64_t> offsets;
+            for (std::int64_t sequence = 0; sequence < batch; ++sequence) {
+                for (std::int64_t group = 0; group < kv_heads; ++group) {
+                    for (std::int64_t head = first; head < first + of_group; ++head) {
+                        for (std::int64_t place = 0; place < shape.places; ++place) {
+                            for (std::int64_t column = 0; column < packed.head_dim; ++column)
+                                offsets.push_back((place * batch + sequence) * packed.width() + group * packed.group_width() +
+                                                  head * packed.head_dim + column);
+                        }
+                    }
+                }
+            }
+            return offsets;
+        };
+        const std::int64_t of_group = packed.group_heads();
+        EXPECT_EQ(offsets_by_strides(shape, heads, 0), expected(of_group, 0));
+        EXPECT_EQ(offsets_by_strides(shape, kv_heads, of_group * packed.head_dim), expected(1, of_group)) << "keys";
+        EXPECT_EQ(offsets_by_strides(shape, kv_heads, (of_group + 1) * packed.head_dim), expected(1, of_group + 1)) << "values";
+    }
 }
 
 TEST(UnfusedAttention, AgreesWithTheCpuForWholeAndZigzagSlices) {
