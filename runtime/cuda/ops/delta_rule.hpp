@@ -12,7 +12,9 @@
 //   dR = Mᵀ dy + (exp(a_end - a) k) dS',  dS = exp(a_end) dS' + (exp(a) q)ᵀ dy - (X (b exp(a) k))ᵀ dR,  dZ = Xᵀ dR
 //   d(b v) = dZ,  d(b exp(a) k) = -dZ Sᵀ,  d(exp(a) q) = dy Sᵀ,  d(exp(a_end - a) k) = R dS'ᵀ,  dA = -dZ Rᵀ,  dM = dy Rᵀ
 // A summed decay's gradient is what its place's query and key that finds have of their gradients along themselves, less what the key that
-// is written under has. No exponential is of a positive number. Factors of products have the storage type, sums and the inversion the
+// is written under has; the last place's also what the state behind the chunk and all keys that are written to its end have. Decays are
+// taken from a chunk's begin to a place and subtracted, none as the exponential of a positive number: in fp32 one that resets a state amid
+// weak ones costs the weak ones digits. Factors of products have the storage type, sums and the inversion the
 // statistics': R and dR, which are added up in two products, are rounded after each.
 
 #include <algorithm>

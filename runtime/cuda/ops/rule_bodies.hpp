@@ -225,7 +225,7 @@ struct RuleChannelScores {
 };
 
 /// The inverse X of the unit lower triangular matrix I + A of one team, row by row: x_ij = -(a_ij + sum of a_in x_nj, j < n < i). And what
-/// queries read of new values. Nothing behind the diagonal is looked at: it may be infinite.
+/// queries read of new values. Nothing behind the diagonal is looked at.
 template <class Element>
 struct RuleInverse {
     using Sum = Compute<Element>;

@@ -129,7 +129,7 @@ def written(steps, facts, compiler):
         *what_fp8_adds([step, *of_fp8]),
         "## What other models add", "",
         "Layers of presets with fewer layers, as many tokens, bf16, one rank; of mixtures the products of all experts are among the floors. Ops whose kernels",
-        "an 8B-shaped Llama does not start. Of a scan and a delta rule, bytes are those that its kernels hand to each other, its products' among them.", "",
+        "an 8B-shaped Llama does not start. Of a scan and a delta rule, bytes are those that their kernels hand to each other, their products' among them.", "",
         *what_others_add(of_others, kernels_of(step)),
         LOADS, "",
         "Loads of 16 bytes that a thread has under way before it needs the first, for each loop that reads memory; bytes that a full multiprocessor",
