@@ -74,7 +74,7 @@ int verify_run(const Options& options, const VerifyOptions& values, const RunJob
                                    outcome->values.problem.empty() ? "" : ": ", outcome->values.problem);
         return kRunFailed;
     }
-    const Workload work{plan.model, cluster, plan.batch, plan.training, plan.layout.sizes.world, false, cluster.memory_bytes, plan.routing};
+    const Workload work = workload_of(plan, cluster);
     simulator::CostModel model(work);
     // As it ran: without graphs where they were left out.
     const simulator::TimePrediction predicted = model.predict(outcome->task.layout).time;
