@@ -110,8 +110,7 @@ runtime::TracedWork work_of_models(const ShapesToMeasure& asked, const std::vect
 }
 
 runtime::TracedWork work_of_plan(const Plan& plan, const model::KernelTraits& traits) {
-    Workload work{plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
-                  plan.routing};
+    const Workload work = workload_of(plan);
     if (auto broken = planner::broken_messages(work, plan.layout); !broken.empty()) throw ConfigError(std::move(broken));
     const model::TrainingTask task = runtime::with_few_microbatches(task_of(work, plan.layout));
     runtime::TracedWork all;

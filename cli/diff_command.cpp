@@ -13,8 +13,7 @@ namespace {
 
 /// Each plan is predicted for its own model, batch and cluster.
 reports::ComparedPlan predicted(const Plan& plan, const std::string& name) {
-    const Workload work{plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
-                        plan.routing};
+    const Workload work = workload_of(plan);
     return {1, plan.layout, simulator::CostModel(work).predict_exactly(plan.layout), name};
 }
 

@@ -61,8 +61,7 @@ void take_plan(const GraphsOptions& given, GraphsRequest& request, Problems& pro
     problems.throw_if_any();
     const std::string& path = given.plan.front();
     const Plan plan = read_priced_plan(path);
-    request.workload = Workload{
-        plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes, plan.routing};
+    request.workload = workload_of(plan);
     request.layout = plan.layout;
     request.schedule.pp = static_cast<int>(plan.layout.sizes.pp);
     request.schedule.vpp = plan.layout.vpp;

@@ -105,15 +105,10 @@ Plan comparable(Plan plan, const Plan& original) {
 
 Plan read_back_from_megatron(const Plan& plan) {
     const formats::Job job = formats::read_megatron_arguments(formats::megatron_job(plan).words(), "exported arguments");
-    Workload work;
+    Workload work = workload_of(plan);
     work.model = job.model;
-    work.cluster = plan.cluster;
     work.batch = job.batch.value();
     work.training = job.training.value();
-    work.world = plan.layout.sizes.world;
-    work.confine_tp = false;
-    work.memory_limit = plan.cluster.memory_bytes;
-    work.routing = plan.routing;
     Layout layout = planner::make_layout(job.layout.value(), work);
     return {work.model, work.cluster, work.batch, work.training, std::move(layout), work.routing};
 }

@@ -224,6 +224,7 @@ void PlanRun::search() {
     report_.plans = std::move(ranked.plans);
     if (values_.balance_stages) report_.balanced = std::move(ranked.balanced);
     report_.schedules = std::move(ranked.schedules);
+    report_.schedules_alone = ranking_.only_schedules && !ranking_.schedules.empty();
     compared_rank_ = ranked.compared;
 }
 

@@ -19,16 +19,7 @@ namespace {
 
 /// Throws for a layout that breaks a rule of its model.
 Plan unbroken(Plan plan) {
-    Workload work;
-    work.model = plan.model;
-    work.cluster = plan.cluster;
-    work.batch = plan.batch;
-    work.training = plan.training;
-    work.world = plan.layout.sizes.world;
-    work.confine_tp = false;
-    work.memory_limit = plan.cluster.memory_bytes;
-    work.routing = plan.routing;
-    auto broken = planner::broken_messages(work, plan.layout);
+    auto broken = planner::broken_messages(workload_of(plan), plan.layout);
     if (!broken.empty()) throw ConfigError(std::move(broken));
     return plan;
 }

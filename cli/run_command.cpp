@@ -190,8 +190,7 @@ model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
         layout.cuda_graphs = read_graph_scopes(*values.cuda_graphs, problems);
         problems.throw_if_any();
     }
-    const Workload work{plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
-                        plan.routing};
+    const Workload work = workload_of(plan);
     if (auto broken = planner::broken_messages(work, layout); !broken.empty()) throw ConfigError(std::move(broken));
     model::TrainingTask task;
     task.model = plan.model;

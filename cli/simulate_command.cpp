@@ -213,7 +213,7 @@ SimulatedLayout asked_by_plan(const Options& options, const WorkloadOptions& val
     refuse_counted_only(plan.model, file + ": model");
     SimulatedLayout asked;
     Workload& work = asked.work;
-    work = {plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes, plan.routing};
+    work = workload_of(plan);
     if (options.given("cluster")) {
         work.cluster = load_asked_cluster(options, values.cluster);
         work.memory_limit = work.cluster.memory_bytes;

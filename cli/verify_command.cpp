@@ -74,10 +74,10 @@ int verify_run(const Options& options, const VerifyOptions& values, const RunJob
                                    outcome->values.problem.empty() ? "" : ": ", outcome->values.problem);
         return kRunFailed;
     }
-    const Workload work{plan.model, cluster, plan.batch, plan.training, plan.layout.sizes.world, false, cluster.memory_bytes, plan.routing};
+    const Workload work = workload_of(plan, cluster);
     simulator::CostModel model(work);
     // As it ran: without graphs where they were left out.
-    const simulator::TimePrediction predicted = model.predict(outcome->task.layout).time;
+    const simulator::TimePrediction predicted = model.exact_time(outcome->task.layout);
     reports::Verification verification;
     verification.run = outcome->values;
     verification.cluster = cluster.name;
@@ -110,38 +110,56 @@ struct Factors {
     bool at_bound = false;
 };
 
+/// The factor within the bounds with which `excess` is 0, or the bound that comes nearest. `excess` is of the predicted time over the
+/// measured, above 0 where the prediction is longer; it falls as the factor grows. Few calls: each may replay an iteration event by event.
+template <class Excess>
+double fitting_factor(const Excess& excess) {
+    struct Point {
+        double exponent, excess;
+    };
+    const auto at = [&](double exponent) { return Point{exponent, excess(std::exp(exponent))}; };
+    Point low = at(std::log(kLeastFactor)), high = at(std::log(kMostFactor));
+    if (low.excess <= 0) return kLeastFactor;
+    if (high.excess >= 0) return kMostFactor;
+    // False position on the logarithm, whose curve is all but straight; where one end stays, its excess counts half (Illinois).
+    constexpr int kMostCalls = 40;
+    constexpr double kMet = 1e-7;
+    int moves = 0;  // of the high end in a row; below 0: of the low one
+    Point met = low;
+    for (int call = 0; call < kMostCalls && std::abs(met.excess) > kMet; ++call) {
+        met = at(low.exponent + (high.exponent - low.exponent) * low.excess / (low.excess - high.excess));
+        if (met.excess > 0) {
+            low = met;
+            moves = std::min(moves, 0) - 1;
+            if (moves < -1) high.excess /= 2;
+        } else {
+            high = met;
+            moves = std::max(moves, 0) + 1;
+            if (moves > 1) low.excess /= 2;
+        }
+    }
+    return std::exp(met.exponent);
+}
+
 /// Factors with which the predicted time is the measured one: compute alone where that is enough within bounds, then communication too.
 Factors fitting_factors(const Workload& work, const Layout& layout, double measured) {
-    const auto seconds = [&](const Factors& factors) {
+    const auto excess = [&](const Factors& factors) {
         Workload scaled = work;
         scaled.cluster = simulator::with_scaled_efficiencies(work.cluster, factors.compute, factors.communication, "");
-        simulator::CostModel model(scaled);
-        return model.iteration_seconds(layout);
+        return simulator::CostModel(scaled).exact_seconds(layout) / measured - 1;
     };
+    constexpr double kMet = 1e-3;
     Factors factors;
     const auto solve = [&](double Factors::*factor) {
-        // Larger efficiencies give a shorter time: bisection of the logarithm.
-        double low = std::log(kLeastFactor), high = std::log(kMostFactor);
-        const auto at = [&](double exponent) {
-            Factors tried = factors;
-            tried.*factor = std::exp(exponent);
-            return seconds(tried);
-        };
-        if (at(low) <= measured) {
-            factors.*factor = kLeastFactor;
-        } else if (at(high) >= measured) {
-            factors.*factor = kMostFactor;
-        } else {
-            for (int i = 0; i < 50; ++i) {
-                const double middle = 0.5 * (low + high);
-                (at(middle) > measured ? low : high) = middle;
-            }
-            factors.*factor = std::exp(0.5 * (low + high));
-        }
+        factors.*factor = fitting_factor([&](double tried) {
+            Factors all = factors;
+            all.*factor = tried;
+            return excess(all);
+        });
     };
     solve(&Factors::compute);
-    if (std::abs(seconds(factors) / measured - 1) > 1e-3) solve(&Factors::communication);
-    factors.at_bound = std::abs(seconds(factors) / measured - 1) > 1e-3;
+    if (std::abs(excess(factors)) > kMet) solve(&Factors::communication);
+    factors.at_bound = std::abs(excess(factors)) > kMet;
     return factors;
 }
 
@@ -160,7 +178,7 @@ reports::RefitResult write_refit(const std::string& path, const std::string& log
     Workload scaled = work;
     scaled.cluster = cluster;
     simulator::CostModel model(scaled);
-    return {path, factors.compute, factors.communication, predicted, model.iteration_seconds(layout), factors.at_bound};
+    return {path, factors.compute, factors.communication, predicted, model.exact_seconds(layout), factors.at_bound};
 }
 
 std::vector<reports::LoggedRankMemory> compare_memory(const formats::MegatronLog& log, simulator::CostModel& model, const Layout& layout,
@@ -206,7 +224,7 @@ int verify_log(const Options& options, const VerifyOptions& values, Console& con
     const formats::SteadyIterations steady = formats::steady_iterations(log, work.batch.global_batch, path);
 
     simulator::CostModel model(work);
-    const simulator::TimePrediction predicted = model.predict(layout).time;
+    const simulator::TimePrediction predicted = model.exact_time(layout);
     reports::LogVerification verification;
     verification.log = path;
     verification.workload = reports::workload_text(work) + reports::assumed_text(resolved.assumed) + summary(layout) + "\n\n";

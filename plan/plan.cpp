@@ -74,6 +74,23 @@ void check_agreement(const Plan& plan, const std::string& where, Problems& probl
 
 }  // namespace
 
+Workload workload_of(const Plan& plan, const ClusterSpec& cluster) {
+    Workload work;
+    work.model = plan.model;
+    work.cluster = cluster;
+    work.batch = plan.batch;
+    work.training = plan.training;
+    work.world = plan.layout.sizes.world;
+    work.confine_tp = false;
+    work.memory_limit = cluster.memory_bytes;
+    work.routing = plan.routing;
+    return work;
+}
+
+Workload workload_of(const Plan& plan) {
+    return workload_of(plan, plan.cluster);
+}
+
 bool operator==(const Plan& a, const Plan& b) {
     return a.model == b.model && a.cluster == b.cluster && a.batch == b.batch && a.training == b.training && a.layout == b.layout &&
            a.routing == b.routing && a.batches == b.batches;

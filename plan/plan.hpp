@@ -14,6 +14,7 @@
 #include "plan/training/batch_schedule.hpp"
 #include "plan/training/batch_spec.hpp"
 #include "plan/training/training_spec.hpp"
+#include "plan/workload.hpp"
 
 namespace mgplan {
 
@@ -31,6 +32,11 @@ struct Plan {
 };
 
 [[nodiscard]] bool operator==(const Plan& a, const Plan& b);
+
+/// The plan's job on `cluster`, all of its memory allowed. The layout is chosen, so nothing confines tp and ep.
+[[nodiscard]] Workload workload_of(const Plan& plan, const ClusterSpec& cluster);
+/// The same on the plan's own cluster.
+[[nodiscard]] Workload workload_of(const Plan& plan);
 
 /// {"mgplan_plan": version, "model", "cluster", "batch", "training", "layout"}, "routing_skew" where it is not the default, and
 /// "batch_schedule" where one is stated; integers stay integers.

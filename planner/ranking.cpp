@@ -152,6 +152,12 @@ std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<
     return plans;
 }
 
+/// Rankings collect families and the Pareto set for themselves, too.
+void keep_what_was_asked(const RankingOptions& options, SearchResult& found) {
+    if (!options.pareto) found.pareto.clear();
+    if (!options.families) found.families.clear();
+}
+
 /// What a ranking knows that searches once more.
 struct Known {
     PricerPool pricers;
@@ -251,7 +257,7 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     }
     if (options.compared) ranking.compared = rank_of(*options.compared, best, dropped, found, memories);
     if (options.predictions) ranking.plans = plans_of(workload, found.best, options.plans, options.one_per_family, model, memories);
-    if (!options.pareto) found.pareto.clear();
+    keep_what_was_asked(options, found);
     return ranking;
 }
 

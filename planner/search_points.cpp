@@ -67,8 +67,9 @@ public:
         for (const auto& [ranked, members, rank] : chosen) {
             passes_ += simulator::CostModel::passes(ranked->layout);
             const bool replayed = count_++ < kMostReplayedPoints && passes_ <= kPassesOfPoints;
-            simulator::Prediction prediction = replayed ? model_.predict_exactly(ranked->layout)
-                                                        : simulator::Prediction{model_.time(ranked->layout), model_.memory(ranked->layout)};
+            simulator::Prediction prediction =
+                replayed ? model_.predict_exactly(ranked->layout)
+                         : simulator::Prediction{model_.estimate_time(ranked->layout), model_.memory(ranked->layout)};
             points.push_back({PlannedLayout{ranked->layout, std::move(prediction), rank, {}}, members, replayed});
         }
         // A replay may change the order of those that no ranking has replayed before.

@@ -52,7 +52,7 @@ LayoutCost cost_by(const std::shared_ptr<simulator::CostModel>& model, const Wor
     LayoutCost cost;
     cost.memory = [model](const Layout& layout, std::int64_t most) { return need_of(model->peaks(layout, most)); };
     cost.iteration_seconds = [model](const Layout& layout) {
-        const simulator::TimePrediction time = model->time(layout);
+        const simulator::TimePrediction time = model->estimate_time(layout);
         return TimeEstimate(time.iteration_seconds, time.at_least_seconds);
     };
     cost.least_seconds = [model, choices_in](const Layout& layout, const SearchSpace& space, double enough) {

@@ -10,6 +10,8 @@
 #include "plan/layout/layout_schedule.hpp"
 #include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
+#include "planner/family_set.hpp"
+#include "planner/scaling.hpp"
 
 namespace mgplan::planner {
 namespace {
@@ -33,6 +35,25 @@ std::optional<Layout> with_schedule(const Layout& layout, SplitSchedule kind, co
     }
 }
 
+/// As many as a search keeps, smallest peak first.
+std::vector<RankedLayout> nearest_of(std::vector<RankedLayout> missed) {
+    std::stable_sort(missed.begin(), missed.end(), [](const auto& a, const auto& b) { return a.peak_bytes < b.peak_bytes; });
+    missed.resize(std::min(missed.size(), SearchOptions{}.keep_nearest));
+    return missed;
+}
+
+/// Families and Pareto set of these alone.
+void collect(const std::vector<RankedLayout>& added, SearchResult& found) {
+    FamilySet families;
+    ParetoSet pareto;
+    for (const RankedLayout& each : added) {
+        families.offer(each.layout, each.iteration_seconds, each.peak_bytes);
+        pareto.offer(each);
+    }
+    found.families = families.take();
+    found.pareto = pareto.layouts();
+}
+
 }  // namespace
 
 std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::CostModel& model, const Workload& workload,
@@ -45,7 +66,7 @@ std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::Co
     for (std::size_t i = 0; i < found.replayed; ++i)
         before = std::min(before.value_or(best[i].iteration_seconds), best[i].iteration_seconds);
     std::vector<ScheduleGain> gains;
-    std::vector<RankedLayout> added;
+    std::vector<RankedLayout> added, missed;
     for (const SplitSchedule kind : kinds) {
         ScheduleGain gain;
         gain.kind = kind;
@@ -62,7 +83,10 @@ std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::Co
             const Layout& one = tried.back();
             try {
                 const simulator::MemoryPrediction memory = model.replayed_memory(one);
-                if (memory.deciding_bytes() > workload.memory_limit || !memory.host_fits()) continue;  // headroom and all
+                if (memory.deciding_bytes() > workload.memory_limit || !memory.host_fits()) {  // headroom and all
+                    missed.push_back({one, 0, memory.deciding_bytes()});
+                    continue;
+                }
                 const double seconds = model.exact_seconds(one);
                 gain.seconds = std::min(gain.seconds.value_or(seconds), seconds);
                 ++gain.fit;
@@ -72,7 +96,10 @@ std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::Co
             }
         }
         gain.tried = tried.size();
-        if (gain.fit > 0) gain.why_not.clear();
+        if (gain.fit > 0)
+            gain.why_not.clear();
+        else if (tried.empty() && gain.why_not.empty())
+            gain.why_not = "no layout with pp > 1 fits, or misses by little";
         gains.push_back(std::move(gain));
     }
     std::int64_t tried = 0;
@@ -83,6 +110,8 @@ std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::Co
         found.feasible = std::ssize(added);
         best.clear();
         found.replayed = 0;
+        if (added.empty()) found.nearest = nearest_of(std::move(missed));
+        collect(added, found);
     }
     const auto behind = best.begin() + static_cast<std::ptrdiff_t>(found.replayed);
     const auto end = best.insert(behind, added.begin(), added.end()) + std::ssize(added);

@@ -59,6 +59,7 @@ struct PlanReport {
     std::vector<TooLargeLayouts> too_large;    ///< most layouts first
     std::optional<planner::BalancingGain> balanced;
     std::vector<planner::ScheduleGain> schedules;  ///< with divided backwards, as far as they were tried
+    bool schedules_alone = false;                  ///< no others were asked for
     std::optional<formats::FlagAccount> flags;     ///< where the model comes from a Megatron-LM command
     Detail detail = Detail::first_look;            ///< of the table
     bool all_assumed = false;                      ///< in a first look, too
@@ -84,6 +85,9 @@ struct PlanReport {
 /// The plans as a Markdown table for a pull request, under the job and above its assumptions; in detail `wide` also where the time of a
 /// step goes and what fills the fullest GPU. Where nothing fits, the nearest misses.
 [[nodiscard]] std::string plan_report_markdown(const PlanReport& report);
+
+/// A line for each schedule with divided backwards that was tried: of how many layouts, how many fit, what it gains, or why none fits.
+[[nodiscard]] std::vector<std::string> schedule_lines(const PlanReport& report);
 
 [[nodiscard]] std::string plan_report_csv(const PlanReport& report);
 

@@ -300,20 +300,7 @@ std::string balanced_text(const PlanReport& report) {
 }
 
 std::string schedules_text(const PlanReport& report) {
-    std::string text;
-    for (const planner::ScheduleGain& gain : report.schedules) {
-        text += fmt::format("schedule {}: {} tried, {} fit", to_string(gain.kind), counted(static_cast<std::int64_t>(gain.tried), "layout"),
-                            gain.fit);
-        if (gain.seconds && gain.seconds_before) {
-            const double saved = 100 * (1 - *gain.seconds / *gain.seconds_before);
-            text += fmt::format("; the fastest takes {:.1f} % {} than with the schedules of Megatron-LM", std::abs(saved),
-                                saved < 0 ? "longer" : "less");
-        } else if (!gain.why_not.empty()) {
-            text += ": " + gain.why_not;
-        }
-        text += "\n";
-    }
-    return text.empty() ? text : "\n" + text;
+    return report.schedules.empty() ? "" : fmt::format("\n{}\n", fmt::join(schedule_lines(report), "\n"));
 }
 
 std::string rejections_text(const PlanReport& report) {
@@ -344,8 +331,11 @@ std::string too_large_text(const PlanReport& report) {
     return "\n" + table.to_text();
 }
 
+/// What misses by least, and what became of the schedules that were tried.
 std::string nearest_text(const PlanReport& report) {
-    std::string text = "No layout fits. Nearest misses:\n";
+    std::string text = report.schedules_alone ? "No layout fits with what --schedule names." : "No layout fits.";
+    if (!report.nearest.empty()) text += " Nearest misses:";
+    text += "\n";
     for (const auto& miss : report.nearest) {
         const auto& m = miss.memory;
         if (!m.host_fits()) {
@@ -366,7 +356,7 @@ std::string nearest_text(const PlanReport& report) {
             text += fmt::format("    would fit with {}: {}\n", remedy.change, human_bytes(remedy.peak_bytes));
         if (miss.remedies.empty()) text += "    no single change (bf16 gradients, recompute, micro-batch, pp, more GPUs) makes it fit\n";
     }
-    return text;
+    return text + schedules_text(report);
 }
 
 /// What fills the fullest GPU of each plan at its peak, in GiB; what no plan has gets no column.
@@ -395,6 +385,23 @@ std::string as_code(const std::string& text) {
 }
 
 }  // namespace
+
+std::vector<std::string> schedule_lines(const PlanReport& report) {
+    std::vector<std::string> lines;
+    for (const planner::ScheduleGain& gain : report.schedules) {
+        std::string line = fmt::format("schedule {}: {} tried, {} fit", to_string(gain.kind),
+                                       counted(static_cast<std::int64_t>(gain.tried), "layout"), gain.fit);
+        if (gain.seconds && gain.seconds_before) {
+            const double saved = 100 * (1 - *gain.seconds / *gain.seconds_before);
+            line += fmt::format("; the fastest takes {:.1f} % {} than with the schedules of Megatron-LM", std::abs(saved),
+                                saved < 0 ? "longer" : "less");
+        } else if (!gain.why_not.empty()) {
+            line += ": " + gain.why_not;
+        }
+        lines.push_back(std::move(line));
+    }
+    return lines;
+}
 
 std::string plan_report_markdown(const PlanReport& report) {
     std::vector<std::string> job;
@@ -447,7 +454,9 @@ std::string plan_report_text(const PlanReport& report) {
                     "\nhost: waiting for kernel launches. tp to pp: communication that nothing hides. fixed: data, logging.\n";
         text += "\n" + accuracy_text(w, engine_of(report));
     }
-    if (wide || report.plans.empty()) text += "\n" + rejections_text(report) + too_large_text(report);
+    // What was rejected has the schedules of Megatron-LM: where only others are asked for, it is no answer.
+    const bool says_why = report.plans.empty() && !report.schedules_alone;
+    if (wide || says_why) text += "\n" + rejections_text(report) + too_large_text(report);
     if (!report.plans.empty()) text += next_text(report);
     if (const auto& plan = report.explained)
         text += fmt::format("\nplan {} in detail\n", plan->rank) + layout_text(plan->layout, plan->prediction);

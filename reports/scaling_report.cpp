@@ -9,6 +9,7 @@
 #include "plan/plan.hpp"
 #include "plan/text/text.hpp"
 #include "reports/layout_cells.hpp"
+#include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/table.hpp"
 
@@ -105,18 +106,22 @@ void add_cost_cells(const ScalingReport& report, const std::optional<RunCost>& c
     if (report.goal.gpu_hour_price) row.push_back(cost && cost->cost ? amount(*cost->cost) : "");
 }
 
-/// "tp2+sp dp8 pp4 mbs1 full recompute": without what is 1 or usual.
+/// "tp2+sp dp8 pp4 mbs1 full recompute": without what is 1 or usual; etp where it is not tp, or beside ep. Layouts that the plan table
+/// tells apart have different words.
 std::string short_layout(const Layout& l) {
     const ParallelSizes& s = l.sizes;
     std::string text = fmt::format("tp{}{}", s.tp, l.sequence_parallel ? "+sp" : "");
     if (s.cp > 1)
         text += fmt::format(" cp{}{}", s.cp, l.cp_comm_type == CpCommType::p2p ? "" : fmt::format(" {}", to_string(l.cp_comm_type)));
-    if (s.ep > 1) text += fmt::format(" ep{} etp{}", s.ep, s.etp);
+    if (s.ep > 1) text += fmt::format(" ep{}", s.ep);
+    if (s.ep > 1 || s.etp != s.tp) text += fmt::format(" etp{}", s.etp);
     text += fmt::format(" dp{}", l.dp());
     if (s.pp > 1) text += fmt::format(" pp{}", s.pp);
     if (l.vpp > 1) text += fmt::format(" vpp{}", l.vpp);
     text += fmt::format(" mbs{}", l.micro_batch);
-    if (l.recompute != Recompute::none) text += fmt::format(" {} recompute", to_string(l.recompute));
+    const std::string repeated = recompute_cell(l);
+    if (l.recompute != Recompute::none) text += fmt::format(" {} recompute", repeated == "sel" ? to_string(l.recompute) : repeated);
+    if (const std::string on = switches_cell(l, true); on != "-") text += " " + on;
     return text;
 }
 

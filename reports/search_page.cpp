@@ -244,7 +244,9 @@ std::string rejections_section(const PlanReport& report) {
 }
 
 std::string nearest_section(const PlanReport& report) {
-    std::string html = "<h2>No layout fits. The nearest misses</h2>\n";
+    std::string html = fmt::format("<h2>No layout fits{}{}</h2>\n", report.schedules_alone ? " with what --schedule names" : "",
+                                   report.nearest.empty() ? "" : ". The nearest misses");
+    for (const std::string& line : schedule_lines(report)) html += fmt::format("<p>{}</p>\n", html_escaped(line));
     for (const NearestMiss& miss : report.nearest) {
         html += fmt::format("<p><b>{}</b><br>{}</p>\n<ul>\n", html_escaped(summary(miss.layout)), html_escaped(missing_text(miss.memory)));
         for (const auto& remedy : miss.remedies)
@@ -292,7 +294,8 @@ std::string search_page(const PlanReport& report, const SearchPage& page) {
     details.push_back(accuracy_text(report.workload, report.plans.empty() ? Engine::megatron : report.plans.front().layout.engine));
     const std::string rejections = rejections_section(report);
     const auto whole = [&](const std::string& body) { return html_page(title, details, body, search_page_style()); };
-    if (page.points.empty()) return whole(nearest_section(report) + rejections);
+    // What was rejected has the schedules of Megatron-LM: where only others are asked for, it is no answer.
+    if (page.points.empty()) return whole(nearest_section(report) + (report.schedules_alone ? "" : rejections));
 
     const planner::PlannedLayout& winner = page.points.front().plan;
     std::string head = fmt::format("<h2>First: {}</h2>\n", html_escaped(summary(winner.layout))) + figures_section(winner.prediction);

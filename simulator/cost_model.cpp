@@ -87,16 +87,16 @@ std::optional<MemoryPrediction> CostModel::replayed_memory(const Layout& layout,
     return state.memory.predict_replayed(layout, limit, state.graphed_costs(layout));
 }
 
-double CostModel::iteration_seconds(const Layout& layout) {
-    return state_of(layout).time(layout).iteration_seconds;
+double CostModel::estimate_seconds(const Layout& layout) {
+    return state_of(layout).estimate_time(layout).iteration_seconds;
 }
 
-TimePrediction CostModel::time(const Layout& layout) {
-    return state_of(layout).time(layout);
+TimePrediction CostModel::estimate_time(const Layout& layout) {
+    return state_of(layout).estimate_time(layout);
 }
 
-Prediction CostModel::predict(const Layout& layout) {
-    return {state_of(layout).time(layout), replayed_memory(layout)};
+Prediction CostModel::estimate(const Layout& layout) {
+    return {state_of(layout).estimate_time(layout), replayed_memory(layout)};
 }
 
 std::int64_t CostModel::passes(const Layout& layout) {
@@ -108,11 +108,11 @@ Prediction CostModel::predict_exactly(const Layout& layout) {
 }
 
 TimePrediction CostModel::exact_time(const Layout& layout) {
-    return passes(layout) <= kMostReplayedPasses ? timeline(layout, false).step.time : time(layout);
+    return passes(layout) <= kMostReplayedPasses ? timeline(layout, false).step.time : estimate_time(layout);
 }
 
 double CostModel::exact_seconds(const Layout& layout) {
-    return passes(layout) <= kMostReplayedPasses ? state_of(layout).timeline_seconds(layout) : iteration_seconds(layout);
+    return passes(layout) <= kMostReplayedPasses ? state_of(layout).timeline_seconds(layout) : estimate_seconds(layout);
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, bool details, const std::vector<double>& slowdown) {

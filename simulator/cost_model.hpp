@@ -51,20 +51,20 @@ public:
     [[nodiscard]] const Workload& workload() const;
     /// Both peaks without the time (LayoutMemory::peaks).
     [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
-    /// As the search judges: predict().memory without the time, and fragmentation assumed where predict() replays it.
+    /// As the search judges: predict_exactly().memory, and fragmentation assumed where that is replayed.
     [[nodiscard]] MemoryPrediction memory(const Layout& layout);
-    /// predict().memory without the time.
+    /// predict_exactly().memory without the time.
     [[nodiscard]] MemoryPrediction replayed_memory(const Layout& layout);
     /// The same, or nothing where a stage is found to take more than `limit` bytes: most that do are found out by the first of some
     /// replays.
     [[nodiscard]] std::optional<MemoryPrediction> replayed_memory(const Layout& layout, std::int64_t limit);
-    /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
-    [[nodiscard]] double iteration_seconds(const Layout& layout);
-    /// predict().time: the closed form, with its lower bound.
-    [[nodiscard]] TimePrediction time(const Layout& layout);
-    /// Seconds of an iteration, by time() and by the exact timeline, that no layout beats which differs from this one in recompute, CUDA
-    /// graphs and switches alone: each piece of a layer takes the least of all choices and repeats nothing. Where the products of experts
-    /// and what is no mixture take more than `enough` alone, that is the answer. Always asked with the same choices.
+    /// Seconds of one iteration: estimate_time().iteration_seconds. For a search; what is told is exact_seconds().
+    [[nodiscard]] double estimate_seconds(const Layout& layout);
+    /// estimate().time: the closed form, with its lower bound.
+    [[nodiscard]] TimePrediction estimate_time(const Layout& layout);
+    /// Seconds of an iteration, by estimate_time() and by the exact timeline, that no layout beats which differs from this one in
+    /// recompute, CUDA graphs and switches alone: each piece of a layer takes the least of all choices and repeats nothing. Where the
+    /// products of experts and what is no mixture take more than `enough` alone, that is the answer. Always asked with the same choices.
     [[nodiscard]] double least_seconds(const Layout& layout, const BoundedChoices& choices, double enough);
     /// The same for layouts that differ in their stage split and chunks too: the mean of all stages, in compute alone where that exceeds
     /// `enough`.
@@ -83,10 +83,11 @@ public:
                                                    std::int64_t enough);
     /// Bytes that no layout needs less of which differs from this one in recompute and CUDA graphs alone.
     [[nodiscard]] std::int64_t least_bytes_switched(const Layout& layout);
-    [[nodiscard]] Prediction predict(const Layout& layout);
+    /// The time of the closed form (docs/time.md says how near it comes to the events), and predict_exactly().memory.
+    [[nodiscard]] Prediction estimate(const Layout& layout);
     /// Forwards and backwards of all ranks in one iteration.
     [[nodiscard]] static std::int64_t passes(const Layout& layout);
-    /// predict() with the time of the exact timeline; of more than kMostReplayedPasses passes with that of the closed form.
+    /// estimate() with the time of the exact timeline; of more than kMostReplayedPasses passes with that of the closed form.
     [[nodiscard]] Prediction predict_exactly(const Layout& layout);
     /// predict_exactly().time, without the memory.
     [[nodiscard]] TimePrediction exact_time(const Layout& layout);

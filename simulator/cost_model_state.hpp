@@ -261,7 +261,7 @@ struct CostModel::State {
         return inputs;
     }
 
-    TimePrediction time(const Layout& layout) {
+    TimePrediction estimate_time(const Layout& layout) {
         // There is no closed form of divided backwards.
         if (layout.schedule) return timeline(layout, memos->program(layout), is_v_shaped(*layout.schedule), false, {}).step.time;
         return step_time(inputs_of(layout));

@@ -102,6 +102,7 @@ struct ShardLayers::State {
     std::vector<ModelSpec> plain_fields;  ///< that describe LayerKinds::plain_layers
     ModelSpec mixture_fields;
     model::KernelTraits traits;
+    bool on_cpu = false;  ///< the cluster's ranks are a CPU's
     std::shared_ptr<Recordings> recordings;
     std::shared_ptr<SharedProfiles> shared;
     // What this thread has asked for of these: it looks there most of the time.
@@ -125,6 +126,7 @@ struct ShardLayers::State {
         traits.kind = model::DeviceKind::cuda;
         traits.architecture = work.cluster.compute_capability;
         traits.fused_attention = work.training.attention == AttentionBackend::flash;
+        on_cpu = work.cluster.calibration && work.cluster.calibration->device == "cpu";
     }
 
     /// By index of their kind, what `of` finds in those that stay in 16 bits takes the place of what is there.
@@ -147,6 +149,8 @@ struct ShardLayers::State {
         if (layout.engine == Engine::mgplan) sizes.fp8 = own_fp8(workload.model, workload.training);
         sizes.grad_dtype = dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;  // no trace depends on it
         sizes.traits = traits;
+        // Rates of a CPU are those of its own kernels, whose attention is one op whatever the types are.
+        if (layout.engine == Engine::mgplan && on_cpu) sizes.traits.kind = model::DeviceKind::cpu;
         sizes.offloaded = workload.training.offload.modules;
         // Both FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
         sizes.fuses_windows = layout.engine == Engine::megatron;

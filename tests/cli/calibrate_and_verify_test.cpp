@@ -110,6 +110,28 @@ TEST(Calibrate, WritesAClusterFileThatPlansAndVerifies) {
                                   HasSubstr("The prediction does not hold.")));
 }
 
+/// Attention of a CPU is one op, in fp32 too, where a GPU multiplies twice: the iteration is priced by the ops that ran.
+TEST(Verify, OpsAndIterationOfACpuHaveTheSamePrices) {
+    const TempFile cluster("cpu.json"), plan("cpu_plan.json");
+    ASSERT_EQ(say("calibrate" + kQuick + " --ranks 1 --output " + cluster.path()).code, kDone);
+    json slow = read(cluster);
+    json& parameters = slow["calibration"]["parameters"];
+    for (const char* each : {"attention_forward", "attention_backward"})
+        parameters[each]["value"] = 0.01 * parameters["gemm_efficiency"]["value"].get<double>();
+    std::ofstream(cluster.path()) << slow.dump();
+    for (const std::string layout :
+         {"--world 1 --tp 1", "--world 2 --tp 2 --pp 1", "--world 2 --tp 1 --pp 1", "--world 1 --recompute full"}) {
+        ASSERT_EQ(say("plan --engine mgplan --model tiny-llama --precision fp32 --seq 32 --global-batch 4 " + layout + " --cluster " +
+                      cluster.path() + " --save-plan " + plan.path())
+                      .code,
+                  kDone);
+        const json time = json::parse(say("verify " + plan.path() + " --steps 2 --tolerance 1000 --format json").out)["time"];
+        const double whole = time["predicted_seconds"];
+        EXPECT_EQ(time["parts"].back()["part"], "between kernels: host, data, launches");
+        EXPECT_NEAR(time["parts"].back()["predicted_seconds"].get<double>(), 0, 0.01 * whole) << layout << time["parts"];
+    }
+}
+
 TEST(Verify, JudgesOneRankAloneWithoutCommunication) {
     const TempFile cluster("alone.json"), plan("alone_plan.json");
     ASSERT_EQ(say("calibrate" + kQuick + " --ranks 1 --output " + cluster.path()).code, kDone);

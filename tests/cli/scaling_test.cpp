@@ -78,6 +78,28 @@ TEST(Scaling, TheParetoSetTradesTimeForMemory) {
                 0.03 * middle["iteration_seconds"].get<double>());
 }
 
+TEST(Scaling, WordsOfRowsTellLayoutsApart) {
+    const std::string job =
+        "--world 8 --model qwen3-30b-a3b --tp 1 --ep 1 --etp 1,2,4 --cp 1 --vpp 1 --pp 2 --micro-batch 1 --recompute none,full "
+        "--cluster gb200-nvl72 --global-batch 64 --tokens 1T";
+    const Json set = scaling(job)["scaling"][0]["pareto"];
+    ASSERT_GT(set.size(), 2U);
+    ASSERT_LE(set.size(), 8U) << "all of them are in the table";
+    const Said table = say(job);
+    std::set<std::string> words, fields;
+    bool without_tp = false;
+    const auto lines = split(table.out.substr(table.out.find("Pareto set")), '\n');
+    for (const auto& line : lines) {
+        if (const auto at = line.find("tp1"); at != std::string::npos) words.insert(line.substr(at));
+    }
+    for (const Json& each : set) {
+        fields.insert(each["layout"].dump());
+        without_tp = without_tp || each["layout"]["etp"] != 1;
+    }
+    EXPECT_TRUE(without_tp);
+    EXPECT_EQ(words.size(), fields.size()) << table.out;
+}
+
 TEST(Scaling, SearchesTheSetsOfModulesThatASingleWorldSearches) {
     const std::string job =
         "--world 16 --model qwen3-30b-a3b --tp 1 --cp 1 --vpp 1 --pp 1 --micro-batch 1 --recompute selective --search recompute --top 40";

@@ -8,6 +8,7 @@ namespace mgplan::cli::testing::simulate_schedules_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -43,6 +44,38 @@ TEST(SimulateSchedules, TakesAScheduleOfItsOwnForTheLayout) {
     refused("--schedule zb-h1 --balance-stages", "not for zb-h1");
     refused("--schedule dualpipe-v --micro-batch 8", "fewer than kind dualpipe-v needs on pp = 4; use 8 or more");
     refused("--schedule zb-h9", "zb-h9");
+}
+
+/// A schedule that the model keeps from running is told so, without misses of schedules that were not asked for.
+TEST(PlanSchedules, SayWhyNothingFits) {
+    const std::string job =
+        "plan --engine mgplan --world 256 --model deepseek-v3 --cluster gb200-nvl72 --precision mxfp8 --tp 8 --pp 8 --ep 32 --etp 1 --cp 1 "
+        "--micro-batch 1 --recompute full --schedule ";
+    const TempFile page("schedules.html");
+    const Said text = say(job + "dualpipe-v --html " + page.path()), markdown = say(job + "dualpipe-v --markdown");
+    for (const auto& [code, said] : {std::pair{text.code, text.out}, {markdown.code, markdown.out}, {kNothingFits, page.text()}}) {
+        EXPECT_EQ(code, kNothingFits);
+        EXPECT_THAT(
+            said, AllOf(HasSubstr("No layout fits with what --schedule names"), HasSubstr("schedule dualpipe-v: 0 layouts tried, 0 fit: "),
+                        HasSubstr("schedule dualpipe-v with multi-token prediction"), Not(HasSubstr("earest misses")),
+                        Not(HasSubstr("too large"))));
+    }
+    // Of a schedule that fits the page draws its own layouts.
+    ASSERT_EQ(say("plan --world 16 --model llama3-8b --tp 2 --pp 4 --cp 1 --global-batch 32 --micro-batch 1,2 --schedule zb-h1 --html " +
+                  page.path())
+                  .code,
+              kDone);
+    EXPECT_THAT(page.text(), AllOf(ContainsRegex("First: tp2 [^<]*zb-h1"), Not(HasSubstr("No layout fits"))));
+    const Said both = say(job + "auto,dualpipe-v");
+    EXPECT_EQ(both.code, kDone) << both.err;
+    EXPECT_THAT(both.out, HasSubstr("schedule dualpipe-v: 0 layouts tried, 0 fit: "));
+    // One that runs, and does not fit: its own misses are the nearest.
+    const std::string large = "plan --engine mgplan --world 8 --model llama3-70b --tp 2 --pp 4 --cp 1 --micro-batch 1 --schedule zb-h1";
+    const Said missed = say(large);
+    EXPECT_EQ(missed.code, kNothingFits);
+    EXPECT_THAT(missed.out, AllOf(HasSubstr("with what --schedule names. Nearest misses:\n\n  tp2"), HasSubstr("schedule zb-h1: "),
+                                  Not(HasSubstr("\nrejected"))));
+    for (const auto& miss : Json::parse(say(large + " --format json").out)["nearest"]) EXPECT_EQ(miss["layout"]["schedule"], "zb-h1");
 }
 
 TEST(SimulateSchedules, ComparesSchedules) {

@@ -54,6 +54,26 @@ Plan example() {
     return plan;
 }
 
+TEST(WorkloadOf, IsThePlansJobOnTheWholeCluster) {
+    Plan plan = example();
+    plan.routing.kind = RoutingKind::worst;
+    const Workload own = workload_of(plan);
+    EXPECT_EQ(own.model, plan.model);
+    EXPECT_EQ(own.cluster, plan.cluster);
+    EXPECT_EQ(own.batch, plan.batch);
+    EXPECT_EQ(own.training, plan.training);
+    EXPECT_EQ(own.routing, plan.routing);
+    EXPECT_EQ(own.world, 16);
+    EXPECT_FALSE(own.confine_tp);
+    EXPECT_FALSE(own.confine_ep);
+    EXPECT_EQ(own.memory_limit, plan.cluster.memory_bytes);
+    const ClusterSpec other = load_cluster("dgx-b200");
+    const Workload elsewhere = workload_of(plan, other);
+    EXPECT_EQ(elsewhere.cluster, other);
+    EXPECT_EQ(elsewhere.memory_limit, other.memory_bytes);
+    EXPECT_EQ(elsewhere.model, plan.model);
+}
+
 std::string problems_of(const Json& json) {
     try {
         (void)plan_from_json(json, "plan.json");

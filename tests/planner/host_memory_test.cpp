@@ -31,7 +31,7 @@ std::vector<Priced> price_all(const Workload& work, const SearchSpace& space) {
     for (Layout& layout : candidates_of(work, space, counts)) {
         const simulator::MemoryPrediction memory = model.memory(layout);
         Priced one{std::move(layout), 0, memory.node_host_bytes, memory.deciding_bytes() <= work.memory_limit};
-        one.seconds = model.time(one.layout).iteration_seconds;
+        one.seconds = model.estimate_time(one.layout).iteration_seconds;
         all.push_back(std::move(one));
     }
     return all;

@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 Workload workload_on(std::int64_t world, const char* preset = "llama3.2-1b") {
@@ -216,6 +217,35 @@ TEST(RankLayouts, SaysWhatKeepsAScheduleFromEveryLayout) {
     EXPECT_EQ(ranking.schedules.front().fit, 0U);
     EXPECT_THAT(ranking.schedules.front().why_not, HasSubstr("schedule zb-v with tied embeddings"));
     EXPECT_FALSE(ranking.plans.empty()) << "the schedules of Megatron-LM are left";
+}
+
+TEST(RankLayouts, OfSchedulesAloneTheNearestMissesHaveThem) {
+    Workload work = workload_on(8);  // tied embeddings, which keep zb-v from running
+    work.memory_limit = std::int64_t{1} << 20;
+    SearchSpace space;
+    space.pp = {2, 4};
+    RankingOptions options;
+    options.only_schedules = true;
+    options.schedules = {SplitSchedule::zb_v};
+    const Ranking none = rank_layouts(work, space, options);
+    EXPECT_TRUE(none.plans.empty());
+    EXPECT_THAT(none.search.nearest, IsEmpty()) << "those of other schedules are no answer";
+    options.schedules = {SplitSchedule::zb_h1};
+    const Ranking ranking = rank_layouts(work, space, options);
+    EXPECT_TRUE(ranking.plans.empty());
+    EXPECT_GT(ranking.schedules.front().tried, 0U);
+    EXPECT_EQ(ranking.schedules.front().why_not, "");
+    ASSERT_THAT(ranking.search.nearest, Not(IsEmpty()));
+    for (std::size_t i = 0; i < ranking.search.nearest.size(); ++i) {
+        const RankedLayout& miss = ranking.search.nearest[i];
+        EXPECT_EQ(miss.layout.schedule, SplitSchedule::zb_h1);
+        EXPECT_GT(miss.peak_bytes, work.memory_limit);
+        if (i > 0) {
+            EXPECT_GE(miss.peak_bytes, ranking.search.nearest[i - 1].peak_bytes);
+        }
+    }
+    space.pp = {1};
+    EXPECT_EQ(rank_layouts(work, space, options).schedules.front().why_not, "no layout with pp > 1 fits, or misses by little");
 }
 
 /// The search asks the given cost model, so that tests may search with one of their own.

@@ -76,7 +76,7 @@ TEST(SearchPoints, BeyondTheReplaysHaveTheTimeOfTheSearch) {
     const auto estimated = std::find_if(points.begin(), points.end(), [](const auto& point) { return !point.replayed; });
     ASSERT_NE(estimated, points.end());
     simulator::CostModel model(work);
-    EXPECT_EQ(estimated->plan.prediction.time.iteration_seconds, model.iteration_seconds(estimated->plan.layout));
+    EXPECT_EQ(estimated->plan.prediction.time.iteration_seconds, model.estimate_seconds(estimated->plan.layout));
     EXPECT_TRUE(points.front().replayed);
 }
 

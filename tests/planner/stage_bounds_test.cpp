@@ -145,8 +145,8 @@ TEST(StageBounds, SecondsOfStagesAreNoMoreThanTheTimelineOfTheSameCosts) {
         };
         for (const bool repeats : {false, true}) {
             ASSERT_LE(bound(repeats), seconds);
-            ASSERT_LE(bound(repeats), model.time(layout).iteration_seconds);
-            ASSERT_LE(bound(repeats), model.time(layout).at_least_seconds * (1 + 1e-9));
+            ASSERT_LE(bound(repeats), model.estimate_time(layout).iteration_seconds);
+            ASSERT_LE(bound(repeats), model.estimate_time(layout).at_least_seconds * (1 + 1e-9));
         }
         met.count(layout, bound(true), seconds);
     }

@@ -78,9 +78,9 @@ RC_GTEST_PROP(CostModelProperties, AllThreeQuestionsHaveOneAnswer, ()) {
     const Workload workload = random_workload();
     const Layout layout = random_layout(workload);
     CostModel model(workload), fresh(workload), other(workload);
-    const Prediction prediction = model.predict(layout);
+    const Prediction prediction = model.estimate(layout);
     RC_ASSERT(fresh.peaks(layout).even == other.memory(layout).worst.peak_bytes());
-    RC_ASSERT(other.iteration_seconds(layout) == prediction.time.iteration_seconds);
+    RC_ASSERT(other.estimate_seconds(layout) == prediction.time.iteration_seconds);
     RC_ASSERT(other.exact_seconds(layout) == model.exact_time(layout).iteration_seconds);
     const MemoryPrediction& memory = prediction.memory;
     RC_ASSERT(model.stage_memory(layout, memory.worst_stage).peak_bytes() == memory.worst.peak_bytes());
@@ -103,7 +103,7 @@ RC_GTEST_PROP(CostModelProperties, WhatOneLayoutLeavesBehindDoesNotChangeTheNext
         const Layout& layout = layouts[*rc::gen::inRange<std::size_t>(0, layouts.size())];
         CostModel fresh(workload);
         RC_ASSERT(used.peaks(layout).even == fresh.peaks(layout).even);
-        RC_ASSERT(used.iteration_seconds(layout) == fresh.iteration_seconds(layout));
+        RC_ASSERT(used.estimate_seconds(layout) == fresh.estimate_seconds(layout));
     }
 }
 
@@ -111,7 +111,7 @@ RC_GTEST_PROP(CostModelProperties, EveryNumberIsFiniteAndTheSharesAddUp, ()) {
     const Workload workload = random_workload();
     const Layout layout = random_layout(workload);
     CostModel model(workload);
-    const Prediction prediction = model.predict(layout);
+    const Prediction prediction = model.estimate(layout);
     const TimePrediction& t = prediction.time;
     for (const double value : {t.compute_seconds, t.recompute_seconds, t.bubble_seconds, t.optimizer_seconds, t.exposed.tp, t.exposed.cp,
                                t.exposed.ep, t.exposed.dp, t.exposed.pp, t.hfu, t.interval_low})
@@ -176,7 +176,7 @@ RC_GTEST_PROP(CostModelProperties, GraphsMoveBytesAndAddThemButNeverInventAny, (
     }
     // But for the optimizer: graphs of layers add to gradients that must be zeroed.
     const auto of_passes = [&model](const Layout& of) {
-        const TimePrediction time = model.time(of);
+        const TimePrediction time = model.estimate_time(of);
         return time.iteration_seconds - time.optimizer_seconds;
     };
     const double as_before = of_passes(eager);
@@ -215,7 +215,7 @@ RC_GTEST_PROP(CostModelProperties, MoreMicrobatchesNeverTakeLess, ()) {
     Layout twice = layout;
     twice.num_microbatches *= 2;
     CostModel model(workload), more(larger);
-    const double once = model.iteration_seconds(layout), twice_as_much = more.iteration_seconds(twice);
+    const double once = model.estimate_seconds(layout), twice_as_much = more.estimate_seconds(twice);
     RC_ASSERT(twice_as_much > once);
     RC_ASSERT(twice_as_much <= 2 * once);
     RC_ASSERT(more.peaks(twice).even >= model.peaks(layout).even);
@@ -224,11 +224,11 @@ RC_GTEST_PROP(CostModelProperties, MoreMicrobatchesNeverTakeLess, ()) {
 RC_GTEST_PROP(CostModelProperties, AFasterClusterIsNeverSlower, ()) {
     const Workload workload = random_workload();
     const Layout layout = random_layout(workload);
-    const double seconds = CostModel(workload).iteration_seconds(layout);
+    const double seconds = CostModel(workload).estimate_seconds(layout);
     const auto faster = [&](auto change) {
         Workload better = workload;
         change(better.cluster);
-        return CostModel(better).iteration_seconds(layout) <= seconds * (1 + 1e-12);
+        return CostModel(better).estimate_seconds(layout) <= seconds * (1 + 1e-12);
     };
     RC_ASSERT(faster([](ClusterSpec& c) { c.network.bandwidth *= 2; }));
     RC_ASSERT(faster([](ClusterSpec& c) { c.nvlink.bandwidth *= 2; }));
@@ -244,12 +244,12 @@ RC_GTEST_PROP(CostModelProperties, HidingCommunicationNeverTakesLonger, ()) {
     const Layout layout = random_layout(workload);
     workload.training.overlap_grad_reduce = workload.training.overlap_param_gather = workload.training.overlap_tp =
         workload.training.overlap_moe = false;
-    const double seconds = CostModel(workload).iteration_seconds(layout);
+    const double seconds = CostModel(workload).estimate_seconds(layout);
     for (const auto overlap :
          {&TrainingSpec::overlap_grad_reduce, &TrainingSpec::overlap_param_gather, &TrainingSpec::overlap_tp, &TrainingSpec::overlap_moe}) {
         Workload hidden = workload;
         hidden.training.*overlap = true;
-        RC_ASSERT(CostModel(hidden).iteration_seconds(layout) <= seconds * (1 + 1e-12));
+        RC_ASSERT(CostModel(hidden).estimate_seconds(layout) <= seconds * (1 + 1e-12));
     }
 }
 
@@ -263,9 +263,9 @@ TEST(CostModel, TellsTheRanksOrderApart) {
     request.order = AxisOrder::parse("dp-cp-ep-tp-pp");
     const Layout far = planner::make_layout(request, workload);
     CostModel model(workload);
-    const double near_seconds = model.iteration_seconds(near);
-    EXPECT_GT(model.iteration_seconds(far), near_seconds);
-    EXPECT_EQ(model.iteration_seconds(near), near_seconds);
+    const double near_seconds = model.estimate_seconds(near);
+    EXPECT_GT(model.estimate_seconds(far), near_seconds);
+    EXPECT_EQ(model.estimate_seconds(near), near_seconds);
 }
 
 TEST(CostModel, CountsOnePieceOfTheModelPerStage) {
@@ -300,7 +300,7 @@ TEST(CostModel, TiedEmbeddingsLiveTwiceInAPipelineAndAreReducedAtItsEnds) {
         CostModel model(workload, ideal_calibration());
         const Layout layout = planner::make_layout(request, workload);
         return std::pair(model.stage_memory(layout, static_cast<int>(request.pp) - 1).breakdown.parameters,
-                         model.predict(layout).time.exposed.pp);
+                         model.estimate(layout).time.exposed.pp);
     };
     const auto [tied_bytes, tied_seconds] = predicted(true);
     const auto [untied_bytes, untied_seconds] = predicted(false);
@@ -328,7 +328,7 @@ TEST(CostModel, TensorParallelismExposesItsCollectivesPerLayerUnderEitherEngine)
         const auto seconds = [&](std::int64_t layers) {
             workload.model = gpt(layers);
             CostModel model(workload, ideal_calibration());
-            return model.predict(planner::make_layout(request, workload)).time.exposed.tp;
+            return model.estimate(planner::make_layout(request, workload)).time.exposed.tp;
         };
         return (seconds(3) - seconds(2)) / unit;
     };
@@ -352,7 +352,7 @@ TEST(CostModel, DividedBackwardsExposeWhatWeightGradientsWouldHide) {
             workload.model = gpt(layers);
             workload.model.attention_dropout = workload.model.hidden_dropout = 0;  // such schedules are traced
             CostModel model(workload, ideal_calibration());
-            return model.predict(planner::make_layout(request, workload)).time.exposed.tp;
+            return model.estimate(planner::make_layout(request, workload)).time.exposed.tp;
         };
         return (seconds(6) - seconds(4)) / unit / 4;  // a layer more on each stage, four microbatches
     };
@@ -370,7 +370,7 @@ TEST(CostModel, AnExpertGroupWaitsForItsBusiestRank) {
     const auto time = [&](RoutingKind kind) {
         workload.routing.kind = kind;
         CostModel model(workload, ideal_calibration());
-        return model.predict(planner::make_layout(request, workload)).time;
+        return model.estimate(planner::make_layout(request, workload)).time;
     };
     const TimePrediction even = time(RoutingKind::balanced), worst = time(RoutingKind::worst), zipf = time(RoutingKind::zipf);
     EXPECT_NEAR(worst.exposed.ep / even.exposed.ep, 4, 1e-3) << "but for the counts of copies, which are gathered";
@@ -390,7 +390,7 @@ TEST(CostModel, TheLayersFlopsAreTheModelsFlops) {
             request.cp = cp;
             request.recompute = Recompute::full;
             CostModel model(workload);
-            const TimePrediction time = model.predict(planner::make_layout(request, workload)).time;
+            const TimePrediction time = model.estimate(planner::make_layout(request, workload)).time;
             const double all = model_flops(workload.model, workload.batch);
             const double logits = 6.0 * 1024 * 1024 * 16 * 512;
             EXPECT_NEAR(time.hfu / time.mfu, 1 + (all - logits) / all / 3, 1e-12) << "tp " << tp << " cp " << cp;
@@ -403,7 +403,7 @@ TEST(CostModel, SelectiveRecomputeAddsTheCoresFlops) {
     LayoutRequest request;
     request.recompute = Recompute::selective;
     CostModel model(workload);
-    const TimePrediction time = model.predict(planner::make_layout(request, workload)).time;
+    const TimePrediction time = model.estimate(planner::make_layout(request, workload)).time;
     const double core = 4 * 2.0 * 2 * 512 * 512 * 1024;  // layers · causal half of two products · sequences · s² · h
     EXPECT_NEAR(time.hfu / time.mfu, 1 + core / model_flops(workload.model, workload.batch), 1e-12);
 }
@@ -413,7 +413,7 @@ TEST(CostModel, PrecisionReachesRatesAndBytes) {
     const auto predicted = [&](Precision precision) {
         workload.training.precision = precision;
         CostModel model(workload);
-        return model.predict(planner::make_layout({}, workload));
+        return model.estimate(planner::make_layout({}, workload));
     };
     const Prediction bf16 = predicted(Precision::bf16), fp16 = predicted(Precision::fp16), fp32 = predicted(Precision::fp32),
                      fp8 = predicted(Precision::fp8);

@@ -192,7 +192,7 @@ TEST(ModelStates, OfARepeatedPredictionLeaveWhatItKeepsAndComputes) {
     const auto predicted = [&](bool repeated) {
         work.model.mtp_repeated = repeated;
         CostModel model(work);
-        return model.predict(planner::make_layout(request, work));
+        return model.estimate(planner::make_layout(request, work));
     };
     const Prediction once = predicted(true), twice = predicted(false);
     EXPECT_EQ(once.memory.worst.breakdown.activations, twice.memory.worst.breakdown.activations);

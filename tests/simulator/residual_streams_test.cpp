@@ -128,7 +128,7 @@ TEST(ResidualStreams, HaveMapsInFp32OnBranchDev) {
         Workload work = workload_of(streams);
         work.training.distributed_optimizer = false;
         CostModel model(work);
-        return model.predict(layout_of(work)).memory.worst.breakdown;
+        return model.estimate(layout_of(work)).memory.worst.breakdown;
     };
     const std::int64_t width = kStreams * kHidden, maps = 6 * 2 * (kMaps * (width + 1) + 3), head = kStreams * (width + 1) + 1;
     const auto main = state(kMain), dev = state(kDev);
@@ -140,7 +140,7 @@ TEST(ResidualStreams, HaveMapsInFp32OnBranchDev) {
 TEST(ResidualStreams, TravelBetweenStages) {
     const Workload work = workload_of(kDev), plain = workload_of(std::nullopt);
     CostModel with(work), without(plain);
-    const auto sent = [](CostModel& model, const Workload& workload) { return model.predict(layout_of(workload, 2)).time.exposed.pp; };
+    const auto sent = [](CostModel& model, const Workload& workload) { return model.estimate(layout_of(workload, 2)).time.exposed.pp; };
     EXPECT_GT(sent(with, work), 2 * sent(without, plain)) << "four times the bytes";
     ShardLayers layers(work);
     EXPECT_EQ(layers.profiles(layout_of(work, 2), 0).stream, kStreams * kStream);
@@ -149,7 +149,7 @@ TEST(ResidualStreams, TravelBetweenStages) {
 TEST(ResidualStreams, TakeTimeByTheKernelsThatMixThem) {
     const auto seconds = [](const Workload& work) {
         CostModel model(work);
-        return model.predict(layout_of(work)).time.iteration_seconds;
+        return model.estimate(layout_of(work)).time.iteration_seconds;
     };
     HyperConnections few = kMain;
     few.sinkhorn_iterations = 5;
@@ -184,7 +184,7 @@ TEST(ResidualStreams, TakeTheMemoryThatMegatronLmMeasured) {
     const std::int64_t predicted = model.stage_memory(layout, 1).framework_bytes;
     EXPECT_NEAR(static_cast<double>(predicted), 2'139'342'848.0, 0.02 * 2'139'342'848.0);
     EXPECT_EQ(predicted, 2'159'755'408) << "docs/megatron.md prints it";
-    EXPECT_EQ(fmt::format("{:.2f}", model.predict(layout).time.iteration_seconds), "0.28") << "and this time";
+    EXPECT_EQ(fmt::format("{:.2f}", model.estimate(layout).time.iteration_seconds), "0.28") << "and this time";
 }
 
 }  // namespace

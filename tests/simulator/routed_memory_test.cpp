@@ -62,13 +62,13 @@ TEST(RoutedMemory, IsThatOfTheEvenSplitWhereRoutingIsBalanced) {
     workload.routing.kind = RoutingKind::balanced;
     LayoutRequest request;
     request.ep = 8;
-    const MemoryPrediction memory = CostModel(workload).predict(planner::make_layout(request, workload)).memory;
+    const MemoryPrediction memory = CostModel(workload).estimate(planner::make_layout(request, workload)).memory;
     EXPECT_EQ(memory.worst.routing->skew, "balanced");
     EXPECT_EQ(memory.worst.routing->p50, memory.worst.peak_bytes());
     EXPECT_EQ(memory.worst.routing->p99, memory.worst.peak_bytes());
     EXPECT_GT(memory.worst.routing->worst, memory.worst.peak_bytes());
     request.ep = 1;
-    const RankMemory whole = CostModel(workload).predict(planner::make_layout(request, workload)).memory.worst;
+    const RankMemory whole = CostModel(workload).estimate(planner::make_layout(request, workload)).memory.worst;
     EXPECT_EQ(whole.routing->worst, whole.peak_bytes()) << "a rank that holds all experts gets all rows anyway";
 }
 
@@ -80,7 +80,7 @@ TEST(RoutedMemory, LeavesTheEvenPeakAloneAndDecidesWhatFits) {
     const Layout layout = planner::make_layout(request, even);
     Workload skewed = even;
     skewed.routing = zipf(1);
-    const MemoryPrediction fair = CostModel(even).predict(layout).memory, popular = CostModel(skewed).predict(layout).memory;
+    const MemoryPrediction fair = CostModel(even).estimate(layout).memory, popular = CostModel(skewed).estimate(layout).memory;
     EXPECT_EQ(fair.worst.breakdown, popular.worst.breakdown);
     EXPECT_LT(fair.worst.peak_bytes(), fair.worst.routing->p50);
     EXPECT_LT(fair.worst.routing->p50, fair.worst.routing->p99);
@@ -90,11 +90,11 @@ TEST(RoutedMemory, LeavesTheEvenPeakAloneAndDecidesWhatFits) {
     EXPECT_EQ(fair.worst.routing->worst, popular.worst.routing->worst);
 
     skewed.memory_limit = popular.worst.routing->p99;
-    EXPECT_TRUE(CostModel(skewed).predict(layout).memory.fits());
+    EXPECT_TRUE(CostModel(skewed).estimate(layout).memory.fits());
     --skewed.memory_limit;
-    EXPECT_FALSE(CostModel(skewed).predict(layout).memory.fits());
+    EXPECT_FALSE(CostModel(skewed).estimate(layout).memory.fits());
     even.memory_limit = skewed.memory_limit;
-    EXPECT_TRUE(CostModel(even).predict(layout).memory.fits());
+    EXPECT_TRUE(CostModel(even).estimate(layout).memory.fits());
 }
 
 TEST(RoutedMemory, IsTheSameForTheSearchAndForEachStage) {
@@ -108,7 +108,7 @@ TEST(RoutedMemory, IsTheSameForTheSearchAndForEachStage) {
             request.pp = pp;
             request.vpp = vpp;
             const Layout layout = planner::make_layout(request, workload);
-            const MemoryPrediction memory = model.predict(layout).memory;
+            const MemoryPrediction memory = model.estimate(layout).memory;
             const LayoutPeaks peaks = model.peaks(layout);
             EXPECT_EQ(peaks.even, memory.worst.peak_bytes());
             EXPECT_EQ(peaks.even, model.peaks(layout).even);
@@ -129,7 +129,7 @@ TEST(RoutedMemory, IsTheSameForTheSearchAndForEachStage) {
 TEST(RoutedMemory, IsNoneOfADenseModel) {
     Workload workload = workload_of(gpt(4), 8, 16);
     workload.routing = zipf(2);
-    const MemoryPrediction memory = CostModel(workload).predict(planner::make_layout({}, workload)).memory;
+    const MemoryPrediction memory = CostModel(workload).estimate(planner::make_layout({}, workload)).memory;
     EXPECT_FALSE(memory.worst.routing);
     EXPECT_EQ(memory.deciding_bytes(), memory.worst.peak_bytes());
 }

@@ -377,9 +377,9 @@ TEST(CudaGraphMemory, OfTheRouterAddsNoTablesOfAllExperts) {
 TEST(CudaGraphMemory, ShortensNoStepThatTheDeviceBounds) {
     const Workload workload = workload_of(dense(8), 4, 16);
     CostModel device(workload, ideal_calibration());
-    const TimePrediction eager = device.time(layout_of(workload, {}, 4));
+    const TimePrediction eager = device.estimate_time(layout_of(workload, {}, 4));
     for (const EnumSet<CudaGraphScope> scopes : {EnumSet{attn}, EnumSet{layer}, EnumSet{full_iteration}}) {
-        const TimePrediction graphs = device.time(layout_of(workload, scopes, 4));
+        const TimePrediction graphs = device.estimate_time(layout_of(workload, scopes, 4));
         EXPECT_EQ(graphs.compute_seconds, eager.compute_seconds);
         if (scopes.contains(full_iteration))
             EXPECT_DOUBLE_EQ(graphs.optimizer_seconds, eager.optimizer_seconds) << "its first products write gradients as well";
@@ -394,10 +394,10 @@ TEST(CudaGraphMemory, TakesTheHostsLaunchesOffTheStep) {
     Calibration slow = ideal_calibration();
     slow.issue_seconds = 1;  // the host alone counts
     CostModel host(workload, slow);
-    const double eager = host.iteration_seconds(layout_of(workload, {}, 4));
-    const double half = host.iteration_seconds(layout_of(workload, {attn}, 4));
-    const double whole = host.iteration_seconds(layout_of(workload, {layer}, 4));
-    const double all = host.iteration_seconds(layout_of(workload, {full_iteration}, 4));
+    const double eager = host.estimate_seconds(layout_of(workload, {}, 4));
+    const double half = host.estimate_seconds(layout_of(workload, {attn}, 4));
+    const double whole = host.estimate_seconds(layout_of(workload, {layer}, 4));
+    const double all = host.estimate_seconds(layout_of(workload, {full_iteration}, 4));
     EXPECT_LT(half, eager);
     EXPECT_LT(whole, half);
     EXPECT_LT(all, whole);

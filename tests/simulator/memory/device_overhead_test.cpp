@@ -186,7 +186,7 @@ TEST(DeviceOverhead, CountsGroupsOfEachPowerOfTwoOfRanksThatDocumentsRunOver) {
 TEST(DeviceOverhead, IsTheContextOfThePrediction) {
     const Workload work = tied_mixture();
     CostModel model(work);
-    const RankMemory memory = model.predict(planner::make_layout({}, work)).memory.worst;
+    const RankMemory memory = model.estimate(planner::make_layout({}, work)).memory.worst;
     EXPECT_EQ(memory.context_terms.total(), memory.breakdown.context);
     EXPECT_GT(memory.context_terms.driver, 0);
 }

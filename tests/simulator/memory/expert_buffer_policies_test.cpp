@@ -93,7 +93,7 @@ TEST(ExpertBuffers, HoldForAllRoutingsAlike) {
         workload.routing = {};
         workload.routing.kind = kind;
         workload.routing.exponent = exponent;
-        return CostModel(workload).predict(planner::make_layout(request, workload)).memory.worst;
+        return CostModel(workload).estimate(planner::make_layout(request, workload)).memory.worst;
     };
     const RankMemory even = memory(0, RoutingKind::balanced), twice = memory(2, RoutingKind::balanced);
     EXPECT_GT(twice.peak_bytes(), even.peak_bytes());

@@ -60,7 +60,7 @@ TEST(FastPath, AgreesWithTheEventsOnRandomLayouts) {
         std::shuffle(layouts.begin(), layouts.end(), std::mt19937(7));
         layouts.resize(std::min<std::size_t>(layouts.size(), 150));
         for (const Layout& layout : layouts) {
-            const double exact = model.exact_seconds(layout), fast = model.iteration_seconds(layout);
+            const double exact = model.exact_seconds(layout), fast = model.estimate_seconds(layout);
             errors.push_back(std::abs(fast / exact - 1));
         }
     }
@@ -82,7 +82,7 @@ TEST(FastPath, IsNeverBelowItsBoundInTheEvents) {
         std::shuffle(layouts.begin(), layouts.end(), std::mt19937(11));
         layouts.resize(std::min(layouts.size(), most));
         for (const Layout& layout : layouts) {
-            const double exact = model.exact_seconds(layout), bound = model.time(layout).at_least_seconds;
+            const double exact = model.exact_seconds(layout), bound = model.estimate_time(layout).at_least_seconds;
             EXPECT_LE(bound, exact) << work.model.name << ", " << layout.sizes.pp << " x " << layout.vpp << " of "
                                     << layout.num_microbatches;
             tightness.push_back(bound / exact);
@@ -113,7 +113,7 @@ TEST(FastPath, KeepsTheExactWinnerAmongTheFirst) {
         CostModel model(work);
         const auto layouts = fitting_layouts(work, model);
         std::vector<std::pair<double, std::size_t>> fast;
-        for (std::size_t i = 0; i < layouts.size(); ++i) fast.emplace_back(model.iteration_seconds(layouts[i]), i);
+        for (std::size_t i = 0; i < layouts.size(); ++i) fast.emplace_back(model.estimate_seconds(layouts[i]), i);
         std::sort(fast.begin(), fast.end());
         // What the search keeps is ranked anew; here all that are within 15 % of the fastest, which is many more.
         std::size_t place = 0, winner = 0;
