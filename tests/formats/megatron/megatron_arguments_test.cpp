@@ -17,9 +17,11 @@
 namespace mgplan::formats::megatron_arguments_test {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using tests::megatron::kSmall, tests::megatron::read, tests::megatron::refusal;
 using Words = std::vector<std::string>;
 
@@ -321,11 +323,12 @@ TEST(MegatronArguments, ReportsEveryProblemTogether) {
     const std::string text = refusal(
         "--num-layers many --hidden-size 99999999999999999999 --seq-length $SEQ --bf16 --fp16 --micro-batch-size 0 "
         "--normalization Norm --tensor-model-parallel-size -2 --moe-layer-freq [0]*x --num-experts 4");
-    for (const char* part : {"--num-layers = 'many' is not a whole number", "--hidden-size", "--num-attention-heads is missing",
-                             "--seq-length = $SEQ holds a variable that the file does not set", "--bf16 and --fp16 exclude each other",
-                             "--micro-batch-size = 0 is out of range", "--normalization = 'Norm' is not known; use LayerNorm or RMSNorm",
-                             "--tensor-model-parallel-size = -2 is out of range", "--moe-layer-freq: layer pattern does not parse",
-                             "--vocab-size is missing; Megatron-LM reads it from the tokenizer"})
+    for (const char* part :
+         {"--num-layers = 'many' is not a whole number", "--hidden-size", "--num-attention-heads is missing",
+          "--seq-length = $SEQ holds a variable or a command whose value the file does not tell", "--bf16 and --fp16 exclude each other",
+          "--micro-batch-size = 0 is out of range", "--normalization = 'Norm' is not known; use LayerNorm or RMSNorm",
+          "--tensor-model-parallel-size = -2 is out of range", "--moe-layer-freq: layer pattern does not parse",
+          "--vocab-size is missing; Megatron-LM reads it from the tokenizer"})
         EXPECT_THAT(text, HasSubstr(part));
 }
 
@@ -358,6 +361,17 @@ TEST(MegatronArguments, RefusesWhatItCannotPlan) {
 TEST(MegatronArguments, NamesWhatAScriptLeftUnreadWhereSomethingIsMissing) {
     EXPECT_THAT(refusal("A=( --num-layers 4 )\npython train.py ${A[@]} ${GONE[@]}\n"),
                 AllOf(HasSubstr("--hidden-size is missing"), HasSubstr("flags takes GONE, which it sets nowhere that is read")));
+}
+
+TEST(MegatronArguments, SaysWhyAVariableIsNotKnownInArithmeticToo) {
+    for (const std::string batch : {"$GPUS", "${GPUS}", "$((GPUS*16))", "$(( $GPUS * 16 ))"}) {
+        const std::string text =
+            refusal("GPUS=$(nvidia-smi -L | wc -l)\ntorchrun pretrain_gpt.py " + kSmall + "--global-batch-size \"" + batch + "\"\n");
+        EXPECT_THAT(text,
+                    AllOf(HasSubstr("--global-batch-size = " + batch + " holds a variable or a command whose value the file does not tell"),
+                          HasSubstr("$GPUS is not known: line 1 sets it by a command, which is not run")));
+        EXPECT_THAT(text, Not(HasSubstr("does not set")));
+    }
 }
 
 TEST(MegatronArguments, KeepsDoublingVariablesSmall) {
