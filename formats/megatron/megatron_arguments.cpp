@@ -103,6 +103,7 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     read_layout(flags, job);
     const bool whole_layout = problems.list().size() == of_model;
     read_training(flags, job);
+    for (const std::string& message : broken_argument_rules(parsed, surroundings.held_against)) flags.problem("{}", message);
     job.model.name = "megatron";
     job.model.source = where;
     if (of_model == 0) {  // whatever is wrong with the layout

@@ -92,7 +92,9 @@ constexpr std::array kOverlapFlags{
     FlagRow{"overlap-grad-reduce", Switch{MGPLAN_FIELD(training->overlap_grad_reduce)}},
     FlagRow{"overlap-param-gather", Switch{MGPLAN_FIELD(training->overlap_param_gather)}},
     FlagRow{"no-overlap-p2p-communication", Switch{MGPLAN_FIELD(training->overlap_p2p), false}},
-    FlagRow{"tp-comm-overlap", Switch{MGPLAN_FIELD(training->overlap_tp)}},
+    // On one tensor rank there is nothing to overlap, and Megatron-LM stops at the flag.
+    FlagRow{"tp-comm-overlap", Switch{MGPLAN_FIELD(training->overlap_tp)}, Written::changed,
+            [](const Job& job) { return job.layout->tp > 1; }},
     FlagRow{"overlap-moe-expert-parallel-comm", Switch{MGPLAN_FIELD(training->overlap_moe)}},
 };
 
