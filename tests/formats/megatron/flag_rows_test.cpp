@@ -120,6 +120,7 @@ std::vector<std::pair<std::string, Change>> changes() {
         {"llama3.1-8b", [](Plan&) {}},
         {"llama3.1-8b", [](Plan& plan) { plan.training.precision = Precision::fp16; }},
         {"llama3.1-8b", [](Plan& plan) { plan.training.grad_dtype = Dtype::bf16; }},
+        {"llama3.1-8b", [](Plan& plan) { plan.layout.cuda_graphs = {CudaGraphScope::full_iteration}; }},
         {"llama3.1-8b", shards(FullyShardedKind::torch_fsdp2)},
         {"llama3.1-8b", shards(FullyShardedKind::megatron_fsdp)},
         {"llama3.1-8b", [](Plan& plan) { split_stages(plan, 2, 2); }},
