@@ -90,6 +90,9 @@ Plan comparable(Plan plan, const Plan& original) {
         plan.training.megatron.bf16_layers_at_start = said.bf16_layers_at_start;
         plan.training.megatron.bf16_layers_at_end = said.bf16_layers_at_end;
     }
+    if (original.layout.sizes.tp == 1) plan.training.overlap_tp = original.training.overlap_tp;  // which asks for nothing
+    // Written without the checks that such a graph has no room for.
+    if (original.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) plan.training.megatron.gradient_checks = said.gradient_checks;
     if (model.mtp_layers == 0) model.mtp_loss_factor = ModelSpec{}.mtp_loss_factor;
     if (!model.compositions.empty()) {
         make_parts_comparable(model);
@@ -104,7 +107,8 @@ Plan comparable(Plan plan, const Plan& original) {
 }  // namespace
 
 Plan read_back_from_megatron(const Plan& plan) {
-    const formats::Job job = formats::read_megatron_arguments(formats::megatron_job(plan).words(), "exported arguments");
+    const formats::Job job = formats::read_megatron_arguments(formats::megatron_job(plan).words(), "exported arguments",
+                                                              {.held_against = formats::HeldAgainst::nothing});
     Workload work = workload_of(plan);
     work.model = job.model;
     work.batch = job.batch.value();

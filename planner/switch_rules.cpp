@@ -66,7 +66,7 @@ bool hybrid_ep_knows(const ClusterSpec& cluster) {
 
 /// Whether the job could be dispatched by HybridEP, its graphs left aside.
 bool hybrid_ep_suits(const Workload& w) {
-    return exchanges_bf16(w) && hybrid_ep_knows(w.cluster) && !w.training.megatron.moe_shared_expert_overlap;
+    return exchanges_bf16(w) && hybrid_ep_knows(w.cluster);
 }
 
 /// What of the experts no graph can hold with the layout's dispatcher.
@@ -115,6 +115,12 @@ bool overlaps_moe(const Layout& l) {
     return l.switches && l.switches->overlap_moe;
 }
 
+/// The layout switches it on, or the job has it for more than one tensor rank; on one it asks for nothing.
+bool overlaps_tp(const Workload& w, const Layout& l) {
+    const bool asked = w.training.overlap_tp && l.engine == Engine::megatron && l.sizes.tp > 1;
+    return asked || (l.switches && l.switches->overlap_tp);
+}
+
 /// What is not predicted beside residual streams that maps mix; "" where all is.
 std::string_view beside_streams(const Workload& w, const Layout& l) {
     if (!w.model.hyper_connections) return "";
@@ -129,6 +135,11 @@ bool captures_layers_in_bf16(const Workload& w, const Layout& l) {
     return l.engine == Engine::megatron && quantised(w.training.precision) &&
            switches.bf16_layers_at_start + switches.bf16_layers_at_end > 0 && !l.cuda_graphs.empty() &&
            !l.cuda_graphs.contains(CudaGraphScope::full_iteration);
+}
+
+/// Shared experts are computed while tokens travel.
+bool overlaps_shared_expert(const Workload& w) {
+    return w.model.moe && w.model.moe->shared_ffn > 0 && w.training.megatron.moe_shared_expert_overlap;
 }
 
 /// Ranks among which DeepEP exchanges: 8 peers over NVLink times 20 nodes (deepseek-ai/DeepEP, csrc/kernels/configs.cuh,
@@ -201,11 +212,12 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
              dispatcher_word(dispatcher_of(w, l)));
      },
      false, kNoTail},
-    {"flex_dispatcher_without_shared_overlap", "DeepEP or HybridEP with overlapped shared experts", Level::switches,
-     [](W w, L l) { return exchanges_by_flex(w, l) && w.training.megatron.moe_shared_expert_overlap; },
-     [](W w, L l) {
-         return fmt::format("dispatcher {} does not go with --moe-shared-expert-overlap; use alltoall or drop that flag",
-                            dispatcher_word(dispatcher_of(w, l)));
+    {"shared_overlap_needs_exchanges", "overlapped shared experts without exchanges of tokens", Level::switches,
+     [](W w, L l) { return overlaps_shared_expert(w) && dispatches_with(w, l, TokenDispatcher::all_gather); },
+     [](W, L) {
+         return std::string(
+             "--moe-shared-expert-overlap hides exchanges of tokens, and the dispatcher allgather has none; use alltoall, deepep or "
+             "hybridep, or drop that flag");
      },
      false, kNoTail},
     // deepseek-ai/DeepEP at dd758ca: csrc/kernels/legacy/launch.cuh, SWITCH_TYPES, and internode.cu, combine(), know CUDA_R_16BF alone. Its
@@ -249,8 +261,8 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
     // Megatron-LM arguments.py, validate_args: --tp-comm-overlap needs sequence parallelism and Transformer Engine.
     {"tp_overlap_needs_sequence_parallel", "tp overlap without sequence parallelism", Level::switches,
      [](W w, L l) {
-         return l.switches && l.switches->overlap_tp &&
-                (l.sizes.tp == 1 || !l.sequence_parallel || !w.training.megatron.transformer_engine);
+         const bool switched = l.switches && l.switches->overlap_tp;
+         return (overlaps_tp(w, l) && (l.sizes.tp == 1 || !l.sequence_parallel)) || (switched && !w.training.megatron.transformer_engine);
      },
      [](W, L l) {
          return fmt::format("tp overlap needs tp > 1 (here {}), sequence parallelism and Transformer Engine; turn these on or drop it",
@@ -349,9 +361,9 @@ std::span<const Rule> switch_rules() {
 std::vector<std::string> dispatcher_problems(const Workload& workload, TokenDispatcher dispatcher, Engine engine,
                                              EnumSet<CudaGraphScope> cuda_graphs) {
     if (!workload.model.moe) return {};
-    constexpr std::array<std::string_view, 6> kWhateverTheSizes{
-        "cuda_graphs_suit_the_dispatcher", "flex_dispatcher_does_not_pad", "flex_dispatcher_without_shared_overlap",
-        "flex_dispatcher_exchanges_bf16",  "deepep_reaches_its_ranks",     "hybridep_knows_the_gpu"};
+    constexpr std::array<std::string_view, 6> kWhateverTheSizes{"cuda_graphs_suit_the_dispatcher", "flex_dispatcher_does_not_pad",
+                                                                "shared_overlap_needs_exchanges",  "flex_dispatcher_exchanges_bf16",
+                                                                "deepep_reaches_its_ranks",        "hybridep_knows_the_gpu"};
     Layout layout;
     layout.sizes.ep = 2;  // exchanges
     layout.engine = engine;

@@ -1,6 +1,7 @@
 #include "reports/megatron_check.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include <fmt/format.h>
@@ -42,7 +43,7 @@ std::vector<formats::MegatronFlag> all_flags(const formats::MegatronJob& job) {
 /// "1.83 s a step, 12.3% MFU, 3,400 tokens/s per GPU".
 std::string speed_text(const simulator::TimePrediction& time) {
     return fmt::format("{} a step, {:.1f}% MFU, {} tokens/s per GPU", human_seconds(time.iteration_seconds), time.mfu * 100,
-                       with_thousands(static_cast<std::int64_t>(time.tokens_per_second_per_gpu)));
+                       with_thousands(std::llround(time.tokens_per_second_per_gpu)));
 }
 
 std::string fit_text(const simulator::MemoryPrediction& memory) {
@@ -99,11 +100,12 @@ std::optional<bool> fits(const MegatronCheck& check) {
 GateVerdict gate_verdict(const MegatronCheck& check) {
     const auto legal = is_legal(check);
     if (legal == false) return GateVerdict::illegal;
+    // Megatron-LM's parser stops at a flag that it does not know, and a fork's may change anything: what the others ask for may not be what
+    // was meant, so that it does not fit says nothing.
+    if (!check.flags.unknown.empty()) return GateVerdict::cannot_say;
     const auto fitting = fits(check);
     if (fitting == false) return GateVerdict::does_not_fit;
-    // Megatron-LM's parser stops at a flag that it does not know; a fork's may change anything.
-    const bool all_known = check.flags.unknown.empty();
-    return legal && fitting && all_known ? GateVerdict::runs : GateVerdict::cannot_say;
+    return legal && fitting ? GateVerdict::runs : GateVerdict::cannot_say;
 }
 
 std::string refusal_line(std::string_view verdict, const std::vector<std::string>& problems) {
@@ -120,7 +122,7 @@ std::string gate_line(const MegatronCheck& check) {
         case GateVerdict::does_not_fit:
             return fit_text(check.asked->prediction.memory) + "\n";
         case GateVerdict::cannot_say:
-            if (is_legal(check) && fits(check))
+            if (!check.flags.unknown.empty())
                 return fmt::format("cannot say: no flags of Megatron-LM, which stops at them: {}\n", fmt::join(check.flags.unknown, " "));
             return fmt::format("cannot say: {}\n", fits(check) ? why_legality_is_open(check.flags) : why_fit_is_open(check.flags));
         case GateVerdict::runs:

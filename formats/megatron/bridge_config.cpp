@@ -292,7 +292,9 @@ Job read_bridge_config(std::string_view text, const std::string& where, const Me
         words.read();
         std::optional<Job> job;
         try {
-            job = read_megatron_arguments(words.words(), where, surroundings);
+            MegatronSurroundings of_bridge = surroundings;
+            of_bridge.held_against = HeldAgainst::configurations;
+            job = read_megatron_arguments(words.words(), where, of_bridge);
         } catch (const ConfigError& error) {
             const bool open = dynamic_cast<const MissingFactError*>(&error) != nullptr;
             for (const auto& problem : error.problems()) {

@@ -181,7 +181,8 @@ private:
     std::optional<std::string> checked(std::string_view flag, const std::string& value) {
         if (value.find('$') == std::string::npos && value.find('`') == std::string::npos) return value;
         problem(
-            "{} = {} holds a variable that the file does not set; write its value, or give it by --set NAME=VALUE (of $1 and so on by "
+            "{} = {} holds a variable or a command whose value the file does not tell; write its value, or give it by --set NAME=VALUE (of "
+            "$1 and so on by "
             "--script-args)",
             flag, shown(value));
         return std::nullopt;

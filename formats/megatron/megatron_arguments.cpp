@@ -4,7 +4,7 @@
 #include <array>
 
 #include "formats/megatron/flag_reader.hpp"
-#include "formats/megatron/shell_words.hpp"
+#include "formats/megatron/script_surroundings.hpp"
 #include "plan/layout/world_division.hpp"
 #include "plan/text/text.hpp"
 
@@ -12,15 +12,10 @@ namespace mgplan::formats {
 
 namespace {
 
-/// Whether the text names the variable: "$TP", "${TP".
+/// Whether the text names the variable: "$TP", "${TP", "$((TP*2))".
 bool names_variable(const std::string& text, const std::string& name) {
-    for (const std::string& reference : {"$" + name, "${" + name}) {
-        for (auto at = text.find(reference); at != std::string::npos; at = text.find(reference, at + 1)) {
-            const std::size_t end = at + reference.size();
-            if (end >= text.size() || !is_name(text[end])) return true;
-        }
-    }
-    return false;
+    const auto names = variables_in(text);
+    return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 /// Flags that ask for nothing unless one of these switches stands beside them, where d98e8a64 reads their values.
@@ -108,6 +103,7 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     read_layout(flags, job);
     const bool whole_layout = problems.list().size() == of_model;
     read_training(flags, job);
+    for (const std::string& message : broken_argument_rules(parsed, surroundings.held_against)) flags.problem("{}", message);
     job.model.name = "megatron";
     job.model.source = where;
     if (of_model == 0) {  // whatever is wrong with the layout

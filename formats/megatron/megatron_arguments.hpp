@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "formats/input/job.hpp"
+#include "formats/megatron/argument_rules.hpp"
 
 namespace mgplan::formats {
 
@@ -30,6 +31,7 @@ struct MegatronSurroundings {
     /// What of the command's layout and batch does not divide the world, a trace's own where none is given, is told beside what is wrong
     /// with its model.
     bool judges_sizes = false;
+    HeldAgainst held_against = HeldAgainst::everything;  ///< whose rules about flags it obeys
 };
 
 struct ArgumentWords {

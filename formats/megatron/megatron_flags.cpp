@@ -171,7 +171,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
         }
         // Words behind a flag that takes none: a redirection behind a command, say.
         if (taken < end && stray.lists_more(account.stray)) add_once(account.stray, joined("", words, taken, end).substr(1));
-        if (flag->read) parsed.used[meaning] = std::move(values);
+        (flag->read ? parsed.used : parsed.not_read)[meaning] = std::move(values);
         switch (flag->effect) {
             case FlagEffect::used:
                 add_once(account.used, name);

@@ -88,11 +88,23 @@ constexpr std::array<std::pair<std::string_view, bool>, 3> kImplementations{
 constexpr std::array<std::pair<std::string_view, bool>, 2> kRouterTypes{{{"fp32", true}, {"fp64", true}}};
 constexpr std::array<std::pair<std::string_view, bool>, 2> kLossKernels{{{"native", false}, {"te", true}}};
 
+void read_gradient_checks(FlagReader& flags, Job& job) {
+    job.training->megatron.gradient_checks = !flags.has("--no-check-for-nan-in-loss-and-grad");
+}
+
+/// A graph of the whole iteration has no room for the checks, and Megatron-LM stops at both.
+void write_gradient_checks(FlagWriter& out, const Job& job) {
+    const bool whole = job.layout->cuda_graphs.contains(CudaGraphScope::full_iteration);
+    out.flag_if(whole || !job.training->megatron.gradient_checks, "no-check-for-nan-in-loss-and-grad");
+}
+
 constexpr std::array kOverlapFlags{
     FlagRow{"overlap-grad-reduce", Switch{MGPLAN_FIELD(training->overlap_grad_reduce)}},
     FlagRow{"overlap-param-gather", Switch{MGPLAN_FIELD(training->overlap_param_gather)}},
     FlagRow{"no-overlap-p2p-communication", Switch{MGPLAN_FIELD(training->overlap_p2p), false}},
-    FlagRow{"tp-comm-overlap", Switch{MGPLAN_FIELD(training->overlap_tp)}},
+    // On one tensor rank there is nothing to overlap, and Megatron-LM stops at the flag.
+    FlagRow{"tp-comm-overlap", Switch{MGPLAN_FIELD(training->overlap_tp)}, Written::changed,
+            [](const Job& job) { return job.layout->tp > 1; }},
     FlagRow{"overlap-moe-expert-parallel-comm", Switch{MGPLAN_FIELD(training->overlap_moe)}},
 };
 
@@ -127,7 +139,7 @@ constexpr std::array kSwitchFlags{
             [](const Job& job) { return !job.training->megatron.query_key_layer_scaling; }},
     FlagRow{"fp32-residual-connection", Switch{MGPLAN_FIELD(training->megatron.fp32_residual_connection)}},
     FlagRow{"deterministic-mode", Switch{MGPLAN_FIELD(training->megatron.deterministic)}},
-    FlagRow{"no-check-for-nan-in-loss-and-grad", Switch{MGPLAN_FIELD(training->megatron.gradient_checks), false}},
+    FlagRow{"no-check-for-nan-in-loss-and-grad", Both{read_gradient_checks, write_gradient_checks}},
     FlagRow{"log-params-norm", Switch{MGPLAN_FIELD(training->megatron.log_params_norm)}},
     FlagRow{"log-num-zeros-in-grad", Switch{MGPLAN_FIELD(training->megatron.log_num_zeros_in_grad)}},
     FlagRow{"defer-embedding-wgrad-compute", Switch{MGPLAN_FIELD(training->megatron.defer_embedding_wgrad)}},

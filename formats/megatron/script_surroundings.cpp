@@ -57,6 +57,15 @@ void add_assigned(std::vector<std::string>& names, std::string_view expression) 
     }
 }
 
+/// Names that an arithmetic expression reads, with or without $.
+void add_operands(std::vector<std::string>& names, std::string_view expression) {
+    for (std::size_t at = 0; at < expression.size();) {
+        const std::string_view name = name_at(expression, at);
+        if (!name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0) names.emplace_back(name);
+        at += std::max<std::size_t>(name.size(), 1);
+    }
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> slurm_variables(std::string_view script) {
@@ -126,6 +135,12 @@ std::vector<std::string> variables_set_by(std::string_view line) {
 std::vector<std::string> variables_in(std::string_view text) {
     std::vector<std::string> names;
     for (std::size_t at = text.find('$'); at != std::string_view::npos; at = text.find('$', at + 1)) {
+        if (text.substr(at).starts_with("$((")) {
+            const std::size_t length = substitution_length(text.substr(at));
+            add_operands(names, text.substr(at, length));
+            at += std::max<std::size_t>(length, 1) - 1;
+            continue;
+        }
         const std::size_t start = at + 1 < text.size() && text[at + 1] == '{' ? at + 2 : at + 1;
         if (const std::string_view name = name_at(text, std::min(start, text.size())); !name.empty()) names.emplace_back(name);
     }

@@ -16,7 +16,7 @@ namespace mgplan::formats {
 /// Names that a line which is no assignment sets all the same: by for, select, read, unset, let and (( … )).
 [[nodiscard]] std::vector<std::string> variables_set_by(std::string_view line);
 
-/// Names behind the $ of a text: "a$B${C:-1}" has B and C.
+/// Names behind the $ of a text, and in its arithmetic: "a$B${C:-1}$((D*2))" has B, C and D.
 [[nodiscard]] std::vector<std::string> variables_in(std::string_view text);
 
 /// The path of `source PATH` or `. PATH`, without quotes; empty for other lines.

@@ -1,6 +1,7 @@
 // `mgplan check`: a Megatron-LM command is judged, and bettered.
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -8,6 +9,7 @@
 
 #include "check_commands.hpp"
 #include "cli/plan_file.hpp"
+#include "plan/text/text.hpp"
 #include "reports/megatron_check.hpp"
 
 namespace mgplan::cli::testing::check_command_test {
@@ -49,6 +51,21 @@ TEST(CheckCommand, JudgesALegalCommandAndTellsWhichFlagsMakeItFaster) {
                                 Not(HasSubstr("\n  2 +"))));
 }
 
+TEST(CheckCommand, RoundsTokensAsThePlansDo) {
+    bool rounds_up = false;
+    for (const char* layout : {"--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2", "--tensor-model-parallel-size 8",
+                               "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4",
+                               "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2",
+                               "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 8", "--pipeline-model-parallel-size 16"}) {
+        const TempFile file("rounded.args", command(layout));
+        const std::string asked = "check --top 0 --world 16 --megatron-args " + file.path();
+        const double tokens = Json::parse(say(asked + " --format json").out)["predicted"]["tokens_per_second_per_gpu"];
+        rounds_up = rounds_up || tokens - std::floor(tokens) >= 0.5;
+        EXPECT_THAT(say(asked).out, HasSubstr(", " + with_thousands(std::llround(tokens)) + " tokens/s per GPU"));
+    }
+    EXPECT_TRUE(rounds_up) << "only there a number cut off is another";
+}
+
 TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     const auto gate = [](const std::string& layout, int world, const std::string& more = "") {
         const TempFile file("gated.args", command(layout));
@@ -69,7 +86,10 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     const Said foreign = gate("--tensor-model-parallel-size 8 --no-such-flag 3", 16);
     EXPECT_EQ(foreign.code, kCannotSay) << foreign.out;
     EXPECT_THAT(foreign.out, AllOf(StartsWith("cannot say: no flags of Megatron-LM"), HasSubstr("--no-such-flag 3")));
-    for (const auto& said : {runs, illegal, large, open, foreign})
+    const Said mistyped = gate("--micro-batch-size 16 --tensor-model-parralel-size 4", 8);
+    EXPECT_EQ(mistyped.code, kCannotSay) << "what was meant might fit: " << mistyped.out;
+    EXPECT_THAT(mistyped.out, HasSubstr("--tensor-model-parralel-size 4 (did you mean --tensor-model-parallel-size?)"));
+    for (const auto& said : {runs, illegal, large, open, foreign, mistyped})
         EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 1) << said.out;
 
     // Without a vocabulary there is nothing to judge, and nothing wrong either.

@@ -129,6 +129,7 @@ TEST(MegatronRoundTrip, GivesBackModelBatchLayoutAndTraining) {
         for (const Layout& layout : tests::sanitized_share(layouts, 8)) {
             Plan plan{work.model, work.cluster, work.batch, some_training(random, work.model.moe.has_value()), layout, work.routing};
             plan.training.overlap_moe = plan.training.overlap_moe && hides_exchanges(plan);
+            plan.training.overlap_tp = plan.training.overlap_tp && (layout.sizes.tp == 1 || layout.sequence_parallel);
             ASSERT_THAT(lost_in_megatron_flags(plan), IsEmpty()) << name << " " << summary(layout) << "\n"
                                                                  << formats::megatron_args_text(formats::megatron_job(plan));
         }
@@ -204,7 +205,7 @@ TEST(BridgeOverrides, GiveARecipeThePlansLayout) {
     ASSERT_GT(layouts.size(), 5U);
     const std::string recipe =
         "  num_layers: 61\n  hidden_size: 7168\n  num_attention_heads: 128\n  vocab_size: 129280\n  multi_latent_attention: true\n  "
-        "num_moe_experts: 256\n  mtp_num_layers: 1\n  bf16: true\n  add_bias_linear: false\n";
+        "num_moe_experts: 256\n  moe_grouped_gemm: true\n  mtp_num_layers: 1\n  bf16: true\n  add_bias_linear: false\n";
     bool layout_string = false;
     for (const Layout& layout : layouts) {
         const formats::MegatronJob job = formats::megatron_job({work.model, work.cluster, work.batch, work.training, layout, work.routing});

@@ -111,7 +111,8 @@ TEST(PlanSearchAxes, NearestMissesAreNamedWhereBoundsCutThem) {
 TEST(PlanSearchAxes, BoundsHoldWhereFullRecomputeStandsFirst) {
     const TempFile job("parts.args");
     std::ofstream(job.path())
-        << "--num-layers 2 --hidden-size 4096 --ffn-hidden-size 16384 --num-experts 42 --moe-router-topk 1 --moe-grouped-gemm "
+        << "--num-layers 2 --hidden-size 4096 --ffn-hidden-size 16384 --num-experts 42 --moe-router-topk 1 --moe-router-pre-softmax "
+           "--moe-grouped-gemm "
            "--num-attention-heads 16 --seq-length 128 --max-position-embeddings 128 --vocab-size 8000 --swiglu --normalization RMSNorm "
            "--disable-bias-linear --position-embedding-type rope --untie-embeddings-and-output-weights --micro-batch-size 1 "
            "--global-batch-size 64 --bf16 --fp8-format e4m3 --fp8-recipe mxfp8 --moe-token-dispatcher-type alltoall "

@@ -59,16 +59,17 @@ inline std::vector<Case> dispatcher_cases() {
              switch_on(layout, {.dispatcher = TokenDispatcher::all_to_all});
          },
          {"--moe-expert-rank-capacity-factor", "the dispatcher is alltoall", "use hybridep"}},
-        {"flex_dispatcher_without_shared_overlap",
+        {"shared_overlap_needs_exchanges",
          "mixtral-8x7b",
          8,
          ep8,
          [](Workload& work, Layout& layout) {
              work.training.megatron.moe_shared_expert_overlap = true;
-             work.model.moe->dispatcher = TokenDispatcher::hybrid_ep;
+             work.model.moe->shared_ffn = 14336;
+             work.model.moe->dispatcher = TokenDispatcher::all_gather;
              layout.engine = Engine::megatron;
          },
-         {"hybridep", "--moe-shared-expert-overlap", "use alltoall"}},
+         {"allgather", "--moe-shared-expert-overlap", "use alltoall"}},
         {"flex_dispatcher_exchanges_bf16",
          "mixtral-8x7b",
          8,

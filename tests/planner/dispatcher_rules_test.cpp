@@ -45,6 +45,17 @@ TEST(DispatcherRules, GraphsAreJudgedByTheDispatcherOfTheLayout) {
     EXPECT_EQ(refusal(work, {attn, moe_router, moe_preprocess}, all_to_all), "");
 }
 
+TEST(DispatcherRules, SharedExpertsAreHiddenBehindAnyExchange) {
+    Workload work = workload_of("qwen3-30b-a3b", 8);
+    work.training.megatron.moe_shared_expert_overlap = true;
+    work.model.moe->dispatcher = TokenDispatcher::all_gather;
+    EXPECT_EQ(refusal(work, {}), "") << "without shared experts";
+    work.model.moe->shared_ffn = 768;
+    EXPECT_THAT(refusal(work, {}), HasSubstr("the dispatcher allgather has none; use alltoall, deepep or hybridep"));
+    EXPECT_EQ(refusal(work, {}, {.dispatcher = TokenDispatcher::all_to_all}), "");
+    EXPECT_EQ(refusal(work, {}, {.dispatcher = TokenDispatcher::hybrid_ep}), "");
+}
+
 TEST(DispatcherRules, OfKernelsHoldForTheJobsOwnDispatcherToo) {
     Workload work = workload_of("qwen3-30b-a3b", 64, "dgx-b300");
     work.model.moe->dispatcher = TokenDispatcher::deep_ep;

@@ -362,6 +362,15 @@ std::vector<Case> rule_cases() {
          tp2,
          [](Workload&, Layout& layout) { switch_on(layout, {.overlap_tp = true}); },
          {"tp > 1 (here 2)", "sequence parallelism", "turn these on or drop it"}},
+        {"tp_overlap_needs_sequence_parallel",
+         "llama3-8b",
+         8,
+         tp2,
+         [](Workload& work, Layout& layout) {
+             work.training.overlap_tp = true;
+             layout.engine = Engine::megatron;
+         },
+         {"tp > 1 (here 2)", "sequence parallelism", "turn these on or drop it"}},
         {"moe_overlap_suits_the_layout",
          "mixtral-8x7b",
          8,

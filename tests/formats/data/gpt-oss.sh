@@ -32,7 +32,7 @@ MODEL_ARGS=(
 )
 
 TRAINING_ARGS=(--micro-batch-size 1 --global-batch-size 128 --bf16
-    --attention-dropout 0 --hidden-dropout 0 --save "$OUT" --lr 1.0e-5)
+    --attention-dropout 0 --hidden-dropout 0 --save "$OUT" --save-interval 500 --lr 1.0e-5)
 if [ -n "$EXTRA" ]; then
 TRAINING_ARGS+=( --use-distributed-optimizer )
 fi

@@ -120,6 +120,7 @@ std::vector<std::pair<std::string, Change>> changes() {
         {"llama3.1-8b", [](Plan&) {}},
         {"llama3.1-8b", [](Plan& plan) { plan.training.precision = Precision::fp16; }},
         {"llama3.1-8b", [](Plan& plan) { plan.training.grad_dtype = Dtype::bf16; }},
+        {"llama3.1-8b", [](Plan& plan) { plan.layout.cuda_graphs = {CudaGraphScope::full_iteration}; }},
         {"llama3.1-8b", shards(FullyShardedKind::torch_fsdp2)},
         {"llama3.1-8b", shards(FullyShardedKind::megatron_fsdp)},
         {"llama3.1-8b", [](Plan& plan) { split_stages(plan, 2, 2); }},
@@ -220,7 +221,7 @@ TEST(FlagRows, AreReadAsTheyAreWritten) {
                 EXPECT_TRUE(find_flag(flag.name)->read) << flag.name << " is written and never read";
             }
         }
-        Job read = read_megatron_arguments(job.words(), model);
+        Job read = read_megatron_arguments(job.words(), model, {.held_against = HeldAgainst::nothing});
         FlagWriter again(plan);
         for (const FlagPart& part : flag_parts()) {
             for (const FlagTopic& topic : part.topics) write_topic(again, topic, read);
@@ -247,7 +248,7 @@ std::vector<Job> jobs() {
     };
     add("llama3.1-8b", [](Job& job) { job.model.mlp_bias = job.model.qkv_bias = false; });
     add("llama3.1-8b", [](Job& job) {
-        job.layout->vpp = 2;
+        job.layout->tp = job.layout->vpp = 2;
         job.layout->recompute = Recompute::full;
         job.model.mtp_layers = 1;
         job.training->precision = Precision::fp8;

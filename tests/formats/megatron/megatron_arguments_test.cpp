@@ -17,9 +17,11 @@
 namespace mgplan::formats::megatron_arguments_test {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using tests::megatron::kSmall, tests::megatron::read, tests::megatron::refusal;
 using Words = std::vector<std::string>;
 
@@ -201,12 +203,13 @@ TEST(MegatronArguments, KeepsTheRotaryBaseTheScalingsNameAndEpsilon) {
 
 TEST(MegatronArguments, KnowsPrecisionsAndAttentionBackends) {
     const auto training = [](const std::string& more) { return *read(kSmall + more).training; };
+    const std::string aware = "--bf16 --main-grads-dtype bf16 --use-precision-aware-optimizer --use-distributed-optimizer ";
     EXPECT_EQ(training("--bf16").grad_dtype, Dtype::fp32);
     EXPECT_EQ(training("--bf16 --grad-reduce-in-bf16").grad_dtype, Dtype::bf16);
     EXPECT_EQ(training("--fp16").grad_dtype, Dtype::fp16);
     EXPECT_EQ(training("--fp16 --accumulate-allreduce-grads-in-fp32").grad_dtype, Dtype::fp32);
-    EXPECT_EQ(training("--bf16 --main-grads-dtype bf16 --use-precision-aware-optimizer --exp-avg-dtype fp8").exp_avg_dtype, Dtype::fp8);
-    EXPECT_EQ(training("--bf16 --main-grads-dtype bf16 --use-precision-aware-optimizer").grad_dtype, Dtype::bf16);
+    EXPECT_EQ(training(aware + "--exp-avg-dtype fp8").exp_avg_dtype, Dtype::fp8);
+    EXPECT_EQ(training(aware).grad_dtype, Dtype::bf16);
     EXPECT_EQ(training("--bf16 --fp8-format hybrid --fp8-recipe blockwise").precision, Precision::fp8);
     EXPECT_EQ(training("--bf16 --fp8-format hybrid --fp8-recipe blockwise").megatron.fp8_recipe, Fp8Recipe::blockwise);
     EXPECT_EQ(training("--bf16 --fp4-format e2m1 --fp4-recipe nvfp4").precision, Precision::nvfp4);
@@ -223,7 +226,7 @@ TEST(MegatronArguments, KnowsPrecisionsAndAttentionBackends) {
 TEST(MegatronArguments, KnowsLayoutsRecomputeAndGraphs) {
     const auto layout = [](const std::string& more) { return *read(kSmall + more).layout; };
     EXPECT_EQ(layout("--use-tp-pp-dp-mapping").order.text(), "tp-cp-ep-pp-dp");
-    EXPECT_EQ(layout("--cp-comm-type a2a+p2p").cp_comm_type, CpCommType::a2a_p2p);
+    EXPECT_EQ(layout("--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 1").cp_comm_type, CpCommType::a2a_p2p);
     EXPECT_EQ(layout("--recompute-activations").recompute, Recompute::selective);
     EXPECT_EQ(layout("--recompute-activations").recompute_modules, EnumSet{RecomputeModule::core_attn});
     EXPECT_EQ(layout("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2").vpp, 2);
@@ -283,7 +286,8 @@ TEST(MegatronArguments, NamesValuesThatItDoesNotCompute) {
                 ElementsAre("--moe-flex-dispatcher-backend"));
     EXPECT_THAT(not_computed("--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep"),
                 testing::IsEmpty());
-    EXPECT_THAT(not_computed("--bf16 --fp8-format e4m3 --fp8-recipe custom"), ElementsAre("--fp8-recipe"));
+    EXPECT_THAT(not_computed("--bf16 --fp8-format e4m3 --fp8-recipe custom --fp8-quantizer-factory own.recipe"),
+                ElementsAre("--fp8-quantizer-factory", "--fp8-recipe"));
     EXPECT_THAT(not_computed("--recompute-granularity selective --recompute-modules mlp gdn_norm_out"), ElementsAre("--recompute-modules"));
     EXPECT_EQ(read(kSmall + "--recompute-granularity selective --recompute-modules mlp gdn_norm_out").layout->recompute_modules,
               EnumSet{RecomputeModule::mlp});
@@ -299,8 +303,8 @@ TEST(MegatronArguments, LeavesOutWhatAsksForNothingByItself) {
     EXPECT_EQ(open("--disable-fp8-wgrad"), 0U);
     EXPECT_EQ(open("--bf16 --fp8-format e4m3 --disable-fp8-wgrad"), 1U);
     EXPECT_EQ(open("--moe-paged-stash-buffer-size-factor-cpu 1"), 0U);
-    EXPECT_EQ(open("--mtp-num-layers 1 --mtp-detach-heads"), 1U);
-    EXPECT_THAT(read(kSmall + "--fp16-lm-cross-entropy").flags.without_effect, Contains("--fp16-lm-cross-entropy"));
+    EXPECT_EQ(open("--position-embedding-type rope --mtp-num-layers 1 --mtp-detach-heads"), 1U);
+    EXPECT_THAT(read(kSmall + "--fp16 --fp16-lm-cross-entropy").flags.without_effect, Contains("--fp16-lm-cross-entropy"));
 }
 
 TEST(MegatronArguments, MergesMappingsOfYaml) {
@@ -321,11 +325,12 @@ TEST(MegatronArguments, ReportsEveryProblemTogether) {
     const std::string text = refusal(
         "--num-layers many --hidden-size 99999999999999999999 --seq-length $SEQ --bf16 --fp16 --micro-batch-size 0 "
         "--normalization Norm --tensor-model-parallel-size -2 --moe-layer-freq [0]*x --num-experts 4");
-    for (const char* part : {"--num-layers = 'many' is not a whole number", "--hidden-size", "--num-attention-heads is missing",
-                             "--seq-length = $SEQ holds a variable that the file does not set", "--bf16 and --fp16 exclude each other",
-                             "--micro-batch-size = 0 is out of range", "--normalization = 'Norm' is not known; use LayerNorm or RMSNorm",
-                             "--tensor-model-parallel-size = -2 is out of range", "--moe-layer-freq: layer pattern does not parse",
-                             "--vocab-size is missing; Megatron-LM reads it from the tokenizer"})
+    for (const char* part :
+         {"--num-layers = 'many' is not a whole number", "--hidden-size", "--num-attention-heads is missing",
+          "--seq-length = $SEQ holds a variable or a command whose value the file does not tell", "--bf16 and --fp16 exclude each other",
+          "--micro-batch-size = 0 is out of range", "--normalization = 'Norm' is not known; use LayerNorm or RMSNorm",
+          "--tensor-model-parallel-size = -2 is out of range", "--moe-layer-freq: layer pattern does not parse",
+          "--vocab-size is missing; Megatron-LM reads it from the tokenizer"})
         EXPECT_THAT(text, HasSubstr(part));
 }
 
@@ -358,6 +363,17 @@ TEST(MegatronArguments, RefusesWhatItCannotPlan) {
 TEST(MegatronArguments, NamesWhatAScriptLeftUnreadWhereSomethingIsMissing) {
     EXPECT_THAT(refusal("A=( --num-layers 4 )\npython train.py ${A[@]} ${GONE[@]}\n"),
                 AllOf(HasSubstr("--hidden-size is missing"), HasSubstr("flags takes GONE, which it sets nowhere that is read")));
+}
+
+TEST(MegatronArguments, SaysWhyAVariableIsNotKnownInArithmeticToo) {
+    for (const std::string batch : {"$GPUS", "${GPUS}", "$((GPUS*16))", "$(( $GPUS * 16 ))"}) {
+        const std::string text =
+            refusal("GPUS=$(nvidia-smi -L | wc -l)\ntorchrun pretrain_gpt.py " + kSmall + "--global-batch-size \"" + batch + "\"\n");
+        EXPECT_THAT(text,
+                    AllOf(HasSubstr("--global-batch-size = " + batch + " holds a variable or a command whose value the file does not tell"),
+                          HasSubstr("$GPUS is not known: line 1 sets it by a command, which is not run")));
+        EXPECT_THAT(text, Not(HasSubstr("does not set")));
+    }
 }
 
 TEST(MegatronArguments, KeepsDoublingVariablesSmall) {

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 using tests::megatron::kSmall, tests::megatron::read, tests::megatron::refusal;
 
 TEST(MegatronMixtureFlags, ReadsHowFastTheExpertBiasMoves) {
-    const std::string moe = kSmall + "--num-experts 8 --moe-router-enable-expert-bias ";
+    const std::string moe = kSmall + "--num-experts 8 --moe-router-score-function sigmoid --moe-router-enable-expert-bias ";
     EXPECT_EQ(read(moe).model.moe->expert_bias_update_rate, 1e-3);
     EXPECT_EQ(read(moe + "--moe-router-bias-update-rate 0.02").model.moe->expert_bias_update_rate, 0.02);
     EXPECT_THAT(refusal(moe + "--moe-router-bias-update-rate fast"), HasSubstr("--moe-router-bias-update-rate = 'fast'"));
@@ -72,7 +72,7 @@ TEST(MegatronMixtureFlags, LeavesOpenWhatIsNotPredictedBesideResidualStreams) {
         (FlagNotComputed{"--enable-hyper-connections", "residual streams (mHC) under CUDA graphs of layers", Decides::fit_and_legal}));
     EXPECT_FALSE(graphs.model.hyper_connections);
     EXPECT_EQ(graphs.layout->recompute, Recompute::none);
-    EXPECT_EQ(read(kSmall + "--enable-hyper-connections --mtp-num-layers 1").flags.not_computed.size(), 1U);
+    EXPECT_EQ(read(kSmall + "--enable-hyper-connections --mtp-num-layers 1 --position-embedding-type rope").flags.not_computed.size(), 1U);
 }
 
 TEST(MegatronMixtureFlags, PutsOffWeightGradientsBesideHiddenExchangesAlone) {

@@ -1,0 +1,106 @@
+#include "formats/megatron/argument_rules.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "formats/megatron/flag_reader.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+bool is_known(const std::string& value) {
+    return !value.empty() && value.find_first_of("$`") == std::string::npos;
+}
+
+bool holds_word(std::string_view words, std::string_view word) {
+    const auto list = split(std::string(words), ' ');
+    return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+std::string message_of(const ArgumentRule& rule, const CommandFlags& command) {
+    const auto value = command.word(rule.flag);
+    return value && !value->empty() ? fmt::format("{} = {} {}", rule.flag, FlagReader::shown(*value), rule.message)
+                                    : fmt::format("{} {}", rule.flag, rule.message);
+}
+
+}  // namespace
+
+const std::vector<std::string>* CommandFlags::values_of(std::string_view flag) const {
+    for (const auto* flags : {&parsed_.used, &parsed_.not_read}) {
+        if (const auto found = flags->find(flag); found != flags->end()) return &found->second;
+    }
+    return nullptr;
+}
+
+bool CommandFlags::has_one_of(std::string_view flags) const {
+    const auto list = split(std::string(flags), ' ');
+    return std::any_of(list.begin(), list.end(), [this](const auto& flag) { return has(flag); });
+}
+
+std::optional<std::string> CommandFlags::word(std::string_view flag, std::string_view fallback) const {
+    const auto* const values = values_of(flag);
+    if (values == nullptr) return std::string(fallback);
+    return !values->empty() && is_known(values->front()) ? std::optional(values->front()) : std::nullopt;
+}
+
+bool CommandFlags::is(std::string_view flag, std::string_view value, std::string_view fallback) const {
+    return word(flag, fallback) == value;
+}
+
+bool CommandFlags::is_none_of(std::string_view flag, std::string_view values, std::string_view fallback) const {
+    const auto given = word(flag, fallback);
+    return given && !holds_word(values, *given);
+}
+
+std::optional<std::int64_t> CommandFlags::whole(std::string_view flag, std::int64_t fallback) const {
+    if (!has(flag)) return fallback;
+    const auto given = word(flag);
+    return given ? parse_integer(without_grouping(*given)) : std::nullopt;
+}
+
+std::optional<double> CommandFlags::real(std::string_view flag, double fallback) const {
+    if (!has(flag)) return fallback;
+    const auto given = word(flag);
+    return given ? parse_real(without_grouping(*given)) : std::nullopt;
+}
+
+std::vector<std::string> CommandFlags::words(std::string_view flag) const {
+    std::vector<std::string> all;
+    const auto* const values = values_of(flag);
+    if (values == nullptr) return all;
+    for (std::string value : *values) {
+        if (!is_known(value)) return {};
+        std::replace_if(
+            value.begin(), value.end(), [](char c) { return c == ',' || c == '[' || c == ']' || c == '"' || c == '\''; }, ' ');
+        for (auto& word : split(value, ' ')) {
+            if (!word.empty()) all.emplace_back(word);
+        }
+    }
+    return all;
+}
+
+bool CommandFlags::lists(std::string_view flag, std::string_view value) const {
+    const auto all = words(flag);
+    return std::find(all.begin(), all.end(), value) != all.end();
+}
+
+std::vector<std::string> broken_argument_rules(const ParsedFlags& parsed, HeldAgainst against) {
+    std::vector<std::string> messages;
+    if (against == HeldAgainst::nothing) return messages;
+    const CommandFlags command(parsed);
+    const auto add = [&](std::span<const ArgumentRule> rules) {
+        for (const ArgumentRule& rule : rules) {
+            if (rule.broken(command)) messages.push_back(message_of(rule, command));
+        }
+    };
+    if (against == HeldAgainst::everything) {
+        messages = wrong_value_types(parsed);
+        add(rules_of_arguments());
+    }
+    add(rules_of_configurations());
+    return messages;
+}
+
+}  // namespace mgplan::formats

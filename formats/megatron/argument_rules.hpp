@@ -1,0 +1,89 @@
+#pragma once
+// The assertions by which Megatron-LM's own argument check stops at a command: one row each, over the flags as they were parsed. Rules that
+// need a layout or a cluster are the planner's (planner/constraints.hpp, planner/switch_rules.hpp); those that say what a value means stand
+// where the value is read.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/megatron/megatron_flags.hpp"
+
+namespace mgplan::formats {
+
+/// The flags of a command by their values. A value that holds a variable is not known, and no rule is judged by it.
+class CommandFlags {
+public:
+    explicit CommandFlags(const ParsedFlags& parsed) : parsed_(parsed) {}
+
+    [[nodiscard]] bool has(std::string_view flag) const { return values_of(flag) != nullptr; }
+    /// At least one of them, separated by blanks, stands in the command.
+    [[nodiscard]] bool has_one_of(std::string_view flags) const;
+    /// The flag's first value; the fallback without the flag; nothing where the value is missing or not known.
+    [[nodiscard]] std::optional<std::string> word(std::string_view flag, std::string_view fallback = "") const;
+    /// The value, or without the flag the fallback, is known and is that word.
+    [[nodiscard]] bool is(std::string_view flag, std::string_view value, std::string_view fallback = "") const;
+    /// The value, or without the flag the fallback, is known and is none of these, separated by blanks.
+    [[nodiscard]] bool is_none_of(std::string_view flag, std::string_view values, std::string_view fallback = "") const;
+    /// The value as a number; the fallback without the flag; nothing where it is not known or no number.
+    [[nodiscard]] std::optional<std::int64_t> whole(std::string_view flag, std::int64_t fallback) const;
+    [[nodiscard]] std::optional<double> real(std::string_view flag, double fallback) const;
+    /// All values, lists with commas or brackets taken apart; empty where one is not known.
+    [[nodiscard]] std::vector<std::string> words(std::string_view flag) const;
+    [[nodiscard]] bool lists(std::string_view flag, std::string_view value) const;
+
+    /// Selective recompute; --recompute-activations says so whatever stands beside it.
+    [[nodiscard]] bool recomputes_selectively() const {
+        return has("--recompute-activations") || is("--recompute-granularity", "selective");
+    }
+    /// A flag stands there that may give each pipeline rank several chunks of layers.
+    [[nodiscard]] bool may_have_chunks() const {
+        return has_one_of(
+            "--num-layers-per-virtual-pipeline-stage --num-virtual-stages-per-pipeline-rank --pipeline-model-parallel-layout "
+            "--hybrid-layer-pattern --hybrid-override-pattern");
+    }
+
+private:
+    [[nodiscard]] const std::vector<std::string>* values_of(std::string_view flag) const;
+
+    const ParsedFlags& parsed_;
+};
+
+/// Where Megatron-LM, at d98e8a64, holds a command against the rule.
+enum class RuleSource : std::uint8_t {
+    arguments,    ///< megatron/training/arguments.py, validate_args
+    transformer,  ///< megatron/core/transformer/transformer_config.py, __post_init__ of TransformerConfig and MLATransformerConfig
+    parallel,     ///< megatron/core/model_parallel_config.py, __post_init__
+    gradients,    ///< megatron/core/distributed/distributed_data_parallel_config.py, __post_init__
+    optimizer,    ///< megatron/core/optimizer/__init__.py, get_megatron_optimizer
+};
+
+struct ArgumentRule {
+    RuleSource source;
+    int line;               ///< of the condition there, at d98e8a64
+    std::string_view flag;  ///< named in front of the message, with its value
+    bool (*broken)(const CommandFlags&);
+    std::string_view message;  ///< the rule and a way out
+};
+
+/// Those of arguments.py, and those of the configurations that are built from its flags.
+[[nodiscard]] std::span<const ArgumentRule> rules_of_arguments();
+[[nodiscard]] std::span<const ArgumentRule> rules_of_configurations();
+
+/// Whose rules a command is held against.
+enum class HeldAgainst : std::uint8_t {
+    everything,      ///< pretrain_gpt.py: parser, validate_args and configurations
+    configurations,  ///< Megatron-Bridge, which builds the configurations by itself
+    nothing,         ///< flags that were written to be read back
+};
+
+/// A message for each broken rule, and for each value that the parser stops at.
+[[nodiscard]] std::vector<std::string> broken_argument_rules(const ParsedFlags& parsed, HeldAgainst against);
+
+/// Values of flags without effect that argparse does not take: what it converts them with, and the choices it has, at d98e8a64.
+[[nodiscard]] std::vector<std::string> wrong_value_types(const ParsedFlags& parsed);
+
+}  // namespace mgplan::formats

@@ -1,0 +1,253 @@
+#include <array>
+
+#include "formats/megatron/argument_rules.hpp"
+#include "plan/text/text.hpp"
+
+// The configurations that Megatron-LM builds from its flags, at d98e8a64: TransformerConfig and its like (RuleSource says which file).
+
+namespace mgplan::formats {
+namespace {
+
+using C = const CommandFlags&;
+
+constexpr auto kLayers = RuleSource::transformer;
+
+/// Experts that are known to be missing.
+bool gives_no_experts(C c) {
+    return c.whole("--num-experts", 0) == 0;
+}
+
+/// fp8 or fp4; of values that are not known, possibly.
+bool may_quantise(C c, std::string_view format) {
+    return c.has(format) && !c.is(format, "none");
+}
+
+bool is_fp8(C c) {
+    return c.has("--fp8-format") && c.is_none_of("--fp8-format", "none");
+}
+
+bool recomputes_all(C c) {
+    return !c.has("--recompute-activations") && c.is("--recompute-granularity", "full");
+}
+
+/// Among the modules that selective recompute makes again.
+bool recomputes(C c, std::string_view module) {
+    return c.recomputes_selectively() && c.lists("--recompute-modules", module);
+}
+
+/// AMD's Primus takes flex with --use-turbo-deepep, whatever the command says.
+bool dispatches_by_none_of(C c, std::string_view types) {
+    return !c.has("--use-turbo-deepep") && c.is_none_of("--moe-token-dispatcher-type", types, "allgather");
+}
+
+bool overlaps_shared_expert(C c) {
+    return c.has("--moe-shared-expert-overlap") && c.has("--moe-shared-expert-intermediate-size");
+}
+
+/// Of the old name and the new.
+bool pads_routing(C c) {
+    return c.has_one_of("--moe-router-padding-for-fp8 --moe-router-padding-for-quantization");
+}
+
+/// Layers without experts between others: moe_layer_freq above 1, or a list with a 0.
+bool may_have_dense_layers(C c) {
+    const auto pattern = c.word("--moe-layer-freq", "1");
+    return !pattern || (pattern->find('[') != std::string::npos ? pattern->find('0') != std::string::npos : *pattern != "1");
+}
+
+/// Graphs of parts of layers; "full" and the scopes that moved elsewhere are none.
+bool graphs_parts(C c) {
+    for (const std::string_view flag : {"--cuda-graph-modules", "--cuda-graph-scope"}) {
+        for (const std::string_view part : {"attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"}) {
+            if (c.lists(flag, part)) return true;
+        }
+    }
+    return false;
+}
+
+/// --no-rope-freq N skips every N-th layer, and N does not divide the layers.
+bool skips_rotation_unevenly(C c) {
+    const auto every = c.whole("--no-rope-freq", 0), layers = c.whole("--num-layers", 0);
+    return every && layers && *every > 0 && *layers > 0 && *layers % *every != 0;
+}
+
+constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
+    // ---- fp8 and fp4 ----
+    {kLayers, 1560, "--fp8-recipe",
+     [](C c) { return is_fp8(c) && c.is("--fp8-recipe", "custom") && !c.has("--fp8-quantizer-factory"); },
+     "needs --fp8-quantizer-factory; add it, or give another recipe"},
+    {kLayers, 1566, "--fp8-param-gather", [](C c) { return c.has("--fp8-param-gather") && !may_quantise(c, "--fp8-format"); },
+     "needs --fp8-format; add --fp8-format hybrid or e4m3, or remove it"},
+    {kLayers, 1570, "--fp8-output-proj", [](C c) { return c.has("--fp8-output-proj") && !may_quantise(c, "--fp8-format"); },
+     "needs --fp8-format; add it with --fp8-recipe mxfp8, or remove --fp8-output-proj"},
+    {kLayers, 1572, "--fp8-output-proj",
+     [](C c) { return c.has("--fp8-output-proj") && is_fp8(c) && c.is_none_of("--fp8-recipe", "mxfp8", "delayed"); },
+     "needs --fp8-recipe mxfp8; give it, or remove --fp8-output-proj"},
+    {kLayers, 1586, "--fp4-recipe",
+     [](C c) { return may_quantise(c, "--fp4-format") && c.is("--fp4-recipe", "custom") && !c.has("--fp4-quantizer-factory"); },
+     "needs --fp4-quantizer-factory; add it, or give another recipe"},
+    // ---- experts ----
+    {kLayers, 1689, "--moe-ffn-hidden-size",
+     [](C c) { return gives_no_experts(c) && c.has("--moe-ffn-hidden-size") && !may_have_dense_layers(c); },
+     "is the width of experts, and there are none; give --num-experts, or remove it"},
+    {kLayers, 1708, "--moe-single-grouped-weight",
+     [](C c) { return c.has("--moe-single-grouped-weight") && !c.has("--moe-grouped-gemm"); }, "needs --moe-grouped-gemm; add it"},
+    {kLayers, 1736, "--moe-single-grouped-weight",
+     [](C c) { return c.has("--moe-single-grouped-weight") && !c.has("--moe-use-grouped-tensor"); },
+     "needs --moe-use-grouped-tensor; add it"},
+    {kLayers, 1709, "--moe-single-grouped-bias", [](C c) { return c.has("--moe-single-grouped-bias") && !c.has("--moe-grouped-gemm"); },
+     "needs --moe-grouped-gemm; add it"},
+    {kLayers, 1738, "--moe-single-grouped-bias", [](C c) { return c.has("--moe-single-grouped-bias") && c.has("--disable-bias-linear"); },
+     "needs biases; remove it, or --disable-bias-linear"},
+    {kLayers, 1740, "--moe-single-grouped-bias",
+     [](C c) { return c.has("--moe-single-grouped-bias") && !c.has("--moe-use-grouped-tensor"); },
+     "needs --moe-use-grouped-tensor; add it"},
+    {kLayers, 1744, "--moe-enable-deepep", [](C c) { return c.has("--moe-enable-deepep") && dispatches_by_none_of(c, "flex"); },
+     "needs --moe-token-dispatcher-type flex; give it, or remove --moe-enable-deepep"},
+    {kLayers, 1746, "--moe-enable-deepep",
+     [](C c) { return c.has("--moe-enable-deepep") && c.is("--moe-flex-dispatcher-backend", "hybridep"); },
+     "does not go with --moe-flex-dispatcher-backend hybridep; keep one of them"},
+    {kLayers, 1764, "--moe-flex-dispatcher-backend",
+     [](C c) { return c.is("--moe-flex-dispatcher-backend", "ncclep") && dispatches_by_none_of(c, "flex"); },
+     "needs --moe-token-dispatcher-type flex; give it, or remove the backend"},
+    {kLayers, 1814, "--moe-shared-expert-intermediate-size",
+     [](C c) { return c.has("--moe-shared-expert-intermediate-size") && c.whole("--moe-shared-expert-intermediate-size", 1).value_or(1) <= 0; },
+     "is no width; give the shared experts' number times their width, or remove it"},
+    {kLayers, 1820, "--moe-shared-expert-overlap",
+     [](C c) { return overlaps_shared_expert(c) && dispatches_by_none_of(c, "alltoall flex"); },
+     "needs --moe-token-dispatcher-type alltoall or flex (allgather is the default); give one of them, or remove the overlap"},
+    {kLayers, 1843, "--moe-expert-capacity-factor",
+     [](C c) {
+         return c.has("--moe-expert-capacity-factor") &&
+                c.is_none_of("--moe-router-load-balancing-type", "aux_loss seq_aux_loss global_aux_loss none", "aux_loss");
+     },
+     "needs --moe-router-load-balancing-type aux_loss, seq_aux_loss, global_aux_loss or none; give one, or remove the capacity"},
+    {kLayers, 2617, "--moe-router-enable-expert-bias",
+     [](C c) {
+         return c.has("--moe-router-enable-expert-bias") && c.is_none_of("--moe-router-score-function", "sigmoid sqrtsoftplus", "softmax");
+     },
+     "needs --moe-router-score-function sigmoid or sqrtsoftplus (softmax is the default); give one, or remove the bias"},
+    {kLayers, 2650, "--moe-router-padding-for-fp8",
+     [](C c) { return pads_routing(c) && !may_quantise(c, "--fp8-format") && !may_quantise(c, "--fp4-format"); },
+     "(--moe-router-padding-for-quantization) needs --fp8-format or --fp4-format; add one, or remove the padding"},
+    // Published commands leave the dispatcher to their launcher: where none is named, this is not judged.
+    {kLayers, 2655, "--moe-token-dispatcher-type",
+     [](C c) {
+         return pads_routing(c) && !c.has("--use-turbo-deepep") &&
+                (c.is("--moe-token-dispatcher-type", "allgather") || c.is("--moe-token-dispatcher-type", "alltoall_seq"));
+     },
+     "does not go with --moe-router-padding-for-quantization (--moe-router-padding-for-fp8); give alltoall or flex, or remove the padding"},
+    {kLayers, 2660, "--moe-router-topk",
+     [](C c) {
+         return c.whole("--moe-router-topk", 2) == 1 && c.is("--moe-router-score-function", "softmax", "softmax") &&
+                !c.has("--moe-router-pre-softmax") && c.is_none_of("--moe-router-load-balancing-type", "sinkhorn", "aux_loss");
+     },
+     "with softmax scores needs --moe-router-pre-softmax, since the score of a single expert is always 1; add it"},
+    {kLayers, 2672, "--moe-router-group-topk",
+     [](C c) {
+         return c.whole("--moe-router-group-topk", 0).value_or(0) != 0 && c.whole("--moe-router-topk-limited-devices", 0).value_or(0) != 0;
+     },
+     "does not go with --moe-router-topk-limited-devices, its old name; remove the latter"},
+    {kLayers, 2677, "--moe-router-group-topk",
+     [](C c) { return c.whole("--moe-router-group-topk", 0).value_or(0) != 0 && c.whole("--moe-router-num-groups", 0) == 0; },
+     "needs --moe-router-num-groups; add it"},
+    // ---- recompute ----
+    {kLayers, 1913, "--recompute-granularity", [](C c) { return recomputes_all(c) && !c.has("--recompute-method"); },
+     "needs --recompute-method; add --recompute-method uniform or block"},
+    {kLayers, 1919, "--recompute-granularity", [](C c) { return recomputes_all(c) && !c.has("--recompute-num-layers"); },
+     "needs --recompute-num-layers; add --recompute-num-layers 1 or more"},
+    {kLayers, 1926, "--recompute-num-layers", [](C c) { return c.recomputes_selectively() && c.has("--recompute-num-layers"); },
+     "does not go with selective recompute; remove it, or give --recompute-granularity full"},
+    {kLayers, 1934, "--distribute-saved-activations",
+     [](C c) {
+         return c.has("--distribute-saved-activations") && c.has("--sequence-parallel") &&
+                (recomputes_all(c) || c.recomputes_selectively()) && c.whole("--tensor-model-parallel-size", 1).value_or(1) > 1;
+     },
+     "does not go with --sequence-parallel, which divides them already; remove it"},
+    {kLayers, 1964, "--recompute-modules", [](C c) { return recomputes(c, "moe_act") && !c.has("--moe-grouped-gemm"); },
+     "names moe_act, which needs --moe-grouped-gemm; add that, or leave moe_act out"},
+    {kLayers, 1969, "--recompute-modules", [](C c) { return recomputes(c, "mla_up_proj") && !c.has("--multi-latent-attention"); },
+     "names mla_up_proj, which needs --multi-latent-attention; leave mla_up_proj out"},
+    {kLayers, 1991, "--recompute-modules", [](C c) { return recomputes(c, "shared_experts") && overlaps_shared_expert(c); },
+     "names shared_experts, which does not go with --moe-shared-expert-overlap; leave one of them out"},
+    {kLayers, 2001, "--recompute-modules",
+     [](C c) {
+         return is_fp8(c) && c.is("--fp8-recipe", "delayed", "delayed") && (recomputes(c, "moe_act") || recomputes(c, "layernorm"));
+     },
+     "names moe_act or layernorm, which do not go with --fp8-recipe delayed, the default; give another recipe, or leave them out"},
+    {kLayers, 3024, "--recompute-method",
+     [](C c) { return c.has("--overlap-moe-expert-parallel-comm") && c.has("--recompute-method"); },
+     "does not go with --overlap-moe-expert-parallel-comm; remove it"},
+    {kLayers, 3027, "--recompute-num-layers",
+     [](C c) { return c.has("--overlap-moe-expert-parallel-comm") && c.has("--recompute-num-layers"); },
+     "does not go with --overlap-moe-expert-parallel-comm; remove it"},
+    // ---- activations, norms and positions ----
+    {kLayers, 2453, "--fused-residual-rmsnorm",
+     [](C c) { return c.has("--fused-residual-rmsnorm") && c.is_none_of("--normalization", "RMSNorm", "LayerNorm"); },
+     "needs --normalization RMSNorm; give it, or remove --fused-residual-rmsnorm"},
+    {kLayers, 2526, "--rotary-interleaved", [](C c) { return c.has("--rotary-interleaved") && c.has("--multi-latent-attention"); },
+     "does not go with --multi-latent-attention; remove it"},
+    {kLayers, 3141, "--no-rope-freq", skips_rotation_unevenly, "does not divide --num-layers; give a number that does, or a list"},
+    {kLayers, 3345, "--rope-type",
+     [](C c) {
+         return c.has("--multi-latent-attention") && c.is_none_of("--rope-type", "yarn", "yarn") && !c.has("--no-rope-fusion") &&
+                (c.is("--position-embedding-type", "rope") || c.has("--use-rotary-position-embeddings"));
+     },
+     "does not go with fused rotation under --multi-latent-attention; add --no-rope-fusion, or give --rope-type yarn"},
+    // ---- CUDA graphs and overlaps ----
+    {kLayers, 2794, "--cuda-graph-impl", [](C c) { return c.is("--cuda-graph-impl", "full_iteration") && graphs_parts(c); },
+     "goes without --cuda-graph-modules and --cuda-graph-scope; remove these, or give --cuda-graph-impl transformer_engine"},
+    {kLayers, 3084, "--overlap-dispatch-backward-with-experts-wgrad",
+     [](C c) { return c.has("--overlap-dispatch-backward-with-experts-wgrad") && c.has("--overlap-moe-expert-parallel-comm"); },
+     "does not go with --overlap-moe-expert-parallel-comm; keep one of them"},
+    {kLayers, 3092, "--overlap-dispatch-backward-with-experts-wgrad",
+     [](C c) { return c.has("--overlap-dispatch-backward-with-experts-wgrad") && c.has("--delay-wgrad-compute"); },
+     "does not go with --delay-wgrad-compute; keep one of them"},
+    {kLayers, 3097, "--ep-overlap-early-attn-memory-release",
+     [](C c) { return c.has("--ep-overlap-early-attn-memory-release") && !c.has("--overlap-moe-expert-parallel-comm"); },
+     "needs --overlap-moe-expert-parallel-comm; add it, or remove the release"},
+    {kLayers, 3216, "--batch-invariant-mode",
+     [](C c) { return c.has("--batch-invariant-mode") && c.is_none_of("--attention-backend", "flash", "auto"); },
+     "needs --attention-backend flash; give it, or remove the mode"},
+    {kLayers, 3222, "--batch-invariant-mode",
+     [](C c) { return c.has("--batch-invariant-mode") && c.is_none_of("--flash-attention-version", "3 4", "none"); },
+     "needs --flash-attention-version 3 or 4; give it, or remove the mode"},
+    {kLayers, 3230, "--batch-invariant-mode",
+     [](C c) { return c.has("--batch-invariant-mode") && c.whole("--context-parallel-size", 1).value_or(1) > 1; },
+     "does not go with context parallelism; use --context-parallel-size 1, or remove the mode"},
+    {RuleSource::parallel, 545, "--defer-embedding-wgrad-compute",
+     [](C c) { return c.has("--defer-embedding-wgrad-compute") && c.whole("--pipeline-model-parallel-size", 1) == 1; },
+     "needs a pipeline; give --pipeline-model-parallel-size 2 or more, or remove it"},
+    {RuleSource::parallel, 550, "--defer-embedding-wgrad-compute",
+     [](C c) { return c.has("--defer-embedding-wgrad-compute") && c.has("--no-gradient-accumulation-fusion"); },
+     "needs fused gradients; remove it, or --no-gradient-accumulation-fusion"},
+    {RuleSource::parallel, 570, "--overlap-p2p-communication-warmup-flush",
+     [](C c) {
+         return c.has("--overlap-p2p-communication-warmup-flush") && (!c.may_have_chunks() || c.has("--no-overlap-p2p-communication"));
+     },
+     "needs messages overlapped by the interleaved schedule; give --num-virtual-stages-per-pipeline-rank without "
+     "--no-overlap-p2p-communication, or remove it"},
+    // ---- gradients and optimizer ----
+    {RuleSource::gradients, 260, "--reuse-grad-buf-for-mxfp8-param-ag",
+     [](C c) {
+         return c.has("--reuse-grad-buf-for-mxfp8-param-ag") && !c.has("--fp8-param-gather") &&
+                !c.has_one_of("--use-megatron-fsdp --use-custom-fsdp");
+     },
+     "needs --fp8-param-gather; add it, or remove the reuse"},
+    {RuleSource::gradients, 276, "--ddp-num-buckets", [](C c) { return c.has("--ddp-num-buckets") && c.has("--ddp-bucket-size"); },
+     "does not go with --ddp-bucket-size; keep one of them"},
+    {RuleSource::optimizer, 1057, "--use-precision-aware-optimizer",
+     [](C c) {
+         return c.has("--use-precision-aware-optimizer") && !c.has("--use-distributed-optimizer") && !c.is("--megatron-fsdp-version", "2") &&
+                !c.has_one_of("--use-megatron-fsdp --use-custom-fsdp") && c.is("--optimizer", "adam", "adam");
+     },
+     "needs --use-distributed-optimizer; add it, or remove --use-precision-aware-optimizer"},
+});
+
+}  // namespace
+
+std::span<const ArgumentRule> rules_of_configurations() {
+    return kConfigurationRules;
+}
+
+}  // namespace mgplan::formats
