@@ -37,9 +37,9 @@ struct Flag {
 
 /// Words sorted by what they are. A flag given twice counts by the last one, as in Python's argparse.
 struct ParsedFlags {
-    std::map<std::string, std::vector<std::string>, std::less<>> used;  ///< all that are read, with "--"; values, empty for switches
+    std::map<std::string, std::vector<std::string>, std::less<>> used;      ///< all that are read, with "--"; values, empty for switches
     std::map<std::string, std::vector<std::string>, std::less<>> not_read;  ///< the other flags that are known, in the same form
-    FlagAccount account;                                                ///< of all flags; its `used` are as the command spells them
+    FlagAccount account;                                                    ///< of all flags; its `used` are as the command spells them
 };
 
 /// The other name of a switch: "--disable-x" of "--no-x" and the reverse, as Megatron-LM's argument factory makes both of each
