@@ -35,6 +35,10 @@ public:
     [[nodiscard]] std::vector<std::string> words(std::string_view flag) const;
     [[nodiscard]] bool lists(std::string_view flag, std::string_view value) const;
 
+    /// slime's own arguments.py sets what a distributed optimizer and bf16 need, whatever the command says.
+    [[nodiscard]] bool is_of_slime() const;
+    /// Layers by the letters of a pattern, which stands in for their number and for what some of them are.
+    [[nodiscard]] bool has_pattern() const { return has_one_of("--hybrid-layer-pattern --hybrid-override-pattern"); }
     /// Selective recompute; --recompute-activations says so whatever stands beside it.
     [[nodiscard]] bool recomputes_selectively() const {
         return has("--recompute-activations") || is("--recompute-granularity", "selective");
@@ -77,6 +81,7 @@ struct ArgumentRule {
 enum class HeldAgainst : std::uint8_t {
     everything,      ///< pretrain_gpt.py: parser, validate_args and configurations
     configurations,  ///< Megatron-Bridge, which builds the configurations by itself
+    parser,          ///< flags beside which others may stand that a file does not tell, or branches of which one runs
     nothing,         ///< flags that were written to be read back
 };
 

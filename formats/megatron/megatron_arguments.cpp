@@ -92,6 +92,7 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
         throw ConfigError(
             fmt::format("{}: holds no Megatron-LM flags (--num-layers 32 …), and is neither JSON nor YAML with MODEL_ARGS", where));
     leave_out_idle(parsed);
+    const std::vector<std::string> broken = broken_argument_rules(parsed, surroundings.held_against);
     Job job;
     job.flags = std::move(parsed.account);
     Problems problems;
@@ -103,7 +104,7 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     read_layout(flags, job);
     const bool whole_layout = problems.list().size() == of_model;
     read_training(flags, job);
-    for (const std::string& message : broken_argument_rules(parsed, surroundings.held_against)) flags.problem("{}", message);
+    for (const std::string& message : broken) flags.problem("{}", message);
     job.model.name = "megatron";
     job.model.source = where;
     if (of_model == 0) {  // whatever is wrong with the layout
@@ -120,9 +121,13 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
 
 Job read_megatron_text(std::string_view text, const std::string& where, const MegatronSurroundings& surroundings) {
     ArgumentWords found = argument_words(text, where, surroundings.folder, surroundings.script);
+    MegatronSurroundings told = surroundings;
+    // What a flag needs may stand where the file does not tell it, and what it excludes in a branch that does not run.
+    const bool whole = found.notes.empty() && found.not_sourced.empty();
+    if (!whole && told.held_against == HeldAgainst::everything) told.held_against = HeldAgainst::parser;
     Problems problems;
     try {
-        Job job = read_megatron_arguments(found.words, where, surroundings);
+        Job job = read_megatron_arguments(found.words, where, told);
         for (const auto& part : found.missing) problems.add("{}", part);
         problems.throw_if_any();
         job.notes = std::move(found.notes);

@@ -82,7 +82,9 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
      },
      "needs rotary positions or none; add --position-embedding-type rope (learned_absolute is the default)"},
     {kParser, 1067, "--overlap-param-gather-with-optimizer-step",
-     [](C c) { return c.has("--overlap-param-gather-with-optimizer-step") && !c.has("--use-distributed-optimizer"); },
+     [](C c) {
+         return c.has("--overlap-param-gather-with-optimizer-step") && !c.has("--use-distributed-optimizer") && !c.is_of_slime();
+     },
      "needs --use-distributed-optimizer; add it"},
     {kParser, 1069, "--overlap-param-gather-with-optimizer-step",
      [](C c) { return c.has("--overlap-param-gather-with-optimizer-step") && !c.has("--overlap-param-gather"); },
@@ -97,7 +99,10 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
      },
      "does not go with --overlap-param-gather-with-optimizer-step; give --ckpt-format torch, or remove the overlap"},
     {kParser, 1096, "--fp8-param-gather",
-     [](C c) { return c.has("--fp8-param-gather") && !c.has("--use-distributed-optimizer") && !has_fsdp(c); },
+     [](C c) {  // a command without training is let through
+         return c.has("--fp8-param-gather") && !c.has("--use-distributed-optimizer") && !has_fsdp(c) && !c.is_of_slime() &&
+                c.has_one_of("--train-iters --train-samples");
+     },
      "needs --use-distributed-optimizer or FSDP; add the former, or remove it"},
     {kParser, 1104, "--fp4-param-gather", [](C c) { return c.has("--fp4-param-gather") && c.word("--fp4-format") == ""; },
      "needs --fp4-format; add --fp4-format e2m1, or remove it"},
@@ -105,7 +110,7 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
      [](C c) {
          // fp16 with a dynamic loss scale turns the checks off.
          return c.is("--cuda-graph-impl", "full_iteration") && !c.has("--no-check-for-nan-in-loss-and-grad") &&
-                !(c.has("--fp16") && !c.has("--loss-scale"));
+                !(c.has("--fp16") && c.real("--loss-scale", 0).value_or(0) == 0);
      },
      "does not go with checks for NaN, which are the default; add --no-check-for-nan-in-loss-and-grad"},
     {kParser, 1258, "--num-dataset-builder-threads", [](C c) { return c.whole("--num-dataset-builder-threads", 1).value_or(1) <= 0; },
@@ -130,14 +135,12 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
          return c.has("--lr") && lr && least && *least > *lr;
      },
      "is more than --lr; give at most that"},
-    {kParser, 1362, "--save", [](C c) { return c.has("--save") && !c.has_one_of("--save-interval --persistent-save-interval"); },
-     "needs --save-interval, which has no default; add it"},
     {kParser, 1363, "--save-interval", [](C c) { return c.has("--save") && c.whole("--save-interval", 1).value_or(1) <= 0; },
      "is no number of steps; give at least 1"},
     {kParser, 1373, "--fp16-lm-cross-entropy", [](C c) { return c.has("--fp16-lm-cross-entropy") && !c.has("--fp16"); },
      "needs --fp16; remove it"},
     {kParser, 1375, "--fp32-residual-connection",
-     [](C c) { return c.has("--fp32-residual-connection") && !c.has_one_of("--fp16 --bf16"); },
+     [](C c) { return c.has("--fp32-residual-connection") && !c.has_one_of("--fp16 --bf16") && !c.is_of_slime(); },
      "needs --bf16 or --fp16; without them everything is fp32, so remove it"},
     {kParser, 1394, "--start-weight-decay",
      [](C c) { return c.has("--start-weight-decay") && c.is("--weight-decay-incr-style", "constant", "constant"); },
@@ -159,7 +162,7 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
          return c.has("--distribute-saved-activations") &&
                 (c.has("--recompute-activations") || c.is_none_of("--recompute-granularity", "full", "none"));
      },
-     "needs --recompute-granularity full; add it, or remove --distribute-saved-activations"},
+     "needs --recompute-granularity full, without --recompute-activations; give that, or remove --distribute-saved-activations"},
     {kParser, 1426, "--recompute-method", [](C c) { return c.recomputes_selectively() && c.has("--recompute-method"); },
      "does not go with selective recompute; remove it, or give --recompute-granularity full"},
     // On one tensor rank it stops too; published commands have it there, and it asks for nothing then.

@@ -67,6 +67,7 @@ bool graphs_parts(C c) {
 
 /// --no-rope-freq N skips every N-th layer, and N does not divide the layers.
 bool skips_rotation_unevenly(C c) {
+    if (c.has_pattern()) return false;
     const auto every = c.whole("--no-rope-freq", 0), layers = c.whole("--num-layers", 0);
     return every && layers && *every > 0 && *layers > 0 && *layers % *every != 0;
 }
@@ -76,7 +77,7 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
     {kLayers, 1560, "--fp8-recipe",
      [](C c) { return is_fp8(c) && c.is("--fp8-recipe", "custom") && !c.has("--fp8-quantizer-factory"); },
      "needs --fp8-quantizer-factory; add it, or give another recipe"},
-    {kLayers, 1566, "--fp8-param-gather", [](C c) { return c.has("--fp8-param-gather") && !may_quantise(c, "--fp8-format"); },
+    {kLayers, 1566, "--fp8-param-gather", [](C c) { return c.has("--fp8-param-gather") && !may_quantise(c, "--fp8-format") && !c.has("--use-torch-fsdp2"); },
      "needs --fp8-format; add --fp8-format hybrid or e4m3, or remove it"},
     {kLayers, 1570, "--fp8-output-proj", [](C c) { return c.has("--fp8-output-proj") && !may_quantise(c, "--fp8-format"); },
      "needs --fp8-format; add it with --fp8-recipe mxfp8, or remove --fp8-output-proj"},
@@ -137,7 +138,7 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
                 (c.is("--moe-token-dispatcher-type", "allgather") || c.is("--moe-token-dispatcher-type", "alltoall_seq"));
      },
      "does not go with --moe-router-padding-for-quantization (--moe-router-padding-for-fp8); give alltoall or flex, or remove the padding"},
-    {kLayers, 2660, "--moe-router-topk",
+    {kLayers, 2661, "--moe-router-topk",
      [](C c) {
          return c.whole("--moe-router-topk", 2) == 1 && c.is("--moe-router-score-function", "softmax", "softmax") &&
                 !c.has("--moe-router-pre-softmax") && c.is_none_of("--moe-router-load-balancing-type", "sinkhorn", "aux_loss");
@@ -166,7 +167,7 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
      "does not go with --sequence-parallel, which divides them already; remove it"},
     {kLayers, 1964, "--recompute-modules", [](C c) { return recomputes(c, "moe_act") && !c.has("--moe-grouped-gemm"); },
      "names moe_act, which needs --moe-grouped-gemm; add that, or leave moe_act out"},
-    {kLayers, 1969, "--recompute-modules", [](C c) { return recomputes(c, "mla_up_proj") && !c.has("--multi-latent-attention"); },
+    {kLayers, 1969, "--recompute-modules", [](C c) { return recomputes(c, "mla_up_proj") && !c.has("--multi-latent-attention") && !c.has_pattern(); },
      "names mla_up_proj, which needs --multi-latent-attention; leave mla_up_proj out"},
     {kLayers, 1991, "--recompute-modules", [](C c) { return recomputes(c, "shared_experts") && overlaps_shared_expert(c); },
      "names shared_experts, which does not go with --moe-shared-expert-overlap; leave one of them out"},
@@ -209,7 +210,7 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
     {kLayers, 3216, "--batch-invariant-mode",
      [](C c) { return c.has("--batch-invariant-mode") && c.is_none_of("--attention-backend", "flash", "auto"); },
      "needs --attention-backend flash; give it, or remove the mode"},
-    {kLayers, 3222, "--batch-invariant-mode",
+    {kLayers, 3223, "--batch-invariant-mode",
      [](C c) { return c.has("--batch-invariant-mode") && c.is_none_of("--flash-attention-version", "3 4", "none"); },
      "needs --flash-attention-version 3 or 4; give it, or remove the mode"},
     {kLayers, 3230, "--batch-invariant-mode",
@@ -231,15 +232,16 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
     {RuleSource::gradients, 260, "--reuse-grad-buf-for-mxfp8-param-ag",
      [](C c) {
          return c.has("--reuse-grad-buf-for-mxfp8-param-ag") && !c.has("--fp8-param-gather") &&
-                !c.has_one_of("--use-megatron-fsdp --use-custom-fsdp");
+                !c.has_one_of("--use-megatron-fsdp --use-custom-fsdp --use-torch-fsdp2");
      },
      "needs --fp8-param-gather; add it, or remove the reuse"},
-    {RuleSource::gradients, 276, "--ddp-num-buckets", [](C c) { return c.has("--ddp-num-buckets") && c.has("--ddp-bucket-size"); },
+    {RuleSource::gradients, 276, "--ddp-num-buckets", [](C c) { return c.has("--ddp-num-buckets") && c.has("--ddp-bucket-size") && !c.has("--use-torch-fsdp2"); },
      "does not go with --ddp-bucket-size; keep one of them"},
     {RuleSource::optimizer, 1057, "--use-precision-aware-optimizer",
      [](C c) {
          return c.has("--use-precision-aware-optimizer") && !c.has("--use-distributed-optimizer") && !c.is("--megatron-fsdp-version", "2") &&
-                !c.has_one_of("--use-megatron-fsdp --use-custom-fsdp") && c.is("--optimizer", "adam", "adam");
+                !c.has_one_of("--use-megatron-fsdp --use-custom-fsdp --skip-train") && !c.is_of_slime() &&
+                c.is("--optimizer", "adam", "adam");
      },
      "needs --use-distributed-optimizer; add it, or remove --use-precision-aware-optimizer"},
 });

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "formats/megatron/argument_rules.hpp"
+#include "formats/megatron/megatron_arguments.hpp"
+#include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 #include "tests/formats/megatron/read_flags.hpp"
 
@@ -13,10 +15,12 @@ namespace mgplan::formats::argument_rules_test {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::SizeIs;
 using tests::megatron::kSmall, tests::megatron::read, tests::megatron::refusal;
 
 /// A command breaks the rule of that source and line, for which the message says all of `says`; `legal` does not.
@@ -49,7 +53,7 @@ const std::vector<Case>& cases() {
          "--ckpt-format = torch_dist does not go with --overlap-param-gather-with-optimizer-step",
          "--overlap-param-gather-with-optimizer-step --use-distributed-optimizer --overlap-param-gather --overlap-grad-reduce "
          "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 --ckpt-format torch"},
-        {kArguments, 1096, "--bf16 --fp8-format hybrid --fp8-param-gather", "needs --use-distributed-optimizer or FSDP",
+        {kArguments, 1096, "--bf16 --fp8-format hybrid --fp8-param-gather --train-iters 10", "needs --use-distributed-optimizer or FSDP",
          "--bf16 --fp8-format hybrid --fp8-param-gather --use-distributed-optimizer"},
         {kArguments, 1104, "--bf16 --fp4-param-gather", "needs --fp4-format", "--bf16 --fp4-format e2m1 --fp4-param-gather"},
         {kArguments, 1236, "--cuda-graph-impl full_iteration", "add --no-check-for-nan-in-loss-and-grad",
@@ -68,7 +72,6 @@ const std::vector<Case>& cases() {
         {kArguments, 1300, "--train-samples 100 --lr-warmup-fraction 0.1 --lr-warmup-samples 5", "does not go with --lr-warmup-samples",
          "--train-samples 100 --lr-warmup-samples 5"},
         {kArguments, 1360, "--lr 1e-4 --min-lr 1e-3", "--min-lr = 1e-3 is more than --lr", "--lr 1e-3 --min-lr 1e-3"},
-        {kArguments, 1362, "--save checkpoints", "--save = checkpoints needs --save-interval", "--save checkpoints --save-interval 500"},
         {kArguments, 1363, "--save checkpoints --save-interval 0", "--save-interval = 0 is no number of steps", "--save-interval 0"},
         {kArguments, 1373, "--bf16 --fp16-lm-cross-entropy", "--fp16-lm-cross-entropy needs --fp16", "--fp16 --fp16-lm-cross-entropy"},
         {kArguments, 1375, "--fp32-residual-connection", "needs --bf16 or --fp16", "--bf16 --fp32-residual-connection"},
@@ -149,7 +152,7 @@ const std::vector<Case>& cases_of_configurations() {
          "--num-experts 8 --bf16 --fp8-format hybrid --moe-router-padding-for-quantization --moe-token-dispatcher-type allgather",
          "--moe-token-dispatcher-type = allgather does not go with",
          "--num-experts 8 --bf16 --fp8-format hybrid --moe-router-padding-for-quantization --moe-token-dispatcher-type alltoall"},
-        {kLayers, 2660, "--num-experts 8 --moe-router-topk 1", "--moe-router-topk = 1 with softmax scores needs --moe-router-pre-softmax",
+        {kLayers, 2661, "--num-experts 8 --moe-router-topk 1", "--moe-router-topk = 1 with softmax scores needs --moe-router-pre-softmax",
          "--num-experts 8 --moe-router-topk 1 --moe-router-pre-softmax"},
         {kLayers, 2672, "--num-experts 8 --moe-router-group-topk 2 --moe-router-num-groups 4 --moe-router-topk-limited-devices 2",
          "does not go with --moe-router-topk-limited-devices", "--num-experts 8 --moe-router-topk-limited-devices 2"},
@@ -203,7 +206,7 @@ const std::vector<Case>& cases_of_configurations() {
         {kLayers, 3097, "--num-experts 8 --ep-overlap-early-attn-memory-release", "needs --overlap-moe-expert-parallel-comm",
          "--num-experts 8 --ep-overlap-early-attn-memory-release --overlap-moe-expert-parallel-comm"},
         {kLayers, 3216, "--batch-invariant-mode", "needs --attention-backend flash", ""},
-        {kLayers, 3222, "--batch-invariant-mode", "needs --flash-attention-version 3 or 4",
+        {kLayers, 3223, "--batch-invariant-mode", "needs --flash-attention-version 3 or 4",
          "--batch-invariant-mode --attention-backend flash --flash-attention-version 3"},
         {kLayers, 3230, "--batch-invariant-mode --context-parallel-size 2", "does not go with context parallelism", ""},
         {RuleSource::parallel, 545, "--defer-embedding-wgrad-compute", "--defer-embedding-wgrad-compute needs a pipeline",
@@ -255,13 +258,48 @@ TEST(ArgumentRules, LeaveWhatIsNotKnownOpen) {
     EXPECT_THAT(refusal(kSmall + "--tensor-model-parallel-size $TP --tp-comm-overlap"), Not(HasSubstr("--tp-comm-overlap")));
 }
 
+TEST(ArgumentRules, LeaveOpenWhatAFileDoesNotTell) {
+    const auto refused = [](const std::string& text) {
+        try {
+            static_cast<void>(read_megatron_text("torchrun pretrain_gpt.py " + kSmall + text, "run.sh"));
+        } catch (const ConfigError& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    EXPECT_THAT(refused("--recompute-granularity full"), HasSubstr("--recompute-method"));
+    EXPECT_EQ(refused("--recompute-granularity full $EXTRA_ARGS"), "accepted");
+    EXPECT_THAT(refused("--lr fast $EXTRA_ARGS"), HasSubstr("--lr = 'fast'")) << "whatever stands beside it";
+}
+
+// Other programs and switches set or leave out what would be asserted.
+TEST(ArgumentRules, AreNotAskedWhereMegatronDoesNotAsk) {
+    for (const char* flags :
+         {"--bf16 --use-precision-aware-optimizer --actor-num-nodes 4", "--bf16 --use-precision-aware-optimizer --skip-train",
+          "--bf16 --fp8-format hybrid --fp8-param-gather", "--use-checkpoint-args --load c --mtp-num-layers 1",
+          "--use-checkpoint-args --use-mp-args-from-checkpoint-args --tensor-model-parallel-size 2 --tp-comm-overlap",
+          "--use-torch-fsdp2 --no-gradient-accumulation-fusion --untie-embeddings-and-output-weights --ddp-num-buckets 4 --ddp-bucket-size "
+          "100",
+          "--save checkpoints", "--fp16 --loss-scale 0 --cuda-graph-impl full_iteration"}) {
+        EXPECT_THAT(refusal(kSmall + std::string(flags)), Not(AnyOf(HasSubstr("needs"), HasSubstr("does not go with")))) << flags;
+    }
+    const auto of_bridge = [](const std::string& text) {
+        return broken_argument_rules(parse_flags(split(text, ' ')), HeldAgainst::configurations);
+    };
+    EXPECT_THAT(of_bridge("--num-layers 4 --reuse-grad-buf-for-mxfp8-param-ag"), IsEmpty());
+    EXPECT_THAT(of_bridge("--num-layers 9 --no-rope-freq 4"), SizeIs(1));
+    EXPECT_THAT(of_bridge("--num-layers 9 --no-rope-freq 4 --hybrid-layer-pattern M*M*M*M*M*"), IsEmpty());
+}
+
 TEST(ArgumentRules, OfTheParserAreNotThoseOfBridge) {
     const auto broken = [](const std::string& text, HeldAgainst against) {
         return broken_argument_rules(parse_flags(split(text, ' ')), against);
     };
-    const std::string text = "--num-layers 4 --save somewhere --lr fast --recompute-granularity full --recompute-num-layers 1";
+    const std::string text =
+        "--num-layers 4 --save somewhere --save-interval 0 --lr fast --recompute-granularity full --recompute-num-layers 1";
     EXPECT_THAT(broken(text, HeldAgainst::everything),
-                ElementsAre(HasSubstr("--lr = 'fast'"), HasSubstr("--save-interval"), HasSubstr("--recompute-method")));
+                ElementsAre(HasSubstr("--lr = 'fast'"), HasSubstr("--save-interval = 0"), HasSubstr("--recompute-method")));
+    EXPECT_THAT(broken(text, HeldAgainst::parser), ElementsAre(HasSubstr("--lr = 'fast'")));
     EXPECT_THAT(broken(text, HeldAgainst::configurations), ElementsAre(HasSubstr("--recompute-method")));
     EXPECT_THAT(broken(text, HeldAgainst::nothing), IsEmpty());
 }

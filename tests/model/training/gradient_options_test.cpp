@@ -12,7 +12,6 @@
 
 #include <gtest/gtest.h>
 
-#include "model/ops/elementwise.hpp"
 #include "model/optimizer/bucket_traffic.hpp"
 #include "plan/text/errors.hpp"
 #include "tests/model/training/small_training.hpp"
@@ -93,30 +92,6 @@ TEST(GradientOptions, GraphsOfLayersAddToZerosFromTheSecondStepOn) {
         const GradientWork all_added{.added = task.layout.num_microbatches * (4 * model.layers + 1), .zeros = gradient_bytes_of(device)};
         EXPECT_EQ(work_of_a_step(device, trainer), all_added);
         EXPECT_EQ(work_of_a_step(device, trainer), all_added);
-    }
-}
-
-// Its writes and zeros are part of what is replayed: nothing outside clears what a step left, one that was skipped among them.
-TEST(GradientOptions, AGraphOfTheIterationTakesNothingFromGradientsBefore) {
-    for (const ModelSpec& model : {small::llama(), small::gpt()}) {
-        TrainingTask task = small::task(model, {.dp = 2});
-        task.layout.cuda_graphs = {CudaGraphScope::full_iteration};
-        std::array<std::vector<double>, 2> losses;
-        for (const bool spoiled : {false, true}) {
-            runtime::InProcessWorld world(2);
-            small::on_all_ranks(task, world, [&](int rank, RankTrainer& trainer, runtime::CpuDevice&) {
-                for (int step = 0; step < 5; ++step) {
-                    for (const Parameter& parameter : trainer.buffers(0).parameters()) {
-                        if (spoiled)
-                            fill(trainer.buffers(0).weights().at(parameter.name).gradient, std::numeric_limits<double>::quiet_NaN());
-                    }
-                    const StepReport report = trainer.step(small::tokens_of, 1e-2);
-                    if (rank == 0) losses[spoiled ? 1 : 0].push_back(report.loss);
-                }
-            });
-        }
-        EXPECT_EQ(losses[0], losses[1]);
-        EXPECT_LT(losses[0].back(), losses[0].front());
     }
 }
 

@@ -134,8 +134,9 @@ TEST(LaunchesOfAStep, CopyHeadsForALibraryThatTakesThemApartAlone) {
             take_step(trainer);
             for (const auto& [op, launches] : listener.ops()) copies += op == "columns" || op == "set_columns" ? launches : 0;
         }
-        EXPECT_EQ(copies, apart ? 6 * task.model.layers : 0);
-        EXPECT_EQ(device.launcher().emulation().asked, 2 * task.model.layers) << "and is asked for all of them";
+        const std::int64_t layers = task.model.layers * task.layout.num_microbatches;
+        EXPECT_EQ(copies, apart ? 6 * layers : 0);
+        EXPECT_EQ(device.launcher().emulation().asked, 2 * layers) << "and is asked for all of them";
     }
 }
 
