@@ -218,7 +218,8 @@ std::vector<std::vector<std::byte>> run_end(Device& device, std::int64_t places)
         return device.zeros(shape, dtype, MemoryCategory::activations, "reserved");
     };
     const auto marked = [&](std::int64_t width) {
-        const Tensor tensor = reserve({places, width}, Dtype::bf16), values = maker.random({kEnd, width});
+        Tensor tensor = reserve({places, width}, Dtype::bf16);
+        const Tensor values = maker.random({kEnd, width});
         std::vector<std::byte> bytes(static_cast<std::size_t>(values.bytes()));
         device.read(values, bytes.data());
         device.write(tensor.slice(places - kEnd, places), bytes.data());
