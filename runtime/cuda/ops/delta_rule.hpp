@@ -23,6 +23,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/scratch.hpp"
+#include "runtime/cuda/ops/batched_product.hpp"
 #include "runtime/cuda/ops/column_sums.hpp"
 #include "runtime/cuda/ops/launch.hpp"
 #include "runtime/cuda/ops/rule_bodies.hpp"
@@ -96,14 +97,6 @@ public:
     [[nodiscard]] Sum* sums() const { return part<Sum>(space_.sums); }
 
 private:
-    /// c = alpha · op(a) op(b) + beta · c of matrices one behind the other, or `stride`s apart where one is not 0.
-    struct Product {
-        bool transpose_a = false, transpose_b = false;
-        std::int64_t m = 0, n = 0, k = 0;
-        double alpha = 1, beta = 0;
-        std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
-    };
-
     template <class Value>
     [[nodiscard]] Value* part(std::int64_t begin) const {
         return begin < 0 ? nullptr : reinterpret_cast<Value*>(workspace_ + begin);
@@ -239,28 +232,8 @@ private:
     }
 
     template <class Result>
-    void multiply(const Product& product, const Element* a, const Element* b, Result* c, std::int64_t count) const {
-        const auto stride = [](std::int64_t wanted, std::int64_t size) { return wanted != 0 ? wanted : size; };
-        Gemm gemm;
-        gemm.transpose_a = product.transpose_a;
-        gemm.transpose_b = product.transpose_b;
-        gemm.m = product.m;
-        gemm.n = product.n;
-        gemm.k = product.k;
-        gemm.alpha = product.alpha;
-        gemm.beta = product.beta;
-        gemm.input = dtype_;
-        gemm.output = std::is_same_v<Result, Element> ? dtype_ : model::statistics_dtype(dtype_);
-        gemm.a = a;
-        gemm.a_pitch = product.transpose_a ? product.m : product.k;
-        gemm.a_stride = stride(product.a_stride, product.m * product.k);
-        gemm.b = b;
-        gemm.b_pitch = product.transpose_b ? product.k : product.n;
-        gemm.b_stride = stride(product.b_stride, product.k * product.n);
-        gemm.c = c;
-        gemm.c_pitch = product.n;
-        gemm.c_stride = stride(product.c_stride, product.m * product.n);
-        gemm.batch = count;
+    void multiply(const BatchedProduct& product, const Element* a, const Element* b, Result* c, std::int64_t count) const {
+        Gemm gemm = batched_gemm(product, dtype_, a, b, c, count);
         gemm.workspace = workspace_ + space_.library;
         gemm.workspace_bytes = space_.library_bytes;
         launcher_.gemm(gemm);

@@ -10,6 +10,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/scratch.hpp"
+#include "runtime/cuda/ops/batched_product.hpp"
 #include "runtime/cuda/ops/column_sums.hpp"
 #include "runtime/cuda/ops/launch.hpp"
 #include "runtime/cuda/ops/scan_bodies.hpp"
@@ -86,11 +87,6 @@ public:
     }
 
 private:
-    struct Product {
-        bool transpose_a, transpose_b;
-        std::int64_t m, n, k;
-    };
-
     [[nodiscard]] std::int64_t of_group() const { return scan_.per_group() * s_.head_dim; }
 
     template <class Work>
@@ -159,27 +155,10 @@ private:
         }
     }
 
-    /// c = op(a) op(b) (+ c) of `count` matrices each, one behind the other.
-    void multiply(const Product& product, const Element* a, const Element* b, Sum* c, std::int64_t count, double beta = 0) const {
-        Gemm gemm;
-        gemm.transpose_a = product.transpose_a;
-        gemm.transpose_b = product.transpose_b;
-        gemm.m = product.m;
-        gemm.n = product.n;
-        gemm.k = product.k;
-        gemm.beta = beta;
-        gemm.input = dtype_;
-        gemm.output = model::statistics_dtype(dtype_);
-        gemm.a = a;
-        gemm.a_pitch = product.transpose_a ? product.m : product.k;
-        gemm.a_stride = product.m * product.k;
-        gemm.b = b;
-        gemm.b_pitch = product.transpose_b ? product.k : product.n;
-        gemm.b_stride = product.k * product.n;
-        gemm.c = c;
-        gemm.c_pitch = product.n;
-        gemm.c_stride = product.m * product.n;
-        gemm.batch = count;
+    /// Matrices lie one behind the other.
+    void multiply(BatchedProduct product, const Element* a, const Element* b, Sum* c, std::int64_t count, double beta = 0) const {
+        product.beta = beta;
+        Gemm gemm = batched_gemm(product, dtype_, a, b, c, count);
         gemm.workspace = workspace_ + space_.library;
         gemm.workspace_bytes = space_.library_bytes;
         launcher_.gemm(gemm);
