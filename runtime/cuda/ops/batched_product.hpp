@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "model/ops/checks.hpp"
 #include "runtime/cuda/ops/launch.hpp"
 
 namespace mgplan::runtime::cuda {
