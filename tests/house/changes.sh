@@ -4,8 +4,8 @@
 # Git, also where the project belongs to another user than the one who tests.
 project_git() { git -c safe.directory='*' -C "$root" "$@" 2>/dev/null; }
 
-# Files that differ from where the work branched off (from the main branch, else, on it, from the commit before), those with the
-# most changed lines first.
+# Files that differ from where the work branched off (from the main branch; on it from the commit that passed all parts last, else from
+# the one before), those with the most changed lines first.
 changed_files() {
     local base='' candidate head
     head=$(project_git rev-parse -q --verify HEAD) || return 0
@@ -13,6 +13,7 @@ changed_files() {
         base=$(project_git merge-base HEAD "$candidate") && [[ $base != "$head" ]] && break
         base=''
     done
+    [[ -n $base ]] || base=$(checked_commit)
     [[ -n $base ]] || base=$(project_git rev-parse -q --verify HEAD~1) || return 0
     project_git diff --numstat --diff-filter=d "$base" -- '*.cpp' | sort -rn | cut -f 3
 }

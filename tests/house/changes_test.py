@@ -112,6 +112,13 @@ class Repository(unittest.TestCase):
         self.commit("plan/layout.cpp")
         self.assertEqual(sorted(self.ask("changed_files")), ["cli/run.cpp", "plan/layout.cpp"])
 
+    def test_on_the_main_branch_they_are_those_since_the_checked_commit(self):
+        self.commit("cli/run.cpp")
+        self.commit("plan/layout.cpp")
+        self.assertEqual(self.ask("changed_files"), ["plan/layout.cpp"], "without one, since the commit before")
+        self.commit("docs/search.md", named=self.first)
+        self.assertEqual(sorted(self.ask("changed_files")), ["cli/run.cpp", "plan/layout.cpp"])
+
 
 if __name__ == "__main__":
     unittest.main()
