@@ -1,5 +1,7 @@
 #include "rule_cases.hpp"
 
+#include "dispatcher_cases.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/training/data_sharding.hpp"
 
