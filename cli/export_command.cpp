@@ -52,6 +52,7 @@ int run_export(const std::vector<std::string>& args, Console& console) {
         return kDone;
     }
     refuse_assumed_architecture(plan.model, "exported");
+    formats::refuse_incomplete_job(plan);
     const formats::MegatronJob job = formats::megatron_job(plan);
     if (*to == "bridge-overrides") {
         options.write(console, options.format() == Format::json ? Json{{"overrides", formats::bridge_overrides(job)}}.dump(1) + "\n"

@@ -202,34 +202,49 @@ Json variants_json(const std::vector<Variant>& variants) {
     return list;
 }
 
-/// One line for each rank: there may be many.
-void write_json(std::ostream& out, const GraphsRequest& request, const GraphsReport& report) {
-    Json unknown = Json::array();
-    for (const auto& name : graph_boundary_tensors(request.scopes, false)) unknown.push_back({{"name", name}, {"bytes", nullptr}});
-    const std::string nothing = unknown.dump();
-    out << fmt::format(R"({{"policy":"{}","cuda_graphs":{},"ranks":[)", policy_name(request.policy), Json(names_in(request.scopes)).dump());
-    for (std::size_t i = 0; i < report.ranks.size(); ++i) {
-        const GraphCounts& counts = report.ranks[i].counts;
-        out << fmt::format(
-            R"({}{{"rank":{},"forward_graphs":{},"backward_graphs":{},"static_buffers":{},"slots":{},"peak_live_chunks":{},)",
-            i > 0 ? "," : "", counts.rank, counts.forward_graphs, counts.backward_graphs, counts.static_buffers, counts.slots,
-            counts.peak_live_chunks);
-        if (const auto& terms = report.ranks[i].terms) {
-            Json boundary = Json::array();
-            for (const auto& tensor : terms->boundary) boundary.push_back({{"name", tensor.name}, {"bytes", tensor.bytes}});
-            out << fmt::format(R"("static_input_bytes":{},"boundary":{},"boundary_bytes":{},"graph_nodes":{},"graph_object_bytes":{},)"
-                               R"("resident_activation_bytes":{}}})",
-                               terms->static_inputs, boundary.dump(), terms->boundary_bytes, terms->nodes, terms->objects, terms->resident);
-        } else {
-            out << fmt::format(R"("static_input_bytes":null,"boundary":{},"boundary_bytes":null}})", nothing);
-        }
+/// Tensors at graphs' boundaries whose bytes no model says.
+Json boundary_without_bytes(EnumSet<CudaGraphScope> scopes) {
+    Json list = Json::array();
+    for (const auto& name : graph_boundary_tensors(scopes, false)) list.push_back({{"name", name}, {"bytes", nullptr}});
+    return list;
+}
+
+/// Bytes are null where there is no model, and the boundary is `without_bytes`.
+Json rank_json(const RankLine& line, const Json& without_bytes) {
+    const GraphCounts& counts = line.counts;
+    Json rank{{"rank", counts.rank},
+              {"forward_graphs", counts.forward_graphs},
+              {"backward_graphs", counts.backward_graphs},
+              {"static_buffers", counts.static_buffers},
+              {"slots", counts.slots},
+              {"peak_live_chunks", counts.peak_live_chunks}};
+    if (!line.terms) {
+        rank["static_input_bytes"] = nullptr;
+        rank["boundary"] = without_bytes;
+        rank["boundary_bytes"] = nullptr;
+        return rank;
     }
-    out << "]";
-    if (request.workload) {
-        out << fmt::format(R"(,"tensors":{},"assumed":{})", tensors_json(request).dump(), Json(request.assumed).dump());
-        if (!report.variants.empty()) out << fmt::format(R"(,"moe_capture":{})", variants_json(report.variants).dump());
-    }
-    out << "}\n";
+    const simulator::GraphTerms& terms = *line.terms;
+    Json boundary = Json::array();
+    for (const auto& tensor : terms.boundary) boundary.push_back({{"name", tensor.name}, {"bytes", tensor.bytes}});
+    rank["static_input_bytes"] = terms.static_inputs;
+    rank["boundary"] = std::move(boundary);
+    rank["boundary_bytes"] = terms.boundary_bytes;
+    rank["graph_nodes"] = terms.nodes;
+    rank["graph_object_bytes"] = terms.objects;
+    rank["resident_activation_bytes"] = terms.resident;
+    return rank;
+}
+
+Json report_json(const GraphsRequest& request, const GraphsReport& report) {
+    Json json{{"policy", policy_name(request.policy)}, {"cuda_graphs", names_in(request.scopes)}, {"ranks", Json::array()}};
+    const Json without_bytes = boundary_without_bytes(request.scopes);
+    for (const RankLine& line : report.ranks) json["ranks"].push_back(rank_json(line, without_bytes));
+    if (!request.workload) return json;
+    json["tensors"] = tensors_json(request);
+    json["assumed"] = request.assumed;
+    if (!report.variants.empty()) json["moe_capture"] = variants_json(report.variants);
+    return json;
 }
 
 void write_csv(std::ostream& out, const GraphsReport& report) {
@@ -333,7 +348,8 @@ int run_graphs(const std::vector<std::string>& args, Console& console) {
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {
             case Format::json:
-                return write_json(out, request, report);
+                out << report_json(request, report).dump() << "\n";
+                return;
             case Format::csv:
                 return write_csv(out, report);
             case Format::table:

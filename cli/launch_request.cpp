@@ -139,6 +139,7 @@ std::vector<std::string> run_command(const LaunchRequest& request, const jobs::J
 
 std::vector<std::string> megatron_command(const LaunchRequest& request, const Plan& plan) {
     refuse_assumed_architecture(plan.model, "launched as Megatron-LM");
+    formats::refuse_incomplete_job(plan, request.more);
     const formats::MegatronJob job = formats::megatron_job(plan);
     std::string script = request.script.value_or(job.script);
     if (request.script) script = files::absolute(script).string();

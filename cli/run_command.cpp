@@ -297,40 +297,83 @@ void report(const Options& options, const runtime::RunValues& result, Console& c
     }
 }
 
+/// What the plan or options ask for, and training does without.
+void say_what_is_not_used(const Options& options, const RunOptions& values, const Plan& plan, Console& console) {
+    if (const auto unused = unused_choices(plan); !unused.empty()) {
+        console.err << fmt::format("mgplan: run does not use {}: results do not depend on {}, time and memory may\n",
+                                   fmt::join(unused, ", "), unused.size() == 1 ? "it" : "them");
+    }
+    note_assumed_architecture(plan.model, console);
+    if (plan.model.moe && plan.model.moe->sequence_auxiliary_loss > 0)
+        console.err << "mgplan: run trains without the balancing loss within each sequence that the model states\n";
+    for (const char* name : {"min-lr", "lr-decay-steps"})
+        options.note_idle(console, name, values.lr_decay_style == "constant", "--lr-decay-style is constant");
+}
+
+/// The seeds of data follow those of weights and dropout (task_of).
+std::uint64_t data_seed(const RunOptions& values) {
+    return static_cast<std::uint64_t>(values.seed) + 2;
+}
+
+std::shared_ptr<const runtime::TokenData> token_data_of(const RunOptions& values, std::int64_t vocab) {
+    if (values.data) return runtime::open_token_data(*values.data, vocab);
+    return std::make_unique<runtime::SyntheticStream>(data_seed(values), vocab);
+}
+
+/// Throws ConfigError where an arena is to be checked and there is none.
+runtime::MemoryMode memory_of(const RunOptions& values, const Layout& layout) {
+    const bool arena = values.memory == "arena" || (values.memory == "auto" && !layout.cuda_graphs.empty());
+    if (values.check_memory && !arena) throw ConfigError("--check-memory looks into an arena; add --memory arena");
+    return arena ? runtime::MemoryMode::arena : runtime::MemoryMode::pool;
+}
+
+/// What is said of steps, and what ends the run. `values` and `console` outlive it.
+void set_watch(runtime::TrainingRunOptions& run, const RunOptions& values, Console& console) {
+    run.skip_non_finite = values.no_check_for_nan;
+    run.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(values.timeout_minutes * 60'000));
+    run.on_step = [&](std::int64_t step, const runtime::StepValues& done) { print_step(console.err, values, step, done); };
+    run.on_stuck = [&](const std::string& text) {
+        console.err << "mgplan: " << text << "\n" << std::flush;
+        std::_Exit(kRunFailed);
+    };
+}
+
+/// As one of the processes that a launcher started; nothing on ranks other than 0, which reports.
+std::optional<runtime::RunValues> run_launched(runtime::TrainingRunOptions& run, const RunOptions& values,
+                                               const runtime::LaunchedRank& launched) {
+    run.on_failure = [&](const std::string& what, int code) {
+        jobs::leave_word_of_own_failure(launched, runtime::process_environment(), what, code);
+    };
+    return values.device == "cuda" ? runtime::run_over_nccl(run, meeting_of(launched, run.deadline)) : runtime::run_over_mpi(run, launched);
+}
+
+/// All ranks as threads, or the one asked for.
+runtime::RunValues run_here(runtime::TrainingRunOptions& run, const RunOptions& values) {
+    const InterruptWatch watch("mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n");
+    run.interrupt = &watch.interrupted();
+    return values.rank ? runtime::run_alone(run, static_cast<int>(*values.rank)) : runtime::run_in_process(run);
+}
+
 /// Trains; nothing on ranks that do not report.
 std::optional<RunOutcome> train(const Options& options, const RunOptions& values, Console& console) {
     const auto devices = check(values);
-    const std::string& path = values.plan.front();
-    Plan plan = read_plan(path);
+    Plan plan = read_plan(values.plan.front());
     runtime::TrainingRunOptions run;
     run.task = task_of(plan, values);
     refuse_what_own_engine_cannot_hold(plan, run.task.layout, devices ? model::DeviceKind::cuda : model::DeviceKind::cpu);
     run.devices = devices;
     const auto launched = launched_rank({values.rank, values.ranks_in_process, values.device == "cuda"}, plan.layout.sizes.world);
     const bool reports = !launched || launched->rank == 0;
-    if (reports) options.try_outputs();
-    if (const auto unused = unused_choices(plan); reports && !unused.empty()) {
-        console.err << fmt::format("mgplan: run does not use {}: results do not depend on {}, time and memory may\n",
-                                   fmt::join(unused, ", "), unused.size() == 1 ? "it" : "them");
-    }
     if (reports) {
-        note_assumed_architecture(plan.model, console);
-        if (plan.model.moe && plan.model.moe->sequence_auxiliary_loss > 0)
-            console.err << "mgplan: run trains without the balancing loss within each sequence that the model states\n";
-        for (const char* name : {"min-lr", "lr-decay-steps"})
-            options.note_idle(console, name, values.lr_decay_style == "constant", "--lr-decay-style is constant");
+        options.try_outputs();
+        say_what_is_not_used(options, values, plan, console);
     }
-    const auto seed = static_cast<std::uint64_t>(values.seed);
-    const std::shared_ptr<const runtime::TokenData> data = values.data
-                                                               ? runtime::open_token_data(*values.data, plan.model.vocab)
-                                                               : std::make_unique<runtime::SyntheticStream>(seed + 2, plan.model.vocab);
-    run.data = std::make_shared<const runtime::Sequences>(data, plan.batch.sequence, plan.batch.global_batch, seed + 3);
+    const auto data = token_data_of(values, plan.model.vocab);
+    run.data = std::make_shared<const runtime::Sequences>(data, plan.batch.sequence, plan.batch.global_batch, data_seed(values) + 1);
     run.steps = values.steps;
     if (values.ranks_per_node) run.ranks_per_node = static_cast<int>(*values.ranks_per_node);
-    const bool arena = values.memory == "arena" || (values.memory == "auto" && !run.task.layout.cuda_graphs.empty());
-    if (values.check_memory && !arena) throw ConfigError("--check-memory looks into an arena; add --memory arena");
+    run.memory = memory_of(values, run.task.layout);
     run.check_memory = values.check_memory;
-    run.memory = arena ? runtime::MemoryMode::arena : runtime::MemoryMode::pool;
     run.learning_rate = learning_rate_of(values);
     const CheckpointRequest asked{
         values.checkpoint, values.checkpoint_every.value_or(0), values.checkpoint_keep, values.resume, values.steps, reports};
@@ -343,27 +386,10 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
         console.err << fmt::format("mgplan: --weights {} is not read: the run goes on from its checkpoint\n", *values.weights);
     if (launched) run.alike = alike_text(values, plan, run);
     const std::int64_t steps_before = run.checkpoint.resume ? run.checkpoint.resume->manifest().position.steps : 0;
-    run.skip_non_finite = values.no_check_for_nan;
-    run.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(values.timeout_minutes * 60'000));
-    run.on_step = [&](std::int64_t step, const runtime::StepValues& done) { print_step(console.err, values, step, done); };
-    run.on_stuck = [&](const std::string& text) {
-        console.err << "mgplan: " << text << "\n" << std::flush;
-        std::_Exit(kRunFailed);
-    };
+    set_watch(run, values, console);
 
-    std::optional<runtime::RunValues> result;
-    if (launched) {
-        run.on_failure = [&](const std::string& what, int code) {
-            jobs::leave_word_of_own_failure(*launched, runtime::process_environment(), what, code);
-        };
-        result = values.device == "cuda" ? runtime::run_over_nccl(run, meeting_of(*launched, run.deadline))
-                                         : runtime::run_over_mpi(run, *launched);
-        if (!result) return std::nullopt;  // rank 0 reports
-    } else {
-        const InterruptWatch watch("mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n");
-        run.interrupt = &watch.interrupted();
-        result = values.rank ? runtime::run_alone(run, static_cast<int>(*values.rank)) : runtime::run_in_process(run);
-    }
+    std::optional<runtime::RunValues> result = launched ? run_launched(run, values, *launched) : run_here(run, values);
+    if (!result) return std::nullopt;
     result->data = data->text();
     result->steps_asked = values.steps;
     result->steps_before = steps_before;

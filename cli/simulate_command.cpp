@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <ostream>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -169,12 +171,12 @@ void note_idle_options(const Options& options, const Workload& work, const Layou
 
 /// A plan holds model, batch, training options and layout; only what it is to be judged against may be given beside it.
 void refuse_what_a_plan_holds(const Options& options) {
+    constexpr std::array<std::string_view, 15> kBesidePlan{"cluster",  "max-memory", "routing-skew", "per-rank",       "html",
+                                                           "markdown", "device",     "format",       "output",         "timeline",
+                                                           "kind",     "straggler",  "jitter",       "balance-stages", "seed"};
     Problems problems;
     for (const auto& name : options.given()) {
-        if (name == "cluster" || name == "max-memory" || name == "routing-skew" || name == "per-rank" || name == "html" ||
-            name == "markdown" || name == "device" || name == "format" || name == "output" || name == "timeline" || name == "kind" ||
-            name == "balance-stages" || name == "straggler" || name == "jitter" || name == "seed")
-            continue;
+        if (std::find(kBesidePlan.begin(), kBesidePlan.end(), name) != kBesidePlan.end()) continue;
         problems.add(
             "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,
             name);

@@ -49,6 +49,29 @@ private:
     double mtp_ = 0, embedding_ = 0, loss_ = 0;
 };
 
+/// Of the microbatches that a chunk runs in a row, one for each rank: two in each direction, for which warm-ups give ranks room.
+constexpr double kRoomOfWarmUps = 4;
+/// Share of what ranks would wait beyond that room that is left in the events, on average (tests/simulator/timeline/agreement_test.cpp).
+constexpr double kShareOfWaits = 0.6;
+/// By which a bound stays below the events, whose sums are others.
+constexpr double kRoundingOfSums = 1e-9;
+
+/// Seconds a microbatch that ranks of a stage of `slowest` seconds wait for each other's longer chunks. Were they in step, each would wait
+/// for the longest chunk of its kind.
+double waits_for_longer_chunks(const StepInputs& in, const ChunkSums& chunks, double slowest) {
+    const int pp = static_cast<int>(in.layout.sizes.pp);
+    double in_step = 0;
+    for (int chunk = 0; chunk < in.layout.vpp; ++chunk) {
+        double longest = 0;
+        for (int rank = 0; rank < pp; ++rank) {
+            if (in.split.alike[static_cast<std::size_t>(rank)] == rank) longest = std::max(longest, chunks.of(rank, chunk));
+        }
+        in_step += longest;
+    }
+    const double waiting = kShareOfWaits * std::max(0.0, 1 - kRoomOfWarmUps / pp);
+    return waiting * std::max(0.0, in_step - slowest);
+}
+
 /// A pipeline in which every pass of a rank takes the same, a chunk's 1/vpp of it.
 class Pipeline {
 public:
@@ -238,19 +261,7 @@ TimePrediction step_time(const StepInputs& in) {
         optimizer = std::max(optimizer, update);
     }
 
-    // Were the ranks in step, each would wait for the longest chunk of its kind. Their warm-ups give them room of two microbatches
-    // in each direction, of the pp that a chunk runs in a row; of what the others would wait, six tenths are left on average in
-    // the events (tests/simulator/timeline/agreement_test.cpp).
-    const double waiting = 0.6 * std::max(0.0, 1 - 4.0 / pp);
-    double in_step = 0;
-    for (int chunk = 0; chunks && chunk < layout.vpp; ++chunk) {
-        double longest = 0;
-        for (int rank = 0; rank < pp; ++rank) {
-            if (in.split.alike[static_cast<std::size_t>(rank)] == rank) longest = std::max(longest, chunks->of(rank, chunk));
-        }
-        in_step += longest;
-    }
-    const Pipeline pipeline(in, std::move(ranks), chunks ? waiting * std::max(0.0, in_step - slowest.total()) : 0);
+    const Pipeline pipeline(in, std::move(ranks), chunks ? waits_for_longer_chunks(in, *chunks, slowest.total()) : 0);
     const double hop = transfer_seconds(in);
     const double passes = pipeline.makespan(0), with_transfers = hop > 0 ? pipeline.makespan(hop) : passes;
     time.bubble_seconds = std::max(0.0, passes - m * slowest.total());
@@ -266,9 +277,9 @@ TimePrediction step_time(const StepInputs& in) {
     time.optimizer_seconds = optimizer;
     time.iteration_seconds = m * (slowest.total() - slowest.exposed_data) + time.bubble_seconds + time.exposed.dp + time.exposed.pp +
                              optimizer + host_seconds(in.calibration, in.layout.engine).iteration;
-    // A hair less, for the sums are others than the events'.
     time.at_least_seconds =
-        (pipeline.at_least(with_transfers, hop, tied_embedding) + host_seconds(in.calibration, in.layout.engine).iteration) * (1 - 1e-9);
+        (pipeline.at_least(with_transfers, hop, tied_embedding) + host_seconds(in.calibration, in.layout.engine).iteration) *
+        (1 - kRoundingOfSums);
     finish_rates(in, slowest, recompute_flops, time);
     return time;
 }

@@ -1,7 +1,6 @@
 #include "formats/megatron/argument_rules.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
@@ -18,29 +17,6 @@ bool is_known(const std::string& value) {
 bool holds_word(std::string_view words, std::string_view word) {
     const auto list = split(std::string(words), ' ');
     return std::find(list.begin(), list.end(), word) != list.end();
-}
-
-/// --use-checkpoint-args sets these from the checkpoint before anything is asserted (megatron/training/checkpointing.py,
-/// load_args_from_checkpoint): positions, biases, activations, norms, experts, multi-token prediction.
-bool asks_what_a_checkpoint_has(const ArgumentRule& rule) {
-    static constexpr std::array kArguments{883, 1633, 1644};
-    static constexpr std::array kLayers{1689, 1708, 1709, 1736, 1738, 1740, 1814, 1820, 1964, 1991, 2453, 2526, 2617, 2661, 3345};
-    const auto has = [&](const auto& lines) { return std::find(lines.begin(), lines.end(), rule.line) != lines.end(); };
-    return (rule.source == RuleSource::arguments && has(kArguments)) || (rule.source == RuleSource::transformer && has(kLayers));
-}
-
-/// --use-mp-args-from-checkpoint-args sets these: sizes of tensor and pipeline parallelism.
-bool asks_sizes_a_checkpoint_has(const ArgumentRule& rule) {
-    static constexpr std::array kArguments{1411, 1442};
-    const auto has = std::find(kArguments.begin(), kArguments.end(), rule.line) != kArguments.end();
-    return (rule.source == RuleSource::arguments && has) || (rule.source == RuleSource::transformer && rule.line == 1934) ||
-           (rule.source == RuleSource::parallel && rule.line == 545);
-}
-
-/// Whether Megatron-Bridge's configurations have what the rule asks: a reuse of buffers is its optimizer's too, whose fp8 parameters stand
-/// elsewhere, and rotation is fused only where it is asked for.
-bool is_judged_for_bridge(const ArgumentRule& rule) {
-    return !(rule.source == RuleSource::gradients && rule.line == 260) && !(rule.source == RuleSource::transformer && rule.line == 3345);
 }
 
 std::string message_of(const ArgumentRule& rule, const CommandFlags& command) {
@@ -123,13 +99,17 @@ std::vector<std::string> broken_argument_rules(const ParsedFlags& parsed, HeldAg
     std::vector<std::string> messages;
     if (against == HeldAgainst::nothing) return messages;
     const CommandFlags command(parsed);
-    const bool from_checkpoint = command.has("--use-checkpoint-args"), sizes_too = command.has("--use-mp-args-from-checkpoint-args");
     const bool bridge = against == HeldAgainst::configurations;
+    const bool model_of_checkpoint = command.has("--use-checkpoint-args"),
+               sizes_of_checkpoint = command.has("--use-mp-args-from-checkpoint-args");
+    const auto is_exempt = [&](const ArgumentRule& rule) {
+        return (model_of_checkpoint && rule.exempt.contains(Exemption::checkpoint_model)) ||
+               (sizes_of_checkpoint && rule.exempt.contains(Exemption::checkpoint_sizes)) ||
+               (bridge && rule.exempt.contains(Exemption::bridge));
+    };
     const auto add = [&](std::span<const ArgumentRule> rules) {
         for (const ArgumentRule& rule : rules) {
-            const bool asked = !(from_checkpoint && asks_what_a_checkpoint_has(rule)) &&
-                               !(sizes_too && asks_sizes_a_checkpoint_has(rule)) && (!bridge || is_judged_for_bridge(rule));
-            if (asked && rule.broken(command)) messages.push_back(message_of(rule, command));
+            if (!is_exempt(rule) && rule.broken(command)) messages.push_back(message_of(rule, command));
         }
     };
     if (!bridge) messages = wrong_value_types(parsed);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "formats/megatron/megatron_flags.hpp"
+#include "plan/text/enum_set.hpp"
 
 namespace mgplan::formats {
 
@@ -65,12 +66,25 @@ enum class RuleSource : std::uint8_t {
     optimizer,    ///< megatron/core/optimizer/__init__.py, get_megatron_optimizer
 };
 
+/// Commands that a rule is not held against, since what it asks is set elsewhere.
+enum class Exemption : std::uint8_t {
+    /// Those with --use-checkpoint-args, which takes positions, biases, activations, norms, experts and multi-token prediction from the
+    /// checkpoint before anything is asserted (megatron/training/checkpointing.py, load_args_from_checkpoint).
+    checkpoint_model,
+    /// Those with --use-mp-args-from-checkpoint-args, which takes sizes of tensor and pipeline parallelism from there.
+    checkpoint_sizes,
+    /// Megatron-Bridge's, where it is set otherwise: a reuse of buffers is its optimizer's too, whose fp8 parameters stand elsewhere, and
+    /// rotation is fused only where it is asked for.
+    bridge,
+};
+
 struct ArgumentRule {
     RuleSource source;
     int line;               ///< of the condition there, at d98e8a64
     std::string_view flag;  ///< named in front of the message, with its value
     bool (*broken)(const CommandFlags&);
     std::string_view message;  ///< the rule and a way out
+    EnumSet<Exemption> exempt{};
 };
 
 /// Those of arguments.py, and those of the configurations that are built from its flags.

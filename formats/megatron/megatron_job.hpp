@@ -1,6 +1,7 @@
 #pragma once
 // A plan as Megatron-LM takes it: flags of pretrain_gpt.py and the environment they need.
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,10 @@ struct MegatronJob {
 /// tokenizer, learning rate and checkpoints are left to the user. What the flags cannot say is found by reading them back
 /// (read_megatron_arguments) and comparing. Throws ConfigError for fp64, in which Megatron-LM does not train.
 [[nodiscard]] MegatronJob megatron_job(const Plan& plan);
+
+/// Throws ConfigError where Megatron-LM would stop at these flags for one that no plan holds, and that is not among `added` words: the
+/// sizes of the two exchanges of a2a+p2p (arguments.py, validate_args).
+void refuse_incomplete_job(const Plan& plan, std::span<const std::string> added = {});
 
 /// A file for a shell and for --megatron-args: exports, and the flags as an array MEGATRON_ARGS=( … ), one flag a line.
 [[nodiscard]] std::string megatron_args_text(const MegatronJob& job);

@@ -80,7 +80,8 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
          return sets(c, "--mtp-num-layers") && !c.has("--use-rotary-position-embeddings") &&
                 c.is_none_of("--position-embedding-type", "rope none", "learned_absolute");
      },
-     "needs rotary positions or none; add --position-embedding-type rope (learned_absolute is the default)"},
+     "needs rotary positions or none; add --position-embedding-type rope (learned_absolute is the default)",
+     {Exemption::checkpoint_model}},
     {kParser, 1067, "--overlap-param-gather-with-optimizer-step",
      [](C c) {
          return c.has("--overlap-param-gather-with-optimizer-step") && !c.has("--use-distributed-optimizer") && !c.is_of_slime();
@@ -156,7 +157,8 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
      "needs --start-weight-decay and --end-weight-decay; add them"},
     {kParser, 1411, "--distribute-saved-activations",
      [](C c) { return c.has("--distribute-saved-activations") && is_on_one_tensor_rank(c); },
-     "needs tensor parallelism; give --tensor-model-parallel-size 2 or more, or remove it"},
+     "needs tensor parallelism; give --tensor-model-parallel-size 2 or more, or remove it",
+     {Exemption::checkpoint_sizes}},
     {kParser, 1414, "--distribute-saved-activations",
      [](C c) {
          return c.has("--distribute-saved-activations") &&
@@ -170,18 +172,21 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
      [](C c) {
          return c.has("--tp-comm-overlap") && !c.has("--sequence-parallel") && c.whole("--tensor-model-parallel-size", 1).value_or(1) > 1;
      },
-     "needs sequence parallelism; add --sequence-parallel, or remove it"},
+     "needs sequence parallelism; add --sequence-parallel, or remove it",
+     {Exemption::checkpoint_sizes}},
     {kParser, 1633, "--no-position-embedding",
      [](C c) {
          return c.has("--no-position-embedding") && !c.has("--use-rotary-position-embeddings") &&
                 c.is_none_of("--position-embedding-type", "rope", "learned_absolute");
      },
-     "goes with rotary positions alone; give --position-embedding-type none or rope in its place"},
+     "goes with rotary positions alone; give --position-embedding-type none or rope in its place",
+     {Exemption::checkpoint_model}},
     {kParser, 1644, "--position-embedding-type",
      [](C c) {
          return c.is("--position-embedding-type", "mrope") && !c.has("--use-rotary-position-embeddings") && !c.has("--mrope-section");
      },
-     "needs --mrope-section; add it"},
+     "needs --mrope-section; add it",
+     {Exemption::checkpoint_model}},
     {kParser, 1668, "--ckpt-format", [](C c) { return c.is("--ckpt-format", "torch_dcp") && !c.has("--use-torch-fsdp2"); },
      "needs --use-torch-fsdp2; give --ckpt-format torch_dist in its place"},
     {kParser, 1676, "--ckpt-format",

@@ -90,19 +90,25 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
     // ---- experts ----
     {kLayers, 1689, "--moe-ffn-hidden-size",
      [](C c) { return gives_no_experts(c) && c.has("--moe-ffn-hidden-size") && !may_have_dense_layers(c); },
-     "is the width of experts, and there are none; give --num-experts, or remove it"},
+     "is the width of experts, and there are none; give --num-experts, or remove it",
+     {Exemption::checkpoint_model}},
     {kLayers, 1708, "--moe-single-grouped-weight",
-     [](C c) { return c.has("--moe-single-grouped-weight") && !c.has("--moe-grouped-gemm"); }, "needs --moe-grouped-gemm; add it"},
+     [](C c) { return c.has("--moe-single-grouped-weight") && !c.has("--moe-grouped-gemm"); }, "needs --moe-grouped-gemm; add it",
+     {Exemption::checkpoint_model}},
     {kLayers, 1736, "--moe-single-grouped-weight",
      [](C c) { return c.has("--moe-single-grouped-weight") && !c.has("--moe-use-grouped-tensor"); },
-     "needs --moe-use-grouped-tensor; add it"},
+     "needs --moe-use-grouped-tensor; add it",
+     {Exemption::checkpoint_model}},
     {kLayers, 1709, "--moe-single-grouped-bias", [](C c) { return c.has("--moe-single-grouped-bias") && !c.has("--moe-grouped-gemm"); },
-     "needs --moe-grouped-gemm; add it"},
+     "needs --moe-grouped-gemm; add it",
+     {Exemption::checkpoint_model}},
     {kLayers, 1738, "--moe-single-grouped-bias", [](C c) { return c.has("--moe-single-grouped-bias") && c.has("--disable-bias-linear"); },
-     "needs biases; remove it, or --disable-bias-linear"},
+     "needs biases; remove it, or --disable-bias-linear",
+     {Exemption::checkpoint_model}},
     {kLayers, 1740, "--moe-single-grouped-bias",
      [](C c) { return c.has("--moe-single-grouped-bias") && !c.has("--moe-use-grouped-tensor"); },
-     "needs --moe-use-grouped-tensor; add it"},
+     "needs --moe-use-grouped-tensor; add it",
+     {Exemption::checkpoint_model}},
     {kLayers, 1744, "--moe-enable-deepep", [](C c) { return c.has("--moe-enable-deepep") && dispatches_by_none_of(c, "flex"); },
      "needs --moe-token-dispatcher-type flex; give it, or remove --moe-enable-deepep"},
     {kLayers, 1746, "--moe-enable-deepep",
@@ -113,10 +119,12 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
      "needs --moe-token-dispatcher-type flex; give it, or remove the backend"},
     {kLayers, 1814, "--moe-shared-expert-intermediate-size",
      [](C c) { return c.has("--moe-shared-expert-intermediate-size") && c.whole("--moe-shared-expert-intermediate-size", 1).value_or(1) <= 0; },
-     "is no width; give the shared experts' number times their width, or remove it"},
+     "is no width; give the shared experts' number times their width, or remove it",
+     {Exemption::checkpoint_model}},
     {kLayers, 1820, "--moe-shared-expert-overlap",
      [](C c) { return overlaps_shared_expert(c) && dispatches_by_none_of(c, "alltoall flex"); },
-     "needs --moe-token-dispatcher-type alltoall or flex (allgather is the default); give one of them, or remove the overlap"},
+     "needs --moe-token-dispatcher-type alltoall or flex (allgather is the default); give one of them, or remove the overlap",
+     {Exemption::checkpoint_model}},
     {kLayers, 1843, "--moe-expert-capacity-factor",
      [](C c) {
          return c.has("--moe-expert-capacity-factor") &&
@@ -127,7 +135,8 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
      [](C c) {
          return c.has("--moe-router-enable-expert-bias") && c.is_none_of("--moe-router-score-function", "sigmoid sqrtsoftplus", "softmax");
      },
-     "needs --moe-router-score-function sigmoid or sqrtsoftplus (softmax is the default); give one, or remove the bias"},
+     "needs --moe-router-score-function sigmoid or sqrtsoftplus (softmax is the default); give one, or remove the bias",
+     {Exemption::checkpoint_model}},
     {kLayers, 2650, "--moe-router-padding-for-fp8",
      [](C c) { return pads_routing(c) && !may_quantise(c, "--fp8-format") && !may_quantise(c, "--fp4-format"); },
      "(--moe-router-padding-for-quantization) needs --fp8-format or --fp4-format; add one, or remove the padding"},
@@ -143,7 +152,8 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
          return c.whole("--moe-router-topk", 2) == 1 && c.is("--moe-router-score-function", "softmax", "softmax") &&
                 !c.has("--moe-router-pre-softmax") && c.is_none_of("--moe-router-load-balancing-type", "sinkhorn", "aux_loss");
      },
-     "with softmax scores needs --moe-router-pre-softmax, since the score of a single expert is always 1; add it"},
+     "with softmax scores needs --moe-router-pre-softmax, since the score of a single expert is always 1; add it",
+     {Exemption::checkpoint_model}},
     {kLayers, 2672, "--moe-router-group-topk",
      [](C c) {
          return c.whole("--moe-router-group-topk", 0).value_or(0) != 0 && c.whole("--moe-router-topk-limited-devices", 0).value_or(0) != 0;
@@ -164,13 +174,16 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
          return c.has("--distribute-saved-activations") && c.has("--sequence-parallel") &&
                 (recomputes_all(c) || c.recomputes_selectively()) && c.whole("--tensor-model-parallel-size", 1).value_or(1) > 1;
      },
-     "does not go with --sequence-parallel, which divides them already; remove it"},
+     "does not go with --sequence-parallel, which divides them already; remove it",
+     {Exemption::checkpoint_sizes}},
     {kLayers, 1964, "--recompute-modules", [](C c) { return recomputes(c, "moe_act") && !c.has("--moe-grouped-gemm"); },
-     "names moe_act, which needs --moe-grouped-gemm; add that, or leave moe_act out"},
+     "names moe_act, which needs --moe-grouped-gemm; add that, or leave moe_act out",
+     {Exemption::checkpoint_model}},
     {kLayers, 1969, "--recompute-modules", [](C c) { return recomputes(c, "mla_up_proj") && !c.has("--multi-latent-attention") && !c.has_pattern(); },
      "names mla_up_proj, which needs --multi-latent-attention; leave mla_up_proj out"},
     {kLayers, 1991, "--recompute-modules", [](C c) { return recomputes(c, "shared_experts") && overlaps_shared_expert(c); },
-     "names shared_experts, which does not go with --moe-shared-expert-overlap; leave one of them out"},
+     "names shared_experts, which does not go with --moe-shared-expert-overlap; leave one of them out",
+     {Exemption::checkpoint_model}},
     {kLayers, 2001, "--recompute-modules",
      [](C c) {
          return is_fp8(c) && c.is("--fp8-recipe", "delayed", "delayed") && (recomputes(c, "moe_act") || recomputes(c, "layernorm"));
@@ -185,16 +198,19 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
     // ---- activations, norms and positions ----
     {kLayers, 2453, "--fused-residual-rmsnorm",
      [](C c) { return c.has("--fused-residual-rmsnorm") && c.is_none_of("--normalization", "RMSNorm", "LayerNorm"); },
-     "needs --normalization RMSNorm; give it, or remove --fused-residual-rmsnorm"},
+     "needs --normalization RMSNorm; give it, or remove --fused-residual-rmsnorm",
+     {Exemption::checkpoint_model}},
     {kLayers, 2526, "--rotary-interleaved", [](C c) { return c.has("--rotary-interleaved") && c.has("--multi-latent-attention"); },
-     "does not go with --multi-latent-attention; remove it"},
+     "does not go with --multi-latent-attention; remove it",
+     {Exemption::checkpoint_model}},
     {kLayers, 3141, "--no-rope-freq", skips_rotation_unevenly, "does not divide --num-layers; give a number that does, or a list"},
     {kLayers, 3345, "--rope-type",
      [](C c) {
          return c.has("--multi-latent-attention") && c.is_none_of("--rope-type", "yarn", "yarn") && !c.has("--no-rope-fusion") &&
                 (c.is("--position-embedding-type", "rope") || c.has("--use-rotary-position-embeddings"));
      },
-     "does not go with fused rotation under --multi-latent-attention; add --no-rope-fusion, or give --rope-type yarn"},
+     "does not go with fused rotation under --multi-latent-attention; add --no-rope-fusion, or give --rope-type yarn",
+     {Exemption::checkpoint_model, Exemption::bridge}},
     // ---- CUDA graphs and overlaps ----
     {kLayers, 2794, "--cuda-graph-impl", [](C c) { return c.is("--cuda-graph-impl", "full_iteration") && graphs_parts(c); },
      "goes without --cuda-graph-modules and --cuda-graph-scope; remove these, or give --cuda-graph-impl transformer_engine"},
@@ -218,7 +234,8 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
      "does not go with context parallelism; use --context-parallel-size 1, or remove the mode"},
     {RuleSource::parallel, 545, "--defer-embedding-wgrad-compute",
      [](C c) { return c.has("--defer-embedding-wgrad-compute") && c.whole("--pipeline-model-parallel-size", 1) == 1; },
-     "needs a pipeline; give --pipeline-model-parallel-size 2 or more, or remove it"},
+     "needs a pipeline; give --pipeline-model-parallel-size 2 or more, or remove it",
+     {Exemption::checkpoint_sizes}},
     {RuleSource::parallel, 550, "--defer-embedding-wgrad-compute",
      [](C c) { return c.has("--defer-embedding-wgrad-compute") && c.has("--no-gradient-accumulation-fusion"); },
      "needs fused gradients; remove it, or --no-gradient-accumulation-fusion"},
@@ -234,7 +251,8 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
          return c.has("--reuse-grad-buf-for-mxfp8-param-ag") && !c.has("--fp8-param-gather") &&
                 !c.has_one_of("--use-megatron-fsdp --use-custom-fsdp --use-torch-fsdp2");
      },
-     "needs --fp8-param-gather; add it, or remove the reuse"},
+     "needs --fp8-param-gather; add it, or remove the reuse",
+     {Exemption::bridge}},
     {RuleSource::gradients, 276, "--ddp-num-buckets", [](C c) { return c.has("--ddp-num-buckets") && c.has("--ddp-bucket-size") && !c.has("--use-torch-fsdp2"); },
      "does not go with --ddp-bucket-size; keep one of them"},
     {RuleSource::optimizer, 1057, "--use-precision-aware-optimizer",

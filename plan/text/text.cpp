@@ -81,7 +81,7 @@ std::optional<std::int64_t> parse_integer(std::string_view text) {
 }
 
 bool is_digits(std::string_view text) {
-    if (text.starts_with('-')) text.remove_prefix(1);
+    if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
     return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 

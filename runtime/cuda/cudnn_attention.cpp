@@ -32,7 +32,7 @@ struct Plan {
     CudnnGraph graph;
     std::vector<std::int64_t> ids;  ///< of the stored tensors and scalars, in the order in which run() lists their memory
     bool works = false;
-    std::string refusal;
+    std::string refusal;                         ///< without the rank that met it: the card's other ranks read it too
     float factor = 0, one = 1, hidden = -1e30F;  ///< the scalars, at the same addresses in each run
 };
 
@@ -296,10 +296,10 @@ private:
                 describe_forward(*plan, shape);
             }
             plan->works = finish(*plan);
-        } catch (const RunError& error) {
+        } catch (const CudnnError& error) {
             if (plan == nullptr) plan = std::make_unique<Plan>(nullptr);
             plan->works = false;
-            plan->refusal = error.what();
+            plan->refusal = error.failure();
         }
         return plan;
     }

@@ -6,7 +6,6 @@
 
 #include <fmt/core.h>
 
-#include "plan/text/errors.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cudnn_library.hpp"
 
@@ -34,11 +33,14 @@ void set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, 
 
 }  // namespace
 
+CudnnError::CudnnError(int rank, const std::string& failure)
+    : RunError(fmt::format("rank {}: {}", rank, failure)), failure_(std::make_shared<const std::string>(failure)) {}
+
 void throw_cudnn_error(cudnnStatus_t status, const char* call, const char* file, int line) {
     const std::string_view place(file);
     const auto at = place.rfind("runtime/");
-    throw RunError(fmt::format("rank {}: {} failed with {} at {}:{}", rank_of_this_thread(), call, last_words(status),
-                               at == std::string_view::npos ? place : place.substr(at), line));
+    throw CudnnError(rank_of_this_thread(), fmt::format("{} failed with {} at {}:{}", call, last_words(status),
+                                                        at == std::string_view::npos ? place : place.substr(at), line));
 }
 
 Dimensions dense(const Dimensions& sizes) {

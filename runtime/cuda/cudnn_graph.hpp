@@ -6,12 +6,27 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "plan/text/errors.hpp"
+
 namespace mgplan::runtime::cuda {
 
+/// A failed call of cuDNN, by this thread's rank. What ranks share of it does not name that rank.
+class CudnnError : public RunError {
+public:
+    CudnnError(int rank, const std::string& failure);
+    /// what() without the rank.
+    [[nodiscard]] const std::string& failure() const { return *failure_; }
+
+private:
+    std::shared_ptr<const std::string> failure_;  ///< copies of an exception must not throw
+};
+
+/// Throws CudnnError: the call, cuDNN's own words and the place.
 [[noreturn]] void throw_cudnn_error(cudnnStatus_t status, const char* call, const char* file, int line);
 
 #define MGPLAN_CUDNN(call)                                                                              \

@@ -4,6 +4,7 @@
 #include <random>
 #include <tuple>
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
@@ -309,6 +310,30 @@ TEST_F(ExportCommand, SaysWhatIsMissingOrWrong) {
     expect_refused("export nothing.json --to megatron-args", "nothing.json");
     expect_refused("export " + plan() + " --to nemo", {"--to", "megatron-yaml"});
     expect_refused("export " + plan(" --precision fp64 --attention unfused --cluster dgx-h100") + " --to megatron-args", {"fp64", "bf16"});
+}
+
+TEST(ExportedFlags, AreRefusedWithoutTheSizesOfBothExchanges) {
+    const TempFile saved("hierarchical.json");
+    const auto plan_with_cp = [&](int cp) {
+        const TempFile command(
+            "hierarchical.sh",
+            fmt::format("torchrun pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 4096 "
+                        "--max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 8 --vocab-size 32000 --bf16 "
+                        "--context-parallel-size {} --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes {} 1",
+                        cp, cp));
+        const Said said = say("check --megatron-args " + command.path() + " --world 8 --cluster dgx-h100 --save-plan " + saved.path());
+        ASSERT_EQ(said.code, kDone) << said.err;
+    };
+    plan_with_cp(4);
+    for (const char* to : {"megatron-args", "megatron-yaml", "bridge-overrides"})
+        expect_refused("export " + saved.path() + " --to " + to,
+                       {"layout.cp_comm_type = a2a+p2p", "--hierarchical-context-parallel-sizes", "cp = 4", "--cp-comm-type p2p"});
+    EXPECT_EQ(say("export " + saved.path() + " --to mgplan").code, kDone);
+    const std::string launch = "launch " + saved.path() + " --via slurm --dry-run --job megatron";
+    expect_refused(launch, "--hierarchical-context-parallel-sizes");
+    EXPECT_THAT(say(launch + " -- --hierarchical-context-parallel-sizes 2 2").out, HasSubstr("--hierarchical-context-parallel-sizes 2 2"));
+    plan_with_cp(1);
+    EXPECT_EQ(say("export " + saved.path() + " --to megatron-args").code, kDone) << "there is no exchange";
 }
 
 TEST(ExportedFlags, PredictWhatThePlanPredicts) {

@@ -1,7 +1,10 @@
 // The assertions of Megatron-LM's own argument check: a command that breaks each, and its neighbour that does not.
 
+#include <algorithm>
 #include <set>
+#include <stdexcept>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -232,6 +235,20 @@ std::vector<Case> all_cases() {
     return all;
 }
 
+const ArgumentRule& rule_of(const Case& one) {
+    for (const auto rules : {rules_of_arguments(), rules_of_configurations()}) {
+        for (const ArgumentRule& rule : rules) {
+            if (rule.source == one.source && rule.line == one.line) return rule;
+        }
+    }
+    throw std::logic_error(fmt::format("no rule of line {}", one.line));
+}
+
+bool is_of_configurations(const ArgumentRule& rule) {
+    const auto rules = rules_of_configurations();
+    return std::any_of(rules.begin(), rules.end(), [&](const ArgumentRule& each) { return &each == &rule; });
+}
+
 TEST(ArgumentRules, StopAtWhatMegatronStopsAtAndNameAWayOut) {
     for (const Case& one : all_cases()) {
         EXPECT_THAT(refusal(kSmall + std::string(one.broken)), HasSubstr(std::string(one.says))) << one.line;
@@ -289,6 +306,27 @@ TEST(ArgumentRules, AreNotAskedWhereMegatronDoesNotAsk) {
     EXPECT_THAT(of_bridge("--num-layers 4 --reuse-grad-buf-for-mxfp8-param-ag"), IsEmpty());
     EXPECT_THAT(of_bridge("--num-layers 9 --no-rope-freq 4"), SizeIs(1));
     EXPECT_THAT(of_bridge("--num-layers 9 --no-rope-freq 4 --hybrid-layer-pattern M*M*M*M*M*"), IsEmpty());
+}
+
+TEST(ArgumentRules, AreNotAskedForWhatACheckpointOrBridgeSets) {
+    int exempt = 0;
+    for (const Case& one : all_cases()) {
+        const ArgumentRule& rule = rule_of(one);
+        const auto is_asked = [&](const std::string& beside, HeldAgainst against) {
+            const auto broken = broken_argument_rules(parse_flags(split(kSmall + std::string(one.broken) + beside, ' ')), against);
+            return std::any_of(broken.begin(), broken.end(),
+                               [&](const std::string& said) { return said.starts_with(rule.flag) && said.ends_with(rule.message); });
+        };
+        const auto expect_exempt = [&](Exemption kind, const std::string& beside, HeldAgainst against) {
+            exempt += rule.exempt.contains(kind) ? 1 : 0;
+            EXPECT_EQ(is_asked(beside, against), !rule.exempt.contains(kind)) << rule.flag << ", line " << rule.line << beside;
+        };
+        ASSERT_TRUE(is_asked("", HeldAgainst::everything)) << rule.line;
+        expect_exempt(Exemption::checkpoint_model, " --use-checkpoint-args", HeldAgainst::everything);
+        expect_exempt(Exemption::checkpoint_sizes, " --use-mp-args-from-checkpoint-args", HeldAgainst::everything);
+        if (is_of_configurations(rule)) expect_exempt(Exemption::bridge, "", HeldAgainst::configurations);
+    }
+    EXPECT_EQ(exempt, 18 + 4 + 2);
 }
 
 TEST(ArgumentRules, OfTheParserAreNotThoseOfBridge) {

@@ -38,6 +38,18 @@ TEST(Text, RefusesWhatIsNoWholeNumber) {
     EXPECT_EQ(parse_real("inf"), std::nullopt);
 }
 
+TEST(Text, TakesASignInFrontOfAWholeNumberHoweverLarge) {
+    EXPECT_EQ(parse_integer("+5"), 5);
+    EXPECT_EQ(parse_real("+0.5"), 0.5);
+    for (const char* digits : {"5", "-5", "+5", "+99999999999999999999"}) EXPECT_TRUE(is_digits(digits)) << digits;
+    for (const char* bad : {"", "+", "-", "+-5", "-+5", "++5", "5+", "+5k"}) EXPECT_FALSE(is_digits(bad)) << bad;
+    Problems problems;
+    EXPECT_EQ(read_integer(problems, "--seed", "+5", 0, 8), 5);
+    EXPECT_TRUE(problems.empty());
+    read_integer(problems, "--seed", "+99999999999999999999", 0, 8);
+    EXPECT_EQ(problems.list()[0], "--seed = '+99999999999999999999' is a whole number out of range; use one from 0 to 8");
+}
+
 TEST(Text, NamesFieldValueRuleAndWayOut) {
     Problems problems;
     read_integer(problems, "--world", "0", 1, 8);

@@ -22,6 +22,7 @@
 #include "model/ops/fused_attention.hpp"
 #include "model/ops/scratch.hpp"
 #include "plan/text/errors.hpp"
+#include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cudnn_attention.hpp"
 #include "runtime/cuda/cudnn_library.hpp"
 #include "tests/runtime/cuda/cudnn/deviceless_cudnn.hpp"
@@ -195,6 +196,22 @@ bool shares_refusals(int architecture) {
     return right;
 }
 
+/// Whether what one rank is refused with, at a shape that cuDNN does not even let be described, tells the others of its card nothing of
+/// that rank.
+bool shares_refusals_without_a_rank(int architecture) {
+    SmallCase small(architecture, 7);
+    small.shape.qk_dim = -64;
+    std::string first;
+    std::thread([&] {
+        name_rank_of_this_thread(3);
+        first = cudnn_attention_refusal(kCard, small.shape, 0);
+    }).join();
+    const std::string again = cudnn_attention_refusal(kCard, small.shape, 0);
+    const bool right = first.find("failed with") != std::string::npos && first.find("rank 3") == std::string::npos && again == first;
+    if (!right) fmt::print("sm_{}: rank 3 is refused with \"{}\", another with \"{}\"\n", architecture, first, again);
+    return right;
+}
+
 /// Whether a rank that is traced would hear what this card's cuDNN has: the largest shape in its workspace, and nothing without any.
 bool tells_refusals(int architecture) {
     const Case c = cases().at(1);
@@ -268,6 +285,7 @@ int run(int architecture, bool all) {
         if (!tells_addresses_once(architecture)) ++wrong;
         if (!shares_plans(architecture)) ++wrong;
         if (!shares_refusals(architecture)) ++wrong;
+        if (!shares_refusals_without_a_rank(architecture)) ++wrong;
         return wrong == 0 ? 0 : 1;
     }
     throw RunError(fmt::format("no card of architecture {} is described here: 80, 90, 100 and 103 are", architecture));

@@ -232,12 +232,15 @@ nlohmann::json listed(const model::TrainingTask& task, const model::KernelTraits
     return list;
 }
 
-/// What an 8B-shaped Llama lacks: biases and layer norms, mixtures, latent attention, Mamba's scan, the gated delta rule.
+/// What an 8B-shaped Llama lacks: biases and layer norms, mixtures, latent attention, Mamba's scan, the gated delta rule, and the
+/// same with a decay for each channel.
 std::vector<ModelSpec> other_models() {
     return {cut_preset("megatron-gpt-22b", {{"num_hidden_layers", 2}, {"max_position_embeddings", tests::kSequence}}),
-            cut_preset("qwen3-30b-a3b", {{"num_hidden_layers", 2}}), cut_preset("deepseek-v2-lite", {{"num_hidden_layers", 2}}),
+            cut_preset("qwen3-30b-a3b", {{"num_hidden_layers", 2}}),
+            cut_preset("deepseek-v2-lite", {{"num_hidden_layers", 2}}),
             cut_preset("nemotron-h-8b", {{"num_hidden_layers", 4}, {"hybrid_override_pattern", "M-*-"}}),
-            cut_preset("qwen3-next-80b-a3b", {{"num_hidden_layers", 4}})};
+            cut_preset("qwen3-next-80b-a3b", {{"num_hidden_layers", 4}}),
+            cut_preset("kimi-linear-48b-a3b", {{"num_hidden_layers", 5}})};
 }
 
 int run() {

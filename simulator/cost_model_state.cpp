@@ -1,0 +1,268 @@
+#include "simulator/cost_model_state.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/layout/layout_schedule.hpp"
+#include "simulator/cluster_parameters.hpp"
+#include "simulator/memory/shared_schedules.hpp"
+#include "simulator/price/layout_paths.hpp"
+#include "simulator/price/packed_attention.hpp"
+#include "simulator/price/recorded_flops.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// Chunks by rank · chunks + chunk of a program, in a V: chunk 1 of a rank is what chunk 1 of the opposite rank is otherwise; a layout
+/// of its own V has it there.
+std::vector<ChunkCensus> in_v_shape(const Layout& layout, const PipelineProgram& program, const std::vector<ChunkCensus>& chunks) {
+    if (layout.split->v_shaped()) return chunks;
+    std::vector<ChunkCensus> turned;
+    turned.reserve(chunks.size());
+    for (int rank = 0; rank < program.pp; ++rank) {
+        for (int chunk = 0; chunk < program.chunks; ++chunk)
+            turned.push_back(
+                chunks[static_cast<std::size_t>(chunk == 1 ? program.pp - 1 - rank : rank) * static_cast<std::size_t>(program.chunks) +
+                       static_cast<std::size_t>(chunk)]);
+    }
+    return turned;
+}
+
+}  // namespace
+
+LinksKey links_key(const Layout& layout, const Workload& workload) {
+    const ParallelSizes& sizes = layout.sizes;
+    LinksKey key;
+    if (!workload.batch.lengths.empty()) key.packed_over = layout.dp();
+    if (sizes.order == AxisOrder{}) return key;
+    key.pp = sizes.pp;
+    key.world = sizes.world;
+    key.order = sizes.order.axes();
+    return key;
+}
+
+CostKey cost_key(const Layout& layout, const Workload& workload) {
+    return {shard_key(layout), links_key(layout, workload)};
+}
+
+CostKey cost_key_without_tail(const Layout& layout, const Workload& workload) {
+    CostKey key = cost_key(layout, workload);
+    key.shard.modules = {};
+    return key;
+}
+
+CostModel::State::State(const Workload& work, const Calibration& calibrated, Known known)
+    : workload(work),
+      calibration(calibrated),
+      rates(work.cluster, calibration, work.training),
+      flops(model_flops(work.model, work.batch)),
+      memos(known.memos ? std::move(known.memos)
+                        : std::make_shared<ModelMemos>(
+                              work, calibration, known.others ? known.others->memos->schedules() : std::make_shared<SharedSchedules>())),
+      kinds(memos->kinds()),
+      shards(std::move(known.layers)),
+      kept(std::move(known.kept)),
+      states(std::move(known.states)),
+      recorded(work,
+               {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards->dense_steps(sizes, plain_layer); },
+                [this](const PieceSizes& sizes, std::size_t plain_layer) {
+                    return shards->dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
+                },
+                [this](const PieceSizes& sizes) { return shards->prediction_steps(sizes); },
+                [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }},
+               known.others ? &known.others->recorded : nullptr),
+      memory(work, calibration,
+             {[this](const Layout& layout) -> const SplitCensus& { return memos->census(layout); }, kept.get(), states.get(),
+              &memos->stages(), memos->schedules().get(), &memos->replays()}) {
+    packed = packed_attention(work.batch);
+    if (work.model.moe) routing.emplace(work.model, work.routing);
+    if (!has_layers_in_bf16(work.training)) return;
+    workload_in_bf16 = std::make_unique<const Workload>(in_bf16(work));
+    others_in_bf16 = std::make_unique<State>(
+        *workload_in_bf16, calibrated,
+        Known{shards->in_bf16(), kept->in_bf16(), std::make_shared<ModelStates>(*workload_in_bf16), nullptr, nullptr});
+}
+
+void CostModel::State::replace_in_bf16(LayerCosts& costs, const LayerCosts& others) const {
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+        if (kinds.kinds[kind].in_bf16) costs.layers[kind] = others.layers[kind];
+    }
+}
+
+std::vector<double> CostModel::State::orthogonalise_seconds(const Layout& layout) {
+    const ParallelSizes& sizes = layout.sizes;
+    auto [entry, fresh] = orthogonalised.try_emplace(cost_key(layout, workload));
+    if (fresh) {
+        for (const std::int64_t layer : kinds.first_layer) {
+            entry->second.push_back(layout.engine == Engine::megatron ? muon_seconds(workload.model, layer, sizes, rates.storage())
+                                                                      : own_muon_seconds(workload.model, layer, sizes, workload.training,
+                                                                                         rates.ops(), memos->paths(sizes)));
+        }
+        entry->second.push_back(entry->second[kinds.of_prediction]);
+    }
+    const bool divided = workload.training.distributed_optimizer;
+    const double dense = divided ? static_cast<double>(layout.dp() * sizes.cp) : 1,
+                 expert = divided ? static_cast<double>(layout.edp()) : 1;
+    std::vector<double> seconds;
+    for (const MuonSeconds& layer : entry->second) seconds.push_back(layer.dense / dense + layer.expert / expert);
+    return seconds;
+}
+
+const LayerCosts& CostModel::State::costs(const Layout& layout) {
+    if (with_equal_costs != nullptr) return with_equal_costs->costs(layout);
+    auto [entry, fresh] = layers.try_emplace(cost_key(layout, workload));
+    if (fresh) entry->second = costs_now(layout);
+    return entry->second;
+}
+
+const LayerCosts* CostModel::State::known_costs(const CostKey& key) {
+    auto& priced = priced_by().layers;
+    const auto found = priced.find(key);
+    return found == priced.end() ? nullptr : &found->second;
+}
+
+LayerCosts CostModel::State::costs_now(const Layout& layout) {
+    LayerCosts costs = recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+    if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs(layout));
+    return costs;
+}
+
+LayerCosts CostModel::State::least_compute(const Layout& layout) {
+    LayerCosts costs = costs_without_mixtures(layout);
+    take_all_but_compute_off(costs);
+    add_expert_products(layout, costs);
+    return costs;
+}
+
+LayerCosts CostModel::State::costs_without_mixtures(const Layout& layout) {
+    LayerCosts costs = recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
+    if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs_without_mixtures(layout));
+    return costs;
+}
+
+void CostModel::State::add_expert_products(const Layout& layout, LayerCosts& costs) const {
+    if (!workload.model.moe || workload.model.moe->capacity_factor > 0) return;
+    add_to_mixtures(costs, expert_products(layout, workload, rates.products()));
+}
+
+Shard CostModel::State::shard_of(const Layout& layout) {
+    const ParallelSizes& sizes = layout.sizes;
+    Shard shard{shard_key(layout)};
+    shard.workload = &workload;
+    shard.calibration = &calibration;
+    shard.rates = rates.ops();
+    shard.paths = &memos->paths(sizes);
+    const std::int64_t rows = layout.micro_batch * workload.batch.sequence / sizes.cp;
+    shard.tokens_outside = layout.sequence_parallel ? rows / sizes.tp : rows;
+    shard.element = bytes_of(workload.training.compute_dtype());
+    shard.packed = packed;
+    shard.rates.attention_share = busiest_share(packed, workload.batch, layout.dp());
+    shard.rates.attention_length = packed.length;
+    if (routing) shard.busiest_experts = routing->busiest(sizes.ep);
+    return shard;
+}
+
+ParameterCount CostModel::State::count_of(const PieceParameters& pieces, const ChunkCensus& stage, bool has_table) const {
+    ParameterCount count;
+    for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) {
+        count.dense += stage.kinds[kind] * pieces.layers[kind].dense;
+        count.expert += stage.kinds[kind] * pieces.layers[kind].expert;
+    }
+    const std::int64_t depths = workload.model.mtp_weights(stage.mtp);
+    count += {.dense = depths * pieces.mtp.dense, .expert = depths * pieces.mtp.expert};
+    if (stage.embedding) count += pieces.embedding;
+    if (stage.loss) count += has_table ? pieces.head : pieces.head_with_copy;
+    // MTP looks tokens up again: without the first stage's table at hand its rank holds a copy.
+    if (stage.mtp > 0 && !has_table) count += pieces.embedding;
+    return count;
+}
+
+StepInputs CostModel::State::inputs_of(const Layout& layout, const LayerCosts& layers_of_shard) {
+    const SplitCensus& split = memos->census(layout);
+    const PieceParameters& pieces = memos->pieces(layout.sizes);
+    StepInputs inputs{workload, layout, calibration, rates.products(), layers_of_shard, split, memos->paths(layout.sizes),
+                      flops,    {},     &pieces};
+    if (workload.training.megatron.optimizer == OptimizerKind::muon) inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
+    if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
+    if (layout.engine == Engine::megatron && !workload.training.offload.modules.empty())
+        inputs.offloaded_by_kind = memory.offloaded_by_kind(layout);
+    inputs.divided = layout.schedule.has_value();
+    inputs.stage_parameters.reserve(static_cast<std::size_t>(layout.sizes.pp));
+    for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
+        const int like = split.alike[static_cast<std::size_t>(rank)];
+        if (like < rank) {
+            inputs.stage_parameters.push_back(inputs.stage_parameters[static_cast<std::size_t>(like)]);
+        } else {
+            const ChunkCensus& stage = split.stages[static_cast<std::size_t>(rank)];
+            inputs.stage_parameters.push_back(count_of(pieces, stage, stage.embedding));
+        }
+    }
+    return inputs;
+}
+
+TimePrediction CostModel::State::estimate_time(const Layout& layout) {
+    // There is no closed form of divided backwards.
+    if (layout.schedule) return timeline(layout, memos->program(layout), is_v_shaped(*layout.schedule), false, {}).step.time;
+    return step_time(inputs_of(layout));
+}
+
+std::vector<ParameterCount> CostModel::State::counts_of(const Layout& layout, const PipelineProgram& program,
+                                                        const std::vector<ChunkCensus>& chunks) const {
+    const PieceParameters& pieces = memos->pieces(layout.sizes);
+    std::vector<ParameterCount> counts;
+    counts.reserve(chunks.size());
+    for (auto first = chunks.begin(); first != chunks.end(); first += program.chunks) {
+        const bool has_table = std::any_of(first, first + program.chunks, [](const ChunkCensus& chunk) { return chunk.embedding; });
+        for (int chunk = 0; chunk < program.chunks; ++chunk) counts.push_back(count_of(pieces, first[chunk], has_table));
+    }
+    return counts;
+}
+
+LayoutTimeline CostModel::State::timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
+                                          const std::vector<double>& slowdown) {
+    StepInputs inputs = inputs_of(layout);
+    inputs.divided = program->divides_backwards();
+    const std::vector<ChunkCensus>& as_split = inputs.split.chunks;
+    const std::vector<ChunkCensus> turned = v_shaped ? in_v_shape(layout, *program, as_split) : std::vector<ChunkCensus>{};
+    const std::vector<ChunkCensus>& chunks = v_shaped ? turned : as_split;
+    StepTimeline step = step_timeline(inputs, *program, chunks, counts_of(layout, *program, chunks), details, slowdown);
+    return {std::move(program), std::move(step)};
+}
+
+double CostModel::State::timeline_seconds(const Layout& layout) {
+    const std::shared_ptr<const PipelineProgram> program = memos->program(layout);
+    const StepInputs inputs = inputs_of(layout);
+    const std::vector<ChunkCensus>& chunks = inputs.split.chunks;
+    return step_timeline_seconds(inputs, *program, chunks, counts_of(layout, *program, chunks));
+}
+
+CostModel::Switched::Switched(const Workload& base, std::shared_ptr<const LayoutSwitches> choices)
+    : switches(std::move(choices)), workload(base) {
+    apply_switches(*switches, workload.model, workload.training);
+}
+
+bool CostModel::Switched::keeps_as(const Workload& other) const {
+    return !workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher;
+}
+
+bool CostModel::Switched::has_types_of(const Workload& other) const {
+    const TrainingSpec &a = workload.training, &b = other.training;
+    return a.grad_dtype == b.grad_dtype && a.exp_avg_dtype == b.exp_avg_dtype && a.exp_avg_sq_dtype == b.exp_avg_sq_dtype &&
+           a.megatron.precision_aware_optimizer == b.megatron.precision_aware_optimizer;
+}
+
+bool CostModel::Switched::prices_layers_as(const Workload& other) const {
+    return has_layers_of(other) && workload.training.overlap_moe == other.training.overlap_moe;
+}
+
+bool CostModel::Switched::has_layers_of(const Workload& other) const {
+    return workload.training.overlap_tp == other.training.overlap_tp && workload.training.grad_dtype == other.training.grad_dtype &&
+           (!workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher);
+}
+
+void CostModel::Bounded::take_seconds(const State& model) {
+    whole = seconds_of_model(layers, model.kinds, model.workload.model.mtp_layers);
+    pieces = seconds_of_pieces(layers);
+}
+
+}  // namespace mgplan::simulator
