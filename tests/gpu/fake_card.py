@@ -1,4 +1,4 @@
-"""A faked card for scripts_test.py: gpu_all, nvidia-smi and compute-sanitizer.
+"""A faked card for tests of the scripts: gpu_all, nvidia-smi and compute-sanitizer.
 
 The faked gpu_all hands `mgplan` on to the real one, on the CPU and with tiny models, so that reports, cluster file and runs of two processes
 are real; its tests and measurements are lines and numbers made up here."""

@@ -1,0 +1,104 @@
+"""Runs parts of tests/gpu/run one after the other, and keeps what became of them."""
+
+import concurrent.futures
+import datetime
+import lzma
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import bundle as bundles
+import outcomes
+from part import Verdict
+
+MOST_OUTPUT = 2_000_000  # bytes kept of one part
+
+
+class Runner:
+    """Runs parts one after the other, and keeps what became of them."""
+
+    def __init__(self, folder, build, results, seconds):
+        self.folder, self.build, self.results, self.budget = folder, build, results, seconds
+        self.kept = outcomes.kept_folder(results["gpu"])
+        self.started = time.monotonic()
+        self.output = lzma.open(folder / "output.txt.xz", "at", encoding="utf-8", preset=1)
+        self.log = open(folder / "log.txt", "a", encoding="utf-8")
+        self.environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(bundles.library_folders()), "PYTHONUNBUFFERED": "1"}
+        self.environment["PATH"] += ":/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer"
+        self.scratch = tempfile.TemporaryDirectory(prefix="mgplan-gpu-")
+
+    def left(self, share=1.0):
+        """Seconds until this share of the command's has passed."""
+        return share * self.budget - (time.monotonic() - self.started)
+
+    def note(self, text):
+        for stream in (sys.stdout, self.log):
+            print(text, file=stream, flush=True)
+
+    def process(self, words, seconds, environment=None):
+        """Exit code (None: stopped at its limit) and output of a process group."""
+        environment = {**self.environment, **(environment or {})}
+        with tempfile.TemporaryFile() as said:
+            child = subprocess.Popen([str(word) for word in words], stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                     env=environment, start_new_session=True)
+            try:
+                code = child.wait(timeout=max(1.0, seconds))
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                try:
+                    os.killpg(child.pid, signal.SIGKILL)  # whatever it left running
+                except ProcessLookupError:
+                    pass
+                child.wait()
+            said.seek(0)
+            return code, said.read(MOST_OUTPUT).decode("utf-8", "replace")
+
+    def processes(self, jobs, seconds):
+        """The same of several at a time, [(words, environment)]; in their order."""
+        with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+            return [each.result() for each in [pool.submit(self.process, words, seconds, environment) for words, environment in jobs]]
+
+    def run(self, name, part):
+        seconds = min(part.seconds, self.left(part.until))
+        if seconds < part.least:
+            before = self.results["parts"].get(name, {})
+            if before.get("status") == "failed" and before.get("sources") == self.results["bundle"]["sources"]:
+                self.note(f"{name}: failed before, and too little time is left to try it again")
+                return
+            self.conclude(name, part, "left out", 0, f"{max(0, int(seconds))} s were left of {self.budget}, and it is not begun with less than "
+                          f"{part.least}; call again")
+            return
+        begin = time.monotonic()
+        self.output.write(f"\n==== {name}\n")
+        try:
+            verdict = part.work(self, seconds)
+        except Exception as problem:  # noqa: BLE001 - a broken part must not take the others with it
+            verdict = Verdict(f"{type(problem).__name__}: {problem}")
+        self.output.write(verdict.output)
+        self.output.flush()
+        status = "passed" if not verdict.why else "failed"
+        self.conclude(name, part, status, time.monotonic() - begin, verdict.why or verdict.summary, verdict.data)
+        if verdict.why and verdict.output:
+            self.log.write("".join(f"    {line}\n" for line in verdict.output.splitlines()[-25:]))
+
+    def conclude(self, name, part, status, seconds, text, data=None):
+        self.note(f"{name}: {status if status == 'passed' else status.upper()} in {seconds:.0f} s{': ' + text if text else ''}")
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        self.results["parts"][name] = {"status": status, "seconds": round(seconds, 1), "why": text, "at": now, "clocks": clocks(),
+                                       "data": data, "again": part.again, "sources": self.results["bundle"]["sources"],
+                                       "commit": self.results["bundle"]["commit"]}
+        outcomes.save(self.results, self.folder / outcomes.RESULTS)
+
+
+def clocks():
+    """What the card does right behind a part; empty where it does not tell."""
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu", "--format=csv,noheader"],
+                              capture_output=True, text=True, timeout=20)
+        return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""
+    except (OSError, subprocess.TimeoutExpired):
+        return ""

@@ -1,0 +1,101 @@
+"""The parts of tests/gpu/run's command speed."""
+
+import shutil
+import sys
+from pathlib import Path
+from time import monotonic
+
+import outcomes
+from correctness import card
+from part import Part, Verdict, ended, read_json
+
+HERE = Path(__file__).resolve().parent
+LEAST_OF_TORCH = 1.1  # times the tokens per second of the best PyTorch
+BAD_INPUT = 2  # exit code of mgplan for input that it refuses
+
+
+def bench(build, what):
+    def work(runner, seconds):
+        file = Path(runner.scratch.name) / f"{what}.json"
+        code, output = runner.process([build / "bin/gpu_all", "bench", f"--{what}", file], seconds)
+        data = (read_json(file) or {}).get(what)
+        why = ended(code, output, seconds) or ("" if data else "it measured nothing")
+        if what == "layers" and not why:
+            wrong = [name for name, pair in data["bytes"].items() if pair["predicted"] != pair["measured"]]
+            why = f"bytes are not as predicted: {', '.join(wrong)}" if wrong else ""
+        return Verdict(why, "", data, output)
+    return work
+
+
+def torch(kind, seconds=60):
+    def work(runner, seconds):
+        file = Path(runner.scratch.name) / f"torch-{kind}.json"
+        code, output = runner.process([sys.executable, "-u", HERE / "torch_reference.py", kind, file], seconds)
+        data = read_json(file)
+        return Verdict(ended(code, output, seconds) or ("" if data else "it measured nothing"), "", data, output)
+    return Part(seconds, work, least=seconds // 2)
+
+
+def calibration(build):
+    def work(runner, seconds):
+        begin = monotonic()
+        # With the results while it is not whole; what take kept of an earlier call is gone on with where this folder has none.
+        name = outcomes.begun_cluster(runner.results["bundle"])
+        file, kept = runner.folder / name, runner.kept / name
+        if not file.exists() and kept.exists():
+            shutil.copyfile(kept, file)
+        words = [build / "bin/gpu_all", "mgplan", "calibrate", "--device", "cuda", "--model", "llama3-8b,mixtral-8x7b", "--seconds", 0.05,
+                 "--most-bytes", "256MiB", "--output", file]
+        code, output = runner.process(words + (["--resume"] if file.exists() else []), seconds)
+        if code == BAD_INPUT and file.exists():  # of another driver, or broken: it cannot be gone on with
+            file.unlink()
+            code, more = runner.process(words, seconds - (monotonic() - begin))
+            output += more
+        cluster, why = read_json(file), ended(code, output, seconds)
+        if not why and not (cluster or {}).get("calibration", {}).get("complete"):
+            why = "the cluster file is not complete"
+        if not why:
+            runner.results["cluster"] = cluster
+            file.unlink()
+            kept.unlink(missing_ok=True)
+        measured = {key: len(cluster["calibration"].get(key, [])) for key in ("products", "attention", "kernels")} if cluster else None
+        return Verdict(why, "" if why else "a cluster file for --cluster", measured, output)
+    return Part(240, work, least=20, goes_on=True)
+
+
+TORCH = ("eager", "cudnn", "compiled", "graphs")
+
+
+def beside_torch(runner, seconds):
+    """Judges what earlier parts measured: our layers against the fastest way in which PyTorch ran them. A way that failed has failed by
+    itself, and is named here."""
+    measured = {name: ((runner.results["parts"].get(name, {}).get("data") or {}).get("layers") or
+                       (runner.results["parts"].get(name, {}).get("data") or {})).get("tokens_per_second")
+                for name in ("layers", *(f"torch_{kind}" for kind in TORCH))}
+    missing = [name for name, rate in measured.items() if not rate]
+    if "layers" in missing or len(missing) == len(TORCH):
+        return Verdict(f"{', '.join(missing)} measured nothing to compare")
+    ours = measured.pop("layers")
+    measured = {name: rate for name, rate in measured.items() if rate}
+    best = max(measured, key=measured.get)
+    ratio = ours / measured[best]
+    summary = f"{ratio:.2f} times {best}, {ours:.0f} and {measured[best]:.0f} tokens/s"
+    if missing:
+        summary += f" ({', '.join(missing)} measured nothing)"
+    return Verdict("" if ratio >= LEAST_OF_TORCH else f"{summary}: less than {LEAST_OF_TORCH} times", summary, {"ratio": ratio, "best": best})
+
+
+def speed(build):
+    return {
+        "card": Part(60, card(build)),
+        "memory_of_context": Part(60, bench(build, "memory")),
+        "products": Part(60, bench(build, "products")),
+        "layers": Part(90, bench(build, "layers")),
+        "torch_products": torch("products"),
+        "torch_eager": torch("eager"),
+        "torch_cudnn": torch("cudnn"),
+        "calibration": calibration(build),
+        "torch_compiled": torch("compiled", 120),
+        "torch_graphs": torch("graphs", 120),
+        "beside_torch": Part(10, beside_torch, least=0, again=True),
+    }
