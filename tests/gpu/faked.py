@@ -86,7 +86,7 @@ class Scripts(unittest.TestCase):
     def runner(self, seconds):
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         runner = runners.Runner(folder, self.build, {"gpu": "NVIDIA H100", "bundle": self.about, "parts": {}}, seconds)
-        self.addCleanup(runner.output.close)
+        runner.kept = Path(tempfile.mkdtemp(dir=self.folder))
         self.addCleanup(runner.log.close)
         self.addCleanup(runner.scratch.cleanup)
         runner.note = lambda text: None

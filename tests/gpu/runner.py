@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import datetime
-import lzma
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import time
 
 import bundle as bundles
 import outcomes
+import said
 from part import Verdict
 
 MOST_OUTPUT = 2_000_000  # bytes kept of one part
@@ -24,7 +24,7 @@ class Runner:
         self.folder, self.build, self.results, self.budget = folder, build, results, seconds
         self.kept = outcomes.kept_folder(results["gpu"])
         self.started = time.monotonic()
-        self.output = lzma.open(folder / "output.txt.xz", "at", encoding="utf-8", preset=1)
+        said.mend(folder / said.OUTPUT)
         self.log = open(folder / "log.txt", "a", encoding="utf-8")
         self.environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(bundles.library_folders()), "PYTHONUNBUFFERED": "1"}
         self.environment["PATH"] += ":/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer"
@@ -41,8 +41,8 @@ class Runner:
     def process(self, words, seconds, environment=None):
         """Exit code (None: stopped at its limit) and output of a process group."""
         environment = {**self.environment, **(environment or {})}
-        with tempfile.TemporaryFile() as said:
-            child = subprocess.Popen([str(word) for word in words], stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        with tempfile.TemporaryFile() as file:
+            child = subprocess.Popen([str(word) for word in words], stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                      env=environment, start_new_session=True)
             try:
                 code = child.wait(timeout=max(1.0, seconds))
@@ -54,8 +54,8 @@ class Runner:
                 except ProcessLookupError:
                     pass
                 child.wait()
-            said.seek(0)
-            return code, said.read(MOST_OUTPUT).decode("utf-8", "replace")
+            file.seek(0)
+            return code, file.read(MOST_OUTPUT).decode("utf-8", "replace")
 
     def processes(self, jobs, seconds):
         """The same of several at a time, [(words, environment)]; in their order."""
@@ -73,13 +73,11 @@ class Runner:
                           f"{part.least}; call again")
             return
         begin = time.monotonic()
-        self.output.write(f"\n==== {name}\n")
         try:
             verdict = part.work(self, seconds)
         except Exception as problem:  # noqa: BLE001 - a broken part must not take the others with it
             verdict = Verdict(f"{type(problem).__name__}: {problem}")
-        self.output.write(verdict.output)
-        self.output.flush()
+        said.append(self.folder / said.OUTPUT, said.section(name, now(), verdict.output))
         status = "passed" if not verdict.why else "failed"
         self.conclude(name, part, status, time.monotonic() - begin, verdict.why or verdict.summary, verdict.data)
         if verdict.why and verdict.output:
@@ -87,11 +85,14 @@ class Runner:
 
     def conclude(self, name, part, status, seconds, text, data=None):
         self.note(f"{name}: {status if status == 'passed' else status.upper()} in {seconds:.0f} s{': ' + text if text else ''}")
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        self.results["parts"][name] = {"status": status, "seconds": round(seconds, 1), "why": text, "at": now, "clocks": clocks(),
+        self.results["parts"][name] = {"status": status, "seconds": round(seconds, 1), "why": text, "at": now(), "clocks": clocks(),
                                        "data": data, "again": part.again, "sources": self.results["bundle"]["sources"],
                                        "commit": self.results["bundle"]["commit"]}
         outcomes.save(self.results, self.folder / outcomes.RESULTS)
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def clocks():
