@@ -44,7 +44,7 @@ class Scripts(unittest.TestCase):
             file = cls.build / "plans" / f"{name}.plan.json"
             file.parent.mkdir(exist_ok=True)
             subprocess.run([MGPLAN, *words.split(), *small.split(), "--save-plan", file], check=True, capture_output=True)
-            plans.append({"name": name, "file": file.name, "rank": rank, "world": world})
+            plans.append({"name": name, "file": file.name, "rank": rank, "world": world, "first": name == "tiny"})
         (cls.build / "plans" / "plans.json").write_text(json.dumps(plans), encoding="utf-8")
         cls.about = {"sources": bundles.sources_id(cls.tree), "commit": "0123abc", "architectures": ["90-real"],
                      "libraries": {"cuda": "13.0", "cublas_lt": "13.1.0", "cudnn": "9.19.0", "nccl": "2.28.9"}}
@@ -69,7 +69,11 @@ class Scripts(unittest.TestCase):
         return done.returncode, done.stdout + done.stderr, json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
     def tearDown(self):
-        shutil.rmtree(self.tree / "build" / "gpu-results", ignore_errors=True)  # what another test took
+        self.forget()
+
+    def forget(self):
+        """As on a fresh machine, to which nothing is carried."""
+        shutil.rmtree(self.tree / "build" / "gpu-results", ignore_errors=True)
 
     def take(self, out, expect=0):
         done = subprocess.run([self.tree / "tests" / "gpu" / "take", self.folder / out, "--tree", self.tree], capture_output=True, text=True)
@@ -77,6 +81,7 @@ class Scripts(unittest.TestCase):
         return done.stdout + done.stderr
 
     def verdict(self, part, command="correctness", **fakes):
+        self.forget()
         with tempfile.TemporaryDirectory(dir=self.folder) as out:
             code, said, results = self.run_script(command, "--parts", part, out=Path(out).name, **fakes)
             self.assertEqual(code, 1, said)

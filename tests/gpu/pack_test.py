@@ -75,7 +75,7 @@ echo '[1/1] Linking'
             self.assertIn(word, words)
         self.assertTrue((tree / "build" / "portable" / "gpu.tar.xz").exists())
         self.assertRegex(done.stdout, r"build/portable/gpu\.tar\.xz: \d+\.\d MB, with the tree \d+\.\d MiB; commit ")
-        for command in ("first --seconds 570", "rest", "correctness", "speed", "prediction"):
+        for command in ("borrowed --seconds 500", "correctness", "speed", "prediction"):
             self.assertIn(f"tests/gpu/run {command}", done.stdout)
         self.assertRegex(done.stderr, r"done in \d+ min \d+ s, \d+ s of processor time\n")
         done = subprocess.run(pack, capture_output=True, text=True, env={**environment, "FAKE_BUILD": "cuda"})
@@ -107,7 +107,8 @@ echo '[1/1] Linking'
         self.assertEqual(about["architectures"], ["90-real", "100"])
         self.assertEqual(about["sources"], self.about["sources"])
         self.assertEqual({plan["name"] for plan in plans if plan["rank"] >= 0}, set(make_bundle.RANKS))
-        self.assertIn("nemotron-h-8b-pp4", make_bundle.RANKS)  # a hybrid
+        self.assertEqual([plan["name"] for plan in plans if plan["first"]], list(make_bundle.FIRST))
+        self.assertIn("nemotron-h-8b-pp4", make_bundle.FIRST)  # a hybrid
         self.assertTrue({f"gpu/plans/{plan['file']}" for plan in plans} <= names)
         smaller = "import sys; sys.path.insert(0, sys.argv[1]); import make_bundle as m; m.MOST_BYTES = 100; m.make_plans = print; "
         smaller += "from pathlib import Path; sys.exit(m.main(Path(sys.argv[2])))"

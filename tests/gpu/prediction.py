@@ -40,7 +40,7 @@ def verified(build, plan, words):
 
 @functools.lru_cache(maxsize=None)
 def plans_of(build):
-    """[{"file", "rank" (-1: all of them), "name"}]: what pack made. Raises Refused where it made none."""
+    """[{"file", "rank" (-1: all of them), "name", "first" (of a borrowed card)}]: what pack made. Raises Refused where it made none."""
     bundles.read_bundle(build)  # without one there are no plans either, and it says so
     listed = [plan for plan in read_json(build / "plans" / "plans.json") or [] if not plan["file"].startswith("parity-")]
     if not listed:
@@ -48,11 +48,15 @@ def plans_of(build):
     return listed
 
 
+def rank_part(plan):
+    return f"rank_{plan['name']}"
+
+
 def prediction(build):
     parts = {}
     for plan in plans_of(build):
         if plan["rank"] >= 0:
-            parts[f"rank_{plan['name']}"] = Part(80, verified(build, plan, ["--rank", plan["rank"]]))
+            parts[rank_part(plan)] = Part(80, verified(build, plan, ["--rank", plan["rank"]]))
         else:
             for scope in ("none", "layer", "full_iteration"):
                 parts[f"graphs_{plan['name']}_{scope}"] = Part(60, verified(build, plan, ["--memory", "arena", "--cuda-graphs", scope]))

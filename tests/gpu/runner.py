@@ -1,6 +1,7 @@
 """Runs parts of tests/gpu/run one after the other, and keeps what became of them."""
 
 import concurrent.futures
+import dataclasses
 import datetime
 import os
 import signal
@@ -62,9 +63,35 @@ class Runner:
         with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
             return [each.result() for each in [pool.submit(self.process, words, seconds, environment) for words, environment in jobs]]
 
+    def keep(self):
+        """In the command's folder, and where the next command on this machine looks for them."""
+        for folder in {self.folder, self.kept}:
+            folder.mkdir(parents=True, exist_ok=True)
+            outcomes.save(self.results, folder / outcomes.RESULTS)
+
+    def passed(self, name):
+        """Earlier, of these sources."""
+        before = self.results["parts"].get(name, {})
+        return before.get("status") == "passed" and before.get("sources") == self.results["bundle"]["sources"]
+
+    def run_all(self, parts):
+        """Those whose share of the seconds is over come behind the others, and behind these what judges them."""
+        late, judges = [], []
+        for name, part in parts.items():
+            if part.again:
+                judges.append((name, part))
+            elif self.passed(name):
+                self.note(f"{name}: passed earlier")
+            elif self.left(part.until) < part.least <= self.left():
+                late.append((name, dataclasses.replace(part, until=1.0)))
+            else:
+                self.run(name, part)
+        for name, part in late + judges:
+            self.run(name, part)
+
     def run(self, name, part):
         seconds = min(part.seconds, self.left(part.until))
-        if seconds < part.least:
+        if seconds < part.least and not part.again:
             before = self.results["parts"].get(name, {})
             if before.get("status") == "failed" and before.get("sources") == self.results["bundle"]["sources"]:
                 self.note(f"{name}: failed before, and too little time is left to try it again")
@@ -88,7 +115,7 @@ class Runner:
         self.results["parts"][name] = {"status": status, "seconds": round(seconds, 1), "why": text, "at": now(), "clocks": clocks(),
                                        "data": data, "again": part.again, "sources": self.results["bundle"]["sources"],
                                        "commit": self.results["bundle"]["commit"]}
-        outcomes.save(self.results, self.folder / outcomes.RESULTS)
+        self.keep()
 
 
 def now():

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import faked
@@ -98,26 +99,53 @@ class RunAndTake(faked.Scripts):
         self.assertEqual([least[name] for name in ("fp32", "memcheck", "torch_eager", "torch_graphs", "calibration", "beside_torch")],
                          [20, 45, 30, 60, 20, 0])
 
-    def test_a_borrowed_card_gets_what_tells_most_first_and_the_rest_in_a_second_call(self):
-        names = [name for _, group in catalogue.FIRST for name in group]
-        parts = catalogue.first(self.build)
-        self.assertEqual((list(parts), [part.until for part in parts.values()]), (names, sorted(part.until for part in parts.values())))
-        self.assertEqual((names[0], names[-1], parts["calibration"].until), ("card", "calibration", 1.0))
-        code, said, results = self.run_script("first", "--seconds", "570", out="first")
-        self.assertEqual(code, 0, said)
-        self.assertEqual(list(results["parts"]), names)
-        self.take("first")
-        code, said, results = self.run_script("rest", out="rest")
-        self.assertEqual(code, 0, said)
-        for name in names:
-            self.assertIn(f"{name}: passed earlier", said)
-        self.assertEqual(set(results["parts"]), {name for command in ("correctness", "speed", "prediction")
-                                                 for name in catalogue.COMMANDS[command](self.build)})
-        order = list(catalogue.rest(self.build))
-        self.assertEqual(order[:len(names)], names)
-        self.assertLess(order.index("rank_tiny"), order.index("torch_compiled"))
-        self.assertLess(order.index("torch_compiled"), order.index("fp64"))
+    def test_a_borrowed_card_gets_what_tells_most_first(self):
+        parts = catalogue.borrowed(self.build)
+        order = list(parts)
+        self.assertEqual(set(parts), {name for command in ("correctness", "speed", "prediction") for name in catalogue.COMMANDS[command](self.build)})
+        groups = ["card", "run", "calibration", "rank_tiny", "layers", "torch_graphs", "products", "graphs_whole_none", "fp64"]
+        self.assertEqual(sorted(groups, key=order.index), groups)
         self.assertEqual(order[-4:], ["memcheck", "racecheck", "initcheck", "memcheck_bf16"], "the slowest, and of the least news")
+        until = [parts[name].until for name in order]
+        self.assertEqual(until, sorted(until))
+        self.assertLess(parts["run"].until, parts["calibration"].until)
+        self.assertLess(parts["calibration"].until, parts["rank_tiny"].until)
+        self.assertLess(parts["rank_tiny"].until, parts["layers"].until)
+        # Asked again, what failed comes last and may use all that is left.
+        failed = {"status": "failed", "sources": "now"}
+        again = catalogue.in_order(parts, {"bundle": {"sources": "now"}, "parts": {"card": failed, "calibration": failed}})
+        self.assertEqual(list(again)[-2:], ["card", "beside_torch"])
+        self.assertEqual((again["card"].until, again["calibration"].until), (1.0, parts["calibration"].until))
+
+    def test_a_second_call_goes_on_without_what_the_first_brought_back(self):
+        code, said, results = self.run_script("borrowed", "--parts", "card,fp32,rank_tiny", out="call1", FAKE_TESTS="fail")
+        self.assertEqual((code, results["parts"]["card"]["status"], results["parts"]["fp32"]["status"]), (1, "passed", "failed"), said)
+        code, said, results = self.run_script("borrowed", out="call2")
+        self.assertEqual(code, 0, said)
+        self.assertIn("card: passed earlier", said)
+        self.assertLess(said.index("bf16: passed"), said.index("fp32: passed"))
+        self.assertEqual(list(results["parts"])[-1], "beside_torch")
+        self.take("call2")  # holds what the first measured, too
+
+    def test_what_had_no_time_in_its_turn_is_tried_behind_the_others(self):
+        order = []
+
+        def work(name, seconds=0):
+            def run(runner, left):
+                order.append(name)
+                time.sleep(seconds)
+                return Verdict()
+            return run
+        runner = self.runner(10)
+        runner.run_all({"slow": Part(9, work("slow", 1.5), until=0.3, least=0), "late": Part(9, work("late"), until=0.3, least=2),
+                        "judge": Part(9, work("judge"), again=True), "next": Part(9, work("next"), until=0.6, least=2),
+                        "never": Part(90, work("never"), until=0.3, least=30)})
+        self.assertEqual(order, ["slow", "next", "late", "judge"])
+        self.assertEqual(runner.results["parts"]["never"]["status"], "left out")
+        # What judges takes no time: it is asked when none is left, too.
+        order.clear()
+        self.runner(-1).run_all({"judge": Part(10, work("judge"), least=0, again=True), "other": Part(10, work("other"))})
+        self.assertEqual(order, ["judge"])
 
     def test_what_failed_comes_behind_what_is_new_and_judges_come_last(self):
         results = {"bundle": {"sources": "now"}, "parts": {"card": {"status": "failed", "sources": "now"}, "products": {"status": "failed",

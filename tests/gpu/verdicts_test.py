@@ -78,6 +78,7 @@ class Verdicts(faked.Scripts):
 
         def options(part, **fakes):
             words.unlink(missing_ok=True)
+            self.forget()
             with tempfile.TemporaryDirectory(dir=self.folder) as out:
                 code, said, _ = self.run_script("correctness", "--parts", part, out=Path(out).name, **fakes)
             self.assertEqual(code, 0, said)
