@@ -72,8 +72,9 @@ class Scripts(unittest.TestCase):
         self.forget()
 
     def forget(self):
-        """As on a fresh machine, to which nothing is carried."""
+        """As on a fresh machine, to which nothing is carried, of a tree into which nothing was taken."""
         shutil.rmtree(self.tree / "build" / "gpu-results", ignore_errors=True)
+        shutil.rmtree(self.tree / "docs", ignore_errors=True)
 
     def take(self, out, expect=0):
         done = subprocess.run([self.tree / "tests" / "gpu" / "take", self.folder / out, "--tree", self.tree], capture_output=True, text=True)

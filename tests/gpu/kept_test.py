@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """What tests/gpu/run and take keep of a card: kept_test.py MGPLAN"""
 
+import json
 import lzma
+import shutil
 
 import faked
+import outcomes
 import said
+from part import Part
 
 
 class Kept(faked.Scripts):
@@ -39,6 +43,51 @@ class Kept(faked.Scripts):
         self.take("twice")
         self.assertEqual([line.split(",")[0] for line in self.kept_text().splitlines() if line.startswith("====")],
                          ["==== fp32", "==== bf16", "==== fp64"])
+
+    def test_the_newest_counts_in_whatever_order_results_come(self):
+        def results(day, status, sources="now", cluster=None, **more):
+            part = {"status": status, "sources": sources, "at": day, "data": None, "commit": sources, **more}
+            return {"gpu": "a", "bundle": sources, "parts": {"part": part},
+                    **({"cluster": cluster, "cluster_of": {"at": day}} if cluster else {})}
+
+        def of_both(*two):
+            found = [outcomes.merged(*order) for order in (two, two[::-1])]
+            self.assertEqual(found[0], found[1])
+            return found[0]
+        both = of_both(results("1", "passed", "old", "old cluster"), results("2", "failed", "new", "new cluster"))
+        self.assertEqual((both["parts"]["part"]["status"], both["cluster"], both["bundle"]), ("failed", "new cluster", "new"))
+        both = of_both(results("1", "passed", "old", "old cluster"), results("2", "failed", "new"))
+        self.assertEqual((both["cluster"], both["cluster_of"]), ("old cluster", {"at": "1"}))
+        # Of the same sources a pass stays, but for what judges others; and so does any verdict where the newer is none.
+        for older, newer, again, expected in (("passed", "failed", False, "passed"), ("passed", "failed", True, "failed"),
+                                              ("failed", "passed", False, "passed"), ("failed", "left out", False, "failed")):
+            both = of_both(results("1", older), results("2", newer, again=again))
+            self.assertEqual(both["parts"]["part"]["status"], expected, (older, newer, again))
+
+    def test_what_was_measured_outlives_a_command_that_left_it_out(self):
+        measured = {"status": "passed", "sources": "old", "commit": "01d", "at": "1", "data": {"milliseconds": 7}}
+        both = outcomes.merged({"gpu": "a", "parts": {"layers": measured}},
+                               {"gpu": "a", "parts": {"layers": {"status": "left out", "sources": "new", "commit": "4e3", "at": "2", "data": None}}})
+        part = both["parts"]["layers"]
+        self.assertEqual((part["status"], part["commit"], part["data"]), ("left out", "4e3", {"milliseconds": 7}))
+        self.assertEqual(part["measured"], {"sources": "old", "commit": "01d", "at": "1"})
+        runner = self.runner(1)
+        runner.results["parts"]["layers"] = measured
+        for _ in range(2):
+            runner.run("layers", Part(60, lambda runner, seconds: self.fail("there is no time")))
+            part = runner.results["parts"]["layers"]
+            self.assertEqual((part["status"], part["data"], part["measured"]["commit"]), ("left out", {"milliseconds": 7}, "01d"))
+
+    def test_another_clone_finds_what_was_taken_into_the_tree(self):
+        self.run_script("correctness", "--parts", "fp32", out="committed")
+        self.take("committed")
+        shutil.rmtree(self.tree / "build" / "gpu-results")
+        code, said, results = self.run_script("correctness", "--parts", "fp32,bf16", out="clone")
+        self.assertEqual(code, 0, said)
+        self.assertIn("fp32: passed earlier", said)
+        file = outcomes.committed(results["gpu"], self.tree)
+        self.take("clone")
+        self.assertEqual(set(json.loads(file.read_text(encoding="utf-8"))["parts"]), {"fp32", "bf16"})
 
 
 if __name__ == "__main__":

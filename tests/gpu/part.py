@@ -1,6 +1,7 @@
 """A part of tests/gpu/run's commands: what it starts, and what becomes of it."""
 
 import dataclasses
+import datetime
 import json
 from pathlib import Path
 from typing import Any, Callable
@@ -47,3 +48,7 @@ def read_json(path):
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def moment():
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

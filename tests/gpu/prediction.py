@@ -5,36 +5,55 @@ import json
 from pathlib import Path
 
 import bundle as bundles
+import outcomes
 from part import Part, Verdict, ended, read_json
 
 TOLERANCE = 10  # percent of the measured time
 MISSED = 5  # exit code of `mgplan verify` for a prediction beyond its tolerance
 
 
+def cluster_of(runner):
+    """The cluster file by which this card's ranks are judged, as a path, and what is to be said of it; (None, why) without one."""
+    if "cluster" in runner.results:
+        file = Path(runner.scratch.name) / "cluster.json"
+        file.write_text(json.dumps(runner.results["cluster"]), encoding="utf-8")
+        made = runner.results.get("cluster_of", {})
+        if made.get("sources") == runner.results["bundle"]["sources"]:
+            return file, ""
+        return file, f"; by a cluster file that other sources calibrated (commit {made.get('commit') or 'unknown'}, {made.get('at', '')[:10] or 'unknown day'})"
+    preset = outcomes.measured_cluster(runner.results["gpu"])
+    if preset.exists():
+        return preset, f"; by the tree's {preset.name}, which other sources may have calibrated"
+    return None, "there is no cluster file of this card (the part calibration of the command speed makes one)"
+
+
+def judge_rank(code, output, seconds, data, note):
+    time = data["time"]
+    summary = (f"predicted {1e3 * time['predicted_seconds']:.2f} ms, measured {1e3 * time['measured_seconds']:.2f} ms, "
+               f"error {100 * time['error']:+.1f} %{note}")
+    if not data["as_predicted"]:
+        return Verdict(f"bytes or traffic are not as predicted; {summary}", data=data, output=output)
+    if not time["judged"]:
+        return Verdict(f"the time was not judged: {time['why_not_judged']}; {summary}", data=data, output=output)
+    return Verdict(summary if code == MISSED else ended(code, output, seconds), summary, data, output)
+
+
 def verified(build, plan, words):
     def work(runner, seconds):
-        cluster = Path(runner.scratch.name) / "cluster.json"
-        if "cluster" not in runner.results:
-            return Verdict("there is no cluster file of this card: run the command speed first, and name its results.json with --earlier")
-        cluster.write_text(json.dumps(runner.results["cluster"]), encoding="utf-8")
+        cluster, note = cluster_of(runner)
         file = Path(runner.scratch.name) / "verified.json"
         file.unlink(missing_ok=True)
-        code, output = runner.process([build / "bin/gpu_all", "mgplan", "verify", build / "plans" / plan["file"], "--device", "cuda",
-                                       "--steps", 8, "--cluster", cluster, "--tolerance", TOLERANCE, "--format", "json", "--output", file, *words], seconds)
+        # Without a cluster file by the plan's own: bytes are judged and seconds measured, and both are kept.
+        code, output = runner.process([build / "bin/gpu_all", "mgplan", "verify", build / "plans" / plan["file"], "--device", "cuda", "--steps", 8,
+                                       *(["--cluster", cluster] if cluster else []), "--tolerance", TOLERANCE, "--format", "json", "--output", file,
+                                       *words], seconds)
         data = read_json(file)
         if data is None:
             return Verdict(ended(code, output, seconds) or "it wrote no report", output=output)
-        time = data["time"]
         data["plan"] = plan
-        summary = (f"predicted {1e3 * time['predicted_seconds']:.2f} ms, measured {1e3 * time['measured_seconds']:.2f} ms, "
-                   f"error {100 * time['error']:+.1f} %")
-        if not data["as_predicted"]:
-            return Verdict(f"bytes or traffic are not as predicted; {summary}", data=data, output=output)
-        if not time["judged"]:
-            return Verdict(f"the time was not judged: {time['why_not_judged']}", data=data, output=output)
-        if code == MISSED:
-            return Verdict(summary, data=data, output=output)
-        return Verdict(ended(code, output, seconds), summary, data, output)
+        if cluster is None:
+            data["time"]["why_not_judged"], note = note, ""
+        return judge_rank(code, output, seconds, data, note)
     return work
 
 

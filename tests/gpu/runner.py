@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import datetime
 import os
 import signal
 import subprocess
@@ -13,7 +12,7 @@ import time
 import bundle as bundles
 import outcomes
 import said
-from part import Verdict
+from part import Verdict, moment
 
 MOST_OUTPUT = 2_000_000  # bytes kept of one part
 
@@ -104,22 +103,19 @@ class Runner:
             verdict = part.work(self, seconds)
         except Exception as problem:  # noqa: BLE001 - a broken part must not take the others with it
             verdict = Verdict(f"{type(problem).__name__}: {problem}")
-        said.append(self.folder / said.OUTPUT, said.section(name, now(), verdict.output))
+        said.append(self.folder / said.OUTPUT, said.section(name, moment(), verdict.output))
         status = "passed" if not verdict.why else "failed"
         self.conclude(name, part, status, time.monotonic() - begin, verdict.why or verdict.summary, verdict.data)
         if verdict.why and verdict.output:
             self.log.write("".join(f"    {line}\n" for line in verdict.output.splitlines()[-25:]))
 
     def conclude(self, name, part, status, seconds, text, data=None):
+        kept = outcomes.measured_before(self.results["parts"].get(name)) if status == "left out" else {}
         self.note(f"{name}: {status if status == 'passed' else status.upper()} in {seconds:.0f} s{': ' + text if text else ''}")
-        self.results["parts"][name] = {"status": status, "seconds": round(seconds, 1), "why": text, "at": now(), "clocks": clocks(),
+        self.results["parts"][name] = {"status": status, "seconds": round(seconds, 1), "why": text, "at": moment(), "clocks": clocks(),
                                        "data": data, "again": part.again, "sources": self.results["bundle"]["sources"],
-                                       "commit": self.results["bundle"]["commit"]}
+                                       "commit": self.results["bundle"]["commit"], **kept}
         self.keep()
-
-
-def now():
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def clocks():

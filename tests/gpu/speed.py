@@ -7,7 +7,7 @@ from time import monotonic
 
 import outcomes
 from correctness import card
-from part import Part, Verdict, ended, read_json
+from part import Part, Verdict, ended, moment, read_json
 
 HERE = Path(__file__).resolve().parent
 LEAST_OF_TORCH = 1.1  # times the tokens per second of the best PyTorch
@@ -55,9 +55,13 @@ def calibration(build):
         if not why and not (cluster or {}).get("calibration", {}).get("complete"):
             why = "the cluster file is not complete"
         if not why:
-            runner.results["cluster"] = cluster
+            runner.results.update(cluster=cluster, cluster_of={**{key: runner.results["bundle"][key] for key in ("sources", "commit")},
+                                                               "at": moment()})
             file.unlink()
             kept.unlink(missing_ok=True)
+        elif file.exists() and file.parent != runner.kept:
+            runner.kept.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, kept)
         measured = {key: len(cluster["calibration"].get(key, [])) for key in ("products", "attention", "kernels")} if cluster else None
         return Verdict(why, "" if why else "a cluster file for --cluster", measured, output)
     return Part(240, work, least=20, goes_on=True)

@@ -2,12 +2,14 @@
 """When a part of tests/gpu/run has passed: verdicts_test.py MGPLAN [GPU_ALL]"""
 
 import fnmatch
+import json
 import subprocess
 import tempfile
 from pathlib import Path
 
 import faked
 import correctness
+import outcomes
 import parts as catalogue
 import speed
 
@@ -24,7 +26,6 @@ class Verdicts(faked.Scripts):
         self.assertIn("cannot open shared object file", self.verdict("card", FAKE_TESTS="loader")["why"])
         self.assertIn("memcheck found 2 errors", self.verdict("memcheck", FAKE_TESTS="invalid")["why"])
         self.assertIn("printed no summary", self.verdict("memcheck", FAKE_TESTS="blind")["why"])
-        self.assertIn("run the command speed first", self.verdict("rank_tiny", "prediction")["why"])
 
     def test_the_real_program_fails_beside_a_faked_card(self):
         if not faked.REAL:
@@ -114,6 +115,36 @@ class Verdicts(faked.Scripts):
         Runner.results["parts"]["torch_eager"]["data"] = {"layers": {"tokens_per_second": 1000.0}}
         Runner.results["parts"]["layers"]["data"] = None
         self.assertIn("layers, ", speed.beside_torch(Runner, 10).why)
+
+    def test_a_rank_without_a_cluster_file_is_measured_and_not_judged(self):
+        part = self.verdict("rank_tiny", "prediction")
+        self.assertRegex(part["why"], r"^the time was not judged: there is no cluster file of this card \(the part calibration of the command speed "
+                                      r"makes one\); predicted [0-9.]+ ms, measured [0-9.]+ ms, error ")
+        self.assertEqual((part["data"]["bytes"]["different"], part["data"]["time"]["judged"]), ([], False))
+        self.assertGreater(part["data"]["time"]["measured_seconds"], 0)
+
+    def test_a_cluster_file_of_other_sources_is_named(self):
+        self.forget()
+        code, said, results = self.run_script("speed", "--parts", "calibration", out="of-others")
+        self.assertEqual((code, results["cluster_of"]["sources"]), (0, self.about["sources"]), said)
+        file = self.folder / "of-others" / "results.json"
+        preset = outcomes.measured_cluster(results["gpu"], self.tree)
+        results["cluster_of"].update(sources="others", commit="fedcba9")
+        file.write_text(json.dumps(results), encoding="utf-8")
+
+        def said_of_rank(*words, out):
+            self.forget()
+            code, said, results = self.run_script("prediction", "--parts", "rank_tiny", *words, out=out)
+            self.assertEqual(code, 0, said)
+            return results["parts"]["rank_tiny"]["why"]
+        self.assertRegex(said_of_rank("--earlier", file, out="by-others"),
+                         r"error [^;]*; by a cluster file that other sources calibrated \(commit fedcba9, 20..-..-..\)$")
+        preset.parent.mkdir(parents=True, exist_ok=True)
+        preset.write_text(json.dumps(results["cluster"]), encoding="utf-8")
+        try:
+            self.assertTrue(said_of_rank(out="by-preset").endswith("; by the tree's h100-80gb-hbm3-measured.json, which other sources may have calibrated"))
+        finally:
+            preset.unlink()
 
     def test_a_missed_prediction_and_other_libraries_fail(self):
         self.run_script("speed", "--parts", "calibration", out="calibrated")
