@@ -6,7 +6,8 @@ import shutil
 import socket
 from pathlib import Path
 
-from part import Part, Verdict, ended, read_json
+import libraries
+from part import Part, Verdict, ended, finite, read_json
 
 SANITIZER_FOUND_SOMETHING = 86
 ADA = 89  # compute capability from which there is fp8
@@ -91,16 +92,7 @@ def card(build):
         why = ended(code, output, seconds)
         if why or data is None:
             return Verdict(why or "it wrote nothing", data=data, output=output)
-        built = runner.results["bundle"]["libraries"]
-        for name in ("cuda", "cublas_lt", "cudnn", "nccl"):
-            have, want = data.get(name) or "", built.get(name) or ""
-            if not have:
-                return Verdict(f"{name} was not loaded; libraries are looked for in {runner.environment['LD_LIBRARY_PATH']}", data=data,
-                               output=output)
-            if want and have.split(".")[0] != want.split(".")[0]:
-                return Verdict(f"{name} is version {have} here, and the bundle was built for {want}: another major version", data=data,
-                               output=output)
-        return Verdict("", f"CUDA {data['cuda']}, driver {data['driver']}, cuBLASLt {data['cublas_lt']}, cuDNN {data['cudnn']}, "
+        return Verdict(libraries.judged(data, runner), f"CUDA {data['cuda']}, driver {data['driver']}, cuBLASLt {data['cublas_lt']}, cuDNN {data['cudnn']}, "
                        f"NCCL {data['nccl']}", data, output)
     return work
 
@@ -129,11 +121,28 @@ def free_port():
         return listening.getsockname()[1]
 
 
+STEPS = 3  # of runs whose bits are compared
+
+
+def judge_bits(threads, processes, output=""):
+    """Of two reports of `mgplan run`: each step of both is there, with numbers (not one that is none, which JSON has as null), and the same."""
+    bits = [[(step["loss"], step["grad_norm"]) for step in run["steps"]] for run in (threads, processes)]
+    data = {"threads": bits[0], "processes": bits[1]}
+    for name, steps in data.items():
+        if len(steps) != STEPS or not all(finite(number) for step in steps for number in step):
+            return Verdict(f"{STEPS} steps with finite losses and gradient norms were asked for, and the {name} made {steps}", data=data, output=output)
+    if bits[0] != bits[1]:
+        return Verdict(f"losses and gradient norms differ: {bits[0]} in one process, {bits[1]} over NCCL", data=data, output=output)
+    if not (threads["as_predicted"] and processes["as_predicted"]):
+        return Verdict("bytes or traffic are not as predicted", data=data, output=output)
+    return Verdict("", f"{STEPS} steps, the same bits", data, output)
+
+
 def same_bits(build, layout):
     """Two processes over NCCL train to the bits of two threads of one process: sums of two do not depend on their order."""
     def work(runner, seconds):
         plan, scratch = build / "plans" / f"parity-{layout}.plan.json", Path(runner.scratch.name)
-        command = [build / "bin/gpu_all", "mgplan", "run", plan, "--device", "cuda", "--deterministic", "--steps", 3, "--format", "json",
+        command = [build / "bin/gpu_all", "mgplan", "run", plan, "--device", "cuda", "--deterministic", "--steps", STEPS, "--format", "json",
                    "--output"]
         threads, processes = scratch / f"{layout}-threads.json", scratch / f"{layout}-processes.json"
         code, output = runner.process([*command, threads], seconds / 2)
@@ -150,13 +159,7 @@ def same_bits(build, layout):
         ours, theirs = read_json(threads), read_json(processes)
         if ours is None or theirs is None or not ours.get("steps"):
             return Verdict("a run wrote no report", output=output)
-        bits = [[(step["loss"], step["grad_norm"]) for step in run["steps"]] for run in (ours, theirs)]
-        data = {"threads": bits[0], "processes": bits[1]}
-        if bits[0] != bits[1]:
-            return Verdict(f"losses and gradient norms differ: {bits[0]} in one process, {bits[1]} over NCCL", data=data, output=output)
-        if not (ours["as_predicted"] and theirs["as_predicted"]):
-            return Verdict("bytes or traffic are not as predicted", data=data, output=output)
-        return Verdict("", f"{len(bits[0])} steps, the same bits", data, output)
+        return judge_bits(ours, theirs, output)
     return work
 
 

@@ -81,10 +81,13 @@ code=$?
 echo '========= ERROR SUMMARY: 0 errors'
 exit $code
 """
-LAYERS = {"model": "layers", "sequence": 8, "micro_batch": 2, "milliseconds": 10.0, "tokens_per_second": 1600.0, "model_tflops": 300.0,
+LAYERS = {"model": "layers", "sequence": 8, "micro_batch": 2, "milliseconds": 10.0, "tokens_per_second": 1600.0,
+          "first_loss": 11.2, "last_loss": 11.0, "expected_first_loss": 11.19, "model_tflops": 300.0,
           "bytes": {"parameters": {"predicted": 5, "measured": 5}}, "peak_predicted": 5, "peak_measured": 5}
+VERSIONS = {"card": "NVIDIA H100", "cuda": "13.0", "driver": "13.0", "cublas_lt": "13.1.0", "cudnn": "9.19.0", "nccl": "2.28.9"}
 MEASURED = {
-    "card": {"card": "NVIDIA H100", "cuda": "13.0", "driver": "13.0", "cublas_lt": "13.1.0", "cudnn": "9.19.0", "nccl": "2.28.9"},
+    "card": VERSIONS,
+    "versions": VERSIONS,
     "memory": {"memory": [{"step": "context", "bytes": 500_000_000}, {"step": "all kernels of a training step", "bytes": 800_000_000}]},
     "products": {"products": [{"m": 8, "n": 8, "k": 8, "accumulate_fp32": False, "microseconds": 1.0, "tflops": 700.0, "first_tflops": 680.0}]},
     "layers": {"layers": LAYERS},
@@ -99,3 +102,15 @@ def executable(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
+
+
+HEADERS = {"cuda_runtime_api.h": "CUDART_VERSION 13000", "cublas_api.h": "CUBLAS_VER_MAJOR 13\n#define CUBLAS_VER_MINOR 1\n#define CUBLAS_VER_PATCH 0",
+           "cudnn_version.h": "CUDNN_MAJOR 9\n#define CUDNN_MINOR 19\n#define CUDNN_PATCHLEVEL 0", "nccl.h": "NCCL_MAJOR 2\n#define NCCL_MINOR 28\n#define NCCL_PATCH 9"}
+
+
+def headers(folder):
+    """Headers of libraries that say their versions, and the lines of a CMake cache that name their folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in HEADERS.items():
+        (folder / name).write_text(f"#define {text}\n", encoding="utf-8")
+    return "".join(f"MGPLAN_{feature}_INCLUDE_DIR:PATH={folder}\n" for feature in ("CUDA", "CUDNN", "NCCL"))

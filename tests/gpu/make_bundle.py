@@ -2,7 +2,7 @@
 """Makes the plans that tests/gpu/run judges, and packs them with a build: make_bundle.py BUILD_FOLDER
 
 BUILD_FOLDER/gpu holds bin/gpu_all and lib, as the target portable_gpu leaves them; BUILD_FOLDER/gpu.tar.xz is written. Called by
-tests/gpu/pack. Exit codes: 0 done, 1 too large, 4 a plan could not be made."""
+tests/gpu/pack. Exit codes: 0 done, 1 too large, 4 a plan could not be made, or the headers tell no version."""
 
 import json
 import re
@@ -111,8 +111,13 @@ def tree_bytes():
 def main(build):
     folder = build / "gpu"
     make_plans(folder / "bin/gpu_all", folder / "plans")
+    built = versions(build)
+    if unknown := [name for name, version in built.items() if not version]:
+        print(f"tests/gpu/pack: the headers in {build}/CMakeCache.txt's folders do not tell the version of {', '.join(unknown)}, by which run knows "
+              f"whether a machine's libraries fit; build again with these libraries' headers", file=sys.stderr)
+        return 4
     architectures = [name for name in cached(build, "MGPLAN_CUDA_ARCHITECTURES").split(";") if name]
-    about = {"sources": bundles.sources_id(), "commit": bundles.commit(), "architectures": architectures, "libraries": versions(build)}
+    about = {"sources": bundles.sources_id(), "commit": bundles.commit(), "architectures": architectures, "libraries": built}
     (folder / "bundle.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     size, tree = pack(build), tree_bytes()
     print(f"build/portable/gpu.tar.xz: {size / 1e6:.1f} MB, with the tree {(size + tree) / (1 << 20):.1f} MiB; commit {about['commit']}")

@@ -14,7 +14,7 @@ import faked
 import bundle as bundles
 import make_bundle
 from faked import HERE, ROOT
-from fake_card import executable
+from fake_card import executable, headers
 
 
 class Pack(faked.Scripts):
@@ -57,6 +57,7 @@ echo "$@" >'{tree}/cmake.words'
 case $FAKE_BUILD in cuda) echo 'CMake Error: MGPLAN_WITH_CUDA is on, but the compiler nvcc was not found' >&2; exit 1 ;; esac
 mkdir -p build/portable/CMakeFiles
 echo "CMAKE_HOME_DIRECTORY:INTERNAL={tree}
+{headers(self.folder / 'headers').strip()}
 MGPLAN_CUDA_ARCHITECTURES:STRING=80-real" >build/portable/CMakeCache.txt
 """)
         executable(tools / "ninja", f"""#!/bin/sh
@@ -93,7 +94,7 @@ echo '[1/1] Linking'
         (build / "gpu" / "lib").mkdir()
         (build / "gpu" / "lib" / "libreal.so.1.2").write_bytes(b"code")
         (build / "gpu" / "lib" / "libreal.so.1").symlink_to("libreal.so.1.2")
-        (build / "CMakeCache.txt").write_text("MGPLAN_CUDA_ARCHITECTURES:STRING=90-real;100\n", encoding="utf-8")
+        (build / "CMakeCache.txt").write_text("MGPLAN_CUDA_ARCHITECTURES:STRING=90-real;100\n" + headers(build / "include"), encoding="utf-8")
         pack = [sys.executable, self.tree / "tests" / "gpu" / "make_bundle.py", build]
         done = subprocess.run(pack, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -105,7 +106,7 @@ echo '[1/1] Linking'
             plans = json.load(tar.extractfile("gpu/plans/plans.json"))
         self.assertIn("gpu/lib/libreal.so.1", names)
         self.assertEqual(about["architectures"], ["90-real", "100"])
-        self.assertEqual(about["sources"], self.about["sources"])
+        self.assertEqual((about["sources"], about["libraries"]), (self.about["sources"], self.about["libraries"]))
         self.assertEqual({plan["name"] for plan in plans if plan["rank"] >= 0}, set(make_bundle.RANKS))
         self.assertEqual([plan["name"] for plan in plans if plan["first"]], list(make_bundle.FIRST))
         self.assertIn("nemotron-h-8b-pp4", make_bundle.FIRST)  # a hybrid
@@ -115,6 +116,10 @@ echo '[1/1] Linking'
         done = subprocess.run([sys.executable, "-c", smaller, self.tree / "tests" / "gpu", build], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("too large: at most 0 MB", done.stderr)
+        (build / "include" / "cudnn_version.h").write_text("#include <cudnn_version_v9.h>\n", encoding="utf-8")
+        done = subprocess.run(pack, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("do not tell the version of cudnn, by which run knows", done.stderr)
         done = subprocess.run([ROOT / "tests" / "gpu" / "pack", "--architectures", "hopper"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--architectures = 'hopper' is no list", done.stderr)

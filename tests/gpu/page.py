@@ -1,5 +1,7 @@
 """The page of docs/measurements that tests/gpu/take writes."""
 
+from speed import TORCH
+
 LARGEST_OPS = 6  # of each plan
 
 
@@ -40,7 +42,7 @@ def layers_section(results):
     ours = data_of(results, "layers")
     if not ours:
         return []
-    theirs = {kind: data_of(results, f"torch_{kind}").get("layers") for kind in ("eager", "cudnn", "compiled", "graphs")}
+    theirs = {kind: data_of(results, f"torch_{kind}").get("layers") for kind in TORCH}
     lines = [f"## Layers: {ours['model']}, {ours['micro_batch']} sequences of {ours['sequence']}", "",
              "| | ms a step | tokens/s | model TFLOP/s | mgplan has so many times the tokens |", "|---|---:|---:|---:|---:|",
              f"| mgplan | {ours['milliseconds']:.1f} | {ours['tokens_per_second']:.0f} | {ours['model_tflops']:.0f} | |"]

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import json
+import math
 from pathlib import Path
 from typing import Any, Callable
 
@@ -48,6 +49,11 @@ def read_json(path):
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def finite(value):
+    """Whether it is a number, and neither infinite nor none."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def moment():

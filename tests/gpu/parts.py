@@ -13,7 +13,7 @@ RANKS = "ranks"
 BORROWED = ((0.36, ("card", "bf16", "attention", "fp32", "fp8", "nccl", "training_bf16", "run")),
             (0.56, ("memory_of_context", "calibration")),
             (0.8, (RANKS,)),
-            (1.0, ("layers", *(f"torch_{kind}" for kind in TORCH), "products", "torch_products")))
+            (1.0, ("layers", *(f"torch_{kind}" for kind in reversed(TORCH)), "products", "torch_products")))
 
 
 def first_ranks(build):

@@ -24,6 +24,7 @@ class Runner:
         self.folder, self.build, self.results, self.budget = folder, build, results, seconds
         self.kept = outcomes.kept_folder(results["gpu"])
         self.started = time.monotonic()
+        self.unfit = ""  # why nothing passes here, whatever it finds
         said.mend(folder / said.OUTPUT)
         self.log = open(folder / "log.txt", "a", encoding="utf-8")
         self.environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(bundles.library_folders()), "PYTHONUNBUFFERED": "1"}
@@ -103,6 +104,8 @@ class Runner:
             verdict = part.work(self, seconds)
         except Exception as problem:  # noqa: BLE001 - a broken part must not take the others with it
             verdict = Verdict(f"{type(problem).__name__}: {problem}")
+        if not verdict.why and self.unfit:
+            verdict.why = f"no pass on this machine: {self.unfit}"
         said.append(self.folder / said.OUTPUT, said.section(name, moment(), verdict.output))
         status = "passed" if not verdict.why else "failed"
         self.conclude(name, part, status, time.monotonic() - begin, verdict.why or verdict.summary, verdict.data)

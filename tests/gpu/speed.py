@@ -7,11 +7,28 @@ from time import monotonic
 
 import outcomes
 from correctness import card
-from part import Part, Verdict, ended, moment, read_json
+from part import Part, Verdict, ended, finite, moment, read_json
 
 HERE = Path(__file__).resolve().parent
 LEAST_OF_TORCH = 1.1  # times the tokens per second of the best PyTorch
 BAD_INPUT = 2  # exit code of mgplan for input that it refuses
+
+
+NEAR = 0.25  # nats: chance moves the mean loss of 8,192 drawn tokens by hundredths
+LOUDER = 1.0  # nats that the loss may have risen by the last step, by a rate without warm-up
+
+
+def wrong_layers(data):
+    """What speaks against layers that ran to the end: a loss that such weights do not have, or bytes that were not predicted."""
+    first, last, expected = data.get("first_loss"), data.get("last_loss"), data["expected_first_loss"]
+    if not finite(first) or not finite(last):
+        return f"losses are no numbers: the first {first}, the last {last}"
+    if abs(first - expected) > NEAR:
+        return f"the first loss is {first:.4f}, and drawn weights have {expected:.4f} (to {NEAR})"
+    if last > first + LOUDER:
+        return f"the loss rose from {first:.4f} to {last:.4f}"
+    wrong = [name for name, pair in data["bytes"].items() if pair["predicted"] != pair["measured"]]
+    return f"bytes are not as predicted: {', '.join(wrong)}" if wrong else ""
 
 
 def bench(build, what):
@@ -21,8 +38,7 @@ def bench(build, what):
         data = (read_json(file) or {}).get(what)
         why = ended(code, output, seconds) or ("" if data else "it measured nothing")
         if what == "layers" and not why:
-            wrong = [name for name, pair in data["bytes"].items() if pair["predicted"] != pair["measured"]]
-            why = f"bytes are not as predicted: {', '.join(wrong)}" if wrong else ""
+            why = wrong_layers(data)
         return Verdict(why, "", data, output)
     return work
 
@@ -67,25 +83,28 @@ def calibration(build):
     return Part(240, work, least=20, goes_on=True)
 
 
-TORCH = ("eager", "cudnn", "compiled", "graphs")
+TORCH = ("eager", "cudnn", "compiled", "compiled_cudnn", "graphs")
+
+
+def tokens_per_second(part):
+    """What a part measured, also on an earlier day; none where it failed."""
+    data = (part.get("data") or {}) if part.get("status") in ("passed", "left out") else {}
+    return (data.get("layers") or data).get("tokens_per_second")
 
 
 def beside_torch(runner, seconds):
-    """Judges what earlier parts measured: our layers against the fastest way in which PyTorch ran them. A way that failed has failed by
-    itself, and is named here."""
-    measured = {name: ((runner.results["parts"].get(name, {}).get("data") or {}).get("layers") or
-                       (runner.results["parts"].get(name, {}).get("data") or {})).get("tokens_per_second")
-                for name in ("layers", *(f"torch_{kind}" for kind in TORCH))}
-    missing = [name for name, rate in measured.items() if not rate]
-    if "layers" in missing or len(missing) == len(TORCH):
-        return Verdict(f"{', '.join(missing)} measured nothing to compare")
-    ours = measured.pop("layers")
-    measured = {name: rate for name, rate in measured.items() if rate}
-    best = max(measured, key=measured.get)
-    ratio = ours / measured[best]
-    summary = f"{ratio:.2f} times {best}, {ours:.0f} and {measured[best]:.0f} tokens/s"
+    """Judges what earlier parts measured: our layers against the fastest way in which PyTorch ran them, of all ways: which of them is the
+    fastest nobody knows before."""
+    found, now = runner.results["parts"], runner.results["bundle"]["sources"]
+    rates = {name: tokens_per_second(found.get(name, {})) for name in (f"torch_{kind}" for kind in TORCH)}
+    layers = found.get("layers", {})  # of these sources: PyTorch does not depend on them
+    ours = tokens_per_second(layers) if layers.get("status") == "passed" and layers["sources"] == now else None
+    missing = [name for name, rate in {"layers": ours, **rates}.items() if not rate]
     if missing:
-        summary += f" ({', '.join(missing)} measured nothing)"
+        return Verdict(f"no verdict: {', '.join(missing)} measured nothing")
+    best = max(rates, key=rates.get)
+    ratio = ours / rates[best]
+    summary = f"{ratio:.2f} times {best}, {ours:.0f} and {rates[best]:.0f} tokens/s"
     return Verdict("" if ratio >= LEAST_OF_TORCH else f"{summary}: less than {LEAST_OF_TORCH} times", summary, {"ratio": ratio, "best": best})
 
 
@@ -99,6 +118,7 @@ def speed(build):
         "torch_eager": torch("eager"),
         "torch_cudnn": torch("cudnn"),
         "calibration": calibration(build),
+        "torch_compiled_cudnn": torch("compiled_cudnn", 120),
         "torch_compiled": torch("compiled", 120),
         "torch_graphs": torch("graphs", 120),
         "beside_torch": Part(10, beside_torch, least=0, again=True),

@@ -5,13 +5,16 @@ import fnmatch
 import json
 import subprocess
 import tempfile
+import types
 from pathlib import Path
 
 import faked
 import correctness
+import libraries
 import outcomes
 import parts as catalogue
 import speed
+from fake_card import LAYERS, VERSIONS
 
 
 class Verdicts(faked.Scripts):
@@ -94,27 +97,51 @@ class Verdicts(faked.Scripts):
             self.assertEqual(got[-1], f"--gtest_filter=*GpuOps.AgreeWithTheCpu*/{dtype}:*GpuFp8Ops*/{dtype}:*GpuFp8Blocks*/{dtype}")
 
     def test_slower_layers_than_wanted_beside_pytorch_fail(self):
-        parts = {"layers": {"tokens_per_second": 1600.0}, **{f"torch_{kind}": {"layers": {"tokens_per_second": rate}} for kind, rate in
-                                                             zip(speed.TORCH, (1000.0, 1200.0, 1450.0, 1400.0))}}
+        def part(rate):
+            return {"status": "passed", "sources": "now", "data": {"layers": {"tokens_per_second": rate}}}
+        runner = types.SimpleNamespace(results={"bundle": {"sources": "now"}, "parts": {}})
+        parts = runner.results["parts"]
+        parts["layers"] = {**part(0), "data": {"tokens_per_second": 1600.0}}
+        parts.update({f"torch_{kind}": part(rate) for kind, rate in zip(speed.TORCH, (1000.0, 1200.0, 1300.0, 1450.0, 1400.0))})
+        verdict = speed.beside_torch(runner, 10)
+        self.assertEqual((verdict.why, verdict.summary), ("", "1.10 times torch_compiled_cudnn, 1600 and 1450 tokens/s"))
+        parts["torch_graphs"] = part(1500.0)
+        self.assertEqual(speed.beside_torch(runner, 10).why, "1.07 times torch_graphs, 1600 and 1500 tokens/s: less than 1.1 times")
+        parts["torch_graphs"] = part(1000.0)
+        # Of an earlier day, with other sources of ours: PyTorch's still count, ours do not.
+        parts["torch_eager"].update(status="left out", sources="old")
+        self.assertEqual(speed.beside_torch(runner, 10).why, "")
+        for name, changes in (("layers", {"sources": "old"}), ("layers", {"status": "left out"}), ("layers", {"status": "failed"}),
+                              ("torch_compiled", {"status": "failed"}), ("torch_compiled_cudnn", {"data": None}), ("torch_graphs", None)):
+            kept = parts.pop(name)
+            parts.update({name: {**kept, **changes}} if changes else {})
+            self.assertEqual(speed.beside_torch(runner, 10).why, f"no verdict: {name} measured nothing", changes)
+            parts[name] = kept
+        self.assertEqual(speed.beside_torch(runner, 10).why, "")
 
-        class Runner:
-            results = {"parts": {name: {"data": data} for name, data in parts.items()}}
-        verdict = speed.beside_torch(Runner, 10)
-        self.assertEqual((verdict.why, verdict.summary), ("", "1.10 times torch_compiled, 1600 and 1450 tokens/s"))
-        Runner.results["parts"]["torch_graphs"]["data"]["layers"]["tokens_per_second"] = 1500.0
-        self.assertEqual(speed.beside_torch(Runner, 10).why, "1.07 times torch_graphs, 1600 and 1500 tokens/s: less than 1.1 times")
-        del Runner.results["parts"]["torch_graphs"]
-        Runner.results["parts"]["torch_eager"]["data"] = None
-        verdict = speed.beside_torch(Runner, 10)
-        self.assertEqual((verdict.why, verdict.summary),
-                         ("", "1.10 times torch_compiled, 1600 and 1450 tokens/s (torch_eager, torch_graphs measured nothing)"))
-        for kind in ("cudnn", "compiled"):
-            del Runner.results["parts"][f"torch_{kind}"]
-        self.assertEqual(speed.beside_torch(Runner, 10).why,
-                         "torch_eager, torch_cudnn, torch_compiled, torch_graphs measured nothing to compare")
-        Runner.results["parts"]["torch_eager"]["data"] = {"layers": {"tokens_per_second": 1000.0}}
-        Runner.results["parts"]["layers"]["data"] = None
-        self.assertIn("layers, ", speed.beside_torch(Runner, 10).why)
+    def test_losses_that_are_no_numbers_are_no_same_bits(self):
+        def report(*losses, as_predicted=True):
+            return {"as_predicted": as_predicted, "steps": [{"loss": loss, "grad_norm": 1.0} for loss in losses]}
+        good = report(3.0, 2.0, 1.0)
+        self.assertEqual(correctness.judge_bits(good, good).why, "")
+        for bad in (report(3.0, None, None), report(3.0, 2.0), report(), report(3.0, 2.0, float("nan"))):
+            self.assertIn("3 steps with finite losses and gradient norms were asked for, and the threads made [", correctness.judge_bits(bad, bad).why)
+            self.assertIn("and the processes made [", correctness.judge_bits(good, bad).why)
+        self.assertIn("losses and gradient norms differ: [(3.0, 1.0)", correctness.judge_bits(good, report(3.0, 2.0, 1.5)).why)
+        for pair in ((good, report(3.0, 2.0, 1.0, as_predicted=False)), (report(3.0, 2.0, 1.0, as_predicted=False), good)):
+            self.assertEqual(correctness.judge_bits(*pair).why, "bytes or traffic are not as predicted")
+
+    def test_layers_pass_with_the_loss_of_drawn_weights_and_the_predicted_bytes_alone(self):
+        good = {"first_loss": 11.2, "last_loss": 11.3, "expected_first_loss": 11.19, "bytes": {"parameters": {"predicted": 5, "measured": 5}}}
+        self.assertEqual(speed.wrong_layers(good), "")
+        for changes, why in (({"first_loss": None}, "losses are no numbers: the first None, the last 11.3"),
+                             ({"last_loss": None}, "losses are no numbers: the first 11.2, the last None"),
+                             ({"last_loss": float("inf")}, "losses are no numbers"),
+                             ({"first_loss": 10.37}, "the first loss is 10.3700, and drawn weights have 11.1900 (to 0.25)"),
+                             ({"last_loss": 12.5}, "the loss rose from 11.2000 to 12.5000"),
+                             ({"bytes": {"parameters": {"predicted": 5, "measured": 6}}}, "bytes are not as predicted: parameters")):
+            self.assertIn(why, speed.wrong_layers({**good, **changes}))
+        self.assertIn("losses are no numbers", self.verdict_with("layers", {"layers": {**LAYERS, "last_loss": None}}, "layers", command="speed")["why"])
 
     def test_a_rank_without_a_cluster_file_is_measured_and_not_judged(self):
         part = self.verdict("rank_tiny", "prediction")
@@ -146,17 +173,43 @@ class Verdicts(faked.Scripts):
         finally:
             preset.unlink()
 
-    def test_a_missed_prediction_and_other_libraries_fail(self):
+    def test_a_missed_prediction_fails(self):
         self.run_script("speed", "--parts", "calibration", out="calibrated")
         code, said, _ = self.run_script("prediction", "--parts", "rank_tiny", "--earlier", self.folder / "calibrated" / "results.json",
                                         out="missed", FAKE_TOLERANCE="0")
         self.assertEqual(code, 1)
         self.assertRegex(said, r"rank_tiny: FAILED in \d+ s: predicted [0-9.]+ ms, measured [0-9.]+ ms, error [+-]")
+
+    def test_nothing_passes_with_libraries_of_another_major_version(self):
+        loaded, built = dict(VERSIONS), self.about["libraries"]
+        self.assertEqual(libraries.unfit(loaded, built, "/lib"), "")
+        self.assertEqual(libraries.unfit({**loaded, "cudnn": "9.1.0"}, built, "/lib"), "")
+        for changes, to, why in (({"cudnn": ""}, {}, "cudnn was not loaded; libraries are looked for in /lib"),
+                                 ({"nccl": None}, {}, "nccl was not loaded"), ({"cudnn": "8.9.7"}, {}, "cudnn is version 8.9.7 here, and the bundle"),
+                                 ({"cuda": "12.4"}, {}, "cuda is version 12.4 here"), ({}, {"nccl": ""}, "does not say for which nccl it was built")):
+            self.assertIn(why, libraries.unfit({**loaded, **changes}, {**built, **to}, "/lib"))
+        self.assertIn("cudnn was not loaded", self.verdict_with("card", {**loaded, "cudnn": ""}, "card")["why"])
+        # Each call looks: card passed on another machine, or is no part of it.
+        code, said, _ = self.run_script("correctness", "--parts", "card,bf16", out="fit")
+        self.assertEqual(code, 0, said)
+        for name in ("fp32", "card"):
+            part = self.verdict_with("versions", {**loaded, "cudnn": "8.9.7"}, name)
+            self.assertEqual((part["status"], part["why"]), ("failed", "no pass on this machine: cudnn is version 8.9.7 here, and the bundle was "
+                                                             "built for 9.19.0: another major version"))
+            self.assertEqual(self.verdict_with("versions", loaded, name, FAKE_TESTS="loader")["status"], "failed")
+        code, said, _ = self.run_script("correctness", "--parts", "card,bf16", out="fit")
+        self.assertEqual((code, "passed earlier" in said), (0, True), said)
+
+    def verdict_with(self, what, values, part, command="correctness", **fakes):
+        """With what the faked program measures in the meantime."""
+        file = self.folder / f"{what}.json"
+        kept = file.read_text(encoding="utf-8")
         try:
-            self.write_bundle(libraries={**self.about["libraries"], "cudnn": "8.9.7"})
-            self.assertIn("cudnn is version 9.19.0 here, and the bundle was built for 8.9.7", self.verdict("card")["why"])
+            file.write_text(json.dumps(values), encoding="utf-8")
+            return self.verdict(part, command, **fakes)
         finally:
-            self.write_bundle()
+            file.write_text(kept, encoding="utf-8")
+
 
 
 if __name__ == "__main__":
