@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import programs
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 # What the program is made of. docs, data and scripts may change without a new bundle.
@@ -59,12 +61,11 @@ def query_cards():
     """[{"name", "driver", "memory_mib", "used_mib", "compute"}] as nvidia-smi has them; none where it is missing or fails."""
     fields = "name,driver_version,memory.total,memory.used,compute_cap"
     try:
-        done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"], capture_output=True, text=True,
-                              timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
+        code, said = programs.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"], 60)
+    except OSError:
         return []
     cards = []
-    for line in done.stdout.splitlines() if done.returncode == 0 else []:
+    for line in said.splitlines() if code == 0 else []:
         words = [word.strip() for word in line.split(",")]
         if len(words) == 5:
             cards.append(dict(zip(("name", "driver", "memory_mib", "used_mib", "compute"), words)))

@@ -25,6 +25,7 @@ class Part:
     least: int | None = None  # with fewer seconds left it is not begun: stopped halfway, it would seem to have failed
     until: float = 1.0  # share of the command's seconds by which it ends, so that parts behind it get theirs
     goes_on: bool = False  # keeps what it did and goes on with it in the next call
+    timed: bool = False  # measures seconds: the card's clocks are read behind it
     again: bool = False  # judges what other parts measured: in every call anew, and the newest verdict counts
 
     def __post_init__(self):

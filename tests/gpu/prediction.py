@@ -75,8 +75,8 @@ def prediction(build):
     parts = {}
     for plan in plans_of(build):
         if plan["rank"] >= 0:
-            parts[rank_part(plan)] = Part(80, verified(build, plan, ["--rank", plan["rank"]]))
+            parts[rank_part(plan)] = Part(80, verified(build, plan, ["--rank", plan["rank"]]), timed=True)
         else:
             for scope in ("none", "layer", "full_iteration"):
-                parts[f"graphs_{plan['name']}_{scope}"] = Part(60, verified(build, plan, ["--memory", "arena", "--cuda-graphs", scope]))
+                parts[f"graphs_{plan['name']}_{scope}"] = Part(60, verified(build, plan, ["--memory", "arena", "--cuda-graphs", scope]), timed=True)
     return parts

@@ -1,20 +1,16 @@
 """Runs parts of tests/gpu/run one after the other, and keeps what became of them."""
 
-import concurrent.futures
 import dataclasses
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 
 import bundle as bundles
 import outcomes
+import programs
 import said
 from part import Verdict, moment
-
-MOST_OUTPUT = 2_000_000  # bytes kept of one part
 
 
 class Runner:
@@ -24,6 +20,7 @@ class Runner:
         self.folder, self.build, self.results, self.budget = folder, build, results, seconds
         self.kept = outcomes.kept_folder(results["gpu"])
         self.started = time.monotonic()
+        self.tells_clocks = True
         self.unfit = ""  # why nothing passes here, whatever it finds
         said.mend(folder / said.OUTPUT)
         self.log = open(folder / "log.txt", "a", encoding="utf-8")
@@ -41,27 +38,11 @@ class Runner:
 
     def process(self, words, seconds, environment=None):
         """Exit code (None: stopped at its limit) and output of a process group."""
-        environment = {**self.environment, **(environment or {})}
-        with tempfile.TemporaryFile() as file:
-            child = subprocess.Popen([str(word) for word in words], stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                     env=environment, start_new_session=True)
-            try:
-                code = child.wait(timeout=max(1.0, seconds))
-            except subprocess.TimeoutExpired:
-                code = None
-            finally:
-                try:
-                    os.killpg(child.pid, signal.SIGKILL)  # whatever it left running
-                except ProcessLookupError:
-                    pass
-                child.wait()
-            file.seek(0)
-            return code, file.read(MOST_OUTPUT).decode("utf-8", "replace")
+        return programs.run(words, seconds, {**self.environment, **(environment or {})})
 
     def processes(self, jobs, seconds):
         """The same of several at a time, [(words, environment)]; in their order."""
-        with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
-            return [each.result() for each in [pool.submit(self.process, words, seconds, environment) for words, environment in jobs]]
+        return programs.run_together([(words, seconds, {**self.environment, **environment}) for words, environment in jobs])
 
     def keep(self):
         """In the command's folder, and where the next command on this machine looks for them."""
@@ -102,6 +83,10 @@ class Runner:
         begin = time.monotonic()
         try:
             verdict = part.work(self, seconds)
+        except programs.Stopped as stopped:
+            said.append(self.folder / said.OUTPUT, said.section(name, moment(), stopped.output))
+            self.conclude(name, part, "left out", time.monotonic() - begin, f"the command was stopped from outside ({stopped})")
+            raise
         except Exception as problem:  # noqa: BLE001 - a broken part must not take the others with it
             verdict = Verdict(f"{type(problem).__name__}: {problem}")
         if not verdict.why and self.unfit:
@@ -111,21 +96,23 @@ class Runner:
         self.conclude(name, part, status, time.monotonic() - begin, verdict.why or verdict.summary, verdict.data)
         if verdict.why and verdict.output:
             self.log.write("".join(f"    {line}\n" for line in verdict.output.splitlines()[-25:]))
+            self.log.flush()
 
     def conclude(self, name, part, status, seconds, text, data=None):
         kept = outcomes.measured_before(self.results["parts"].get(name)) if status == "left out" else {}
         self.note(f"{name}: {status if status == 'passed' else status.upper()} in {seconds:.0f} s{': ' + text if text else ''}")
-        self.results["parts"][name] = {"status": status, "seconds": round(seconds, 1), "why": text, "at": moment(), "clocks": clocks(),
+        self.results["parts"][name] = {"status": status, "seconds": round(seconds, 1), "why": text, "at": moment(), "clocks": self.clocks(part) if status != "left out" else "",
                                        "data": data, "again": part.again, "sources": self.results["bundle"]["sources"],
                                        "commit": self.results["bundle"]["commit"], **kept}
         self.keep()
 
-
-def clocks():
-    """What the card does right behind a part; empty where it does not tell."""
-    try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu", "--format=csv,noheader"],
-                              capture_output=True, text=True, timeout=20)
-        return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+    def clocks(self, part):
+        """What the card does right behind a part whose seconds count; empty where it does not tell, which is not asked again."""
+        if not part.timed or not self.tells_clocks:
+            return ""
+        try:
+            code, said_of_card = programs.run(["nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu", "--format=csv,noheader"], 5)
+        except OSError:
+            code, said_of_card = None, ""
+        self.tells_clocks = code == 0 and bool(said_of_card.strip())
+        return said_of_card.strip().splitlines()[0] if self.tells_clocks else ""

@@ -49,7 +49,7 @@ def torch(kind, seconds=60):
         code, output = runner.process([sys.executable, "-u", HERE / "torch_reference.py", kind, file], seconds)
         data = read_json(file)
         return Verdict(ended(code, output, seconds) or ("" if data else "it measured nothing"), "", data, output)
-    return Part(seconds, work, least=seconds // 2)
+    return Part(seconds, work, least=seconds // 2, timed=True)
 
 
 def calibration(build):
@@ -80,7 +80,7 @@ def calibration(build):
             shutil.copyfile(file, kept)
         measured = {key: len(cluster["calibration"].get(key, [])) for key in ("products", "attention", "kernels")} if cluster else None
         return Verdict(why, "" if why else "a cluster file for --cluster", measured, output)
-    return Part(240, work, least=20, goes_on=True)
+    return Part(240, work, least=20, goes_on=True, timed=True)
 
 
 TORCH = ("eager", "cudnn", "compiled", "compiled_cudnn", "graphs")
@@ -112,8 +112,8 @@ def speed(build):
     return {
         "card": Part(60, card(build)),
         "memory_of_context": Part(60, bench(build, "memory")),
-        "products": Part(60, bench(build, "products")),
-        "layers": Part(90, bench(build, "layers")),
+        "products": Part(60, bench(build, "products"), timed=True),
+        "layers": Part(90, bench(build, "layers"), timed=True),
         "torch_products": torch("products"),
         "torch_eager": torch("eager"),
         "torch_cudnn": torch("cudnn"),
