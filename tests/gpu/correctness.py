@@ -6,11 +6,13 @@ import shutil
 import socket
 from pathlib import Path
 
+import bundle as bundles
 import libraries
-from part import Part, Verdict, ended, finite, read_json
+from part import ALL_CARDS, Part, Verdict, ended, finite, of, read_json
 
 SANITIZER_FOUND_SOMETHING = 86
-ADA = 89  # compute capability from which there is fp8
+FP8_CARDS = ((89, 1000),)  # from Ada on
+BLOCK_CARDS = ((90, 91), (100, 120))  # Hopper and Blackwell of data centres multiply with scales of blocks: GpuFp8Blocks in ops_test.cpp
 
 SUMMARY = re.compile(r"^gpu_all test: (\d+) passed, (\d+) skipped, (\d+) failed$", re.MULTILINE)
 
@@ -37,11 +39,11 @@ def judge_tests(code, output, seconds):
     return Verdict(ended(code, output, seconds), summary, data, output)
 
 
-def tests(build, pattern, seconds, capability=0):
+def tests(build, pattern, seconds, cards=ALL_CARDS):
     def work(runner, seconds):
         code, output = runner.process([build / "bin/gpu_all", "test", "--gtest_color=no", f"--gtest_filter={pattern}"], seconds)
         return judge_tests(code, output, seconds)
-    return Part(seconds, work, pattern, capability)
+    return Part(seconds, work, pattern, cards)
 
 
 OURS = "mgplan"  # in the mangled name of each kernel of ours, and of none of the libraries'
@@ -60,14 +62,15 @@ def sanitizer_words(checker, tool, runner):
     return words + (["--kernel-name", f"kns={OURS}"] if ours else [])
 
 
-def sanitized(build, tool, pattern):
+def sanitized(build, tool, dtype):
     """The same tests with each access of each kernel checked (memcheck), shared memory's races, or reads of what nothing wrote."""
     def work(runner, seconds):
         checker = shutil.which("compute-sanitizer", path=runner.environment["PATH"])
         if checker is None:
             return Verdict("compute-sanitizer was not found; it comes with the CUDA toolkit")
+        capability = bundles.capability_of(runner.results["card"])
         code, output = runner.process([*sanitizer_words(checker, tool, runner), build / "bin/gpu_all", "test", "--gtest_color=no",
-                                       f"--gtest_filter={pattern}"], seconds)
+                                       f"--gtest_filter={checked_ops(dtype, capability)}"], seconds)
         found = re.findall(r"^=+ (?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)", output, re.MULTILINE)
         errors = [int(a or b) for a, b in found]
         if code == SANITIZER_FOUND_SOMETHING or any(errors):
@@ -76,12 +79,13 @@ def sanitized(build, tool, pattern):
         if not verdict.why and not errors:
             verdict.why = f"{tool} printed no summary: it did not look"
         return verdict
-    return Part(90, work, pattern, least=45)
+    return Part(90, work, least=45)
 
 
-def checked_ops(dtype):
-    """Each op and each of fp8 once in small sizes: what runs under compute-sanitizer, 10 to 100 times as long."""
-    return f"*GpuOps.AgreeWithTheCpu*/{dtype}:*GpuFp8Ops*/{dtype}:*GpuFp8Blocks*/{dtype}"
+def checked_ops(dtype, capability):
+    """Each op and each of fp8 that such a card has, once in small sizes: what runs under compute-sanitizer, 10 to 100 times as long."""
+    suites = (("*GpuOps.AgreeWithTheCpu*", ALL_CARDS), ("*GpuFp8Ops*", FP8_CARDS), ("*GpuFp8Blocks*", BLOCK_CARDS))
+    return ":".join(f"{suite}/{dtype}" for suite, cards in suites if of(cards, capability))
 
 
 def card(build):
@@ -169,7 +173,8 @@ def correctness(build):
         "fp32": tests(build, "*GpuOps*/fp32", 60),
         "bf16": tests(build, "*GpuOps*/bf16", 60),
         "fp64": tests(build, "*GpuOps*/fp64", 60),
-        "fp8": tests(build, "*GpuFp8*", 90, ADA),
+        "fp8": tests(build, "GpuFp8.*:*GpuFp8Ops*", 90, FP8_CARDS),
+        "fp8_blocks": tests(build, "*GpuFp8Blocks*", 30, BLOCK_CARDS),
         "attention": tests(build, "GpuAttention.*", 60),
         "memory": tests(build, "GpuMemory.*", 30),
         "timed_products": tests(build, "GpuProducts.*", 30),
@@ -182,8 +187,8 @@ def correctness(build):
         "mixture": tests(build, "*GpuMixture*", 45),
         "run": tests(build, "GpuRun.*", 45),
         **{f"nccl_{layout}": Part(60, same_bits(build, layout)) for layout in ("tp2", "pp2", "dp2")},
-        "memcheck": sanitized(build, "memcheck", checked_ops("fp32")),
-        "racecheck": sanitized(build, "racecheck", checked_ops("fp32")),
-        "initcheck": sanitized(build, "initcheck", checked_ops("fp32")),
-        "memcheck_bf16": sanitized(build, "memcheck", checked_ops("bf16")),
+        "memcheck": sanitized(build, "memcheck", "fp32"),
+        "racecheck": sanitized(build, "racecheck", "fp32"),
+        "initcheck": sanitized(build, "initcheck", "fp32"),
+        "memcheck_bf16": sanitized(build, "memcheck", "bf16"),
     }

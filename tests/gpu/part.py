@@ -16,12 +16,26 @@ class Verdict:
     output: str = ""
 
 
+ALL_CARDS = ((0, 1000),)  # ranges of compute capability, 89 for 8.9: from, below
+
+
+def of(cards, capability):
+    return any(low <= capability < below for low, below in cards)
+
+
+def words_of(cards):
+    """"8.9 or later", "9.0", "10.0 to 11.9"."""
+    def words(low, below):
+        return f"{low / 10:.1f}" if below == low + 1 else f"{low / 10:.1f} or later" if below == 1000 else f"{low / 10:.1f} to {(below - 1) / 10:.1f}"
+    return ", or ".join(words(*each) for each in cards)
+
+
 @dataclasses.dataclass
 class Part:
     seconds: int  # its limit
     work: Callable
     tests: str = ""  # GoogleTest's filter, where it is tests of gpu_all
-    capability: int = 0  # least compute capability, 89 for 8.9: on older cards it is no part of the command
+    cards: tuple = ALL_CARDS  # compute capabilities (on others it is no part of the command)
     least: int | None = None  # with fewer seconds left it is not begun: stopped halfway, it would seem to have failed
     until: float = 1.0  # share of the command's seconds by which it ends, so that parts behind it get theirs
     goes_on: bool = False  # keeps what it did and goes on with it in the next call

@@ -13,6 +13,7 @@ import correctness
 import libraries
 import outcomes
 import parts as catalogue
+import prediction
 import speed
 from fake_card import LAYERS, VERSIONS
 
@@ -29,6 +30,13 @@ class Verdicts(faked.Scripts):
         self.assertIn("cannot open shared object file", self.verdict("card", FAKE_TESTS="loader")["why"])
         self.assertIn("memcheck found 2 errors", self.verdict("memcheck", FAKE_TESTS="invalid")["why"])
         self.assertIn("printed no summary", self.verdict("memcheck", FAKE_TESTS="blind")["why"])
+        self.assertIn("racecheck found 3 errors", self.verdict("racecheck", FAKE_TESTS="hazard")["why"])
+        self.assertEqual(self.verdict("nccl", FAKE_TESTS="mute")["why"], "it checked nothing")
+        self.assertEqual(self.verdict("calibration", "speed", FAKE_CALIBRATE="cut", FAKE_CALIBRATE_ENDS="0")["why"],
+                         "the cluster file is not complete")
+        runner = self.runner(10)
+        runner.environment["PATH"] = str(self.folder / "nowhere")
+        self.assertIn("compute-sanitizer was not found", catalogue.correctness(self.build)["memcheck"].work(runner, 10).why)
 
     def test_the_real_program_fails_beside_a_faked_card(self):
         if not faked.REAL:
@@ -64,16 +72,20 @@ class Verdicts(faked.Scripts):
         idle = [pattern for pattern in filters if not any(fnmatch.fnmatchcase(name, pattern) for name in names)]
         self.assertEqual(idle, [], "these filters find no test")
 
-    def test_fp8_is_left_out_on_cards_before_ada_and_refused_by_name(self):
+    def test_fp8_is_left_out_on_cards_without_it_and_refused_by_name(self):
         self.write_bundle(architectures=["80"])
         try:
-            code, said, results = self.run_script("correctness", "--parts", "fp32,fp8", out="ampere", FAKE_COMPUTE="8.0")
-            self.assertEqual((code, results), (2, None), said)
-            self.assertIn("has compute capability 8.0, and fp8 needs 8.9; leave it out of --parts", said)
-            code, said, results = self.run_script("correctness", out="ampere", FAKE_COMPUTE="8.0")
-            self.assertEqual(code, 0, said)
-            self.assertIn("not for compute capability 8.0: fp8", said)
-            self.assertNotIn("fp8", results["parts"])
+            for compute, left_out, asked, needs in (("8.0", "fp8, fp8_blocks", "fp8", "8.9 or later"), ("8.9", "fp8_blocks", "fp8_blocks", "9.0, or 10.0 to 11.9"),
+                                                    ("12.0", "fp8_blocks", "fp8_blocks", "9.0, or 10.0 to 11.9"), ("10.3", "", "", "")):
+                self.forget()
+                code, said, results = self.run_script("correctness", out=compute, FAKE_COMPUTE=compute)
+                self.assertEqual(code, 0, said)  # the faked program skips what such a card has not
+                self.assertEqual(f"not for compute capability {compute}: {left_out}\n" in said, bool(left_out), said)
+                self.assertFalse(set(results["parts"]) & set(left_out.split(", ")))
+                if asked:
+                    code, said, _ = self.run_script("correctness", "--parts", f"fp32,{asked}", out=compute, FAKE_COMPUTE=compute)
+                    self.assertEqual(code, 2, said)
+                    self.assertIn(f"has compute capability {compute}, and {asked} needs {needs}; leave it out of --parts", said)
         finally:
             self.write_bundle()
 
@@ -149,6 +161,17 @@ class Verdicts(faked.Scripts):
                                       r"makes one\); predicted [0-9.]+ ms, measured [0-9.]+ ms, error ")
         self.assertEqual((part["data"]["bytes"]["different"], part["data"]["time"]["judged"]), ([], False))
         self.assertGreater(part["data"]["time"]["measured_seconds"], 0)
+
+    def test_bytes_that_differ_and_a_time_that_is_not_judged_fail_a_rank(self):
+        def why(code=0, as_predicted=True, **time):
+            data = {"as_predicted": as_predicted, "time": {"predicted_seconds": 1.0, "measured_seconds": 1.25, "error": -0.2, "judged": True, **time}}
+            return prediction.judge_rank(code, "said", 10, data, "; a note").why
+        summary = "predicted 1000.00 ms, measured 1250.00 ms, error -20.0 %; a note"
+        self.assertEqual(why(), "")
+        self.assertEqual(why(as_predicted=False), f"bytes or traffic are not as predicted; {summary}")
+        self.assertEqual(why(judged=False, why_not_judged="it shared a GPU"), f"the time was not judged: it shared a GPU; {summary}")
+        self.assertEqual(why(prediction.MISSED), summary)
+        self.assertEqual(why(4), "exit code 4: said")
 
     def test_a_cluster_file_of_other_sources_is_named(self):
         self.forget()
