@@ -180,7 +180,7 @@ def correctness(build):
         "timed_products": tests(build, "GpuProducts.*", 30),
         "large": tests(build, "GpuLarge.*", 60),
         "nccl": Part(60, nccl(build, "all")),
-        "nccl_leave": Part(60, nccl(build, "leave")),
+        "nccl_leave": Part(75, nccl(build, "leave")),
         "training_fp32": tests(build, "*GpuTraining*fp32*", 60),
         "training_bf16": tests(build, "*GpuTraining*bf16*", 90),
         "kinds": tests(build, "*GpuKind*", 60),

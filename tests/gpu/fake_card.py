@@ -65,7 +65,7 @@ esac
 FAKE_SMI = r"""#!/usr/bin/env bash
 [[ ${FAKE_CARD:-there} == none ]] && exit 9
 case $1 in
-    *compute_cap*) echo "${FAKE_NAME:-NVIDIA H100 80GB HBM3}, 580.1, 81559, 4, ${FAKE_COMPUTE:-9.0}" ;;
+    *compute_cap*) echo "${FAKE_NAME:-NVIDIA H100 80GB HBM3}, 580.1, 81559, ${FAKE_USED:-4}, ${FAKE_COMPUTE:-9.0}" ;;
     *) echo '1980 MHz, 2619 MHz, 600 W, 50' ;;
 esac
 """

@@ -86,6 +86,22 @@ class Kept(faked.Scripts):
         self.take("clone")
         self.assertEqual(set(json.loads(file.read_text(encoding="utf-8"))["parts"]), {"fp32", "bf16"})
 
+    def test_bytes_of_a_context_are_told_where_those_of_others_are_known(self):
+        for used, expected in (("4", 500_000_000 - (4 << 20)), ("[N/A]", None)):
+            self.forget()
+            code, text, results = self.run_script("speed", "--parts", "memory_of_context,calibration", out=f"used-{len(used)}", FAKE_USED=used)
+            self.assertEqual(code, 0, text)
+            # Another day others have taken more: what counts is what they had when the context was measured.
+            results["card"]["used_mib"] = "7777"
+            (self.folder / f"used-{len(used)}" / "results.json").write_text(json.dumps(results), encoding="utf-8")
+            self.take(f"used-{len(used)}")
+            file = outcomes.measured_cluster(results["gpu"], self.tree)
+            parameters = json.loads(file.read_text(encoding="utf-8"))["calibration"]["parameters"]
+            measured = "cudaMemGetInfo" in parameters["driver_bytes"]["source"]
+            self.assertEqual((parameters["driver_bytes"]["value"], measured) if expected else measured, (expected, True) if expected else False)
+            self.assertEqual(parameters["module_bytes"]["value"], 300_000_000)
+            file.unlink()
+
 
 if __name__ == "__main__":
     faked.main()

@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 from time import monotonic
 
+import bundle as bundles
 import outcomes
 from correctness import card
 from part import Part, Verdict, ended, finite, moment, read_json
 
 HERE = Path(__file__).resolve().parent
+BY_OTHERS = "before the context, by others"
 LEAST_OF_TORCH = 1.1  # times the tokens per second of the best PyTorch
 BAD_INPUT = 2  # exit code of mgplan for input that it refuses
 
@@ -40,6 +42,19 @@ def bench(build, what):
         if what == "layers" and not why:
             why = wrong_layers(data)
         return Verdict(why, "", data, output)
+    return work
+
+
+def memory_of_context(build):
+    """Bytes of the card behind each first use, and what others had taken of it before, where nvidia-smi tells that."""
+    measure = bench(build, "memory")
+
+    def work(runner, seconds):
+        before = [card["used_mib"] for card in bundles.query_cards()[:1]]
+        verdict = measure(runner, seconds)
+        if verdict.data and before and before[0].isdigit():
+            verdict.data.insert(0, {"step": BY_OTHERS, "bytes": int(before[0]) << 20})
+        return verdict
     return work
 
 
@@ -111,7 +126,7 @@ def beside_torch(runner, seconds):
 def speed(build):
     return {
         "card": Part(60, card(build)),
-        "memory_of_context": Part(60, bench(build, "memory")),
+        "memory_of_context": Part(60, memory_of_context(build)),
         "products": Part(60, bench(build, "products"), timed=True),
         "layers": Part(90, bench(build, "layers"), timed=True),
         "torch_products": torch("products"),

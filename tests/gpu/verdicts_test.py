@@ -3,6 +3,7 @@
 
 import fnmatch
 import json
+import re
 import subprocess
 import tempfile
 import types
@@ -71,6 +72,13 @@ class Verdicts(faked.Scripts):
         self.assertEqual(missing, [], "no part of tests/gpu/run runs these")
         idle = [pattern for pattern in filters if not any(fnmatch.fnmatchcase(name, pattern) for name in names)]
         self.assertEqual(idle, [], "these filters find no test")
+
+    def test_processes_over_nccl_may_say_what_they_waited_for(self):
+        source = (faked.HERE / "nccl_check.cpp").read_text(encoding="utf-8")
+        stuck, heard = map(int, re.search(r"kUntilStuck\{(\d+)\}, kUntilHeard\{(\d+)\}", source).groups())
+        parts = catalogue.correctness(self.build)
+        self.assertLess(stuck + 10, parts["nccl"].seconds)
+        self.assertLess(2 * heard + 10, parts["nccl_leave"].seconds)
 
     def test_fp8_is_left_out_on_cards_without_it_and_refused_by_name(self):
         self.write_bundle(architectures=["80"])
