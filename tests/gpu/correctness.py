@@ -96,8 +96,9 @@ def card(build):
         why = ended(code, output, seconds)
         if why or data is None:
             return Verdict(why or "it wrote nothing", data=data, output=output)
-        return Verdict(libraries.judged(data, runner), f"CUDA {data['cuda']}, driver {data['driver']}, cuBLASLt {data['cublas_lt']}, cuDNN {data['cudnn']}, "
-                       f"NCCL {data['nccl']}", data, output)
+        summary = (f"CUDA {data['cuda']}, driver {data['driver']}, cuBLASLt {data['cublas_lt']}, cuDNN {data['cudnn']}, "
+                   f"NCCL {data['nccl']}")
+        return Verdict(libraries.judged(data, runner), summary, data, output)
     return work
 
 
@@ -134,7 +135,8 @@ def judge_bits(threads, processes, output=""):
     data = {"threads": bits[0], "processes": bits[1]}
     for name, steps in data.items():
         if len(steps) != STEPS or not all(finite(number) for step in steps for number in step):
-            return Verdict(f"{STEPS} steps with finite losses and gradient norms were asked for, and the {name} made {steps}", data=data, output=output)
+            return Verdict(f"{STEPS} steps with finite losses and gradient norms were asked for, and the {name} made {steps}", data=data,
+                           output=output)
     if bits[0] != bits[1]:
         return Verdict(f"losses and gradient norms differ: {bits[0]} in one process, {bits[1]} over NCCL", data=data, output=output)
     if not (threads["as_predicted"] and processes["as_predicted"]):

@@ -18,7 +18,7 @@ case $what in
             mute) ;;
             lie) printf 'gpu_all test: 1 passed, 0 skipped, 0 failed\n' && exit 3 ;;
             crash) printf '[ RUN      ] One.Test\n' && kill -SEGV $$ ;;
-            hang) printf '[ RUN      ] One.Test\n' && sleep 100 ;;
+            hang) printf '[ RUN      ] One.Test\n' && touch "$FAKE/hangs" && sleep 100 ;;
         esac ;;
     bench)
         [[ ${FAKE_TESTS:-pass} == loader ]] && echo 'gpu_all bench: the CUDA module cannot be loaded (libcublasLt.so.13: cannot open shared object file)' >&2 && exit 77
@@ -107,13 +107,15 @@ def executable(path, text):
     path.chmod(0o755)
 
 
-HEADERS = {"cuda_runtime_api.h": "CUDART_VERSION 13000", "cublas_api.h": "CUBLAS_VER_MAJOR 13\n#define CUBLAS_VER_MINOR 1\n#define CUBLAS_VER_PATCH 0",
-           "cudnn_version.h": "CUDNN_MAJOR 9\n#define CUDNN_MINOR 19\n#define CUDNN_PATCHLEVEL 0", "nccl.h": "NCCL_MAJOR 2\n#define NCCL_MINOR 28\n#define NCCL_PATCH 9"}
+HEADERS = {"cuda_runtime_api.h": {"CUDART_VERSION": 13000},
+           "cublas_api.h": {"CUBLAS_VER_MAJOR": 13, "CUBLAS_VER_MINOR": 1, "CUBLAS_VER_PATCH": 0},
+           "cudnn_version.h": {"CUDNN_MAJOR": 9, "CUDNN_MINOR": 19, "CUDNN_PATCHLEVEL": 0},
+           "nccl.h": {"NCCL_MAJOR": 2, "NCCL_MINOR": 28, "NCCL_PATCH": 9}}
 
 
 def headers(folder):
     """Headers of libraries that say their versions, and the lines of a CMake cache that name their folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in HEADERS.items():
-        (folder / name).write_text(f"#define {text}\n", encoding="utf-8")
+    for name, numbers in HEADERS.items():
+        (folder / name).write_text("".join(f"#define {what} {number}\n" for what, number in numbers.items()), encoding="utf-8")
     return "".join(f"MGPLAN_{feature}_INCLUDE_DIR:PATH={folder}\n" for feature in ("CUDA", "CUDNN", "NCCL"))

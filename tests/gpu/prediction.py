@@ -20,7 +20,8 @@ def cluster_of(runner):
         made = runner.results.get("cluster_of", {})
         if made.get("sources") == runner.results["bundle"]["sources"]:
             return file, ""
-        return file, f"; by a cluster file that other sources calibrated (commit {made.get('commit') or 'unknown'}, {made.get('at', '')[:10] or 'unknown day'})"
+        commit, day = made.get("commit") or "unknown", made.get("at", "")[:10] or "unknown day"
+        return file, f"; by a cluster file that other sources calibrated (commit {commit}, {day})"
     preset = outcomes.measured_cluster(runner.results["gpu"])
     if preset.exists():
         return preset, f"; by the tree's {preset.name}, which other sources may have calibrated"

@@ -101,8 +101,9 @@ class Runner:
     def conclude(self, name, part, status, seconds, text, data=None):
         kept = outcomes.measured_before(self.results["parts"].get(name)) if status == "left out" else {}
         self.note(f"{name}: {status if status == 'passed' else status.upper()} in {seconds:.0f} s{': ' + text if text else ''}")
-        self.results["parts"][name] = {"status": status, "seconds": round(seconds, 1), "why": text, "at": moment(), "clocks": self.clocks(part) if status != "left out" else "",
-                                       "data": data, "again": part.again, "sources": self.results["bundle"]["sources"],
+        clocks = self.clocks(part) if status != "left out" else ""
+        self.results["parts"][name] = {"status": status, "seconds": round(seconds, 1), "why": text, "at": moment(), "clocks": clocks, "data": data,
+                                       "again": part.again, "sources": self.results["bundle"]["sources"],
                                        "commit": self.results["bundle"]["commit"], **kept}
         self.keep()
 
@@ -111,8 +112,9 @@ class Runner:
         if not part.timed or not self.tells_clocks:
             return ""
         try:
-            code, said_of_card = programs.run(["nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu", "--format=csv,noheader"], 5)
+            code, told = programs.run(["nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu",
+                                       "--format=csv,noheader"], 5)
         except OSError:
-            code, said_of_card = None, ""
-        self.tells_clocks = code == 0 and bool(said_of_card.strip())
-        return said_of_card.strip().splitlines()[0] if self.tells_clocks else ""
+            code, told = None, ""
+        self.tells_clocks = code == 0 and bool(told.strip())
+        return told.strip().splitlines()[0] if self.tells_clocks else ""

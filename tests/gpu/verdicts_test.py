@@ -83,8 +83,9 @@ class Verdicts(faked.Scripts):
     def test_fp8_is_left_out_on_cards_without_it_and_refused_by_name(self):
         self.write_bundle(architectures=["80"])
         try:
-            for compute, left_out, asked, needs in (("8.0", "fp8, fp8_blocks", "fp8", "8.9 or later"), ("8.9", "fp8_blocks", "fp8_blocks", "9.0, or 10.0 to 11.9"),
-                                                    ("12.0", "fp8_blocks", "fp8_blocks", "9.0, or 10.0 to 11.9"), ("10.3", "", "", "")):
+            blocks = ("fp8_blocks", "fp8_blocks", "9.0, or 10.0 to 11.9")
+            for compute, (left_out, asked, needs) in (("8.0", ("fp8, fp8_blocks", "fp8", "8.9 or later")), ("8.9", blocks), ("12.0", blocks),
+                                                      ("10.3", ("", "", ""))):
                 self.forget()
                 code, said, results = self.run_script("correctness", out=compute, FAKE_COMPUTE=compute)
                 self.assertEqual(code, 0, said)  # the faked program skips what such a card has not
@@ -145,7 +146,8 @@ class Verdicts(faked.Scripts):
         good = report(3.0, 2.0, 1.0)
         self.assertEqual(correctness.judge_bits(good, good).why, "")
         for bad in (report(3.0, None, None), report(3.0, 2.0), report(), report(3.0, 2.0, float("nan"))):
-            self.assertIn("3 steps with finite losses and gradient norms were asked for, and the threads made [", correctness.judge_bits(bad, bad).why)
+            self.assertIn("3 steps with finite losses and gradient norms were asked for, and the threads made [",
+                          correctness.judge_bits(bad, bad).why)
             self.assertIn("and the processes made [", correctness.judge_bits(good, bad).why)
         self.assertIn("losses and gradient norms differ: [(3.0, 1.0)", correctness.judge_bits(good, report(3.0, 2.0, 1.5)).why)
         for pair in ((good, report(3.0, 2.0, 1.0, as_predicted=False)), (report(3.0, 2.0, 1.0, as_predicted=False), good)):
@@ -161,7 +163,8 @@ class Verdicts(faked.Scripts):
                              ({"last_loss": 12.5}, "the loss rose from 11.2000 to 12.5000"),
                              ({"bytes": {"parameters": {"predicted": 5, "measured": 6}}}, "bytes are not as predicted: parameters")):
             self.assertIn(why, speed.wrong_layers({**good, **changes}))
-        self.assertIn("losses are no numbers", self.verdict_with("layers", {"layers": {**LAYERS, "last_loss": None}}, "layers", command="speed")["why"])
+        part = self.verdict_with("layers", {"layers": {**LAYERS, "last_loss": None}}, "layers", command="speed")
+        self.assertIn("losses are no numbers", part["why"])
 
     def test_a_rank_without_a_cluster_file_is_measured_and_not_judged(self):
         part = self.verdict("rank_tiny", "prediction")
@@ -200,7 +203,8 @@ class Verdicts(faked.Scripts):
         preset.parent.mkdir(parents=True, exist_ok=True)
         preset.write_text(json.dumps(results["cluster"]), encoding="utf-8")
         try:
-            self.assertTrue(said_of_rank(out="by-preset").endswith("; by the tree's h100-80gb-hbm3-measured.json, which other sources may have calibrated"))
+            self.assertRegex(said_of_rank(out="by-preset"),
+                             "; by the tree's h100-80gb-hbm3-measured.json, which other sources may have calibrated$")
         finally:
             preset.unlink()
 
