@@ -55,6 +55,13 @@ class Kept(faked.Scripts):
         self.assertEqual((both["parts"]["part"]["status"], both["cluster"], both["bundle"]), ("failed", "new cluster", "new"))
         both = of_both(results("1", "passed", "old", "old cluster"), results("2", "failed", "new"))
         self.assertEqual((both["cluster"], both["cluster_of"]), ("old cluster", {"at": "1"}))
+        later = results("2", "failed", "new", "one carried along")
+        later["cluster_of"] = {"at": "0"}
+        self.assertEqual(of_both(results("1", "failed", "old", "calibrated since"), later)["cluster"], "calibrated since")
+        # Each part by itself: one command may have gone on where the other had been before.
+        later = results("1", "failed", "old")
+        later["parts"]["next"] = {"status": "passed", "sources": "old", "at": "3"}
+        self.assertEqual(of_both(later, results("2", "passed", "new"))["parts"]["part"]["status"], "passed")
         # Of the same sources a pass stays, but for what judges others; and so does any verdict where the newer is none.
         for older, newer, again, expected in (("passed", "failed", False, "passed"), ("passed", "failed", True, "failed"),
                                               ("failed", "passed", False, "passed"), ("failed", "left out", False, "failed")):
