@@ -11,8 +11,8 @@ from speed import TORCH, speed
 # to the next, and what one had no time for comes last. RANKS stands for those that pack says are the first.
 RANKS = "ranks"
 BORROWED = ((0.36, ("card", "bf16", "attention", "fp32", "fp8", "nccl", "training_bf16", "run")),
-            (0.56, ("memory_of_context", "calibration")),
-            (0.8, (RANKS,)),
+            (0.62, ("memory_of_context", "calibration")),
+            (0.85, (RANKS,)),
             (1.0, ("layers", *(f"torch_{kind}" for kind in reversed(TORCH)), "products", "torch_products")))
 
 
