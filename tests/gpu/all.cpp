@@ -1,13 +1,16 @@
 // Everything for a machine with a GPU in one program, because OpenBLAS is most of it and travels once:
-//     gpu_all test [GoogleTest's options] | bench … | nccl … | mgplan …
+//     gpu_all test [GoogleTest's options] | bench … | nccl … | mgplan … | hang
+// `hang` says a line and waits to be stopped: programs_test.py sees that the line is there then.
 //
 // Exits 77 where no GPU can be used, with the reason on standard error; `test` also where all tests were skipped for want of one. A test
 // that is skipped beside others that ran is a failure, and so is a filter that leaves none.
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <iostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fmt/core.h>
@@ -40,6 +43,8 @@ int run_tests(int argc, char** argv) {
 int main(int argc, char** argv) {
     const std::string what = argc > 1 ? argv[1] : "";
     const std::vector<std::string> words(argv + (argc > 1 ? 2 : 1), argv + argc);
+    // Into a file line by line, too: what hangs or is killed has said how far it came.
+    static_cast<void>(std::setvbuf(stdout, nullptr, _IOLBF, 0));
     try {
         if (what == "test") return run_tests(argc - 1, argv + 1);
         if (what == "bench") return mgplan::tests::run_gpu_bench(words);
@@ -55,6 +60,11 @@ int main(int argc, char** argv) {
         mgplan::cli::Console console{std::cout, std::cerr};
         return mgplan::cli::run_mgplan(words, console);
     }
-    fmt::print(stderr, "usage: gpu_all test | bench | nccl | mgplan [their options]\n");
+    if (what == "hang") {
+        fmt::print("gpu_all hang: waits to be stopped\n");
+        std::this_thread::sleep_for(std::chrono::hours{1});
+        return 0;
+    }
+    fmt::print(stderr, "usage: gpu_all test | bench | nccl | mgplan [their options] | hang\n");
     return 2;
 }

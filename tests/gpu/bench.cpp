@@ -167,6 +167,13 @@ double model_flops_per_token(const ModelSpec& m, double sequence) {
     return 3 * (static_cast<double>(m.layers) * (2 * weights + attention) + 2 * hidden * static_cast<double>(m.vocab));
 }
 
+/// Of weights as they are drawn, in nats a token: the last norm leaves `hidden` values of mean square 1, so each logit is about normal with
+/// variance s^2 = hidden times that of the head's weights, and the mean of log(sum of exp(logits)) is ln(vocab) + s^2 / 2 (the mean of a
+/// log-normal is exp(s^2 / 2)), from which the target's logit takes 0 on average.
+double loss_of_drawn_weights(const ModelSpec& m) {
+    return std::log(static_cast<double>(m.vocab)) + static_cast<double>(m.hidden) * m.init_deviation * m.init_deviation / 2;
+}
+
 nlohmann::json measure_layers(runtime::CudaModule& module) {
     const model::TrainingTask task = tests::layers_task();
     const auto tokens = [](std::int64_t sequence, std::span<std::int32_t> into) {
@@ -212,6 +219,7 @@ nlohmann::json measure_layers(runtime::CudaModule& module) {
             {"tokens_per_second", all / time},
             {"model_tflops", model_flops_per_token(task.model, tests::kSequence) * all / time / 1e12},
             {"first_loss", losses.front()},
+            {"expected_first_loss", loss_of_drawn_weights(task.model)},
             {"last_loss", losses.back()},
             {"bytes", bytes},
             {"peak_predicted", meta.memory().peak},
@@ -290,6 +298,7 @@ int run(const std::string& what, const std::string& file) {
     Report report(file);
     describe_card(module, report);
     report.save();
+    if (what == "--versions") return 0;
     if (what == "--card") {
         {
             const auto device = module.make_device(0, 0);
@@ -324,8 +333,8 @@ int run(const std::string& what, const std::string& file) {
 
 int tests::run_gpu_bench(const std::vector<std::string>& words) {
     const std::string what = words.size() == 2 ? words[0] : "";
-    if (what != "--card" && what != "--memory" && what != "--products" && what != "--layers") {
-        fmt::print(stderr, "usage: gpu_all bench --card | --memory | --products | --layers FILE\n");
+    if (what != "--versions" && what != "--card" && what != "--memory" && what != "--products" && what != "--layers") {
+        fmt::print(stderr, "usage: gpu_all bench --versions | --card | --memory | --products | --layers FILE\n");
         return 2;
     }
     return run(what, words[1]);

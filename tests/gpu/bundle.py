@@ -1,4 +1,4 @@
-"""What pack, run and take share: which sources a bundle was built from, what card there is, what results look like."""
+"""What pack, run and take share: which sources a bundle was built from, and what card there is."""
 
 import hashlib
 import json
@@ -6,9 +6,9 @@ import os
 import subprocess
 from pathlib import Path
 
+import programs
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-RESULTS = "results.json"
-VERSION = 1
 
 # What the program is made of. docs, data and scripts may change without a new bundle.
 SOURCE_FILES = ("CMakeLists.txt", "CMakePresets.json")
@@ -61,12 +61,11 @@ def query_cards():
     """[{"name", "driver", "memory_mib", "used_mib", "compute"}] as nvidia-smi has them; none where it is missing or fails."""
     fields = "name,driver_version,memory.total,memory.used,compute_cap"
     try:
-        done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"], capture_output=True, text=True,
-                              timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
+        code, said = programs.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"], 60)
+    except OSError:
         return []
     cards = []
-    for line in done.stdout.splitlines() if done.returncode == 0 else []:
+    for line in said.splitlines() if code == 0 else []:
         words = [word.strip() for word in line.split(",")]
         if len(words) == 5:
             cards.append(dict(zip(("name", "driver", "memory_mib", "used_mib", "compute"), words)))
@@ -115,55 +114,3 @@ def library_folders():
     folders += [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
     toolkit = ("/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib")
     return folders + [folder for folder in toolkit if os.path.isdir(folder)]
-
-
-def short_name(gpu):
-    """"NVIDIA H100 80GB HBM3" -> "h100-80gb-hbm3": for names of files."""
-    words = "".join(c if c.isalnum() or c in "._" else "-" for c in gpu.lower()).strip("-").split("-")
-    return "-".join(word for word in words if word and word != "nvidia")
-
-
-def load_results(path):
-    """Results that run wrote. Raises Refused for anything else."""
-    try:
-        results = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise Refused(f"{path} cannot be read ({problem.strerror}); name a folder that tests/gpu/run wrote")
-    except ValueError as problem:
-        raise Refused(f"{path} is no JSON ({problem}); it was cut off on the way: fetch it again")
-    if not isinstance(results, dict) or results.get("version") != VERSION or not isinstance(results.get("parts"), dict) \
-            or not isinstance(results.get("gpu"), str) or not results["gpu"]:
-        raise Refused(f"{path} is no result of tests/gpu/run (version {VERSION}, gpu, parts); name the folder that it wrote")
-    return results
-
-
-def save_results(results, path):
-    """Whole or as it was before, whenever the program is stopped."""
-    part = Path(f"{path}.part")
-    part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, path)
-
-
-def kept_folder(gpu, root=ROOT):
-    """Where results of this kind of card are kept, those of several commands together."""
-    return root / "build" / "gpu-results" / short_name(gpu)
-
-
-def begun_cluster(bundle):
-    """Name of the cluster file that a calibration of this bundle's sources began."""
-    return f"cluster-{bundle['sources']}.json.part"
-
-
-def merged(earlier, later):
-    """Parts of both, of one card; of a part that both have the later, unless of the same sources only the earlier passed."""
-    if earlier["gpu"] != later["gpu"]:
-        raise Refused(f"results of {earlier['gpu']} and of {later['gpu']} do not belong together; leave the earlier ones out of --earlier, or "
-                      f"name another folder in OUT")
-    result = {**earlier, **later, "parts": dict(earlier["parts"])}
-    for name, part in later["parts"].items():
-        before = earlier["parts"].get(name, {})
-        if part["status"] == "passed" or part.get("again") or before.get("status") != "passed" or before.get("sources") != part["sources"]:
-            result["parts"][name] = part
-    if "cluster" not in later and "cluster" in earlier:
-        result["cluster"] = earlier["cluster"]
-    return result

@@ -24,7 +24,7 @@ protected:
     runtime::CudaModule* module_ = nullptr;
 };
 
-/// Tests that tests/gpu/run leaves out on cards that are too old (parts.py, Part::capability).
+/// Tests that tests/gpu/run leaves out on cards that are too old (correctness.py, FP8_CARDS).
 class GpuFp8 : public GpuTest {
 protected:
     void SetUp() override {

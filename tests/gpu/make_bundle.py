@@ -2,7 +2,7 @@
 """Makes the plans that tests/gpu/run judges, and packs them with a build: make_bundle.py BUILD_FOLDER
 
 BUILD_FOLDER/gpu holds bin/gpu_all and lib, as the target portable_gpu leaves them; BUILD_FOLDER/gpu.tar.xz is written. Called by
-tests/gpu/pack. Exit codes: 0 done, 1 too large, 4 a plan could not be made."""
+tests/gpu/pack. Exit codes: 0 done, 1 too large, 4 a plan could not be made, or the headers tell no version."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bundle as bundles  # noqa: E402
 
+UNPACK = """python3 -c "import tarfile; tarfile.open('build/portable/gpu.tar.xz').extractall('build/portable')\""""
 MOST_BYTES = 24_000_000  # of the packed bundle
 MOST_TOGETHER = 64 << 20  # with the tracked files of the tree: what travels to the other machine
 
@@ -34,6 +35,8 @@ RANKS = {
     "gpt2-124m": (f"--world 8 --model {Path(__file__).resolve().parent}/gpt2-124m.json --tp 1 --pp 1 --ep 1 --global-batch 64 "
                   "--micro-batch 8 --cp 1 --vpp 1 --cluster dgx-h100", 0),
 }
+# Those that a borrowed card runs first, each as unlike the others as can be: dense, experts, a hybrid, shards of a larger model, small kernels.
+FIRST = ("llama3-8b-tp1", "mixtral-8x7b-ep8", "nemotron-h-8b-pp4", "llama3-70b-first", "gpt2-124m")
 # One rank each, of eight microbatches: what layer and full-iteration graphs gain.
 WHOLE = {
     "gpt2": (f"--world 1 --model {Path(__file__).resolve().parent}/gpt2-124m.json --global-batch 8 --micro-batch 1 --cluster dgx-h100 "
@@ -49,14 +52,16 @@ PARITY = {f"parity-{name}{2}": (f"{SMALL} {' '.join(f'--{axis} {2 if axis == nam
 def make_plans(program, folder):
     folder.mkdir(exist_ok=True)
     listed = []
-    for name, (arguments, rank) in {**RANKS, **WHOLE, **PARITY}.items():
+    everything = {**RANKS, **WHOLE, **PARITY}
+    for name in dict.fromkeys((*FIRST, *everything)):
+        arguments, rank = everything[name]
         file = folder / f"{name}.plan.json"
         done = subprocess.run([program, "mgplan", "plan", "--engine", "mgplan", *arguments.split(), "--top", "1", "--save-plan", file],
                               capture_output=True, text=True, timeout=600)
         if done.returncode != 0 or not file.exists():
             print(f"tests/gpu/pack: no plan {name} (exit code {done.returncode}): {done.stderr.strip()[:600]}", file=sys.stderr)
             sys.exit(4)
-        listed.append({"name": name, "file": file.name, "rank": rank, "world": int(arguments.split()[1])})
+        listed.append({"name": name, "file": file.name, "rank": rank, "world": int(arguments.split()[1]), "first": name in FIRST})
     (folder / "plans.json").write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
     return listed
 
@@ -106,28 +111,29 @@ def tree_bytes():
 def main(build):
     folder = build / "gpu"
     make_plans(folder / "bin/gpu_all", folder / "plans")
+    built = versions(build)
+    if unknown := [name for name, version in built.items() if not version]:
+        print(f"tests/gpu/pack: the headers in {build}/CMakeCache.txt's folders do not tell the version of {', '.join(unknown)}, by which run knows "
+              f"whether a machine's libraries fit; build again with these libraries' headers", file=sys.stderr)
+        return 4
     architectures = [name for name in cached(build, "MGPLAN_CUDA_ARCHITECTURES").split(";") if name]
-    about = {"sources": bundles.sources_id(), "commit": bundles.commit(), "architectures": architectures, "libraries": versions(build)}
+    about = {"sources": bundles.sources_id(), "commit": bundles.commit(), "architectures": architectures, "libraries": built}
     (folder / "bundle.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     size, tree = pack(build), tree_bytes()
     print(f"build/portable/gpu.tar.xz: {size / 1e6:.1f} MB, with the tree {(size + tree) / (1 << 20):.1f} MiB; commit {about['commit']}")
     if size > MOST_BYTES or size + tree > MOST_TOGETHER:
         print(f"tests/gpu/pack: too large: at most {MOST_BYTES / 1e6:.0f} MB, and with the tree {MOST_TOGETHER >> 20} MiB", file=sys.stderr)
         return 1
-    print("""
-On the machine with the GPU, in the tree, with build/portable/gpu.tar.xz and what build/gpu-results holds of earlier commands:
+    print(f"""
+On a card that is borrowed for 15 minutes, with build/portable/gpu.tar.xz carried along, one line for each call:
 
-    python3 -c "import tarfile; tarfile.open('build/portable/gpu.tar.xz').extractall('build/portable')"
+    {UNPACK} && tests/gpu/run borrowed --seconds 500
 
-On a card that is borrowed for 15 minutes, behind that in one call of 600 seconds:
+and the same again at once, while the machine is warm (30 s), with --seconds 260: the minutes that are left, less half a one. A machine that is
+fresh wants build/gpu-results too, as tests/gpu/take leaves it here, and none is started with less than 4 minutes left; a warm one has the
+newer there. See docs/gpu-machines.md.
 
-    tests/gpu/run first --seconds 570
-
-then here tests/gpu/take FOLDER, and at once, while the machine is still there, a second call with build/gpu-results:
-
-    tests/gpu/run rest --seconds 150     # what is left of the 15 minutes, less half a minute
-
-On a card of one's own, each within 9 minutes, into the folder $OUT or build/gpu-results:
+On a card of one's own, behind the same unpacking, each within 9 minutes, into the folder $OUT or build/gpu-results:
 
     tests/gpu/run correctness
     tests/gpu/run speed

@@ -1,5 +1,7 @@
 """The page of docs/measurements that tests/gpu/take writes."""
 
+from speed import TORCH
+
 LARGEST_OPS = 6  # of each plan
 
 
@@ -15,6 +17,8 @@ def parts_section(results):
     lines = ["## What ran", "", "| part | verdict | commit | seconds | | clocks, power, temperature behind it |", "|---|---|---|---:|---|---|"]
     for name, part in results["parts"].items():
         text = part["why"].replace("|", "\\|").replace("\n", " ")
+        if part.get("measured"):
+            text += f"; what is shown of it was measured at {part['measured']['commit']}"
         lines.append(f"| {name} | {part['status']} | {part['commit']} | {part['seconds']:.0f} | {text} | {part['clocks']} |")
     return lines
 
@@ -38,7 +42,7 @@ def layers_section(results):
     ours = data_of(results, "layers")
     if not ours:
         return []
-    theirs = {kind: data_of(results, f"torch_{kind}").get("layers") for kind in ("eager", "cudnn", "compiled", "graphs")}
+    theirs = {kind: data_of(results, f"torch_{kind}").get("layers") for kind in TORCH}
     lines = [f"## Layers: {ours['model']}, {ours['micro_batch']} sequences of {ours['sequence']}", "",
              "| | ms a step | tokens/s | model TFLOP/s | mgplan has so many times the tokens |", "|---|---:|---:|---:|---:|",
              f"| mgplan | {ours['milliseconds']:.1f} | {ours['tokens_per_second']:.0f} | {ours['model_tflops']:.0f} | |"]
@@ -78,9 +82,13 @@ def predictions_section(results):
         time = data["time"]
         lines.append(f"| {name} | {milliseconds(time['predicted_seconds'])} | {milliseconds(time['measured_seconds'])} | "
                      f"{100 * time['error']:+.1f} % | {len(data['bytes']['different'])} of {data['bytes']['fields']} |")
-    errors = [abs(data["time"]["error"]) for data in judged.values()]
-    lines += ["", f"Mean error {100 * sum(errors) / len(errors):.1f} %, largest {100 * max(errors):.1f} %.", "",
-              "| plan | part or op | count | predicted ms | measured ms |", "|---|---|---:|---:|---:|"]
+    errors = [abs(data["time"]["error"]) for data in judged.values() if data["time"]["judged"]]
+    if len(errors) < len(judged):
+        unjudged = [name for name, data in judged.items() if not data["time"]["judged"]]
+        lines += ["", f"Not judged, for the reasons above: {', '.join(unjudged)}."]
+    if errors:
+        lines += ["", f"Mean error of those judged {100 * sum(errors) / len(errors):.1f} %, largest {100 * max(errors):.1f} %."]
+    lines += ["", "| plan | part or op | count | predicted ms | measured ms |", "|---|---|---:|---:|---:|"]
     for name, data in judged.items():
         for part in data["time"]["parts"]:
             measured = part["measured_seconds"]

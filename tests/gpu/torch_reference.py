@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Products and Llama-shaped layers in PyTorch on the card: the yardstick for tests/gpu/bench.cpp.
 
-    torch_reference.py products | eager | cudnn | compiled | graphs FILE
+    torch_reference.py products | eager | cudnn | compiled | compiled_cudnn | graphs FILE
 
-eager: attention as PyTorch chooses it; cudnn: by cuDNN; compiled: torch.compile; graphs: torch.compile into CUDA graphs, attention by cuDNN.
+eager: attention as PyTorch chooses it; cudnn: by cuDNN; compiled: torch.compile; compiled_cudnn: both; graphs: torch.compile into CUDA graphs, attention by cuDNN.
 FILE gets one JSON object, anew after each product, so that what was measured is there when the program is stopped. Exits 77 where there is
 no PyTorch or no GPU.
 The same sizes, the same work: bf16 parameters with fp32 main copies stepped by fused AdamW, causal attention through
@@ -97,14 +97,14 @@ class Model(torch.nn.Module):
 
 
 def compiled_by(kind, model):
-    if kind == "compiled":
+    if kind in ("compiled", "compiled_cudnn"):
         return torch.compile(model)
     return torch.compile(model, mode="reduce-overhead") if kind == "graphs" else model
 
 
 def attention_of(kind):
     """A context in which attention is that of the kind."""
-    if kind not in ("cudnn", "graphs"):
+    if kind not in ("cudnn", "compiled_cudnn", "graphs"):
         return contextlib.nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
     return sdpa_kernel(SDPBackend.CUDNN_ATTENTION)
@@ -150,7 +150,7 @@ def layers(kind):
 
 
 def main(words):
-    kinds = ("products", "eager", "cudnn", "compiled", "graphs")
+    kinds = ("products", "eager", "cudnn", "compiled", "compiled_cudnn", "graphs")
     if len(words) != 2 or words[0] not in kinds:
         print(f"usage: torch_reference.py {' | '.join(kinds)} FILE")
         return 2
