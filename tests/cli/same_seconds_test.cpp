@@ -86,7 +86,7 @@ TEST_P(SameSeconds, OfARefitAndOfItsClusterFile) {
     EXPECT_EQ(found["predicted_seconds_before"], before);
     const double after = found["predicted_seconds_after"];
     EXPECT_NEAR(after, measured, 1e-5 * measured) << "the factor is right by the time that is said";
-    for (const std::string words : {"simulate" + command, "check --top 0" + command})
+    for (const std::string& words : {"simulate" + command, "check --top 0" + command})
         EXPECT_EQ(answer(words + " --cluster " + refit.path())["predicted"]["iteration_seconds"], after) << words;
     EXPECT_EQ(answer(planned + " --cluster " + refit.path())["plans"][0]["predicted"]["iteration_seconds"], after);
 }
