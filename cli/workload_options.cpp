@@ -10,6 +10,7 @@
 #include "cli/job_source.hpp"
 #include "cli/state_options.hpp"
 #include "formats/model_source.hpp"
+#include "plan/cluster/architectures.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/json_reader.hpp"
@@ -188,9 +189,8 @@ void refuse_precision_of_other_gpus(const WorkloadOptions& values, const Workloa
                         work.cluster.name, to_string(work.training.precision)));
     }
     // TransformerEngine, pytorch/fp8.py: check_mxfp8_support() wants compute capability 10.0.
-    constexpr int kFirstWithMxfp8 = 100;
     if (values.precision && work.training.precision == Precision::fp8 && work.training.megatron.fp8_recipe == Fp8Recipe::mxfp8 &&
-        work.cluster.compute_capability < kFirstWithMxfp8)
+        work.cluster.compute_capability < architectures::kBlackwell)
         throw ConfigError(
             fmt::format("--precision = mxfp8 needs Blackwell's tensor cores, and {} has GPUs of compute capability {}.{}; use "
                         "fp8-current, fp8-delayed or fp8-blockwise, or a cluster such as dgx-b200",

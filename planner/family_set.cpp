@@ -17,6 +17,10 @@ std::size_t family_hash(const Layout& layout) {
     return static_cast<std::size_t>(hash ^ (hash >> 32));
 }
 
+FamilySet::FamilySet(std::vector<FamilyPoint> points) {
+    for (FamilyPoint& point : points) add(std::move(point));
+}
+
 std::size_t FamilySet::place_of(const Layout& layout) {
     if (last_ < points_.size() && same_family(points_[last_].fastest.layout, layout)) return last_;
     std::vector<std::size_t>& alike = places_[family_hash(layout)];
@@ -44,17 +48,19 @@ void FamilySet::offer(const Layout& layout, double iteration_seconds, std::int64
     if (ranks_before(candidate, family.fastest, Objective::throughput)) family.fastest = std::move(candidate);
 }
 
-void FamilySet::absorb(FamilySet&& other) {
-    for (FamilyPoint& point : other.take()) {
-        const std::size_t place = place_of(point.fastest.layout);
-        if (place == points_.size()) {
-            points_.push_back(std::move(point));
-            continue;
-        }
-        FamilyPoint& family = points_[place];
-        family.members += point.members;
-        if (ranks_before(point.fastest, family.fastest, Objective::throughput)) family.fastest = std::move(point.fastest);
+void FamilySet::add(FamilyPoint point) {
+    const std::size_t place = place_of(point.fastest.layout);
+    if (place == points_.size()) {
+        points_.push_back(std::move(point));
+        return;
     }
+    FamilyPoint& family = points_[place];
+    family.members += point.members;
+    if (ranks_before(point.fastest, family.fastest, Objective::throughput)) family.fastest = std::move(point.fastest);
+}
+
+void FamilySet::absorb(FamilySet&& other) {
+    for (FamilyPoint& point : other.take()) add(std::move(point));
 }
 
 std::vector<FamilyPoint> FamilySet::take() {

@@ -18,6 +18,10 @@ namespace mgplan::planner {
 /// copied only where it becomes its family's fastest.
 class FamilySet {
 public:
+    FamilySet() = default;
+    /// Of the families that a set gave away.
+    explicit FamilySet(std::vector<FamilyPoint> points);
+
     void offer(const Layout& layout, double iteration_seconds, std::int64_t peak_bytes);
     /// Adds another thread's families.
     void absorb(FamilySet&& other);
@@ -25,6 +29,7 @@ public:
     [[nodiscard]] std::vector<FamilyPoint> take();
 
 private:
+    void add(FamilyPoint point);
     /// The place of the layout's family in points_; their number where it is not among them yet.
     [[nodiscard]] std::size_t place_of(const Layout& layout);
 

@@ -42,10 +42,11 @@ std::vector<RankedLayout> nearest_of(std::vector<RankedLayout> missed) {
     return missed;
 }
 
-/// Families and Pareto set of these alone.
+/// Puts these among the families and the Pareto set.
 void collect(const std::vector<RankedLayout>& added, SearchResult& found) {
-    FamilySet families;
+    FamilySet families(std::move(found.families));
     ParetoSet pareto;
+    for (const RankedLayout& each : found.pareto) pareto.offer(each);
     for (const RankedLayout& each : added) {
         families.offer(each.layout, each.iteration_seconds, each.peak_bytes);
         pareto.offer(each);
@@ -111,8 +112,10 @@ std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::Co
         best.clear();
         found.replayed = 0;
         if (added.empty()) found.nearest = nearest_of(std::move(missed));
-        collect(added, found);
+        found.families.clear();
+        found.pareto.clear();
     }
+    collect(added, found);
     const auto behind = best.begin() + static_cast<std::ptrdiff_t>(found.replayed);
     const auto end = best.insert(behind, added.begin(), added.end()) + std::ssize(added);
     std::stable_sort(best.begin(), end, [objective](const auto& a, const auto& b) { return ranks_before(a, b, objective); });

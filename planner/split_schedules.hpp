@@ -15,7 +15,7 @@ inline constexpr std::size_t kMostDivided = 40;
 
 /// Tries the schedules of `kinds` for the best layouts with a pipeline, and for those that miss the memory limit by the fewest
 /// bytes, since some schedules hold less: the same sizes and recompute with the schedule's chunks and the automatic split. Those
-/// that fit come among the ranked ones by their exact time; `alone`: in place of them, of their families and of the Pareto set, and where
+/// that fit come among the ranked ones by their exact time, and among families and Pareto set; `alone`: in place of all of these, and where
 /// none fits the nearest misses are those of these schedules, none where none was tried. Adds to `feasible` what fits. A ranking is
 /// not proven then: other layouts were not tried. Call it behind rank_exactly().
 [[nodiscard]] std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::CostModel& model, const Workload& workload,

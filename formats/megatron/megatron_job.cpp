@@ -8,6 +8,7 @@
 
 #include "formats/megatron/flag_rows.hpp"
 #include "formats/megatron/megatron_hybrid_flags.hpp"
+#include "plan/cluster/architectures.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/shell_quoting.hpp"
 
@@ -36,7 +37,7 @@ std::vector<std::pair<std::string, std::string>> megatron_environment(const Plan
     std::vector<std::pair<std::string, std::string>> environment;
     if (plan.training.overlap_moe)
         environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "32");
-    else if (sizes.tp > 1 || (sizes.cp > 1 && plan.cluster.compute_capability < 100))
+    else if (sizes.tp > 1 || (sizes.cp > 1 && plan.cluster.compute_capability < architectures::kBlackwell))
         environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "1");
     // Asserted for Transformer Engine from 2.10 on, whose other way would offload weights as well.
     if (!plan.training.offload.modules.empty()) environment.emplace_back("NVTE_CPU_OFFLOAD_V1", "1");

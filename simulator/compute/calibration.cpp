@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/cluster/architectures.hpp"
+
 namespace mgplan::simulator {
 namespace {
 
@@ -182,7 +184,7 @@ Calibration blackwell(const ClusterSpec& cluster) {
     // Ultra the exponentials (NVIDIA technical blog, Inside NVIDIA Blackwell Ultra). The backward has 2,560 cycles of products, 1,024 of
     // exponentials and the rest; the rest and the sum are taken from the rate above.
     constexpr double kProducts = 1024, kBackwardProducts = 2560;
-    const bool ultra = cluster.compute_capability >= 103;
+    const bool ultra = cluster.compute_capability >= architectures::kBlackwellUltra;
     const double exponentials = ultra ? 512 : 1024, behind = kBackwardProducts / 0.42 - 1024 + exponentials;
     // The board's power pays for attention as for products. Bursts of cuDNN 9.19 to 9.22 reach 1,708 TFLOP/s forward and 1,473 backward on
     // GB200, 2,031 and 1,552 on GB300 (cudnn-frontend, benchmark/sdpa_benchmark_training/results, Llama 3.1, causal, up to 32,768 keys).
@@ -218,7 +220,9 @@ Calibration blackwell(const ClusterSpec& cluster) {
 }  // namespace
 
 Calibration default_calibration(const ClusterSpec& cluster) {
-    Calibration c = cluster.compute_capability >= 100 ? blackwell(cluster) : cluster.compute_capability >= 90 ? hopper() : ampere();
+    Calibration c = cluster.compute_capability >= architectures::kBlackwell ? blackwell(cluster)
+                    : cluster.compute_capability >= architectures::kHopper  ? hopper()
+                                                                            : ampere();
     // NVIDIA, "Getting Started with CUDA Graphs" (developer.nvidia.com/blog/cuda-graphs, 2019): 3.8 us a kernel that a C++ program on a
     // V100 issues without waiting for any. What mgplan's trainer takes between two ops is 0.2 us, measured on a CPU. No card has run it
     // yet.

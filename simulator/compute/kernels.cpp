@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/cluster/architectures.hpp"
+
 namespace mgplan::simulator {
 namespace {
 
@@ -41,7 +43,8 @@ double efficiency(const Calibration& calibration, Precision precision, Quantised
 KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision, std::int64_t gradient_bytes,
                          QuantisedFormat format)
     : calibration_(calibration),
-      clock_(cluster.compute_capability < 90 ? 1.41e9 : 1.83e9),  // at which A100, H100 and B200 have the rates of their data sheets
+      // At which A100, H100 and B200 have the rates of their data sheets.
+      clock_(cluster.compute_capability < architectures::kHopper ? 1.41e9 : 1.83e9),
       peak_(cluster.peak(precision)),
       peak_16_(storage_peak(cluster, precision)),
       efficiency_(efficiency(calibration, precision, format)),

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "plan/cluster/architectures.hpp"
 #include "plan/text/rounding.hpp"
 #include "simulator/memory/dispatcher_buffers.hpp"
 #include "simulator/network/group_path.hpp"
@@ -33,20 +34,20 @@ std::int64_t collective_channels(const ClusterSpec& cluster, std::int64_t inside
         // channels, four from Hopper on where that is less than 16 and the path inside the node is fast (45 GB/s: NVLink).
         const std::int64_t cards = std::max<std::int64_t>(1, inside * cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
         const std::int64_t channels = 2 * cards;
-        const bool doubled = cluster.compute_capability >= 90 && cluster.nvlink_domain > 1 && channels < 16;
+        const bool doubled = cluster.compute_capability >= architectures::kHopper && cluster.nvlink_domain > 1 && channels < 16;
         return std::min(kMostChannels, doubled ? 2 * channels : channels);
     }
     if (cluster.nvlink_domain <= 1) return 2;  // one path over PCIe
     // Logs of 8 A100 ("Channel 19/24", nccl-tests issue 100) and 8 H100 (channels 0 to 23, nccl issue 1259). On 8 B300 sends use 64 (nccl
     // issue 2363), the next power of two of the collectives'; 48 is assumed, for racks too: the search for rings (graph/search.cc) divides
     // a GPU's own bandwidth, whatever the size of the domain.
-    return cluster.compute_capability >= 100 ? 48 : 24;
+    return cluster.compute_capability >= architectures::kBlackwell ? 48 : 24;
 }
 
 /// nvls.cc: NVLS_NCHANNELS_SM90, _SM100 and _SM100_NVL.
 std::int64_t switch_channels(const ClusterSpec& cluster, bool crosses_network) {
     if (!cluster.nvls) return 0;
-    return cluster.compute_capability >= 100 ? (crosses_network ? 32 : 24) : 16;
+    return cluster.compute_capability >= architectures::kBlackwell ? (crosses_network ? 32 : 24) : 16;
 }
 
 /// graph/paths.cc, ncclTopoComputeP2pChannels: the next power of two.

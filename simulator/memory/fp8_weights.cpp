@@ -3,6 +3,7 @@
 #include "model/layers/fp8_delayed.hpp"
 #include "model/layers/fp8_weight.hpp"
 #include "model/ops/fp8.hpp"
+#include "plan/cluster/architectures.hpp"
 #include "plan/text/rounding.hpp"
 
 namespace mgplan::simulator {
@@ -15,12 +16,12 @@ constexpr std::int64_t kNvfp4Block = 16;
 }  // namespace
 
 Fp8WeightBytes fp8_weight_bytes(std::int64_t rows, std::int64_t columns, QuantisedFormat format, int compute_capability) {
-    if (compute_capability < 89) return {};
+    if (compute_capability < architectures::kAda) return {};
     const std::int64_t elements = rows * columns;
     switch (format) {
         case QuantisedFormat::delayed:
         case QuantisedFormat::tensorwise:
-            return {elements, compute_capability < 100 ? elements : 0, 4};
+            return {elements, compute_capability < architectures::kBlackwell ? elements : 0, 4};
         case QuantisedFormat::blockwise: {
             const std::int64_t down = divide_up(rows, kBlock), across = divide_up(columns, kBlock);
             return {elements, elements, 4 * (down * round_up(across, 4) + across * round_up(down, 4))};

@@ -1,18 +1,19 @@
 #include "simulator/piece/fp8_operands.hpp"
 
+#include "plan/cluster/architectures.hpp"
 #include "plan/text/rounding.hpp"
 
 namespace mgplan::simulator {
 
 Fp8OperandBytes fp8_operand_bytes(std::int64_t rows, std::int64_t columns, QuantisedFormat format, int compute_capability) {
-    if (compute_capability < 89) return {};
+    if (compute_capability < architectures::kAda) return {};
     const std::int64_t elements = rows * columns;
     Fp8OperandBytes bytes;
     switch (format) {
         case QuantisedFormat::delayed:
         case QuantisedFormat::tensorwise:
             bytes.rowwise = bytes.columnwise = elements + 4;
-            bytes.both = bytes.rowwise + (compute_capability < 100 ? elements : 0);
+            bytes.both = bytes.rowwise + (compute_capability < architectures::kBlackwell ? elements : 0);
             return bytes;
         case QuantisedFormat::blockwise:
             bytes.rowwise = elements + 4 * divide_up(columns, 128) * round_up(rows, 4);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/cluster/architectures.hpp"
 #include "plan/text/errors.hpp"
 #include "simulator/piece/time_policies.hpp"
 
@@ -104,7 +105,7 @@ bool flash_package(const PolicyContext& context) {
         case FusedAttention::automatic:
             break;
     }
-    return architecture < 90 || (context.megatron().deterministic && architecture >= 100);
+    return architecture < architectures::kHopper || (context.megatron().deterministic && architecture >= architectures::kBlackwell);
 }
 
 void keep_output_by_batch(LayerEditor& layer, const PolicyContext& context) {

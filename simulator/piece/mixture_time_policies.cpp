@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/cluster/architectures.hpp"
 #include "plan/text/errors.hpp"
 #include "simulator/piece/fp8_policies.hpp"
 #include "simulator/piece/step_edits.hpp"
@@ -252,7 +253,8 @@ void clamp_products(LayerEditor& layer, const PolicyContext& /*context*/) {
 bool fuses_expert_activations(const PolicyContext& context) {
     const QuantisedFormat format = context.training.format();
     return context.model.moe && context.megatron().op_fuser && context.model.gated_mlp && fp8::products(context) &&
-           (format == QuantisedFormat::mxfp8 || format == QuantisedFormat::nvfp4) && context.sizes.traits.architecture >= 100;
+           (format == QuantisedFormat::mxfp8 || format == QuantisedFormat::nvfp4) &&
+           context.sizes.traits.architecture >= architectures::kBlackwell;
 }
 
 void fuse_expert_activations(LayerEditor& layer, const PolicyContext& /*context*/) {

@@ -207,6 +207,39 @@ TEST(RankLayouts, TriesSchedulesWithDividedBackwards) {
     EXPECT_EQ(both.search.fastest_seconds, std::min(before, ranking.search.fastest_seconds.value()));
 }
 
+TEST(RankLayouts, CollectsFamiliesAndParetoSetOfAllSchedulesTried) {
+    const Workload work = workload_on(16, "llama3-8b");
+    SearchSpace space;
+    space.tp = {2};
+    space.pp = {4};
+    RankingOptions options;
+    options.families = options.pareto = true;
+    const SearchResult base = rank_layouts(work, space, options).search;
+    options.schedules = {SplitSchedule::zb_h1, SplitSchedule::v_half};
+    const Ranking ranking = rank_layouts(work, space, options);
+    const SearchResult& both = ranking.search;
+    const auto members = [](const SearchResult& found) {
+        std::int64_t sum = 0;
+        for (const FamilyPoint& family : found.families) sum += family.members;
+        return sum;
+    };
+    std::int64_t fit = 0;
+    for (const ScheduleGain& gain : ranking.schedules) fit += static_cast<std::int64_t>(gain.fit);
+    ASSERT_GT(fit, 0);
+    EXPECT_EQ(members(both), members(base) + fit);
+    for (const RankedLayout& each : both.best) {
+        if (!each.layout.schedule) continue;
+        const auto is_no_worse = [&](const RankedLayout& one) {
+            return one.iteration_seconds <= each.iteration_seconds && one.peak_bytes <= each.peak_bytes;
+        };
+        const auto of_family = std::find_if(both.families.begin(), both.families.end(),
+                                            [&](const FamilyPoint& family) { return same_family(family.fastest.layout, each.layout); });
+        ASSERT_NE(of_family, both.families.end());
+        EXPECT_LE(of_family->fastest.iteration_seconds, each.iteration_seconds);
+        EXPECT_TRUE(std::any_of(both.pareto.begin(), both.pareto.end(), is_no_worse));
+    }
+}
+
 TEST(RankLayouts, SaysWhatKeepsAScheduleFromEveryLayout) {
     const Workload work = workload_on(8);  // tied embeddings
     SearchSpace space;
