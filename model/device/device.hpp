@@ -77,7 +77,7 @@ struct OwnKernels {
     double bytes = 0;                           ///< read and written, what one kernel leaves to the next included
     double product_flops = 0;                   ///< of matrix products by a library
     double exponentials = 0, instructions = 0;  ///< of kernels beside these, of fp32
-    double of_a_thread = 0;                     ///< instructions one behind the other, of threads that walk a sequence
+    double of_a_thread = 0;                     ///< instructions that wait for each other, as rows of a triangular matrix do
 };
 
 /// One executed op, for whoever listens: the meta device's trace, a profiler.
