@@ -80,6 +80,8 @@ struct RankContext {
     /// The core reads queries, keys and values where they lie in the packed projection, and writes their gradients so, where nothing else
     /// needs them apart (SelfAttention::stays_packed); else they are copied out of it and back.
     bool attends_packed = true;
+    /// Products add biases and sum up their gradients where the device's library does (model/ops/linear.hpp); else passes of their own do.
+    bool biases_in_products = true;
     EnumSet<OffloadModule> offloaded{};  ///< modules whose inputs wait on the host between forward and backward
     /// Mixtures: experts are chosen in turn, whatever the router says.
     bool balanced_routing = false;

@@ -28,7 +28,8 @@ private:
 
 /// Adds to the gradients of weights: now, or in the weight-gradient pass where the schedule has one. What `work` reads it must
 /// hold by value. Matrix products are divided so (Qi et al., arXiv 2401.10241, section 2), which is most of the time; sums of
-/// columns (biases, norms) and the embedding's rows need no product and are added while the input's gradient is made.
+/// columns (norms, and biases but those that a product sums up) and the embedding's rows need no product and are added while the input's
+/// gradient is made.
 template <class Work>
 void add_weight_gradient(const RankContext& context, Work work) {
     if (context.deferred != nullptr)

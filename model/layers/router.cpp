@@ -7,10 +7,17 @@
 #include "model/layers/routing_log.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/elementwise.hpp"
+#include "model/ops/linear.hpp"
 #include "model/ops/matmul.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
+namespace {
+
+/// Ranks that have the same rows choose the same experts.
+constexpr ProductAlgorithm kAlike = ProductAlgorithm::first;
+
+}  // namespace
 
 std::int64_t expert_capacity(const MoeSpec& moe, std::int64_t rows) {
     if (moe.capacity_factor == 0) return 0;
@@ -28,8 +35,9 @@ std::int64_t Router::all_rows(const RankContext& context, const Tensor& x) const
 void Router::forward(const RankContext& context, const MicrobatchContext& /*microbatch*/, const Tensor& x, RouterSaved& saved) const {
     const Range range(*context.device, "router forward");
     {
-        const Tensor logits = matmul(x, weight_.value, {.b = true}, "router logits");  // (rows, experts)
-        if (bias_.defined()) add_bias(logits, bias_.value);
+        constexpr std::string_view kName = "router logits";  // (rows, experts)
+        const Tensor logits = bias_.defined() ? linear(x, weight_.value, bias_.value, kName, kAlike, context.biases_in_products)
+                                              : matmul(x, weight_.value, {.b = true}, kName, kAlike);
         const ExpertChoice choice{moe_.groups, moe_.group_top_k, moe_.group_scores, moe_.normalize_top_k,
                                   context.expert_biases != nullptr ? context.expert_biases->of(layer_) : Tensor()};
         saved.routing = route(logits, moe_.top_k, moe_.score, context.balanced_routing, choice);
@@ -60,9 +68,12 @@ Tensor Router::backward(const RankContext& context, const MicrobatchContext& mic
         copy(d_logits, narrow);
         d_logits = narrow;
     }
-    if (bias_.defined()) bias_gradient(d_logits, bias_.gradient);
-    add_weight_gradient(context,
-                        [this, d_logits, x] { matmul_accumulate(d_logits, x, {.a = true}, weight_.gradient); });  // (experts, hidden)
+    const bool in_product = bias_.defined() && context.biases_in_products && sums_columns_in_product(d_logits, x, weight_.gradient);
+    if (bias_.defined() && !in_product) bias_gradient(d_logits, bias_.gradient);
+    add_weight_gradient(context, [this, d_logits, x, in_product] {  // (experts, hidden)
+        if (in_product) return linear_gradients(d_logits, x, weight_.gradient, true, bias_.gradient, kAlike);
+        matmul_accumulate(d_logits, x, {.a = true}, weight_.gradient, kAlike);
+    });
     return matmul(d_logits, weight_.value, {}, "input gradient");
 }
 

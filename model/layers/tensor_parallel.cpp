@@ -7,6 +7,7 @@
 #include "model/layers/fp8_block_linear.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/elementwise.hpp"
+#include "model/ops/linear.hpp"
 #include "model/ops/matmul.hpp"
 #include "plan/text/errors.hpp"
 
@@ -29,11 +30,27 @@ ProductAlgorithm of_duplicates(const RankContext& context) {
     return context.tp->size() == 1 || context.sequence_parallel ? ProductAlgorithm::timed : ProductAlgorithm::first;
 }
 
-/// The gradient (out, in) of dy (rows, out) and x (rows, in).
-void add_product(const Weight& weight, const Tensor& dy, const Tensor& x, ProductAlgorithm algorithm) {
-    if (weight.start == nullptr || !weight.start->empty) return matmul_accumulate(dy, x, {.a = true}, weight.gradient, algorithm);
-    matmul_write(dy, x, {.a = true}, weight.gradient, algorithm);
-    weight.start->empty = false;
+/// The gradient (out, in) of dy (rows, out) and x (rows, in); with it that of a bias (out), where it is defined.
+void add_product(const Weight& weight, const Tensor& dy, const Tensor& x, ProductAlgorithm algorithm, const Tensor& bias_gradient = {}) {
+    const bool adds = weight.start == nullptr || !weight.start->empty;
+    if (bias_gradient.defined())
+        linear_gradients(dy, x, weight.gradient, adds, bias_gradient, algorithm);
+    else if (adds)
+        matmul_accumulate(dy, x, {.a = true}, weight.gradient, algorithm);
+    else
+        matmul_write(dy, x, {.a = true}, weight.gradient, algorithm);
+    if (!adds) weight.start->empty = false;
+}
+
+/// x Wᵀ (rows, out), and the bias where there is one.
+Tensor product_with_bias(const RankContext& context, const Weight& weight, const Weight& bias, const Tensor& x, std::string_view name) {
+    if (!bias.defined()) return matmul(x, weight.value, {.b = true}, name, kOwn);
+    return linear(x, weight.value, bias.value, name, kOwn, context.biases_in_products);
+}
+
+/// Whether the product that makes the weight's gradient makes the bias's too, of whole dy and x.
+bool makes_bias_gradient(const RankContext& context, const Weight& weight, const Weight& bias, const Tensor& dy, const LinearInput& x) {
+    return context.biases_in_products && bias.defined() && weight.fp8 == nullptr && sums_columns_in_product(dy, x.x, weight.gradient);
 }
 
 /// The gradient (out, in) of what is cast, likewise.
@@ -112,9 +129,10 @@ struct Fp8Underway {
 };
 
 /// The backward of a column-parallel layer: x begins to be gathered by begin(), whose wait() is what the weight's gradient multiplies;
-/// dx = multiply(dy), (rows, in), a partial sum over tp; add(dy, whole x), which takes the last share of both; add_bias(). Returns the sum
-/// of dx. Megatron-core has this order, so that the gather runs beside the first product, the reduction beside the second. Where weight
-/// gradients are put off, the gather goes with them, and nothing but the bias hides the reduction.
+/// dx = multiply(dy), (rows, in), a partial sum over tp; add(dy, whole x), which takes the last share of both; add_bias(), the gradient of
+/// a bias that add() does not make. Returns the sum of dx. Megatron-core has this order, so that the gather runs beside the first product,
+/// the reduction beside the second. Where weight gradients are put off, the gather goes with them, and nothing but add_bias() hides the
+/// reduction.
 template <class Gradient, class Begin, class Multiply, class Add, class AddBias>
 Tensor both_gradients(const RankContext& context, Gradient dy, Begin begin, Multiply multiply, Add add, AddBias add_bias) {
     if (context.deferred != nullptr) {
@@ -135,10 +153,10 @@ Tensor both_gradients(const RankContext& context, Gradient dy, Begin begin, Mult
 }  // namespace
 
 ColumnParallelLinear::ColumnParallelLinear(const Weight& weight, Weight bias, ColumnParallelOptions options)
-    : weight_(with_product(weight)), bias_(std::move(bias)), options_(options) {}
+    : weight_(with_product(weight)), bias_(std::move(bias)), added_(options.skip_bias_add ? Weight{} : bias_), options_(options) {}
 
 RowParallelLinear::RowParallelLinear(const Weight& weight, Weight bias, RowParallelOptions options)
-    : weight_(with_product(weight)), bias_(std::move(bias)), options_(options) {}
+    : weight_(with_product(weight)), bias_(std::move(bias)), added_(options.skip_bias_add ? Weight{} : bias_), options_(options) {}
 
 DuplicatedLinear::DuplicatedLinear(const Weight& weight) : weight_(with_product(weight)) {}
 
@@ -212,17 +230,17 @@ Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInp
         y = fp8_matmul({enter_region(context, own.codes), own.scale}, weight_.fp8->values, weight_.value.dtype(), "column-parallel output",
                        kOwn);
     } else {
-        const Tensor whole = enter_region(context, x.x);
-        y = matmul(whole, weight_.value, {.b = true}, "column-parallel output", kOwn);
+        y = product_with_bias(context, weight_, added_, enter_region(context, x.x), "column-parallel output");
     }
-    if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
+    if (weight_.fp8 != nullptr && added_.defined()) add_bias(y, added_.value);
     return options_.gather_output ? gather_columns(context, y) : y;
 }
 
 Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& d_output, const LinearInput& x) const {
     const Tensor dy = options_.gather_output ? own_columns(context, d_output) : d_output;
+    const bool in_product = makes_bias_gradient(context, weight_, added_, dy, x);
     const auto add_bias_gradient = [&] {
-        if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
+        if (added_.defined() && !in_product) bias_gradient(dy, added_.gradient);
     };
     // With sequence parallelism x is kept divided, and gathered where the product reads it. The weight's gradient is (out / tp, in).
     if (in_blocks(weight_)) {
@@ -247,7 +265,10 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
     return both_gradients(
         context, dy, [&context, x = x.x] { return start_entering(context, x); },
         [this](const Tensor& gradient) { return matmul(gradient, weight_.value, {}, "input gradient", kOwn); },
-        [this](const Tensor& gradient, const Tensor& whole) { add_product(weight_, gradient, whole, kOwn); }, add_bias_gradient);
+        [this, in_product](const Tensor& gradient, const Tensor& whole) {
+            add_product(weight_, gradient, whole, kOwn, in_product ? added_.gradient : Tensor());
+        },
+        add_bias_gradient);
 }
 
 LinearInput RowParallelLinear::input(const Tensor& x) const {
@@ -264,7 +285,7 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
         refresh_copies(weight_);
         if (in_blocks(weight_)) {
             y = leave_region(context, multiply_input(weight_, x, nullptr, kOwn, "row-parallel output"));
-            if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
+            if (added_.defined()) add_bias(y, added_.value);
             return y;
         }
         // A cast that nobody keeps goes with the product.
@@ -273,15 +294,20 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
         };
         y = leave_region(context, multiply(x.in_fp8() ? rows_of(x) : input_in_fp8(weight_, x.x, nullptr, Fp8Copies::rows)));
     } else {
+        constexpr std::string_view kName = "row-parallel output";
+        if (context.tp->size() == 1) return product_with_bias(context, weight_, added_, x.x, kName);
         const Tensor part = options_.input_is_parallel ? x.x : own_columns(context, x.x);
-        y = leave_region(context, matmul(part, weight_.value, {.b = true}, "row-parallel output", kOwn));
+        y = leave_region(context, matmul(part, weight_.value, {.b = true}, kName, kOwn));
     }
-    if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
+    if (added_.defined()) add_bias(y, added_.value);
     return y;
 }
 
 Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
-    if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
+    // Several ranks gather the rows that this one sums up alone, or each sum up all of them and must come to the same bits, which products
+    // that are timed do not.
+    const bool in_product = context.tp->size() == 1 && makes_bias_gradient(context, weight_, added_, dy, x);
+    if (added_.defined() && !in_product) bias_gradient(dy, added_.gradient);
     if (in_blocks(weight_)) {
         BlockGradient cast = cast_gradient(weight_, enter_region(context, dy));
         Tensor dx = multiply_gradient(weight_, cast, kOwn);
@@ -302,8 +328,9 @@ Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy,
     }
     const Tensor whole = enter_region(context, dy);
     Tensor dx = matmul(whole, weight_.value, {}, "input gradient", kOwn);  // (rows, in / tp)
-    add_weight_gradient(context, [this, &context, whole, x] {
-        add_product(weight_, whole, options_.input_is_parallel ? x.x : own_columns(context, x.x), kOwn);  // (out, in / tp)
+    add_weight_gradient(context, [this, &context, whole, x, in_product] {
+        const Tensor part = options_.input_is_parallel ? x.x : own_columns(context, x.x);
+        add_product(weight_, whole, part, kOwn, in_product ? added_.gradient : Tensor());  // (out, in / tp)
     });
     return options_.input_is_parallel ? dx : gather_columns(context, dx);
 }

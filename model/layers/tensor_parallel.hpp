@@ -32,7 +32,7 @@ struct ColumnParallelOptions {
 
 /// y = x Wᵀ + b with the rows of W (out / tp, in) divided over tp, in Parameter::shard_stride blocks. Inputs and outputs:
 /// x outside the region (rows / tp with sequence parallelism), y inside: (rows, out / tp), or (rows, out) gathered rank by
-/// rank.
+/// rank. Where the device's products do the work of biases (model/ops/linear.hpp), those of weights without copies in fp8 do.
 ///
 /// Weights with copies in fp8 (Weight::fp8) are multiplied with inputs in e4m3 and gradients of outputs in e5m2, sums in fp32; so are those
 /// of the other two. Each rank casts by the largest of its own values, but that what sequence parallelism gathers, inputs here and
@@ -58,6 +58,7 @@ public:
 
 private:
     Weight weight_, bias_;
+    Weight added_;  ///< the bias, where the layer adds it itself
     ColumnParallelOptions options_;
 };
 
@@ -67,7 +68,7 @@ struct RowParallelOptions {
 };
 
 /// y = x Wᵀ + b with the columns of W (out, in / tp) divided over tp: x inside the region, y outside. The bias is added
-/// once, after the reduction.
+/// once, after the reduction; with one rank, which reduces nothing, as a column-parallel layer's is.
 class RowParallelLinear {
 public:
     RowParallelLinear() = default;
@@ -84,6 +85,7 @@ public:
 
 private:
     Weight weight_, bias_;
+    Weight added_;  ///< likewise
     RowParallelOptions options_;
 };
 

@@ -41,6 +41,9 @@ struct MatmulArguments {
     Input scale_a{}, scale_b{};
     Fp8Scaling scaling_a = Fp8Scaling::tensor, scaling_b = Fp8Scaling::tensor;
     ProductAlgorithm algorithm = ProductAlgorithm::first;  ///< of devices that have several
+    /// At most one of these, where adds_bias_in_product() and sums_columns_in_product() (model/ops/linear.hpp) say that the device does it:
+    Input bias{};       ///< (n) of out's type, added to each row before it is rounded
+    Output row_sums{};  ///< (m) of out's type, written and never added to: the sums of op(a)'s rows
 };
 
 /// largest: one fp32, the largest magnitude of x that is a number; with `raise` that or what it was, whichever is more.

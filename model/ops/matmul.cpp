@@ -29,9 +29,24 @@ Sizes sizes_of(const Tensor& a, const Tensor& b, Transposes transposes) {
     return sizes;
 }
 
-void multiply(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, const Sizes& sizes, bool accumulate,
-              ProductAlgorithm algorithm) {
-    run_product({a, b, out, sizes.m, sizes.n, sizes.k, transposes, accumulate, algorithm});
+Product product_of(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, const Sizes& sizes, bool accumulate,
+                   ProductAlgorithm algorithm) {
+    return {a, b, out, sizes.m, sizes.n, sizes.k, transposes, accumulate, algorithm};
+}
+
+void multiply_into(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, bool accumulate, ProductAlgorithm algorithm,
+                   const Tensor& row_sums) {
+    const Sizes sizes = sizes_of(a, b, transposes);
+    expect_accumulator(out, a, "what a product is written or added to");
+    expect_shape(out, {sizes.m, sizes.n}, "what a product is written or added to");
+    Product product = product_of(a, b, transposes, out, sizes, accumulate, algorithm);
+    if (row_sums.defined()) {
+        expect_shape(row_sums, {sizes.m}, "sums of a product's rows");
+        expect_dtype(row_sums, out.dtype(), "sums of a product's rows");
+        expect_same_device(out, row_sums);
+        product.row_sums = row_sums;
+    }
+    run_product(product);
 }
 
 }  // namespace
@@ -54,36 +69,58 @@ void run_product(const Product& x) {
     const double flops = 2.0 * static_cast<double>(x.m) * static_cast<double>(x.n) * static_cast<double>(x.k);
     device.report({"matmul",
                    flops,
-                   total_bytes(x.a, x.b) + (x.accumulate ? x.out.bytes() : 0),
-                   x.out.bytes(),
+                   total_bytes(x.a, x.b, x.bias) + (x.accumulate ? x.out.bytes() : 0),
+                   total_bytes(x.out, x.row_sums),
                    1,
                    {x.m, x.n, x.k, x.transposes.a, x.transposes.b, x.accumulate, x.scale_a.defined() ? Dtype::fp8 : x.a.dtype()}});
     if (x.out.elements() == 0) return;
     const ProductScratch scratch = product_scratch(device, x.a.dtype(), x.m, x.n, x.k);
     if (!device.computes()) return;
-    device.kernels().matmul(device, {x.a, x.b, x.out, x.m, x.n, x.k, x.transposes.a, x.transposes.b, x.accumulate, scratch.a, scratch.b,
-                                     scratch.out, scratch.workspace, x.scale_a, x.scale_b, x.scaling_a, x.scaling_b, x.algorithm});
+    device.kernels().matmul(device, {x.a,
+                                     x.b,
+                                     x.out,
+                                     x.m,
+                                     x.n,
+                                     x.k,
+                                     x.transposes.a,
+                                     x.transposes.b,
+                                     x.accumulate,
+                                     scratch.a,
+                                     scratch.b,
+                                     scratch.out,
+                                     scratch.workspace,
+                                     x.scale_a,
+                                     x.scale_b,
+                                     x.scaling_a,
+                                     x.scaling_b,
+                                     x.algorithm,
+                                     x.bias,
+                                     x.row_sums});
 }
 
-Tensor matmul(const Tensor& a, const Tensor& b, Transposes transposes, std::string_view name, ProductAlgorithm algorithm) {
+Tensor matmul(const Tensor& a, const Tensor& b, Transposes transposes, std::string_view name, ProductAlgorithm algorithm,
+              const Tensor& bias) {
     const Sizes sizes = sizes_of(a, b, transposes);
     Tensor out = a.device().empty({sizes.m, sizes.n}, a.dtype(), MemoryCategory::activations, name);
-    multiply(a, b, transposes, out, sizes, false, algorithm);
+    Product product = product_of(a, b, transposes, out, sizes, false, algorithm);
+    if (bias.defined()) {
+        expect_shape(bias, {sizes.n}, "bias of a product");
+        expect_dtype(bias, out.dtype(), "bias of a product");
+        expect_same_device(out, bias);
+        product.bias = bias;
+    }
+    run_product(product);
     return out;
 }
 
-void matmul_accumulate(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, ProductAlgorithm algorithm) {
-    const Sizes sizes = sizes_of(a, b, transposes);
-    expect_accumulator(out, a, "the sum of matmul_accumulate");
-    expect_shape(out, {sizes.m, sizes.n}, "the sum of matmul_accumulate");
-    multiply(a, b, transposes, out, sizes, true, algorithm);
+void matmul_accumulate(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, ProductAlgorithm algorithm,
+                       const Tensor& row_sums) {
+    multiply_into(a, b, transposes, out, true, algorithm, row_sums);
 }
 
-void matmul_write(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, ProductAlgorithm algorithm) {
-    const Sizes sizes = sizes_of(a, b, transposes);
-    expect_accumulator(out, a, "the result of matmul_write");
-    expect_shape(out, {sizes.m, sizes.n}, "the result of matmul_write");
-    multiply(a, b, transposes, out, sizes, false, algorithm);
+void matmul_write(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, ProductAlgorithm algorithm,
+                  const Tensor& row_sums) {
+    multiply_into(a, b, transposes, out, false, algorithm, row_sums);
 }
 
 }  // namespace mgplan::model

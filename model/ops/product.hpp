@@ -15,6 +15,7 @@ struct Product {
     ProductAlgorithm algorithm = ProductAlgorithm::first;
     Tensor scale_a = {}, scale_b = {};
     Fp8Scaling scaling_a = Fp8Scaling::tensor, scaling_b = Fp8Scaling::tensor;
+    Tensor bias = {}, row_sums = {};  ///< see MatmulArguments
 };
 
 /// Tiles of what the CPU widens, and a library's workspace; undefined where the device wants none.

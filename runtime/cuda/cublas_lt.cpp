@@ -15,10 +15,15 @@
 namespace mgplan::runtime::cuda {
 namespace {
 
+const char* epilogue_text(const Gemm& x) {
+    if (x.bias != nullptr) return ", with a bias";
+    return x.row_sums != nullptr ? ", with sums of rows" : "";
+}
+
 RunError no_algorithm_for(const Gemm& x) {
-    return RunError(fmt::format("rank {}: cuBLASLt has no algorithm for {} products ({}{}, {}) x ({}{}, {}) of {} into {}",
+    return RunError(fmt::format("rank {}: cuBLASLt has no algorithm for {} products ({}{}, {}) x ({}{}, {}) of {} into {}{}",
                                 rank_of_this_thread(), x.batch, x.transpose_a ? "transposed " : "", x.m, x.k,
-                                x.transpose_b ? "transposed " : "", x.k, x.n, to_string(x.input), to_string(x.output)));
+                                x.transpose_b ? "transposed " : "", x.k, x.n, to_string(x.input), to_string(x.output), epilogue_text(x)));
 }
 
 /// Mixtures of experts ask for products of ever new sizes: those that are not timed are forgotten when there are so many.

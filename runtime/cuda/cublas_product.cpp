@@ -54,6 +54,12 @@ std::uint32_t alignment_of_c(const Gemm& x) {
     return alignment(x.c, x.batch, x.c_stride, x.output);
 }
 
+/// D is (n, m) there: a bias (n) is one for each row of it, and op(a)'s rows, which are B's columns, are summed up along k.
+cublasLtEpilogue_t epilogue_of(const Gemm& x) {
+    if (x.bias != nullptr) return CUBLASLT_EPILOGUE_BIAS;
+    return x.row_sums != nullptr ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 #if CUBLAS_VERSION >= 120900
 cublasLtMatmulMatrixScale_t mode_of(model::Fp8Scaling scaling) {
     switch (scaling) {
@@ -93,7 +99,8 @@ ProductKey key_of(const Gemm& x) {
             alignment_of_a(x) | (std::int64_t{alignment_of_b(x)} << 20),
             alignment_of_c(x),
             static_cast<std::int64_t>(x.a_scaling),
-            static_cast<std::int64_t>(x.b_scaling)};
+            static_cast<std::int64_t>(x.b_scaling),
+            epilogue_of(x)};
 }
 
 /// A row-major (rows, columns) matrix is a column-major (columns, rows) one.
@@ -129,6 +136,24 @@ void CublasProduct::set_scale_modes(const Gemm& x) const {
 #endif
 }
 
+void CublasProduct::set_epilogue(const Gemm& x) const {
+    const cublasLtEpilogue_t epilogue = epilogue_of(x);
+    if (epilogue == CUBLASLT_EPILOGUE_DEFAULT) return;
+    MGPLAN_ASSERT((x.bias == nullptr || x.row_sums == nullptr) && x.batch == 1, "a product has one epilogue, and one vector for it");
+    const auto type = static_cast<std::int32_t>(cublas_type(x.output));
+    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)));
+    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type)));
+    set_bias(x);
+}
+
+/// Whoever shares the description has a vector of its own. No preference says how it is aligned, and kernels may load 16 bytes of it.
+void CublasProduct::set_bias(const Gemm& x) const {
+    const void* const vector = x.bias != nullptr ? x.bias : x.row_sums;
+    if (vector == nullptr) return;
+    MGPLAN_ASSERT(address(vector) % 16 == 0, "biases and their sums lie at multiples of 16 bytes");
+    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof(vector)));
+}
+
 CublasProduct::CublasProduct(const Gemm& x) {
     const bool wide = x.input == Dtype::fp64;
     MGPLAN_CUBLAS(
@@ -147,6 +172,7 @@ CublasProduct::CublasProduct(const Gemm& x) {
         set_scales(x);
         set_scale_modes(x);
     }
+    set_epilogue(x);
     a_ = layout(type_of_b(x), x.transpose_b ? x.n : x.k, x.transpose_b ? x.k : x.n, x.b_pitch, x.batch, x.b_stride);
     b_ = layout(x.input, x.transpose_a ? x.k : x.m, x.transpose_a ? x.m : x.k, x.a_pitch, x.batch, x.a_stride);
     c_ = layout(x.output, x.m, x.n, x.c_pitch, x.batch, x.c_stride);
@@ -189,6 +215,7 @@ bool CublasProduct::takes(cublasLtHandle_t handle, const Gemm& x, const cublasLt
 cublasStatus_t CublasProduct::run(cublasLtHandle_t handle, const Gemm& x, const cublasLtMatmulAlgo_t& algorithm,
                                   cudaStream_t stream) const {
     if (in_fp8(x)) set_scales(x);
+    set_bias(x);
     const float alpha = static_cast<float>(x.alpha), beta = static_cast<float>(x.beta);
     const bool wide = x.input == Dtype::fp64;
     const void* const factor = wide ? static_cast<const void*>(&x.alpha) : &alpha;

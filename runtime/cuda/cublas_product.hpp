@@ -14,7 +14,7 @@
 namespace mgplan::runtime::cuda {
 
 /// What an algorithm depends on, as far as it varies; workspace and alignments among it.
-using ProductKey = std::array<std::int64_t, 21>;
+using ProductKey = std::array<std::int64_t, 22>;
 [[nodiscard]] ProductKey key_of(const Gemm& gemm);
 
 /// Descriptions that all products of one key share; the addresses are those of each call.
@@ -59,6 +59,8 @@ private:
     static Layout layout(Dtype dtype, std::int64_t rows, std::int64_t columns, std::int64_t pitch, std::int64_t batch, std::int64_t stride);
     void set_scales(const Gemm& gemm) const;
     void set_scale_modes(const Gemm& gemm) const;
+    void set_epilogue(const Gemm& gemm) const;
+    void set_bias(const Gemm& gemm) const;
     static Preference preference(const Gemm& gemm);
 
     Operation operation_;

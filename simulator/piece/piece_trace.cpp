@@ -186,6 +186,7 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     context.adds_path_in_norms = sizes.engine == Engine::mgplan;  // Megatron-LM's autograd adds gradients by kernels of their own
     // Transformer Engine gets queries and keys that a rotation wrote elsewhere, and autograd joins their gradients by a copy.
     context.attends_packed = sizes.engine == Engine::mgplan;
+    context.biases_in_products = sizes.engine == Engine::mgplan;              // what Megatron-LM adds where is a policy's (fuse_biases)
     if (sizes.engine == Engine::mgplan) context.offloaded = sizes.offloaded;  // what Megatron-LM leaves there a policy says
     context.routing_log = routing;
     std::optional<model::ExpertBiases> biases;

@@ -11,6 +11,7 @@
 #include "model/ops/cross_entropy.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/linear.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
@@ -137,6 +138,38 @@ TEST_P(GpuOps, MultiplyInEveryOrientationAndAlignment) {
                 EXPECT_LT(error_of(actual.first, expected.first), tolerance_of(GetParam())) << m << " " << n << " " << k;
                 EXPECT_LT(error_of(actual.second, expected.second), GetParam() == Dtype::fp64 ? 1e-10 : 1e-4) << m << " " << n << " " << k;
             }
+        }
+    }
+}
+
+// In bf16 a product of the library does the work of the bias, on the CPU passes do.
+TEST_P(GpuOps, AddAndSumUpBiasesOfLayersAsTheCpuDoes) {
+    runtime::CpuDevice cpu;
+    const auto gpu = device();
+    const Dtype wide = GetParam() == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;
+    for (const auto& [rows, in, out] : {std::array<std::int64_t, 3>{1, 8, 8}, {3, 16, 24}, {129, 256, 128}, {257, 384, 1160}}) {
+        const auto run = [&, rows = rows, in = in, out = out](Device& on) {
+            Maker maker(on, GetParam());
+            const Tensor x = maker.random({rows, in}), weight = maker.random({out, in}), dy = maker.random({rows, out});
+            // The second of two biases in one buffer.
+            const Tensor bias = maker.random({2, out}).slice(1, 2).view({out});
+            const Tensor d_weight = maker.zeros({out, in}, wide), d_bias = maker.random({out}, wide);
+            EXPECT_EQ(adds_bias_in_product(x, weight, bias), &on == gpu.get() && GetParam() == Dtype::bf16);
+            const auto y = read(linear(x, weight, bias, "linear"));
+            for (const bool accumulate : {false, true}) {
+                if (sums_columns_in_product(dy, x, d_weight)) {
+                    linear_gradients(dy, x, d_weight, accumulate, d_bias);
+                    continue;
+                }
+                matmul_accumulate(dy, x, {.a = true}, d_weight);
+                bias_gradient(dy, d_bias);
+            }
+            return std::vector{y, read(d_weight), read(d_bias)};
+        };
+        const auto expected = run(cpu), actual = run(*gpu);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            const double tolerance = i == 0 ? tolerance_of(GetParam()) : GetParam() == Dtype::fp64 ? 1e-10 : 1e-4;
+            EXPECT_LT(error_of(actual[i], expected[i]), tolerance) << i << " of " << rows << " rows, " << in << " to " << out;
         }
     }
 }

@@ -151,6 +151,7 @@ void multiply_blocks(const model::MatmulArguments& x) {
 }  // namespace
 
 void matmul(model::Device& /*device*/, const model::MatmulArguments& arguments) {
+    MGPLAN_ASSERT(arguments.bias.data == nullptr && arguments.row_sums.data == nullptr, "biases are for other passes here");
     if (arguments.a.dtype == Dtype::fp64) return multiply<double>(arguments);
     if (arguments.a.dtype == Dtype::fp32) return multiply<float>(arguments);
     if (arguments.scaling_a != model::Fp8Scaling::tensor) return vectorised([&] { multiply_blocks(arguments); });

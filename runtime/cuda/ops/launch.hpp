@@ -38,6 +38,10 @@ struct Gemm {
     /// Where scales are those of blocks: how they lie (model/ops/fp8_scaling.hpp).
     model::Fp8Scaling a_scaling = model::Fp8Scaling::tensor, b_scaling = model::Fp8Scaling::tensor;
     model::ProductAlgorithm algorithm = model::ProductAlgorithm::first;
+    /// At most one, of a single product, both of type `output` and at multiples of 16 bytes: (n) that are added to each row before it is
+    /// rounded; (m) that are overwritten with the sums of op(a)'s rows.
+    const void* bias = nullptr;
+    void* row_sums = nullptr;
 };
 
 using model::FusedShape;

@@ -11,6 +11,7 @@ template <class Launcher>
 void matmul(model::Device& device, const model::MatmulArguments& x) {
     auto&& launcher = Launcher::of(device);
     if (x.k == 0) {
+        MGPLAN_ASSERT(x.bias.data == nullptr && x.row_sums.data == nullptr, "nothing is multiplied that could add or sum up");
         if (!x.accumulate) launcher.zero(x.out.data, x.m * x.n * bytes_of(x.out.dtype));
         return;
     }
@@ -30,6 +31,8 @@ void matmul(model::Device& device, const model::MatmulArguments& x) {
     gemm.c = x.out.data;
     gemm.c_pitch = x.n;
     gemm.algorithm = x.algorithm;
+    gemm.bias = x.bias.data;
+    gemm.row_sums = x.row_sums.data;
     gemm.workspace = x.workspace.data;
     gemm.workspace_bytes = model::matmul_workspace_bytes(device.traits());
     if (bytes_of(x.a.dtype) == 1) {

@@ -21,6 +21,7 @@
 #include "model/ops/gated_norm.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
+#include "model/ops/linear.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/normal_values.hpp"
@@ -36,6 +37,24 @@ namespace mgplan::model {
 namespace {
 
 using Results = std::vector<std::pair<std::string, Tensor>>;
+
+/// A layer whose rows lie at multiples of 16 bytes in bf16: biases of GPUs by products there, else by passes.
+void run_linear_ops(Maker& maker, Results& results) {
+    const Tensor x = maker.random({5, 16}), weight = maker.random({24, 16}), bias = maker.random({24}), dy = maker.random({5, 24});
+    results.emplace_back("linear", linear(x, weight, bias, "linear"));
+    const Tensor d_weight = maker.zeros({24, 16}, statistics_dtype(maker.dtype())), d_bias = maker.zeros({24}, d_weight.dtype());
+    for (const bool accumulate : {false, true}) {
+        if (sums_columns_in_product(dy, x, d_weight)) {
+            linear_gradients(dy, x, d_weight, accumulate, d_bias);
+            continue;
+        }
+        const auto multiply = accumulate ? matmul_accumulate : matmul_write;
+        multiply(dy, x, {.a = true}, d_weight, ProductAlgorithm::first, {});
+        bias_gradient(dy, d_bias);
+    }
+    results.emplace_back("linear_gradients, weight", d_weight);
+    results.emplace_back("linear_gradients, bias", d_bias);
+}
 
 /// Convolutions, gated norms, scans and delta rules, in several chunks.
 void run_recurrent_ops(Maker& maker, Results& results) {
@@ -381,6 +400,7 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     run_olmo_and_apertus_ops(maker, results);
     run_recurrent_ops(maker, results);
     run_channel_ops(maker, results);
+    run_linear_ops(maker, results);
     return results;
 }
 

@@ -139,13 +139,14 @@ public:
             body.template finish<N>(other * N, b);
         }
     }
-    std::int64_t started = 0;               ///< kernels, copies and zeros, and those of libraries as OpRecord::launches counts them
-    int packed = 0;                         ///< kernels that ran on packs
-    int teamed = 0;                         ///< and on teams
-    std::int64_t timed = 0, not_timed = 0;  ///< products, by whether a card may choose their algorithms by timing
-    double timed_error = 0;                 ///< relative, of such products but those in fp8
-    double multiplied = 0;                  ///< FLOPs of products
-    double moved = 0;                       ///< bytes of products, and of kernels as far as moved_bytes() knows them
+    std::int64_t started = 0;                   ///< kernels, copies and zeros, and those of libraries as OpRecord::launches counts them
+    int packed = 0;                             ///< kernels that ran on packs
+    int teamed = 0;                             ///< and on teams
+    std::int64_t timed = 0, not_timed = 0;      ///< products, by whether a card may choose their algorithms by timing
+    std::int64_t with_bias = 0, with_sums = 0;  ///< products that add a bias, and that sum up rows
+    double timed_error = 0;                     ///< relative, of such products but those in fp8
+    double multiplied = 0;                      ///< FLOPs of products
+    double moved = 0;                           ///< bytes of products, and of kernels as far as moved_bytes() knows them
     template <class Body>
     void teams(std::int64_t count, int lanes, const Body& body) {
         ++teamed;
@@ -173,6 +174,10 @@ public:
         multiplied += 2 * static_cast<double>(x.m * x.n) * static_cast<double>(x.k * x.batch);
         moved += static_cast<double>(x.batch * (x.m + x.n) * x.k * bytes_of(x.input)) +
                  static_cast<double>(x.batch * x.m * x.n * bytes_of(x.output) * (x.beta != 0 ? 2 : 1));
+        moved += static_cast<double>(((x.bias != nullptr ? x.n : 0) + (x.row_sums != nullptr ? x.m : 0)) * bytes_of(x.output));
+        with_bias += x.bias != nullptr ? 1 : 0;
+        with_sums += x.row_sums != nullptr ? 1 : 0;
+        EXPECT_EQ((address(x.bias) | address(x.row_sums)) % 16, 0U);
         EXPECT_NE(x.workspace, nullptr);
         // A library may write all of it; both ends are enough to show who else does, and quick.
         const auto end = static_cast<std::size_t>(std::min<std::int64_t>(x.workspace_bytes, 4096));
@@ -195,8 +200,15 @@ public:
                         }
                         Out& out = c[row * x.c_pitch + column];
                         const Sum before = x.beta == 0 ? Sum{0} : static_cast<Sum>(x.beta) * Sum(out);
-                        out = Out(static_cast<Sum>(alpha) * sum + before);
+                        const Sum added = x.bias == nullptr ? Sum{0} : Sum(static_cast<const Out*>(x.bias)[column]);
+                        out = Out(static_cast<Sum>(alpha) * sum + before + added);
                     }
+                }
+                if (x.row_sums == nullptr) continue;
+                for (std::int64_t row = 0; row < x.m; ++row) {
+                    Sum sum = 0;
+                    for (std::int64_t k = 0; k < x.k; ++k) sum += Sum(a[x.transpose_a ? k * x.a_pitch + row : row * x.a_pitch + k]);
+                    static_cast<Out*>(x.row_sums)[row] = Out(sum);
                 }
             }
         });

@@ -67,9 +67,33 @@ TEST_F(PieceRecord, OfAnMlpIsItsOpsAndItsCollectivesInOrder) {
 TEST_F(PieceRecord, WithoutSequenceParallelismReducesBesideTheWeightsGradientAndTheBiases) {
     sizes.tp = 2;
     model.mlp_bias = true;
+    EXPECT_THAT(texts_of(steps(Piece::dense, true)), ElementsAre("bias_gradient", "matmul", "matmul +=", "activation_backward", "matmul",
+                                                                 "all_reduce tp", "matmul +=", "add", "wait tp", "rms_norm_backward"))
+        << "the second layer's is the same on both ranks";
+}
+
+TEST_F(PieceRecord, OfAnMlpWithBiasesIsThatWithoutThemButForAddingTheirGradients) {
+    const std::vector<std::string> forward = texts_of(steps(Piece::dense, false));
+    model.mlp_bias = true;
+    EXPECT_EQ(texts_of(steps(Piece::dense, false)), forward) << "products add them";
     EXPECT_THAT(texts_of(steps(Piece::dense, true)),
-                ElementsAre("bias_gradient", "matmul", "matmul +=", "activation_backward", "matmul", "all_reduce tp",
-                            "matmul +=", "bias_gradient", "wait tp", "rms_norm_backward"));
+                ElementsAre("matmul", "matmul +=", "add", "activation_backward", "matmul", "matmul +=", "add", "rms_norm_backward"));
+    sizes.dtype = Dtype::fp32;
+    EXPECT_THAT(texts_of(steps(Piece::dense, false)), testing::Contains("add_bias").Times(2));
+    EXPECT_THAT(texts_of(steps(Piece::dense, true)), testing::Contains("bias_gradient").Times(2));
+    sizes.dtype = Dtype::bf16;
+    sizes.traits.kind = model::DeviceKind::cpu;
+    EXPECT_THAT(texts_of(steps(Piece::dense, false)), testing::Contains("add_bias").Times(2));
+}
+
+TEST_F(PieceRecord, OfEngineMegatronDoesNotDependOnWhatOurProductsDoForBiases) {
+    sizes.engine = Engine::megatron;
+    model.mlp_bias = true;
+    const PieceSteps forward = steps(Piece::dense, false);
+    const auto first = std::ranges::find_if(forward, [](const PieceStep& step) { return step.op.product.m > 0; });
+    ASSERT_NE(first, forward.end());
+    const model::ProductSizes& product = first->op.product;
+    EXPECT_EQ(first->op.bytes_read, 2 * (product.m * product.k + product.k * product.n)) << "no bias is among them";
 }
 
 TEST_F(PieceRecord, TellsWhatEachStepIsFor) {

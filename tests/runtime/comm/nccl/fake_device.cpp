@@ -3,8 +3,10 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "model/device/late_values.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/comm/reduce.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
@@ -47,6 +49,24 @@ struct OnDevice<Member> {
     }
 };
 
+/// What a library does for biases, in passes of the CPU's.
+void matmul(model::Device& device, const model::MatmulArguments& arguments) {
+    model::MatmulArguments product = arguments;
+    product.bias = {};
+    product.row_sums = {};
+    tests::do_on_device([&device, arguments, product] {
+        cpu::matmul(device, product);
+        if (arguments.bias.data != nullptr) cpu::add_bias(device, {arguments.out, arguments.bias, arguments.m, arguments.n});
+        if (arguments.row_sums.data == nullptr) return;
+        MGPLAN_ASSERT(arguments.transpose_a && arguments.row_sums.dtype == Dtype::fp32, "sums of columns in fp32");
+        std::vector<float> columns(static_cast<std::size_t>(arguments.m));
+        std::memset(arguments.row_sums.data, 0, columns.size() * sizeof(float));
+        model::Output scratch;
+        scratch.data = columns.data();
+        cpu::bias_gradient(device, {arguments.a, arguments.row_sums, scratch, arguments.k, arguments.m, 1});
+    });
+}
+
 void dropout(model::Device& device, const model::DropoutArguments& arguments) {
     model::DropoutPlace kept = *arguments.place;
     kept.changing = {};  // a graph holds addresses, no tensors
@@ -79,7 +99,7 @@ struct AtOnce<Member> {
 
 // clang-format off
 #define MGPLAN_RECORDED(each) \
-    each(matmul) each(largest) each(quantise) each(quantise_blocks) each(transpose_bytes) each(follow_largest) each(norm) each(norm_backward) each(activation) each(activation_backward) each(xielu) each(xielu_backward) each(gate_rows) \
+    each(largest) each(quantise) each(quantise_blocks) each(transpose_bytes) each(follow_largest) each(norm) each(norm_backward) each(activation) each(activation_backward) each(xielu) each(xielu_backward) each(gate_rows) \
     each(gate_rows_backward) each(add_bias) each(bias_gradient) each(copy) each(add) each(add_in_order) each(clip_factor) each(scale) each(fill) each(fill_normal) each(copy_columns) \
     each(scale_columns) each(swap_leading) each(join_latent_keys) each(split_latent_keys) each(embedding) each(embedding_backward) each(row_maximum) each(softmax_sums) each(token_losses) each(sum_of_losses) each(soft_cap) each(clip) \
     each(cross_entropy_backward) each(attention) each(attention_backward) each(merge_attention) each(add_sinks) \
@@ -101,6 +121,7 @@ const model::KernelTable& fake_kernels() {
 #define MGPLAN_CALL_AT_ONCE(name) made.name = AtOnce<&model::KernelTable::name>::call;
         MGPLAN_RECORDED(MGPLAN_ON_DEVICE)
         MGPLAN_AT_ONCE(MGPLAN_CALL_AT_ONCE)
+        made.matmul = matmul;
         made.dropout = dropout;
         made.reorder_blocks = reorder_blocks;
         return made;

@@ -110,6 +110,20 @@ std::string why_not_these_scales(const DescribedProduct& x, int architecture) {
     return "no such pair of scales";
 }
 
+/// The bias types of the same tables, of which this code uses those in which sums are made of bf16, and what is known beyond them: decision
+/// 0025 (what the library takes) and kernels that load 16 bytes of the vector (pull request 194497 of pytorch/pytorch). The vector holds
+/// one value for each row of D, or with the gradient of B's side for each of its columns.
+std::string why_not_this_epilogue(const DescribedProduct& x) {
+    if (x.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return x.vector == nullptr ? "" : "a vector for no epilogue";
+    if (x.epilogue != CUBLASLT_EPILOGUE_BIAS && x.epilogue != CUBLASLT_EPILOGUE_BGRADB) return "an epilogue that is not used here";
+    if (x.vector == nullptr) return "an epilogue without its vector";
+    if (x.a.type != CUDA_R_16BF || x.b.type != CUDA_R_16BF) return "an epilogue of other types than bf16";
+    if (x.vector_type != x.d.type) return "a bias of another type than D";
+    if (x.epilogue == CUBLASLT_EPILOGUE_BIAS && x.d.type != CUDA_R_16BF) return "a bias beside a wide D";
+    if (address(x.vector) % 16 != 0) return "a bias that lies at no multiple of 16 bytes";
+    return x.d.batch == 1 ? "" : "an epilogue of many products";
+}
+
 std::string why_not_this_layout(const DescribedMatrix& x) {
     if (x.rows == 0 || x.columns == 0 || x.batch < 1) return "an empty matrix";
     if (x.pitch < static_cast<std::int64_t>(x.rows)) return "columns overlap";
@@ -128,6 +142,7 @@ std::string why_undocumented(const DescribedProduct& x, int architecture) {
         if (std::string why = why_not_this_layout(*each); !why.empty()) return why;
     }
     if (std::string why = why_not_these_types(x); !why.empty()) return why;
+    if (std::string why = why_not_this_epilogue(x); !why.empty()) return why;
     if (!is_fp8(x.a.type)) return "";
     if (architecture < 89) return "fp8 came with Ada and Hopper";
     if (architecture < 100 && (x.a_operation != CUBLAS_OP_T || x.b_operation != CUBLAS_OP_N))
@@ -152,6 +167,9 @@ void note_description(cublasLtMatmulDesc_t operation, const std::array<cublasLtM
     operation_told(made.b_operation, CUBLASLT_MATMUL_DESC_TRANSB);
     operation_told(made.a_scale, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER);
     operation_told(made.b_scale, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER);
+    operation_told(made.epilogue, CUBLASLT_MATMUL_DESC_EPILOGUE);
+    operation_told(made.vector_type, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
+    operation_told(made.vector, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
 #if CUBLAS_VERSION >= 120900
     operation_told(made.a_scaling, CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
     operation_told(made.b_scaling, CUBLASLT_MATMUL_DESC_B_SCALE_MODE);

@@ -28,6 +28,9 @@ struct DescribedProduct {
     DescribedMatrix a, b, c, d;
     std::int32_t a_scaling = 0, b_scaling = 0;  ///< cublasLtMatmulMatrixScale_t
     const void *a_scale = nullptr, *b_scale = nullptr;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    std::int32_t vector_type = -1;  ///< of the bias or its gradient, cudaDataType_t; -1: not said
+    const void* vector = nullptr;
     std::uint64_t workspace_bytes = 0;
 
     [[nodiscard]] std::uint64_t m() const { return d.rows; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -64,6 +65,9 @@ TEST_P(DocumentedProducts, AreAllThatStepsAskFor) {
         EXPECT_EQ(product.b_scaling, scale_mode(each.gemm.a_scaling));
         EXPECT_EQ(product.a_scale, each.gemm.b_scale);
         EXPECT_EQ(product.b_scale, each.gemm.a_scale);
+        EXPECT_EQ(product.epilogue == CUBLASLT_EPILOGUE_BIAS, each.gemm.bias != nullptr);
+        EXPECT_EQ(product.epilogue == CUBLASLT_EPILOGUE_BGRADB, each.gemm.row_sums != nullptr);
+        EXPECT_EQ(product.vector, each.gemm.bias != nullptr ? each.gemm.bias : each.gemm.row_sums);
     }
 }
 
@@ -86,6 +90,9 @@ TEST(AskedProducts, HaveWhatIsHard) {
     EXPECT_TRUE(any([](const Gemm& x) { return alignment_of(x.a) < 16 || alignment_of(x.b) < 16; })) << "rows that begin anywhere";
     EXPECT_TRUE(any([](const Gemm& x) { return x.b_scaling == model::Fp8Scaling::squares_of_128; }));
     EXPECT_TRUE(any([](const Gemm& x) { return x.other_input == Dtype::e5m2 || x.input == Dtype::e5m2; })) << "gradients";
+    EXPECT_TRUE(any([](const Gemm& x) { return x.bias != nullptr; }));
+    EXPECT_TRUE(any([](const Gemm& x) { return x.row_sums != nullptr && x.beta == 0; }));
+    EXPECT_TRUE(any([](const Gemm& x) { return x.row_sums != nullptr && x.beta != 0; })) << "of a second microbatch";
 }
 
 /// A product in fp8 as a step asks for it, which the documentation has on Hopper.
@@ -123,6 +130,23 @@ TEST(DescribedProducts, AreAlignedAsTheLeastAlignedMatrixOfABatch) {
     EXPECT_EQ(product.b.alignment, 8U);
     EXPECT_EQ(product.a.alignment, 16U);
     EXPECT_EQ(product.d.alignment, 64U);
+}
+
+TEST(DocumentedRules, NameEpiloguesThatTheLibraryDoesNotTake) {
+    const auto why = [](const auto& change) {
+        Gemm x = forward_in_fp8();
+        x.input = Dtype::bf16;
+        x.a_scale = x.b_scale = nullptr;
+        x.bias = reinterpret_cast<const void*>(0x3000);
+        change(x);
+        return why_undocumented(described(x), 90);
+    };
+    EXPECT_EQ(why([](Gemm&) {}), "");
+    EXPECT_EQ(why([](Gemm& x) { x.output = Dtype::fp32; }), "a bias beside a wide D");
+    EXPECT_EQ(why([](Gemm& x) { x.input = x.output = Dtype::fp32; }), "an epilogue of other types than bf16");
+    const auto sums = [](Gemm& x) { x.row_sums = std::exchange(x.bias, nullptr) != nullptr ? reinterpret_cast<void*>(0x3000) : nullptr; };
+    EXPECT_EQ(why(sums), "");
+    EXPECT_EQ(why([&](Gemm& x) { sums(x), x.output = Dtype::fp32; }), "");
 }
 
 TEST(DocumentedRules, NameWhatTheLibraryDoesNotHave) {

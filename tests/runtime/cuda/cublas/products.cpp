@@ -29,7 +29,8 @@ public:
 auto told(const Gemm& x) {
     return std::tuple(std::tuple(x.transpose_a, x.transpose_b, x.m, x.n, x.k, x.beta != 0, x.input, x.other_input, x.output),
                       std::tuple(x.a_pitch, x.a_stride, x.b_pitch, x.b_stride, x.c_pitch, x.c_stride, x.batch, x.workspace_bytes),
-                      std::tuple(alignment_of(x.a), alignment_of(x.b), alignment_of(x.c), x.a_scale != nullptr, x.a_scaling, x.b_scaling));
+                      std::tuple(alignment_of(x.a), alignment_of(x.b), alignment_of(x.c), x.a_scale != nullptr, x.a_scaling, x.b_scaling,
+                                 x.bias != nullptr, x.row_sums != nullptr));
 }
 
 class Collection {
@@ -238,6 +239,8 @@ std::string text_of(const Gemm& x) {
                                    fp8 ? fmt::format(" and {}", to_string(x.other_input)) : "", to_string(x.output));
     if (fp8) text += fmt::format(", scales {} and {}", static_cast<int>(x.a_scaling), static_cast<int>(x.b_scaling));
     if (x.beta != 0) text += ", added";
+    if (x.bias != nullptr) text += ", with a bias";
+    if (x.row_sums != nullptr) text += ", with sums of rows";
     if (x.batch > 1) text += fmt::format(", {} at strides {}, {} and {}", x.batch, x.a_stride, x.b_stride, x.c_stride);
     text += fmt::format(", pitches {}, {} and {}", x.a_pitch, x.b_pitch, x.c_pitch);
     return text + fmt::format(", at multiples of {}, {} and {}", alignment_of(x.a), alignment_of(x.b), alignment_of(x.c));

@@ -73,8 +73,6 @@ void fill_kernels_of_a_step(model::KernelTable& table) {
     table.quantise_blocks = quantise_blocks<CompilingLauncher>;
     table.transpose_bytes = transpose_bytes<CompilingLauncher>;
     table.add = add<CompilingLauncher>;
-    table.add_bias = add_bias<CompilingLauncher>;
-    table.bias_gradient = bias_gradient<CompilingLauncher>;
     table.gate_rows = gate_rows<CompilingLauncher>;
     table.gate_rows_backward = gate_rows_backward<CompilingLauncher>;
     table.join_latent_keys = join_latent_keys<CompilingLauncher>;

@@ -2,8 +2,12 @@
 
 #include "runtime/cuda/cublas_lt.hpp"
 
+#include <cublasLt.h>
+
 #include <array>
 #include <cstddef>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -18,6 +22,7 @@ using model::ProductAlgorithm;
 using testing::ElementsAre;
 using tests::fake_cublas_lt;
 using tests::FakeCandidate;
+using tests::FakeEpilogue;
 using tests::FakeLaunch;
 
 constexpr std::size_t kBest = 3;
@@ -64,6 +69,7 @@ protected:
     /// What one product launches.
     static std::vector<FakeLaunch> launched(CublasLt& products, const Gemm& x) {
         fake_cublas_lt.launches.clear();
+        fake_cublas_lt.epilogues.clear();
         products.multiply(x);
         return fake_cublas_lt.launches;
     }
@@ -291,12 +297,73 @@ TEST_F(CublasLtChoice, OfEverNewRowsIsSeldomAskedFor) {
 TEST_F(CublasLtChoice, WithoutAnyCandidateSaysWhichProductHasNone) {
     CublasLt products(nullptr, true);
     fake_cublas_lt.candidates.clear();
-    try {
-        products.multiply(large());
-        FAIL() << "it has no algorithm";
-    } catch (const RunError& error) {
-        EXPECT_THAT(error.what(), testing::HasSubstr("(8192, 4096) x (transposed 4096, 4096) of bf16 into bf16"));
+    Gemm biased = large();
+    biased.bias = memory.data();
+    for (const auto& [product, told] : {std::pair{large(), "of bf16 into bf16"}, {biased, "of bf16 into bf16, with a bias"}}) {
+        try {
+            products.multiply(product);
+            FAIL() << "it has no algorithm";
+        } catch (const RunError& error) {
+            EXPECT_THAT(error.what(), testing::EndsWith(std::string("(8192, 4096) x (transposed 4096, 4096) ") + told));
+        }
     }
+}
+
+/// The layer with its bias, that of one of several layers.
+Gemm with_bias(std::size_t layer) {
+    Gemm x = large();
+    x.bias = memory.data() + 16 * layer;
+    return x;
+}
+/// The gradient of its weight, which sums up the rows of its transposed operand into a place of this microbatch.
+Gemm with_sums(std::size_t place, double beta = 0) {
+    Gemm x = large();
+    x.transpose_a = true;
+    x.transpose_b = false;
+    x.a_pitch = x.m;
+    x.b_pitch = x.n;
+    x.output = Dtype::fp32;
+    x.beta = beta;
+    x.row_sums = memory.data() + 16 * place;
+    return x;
+}
+
+TEST_F(CublasLtChoice, OfABiasIsMadeWithItAndHoldsForThoseOfOtherLayers) {
+    CublasLt products(nullptr, true);
+    const auto launches = launched(products, with_bias(0));
+    EXPECT_EQ(launches.size(), 25U) << "candidates write the output anew, bias and all";
+    const FakeEpilogue first{CUBLASLT_EPILOGUE_BIAS, CUDA_R_16BF, memory.data()};
+    EXPECT_EQ(fake_cublas_lt.asked_with, first);
+    EXPECT_EQ(fake_cublas_lt.epilogues, std::vector(25, first));
+    expect_alone(products, with_bias(1), kBest);
+    EXPECT_THAT(fake_cublas_lt.epilogues, ElementsAre(FakeEpilogue{CUBLASLT_EPILOGUE_BIAS, CUDA_R_16BF, memory.data() + 16}));
+    EXPECT_THAT(fake_cublas_lt.asked, ElementsAre(8));
+}
+
+TEST_F(CublasLtChoice, OfABiasIsNotThatOfAProductWithoutOne) {
+    CublasLt products(nullptr, true);
+    products.multiply(large());
+    EXPECT_EQ(fake_cublas_lt.asked_with, FakeEpilogue{});
+    fake_cublas_lt.candidates[kBest].seconds = 2e-3;
+    EXPECT_EQ(launched(products, with_bias(0)).size(), 25U);
+    expect_alone(products, with_bias(0), 0);
+    expect_alone(products, large(), kBest);
+    EXPECT_THAT(fake_cublas_lt.epilogues, ElementsAre(FakeEpilogue{}));
+}
+
+TEST_F(CublasLtChoice, OfSumsOfRowsHoldsWhereTheProductIsAdded) {
+    CublasLt products(nullptr, true);
+    products.multiply(with_sums(0));
+    expect_alone(products, with_sums(1, 1), kBest);
+    EXPECT_THAT(fake_cublas_lt.epilogues, ElementsAre(FakeEpilogue{CUBLASLT_EPILOGUE_BGRADB, CUDA_R_32F, memory.data() + 16}));
+    Gemm without = with_sums(0, 1);
+    without.row_sums = nullptr;
+    expect_alone(products, without, 0);
+    EXPECT_THAT(fake_cublas_lt.epilogues, ElementsAre(FakeEpilogue{}));
+}
+
+TEST_F(CublasLtChoice, OfABiasIsTheHeuristicsOnADeterministicDevice) {
+    expect_the_first(with_bias(0), false);
 }
 
 }  // namespace

@@ -18,10 +18,11 @@ using mgplan::tests::fake_cublas_lt;
 
 namespace {
 
-/// Any of the library's descriptions; of preferences the largest workspace, of matrices their sizes.
+/// Any of the library's descriptions; of preferences the largest workspace, of matrices their sizes, of products their epilogue.
 struct Description {
     std::uint64_t workspace_bytes = 0;
     std::uint64_t rows = 0, columns = 0;
+    mgplan::tests::FakeEpilogue epilogue;
 };
 
 template <class Handle>
@@ -56,8 +57,16 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComput
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t made) {
     return end(made);
 }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t /*made*/, cublasLtMatmulDescAttributes_t /*attribute*/,
-                                              const void* /*value*/, size_t /*bytes*/) {
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t made, cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                              size_t bytes) {
+    auto& epilogue = reinterpret_cast<Description*>(made)->epilogue;
+    const auto take = [&](auto& into) {
+        EXPECT_EQ(bytes, sizeof(into));
+        std::memcpy(&into, value, sizeof(into));
+    };
+    if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE) take(epilogue.kind);
+    if (attribute == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE) take(epilogue.type);
+    if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER) take(epilogue.vector);
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType /*type*/, uint64_t rows, uint64_t columns,
@@ -87,11 +96,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t m
         std::memcpy(&reinterpret_cast<Description*>(made)->workspace_bytes, value, bytes);
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*product*/, cublasLtMatrixLayout_t a,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
                                               cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int most, cublasLtMatmulHeuristicResult_t* results,
                                               int* found) {
     fake_cublas_lt.asked.push_back(most);
+    fake_cublas_lt.asked_with = reinterpret_cast<Description*>(product)->epilogue;
     const auto *const sum = reinterpret_cast<Description*>(d), *const first = reinterpret_cast<Description*>(a);
     fake_cublas_lt.asked_of.push_back({sum->rows, sum->columns, first->rows, first->columns});
     *found = 0;
@@ -112,7 +122,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t /*handle*/, cublasLtMatm
     result->workspaceSize = fake_cublas_lt.candidates.at(algorithm->data[0]).workspace_bytes;
     return fake_cublas_lt.refuses_checks ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*product*/, const void* /*alpha*/, const void* /*a*/,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t product, const void* /*alpha*/, const void* /*a*/,
                               cublasLtMatrixLayout_t /*a_layout*/, const void* /*b*/, cublasLtMatrixLayout_t /*b_layout*/, const void* beta,
                               const void* c, cublasLtMatrixLayout_t /*c_layout*/, void* d, cublasLtMatrixLayout_t /*d_layout*/,
                               const cublasLtMatmulAlgo_t* algorithm, void* /*workspace*/, size_t workspace_bytes, cudaStream_t /*stream*/) {
@@ -125,6 +135,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
     fake_cublas_lt.launches.push_back({index, *static_cast<const float*>(beta) != 0});
+    fake_cublas_lt.epilogues.push_back(reinterpret_cast<Description*>(product)->epilogue);
     fake_cublas_lt.now += candidate.seconds;
     return CUBLAS_STATUS_SUCCESS;
 }

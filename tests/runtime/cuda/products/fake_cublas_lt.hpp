@@ -22,12 +22,22 @@ struct FakeLaunch {
     bool operator==(const FakeLaunch&) const = default;
 };
 
+/// What a product's description says of its epilogue, in the library's own numbers.
+struct FakeEpilogue {
+    std::int32_t kind = 1;   ///< CUBLASLT_EPILOGUE_DEFAULT
+    std::int32_t type = -1;  ///< of the vector: that of the product
+    const void* vector = nullptr;
+    bool operator==(const FakeEpilogue&) const = default;
+};
+
 struct FakeCublasLt {
     std::vector<FakeCandidate> candidates{FakeCandidate{}};
     bool capturing = false;
     bool refuses_checks = false;  ///< cublasLtMatmulAlgoCheck
     std::vector<FakeLaunch> launches;
-    std::vector<int> asked;  ///< for how many candidates, each time
+    std::vector<FakeEpilogue> epilogues;  ///< of each launch
+    FakeEpilogue asked_with;              ///< of the last product that the heuristic was asked for
+    std::vector<int> asked;               ///< for how many candidates, each time
     /// Whose: elements of a column and columns of the sum, then of the first operand, as the library sees them.
     std::vector<std::array<std::uint64_t, 4>> asked_of;
     bool last_failed = false;       ///< what cudaGetLastError has to say
