@@ -56,8 +56,9 @@ struct GraphOutput {
     Tensor tensor;  ///< may be undefined
 };
 
-/// The first step runs eagerly, so that libraries choose their algorithms; then each pass is captured when it is first met,
-/// and replayed from there on.
+/// The first step runs eagerly, so that libraries choose their algorithms and load their kernels; then each pass is captured
+/// when it is first met, and replayed from there on. So what is captured must have been run: products that write a gradient and
+/// products that add to it are two kinds, and RankTrainer sees to it that the first step has those that add.
 class LayerGraphs {
 public:
     /// `random`: the layers draw random numbers, so that seed and offset lie in device memory.

@@ -88,12 +88,13 @@ Tensor take_workspace(Device& device, Dtype dtype, const DeltaRuleSizes& sizes, 
 /// Kernels on a device: the CPU's loops, or each block's operands, products and what is between them, and a walk over its chunks.
 std::int64_t rule_launches(const Device& device, Dtype dtype, const DeltaRuleSizes& sizes, bool backward) {
     if (!by_chunks(device)) return (sizes.channel_decays ? 3 : 2) + (backward ? 1 + 2 * column_sum_launches(sizes.batch) : 0);
-    constexpr std::int64_t kPrepared = 7, kOfAChunk = 3, kOutputs = 3;
+    constexpr std::int64_t kOfAChunk = 3, kOutputs = 3;
     const RuleWorkspace space = rule_workspace(device.traits(), dtype, sizes, backward);
     const std::int64_t chunks = space.chunks(), made_again = chunks - space.last_chunks();
-    if (!backward) return 1 + (kPrepared + kOutputs) * space.blocks + kOfAChunk * chunks;
-    const std::int64_t gradients = sizes.channel_decays ? 10 : 11;
-    return 2 + kPrepared * (2 * space.blocks - 1) + kOfAChunk * (2 * chunks + made_again) + gradients * space.blocks +
+    const std::int64_t prepared = 5 + 2 * space.parts_of_inverses();
+    if (!backward) return 1 + (prepared + kOutputs) * space.blocks + kOfAChunk * chunks;
+    const std::int64_t gradients = (sizes.channel_decays ? 9 : 10) + space.parts_of_inverses();
+    return 2 + prepared * (2 * space.blocks - 1) + kOfAChunk * (2 * chunks + made_again) + gradients * space.blocks +
            2 * column_sum_launches(chunks * sizes.batch);
 }
 
@@ -157,21 +158,30 @@ private:
     /// So many elements of the storage type and of the statistics'.
     void move(double narrow, double wide) { own_.bytes += narrow * narrow_ + wide * wide_; }
 
+    /// Inverses by matrices of rows of so many values: a product for each of their parts, the second of which adds to what is there.
+    void multiply_inverses(const Elements& e, double width) {
+        const double parts = space_.parts_of_inverses(), elements = e.places * width;
+        own_.product_flops += parts * 2 * e.pairs * width;
+        move(parts * (e.pairs + 2 * elements) + (parts - 1) * elements, 0);
+    }
+
     /// What every pass begins with: factors, inverses, new values, states.
     void add_states(const Elements& e) {
         const bool channels = sizes_.channel_decays;
+        const double parts = space_.parts_of_inverses();
         if (!channels) own_.product_flops += 2 * e.scores * keys();
-        own_.product_flops += 2 * e.pairs * (keys() + values()) + 2 * 2 * e.maps * values();
+        own_.product_flops += 2 * 2 * e.maps * values();
         own_.exponentials += 2 * e.decays + 2 * e.maps + e.pairs * (channels ? keys() : 1) + e.states;
         own_.instructions += 40 * e.decays + 60 * e.maps + 30 * e.lines + 60 * e.pairs + 20 * e.states;
+        own_.instructions += 8 * (parts - 1) * e.pairs;
         own_.instructions += 8 * e.pairs * static_cast<double>(space_.length) / 3 + (channels ? 24 * e.pairs * keys() : 0);
         move(e.places + e.decays, e.places + 2 * e.decays);                                  // strengths and decays
         move(2 * e.key_maps + 5 * e.maps, 2 * e.key_places + e.places + e.decays);           // factors of keys and queries
         move(2 * e.lines, e.places);                                                         // and values
         move(channels ? 2 * e.maps : 3 * e.key_maps, e.scores + (channels ? e.decays : 0));  // scores
-        move(2 * e.pairs, 2 * e.pairs + e.places + (channels ? 0 : e.decays));               // inverses and weights
-        move(e.pairs + 2 * e.maps, 0);                                                       // what new values take off
-        move(e.pairs + 2 * e.lines, 0);                                                      // and what they are without
+        move((1 + parts) * e.pairs, 2 * e.pairs + e.places + (channels ? 0 : e.decays));     // inverses and weights
+        multiply_inverses(e, keys());                                                        // what new values take off
+        multiply_inverses(e, values());                                                      // and what they are without
         move(e.states, 2 * e.states + e.ends);                                               // states that a chunk leaves
         move(e.maps + e.states + 2 * e.lines, 0);                                            // new values
         move(e.maps + e.lines, 2 * e.states);                                                // states
@@ -190,7 +200,7 @@ private:
         add_states(e);
         const bool channels = sizes_.channel_decays;
         // Of new values, states and values by strengths; then along new values, states and their gradients, and keys and queries.
-        own_.product_flops += 2 * (e.pairs + 3 * e.maps + e.pairs) * values() + 2 * (2 * e.pairs + 3 * e.maps) * values();
+        own_.product_flops += 2 * (e.pairs + 3 * e.maps) * values() + 2 * (2 * e.pairs + 3 * e.maps) * values();
         if (!channels) own_.product_flops += 2 * 4 * e.pairs * keys();
         own_.exponentials += e.states + e.pairs + 10 * e.maps + e.decays + (channels ? e.pairs * keys() : 0);
         own_.instructions += 24 * e.states + 40 * e.pairs + 400 * e.maps + 40 * e.lines + 80 * e.decays;
@@ -200,7 +210,7 @@ private:
         move(e.states, 2 * e.states + e.ends);                                      // those of states that a chunk leaves
         move(e.maps + e.states + 2 * e.lines, 0);                                   // of new values
         move(2 * e.maps + 2 * e.lines, 2 * e.states);                               // of states
-        move(e.pairs + 2 * e.lines, 0);                                             // of values by strengths
+        multiply_inverses(e, values());                                             // of values by strengths
         move(3 * e.lines, 2 * e.pairs);                                             // along new values
         move(2 * e.pairs, 3 * e.pairs + 2 * e.places + (channels ? 0 : e.decays));  // of scores
         move(2 * e.lines + e.states, 2 * e.maps);                                   // along states

@@ -176,6 +176,7 @@ RuleWorkspace rule_workspace(const KernelTraits& traits, Dtype dtype, const Delt
         add(space.values, lines, narrow);
         add(space.scores, 2 * scores, wide);
         for (std::int64_t* const part : {&space.inverses, &space.weights}) add(*part, pairs, narrow);
+        if (sizes.strength > 1 && narrow < wide) add(space.remainders, pairs, narrow);
         add(space.states, states, narrow);
         add(space.written, lines, narrow);
         if (!backward) return add(space.outputs, lines, wide);

@@ -121,6 +121,7 @@ struct RuleWorkspace {
     std::int64_t values = -1;                  ///< (matrix, head, line): values by strengths
     std::int64_t scores = -1;                  ///< (matrix, key head, 2 pairs), wide: keys and queries with keys; by channels of each head
     std::int64_t inverses = -1, weights = -1;  ///< (matrix, head, pair)
+    std::int64_t remainders = -1;              ///< (matrix, head, pair): what rounding left of inverses; with strengths above 1 alone
     std::int64_t states = -1;                  ///< (matrix, head, key_dim, value_dim): in front of the chunks
     std::int64_t written = -1;                 ///< (matrix, head, line): new values
     std::int64_t outputs = -1;                 ///< forward: (matrix, head, line), wide
@@ -140,6 +141,8 @@ struct RuleWorkspace {
     std::int64_t total = 0;
 
     [[nodiscard]] std::int64_t chunks() const { return whole + (rest > 0 ? 1 : 0); }
+    /// Matrices that are multiplied for each product with inverses.
+    [[nodiscard]] int parts_of_inverses() const { return remainders < 0 ? 1 : 2; }
     /// Chunks of the last block.
     [[nodiscard]] std::int64_t last_chunks() const { return rest > 0 ? 1 : whole - (blocks - 1) * block; }
 };

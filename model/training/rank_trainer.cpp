@@ -321,10 +321,11 @@ void RankTrainer::gather_parameters() {
     for (auto& traffic : traffic_) traffic->start_gathers();
 }
 
-void RankTrainer::begin_gradients() {
+void RankTrainer::begin_gradients(std::int64_t microbatches) {
     if (iteration_graph_) return;  // run_passes() does
-    // A layer's graph serves every microbatch of its slot, and adds for all of them.
-    const bool adds = layer_graphs_ && layer_graphs_->replays();
+    // A layer's graph serves every microbatch of its slot, and adds for all of them. No capture meets what no eager step did: one of a
+    // single microbatch, where nothing would be added to, adds to zeros too.
+    const bool adds = layer_graphs_ && (layer_graphs_->replays() || microbatches == 1);
     for (auto& buffers : buffers_) adds ? buffers->zero_gradients() : buffers->begin_gradients();
 }
 
@@ -378,7 +379,7 @@ void RankTrainer::begin_step(const SequenceSource& source, const RankSchedule& s
     if (context_.auxiliary_loss.defined()) fill(context_.auxiliary_loss, 0);
     fill(context_.losses, 0);
     for (auto& buffers : buffers_) buffers->forget_fp8_copies();
-    begin_gradients();
+    begin_gradients(microbatches);
     for (auto& traffic : traffic_) traffic->begin_step(microbatches);
     run_passes(source, schedule, microbatches, loss_gradient(microbatches));
     update_fp8_scales();

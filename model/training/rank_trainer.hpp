@@ -157,8 +157,8 @@ private:
     void make_optimizer();
     void make_executor();
 
-    /// Zeros of gradients, in front of the passes, but where a graph of the iteration holds them.
-    void begin_gradients();
+    /// Zeros of gradients, in front of the passes of so many microbatches, but where a graph of the iteration holds them.
+    void begin_gradients(std::int64_t microbatches);
     /// All passes of a step, and the reductions that they start.
     void run_passes(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches, double d_loss);
     /// Every rank has its shard of the parameters: the others get it.

@@ -112,7 +112,7 @@ Known CublasLt::State::prepare(const Gemm& x) {
     }
     made.kept = timed(x);
     if (made.kept && x.beta != 0) {
-        // It cannot be repeated. The first microbatch of a step writes gradients, the others add to them, so the other came first.
+        // It cannot be repeated. The first microbatch of a step writes gradients, the others add to them, so the other mostly came first.
         if (const cublasLtMatmulAlgo_t* const choice = choice_without_sum(made.product, x)) {
             made.algorithm = *choice;
             return made;

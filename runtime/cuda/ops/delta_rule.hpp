@@ -15,7 +15,11 @@
 // is written under has; the last place's also what the state behind the chunk and all keys that are written to its end have. Decays are
 // taken from a chunk's begin to a place and subtracted, none as the exponential of a positive number: in fp32 one that resets a state amid
 // weak ones costs the weak ones digits. Factors of products have the storage type, sums and the inversion the
-// statistics': R and dR, which are added up in two products, are rounded after each.
+// statistics': R and dR, which are added up in two products, are rounded after each. So is X for its products where strengths are at
+// most 1. Where they reach 2 (negative eigenvalues), entries of X between like keys are about b, with changing signs, however far apart
+// their places are, X (b exp(a) k) is a small difference of large sums, and of a rounded X states grow from chunk to chunk. There X is two
+// matrices, the rounded one and what rounding left, rounded, and each product with it is two: the smaller first, to whose result the larger
+// one adds.
 
 #include <algorithm>
 #include <cstddef>
@@ -121,6 +125,7 @@ private:
         made.values = part<Element>(space_.values);
         made.scores = part<Sum>(space_.scores);
         made.inverses = part<Element>(space_.inverses);
+        made.remainders = part<Element>(space_.remainders);
         made.weights = part<Element>(space_.weights);
         made.states = part<Element>(space_.states);
         made.written = part<Element>(space_.written);
@@ -154,9 +159,9 @@ private:
                      block.units, block.units, block.scores, block.matrices() * s_.key_heads);
         }
         launcher_.teams(teams, lanes_for(4 * length), RuleInverse<Element>{block});
-        multiply({.m = length, .n = s_.key_dim, .k = length, .alpha = -1, .c_stride = 2 * map(block)}, block.inverses, block.found,
-                 block.reads + map(block), teams);
-        multiply({.m = length, .n = s_.value_dim, .k = length}, block.inverses, block.values, block.written, teams);
+        multiply_inverses({.m = length, .n = s_.key_dim, .k = length, .alpha = -1, .c_stride = 2 * map(block)}, block, block.found,
+                          block.reads + map(block));
+        multiply_inverses({.m = length, .n = s_.value_dim, .k = length}, block, block.values, block.written);
     }
 
     /// A chunk's states, rounded, and what it leaves of them, from `from` on in `to`.
@@ -203,8 +208,8 @@ private:
     /// From gradients of new values and states to those of all inputs.
     void take_gradients(const RuleBlock<Element>& block) const {
         const std::int64_t length = block.length, teams = block.teams(), lines = 3 * line(block), maps = 2 * map(block);
-        multiply({.transpose_a = true, .m = length, .n = s_.value_dim, .k = length, .b_stride = lines, .c_stride = lines}, block.inverses,
-                 block.gradients + 2 * line(block), block.gradients, teams);
+        multiply_inverses({.transpose_a = true, .m = length, .n = s_.value_dim, .k = length, .b_stride = lines, .c_stride = lines}, block,
+                          block.gradients + 2 * line(block), block.gradients);
         multiply({.transpose_b = true, .m = 2 * length, .n = length, .k = s_.value_dim, .a_stride = lines}, block.gradients, block.written,
                  block.along, teams);
         launcher_.teams(teams * length, lanes_for(length), RulePairs<Element>{block});
@@ -229,6 +234,15 @@ private:
         const auto pitches = static_cast<std::uint64_t>(s_.width() | 2 * s_.keys() | s_.value_dim) * sizeof(Element);
         each_pack<kPack<Element>>(launcher_, block.rows() * s_.values(), pitches | address(rule_.mixed) | address(workspace_) | other,
                                   body);
+    }
+
+    /// Of X or its transpose: of what rounding left of it first, so that the sum is rounded once.
+    void multiply_inverses(BatchedProduct product, const RuleBlock<Element>& block, const Element* b, Element* c) const {
+        if (block.remainders != nullptr) {
+            multiply(product, block.remainders, b, c, block.teams());
+            product.beta = 1;
+        }
+        multiply(product, block.inverses, b, c, block.teams());
     }
 
     template <class Result>

@@ -56,7 +56,7 @@ struct RuleBlock {
     std::int64_t first = 0;                         ///< chunk
     Sum *strengths = nullptr, *decays = nullptr, *scores = nullptr, *outputs = nullptr;
     Element *units = nullptr, *reads = nullptr, *left = nullptr, *found = nullptr, *values = nullptr;
-    Element *inverses = nullptr, *weights = nullptr, *states = nullptr, *written = nullptr;
+    Element *inverses = nullptr, *remainders = nullptr, *weights = nullptr, *states = nullptr, *written = nullptr;
     Element *gradients = nullptr, *d_states = nullptr, *pairs = nullptr;
     Sum *along = nullptr, *from_states = nullptr, *from_pairs = nullptr, *to_states = nullptr, *to_pairs = nullptr;
     Sum *strength_sums = nullptr, *decay_sums = nullptr, *end_sums = nullptr;
@@ -256,7 +256,10 @@ struct RuleInverse {
         }
         team.each(length * length, [&](std::int64_t at) {
             const auto [i, j] = row_column(at, length);
-            block.inverses[index * length * length + at] = Element(j == i ? Sum{1} : matrix[at]);
+            const Sum exact = j == i ? Sum{1} : matrix[at];
+            const Element rounded(exact);
+            block.inverses[index * length * length + at] = rounded;
+            if (block.remainders != nullptr) block.remainders[index * length * length + at] = Element(exact - Sum(rounded));
         });
     }
 };

@@ -155,6 +155,20 @@ void run_channel_ops(Maker& maker, Results& results) {
     keep("scale_columns", part_scaled);
 }
 
+/// A delta rule whose strengths pass 1: with inverses of two parts on a GPU, in bf16.
+void run_strong_rule(Maker& maker, Results& results) {
+    const auto keep = [&](std::string name, const Tensor& tensor) { results.emplace_back(std::move(name), tensor); };
+    const Dtype kept = statistics_dtype(maker.dtype());
+    const DeltaRuleSizes sizes{
+        .places = 7, .batch = 2, .key_heads = 2, .value_heads = 4, .key_dim = 3, .value_dim = 5, .chunk = 3, .strength = 2};
+    const Tensor projected = maker.random({14, 9}), d_projected = maker.zeros({14, 9});
+    const DeltaRuleInputs rule{maker.random({14, sizes.width()}), projected, 5, 1, maker.random({4}), maker.random({4})};
+    keep("delta_rule of strong steps", delta_rule(rule, sizes));
+    const Tensor dy = maker.random({14, sizes.values()}), d_step_bias = maker.zeros({4}, kept), d_log_decay = maker.zeros({4}, kept);
+    keep("delta_rule_backward of strong steps", delta_rule_backward(dy, rule, sizes, d_projected, d_step_bias, d_log_decay));
+    keep("delta_rule_backward of strong steps, gates", d_projected);
+}
+
 /// A norm without a weight, clipped values (OLMo 1), xIELU (Apertus).
 void run_olmo_and_apertus_ops(Maker& maker, Results& results) {
     const auto keep = [&](std::string name, const Tensor& tensor) { results.emplace_back(std::move(name), tensor); };
@@ -401,6 +415,7 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     run_recurrent_ops(maker, results);
     run_channel_ops(maker, results);
     run_linear_ops(maker, results);
+    run_strong_rule(maker, results);
     return results;
 }
 

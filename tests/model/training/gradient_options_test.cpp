@@ -8,6 +8,9 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -92,6 +95,33 @@ TEST(GradientOptions, GraphsOfLayersAddToZerosFromTheSecondStepOn) {
         const GradientWork all_added{.added = task.layout.num_microbatches * (4 * model.layers + 1), .zeros = gradient_bytes_of(device)};
         EXPECT_EQ(work_of_a_step(device, trainer), all_added);
         EXPECT_EQ(work_of_a_step(device, trainer), all_added);
+    }
+}
+
+/// Kinds of ops of a step, each with the sizes of its product.
+std::set<std::pair<std::string, ProductSizes>> kinds_of_a_step(MetaDevice& device, RankTrainer& trainer) {
+    device.forget_ops();
+    (void)trainer.step(tests::tokens_of, 1e-2);
+    std::set<std::pair<std::string, ProductSizes>> kinds;
+    for (const OpRecord& op : device.ops()) kinds.emplace(op.name, op.product);
+    return kinds;
+}
+
+// A library chooses an algorithm and loads a kernel for one that adds to a gradient as for one that writes it, and a capture is no place
+// for that.
+TEST(GradientOptions, GraphsCaptureWhatTheFirstStepDidOfHoweverFewMicrobatches) {
+    for (const ModelSpec& model : {small::llama(), small::gpt()}) {
+        for (const CudaGraphScope scope : {CudaGraphScope::layer, CudaGraphScope::attn, CudaGraphScope::full_iteration}) {
+            for (const std::int64_t microbatches : {1, 2}) {
+                TrainingTask task = small::task(model, {});
+                task.batch.global_batch = task.layout.num_microbatches = microbatches;
+                task.layout.cuda_graphs = {scope};
+                MetaDevice device;
+                RankTrainer trainer(task, device, recording_world(0, 1));
+                const auto first = kinds_of_a_step(device, trainer), second = kinds_of_a_step(device, trainer);
+                EXPECT_TRUE(std::includes(first.begin(), first.end(), second.begin(), second.end())) << microbatches << " microbatches";
+            }
+        }
     }
 }
 

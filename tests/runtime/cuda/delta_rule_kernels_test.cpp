@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -18,12 +20,25 @@ namespace {
 
 using namespace model;
 
+/// All places have the first one's keys.
+void set_like_keys(std::vector<double>& mixed, const DeltaRuleSizes& sizes) {
+    const auto keys = mixed.begin() + sizes.keys();
+    for (std::int64_t row = 1; row < sizes.rows(); ++row) std::copy_n(keys, sizes.keys(), keys + row * sizes.width());
+}
+
 /// y, and the gradients of its inputs, of its gates, of decays that have a tensor of their own, of dt_bias and A_log. `decay` is added to
-/// A_log. Gradients of parameters begin at 0.
-std::vector<std::vector<double>> run_rule(Device& device, Dtype dtype, const DeltaRuleSizes& sizes, double decay = 0) {
+/// A_log. Gradients of parameters begin at 0. With `like` all keys are one and all raw strengths, and decays among the gates, that number.
+std::vector<std::vector<double>> run_rule(Device& device, Dtype dtype, const DeltaRuleSizes& sizes, double decay = 0,
+                                          std::optional<double> like = {}) {
     Maker maker(device, dtype);
-    const Tensor mixed = maker.random({sizes.rows(), sizes.width()}), dy = maker.random({sizes.rows(), sizes.values()});
-    const Tensor projected = maker.random({sizes.rows(), 2 * sizes.value_heads + 3}), step_bias = maker.random({sizes.decays()});
+    const std::int64_t gates = 2 * sizes.value_heads + 3;
+    std::vector<double> vectors = maker.numbers(sizes.rows() * sizes.width());
+    if (like) set_like_keys(vectors, sizes);
+    const Tensor mixed = make(device, {sizes.rows(), sizes.width()}, dtype, vectors), dy = maker.random({sizes.rows(), sizes.values()});
+    std::vector<double> raw = maker.numbers(sizes.rows() * gates);
+    if (like) std::fill(raw.begin(), raw.end(), *like);
+    const Tensor projected = make(device, {sizes.rows(), gates}, dtype, raw);
+    const Tensor step_bias = maker.random({sizes.decays()});
     std::vector<double> rates = maker.numbers(sizes.value_heads);
     for (double& rate : rates) rate += decay;
     DeltaRuleInputs in{mixed, projected, 1, sizes.value_heads + 2, step_bias, make(device, {sizes.value_heads}, dtype, rates)};
@@ -142,27 +157,82 @@ TEST(RuleKernelsByBlocks, TakeAsManyChunksAtOnceAsTheWorkspaceHolds) {
     expect_the_cpus(Dtype::fp64, blocks);
 }
 
+/// Root of the sum of squared differences over that of squares.
+double relative_error(const std::vector<double>& actual, const std::vector<double>& exact) {
+    double errors = 0, squares = 0;
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+        errors += (actual[i] - exact[i]) * (actual[i] - exact[i]);
+        squares += exact[i] * exact[i];
+    }
+    return std::sqrt(errors / squares);
+}
+
+// A strength of 2 turns around what a state holds under a key: with like keys X's entries are of that size whatever lies between, and what
+// X makes of them is a small difference of large sums, chunk after chunk. Of X in bf16 alone states grow without bound. What stays comes of
+// unit keys in bf16, whose lengths are not quite 1: they count where strengths come close to 2.
+TEST(RuleKernelsInBf16, MultiplyByWholeInversesWhereStrengthsPass1) {
+    constexpr double kWeakDecays = -12;
+    for (const bool channels : {false, true}) {
+        DeltaRuleSizes sizes{.places = 6 * 64 + 5, .batch = 1, .key_heads = 1, .value_heads = 1, .key_dim = 64, .value_dim = 8};
+        sizes.strength = 2;
+        sizes.channel_decays = channels;
+        for (const auto& [raw, tolerance] : {std::pair{2.0, 0.04}, {4.0, 0.1}}) {
+            CpuDevice cpu;
+            EmulatedDevice gpu(emulated_traits(false));
+            const auto exact = run_rule(cpu, Dtype::fp64, sizes, kWeakDecays, raw);
+            const auto actual = run_rule(gpu, Dtype::bf16, sizes, kWeakDecays, raw);
+            for (std::size_t i = 0; i < 3; ++i) {
+                EXPECT_LE(relative_error(actual.at(i), exact.at(i)), tolerance)
+                    << "result " << i << ", raw strength " << raw << ", by channels " << channels;
+            }
+        }
+    }
+}
+
+TEST(RuleKernelsInBf16, KeepWhatIsLeftOfInversesThereAlone) {
+    DeltaRuleSizes sizes = small_rule(64, 64, 2, false);
+    const KernelTraits card = emulated_traits(false);
+    const std::int64_t usual = rule_workspace(card, Dtype::bf16, sizes, true).total;
+    EXPECT_EQ(rule_workspace(card, Dtype::bf16, sizes, true).parts_of_inverses(), 1);
+    sizes.strength = 2;
+    const RuleWorkspace strong = rule_workspace(card, Dtype::bf16, sizes, true);
+    EXPECT_EQ(strong.parts_of_inverses(), 2);
+    EXPECT_EQ(strong.total, usual + sizes.batch * sizes.value_heads * 64 * 64 * 2);
+    for (const Dtype whole : {Dtype::fp32, Dtype::fp64}) EXPECT_EQ(rule_workspace(card, whole, sizes, true).parts_of_inverses(), 1);
+}
+
 class LastRules final : public OpListener {
 public:
     void on_op(const OpRecord& record) override {
+        launches += record.launches;
         if (record.name == "delta_rule" || record.name == "delta_rule_backward") records.push_back(record);
     }
     std::vector<OpRecord> records;
+    std::int64_t launches = 0;  ///< of all ops
 };
+
+void expect_what_the_record_says(Dtype dtype, const DeltaRuleSizes& sizes) {
+    EmulatedDevice gpu(emulated_traits(false));
+    LastRules rules;
+    gpu.set_listener(&rules);
+    (void)run_rule(gpu, dtype, sizes);
+    gpu.set_listener(nullptr);
+    ASSERT_EQ(rules.records.size(), 2U);
+    const OwnKernels &forward = rules.records[0].own, &backward = rules.records[1].own;
+    EXPECT_DOUBLE_EQ(forward.product_flops + backward.product_flops, gpu.launcher().multiplied);
+    EXPECT_DOUBLE_EQ(forward.bytes + backward.bytes, gpu.launcher().moved);
+    EXPECT_EQ(rules.launches, gpu.launcher().launches());
+}
 
 TEST(RuleKernelsByBlocks, MultiplyAndMoveWhatTheRecordSays) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
         for (const bool channels : {false, true}) {
             for (const std::int64_t key_heads : {2, 4}) {
-                EmulatedDevice gpu(emulated_traits(false));
-                LastRules rules;
-                gpu.set_listener(&rules);
-                (void)run_rule(gpu, dtype, small_rule(14, 4, key_heads, channels));
-                gpu.set_listener(nullptr);
-                ASSERT_EQ(rules.records.size(), 2U);
-                const OwnKernels &forward = rules.records[0].own, &backward = rules.records[1].own;
-                EXPECT_DOUBLE_EQ(forward.product_flops + backward.product_flops, gpu.launcher().multiplied);
-                EXPECT_DOUBLE_EQ(forward.bytes + backward.bytes, gpu.launcher().moved);
+                for (const std::int64_t strength : {1, 2}) {
+                    DeltaRuleSizes sizes = small_rule(14, 4, key_heads, channels);
+                    sizes.strength = strength;
+                    expect_what_the_record_says(dtype, sizes);
+                }
             }
         }
     }

@@ -131,7 +131,8 @@ double moved_bytes(const RuleChannelScores<Element>& body, std::int64_t /*count*
 template <class Element>
 double moved_bytes(const RuleInverse<Element>& body, std::int64_t /*count*/) {
     const RuleElements e(body.block);
-    return bytes_of_elements<Element>(2 * e.pairs, 2 * e.pairs + e.places + (e.channels ? 0 : e.decays));
+    const int narrow = body.block.remainders != nullptr ? 3 : 2;
+    return bytes_of_elements<Element>(narrow * e.pairs, 2 * e.pairs + e.places + (e.channels ? 0 : e.decays));
 }
 /// Of one chunk, which is not the whole block.
 template <class Element>
