@@ -236,8 +236,9 @@ int verify_log(const Options& options, const VerifyOptions& values, Console& con
     time.predicted = predicted.iteration_seconds;
     time.measured = steady.median_seconds;
     time.tolerance = verification.memory_tolerance = values.tolerance / 100;
-    time.parts = {{"compute of the slowest stage", predicted.compute_seconds - predicted.recompute_seconds, {}},
+    time.parts = {{"compute of the slowest stage", predicted.compute_seconds - predicted.recompute_seconds - predicted.host_seconds, {}},
                   {"recompute", predicted.recompute_seconds, {}},
+                  {"waiting for kernel launches", predicted.host_seconds, {}},
                   {"pipeline bubble", predicted.bubble_seconds, {}},
                   {"exposed communication: tp", predicted.exposed.tp, {}},
                   {"exposed communication: cp", predicted.exposed.cp, {}},
