@@ -459,7 +459,7 @@ std::string plan_report_text(const PlanReport& report) {
     if (wide || says_why) text += "\n" + rejections_text(report) + too_large_text(report);
     if (!report.plans.empty()) text += next_text(report);
     if (const auto& plan = report.explained)
-        text += fmt::format("\nplan {} in detail\n", plan->rank) + layout_text(plan->layout, plan->prediction);
+        text += fmt::format("\nplan {} in detail\n", plan->rank) + layout_text(w, plan->layout, plan->prediction);
     if (report.comparison) text += comparison_text(*report.comparison);
     if (report.compared) text += compared_layout_text(*report.compared, s.feasible);
     return text;

@@ -73,6 +73,16 @@ TEST_F(DiffCommand, NamesTheLargestTermsThatGoTheWayOfTheWholeFirst) {
                                              term_against + ".*"));
 }
 
+TEST_F(DiffCommand, NamesWhatIsOnForBoth) {
+    const TempFile switched("diff_switched.json");
+    ASSERT_EQ(say("--world 16 --model qwen3-30b-a3b --tp 1 --cp 1 --ep 8 --pp 2 --vpp 4 --micro-batch 1 --recompute selective "
+                  "--recompute-modules moe_act --dispatcher deepep --overlap moe --save-plan " +
+                  switched.path())
+                  .code,
+              kDone);
+    EXPECT_THAT(say("diff " + switched.path() + " " + a_.path()).out, HasSubstr(" p2p selective moe_act deepep moe-overlap\n"));
+}
+
 TEST_F(DiffCommand, AsksForTwoPlans) {
     expect_refused("diff", {"diff compares two plans, and none is given"});
     expect_refused("diff " + a_.path(), {"diff compares two plans, and one is given"});
