@@ -251,6 +251,8 @@ SimulatedLayout asked_by_options(const Options& options, const WorkloadOptions& 
     if (resolved.job.layout) asked.flags = resolved.job.flags;
     asked.batches = resolved.batches;
     asked.layout = planner::make_layout(request, asked.work);
+    if (asked.work.model.moe && !request.etp && request.tp > 1)
+        asked.assumed.push_back(fmt::format("etp {} (= tp, as Megatron-LM)", asked.layout.sizes.etp));
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     note_idle_options(options, asked.work, asked.layout, layout_options, console);
     return asked;

@@ -70,6 +70,14 @@ TEST(SimulateCommand, NamesAllThatIsOn) {
                           "              sgd, offload optimizer\n"));
 }
 
+TEST(SimulateCommand, SaysThatExpertsAreCutAsTheRest) {
+    const auto assumed = [](const std::string& words) { return simulate("--world 16 --max-memory 10TB " + words)["assumed"].dump(); };
+    EXPECT_THAT(assumed("--model qwen3-30b-a3b --tp 2 --ep 8"), HasSubstr("etp 2 (= tp, as Megatron-LM)"));
+    EXPECT_THAT(assumed("--model qwen3-30b-a3b --tp 2 --ep 8 --etp 2"), Not(HasSubstr("etp")));
+    EXPECT_THAT(assumed("--model qwen3-30b-a3b --ep 8"), Not(HasSubstr("etp")));
+    EXPECT_THAT(assumed("--model llama3-8b --tp 2"), Not(HasSubstr("etp")));
+}
+
 TEST(SimulateCommand, PredictsTheLayoutAsked) {
     const Json json = simulate(
         "--world 32 --model llama3-70b --tp 8 --pp 4 --vpp 2 --micro-batch 2 --recompute selective --recompute-modules core_attn,mlp");
