@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -52,6 +53,11 @@ std::string fit_text(const simulator::MemoryPrediction& memory) {
         return fmt::format("fits: {} of {} on the fullest rank", human_bytes(memory.deciding_bytes()), human_bytes(memory.limit_bytes));
     return "does not fit: " + missing_text(memory);
 }
+
+/// What the search behind "better" leaves as it is.
+constexpr std::string_view kKept =
+    "        all with the command's dispatcher, overlaps, types and CUDA graphs; to search\n"
+    "        these too: mgplan --search recipe --world N --model with the command's file\n";
 
 std::string words(const MegatronCheck& check, const Layout& layout) {
     return summary(layout, check.workload.model, check.workload.training);
@@ -167,11 +173,11 @@ std::string megatron_check_text(const MegatronCheck& check) {
     if (check.better.empty()) {
         text += fmt::format("better: {}, of {} layouts timed\n", fits ? "none that is faster" : "none that fits",
                             with_thousands(check.evaluated));
-        return text;
+        return text + std::string(kKept);
     }
     text += fmt::format("{}, of {} layouts timed:\n", fits ? "better" : "legal and fitting", with_thousands(check.evaluated));
     for (std::size_t i = 0; i < check.better.size(); ++i) text += fmt::format("  {} {}", i + 1, better_text(check, check.better[i]));
-    return text;
+    return text + std::string(kKept);
 }
 
 std::string megatron_check_json(const MegatronCheck& check) {
