@@ -3,6 +3,7 @@
 #include "cli/command.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
+#include "plan/layout/switched_layout.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/errors.hpp"
 #include "reports/plan_difference.hpp"
@@ -11,10 +12,10 @@
 namespace mgplan::cli {
 namespace {
 
-/// Each plan is predicted for its own model, batch and cluster.
+/// Each plan is predicted for its own model, batch and cluster; its words name what these have switched on.
 reports::ComparedPlan predicted(const Plan& plan, const std::string& name) {
     const Workload work = workload_of(plan);
-    return {1, plan.layout, simulator::CostModel(work).predict_exactly(plan.layout), name};
+    return {1, with_all_switches(plan.layout, plan.model, plan.training), simulator::CostModel(work).predict_exactly(plan.layout), name};
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ void take_plan(const GraphsOptions& given, GraphsRequest& request, Problems& pro
     const Plan plan = read_priced_plan(path);
     request.workload = workload_of(plan);
     request.layout = plan.layout;
+    if (!given.policy && plan.layout.engine == Engine::megatron) request.policy = GraphPolicy::megatron;  // as simulate counts them
     request.schedule.pp = static_cast<int>(plan.layout.sizes.pp);
     request.schedule.vpp = plan.layout.vpp;
     request.schedule.microbatches = plan.layout.num_microbatches;
@@ -233,8 +234,10 @@ void declare_graphs_options(Options& options, GraphsOptions& given) {
     options.text("cuda-graphs", given.scopes, "none|SCOPE[,SCOPE...]",
                  "what is captured (attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration); without it the plan's, else layer, "
                  "of dropless experts attn,moe_router,moe_preprocess and mlp of dense layers");
-    options.choice("policy", given.policy, {"slots", "megatron"},
-                   "slots: mgplan's own, graphs for each chunk and slot; megatron: Megatron-LM's, graphs for each microbatch");
+    options.choice(
+        "policy", given.policy, {"slots", "megatron"},
+        "slots: mgplan's own, graphs for each chunk and slot; megatron: Megatron-LM's, graphs for each microbatch; without it that of "
+        "the plan's engine, else slots");
     options.text("capacity-factor", given.capacity_factor, "X",
                  "capacity of padded experts to compare whole-layer capture with; without it the model's, else 1 and experts/top_k");
 }

@@ -16,10 +16,9 @@ namespace mgplan::cli {
 /// Values as given.
 struct GraphsOptions {
     std::vector<std::string> plan;
-    std::optional<std::string> model, assume, layers_per_chunk, scopes, precision, sequence_parallel;
+    std::optional<std::string> model, assume, layers_per_chunk, scopes, precision, sequence_parallel, policy;
     std::optional<std::int64_t> pp, vpp, microbatches, group_size, tp, cp, ep, etp, micro_batch, sequence;
     std::optional<std::string> capacity_factor;
-    std::string policy = "slots";
 };
 
 /// Everything that the counts need, and the bytes where there is a model.

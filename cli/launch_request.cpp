@@ -19,6 +19,7 @@
 #include "cli/run_command.hpp"
 #include "formats/megatron/megatron_job.hpp"
 #include "plan/cluster/nvlink_domains.hpp"
+#include "plan/layout/switched_layout.hpp"
 #include "plan/text/text.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
 
@@ -298,7 +299,7 @@ jobs::Job job_of(const LaunchRequest& request, const Plan& plan, const std::stri
     job.id = id;
     job.folder = folder;
     job.working_directory = files::current_path().string();
-    job.title = fmt::format("{}: {}", plan.model.name, summary(plan.layout));
+    job.title = fmt::format("{}: {}", plan.model.name, summary(plan.layout, plan.model, plan.training));
     job.via = via_of(request);
     job.world = static_cast<int>(plan.layout.sizes.world);
     job.nodes = placement.nodes;

@@ -1,10 +1,12 @@
 #include "cli/layout_page.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "cli/simulated_schedule.hpp"
+#include "plan/layout/switched_layout.hpp"
 #include "reports/html_page.hpp"
 #include "reports/iteration_page.hpp"
+#include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/memory_page.hpp"
 #include "simulator/step_trace.hpp"
@@ -32,12 +34,14 @@ std::string layout_page(const StageMemories& memories, const Workload& work, con
 std::string layout_page(simulator::CostModel& model, const Workload& work, const Layout& layout, const simulator::Prediction& prediction) {
     std::optional<simulator::LayoutTimeline> timeline;
     if (simulator::CostModel::passes(layout) <= simulator::kMostReplayedPasses) timeline = model.timeline(layout, true);
-    return layout_page(stage_memories(model, work, layout, model::DeviceKind::cuda), work, layout, layout_lines(layout), prediction,
+    return layout_page(stage_memories(model, work, layout, model::DeviceKind::cuda), work, layout, layout_lines(work, layout), prediction,
                        timeline, simulated_schedule("auto", layout).kind);
 }
 
-std::vector<std::string> layout_lines(const Layout& layout) {
-    std::vector<std::string> lines{summary(layout)};
+std::vector<std::string> layout_lines(const Workload& work, const Layout& layout) {
+    std::vector<std::string> lines{summary(layout, work.model, work.training)};
+    if (const auto others = reports::other_choices(work, layout); !others.empty())
+        lines.push_back(fmt::format("{}", fmt::join(others, ", ")));
     if (const auto& string = layout.split->request().pipeline_layout) lines.push_back(fmt::format("layers per stage: {}", *string));
     return lines;
 }

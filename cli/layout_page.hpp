@@ -23,6 +23,6 @@ namespace mgplan::cli {
                                       const simulator::Prediction& prediction);
 
 /// The lines below the title that tell the layout: its summary, and its layers per stage where a string gives them.
-[[nodiscard]] std::vector<std::string> layout_lines(const Layout& layout);
+[[nodiscard]] std::vector<std::string> layout_lines(const Workload& work, const Layout& layout);
 
 }  // namespace mgplan::cli

@@ -13,17 +13,29 @@
 #include "cli/layout_page.hpp"
 #include "cli/output_file.hpp"
 #include "cli/plan_file.hpp"
+#include "plan/layout/switched_layout.hpp"
 #include "planner/ranking.hpp"
 #include "planner/search_points.hpp"
 #include "reports/search_page.hpp"
 
 namespace mgplan::cli {
+namespace {
+
+/// The plan as its words are to name it.
+reports::ComparedPlan in_words(const Workload& workload, reports::ComparedPlan plan) {
+    plan.layout = with_all_switches(plan.layout, workload.model, workload.training);
+    return plan;
+}
+
+}  // namespace
 
 void explain(reports::PlanReport& report, simulator::CostModel& model, std::size_t index) {
     const auto& best = report.search.best;
-    const auto plan_at = [&](std::size_t i) { return reports::ComparedPlan{i + 1, best[i].layout, model.predict_exactly(best[i].layout)}; };
+    const auto plan_at = [&](std::size_t i) {
+        return in_words(report.workload, {i + 1, best[i].layout, model.predict_exactly(best[i].layout)});
+    };
     const reports::ComparedPlan plan = plan_at(index);
-    report.explained = reports::PlannedLayout{plan.layout, plan.prediction, plan.rank, {}};
+    report.explained = reports::PlannedLayout{best[index].layout, plan.prediction, plan.rank, {}};
     if (index + 1 < best.size()) report.comparison = reports::PlanComparison{plan, plan_at(index + 1)};
 }
 
@@ -47,7 +59,8 @@ void compare(reports::PlanReport& report, simulator::CostModel& model, const Lay
     const std::string name = std::filesystem::path(given).filename().string();
     report.compared = reports::ComparedLayout{
         {reports::differing_fields(plan_of(report.workload, first), plan_of(report.workload, layout)),
-         {{1, first, model.predict_exactly(first)}, {rank.rank, layout, model.predict_exactly(layout), name.empty() ? given : name}}},
+         {in_words(report.workload, {1, first, model.predict_exactly(first)}),
+          in_words(report.workload, {rank.rank, layout, model.predict_exactly(layout), name.empty() ? given : name})}},
         rank,
         leaves_sizes_out(given, report.workload.model)};
 }

@@ -66,9 +66,13 @@ std::vector<Change> changes_of(const WorkloadOptions& options, const Workload& w
     if (const std::int64_t larger = (work.world / node + 1) * node; larger <= kMostRanks) {
         changes.push_back({"one_more_node", fmt::format("one more node: {}", counted(larger, "GPU")), options});
         changes.back().options.world = larger;
-        // A batch that nobody asked for suits the larger world; with the old one dp often could not grow.
-        if (const std::int64_t rest = work.batch.global_batch % larger; assumed && rest > 0 && work.batch.global_batch > larger) {
-            changes.back().options.global_batch = work.batch.global_batch - rest + larger;
+        // With a batch that the larger world does not divide dp often cannot grow: one that nobody asked for suits that world, and a
+        // given one does where an eighth more is enough.
+        constexpr std::int64_t kMostAdded = 8;
+        const std::int64_t batch = work.batch.global_batch, rest = batch % larger;
+        if (rest > 0 && ((assumed && batch > larger) || larger - rest <= batch / kMostAdded)) {
+            changes.back().options.global_batch = batch - rest + larger;
+            changes.back().options.global_batch_tokens.reset();
             changes.back().text += fmt::format(", batch {}", with_thousands(*changes.back().options.global_batch));
         }
     }

@@ -10,6 +10,7 @@
 #include "cli/list_writer.hpp"
 #include "plan/layout/layout_schedule.hpp"
 #include "plan/layout/stage_ranks.hpp"
+#include "plan/layout/switched_layout.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
@@ -143,7 +144,7 @@ std::string SimulateAnswer::text_of_disturbance() const {
 }
 
 std::vector<std::string> details_of(const SimulateAnswer& answer) {
-    std::vector<std::string> details = layout_lines(answer.asked.layout);
+    std::vector<std::string> details = layout_lines(answer.asked.work, answer.asked.layout);
     if (!answer.asked.assumed.empty()) details.push_back(fmt::format("assumed: {}", fmt::join(answer.asked.assumed, ", ")));
     for (const std::string& text : {answer.text_of_balance(), answer.text_of_disturbance()}) {
         for (const auto& line : split(text, '\n')) {
@@ -168,7 +169,8 @@ void write_simulate_answer(const Options& options, const SimulateAnswer& answer,
     } else if (options.format() == Format::csv || answer.markdown) {
         reports::PlanReport report;
         report.workload = work;
-        report.plans.push_back({layout, answer.prediction});
+        report.plans.push_back({with_all_switches(layout, work.model, work.training), answer.prediction});
+        report.graphs_searched = true;  // the row alone says which it has
         report.assumed = answer.asked.assumed;
         report.detail = reports::Detail::wide;
         options.write(console, answer.markdown ? reports::plan_report_markdown(report) : reports::plan_report_csv(report));
@@ -176,7 +178,7 @@ void write_simulate_answer(const Options& options, const SimulateAnswer& answer,
         const auto& flags = answer.asked.flags;
         options.write(console, reports::workload_text(work) + reports::assumed_text(answer.asked.assumed) +
                                    (flags ? reports::flag_account_text(*flags) : std::string()) + "\n" +
-                                   reports::layout_text(layout, answer.prediction) + answer.text_of_balance() +
+                                   reports::layout_text(work, layout, answer.prediction) + answer.text_of_balance() +
                                    (answer.training ? "\ntraining: " + reports::training_text(*answer.training) : std::string()) +
                                    answer.text_of_disturbance() +
                                    (answer.per_rank ? stage_memories_text(answer.memories, work.memory_limit) : std::string()) +

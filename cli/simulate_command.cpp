@@ -23,6 +23,7 @@
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/layout/layout_switches.hpp"
+#include "plan/layout/switched_layout.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/plan.hpp"
@@ -250,6 +251,8 @@ SimulatedLayout asked_by_options(const Options& options, const WorkloadOptions& 
     if (resolved.job.layout) asked.flags = resolved.job.flags;
     asked.batches = resolved.batches;
     asked.layout = planner::make_layout(request, asked.work);
+    if (asked.work.model.moe && !request.etp && request.tp > 1)
+        asked.assumed.push_back(fmt::format("etp {} (= tp, as Megatron-LM)", asked.layout.sizes.etp));
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     note_idle_options(options, asked.work, asked.layout, layout_options, console);
     return asked;
@@ -313,7 +316,7 @@ void write_files(const SimulateOptions& values, const SimulateAnswer& answer, co
     const Layout& layout = answer.asked.layout;
     const simulator::LayoutTimeline replayed = timeline_of(model, layout, answer.schedule, true, slowdown);
     if (values.timeline) {
-        const std::string title = fmt::format("{}, {}", summary(layout), answer.schedule.kind);
+        const std::string title = fmt::format("{}, {}", summary(layout, work.model, work.training), answer.schedule.kind);
         const auto write = [&](std::ostream& out) { write_trace(out, model, replayed, work, layout, answer.schedule, title); };
         if (!write_output_file(*values.timeline, write))
             throw RunError(fmt::format("--timeline {}: the file cannot be written any more; is the disk full?", *values.timeline));

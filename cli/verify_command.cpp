@@ -16,6 +16,7 @@
 #include "formats/model_source.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/layout/stage_ranks.hpp"
+#include "plan/layout/switched_layout.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
 #include "planner/constraints.hpp"
@@ -227,7 +228,8 @@ int verify_log(const Options& options, const VerifyOptions& values, Console& con
     const simulator::TimePrediction predicted = model.exact_time(layout);
     reports::LogVerification verification;
     verification.log = path;
-    verification.workload = reports::workload_text(work) + reports::assumed_text(resolved.assumed) + summary(layout) + "\n\n";
+    verification.workload =
+        reports::workload_text(work) + reports::assumed_text(resolved.assumed) + summary(layout, work.model, work.training) + "\n\n";
     verification.cluster = work.cluster.name;
     verification.lines = steady.lines;
     verification.lower_quartile = steady.lower_quartile;
@@ -236,8 +238,9 @@ int verify_log(const Options& options, const VerifyOptions& values, Console& con
     time.predicted = predicted.iteration_seconds;
     time.measured = steady.median_seconds;
     time.tolerance = verification.memory_tolerance = values.tolerance / 100;
-    time.parts = {{"compute of the slowest stage", predicted.compute_seconds - predicted.recompute_seconds, {}},
+    time.parts = {{"compute of the slowest stage", predicted.compute_seconds - predicted.recompute_seconds - predicted.host_seconds, {}},
                   {"recompute", predicted.recompute_seconds, {}},
+                  {"waiting for kernel launches", predicted.host_seconds, {}},
                   {"pipeline bubble", predicted.bubble_seconds, {}},
                   {"exposed communication: tp", predicted.exposed.tp, {}},
                   {"exposed communication: cp", predicted.exposed.cp, {}},

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -88,16 +91,45 @@ Job read_preset(const EmbeddedFile& file) {
     return read_json_model(file.text, std::string(file.name), fmt::format("preset {}", file.name), "");
 }
 
+/// "Llama-4-Scout-17B" as llama, 4, scout, 17, b: lower case, in runs of letters and of digits.
+std::vector<std::string> runs_of(std::string_view name) {
+    std::vector<std::string> runs;
+    char before = 0;
+    const auto kind = [](char c) { return c >= '0' && c <= '9' ? '0' : c >= 'a' && c <= 'z' ? 'a' : '\0'; };
+    for (const char c : lower_case(name)) {
+        const char now = kind(c);
+        if (now != 0 && now != before) runs.emplace_back();
+        if (now != 0) runs.back() += c;
+        before = now;
+    }
+    return runs;
+}
+
+/// The preset of most runs among those whose runs all stand in a repository's name, one behind the other; empty for none.
+std::string preset_in_name(std::string_view repository) {
+    const std::vector<std::string> runs = runs_of(repository.substr(repository.find('/') + 1));
+    std::string found;
+    std::size_t most = 0;
+    for (const auto& file : embedded_models()) {
+        const std::vector<std::string> wanted = runs_of(file.name);
+        if (wanted.size() <= most || std::ranges::search(runs, wanted).empty()) continue;
+        most = wanted.size();
+        found = file.name;
+    }
+    return found;
+}
+
 /// A repository of the hub: nothing is downloaded, its preset is read.
 Job read_hub_name(const std::string& repository) {
     const std::string_view preset = preset_of_hub_name(repository);
     for (const auto& file : embedded_models()) {
         if (file.name == preset) return read_preset(file);
     }
+    const std::string near = preset_in_name(repository);
     throw ConfigError(fmt::format(
-        "model {} is no file here, and as a Hugging Face repository it has no preset; download its config.json and name that file, "
+        "model {} is no file here, and as a Hugging Face repository it has no preset{}; download its config.json and name that file, "
         "or use a preset (see mgplan models)",
-        shown_in_message(repository)));
+        shown_in_message(repository), near.empty() ? "" : fmt::format(" of its own (the nearest is {0}: mgplan models show {0})", near)));
 }
 
 bool looks_like_path(const std::string& cfg) {

@@ -30,8 +30,9 @@ struct Part {
 };
 
 std::vector<Part> parts_of(const simulator::TimePrediction& t) {
-    std::vector<Part> all{{"compute", "forward", t.compute_seconds - t.recompute_seconds},
+    std::vector<Part> all{{"compute", "forward", t.compute_seconds - t.recompute_seconds - t.host_seconds},
                           {"recompute", "forward2", t.recompute_seconds},
+                          {"waiting for kernel launches", "workspace", t.host_seconds},
                           {"exposed tp", "tp", t.exposed.tp},
                           {"exposed cp", "cp", t.exposed.cp},
                           {"exposed ep", "ep", t.exposed.ep},

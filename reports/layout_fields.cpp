@@ -1,13 +1,13 @@
 #include "reports/layout_fields.hpp"
 
-#include <vector>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/layout_words.hpp"
+#include "plan/layout/switched_layout.hpp"
 #include "plan/plan.hpp"
+#include "plan/text/text.hpp"
 #include "plan/training/data_sharding.hpp"
 
 namespace mgplan::reports {
@@ -75,6 +75,56 @@ std::string switches_cell(const Layout& layout, bool graphs) {
                            : scopes.contains(Scope::moe_router) && !scopes.contains(Scope::attn) ? "graphs:router"
                                                                                                  : "graphs");
     return words.empty() ? "-" : fmt::format("{}", fmt::join(words, " "));
+}
+
+std::string recompute_text(const Layout& layout) {
+    const std::string kind(to_string(layout.recompute));
+    if (layout.recompute == Recompute::selective) return fmt::format("{} ({})", kind, fmt::join(names_in(layout.recompute_modules), "+"));
+    if (layout.recompute != Recompute::full || !layout.recompute_method) return kind;
+    const std::string layers = counted(layout.recompute_num_layers, "layer");
+    if (layout.recompute_method == RecomputeMethod::block) return fmt::format("{} ({} a chunk)", kind, layers);
+    return layout.recompute_num_layers == 1 ? kind : fmt::format("{} ({} at a time)", kind, layers);
+}
+
+std::string all_switches_text(const Workload& workload, const Layout& layout) {
+    const std::string on = switches_cell(with_all_switches(layout, workload.model, workload.training), false);
+    if (layout.cuda_graphs.empty()) return on;
+    const std::string graphs = fmt::format("graphs={}", fmt::join(names_in(layout.cuda_graphs), "+"));
+    return on == "-" ? graphs : on + " " + graphs;
+}
+
+std::vector<std::string> other_choices(const Workload& workload, const Layout& layout) {
+    TrainingSpec training = workload.training;
+    ModelSpec model = workload.model;
+    if (layout.switches) apply_switches(*layout.switches, model, training);
+    std::vector<std::string> choices, hidden;
+    if (layout.engine != Engine::megatron) choices.push_back(fmt::format("engine {}", to_string(layout.engine)));
+    if (layout.sizes.cp > 1 && layout.cp_comm_type != CpCommType::p2p)
+        choices.push_back(fmt::format("cp by {}", to_string(layout.cp_comm_type)));
+    if (layout.vpp > 1 && !layout.schedule && layout.group_size != layout.sizes.pp)
+        choices.push_back(fmt::format("groups of {}", counted(layout.group_size, "microbatch", "es")));
+    if (!training.overlap_grad_reduce && layout.dp() > 1) hidden.emplace_back("grad-reduce");
+    if (!training.overlap_param_gather && training.distributed_optimizer && layout.dp() > 1) hidden.emplace_back("param-gather");
+    if (!training.overlap_p2p && layout.sizes.pp > 1) hidden.emplace_back("p2p");
+    if (!hidden.empty()) choices.push_back(fmt::format("no overlap of {}", fmt::join(hidden, " and ")));
+    if (const DataSharding sharding = data_sharding(training); sharding != DataSharding::optimizer)
+        choices.push_back(fmt::format("sharding {}", to_string(sharding)));
+    if (const WeightShards& shards = training.megatron.weight_shards; layout.engine == Engine::megatron && shards.active())
+        choices.push_back(fmt::format("weight shards of {} (dense) and {} (experts)", shards.dense, shards.experts));
+    if (training.megatron.optimizer != OptimizerKind::adam)
+        choices.push_back(fmt::format("optimizer {}", to_string(training.megatron.optimizer)));
+    if (training.main_param_dtype != Dtype::fp32)
+        choices.push_back(fmt::format("main parameters in {}", to_string(training.main_param_dtype)));
+    const bool both_bf16 = training.exp_avg_dtype == Dtype::bf16 && training.exp_avg_sq_dtype == Dtype::bf16;
+    if (!both_bf16 && (training.exp_avg_dtype != Dtype::fp32 || training.exp_avg_sq_dtype != Dtype::fp32))
+        choices.push_back(fmt::format("moments in {} and {}", to_string(training.exp_avg_dtype), to_string(training.exp_avg_sq_dtype)));
+    if (training.grad_dtype != Dtype::fp32 && training.grad_dtype != Dtype::bf16)
+        choices.push_back(fmt::format("gradients in {}", to_string(training.grad_dtype)));
+    if (training.fp8_parameters) choices.push_back(fmt::format("{} parameters", to_string(training.precision)));
+    if (training.offload.active()) choices.push_back(fmt::format("offload {}", fmt::join(offload_words(training.offload), ",")));
+    if (training.attention != AttentionBackend::flash) choices.push_back(fmt::format("attention {}", to_string(training.attention)));
+    if (training.software != kNewestSoftware) choices.push_back(fmt::format("software {}", to_string(training.software)));
+    return choices;
 }
 
 }  // namespace mgplan::reports

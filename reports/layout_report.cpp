@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "plan/text/text.hpp"
+#include "reports/layout_fields.hpp"
 #include "reports/memory_terms.hpp"
 #include "reports/table.hpp"
 
@@ -85,15 +86,18 @@ std::string assumed_text(const std::vector<std::string>& assumed) {
     return text + "\n";
 }
 
-std::string layout_text(const Layout& l, const simulator::Prediction& prediction) {
+std::string layout_text(const Workload& workload, const Layout& l, const simulator::Prediction& prediction) {
     const auto& t = prediction.time;
     const auto& m = prediction.memory;
     std::string text;
     text += fmt::format("  layout      tp {} cp {} ep {} etp {} dp {} edp {} pp {} vpp {}  order {}\n", l.sizes.tp, l.sizes.cp, l.sizes.ep,
                         l.sizes.etp, l.dp(), l.edp(), l.sizes.pp, l.vpp, l.sizes.order.text());
-    text += fmt::format("  schedule    {}{} of {}\n              sequence parallel {}, recompute {}\n",
+    text += fmt::format("  schedule    {}{} of {}\n              sequence parallel {}, recompute {}\n  on          {}\n",
                         l.schedule ? fmt::format("{}, ", to_string(*l.schedule)) : "", counted(l.num_microbatches, "microbatch", "es"),
-                        counted(l.micro_batch, "sequence"), l.sequence_parallel ? "on" : "off", to_string(l.recompute));
+                        counted(l.micro_batch, "sequence"), l.sequence_parallel ? "on" : "off", recompute_text(l),
+                        all_switches_text(workload, l));
+    if (const auto others = other_choices(workload, l); !others.empty())
+        text += in_lines(fmt::format("  besides     {}\n", fmt::join(others, ", ")), 14);
     text += fmt::format("  layers      {}\n", layers_text(*l.split));
     if (const auto& string = l.split->request().pipeline_layout) text += fmt::format("  stages      {}\n", *string);
     text += fmt::format(

@@ -16,8 +16,8 @@ namespace mgplan::reports {
 /// "assumed: …" wrapped at kTerminalColumns; empty where nothing was assumed.
 [[nodiscard]] std::string assumed_text(const std::vector<std::string>& assumed);
 
-/// One layout in full: sizes, time by cause, memory by category. Used by --explain and by simulate.
-[[nodiscard]] std::string layout_text(const Layout& layout, const simulator::Prediction& prediction);
+/// One layout in full: sizes, what is on, time by cause, memory by category. Used by --explain and by simulate.
+[[nodiscard]] std::string layout_text(const Workload& workload, const Layout& layout, const simulator::Prediction& prediction);
 
 /// "3.2 GiB over the limit of 79.2 GiB on rank 0 (stage 0), of which most is activations, 50.1 GiB".
 [[nodiscard]] std::string missing_text(const simulator::MemoryPrediction& memory);

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/layout/switched_layout.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
@@ -52,10 +54,19 @@ std::string fit_text(const simulator::MemoryPrediction& memory) {
     return "does not fit: " + missing_text(memory);
 }
 
+/// What the search behind "better" leaves as it is.
+constexpr std::string_view kKept =
+    "        all with the command's dispatcher, overlaps, types and CUDA graphs; to search\n"
+    "        these too: mgplan --search recipe --world N --model with the command's file\n";
+
+std::string words(const MegatronCheck& check, const Layout& layout) {
+    return summary(layout, check.workload.model, check.workload.training);
+}
+
 std::string better_text(const MegatronCheck& check, const BetterLayout& better) {
     const auto faster = gain(check, better);
     std::string text = fmt::format("{}: {}", faster ? fmt::format("{:+.1f}% tokens/s", *faster * 100) : std::string("possible"),
-                                   summary(better.plan.layout));
+                                   words(check, better.plan.layout));
     text += fmt::format("\n    {}\n    {}\n", speed_text(better.plan.prediction.time), fit_text(better.plan.prediction.memory));
     for (const auto& change : better.changes) text += fmt::format("    {}\n", change);
     return text;
@@ -129,7 +140,7 @@ std::string gate_line(const MegatronCheck& check) {
             break;
     }
     const simulator::Prediction& prediction = check.asked->prediction;
-    return fmt::format("runs: {}; {}; {} a step ({} to {})\n", summary(check.asked->layout), fit_text(prediction.memory),
+    return fmt::format("runs: {}; {}; {} a step ({} to {})\n", words(check, check.asked->layout), fit_text(prediction.memory),
                        human_seconds(prediction.time.iteration_seconds), human_seconds(prediction.time.interval_low),
                        human_seconds(prediction.time.interval_high));
 }
@@ -140,9 +151,9 @@ std::string megatron_check_text(const MegatronCheck& check) {
         const Layout& layout = check.asked->layout;
         const simulator::Prediction& prediction = check.asked->prediction;
         if (is_legal(check))
-            text += fmt::format("legal:  yes, {}\n", summary(layout));
+            text += fmt::format("legal:  yes, {}\n", words(check, layout));
         else
-            text += fmt::format("legal:  cannot say, {}: {}\n", why_legality_is_open(check.flags), summary(layout));
+            text += fmt::format("legal:  cannot say, {}: {}\n", why_legality_is_open(check.flags), words(check, layout));
         if (fits(check))
             text += fmt::format("memory: {}\n", fit_text(prediction.memory));
         else
@@ -162,11 +173,11 @@ std::string megatron_check_text(const MegatronCheck& check) {
     if (check.better.empty()) {
         text += fmt::format("better: {}, of {} layouts timed\n", fits ? "none that is faster" : "none that fits",
                             with_thousands(check.evaluated));
-        return text;
+        return text + std::string(kKept);
     }
     text += fmt::format("{}, of {} layouts timed:\n", fits ? "better" : "legal and fitting", with_thousands(check.evaluated));
     for (std::size_t i = 0; i < check.better.size(); ++i) text += fmt::format("  {} {}", i + 1, better_text(check, check.better[i]));
-    return text;
+    return text + std::string(kKept);
 }
 
 std::string megatron_check_json(const MegatronCheck& check) {

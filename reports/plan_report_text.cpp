@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -206,8 +207,8 @@ private:
     std::vector<std::string> all_one_;
 };
 
-/// Where the time of each plan's step goes, in percent of it; what is below a thousandth of all of them has no column.
-Table time_table(const PlanReport& report) {
+/// The terms of time that have a column: what is below a thousandth of every plan's step has none.
+std::vector<std::size_t> shown_times(const PlanReport& report) {
     std::vector<std::size_t> shown;
     for (std::size_t i = 0; i < kTimeTerms; ++i) {
         if (std::any_of(report.plans.begin(), report.plans.end(), [i](const PlannedLayout& plan) {
@@ -216,6 +217,26 @@ Table time_table(const PlanReport& report) {
             }))
             shown.push_back(i);
     }
+    return shown;
+}
+
+/// What the headers of shown_times() mean, where one of them says less than its name.
+std::string times_legend(const PlanReport& report) {
+    std::vector<std::string> words;
+    bool exposed = false;
+    for (const auto i : shown_times(report)) {
+        const TimeTerm term = time_terms(simulator::TimePrediction{})[i];
+        if (term.name == "host") words.emplace_back("host: waiting for kernel launches.");
+        if (term.name.starts_with("exposed ") && !std::exchange(exposed, true))
+            words.emplace_back("tp to pp: communication that nothing hides.");
+        if (term.name == "fixed") words.emplace_back("fixed: data, logging.");
+    }
+    return words.empty() ? "" : fmt::format("\n{}\n", fmt::join(words, " "));
+}
+
+/// Where the time of each plan's step goes, in percent of it.
+Table time_table(const PlanReport& report) {
+    const std::vector<std::size_t> shown = shown_times(report);
     std::vector<Table::Column> columns{{"#"}};
     for (const auto i : shown) columns.push_back({std::string(time_terms(simulator::TimePrediction{})[i].heading)});
     Table table(columns);
@@ -449,9 +470,7 @@ std::string plan_report_text(const PlanReport& report) {
         const PlanTable table(report);
         text += table.to_text() + "\n" + families_text(report) + legend_text(report, table) + unproven_text(s) + balanced_text(report) +
                 schedules_text(report);
-        if (wide)
-            text += "\nWhere the time of a step goes:\n" + time_table(report).to_text() +
-                    "\nhost: waiting for kernel launches. tp to pp: communication that nothing hides. fixed: data, logging.\n";
+        if (wide) text += "\nWhere the time of a step goes:\n" + time_table(report).to_text() + times_legend(report);
         text += "\n" + accuracy_text(w, engine_of(report));
     }
     // What was rejected has the schedules of Megatron-LM: where only others are asked for, it is no answer.
@@ -459,7 +478,7 @@ std::string plan_report_text(const PlanReport& report) {
     if (wide || says_why) text += "\n" + rejections_text(report) + too_large_text(report);
     if (!report.plans.empty()) text += next_text(report);
     if (const auto& plan = report.explained)
-        text += fmt::format("\nplan {} in detail\n", plan->rank) + layout_text(plan->layout, plan->prediction);
+        text += fmt::format("\nplan {} in detail\n", plan->rank) + layout_text(w, plan->layout, plan->prediction);
     if (report.comparison) text += comparison_text(*report.comparison);
     if (report.compared) text += compared_layout_text(*report.compared, s.feasible);
     return text;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -51,20 +52,31 @@ std::string amount_text(const TimeUnit& unit, std::string_view name, double diff
     return fmt::format("{} {} {} {}", unit.text(std::abs(difference)), unit.name, difference > 0 ? "less" : "more", name);
 }
 
-/// What decides, and what stands against it most.
+/// What decides: the terms that go the way of the whole, the largest first, then those that go the other way. Terms below a tenth of the
+/// largest are left to the table.
 std::string deciding_text(const TimeTerms& mine, const TimeTerms& other, const TimeUnit& unit) {
-    std::size_t gain = 0, loss = 0;
-    const auto difference = [&](std::size_t i) { return other[i].seconds - mine[i].seconds; };
+    std::vector<std::pair<std::string_view, double>> with, against;
+    double whole = 0, largest = 0;
+    for (std::size_t i = 0; i < kTimeTerms; ++i) whole += other[i].seconds - mine[i].seconds;
     for (std::size_t i = 0; i < kTimeTerms; ++i) {
-        if (difference(i) > difference(gain)) gain = i;
-        if (difference(i) < difference(loss)) loss = i;
+        const double difference = other[i].seconds - mine[i].seconds;
+        if (unit.difference(difference) == "0.000") continue;
+        largest = std::max(largest, std::abs(difference));
+        ((difference > 0) == (whole >= 0) ? with : against).emplace_back(mine[i].name, difference);
     }
-    std::vector<std::string> parts;
-    for (const std::size_t i : {gain, loss}) {
-        if (unit.difference(difference(i)) != "0.000") parts.push_back(amount_text(unit, mine[i].name, difference(i)));
+    std::string text;
+    for (auto* terms : {&with, &against}) {
+        std::erase_if(*terms, [&](const auto& term) { return std::abs(term.second) < largest / 10; });
+        std::stable_sort(terms->begin(), terms->end(),
+                         [](const auto& a, const auto& b) { return std::abs(a.second) > std::abs(b.second); });
+        constexpr std::size_t kMostNamed = 3;
+        if (terms->size() > kMostNamed) terms->resize(kMostNamed);
+        if (terms->empty()) continue;
+        std::vector<std::string> amounts;
+        for (const auto& [name, difference] : *terms) amounts.push_back(amount_text(unit, name, difference));
+        text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", terms == &with ? "most of it" : "against it", fmt::join(amounts, ", "));
     }
-    if (gain == loss && parts.size() == 2) parts.pop_back();
-    return parts.empty() ? "" : fmt::format("most of it: {}\n", fmt::join(parts, ", "));
+    return text.empty() ? "" : text + "\n";
 }
 
 std::string short_name(const ComparedPlan& plan) {

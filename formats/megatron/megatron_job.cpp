@@ -9,6 +9,7 @@
 #include "formats/megatron/flag_rows.hpp"
 #include "formats/megatron/megatron_hybrid_flags.hpp"
 #include "plan/cluster/architectures.hpp"
+#include "plan/layout/switched_layout.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/shell_quoting.hpp"
 
@@ -52,7 +53,7 @@ MegatronJob megatron_job(const Plan& plan) {
             to_string(*plan.layout.schedule)));
     MegatronJob job;
     job.model = plan.model.name;
-    job.layout = fmt::format("{} on {} GPUs", summary(plan.layout), plan.layout.sizes.world);
+    job.layout = fmt::format("{} on {} GPUs", summary(plan.layout, plan.model, plan.training), plan.layout.sizes.world);
     Job settings = job_of(plan);
     for (const FlagPart& part : flag_parts()) {
         FlagWriter out(plan);

@@ -1,5 +1,10 @@
 // `mgplan diff`: two plans, term by term.
 
+#include <map>
+#include <regex>
+#include <tuple>
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 #include "say.hpp"
@@ -48,6 +53,34 @@ TEST_F(DiffCommand, PrintsATableAndCsv) {
                                  HasSubstr("memory (GiB)")));
     EXPECT_THAT(say("diff " + a_.path() + " " + b_.path() + " --format csv").out, HasSubstr("compute,seconds,"));
     EXPECT_THAT(say("diff " + a_.path() + " " + a_.path()).out, HasSubstr("are the same plan"));
+}
+
+TEST_F(DiffCommand, NamesTheLargestTermsThatGoTheWayOfTheWholeFirst) {
+    const std::string files = a_.path() + " " + b_.path();
+    const Json json = Json::parse(say("diff " + files + " --format json").out);
+    const double whole = json["difference_seconds"];
+    double largest = 0, largest_against = 0;
+    std::string term, term_against;
+    for (const auto& one : json["terms"]) {
+        const double difference = one["difference_seconds"].get<double>() * (whole < 0 ? -1 : 1);
+        if (difference > largest) std::tie(largest, term) = std::pair(difference, one["term"].get<std::string>());
+        if (difference < largest_against) std::tie(largest_against, term_against) = std::pair(difference, one["term"].get<std::string>());
+    }
+    ASSERT_LT(largest_against, -0.1 * largest) << "terms go both ways";
+    const std::string out = std::regex_replace(say("diff " + files).out, std::regex("\\s+"), " ");  // wherever its lines end
+    const std::string more = whole < 0 ? "more " : "less ", less = whole < 0 ? "less " : "more ";
+    EXPECT_THAT(out, ::testing::MatchesRegex(".*; most of it: [0-9.]+ s " + more + term + "[,;].*; against it: [0-9.]+ s " + less +
+                                             term_against + ".*"));
+}
+
+TEST_F(DiffCommand, NamesWhatIsOnForBoth) {
+    const TempFile switched("diff_switched.json");
+    ASSERT_EQ(say("--world 16 --model qwen3-30b-a3b --tp 1 --cp 1 --ep 8 --pp 2 --vpp 4 --micro-batch 1 --recompute selective "
+                  "--recompute-modules moe_act --dispatcher deepep --overlap moe --save-plan " +
+                  switched.path())
+                  .code,
+              kDone);
+    EXPECT_THAT(say("diff " + switched.path() + " " + a_.path()).out, HasSubstr(" p2p selective moe_act deepep moe-overlap\n"));
 }
 
 TEST_F(DiffCommand, AsksForTwoPlans) {

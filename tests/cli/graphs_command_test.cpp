@@ -107,7 +107,10 @@ TEST(GraphsCommand, TakesAPlan) {
         kDone);
     const Said said = say("graphs " + path + " --format csv");
     EXPECT_EQ(said.code, kDone) << said.err;
-    EXPECT_EQ(said.out, say("graphs --pp 4 --vpp 2 --microbatches 16 --model llama3-8b --format csv").out);
+    // As Megatron-LM captures, whose engine the plan has.
+    EXPECT_EQ(said.out, say("graphs --pp 4 --vpp 2 --microbatches 16 --model llama3-8b --policy megatron --format csv").out);
+    EXPECT_EQ(say("graphs " + path + " --policy slots --format csv").out,
+              say("graphs --pp 4 --vpp 2 --microbatches 16 --model llama3-8b --format csv").out);
     // Recompute that no graph of a layer can hold gives way to graphs that nobody asked for.
     const TempFile full("graphs_plan_full.json");
     ASSERT_EQ(
@@ -119,6 +122,24 @@ TEST(GraphsCommand, TakesAPlan) {
     expect_refused("graphs " + path + " --pp 2", "a PLAN holds what --pp says");
     expect_refused("graphs " + path + " --tp 2", "a PLAN holds what --tp says");
     expect_refused("graphs " + path + " --cuda-graphs moe_router", "moe_router needs experts");
+}
+
+TEST(GraphsCommand, OfAPlanCountsTheBytesThatSimulateDoes) {
+    for (const std::string engine : {"megatron", "mgplan"}) {
+        const TempFile file("graphs_of_engine.json");
+        const std::string& path = file.path();
+        ASSERT_EQ(say("plan --world 8 --model llama3-8b --tp 1 --pp 2 --vpp 2 --micro-batch 1 --global-batch 32 --cuda-graphs attn "
+                      "--max-memory 10TB --engine " +
+                      engine + " --save-plan " + path)
+                      .code,
+                  kDone);
+        const auto predicted =
+            nlohmann::json::parse(say("simulate " + path + " --max-memory 10TB --format json").out).at("predicted").at("memory");
+        const auto counted = nlohmann::json::parse(say("graphs " + path + " --format json").out);
+        const auto rank = predicted.at("worst_rank").get<std::size_t>() / 4;  // of two pipeline ranks with four GPUs each
+        EXPECT_EQ(counted.at("policy"), engine == "mgplan" ? "slots" : engine);
+        EXPECT_EQ(counted.at("ranks").at(rank).at("static_input_bytes"), predicted.at("high_water").at("graph_static_inputs")) << engine;
+    }
 }
 
 TEST(GraphsCommand, RefusesBadInput) {

@@ -141,6 +141,18 @@ TEST(Scaling, EveryChangeHasTheNumbersOfBothSides) {
     EXPECT_EQ(layout, world["changes"][2]["after"]["layout"]);
 }
 
+TEST(Scaling, OneMoreNodeTakesAGivenBatchThatIsAtMostAnEighthLarger) {
+    const auto of_one_more = [](int batch) {
+        const Json report = scaling(fmt::format("--world 16 --global-batch {} --tokens 1T --pp 1 --tp 1 {}", batch, kSmall));
+        return report["scaling"][0]["changes"][0];
+    };
+    const Json larger = of_one_more(64);
+    EXPECT_EQ(larger["text"], "one more node: 24 GPUs, batch 72");
+    EXPECT_EQ(larger["after"]["global_batch"], 72);
+    EXPECT_GT(larger["speedup"], 1);
+    EXPECT_EQ(of_one_more(32)["text"], "one more node: 24 GPUs") << "48 are half as many again";
+}
+
 TEST(Scaling, AGivenBatchStaysAndTheDefaultGrowsWithTheWorld) {
     const std::string words = std::string(kSmall) + " --pp 1 --tp 1 --top 1";
     const Json given = scaling("--world 1024,2048 --global-batch 2048 " + words);

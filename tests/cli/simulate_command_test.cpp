@@ -44,6 +44,40 @@ private:
     std::optional<std::string> before_;
 };
 
+TEST(SimulateCommand, NamesAllThatIsOn) {
+    const std::string layout = "simulate --world 16 --model qwen3-30b-a3b --ep 8 --etp 1 --pp 2 --vpp 4 --max-memory 10TB";
+    EXPECT_THAT(say(layout).out, AllOf(HasSubstr(", recompute none\n  on          alltoall\n"), Not(HasSubstr("besides"))));
+    const std::string on =
+        " --dispatcher deepep --overlap moe --recompute selective --recompute-modules layernorm,moe_act --cuda-graphs moe_router "
+        "--grad-dtype bf16";
+    EXPECT_THAT(say(layout + on).out,
+                HasSubstr(", recompute selective (moe_act+layernorm)\n  on          deepep ov:moe bf16:g graphs=moe_router\n"));
+    EXPECT_THAT(say(layout + on + " --markdown").out, HasSubstr("| norm+act | deepep ov:moe bf16:g graphs:router |"));
+    // A saved plan holds what is on as its model's and its training's own.
+    const TempFile plan("all_that_is_on.json");
+    ASSERT_EQ(
+        say("plan --world 16 --model qwen3-30b-a3b --tp 1 --cp 1 --ep 8 --pp 2 --vpp 4 --micro-batch 1 --recompute none --overlap moe "
+            "--dispatcher deepep --save-plan " +
+            plan.path())
+            .code,
+        kDone);
+    EXPECT_THAT(say("simulate " + plan.path()).out, HasSubstr("\n  on          deepep ov:moe\n"));
+    EXPECT_THAT(say("simulate --world 16 --model llama3-8b --engine mgplan --no-overlap grad-reduce --optimizer sgd --offload optimizer "
+                    "--recompute full --recompute-method block --recompute-num-layers 2 --sharding none")
+                    .out,
+                HasSubstr(", recompute full (2 layers a chunk)\n  on          -\n"
+                          "  besides     engine mgplan, no overlap of grad-reduce, sharding none, optimizer\n"
+                          "              sgd, offload optimizer\n"));
+}
+
+TEST(SimulateCommand, SaysThatExpertsAreCutAsTheRest) {
+    const auto assumed = [](const std::string& words) { return simulate("--world 16 --max-memory 10TB " + words)["assumed"].dump(); };
+    EXPECT_THAT(assumed("--model qwen3-30b-a3b --tp 2 --ep 8"), HasSubstr("etp 2 (= tp, as Megatron-LM)"));
+    EXPECT_THAT(assumed("--model qwen3-30b-a3b --tp 2 --ep 8 --etp 2"), Not(HasSubstr("etp")));
+    EXPECT_THAT(assumed("--model qwen3-30b-a3b --ep 8"), Not(HasSubstr("etp")));
+    EXPECT_THAT(assumed("--model llama3-8b --tp 2"), Not(HasSubstr("etp")));
+}
+
 TEST(SimulateCommand, PredictsTheLayoutAsked) {
     const Json json = simulate(
         "--world 32 --model llama3-70b --tp 8 --pp 4 --vpp 2 --micro-batch 2 --recompute selective --recompute-modules core_attn,mlp");

@@ -116,6 +116,7 @@ simulator::Prediction prediction() {
     made.time.iteration_seconds = 10;
     made.time.compute_seconds = 7;
     made.time.recompute_seconds = 1;
+    made.time.host_seconds = 2;
     made.time.bubble_seconds = 1.5;
     made.time.exposed.tp = 0.5;
     made.time.exposed.dp = 0.25;
@@ -133,10 +134,11 @@ TEST(TimeSection, SharesSumToTheIterationAndTheFiguresAreThoseOfTheJson) {
     double sum = 0;
     std::size_t count = 0;
     for (std::sregex_iterator at(bar.begin(), bar.end(), width), end; at != end; ++at, ++count) sum += std::stod((*at)[1]);
-    EXPECT_EQ(count, 7U);  // one is data, scheduler, logging
+    EXPECT_EQ(count, 8U);  // one is data, scheduler, logging
     EXPECT_NEAR(sum, 1000, 0.1);
     EXPECT_THAT(html, HasSubstr("<td>exposed tp</td><td>0.500000</td>"));
-    EXPECT_THAT(html, HasSubstr("<td>compute</td><td>6.000000</td>"));
+    EXPECT_THAT(html, HasSubstr("<td>compute</td><td>4.000000</td>"));
+    EXPECT_THAT(html, HasSubstr("<td>waiting for kernel launches</td><td>2.000000</td>"));
     EXPECT_THAT(html, Not(HasSubstr("exposed cp")));
     EXPECT_EQ(Json::parse(between(html, "id=\"prediction\">", "</script>")), prediction_to_json(prediction()));
     EXPECT_EQ(first_broken_element(html), "");
