@@ -299,6 +299,14 @@ std::string balanced_text(const PlanReport& report) {
     return text;
 }
 
+/// How many layouts fit. Allocators are replayed of some alone: with those that do not fit then, the count is one and the same however
+/// many are shown; where no layout is left, nothing fits.
+std::string feasible_text(const PlanReport& report) {
+    const planner::SearchResult& found = report.search;
+    const std::int64_t count = found.feasible + (report.plans.empty() ? 0 : found.too_large_replayed.count);
+    return (found.bounded > 0 && count > 0 ? "at least " : "") + with_thousands(count);
+}
+
 std::string schedules_text(const PlanReport& report) {
     return report.schedules.empty() ? "" : fmt::format("\n{}\n", fmt::join(schedule_lines(report), "\n"));
 }
@@ -354,7 +362,8 @@ std::string nearest_text(const PlanReport& report) {
         text += fmt::format("    {}\n", fmt::join(largest, ", "));
         for (const auto& remedy : miss.remedies)
             text += fmt::format("    would fit with {}: {}\n", remedy.change, human_bytes(remedy.peak_bytes));
-        if (miss.remedies.empty()) text += "    no single change (bf16 gradients, recompute, micro-batch, pp, more GPUs) makes it fit\n";
+        if (miss.remedies.empty())
+            text += "    no single change (bf16 gradients, recompute, micro-batch, pp, precision, offload, more GPUs) makes it fit\n";
     }
     return text + schedules_text(report);
 }
@@ -432,15 +441,10 @@ std::string plan_report_text(const PlanReport& report) {
     std::string text = workload_text(w);
     text += wide || report.all_assumed ? assumed_text(report.assumed) : first_assumed_text(report.assumed);
     if (report.flags) text += flag_account_text(*report.flags);
-    const auto feasible_text = [](const planner::SearchResult& found) {
-        // Allocators are replayed of some alone: with those that do not fit then, the count is one and the same however many are shown.
-        return (found.bounded > 0 && found.feasible + found.too_large_replayed.count > 0 ? "at least " : "") +
-               with_thousands(found.feasible + found.too_large_replayed.count);
-    };
-    text +=
-        fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),
-                    s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), feasible_text(s), human_bytes(s.limit_bytes),
-                    report.headroom_bytes() > 0 ? fmt::format(", headroom {}", human_bytes(report.headroom_bytes())) : "");
+    text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),
+                        s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), feasible_text(report),
+                        human_bytes(s.limit_bytes),
+                        report.headroom_bytes() > 0 ? fmt::format(", headroom {}", human_bytes(report.headroom_bytes())) : "");
     if (s.headroom_missed) text += "Nothing leaves the headroom free; these plans fit the whole GPU.\n";
     text += "\n";
     if (report.plans.empty()) {

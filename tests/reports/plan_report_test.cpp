@@ -37,6 +37,13 @@ TEST(PlanReport, CountsWhatFitsWhateverIsShown) {
     EXPECT_THAT(plan_report_text(report), HasSubstr("5,000 legal, 3,800 fit in "));
 }
 
+TEST(PlanReport, CountsNothingAsFittingWhereReplaysLeaveNothing) {
+    PlanReport report = made_up_report();
+    report.search.feasible = 0;
+    report.search.too_large_replayed.count = 1;
+    EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("5,000 legal, 0 fit in "), HasSubstr("No layout fits")));
+}
+
 TEST(PlanReport, SaysWhatToDoWithAPlanThatIsSaved) {
     PlanReport report = report_of_one_plan();
     EXPECT_THAT(plan_report_text(report), HasSubstr("--save-plan FILE (keep it)"));
