@@ -217,7 +217,7 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     if (!options.schedules.empty())
         ranking.schedules = add_split_schedules(found, model, narrowed, options.schedules, options.objective, options.only_schedules);
     const std::size_t dropped = by_time ? put_free_memory_first(found, memories) : 0;
-    if (!by_time) sort_as_replayed(found.best, found.best.size(), memories);
+    if (!by_time) sort_as_replayed(found.best, memories);
     const std::vector<RankedLayout> best = options.compared ? found.best : std::vector<RankedLayout>{};
     const std::size_t families = std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0);
     // A rank that nothing has is told by the caller, and needs no list up to it.

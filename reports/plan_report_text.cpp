@@ -263,7 +263,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
         words.emplace_back(
             "on: switched on for the row (ov: overlap; bf16: g gradients, m moments; graphs: CUDA graphs of layers, the router or all)");
     if (const auto& fastest = report.search.fastest_seconds; fastest && report.plans.front().prediction.time.iteration_seconds > *fastest)
-        words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free memory", *fastest, *fastest < 100 ? 3 : 1));
+        words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free GiB", *fastest, *fastest < 100 ? 3 : 1));
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
     if (const Precision precision = report.workload.training.precision; quantised(precision))
         words.push_back(fmt::format("MFU: of the {} peak", to_string(precision)));
