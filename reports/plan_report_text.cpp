@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -58,6 +59,24 @@ Engine engine_of(const PlanReport& report) {
     return report.plans.front().layout.engine;
 }
 
+/// A search with what this one lacked and is likely to gain from; empty where there is none.
+std::string wider_search(const PlanReport& report) {
+    const auto any_plan = [&](auto has) { return std::any_of(report.plans.begin(), report.plans.end(), has); };
+    if (engine_of(report) != Engine::megatron) return {};
+    // The first look is at the model's own dispatcher, without what recipes switch on.
+    if (!report.switches_searched && report.workload.model.moe) return "--search recipe (dispatchers, overlaps and recompute of recipes)";
+    const bool overlaps_tp = report.workload.training.overlap_tp;
+    const auto divides_layers = [](const PlannedLayout& plan) { return plan.layout.sizes.tp > 1; };
+    if (!report.switches_searched && !overlaps_tp && any_plan(divides_layers)) return "--search recipe (tp overlap, as in recipes)";
+    constexpr double kMuchWaiting = 0.05;  // of an iteration, for launches
+    const auto waits = [](const PlannedLayout& plan) {
+        const simulator::TimePrediction& time = plan.prediction.time;
+        return plan.layout.cuda_graphs.empty() && time.host_seconds > kMuchWaiting * time.iteration_seconds;
+    };
+    if (report.recipe_searched && any_plan(waits)) return "--search wide (CUDA graphs where launches are late, and more)";
+    return {};
+}
+
 /// What to type next.
 std::string next_text(const PlanReport& report) {
     if (report.saved_as) {
@@ -69,12 +88,17 @@ std::string next_text(const PlanReport& report) {
     }
     std::vector<std::string> words{"--explain 1 (every term, and why it wins)", "--save-plan FILE (keep it)"};
     if (report.detail != Detail::wide) words.emplace_back("--wide (where time goes, what was rejected)");
-    // The first look at a mixture is at the model's own dispatcher, without what recipes switch on.
-    if (report.workload.model.moe && !report.switches_searched && engine_of(report) == Engine::megatron)
-        words = {"--search recipe (dispatchers, overlaps and recompute of recipes)", "--explain 1 (why it wins)", "--save-plan FILE",
+    if (const std::string wider = wider_search(report); !wider.empty())
+        words = {wider, "--explain 1 (why it wins)", "--save-plan FILE",
                  report.detail == Detail::wide ? "--top N" : "--wide (where time goes)"};
     return wrapped("next: ", words, ",", kColumns);
 }
+
+/// What goes where the terminal is narrow. Ranks of dp follow from the other sizes; the largest loss is in --wide, too; tokens per second
+/// are what others publish.
+constexpr int kSpareDp = 1, kSpareLoss = 2, kSpareTokens = 4;
+/// The first of these that is enough, or else the last.
+constexpr std::array kSpared{kSpareDp, kSpareLoss, kSpareDp | kSpareLoss, kSpareDp | kSpareLoss | kSpareTokens};
 
 /// A column of the table of plans.
 struct PlanColumn {
@@ -82,7 +106,7 @@ struct PlanColumn {
     Align align = Align::right;
     std::string (*cell)(const PlannedLayout& plan);
     bool always = true;  ///< false: left out where it is 1 in all rows
-    int spare = 0;       ///< above 0: the first to go where the terminal is narrow, in this order
+    int spare = 0;       ///< of kSpared; 0: never
 };
 
 /// Whether plans differ in their CUDA graphs, or the search chose those that all rows have, so that a row must say which it has.
@@ -106,7 +130,7 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
         columns.push_back({"etp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.etp); }, false});
     }
     const std::vector<PlanColumn> others{
-        {"dp", Align::right, [](Plan p) { return std::to_string(p.layout.dp()); }, true, 2},
+        {"dp", Align::right, [](Plan p) { return std::to_string(p.layout.dp()); }, true, kSpareDp},
         {"pp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.pp); }, false},
         {"vpp", Align::right, [](Plan p) { return std::to_string(p.layout.vpp); }, false},
         {"mbs", Align::right, [](Plan p) { return std::to_string(p.layout.micro_batch); }},
@@ -115,10 +139,11 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
          [](Plan p) {
              return fmt::format("{:.{}f}", p.prediction.time.iteration_seconds, p.prediction.time.iteration_seconds < 100 ? 3 : 1);
          }},
-        {"tok/s", Align::right, [](Plan p) { return fmt::format("{:.0f}", p.prediction.time.tokens_per_second_per_gpu); }, true, 1},
+        {"tok/s", Align::right, [](Plan p) { return fmt::format("{:.0f}", p.prediction.time.tokens_per_second_per_gpu); }, true,
+         kSpareTokens},
         {"MFU", Align::right, [](Plan p) { return fmt::format("{:.1f}%", 100 * p.prediction.time.mfu); }},
         {"GiB", Align::right, [](Plan p) { return gib(p.prediction.memory.deciding_bytes()); }},
-        {"loss", Align::right, [](Plan p) { return largest_loss(p.prediction.time); }},
+        {"loss", Align::right, [](Plan p) { return largest_loss(p.prediction.time); }, true, kSpareLoss},
     };
     columns.insert(columns.end(), others.begin(), others.end());
     if (!report.schedules.empty())
@@ -156,7 +181,9 @@ public:
             if (is_one(i)) all_one_.push_back(columns_[i].header);
         }
         leave_out(is_one);
-        for (int spare = 1; spare <= 2 && width() > kColumns; ++spare) leave_out([&](std::size_t i) { return columns_[i].spare == spare; });
+        if (width() <= kColumns) return;
+        const auto enough = std::find_if(kSpared.begin(), kSpared.end() - 1, [this](int spared) { return width(spared) <= kColumns; });
+        leave_out([&](std::size_t i) { return (columns_[i].spare & *enough) != 0; });
     }
 
     [[nodiscard]] bool has(std::string_view header) const {
@@ -191,9 +218,11 @@ private:
         }
     }
 
-    [[nodiscard]] std::size_t width() const {
+    /// Columns of the terminal without those of `spared`.
+    [[nodiscard]] std::size_t width(int spared = 0) const {
         std::size_t sum = 0;
         for (std::size_t i = 0; i < columns_.size(); ++i) {
+            if ((columns_[i].spare & spared) != 0) continue;
             std::size_t widest = display_width(columns_[i].header);
             for (const auto& cell : cells_[i]) widest = std::max(widest, display_width(cell));
             sum += widest + (i > 0 ? 2 : 0);
@@ -267,7 +296,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
     if (const Precision precision = report.workload.training.precision; quantised(precision))
         words.push_back(fmt::format("MFU: of the {} peak", to_string(precision)));
-    words.emplace_back("loss: largest share beside compute");
+    if (table.has("loss")) words.emplace_back("loss: largest share beside compute");
     if (table.has("fullest")) words.emplace_back("fullest: what fills the fullest GPU most, sN its pipeline stage");
     if (report.workload.model.moe) words.emplace_back("GiB: at p99 of the routing skew");
     if (shows([](const Layout& l) { return l.sequence_parallel; })) words.emplace_back("+sp: sequence parallel");
