@@ -266,6 +266,21 @@ std::string families_text(const PlanReport& report) {
                        report.workload.model.moe ? "ep, etp, " : "", report.plans.back().rank);
 }
 
+/// Dispatchers that other layouts of a row have and the row has not.
+std::string equal_dispatchers(const PlanReport& report) {
+    const auto of = [](const Layout& layout) { return layout.switches ? layout.switches->dispatcher : std::nullopt; };
+    std::vector<std::string_view> names;
+    for (const PlannedLayout& plan : report.plans) {
+        for (const std::size_t rank : plan.others) {
+            const Layout& other = report.search.best[rank - 1].layout;
+            if (of(other) == of(plan.layout)) continue;
+            const std::string_view name = dispatcher_word(of(other).value_or(report.workload.model.moe->dispatcher));
+            if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+        }
+    }
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
 /// What the headers mean.
 std::string legend_text(const PlanReport& report, const PlanTable& table) {
     std::string text;
@@ -288,9 +303,13 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     repeats(RecomputeModule::mhc, "streams");
     if (shows([](const Layout& l) { return l.recompute_method == RecomputeMethod::block; }))
         words.emplace_back("blkN: full recompute of N layers a chunk");
-    if (table.has("on"))
-        words.emplace_back(
-            "on: switched on for the row (ov: overlap; bf16: g gradients, m moments; graphs: CUDA graphs of layers, the router or all)");
+    if (table.has("on")) {
+        words.emplace_back("on: switched on for the row (ov: overlap");
+        words.emplace_back("bf16: g gradients, m moments");
+        words.emplace_back("graphs: CUDA graphs of layers, the router or all)");
+    }
+    if (const std::string dispatchers = equal_dispatchers(report); !dispatchers.empty())
+        words.push_back(dispatchers + ": as fast, not listed");
     if (const auto& fastest = report.search.fastest_seconds; fastest && report.plans.front().prediction.time.iteration_seconds > *fastest)
         words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free GiB", *fastest, *fastest < 100 ? 3 : 1));
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");

@@ -88,6 +88,21 @@ TEST(PlanReport, NamesAWiderSearchWhereItHasWhatThisOneLacked) {
     EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
 }
 
+TEST(PlanReport, NamesDispatchersThatARowStandsFor) {
+    PlanReport report = report_of_one_plan();
+    report.workload.model.moe.emplace();
+    LayoutSwitches switches;
+    switches.dispatcher = TokenDispatcher::deep_ep;
+    PlannedLayout& plan = report.plans.front();
+    plan.layout.switches = std::make_shared<const LayoutSwitches>(switches);
+    report.search.best = {{plan.layout, 1, 1}, {plan.layout, 1, 1}, {plan.layout, 1, 1}};
+    plan.others = {2, 3};
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("not listed")));
+    switches.dispatcher = TokenDispatcher::hybrid_ep;
+    report.search.best[2].layout.switches = std::make_shared<const LayoutSwitches>(switches);
+    EXPECT_THAT(plan_report_text(report), HasSubstr("hybridep: as fast, not listed;"));
+}
+
 TEST(PlanReport, SaysWhatToDoWithAPlanThatIsSaved) {
     PlanReport report = report_of_one_plan();
     EXPECT_THAT(plan_report_text(report), HasSubstr("--save-plan FILE (keep it)"));
