@@ -22,6 +22,7 @@
 #include "plan/plan.hpp"
 #include "plan/text/text.hpp"
 #include "planner/ranking.hpp"
+#include "planner/search_axes.hpp"
 #include "reports/plan_report.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
@@ -255,6 +256,8 @@ void PlanRun::describe() {
     report_.detail = values_.wide ? reports::Detail::wide : reports::Detail::first_look;
     report_.all_assumed = values_.assumed;
     report_.switches_searched = values_.search || values_.dispatcher;
+    const bool has_graphs_to_try = !planner::graph_sets(resolved_.workload, values_.space.engine).empty();
+    report_.recipe_searched = values_.search == "recipe" && values_.space.cuda_graphs.empty() && has_graphs_to_try;
     report_.workload = resolved_.workload;
     report_.graphs_searched = !values_.space.more_cuda_graphs.empty();
     report_.assumed = without_what_is_searched(resolved_.assumed, resolved_.workload, values_.space);

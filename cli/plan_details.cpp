@@ -14,6 +14,7 @@
 #include "cli/output_file.hpp"
 #include "cli/plan_file.hpp"
 #include "plan/layout/switched_layout.hpp"
+#include "planner/plan_families.hpp"
 #include "planner/ranking.hpp"
 #include "planner/search_points.hpp"
 #include "reports/search_page.hpp"
@@ -51,6 +52,11 @@ bool leaves_sizes_out(const std::string& given, const ModelSpec& model) {
     return !names("tp") || !names("pp") || !names("mbs") || (model.moe && !names("ep"));
 }
 
+/// Bytes that the device, or else the host, lacks.
+std::int64_t missing_bytes(const simulator::MemoryPrediction& memory) {
+    return std::max(memory.deciding_bytes() - memory.limit_bytes, memory.host_missing());
+}
+
 }  // namespace
 
 void compare(reports::PlanReport& report, simulator::CostModel& model, const Layout& layout, const std::string& given,
@@ -83,7 +89,14 @@ void add_too_large(reports::PlanReport& report) {
     };
     if (report.plans.empty()) {
         if (replayed.count > 0) add_nearest(replayed.nearest->layout, closely(replayed.nearest->layout));
-        for (const auto& miss : report.search.nearest) add_nearest(miss.layout, missing(miss.layout));
+        // One of each family: what its others miss by little more says nothing new.
+        for (const auto& miss : report.search.nearest) {
+            const auto alike = [&](const auto& shown) { return planner::same_family(shown.layout, miss.layout); };
+            if (std::none_of(report.nearest.begin(), report.nearest.end(), alike)) add_nearest(miss.layout, missing(miss.layout));
+        }
+        // The search knows estimates alone.
+        std::stable_sort(report.nearest.begin(), report.nearest.end(),
+                         [](const auto& a, const auto& b) { return missing_bytes(a.memory) < missing_bytes(b.memory); });
     }
     const auto add = [&](std::optional<planner::FillingTerm> term, const planner::TooLarge& found) {
         if (found.count > 0) report.too_large.push_back({term, found.count, found.nearest->layout, missing(found.nearest->layout), false});

@@ -1,7 +1,7 @@
 #include "planner/free_memory_first.hpp"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
 
 #include "planner/exact_ranking.hpp"
 
@@ -11,6 +11,37 @@ namespace {
 bool leaves_more(const RankedLayout& a, const RankedLayout& b) {
     if (a.peak_bytes != b.peak_bytes) return a.peak_bytes < b.peak_bytes;
     return ranks_before(a, b, Objective::throughput);
+}
+
+bool is_faster(const RankedLayout& a, const RankedLayout& b) {
+    return ranks_before(a, b, Objective::throughput);
+}
+
+void take_replayed_bytes(std::vector<RankedLayout>& best, std::size_t count, ReplayedMemories& memories) {
+    for (std::size_t i = 0; i < count; ++i) {
+        if (best[i].layout.engine == Engine::megatron) best[i].peak_bytes = memories.of(best[i].layout).deciding_bytes();
+    }
+}
+
+struct Place {
+    std::size_t index = 0;  ///< in a list that is sorted by time
+    std::int64_t bytes = 0;
+};
+
+/// As the search estimates memory, and of the first, among them the fastest, once more with allocators replayed.
+void order_nearly_as_fast(std::vector<RankedLayout>& best, std::size_t count, ReplayedMemories& memories) {
+    const Layout fastest = best.front().layout;
+    order_by_free_memory(best, count);
+    std::size_t sorted = std::min(count, kSortedAsReplayed);
+    const auto behind = best.begin() + static_cast<std::ptrdiff_t>(sorted), end = best.begin() + static_cast<std::ptrdiff_t>(count);
+    const auto found = std::find_if(behind, end, [&](const RankedLayout& each) { return each.layout == fastest; });
+    if (found != end) {
+        std::rotate(behind, found, found + 1);
+        ++sorted;
+    }
+    take_replayed_bytes(best, sorted, memories);
+    std::sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(sorted), is_faster);
+    order_by_free_memory(best, sorted);
 }
 
 }  // namespace
@@ -31,6 +62,21 @@ std::size_t bring_frugal_ones_forward(SearchResult& found) {
     return forward.size();
 }
 
+void order_by_free_memory(std::vector<RankedLayout>& best, std::size_t count) {
+    std::vector<Place> left;
+    for (std::size_t i = 0; i < count; ++i) left.push_back({i, best[i].peak_bytes});
+    std::vector<RankedLayout> ordered;
+    ordered.reserve(count);
+    while (!left.empty()) {
+        const std::int64_t least = std::min_element(left.begin(), left.end(), [](Place a, Place b) { return a.bytes < b.bytes; })->bytes;
+        auto next = std::find_if(left.begin(), left.end(), [least](Place each) { return each.bytes < least + kWorthMoreTime; });
+        if (left.front().bytes < next->bytes + kWorthMoreTime) next = left.begin();
+        ordered.push_back(std::move(best[next->index]));
+        left.erase(next);
+    }
+    std::move(ordered.begin(), ordered.end(), best.begin());
+}
+
 std::size_t put_free_memory_first(SearchResult& found, ReplayedMemories& memories) {
     auto& best = found.best;
     std::size_t dropped = 0;
@@ -42,19 +88,16 @@ std::size_t put_free_memory_first(SearchResult& found, ReplayedMemories& memorie
     if (dropped == found.replayed) return dropped;
     found.fastest_seconds = best.front().iteration_seconds;
     const double most = (1 + kNearlyAsFast) * *found.fastest_seconds;
-    const auto near = std::find_if(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(found.replayed - dropped),
-                                   [most](const RankedLayout& each) { return each.iteration_seconds > most; });
-    std::stable_sort(best.begin(), near, leaves_more);
-    sort_as_replayed(best, static_cast<std::size_t>(near - best.begin()), memories);
+    const auto replayed = best.begin() + static_cast<std::ptrdiff_t>(found.replayed - dropped);
+    const auto near = std::find_if(best.begin(), replayed, [most](const RankedLayout& each) { return each.iteration_seconds > most; });
+    order_nearly_as_fast(best, static_cast<std::size_t>(near - best.begin()), memories);
     return dropped;
 }
 
-void sort_as_replayed(std::vector<RankedLayout>& best, std::size_t count, ReplayedMemories& memories) {
-    const auto end = best.begin() + static_cast<std::ptrdiff_t>(std::min({count, kSortedAsReplayed, best.size()}));
-    for (auto each = best.begin(); each != end; ++each) {
-        if (each->layout.engine == Engine::megatron) each->peak_bytes = memories.of(each->layout).deciding_bytes();
-    }
-    std::stable_sort(best.begin(), end, leaves_more);
+void sort_as_replayed(std::vector<RankedLayout>& best, ReplayedMemories& memories) {
+    const std::size_t count = std::min(kSortedAsReplayed, best.size());
+    take_replayed_bytes(best, count, memories);
+    std::stable_sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(count), leaves_more);
 }
 
 }  // namespace mgplan::planner

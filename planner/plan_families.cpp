@@ -1,9 +1,9 @@
 #include "planner/plan_families.hpp"
 
-#include <algorithm>
 #include <optional>
 
 #include "plan/layout/layout_switches.hpp"
+#include "planner/family_rows.hpp"
 
 namespace mgplan::planner {
 
@@ -18,11 +18,11 @@ bool same_family(const Layout& a, const Layout& b) {
 
 std::vector<PlanFamily> plan_families(std::span<const RankedLayout> best, std::size_t most) {
     std::vector<PlanFamily> found;
+    FamilyRows rows;
     for (std::size_t i = 0; i < best.size(); ++i) {
-        const auto family = std::find_if(found.begin(), found.end(),
-                                         [&](const PlanFamily& each) { return same_family(best[each.fastest].layout, best[i].layout); });
-        if (family != found.end())
-            family->others.push_back(i);
+        const std::size_t row = rows.row_of(best[i]);
+        if (row < found.size())
+            found[row].others.push_back(i);
         else if (found.size() < most)
             found.push_back({i, {}});
     }

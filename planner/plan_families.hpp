@@ -21,7 +21,7 @@ struct PlanFamily {
     bool operator==(const PlanFamily&) const = default;
 };
 
-/// The first `most` families of the list in the order of their first members, each with its members in the whole list.
+/// The first `most` rows (family_rows.hpp) of the list in the order of their first members, each with its members in the whole list.
 [[nodiscard]] std::vector<PlanFamily> plan_families(std::span<const RankedLayout> best, std::size_t most);
 
 }  // namespace mgplan::planner

@@ -10,6 +10,7 @@
 #include "plan/text/errors.hpp"
 #include "planner/balanced_layout.hpp"
 #include "planner/exact_ranking.hpp"
+#include "planner/family_rows.hpp"
 #include "planner/free_memory_first.hpp"
 #include "planner/plan_families.hpp"
 #include "planner/pricer_pool.hpp"
@@ -114,15 +115,12 @@ std::size_t last_rank_shown(const SearchResult& found, std::size_t ranks, std::s
 class FamilyCount {
 public:
     std::size_t among(std::span<const RankedLayout> list) {
-        for (; counted_ < list.size(); ++counted_) {
-            const auto same = [&](std::size_t place) { return same_family(list[place].layout, list[counted_].layout); };
-            if (std::none_of(first_.begin(), first_.end(), same)) first_.push_back(counted_);
-        }
-        return first_.size();
+        for (; counted_ < list.size(); ++counted_) (void)rows_.row_of(list[counted_]);
+        return rows_.size();
     }
 
 private:
-    std::vector<std::size_t> first_;  ///< places of each family's first
+    FamilyRows rows_;
     std::size_t counted_ = 0;
 };
 
@@ -217,7 +215,7 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     if (!options.schedules.empty())
         ranking.schedules = add_split_schedules(found, model, narrowed, options.schedules, options.objective, options.only_schedules);
     const std::size_t dropped = by_time ? put_free_memory_first(found, memories) : 0;
-    if (!by_time) sort_as_replayed(found.best, found.best.size(), memories);
+    if (!by_time) sort_as_replayed(found.best, memories);
     const std::vector<RankedLayout> best = options.compared ? found.best : std::vector<RankedLayout>{};
     const std::size_t families = std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0);
     // A rank that nothing has is told by the caller, and needs no list up to it.

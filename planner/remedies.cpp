@@ -28,9 +28,13 @@ public:
     [[nodiscard]] std::optional<Remedy> attempt(const LayoutRequest& request, std::string change) const {
         try {
             Layout layout = make_layout(request, workload_);
-            const MemoryNeed need = cost_.memory(layout, workload_.memory_limit);
-            if (need.bytes > workload_.memory_limit || need.host_missing > 0) return std::nullopt;
-            return Remedy{std::move(change), need.bytes, std::move(layout), workload_.batch.global_batch};
+            const std::int64_t limit = workload_.memory_limit;
+            const MemoryNeed need = cost_.memory(layout, limit);
+            if (need.bytes > limit || need.host_missing > 0) return std::nullopt;
+            // What a search assumes of an allocator may be less than it does: simulate and check, which replay it, have to agree.
+            const auto bytes = cost_.replayed_bytes ? cost_.replayed_bytes(layout, limit) : need.bytes;
+            if (!bytes) return std::nullopt;
+            return Remedy{std::move(change), *bytes, std::move(layout), workload_.batch.global_batch, workload_.training.offload};
         } catch (const ConfigError&) {
             return std::nullopt;
         }
@@ -136,6 +140,28 @@ std::optional<Remedy> more_stages(const Trial& trial, const LayoutRequest& base)
     return std::nullopt;
 }
 
+/// Weights beside their quantised copies take more than weights alone.
+std::optional<Remedy> not_quantised(const Workload& workload, const LayoutRequest& base, const CostModelFactory& cost_model) {
+    if (!quantised(workload.training.precision)) return std::nullopt;
+    Workload changed = workload;
+    changed.training.precision = Precision::bf16;
+    const std::string change = fmt::format("bf16 instead of {} (--precision bf16)", precision_text(workload.training));
+    return Trial(changed, cost_model).attempt(base, change);
+}
+
+/// With what Megatron-LM asks for beside it (arguments.py, validate_args).
+std::optional<Remedy> optimizer_on_host(const Workload& workload, const LayoutRequest& base, const CostModelFactory& cost_model) {
+    Workload changed = workload;
+    TrainingSpec& training = changed.training;
+    if (training.offload.active()) return std::nullopt;
+    training.offload.optimizer = 1;
+    if (base.engine == Engine::megatron) {
+        if (!training.distributed_optimizer) return std::nullopt;
+        training.megatron.precision_aware_optimizer = true;
+    }
+    return Trial(changed, cost_model).attempt(base, "the optimizer on the host (--offload optimizer)");
+}
+
 /// `factor` times as many GPUs: for data parallelism alone, which shards the optimizer further, or for more experts'
 /// groups or pipeline stages.
 std::optional<Remedy> more_gpus(const Trial& trial, const LayoutRequest& base, std::int64_t factor) {
@@ -175,6 +201,8 @@ std::vector<Remedy> remedies(const Workload& workload, const Layout& layout, con
     keep(full_recompute(here, base));
     keep(smaller_micro_batch(here, base));
     keep(more_stages(here, base));
+    keep(not_quantised(workload, base, cost_model));
+    keep(optimizer_on_host(workload, base, cost_model));
 
     for (std::int64_t factor = 2; factor <= 4096 && workload.world * factor <= (std::int64_t{1} << 24); factor *= 2) {
         Workload larger = workload;

@@ -39,6 +39,9 @@ struct LayoutCost {
     /// Seconds that no layout beats which differs from this one in selective recompute, CUDA graphs and switches alone: what full recompute
     /// repeats counts. Layouts are priced without it.
     std::function<double(const Layout&, const SearchSpace& space)> least_seconds_repeated = {};
+    /// MemoryNeed::bytes as a closer look at the layout finds them, with its allocator replayed, or nothing where they exceed `limit`. Of
+    /// single layouts: it takes up to a tenth of a second. A cost model may have no closer look.
+    std::function<std::optional<std::int64_t>(const Layout&, std::int64_t limit)> replayed_bytes = {};
     /// A pricer of the same workload for another thread, which shares with this one what both find out; none shares nothing.
     std::function<LayoutCost()> another = {};
 };
@@ -83,9 +86,9 @@ struct SearchOptions {
 [[nodiscard]] SearchResult search(const Workload& workload, const SearchSpace& space, const CostModelFactory& cost_model,
                                   const SearchOptions& options);
 
-/// Single changes that make `layout` fit, each tried and priced, at most one of each kind and that the smallest, in this order: gradients
-/// in bf16 (engine megatron), recompute of modules, of some layers, of all, a smaller micro-batch, more pp, more GPUs (with whatever they
-/// are used for).
+/// Single changes that make `layout` fit, each tried and priced, its allocator replayed where the cost model does that, at most one of
+/// each kind and that the smallest, in this order: gradients in bf16 (engine megatron), recompute of modules, of some layers, of all, a
+/// smaller micro-batch, more pp, bf16 for what is quantised, optimizer on the host, more GPUs (with whatever they are used for).
 [[nodiscard]] std::vector<Remedy> remedies(const Workload& workload, const Layout& layout, const CostModelFactory& cost_model);
 
 }  // namespace mgplan::planner

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "plan/layout/layout.hpp"
+#include "plan/training/offload.hpp"
 
 namespace mgplan::planner {
 
@@ -161,6 +162,7 @@ struct Remedy {
     std::int64_t peak_bytes = 0;
     Layout layout;  ///< changed; its world is that of the remedy
     std::int64_t global_batch = 0;
+    OffloadSpec offload = {};  ///< of its training
 };
 
 }  // namespace mgplan::planner

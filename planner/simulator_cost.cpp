@@ -74,6 +74,11 @@ LayoutCost cost_by(const std::shared_ptr<simulator::CostModel>& model, const Wor
     cost.least_seconds_repeated = [model, choices_in](const Layout& layout, const SearchSpace& space) {
         return model->least_seconds_repeated(layout, choices_in(space));
     };
+    cost.replayed_bytes = [model](const Layout& layout, std::int64_t limit) -> std::optional<std::int64_t> {
+        const auto memory = model->replayed_memory(layout, limit);
+        if (!memory || memory->deciding_bytes() > limit) return std::nullopt;
+        return memory->deciding_bytes();
+    };
     cost.another = [model, &workload] { return cost_by(std::make_shared<simulator::CostModel>(workload, *model), workload); };
     return cost;
 }

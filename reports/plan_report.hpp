@@ -65,6 +65,7 @@ struct PlanReport {
     bool all_assumed = false;                      ///< in a first look, too
     std::optional<std::string> saved_as;           ///< the file that holds the best plan, or a picked one
     bool switches_searched = false;                ///< with --search or --dispatcher
+    bool recipe_searched = false;                  ///< with --search recipe, where a wider one has CUDA graphs to try
     bool graphs_searched = false;                  ///< whether layers have CUDA graphs is the search's choice
 
     /// Bytes of each GPU that the search left free.

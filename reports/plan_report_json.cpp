@@ -22,6 +22,13 @@ Json layout_and_prediction(const Workload& workload, const PlannedLayout& plan) 
     return Json{{"rank", plan.rank}, {"layout", layout_fields(workload, plan.layout)}, {"predicted", prediction_to_json(plan.prediction)}};
 }
 
+/// Of the remedy's layout, in its job.
+Json remedied_fields(const Workload& workload, const planner::Remedy& remedy) {
+    Workload changed = workload;
+    changed.training.offload = remedy.offload;
+    return layout_fields(changed, remedy.layout);
+}
+
 /// A layout that does not fit: what is missing where, and what fills that rank.
 Json miss_to_json(const Workload& workload, const Layout& layout, const simulator::MemoryPrediction& memory) {
     Json json{{"layout", layout_fields(workload, layout)}};
@@ -107,7 +114,7 @@ std::string plan_report_json(const PlanReport& report) {
                                         {"peak_bytes", remedy.peak_bytes},
                                         {"world", remedy.layout.sizes.world},
                                         {"global_batch", remedy.global_batch},
-                                        {"layout", layout_fields(report.workload, remedy.layout)}});
+                                        {"layout", remedied_fields(report.workload, remedy)}});
             json["nearest"].push_back(miss_to_json(report.workload, miss.layout, miss.memory));
             json["nearest"].back()["would_fit_with"] = remedies;
         }

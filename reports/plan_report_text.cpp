@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -59,6 +60,24 @@ Engine engine_of(const PlanReport& report) {
     return report.plans.front().layout.engine;
 }
 
+/// A search with what this one lacked and is likely to gain from; empty where there is none.
+std::string wider_search(const PlanReport& report) {
+    const auto any_plan = [&](auto has) { return std::any_of(report.plans.begin(), report.plans.end(), has); };
+    if (engine_of(report) != Engine::megatron) return {};
+    // The first look is at the model's own dispatcher, without what recipes switch on.
+    if (!report.switches_searched && report.workload.model.moe) return "--search recipe (dispatchers, overlaps and recompute of recipes)";
+    const bool overlaps_tp = report.workload.training.overlap_tp;
+    const auto divides_layers = [](const PlannedLayout& plan) { return plan.layout.sizes.tp > 1; };
+    if (!report.switches_searched && !overlaps_tp && any_plan(divides_layers)) return "--search recipe (tp overlap, as in recipes)";
+    constexpr double kMuchWaiting = 0.05;  // of an iteration, for launches
+    const auto waits = [](const PlannedLayout& plan) {
+        const simulator::TimePrediction& time = plan.prediction.time;
+        return plan.layout.cuda_graphs.empty() && time.host_seconds > kMuchWaiting * time.iteration_seconds;
+    };
+    if (report.recipe_searched && any_plan(waits)) return "--search wide (CUDA graphs where launches are late, and more)";
+    return {};
+}
+
 /// What to type next.
 std::string next_text(const PlanReport& report) {
     if (report.saved_as) {
@@ -70,12 +89,17 @@ std::string next_text(const PlanReport& report) {
     }
     std::vector<std::string> words{"--explain 1 (every term, and why it wins)", "--save-plan FILE (keep it)"};
     if (report.detail != Detail::wide) words.emplace_back("--wide (where time goes, what was rejected)");
-    // The first look at a mixture is at the model's own dispatcher, without what recipes switch on.
-    if (report.workload.model.moe && !report.switches_searched && engine_of(report) == Engine::megatron)
-        words = {"--search recipe (dispatchers, overlaps and recompute of recipes)", "--explain 1 (why it wins)", "--save-plan FILE",
+    if (const std::string wider = wider_search(report); !wider.empty())
+        words = {wider, "--explain 1 (why it wins)", "--save-plan FILE",
                  report.detail == Detail::wide ? "--top N" : "--wide (where time goes)"};
     return wrapped("next: ", words, ",", kColumns);
 }
+
+/// What goes where the terminal is narrow. Ranks of dp follow from the other sizes; the largest loss is in --wide, too; tokens per second
+/// are what others publish.
+constexpr int kSpareDp = 1, kSpareLoss = 2, kSpareTokens = 4;
+/// The first of these that is enough, or else the last.
+constexpr std::array kSpared{kSpareDp, kSpareLoss, kSpareDp | kSpareLoss, kSpareDp | kSpareLoss | kSpareTokens};
 
 /// A column of the table of plans.
 struct PlanColumn {
@@ -83,7 +107,7 @@ struct PlanColumn {
     Align align = Align::right;
     std::string (*cell)(const PlannedLayout& plan);
     bool always = true;  ///< false: left out where it is 1 in all rows
-    int spare = 0;       ///< above 0: the first to go where the terminal is narrow, in this order
+    int spare = 0;       ///< of kSpared; 0: never
 };
 
 /// Whether plans differ in their CUDA graphs, or the search chose those that all rows have, so that a row must say which it has.
@@ -107,7 +131,7 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
         columns.push_back({"etp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.etp); }, false});
     }
     const std::vector<PlanColumn> others{
-        {"dp", Align::right, [](Plan p) { return std::to_string(p.layout.dp()); }, true, 2},
+        {"dp", Align::right, [](Plan p) { return std::to_string(p.layout.dp()); }, true, kSpareDp},
         {"pp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.pp); }, false},
         {"vpp", Align::right, [](Plan p) { return std::to_string(p.layout.vpp); }, false},
         {"mbs", Align::right, [](Plan p) { return std::to_string(p.layout.micro_batch); }},
@@ -116,10 +140,11 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
          [](Plan p) {
              return fmt::format("{:.{}f}", p.prediction.time.iteration_seconds, p.prediction.time.iteration_seconds < 100 ? 3 : 1);
          }},
-        {"tok/s", Align::right, [](Plan p) { return fmt::format("{:.0f}", p.prediction.time.tokens_per_second_per_gpu); }, true, 1},
+        {"tok/s", Align::right, [](Plan p) { return fmt::format("{:.0f}", p.prediction.time.tokens_per_second_per_gpu); }, true,
+         kSpareTokens},
         {"MFU", Align::right, [](Plan p) { return fmt::format("{:.1f}%", 100 * p.prediction.time.mfu); }},
         {"GiB", Align::right, [](Plan p) { return gib(p.prediction.memory.deciding_bytes()); }},
-        {"loss", Align::right, [](Plan p) { return largest_loss(p.prediction.time); }},
+        {"loss", Align::right, [](Plan p) { return largest_loss(p.prediction.time); }, true, kSpareLoss},
     };
     columns.insert(columns.end(), others.begin(), others.end());
     if (!report.schedules.empty())
@@ -157,7 +182,9 @@ public:
             if (is_one(i)) all_one_.push_back(columns_[i].header);
         }
         leave_out(is_one);
-        for (int spare = 1; spare <= 2 && width() > kColumns; ++spare) leave_out([&](std::size_t i) { return columns_[i].spare == spare; });
+        if (width() <= kColumns) return;
+        const auto enough = std::find_if(kSpared.begin(), kSpared.end() - 1, [this](int spared) { return width(spared) <= kColumns; });
+        leave_out([&](std::size_t i) { return (columns_[i].spare & *enough) != 0; });
     }
 
     [[nodiscard]] bool has(std::string_view header) const {
@@ -192,9 +219,11 @@ private:
         }
     }
 
-    [[nodiscard]] std::size_t width() const {
+    /// Columns of the terminal without those of `spared`.
+    [[nodiscard]] std::size_t width(int spared = 0) const {
         std::size_t sum = 0;
         for (std::size_t i = 0; i < columns_.size(); ++i) {
+            if ((columns_[i].spare & spared) != 0) continue;
             std::size_t widest = display_width(columns_[i].header);
             for (const auto& cell : cells_[i]) widest = std::max(widest, display_width(cell));
             sum += widest + (i > 0 ? 2 : 0);
@@ -258,6 +287,21 @@ std::string families_text(const PlanReport& report) {
                        report.workload.model.moe ? "ep, etp, " : "", report.plans.back().rank);
 }
 
+/// Dispatchers that other layouts of a row have and the row has not.
+std::string equal_dispatchers(const PlanReport& report) {
+    const auto of = [](const Layout& layout) { return layout.switches ? layout.switches->dispatcher : std::nullopt; };
+    std::vector<std::string_view> names;
+    for (const PlannedLayout& plan : report.plans) {
+        for (const std::size_t rank : plan.others) {
+            const Layout& other = report.search.best[rank - 1].layout;
+            if (of(other) == of(plan.layout)) continue;
+            const std::string_view name = dispatcher_word(of(other).value_or(report.workload.model.moe->dispatcher));
+            if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+        }
+    }
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
 /// What the headers mean.
 std::string legend_text(const PlanReport& report, const PlanTable& table) {
     std::string text;
@@ -280,15 +324,19 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     repeats(RecomputeModule::mhc, "streams");
     if (shows([](const Layout& l) { return l.recompute_method == RecomputeMethod::block; }))
         words.emplace_back("blkN: full recompute of N layers a chunk");
-    if (table.has("on"))
-        words.emplace_back(
-            "on: switched on for the row (ov: overlap; bf16: g gradients, m moments; graphs: CUDA graphs of layers, the router or all)");
+    if (table.has("on")) {
+        words.emplace_back("on: switched on for the row (ov: overlap");
+        words.emplace_back("bf16: g gradients, m moments");
+        words.emplace_back("graphs: CUDA graphs of layers, the router or all)");
+    }
+    if (const std::string dispatchers = equal_dispatchers(report); !dispatchers.empty())
+        words.push_back(dispatchers + ": as fast, not listed");
     if (const auto& fastest = report.search.fastest_seconds; fastest && report.plans.front().prediction.time.iteration_seconds > *fastest)
-        words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free memory", *fastest, *fastest < 100 ? 3 : 1));
+        words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free GiB", *fastest, *fastest < 100 ? 3 : 1));
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
     if (const Precision precision = report.workload.training.precision; quantised(precision))
         words.push_back(fmt::format("MFU: of the {} peak", to_string(precision)));
-    words.emplace_back("loss: largest share beside compute");
+    if (table.has("loss")) words.emplace_back("loss: largest share beside compute");
     if (table.has("fullest")) words.emplace_back("fullest: what fills the fullest GPU most, sN its pipeline stage");
     if (report.workload.model.moe) words.emplace_back("GiB: at p99 of the routing skew");
     if (shows([](const Layout& l) { return l.sequence_parallel; })) words.emplace_back("+sp: sequence parallel");
@@ -318,6 +366,14 @@ std::string balanced_text(const PlanReport& report) {
                             100 * (*before / plan.prediction.time.iteration_seconds - 1), *plan.layout.split->request().pipeline_layout);
     }
     return text;
+}
+
+/// How many layouts fit. Allocators are replayed of some alone: with those that do not fit then, the count is one and the same however
+/// many are shown; where no layout is left, nothing fits.
+std::string feasible_text(const PlanReport& report) {
+    const planner::SearchResult& found = report.search;
+    const std::int64_t count = found.feasible + (report.plans.empty() ? 0 : found.too_large_replayed.count);
+    return (found.bounded > 0 && count > 0 ? "at least " : "") + with_thousands(count);
 }
 
 std::string schedules_text(const PlanReport& report) {
@@ -375,7 +431,8 @@ std::string nearest_text(const PlanReport& report) {
         text += fmt::format("    {}\n", fmt::join(largest, ", "));
         for (const auto& remedy : miss.remedies)
             text += fmt::format("    would fit with {}: {}\n", remedy.change, human_bytes(remedy.peak_bytes));
-        if (miss.remedies.empty()) text += "    no single change (bf16 gradients, recompute, micro-batch, pp, more GPUs) makes it fit\n";
+        if (miss.remedies.empty())
+            text += "    no single change (bf16 gradients, recompute, micro-batch, pp, precision, offload, more GPUs) makes it fit\n";
     }
     return text + schedules_text(report);
 }
@@ -453,15 +510,10 @@ std::string plan_report_text(const PlanReport& report) {
     std::string text = workload_text(w);
     text += wide || report.all_assumed ? assumed_text(report.assumed) : first_assumed_text(report.assumed);
     if (report.flags) text += flag_account_text(*report.flags);
-    const auto feasible_text = [](const planner::SearchResult& found) {
-        // Allocators are replayed of some alone: with those that do not fit then, the count is one and the same however many are shown.
-        return (found.bounded > 0 && found.feasible + found.too_large_replayed.count > 0 ? "at least " : "") +
-               with_thousands(found.feasible + found.too_large_replayed.count);
-    };
-    text +=
-        fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),
-                    s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), feasible_text(s), human_bytes(s.limit_bytes),
-                    report.headroom_bytes() > 0 ? fmt::format(", headroom {}", human_bytes(report.headroom_bytes())) : "");
+    text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),
+                        s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), feasible_text(report),
+                        human_bytes(s.limit_bytes),
+                        report.headroom_bytes() > 0 ? fmt::format(", headroom {}", human_bytes(report.headroom_bytes())) : "");
     if (s.headroom_missed) text += "Nothing leaves the headroom free; these plans fit the whole GPU.\n";
     text += "\n";
     if (report.plans.empty()) {

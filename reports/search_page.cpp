@@ -252,7 +252,7 @@ std::string nearest_section(const PlanReport& report) {
         for (const auto& remedy : miss.remedies)
             html += fmt::format("<li>would fit with {}: {}</li>\n", html_escaped(remedy.change), human_bytes(remedy.peak_bytes));
         if (miss.remedies.empty())
-            html += "<li>no single change (bf16 gradients, recompute, micro-batch, pp, more GPUs) makes it fit</li>\n";
+            html += "<li>no single change (bf16 gradients, recompute, micro-batch, pp, precision, offload, more GPUs) makes it fit</li>\n";
         html += "</ul>\n";
     }
     return html;

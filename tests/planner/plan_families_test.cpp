@@ -1,8 +1,11 @@
 #include "planner/plan_families.hpp"
 
 #include <memory>
+#include <vector>
 
 #include <gtest/gtest.h>
+
+#include "plan/layout/layout_switches.hpp"
 
 namespace mgplan::planner::plan_families_test {
 namespace {
@@ -30,6 +33,28 @@ TEST(PlanFamilies, AreOfEqualSizesAndRecompute) {
     EXPECT_EQ(plan_families(best, 2), (Found{{0, {2, 4}}, {1, {6}}})) << "members are counted to the end of the list";
     EXPECT_EQ(plan_families({}, 2), Found{});
     EXPECT_EQ(plan_families(best, 0), Found{});
+}
+
+TEST(PlanFamilies, OfDispatchersThatTakeAsLongAreOneRow) {
+    const auto with = [](TokenDispatcher dispatcher, double seconds, std::int64_t bytes, bool overlap_tp) {
+        RankedLayout ranked = plan(2, 4);
+        LayoutSwitches switches;
+        switches.dispatcher = dispatcher;
+        switches.overlap_tp = overlap_tp;
+        ranked.layout.switches = std::make_shared<const LayoutSwitches>(switches);
+        ranked.iteration_seconds = seconds;
+        ranked.peak_bytes = bytes;
+        return ranked;
+    };
+    const auto deep = TokenDispatcher::deep_ep, hybrid = TokenDispatcher::hybrid_ep;
+    constexpr std::int64_t kGib = std::int64_t{1} << 30;
+    // What is slower of the second family is of the row, too.
+    const std::vector<RankedLayout> best{with(deep, 1, 70 * kGib, true), with(hybrid, 1, 70 * kGib + 1, true),
+                                         with(deep, 2, 70 * kGib, false), with(hybrid, 2, 70 * kGib, false)};
+    EXPECT_EQ(plan_families(best, 10), (Found{{0, {1, 2, 3}}}));
+    for (const RankedLayout& other :
+         {with(hybrid, 1.001, 70 * kGib, true), with(hybrid, 1, 71 * kGib, true), with(hybrid, 1, 70 * kGib, false)})
+        EXPECT_EQ(plan_families(std::vector{best.front(), other}, 10), (Found{{0, {}}, {1, {}}}));
 }
 
 }  // namespace

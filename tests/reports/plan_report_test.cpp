@@ -1,9 +1,12 @@
 // The table of plans: what it says of a search beside its rows.
 
+#include <memory>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "made_up_search.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "reports/plan_report.hpp"
 
 namespace mgplan::reports::testing::plan_report_test {
@@ -35,6 +38,69 @@ TEST(PlanReport, CountsWhatFitsWhateverIsShown) {
     report.search.feasible = 3790;
     report.search.too_large_replayed.count = 10;  // looked at, of those that were shown
     EXPECT_THAT(plan_report_text(report), HasSubstr("5,000 legal, 3,800 fit in "));
+}
+
+TEST(PlanReport, CountsNothingAsFittingWhereReplaysLeaveNothing) {
+    PlanReport report = made_up_report();
+    report.search.feasible = 0;
+    report.search.too_large_replayed.count = 1;
+    EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("5,000 legal, 0 fit in "), HasSubstr("No layout fits")));
+}
+
+TEST(PlanReport, KeepsTokensPerSecondWhereTheTerminalIsNarrow) {
+    PlanReport report = report_of_one_plan();
+    PlannedLayout& plan = report.plans.front();
+    plan.layout.sizes.tp = plan.layout.sizes.cp = plan.layout.sizes.pp = 16;
+    plan.layout.vpp = 2;
+    EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("  dp  "), HasSubstr("  tok/s  "), HasSubstr("  loss\n")));
+    LayoutSwitches switches;
+    switches.overlap_tp = true;
+    plan.layout.switches = std::make_shared<const LayoutSwitches>(switches);
+    EXPECT_THAT(plan_report_text(report), AllOf(Not(HasSubstr("  dp  ")), HasSubstr("  tok/s  "), HasSubstr("  loss\n")));
+    switches.bf16_gradients = true;
+    plan.layout.switches = std::make_shared<const LayoutSwitches>(switches);
+    EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("  dp  "), HasSubstr("  tok/s  "), Not(HasSubstr("loss"))));
+    switches.bf16_gradients = false;
+    switches.overlap_moe = true;
+    switches.dispatcher = TokenDispatcher::hybrid_ep;
+    plan.layout.switches = std::make_shared<const LayoutSwitches>(switches);
+    EXPECT_THAT(plan_report_text(report), AllOf(Not(HasSubstr("  dp  ")), HasSubstr("  tok/s  "), Not(HasSubstr("loss"))));
+    report.detail = Detail::wide;
+    EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("  dp  "), HasSubstr("  tok/s  "), HasSubstr("  loss  ")));
+}
+
+TEST(PlanReport, NamesAWiderSearchWhereItHasWhatThisOneLacked) {
+    PlanReport report = report_of_one_plan();
+    PlannedLayout& plan = report.plans.front();
+    plan.layout.engine = Engine::megatron;
+    plan.layout.sizes.tp = 1;
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
+    plan.layout.sizes.tp = 2;
+    EXPECT_THAT(plan_report_text(report), HasSubstr("\nnext: --search recipe (tp overlap, as in recipes), --explain 1 (why it wins),\n"));
+    report.workload.training.overlap_tp = true;
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
+    report.workload.training.overlap_tp = false;
+    report.switches_searched = report.recipe_searched = true;
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
+    plan.prediction.time.host_seconds = 0.1 * plan.prediction.time.iteration_seconds;
+    EXPECT_THAT(plan_report_text(report), HasSubstr("\nnext: --search wide (CUDA graphs where launches are late, and more)"));
+    plan.layout.cuda_graphs = {CudaGraphScope::attn};
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
+}
+
+TEST(PlanReport, NamesDispatchersThatARowStandsFor) {
+    PlanReport report = report_of_one_plan();
+    report.workload.model.moe.emplace();
+    LayoutSwitches switches;
+    switches.dispatcher = TokenDispatcher::deep_ep;
+    PlannedLayout& plan = report.plans.front();
+    plan.layout.switches = std::make_shared<const LayoutSwitches>(switches);
+    report.search.best = {{plan.layout, 1, 1}, {plan.layout, 1, 1}, {plan.layout, 1, 1}};
+    plan.others = {2, 3};
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("not listed")));
+    switches.dispatcher = TokenDispatcher::hybrid_ep;
+    report.search.best[2].layout.switches = std::make_shared<const LayoutSwitches>(switches);
+    EXPECT_THAT(plan_report_text(report), HasSubstr("hybridep: as fast, not listed;"));
 }
 
 TEST(PlanReport, SaysWhatToDoWithAPlanThatIsSaved) {

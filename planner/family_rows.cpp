@@ -1,0 +1,45 @@
+#include "planner/family_rows.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "plan/layout/layout_switches.hpp"
+#include "planner/free_memory_first.hpp"
+#include "planner/plan_families.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+Layout without_dispatcher(const Layout& layout) {
+    Layout plain = layout;
+    if (!plain.switches) return plain;
+    LayoutSwitches others = *plain.switches;
+    others.dispatcher.reset();
+    plain.switches = others == LayoutSwitches{} ? nullptr : std::make_shared<const LayoutSwitches>(others);
+    return plain;
+}
+
+/// Whether nobody could tell why the one stands before the other.
+bool as_good(const RankedLayout& a, const RankedLayout& b) {
+    return a.iteration_seconds == b.iteration_seconds && std::abs(a.peak_bytes - b.peak_bytes) < kWorthMoreTime &&
+           without_dispatcher(a.layout) == without_dispatcher(b.layout);
+}
+
+}  // namespace
+
+std::size_t FamilyRows::row_of(const RankedLayout& next) {
+    const auto row_with = [this](auto is_its_like) {
+        return std::find_if(rows_.begin(), rows_.end(),
+                            [&](const auto& firsts) { return std::any_of(firsts.begin(), firsts.end(), is_its_like); });
+    };
+    auto row = row_with([&](const RankedLayout& first) { return same_family(first.layout, next.layout); });
+    if (row == rows_.end()) {
+        row = row_with([&](const RankedLayout& first) { return as_good(first, next); });
+        if (row == rows_.end()) row = rows_.emplace(rows_.end());
+        row->push_back(next);
+    }
+    return static_cast<std::size_t>(row - rows_.begin());
+}
+
+}  // namespace mgplan::planner
