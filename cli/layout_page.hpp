@@ -22,7 +22,7 @@ namespace mgplan::cli {
 [[nodiscard]] std::string layout_page(simulator::CostModel& model, const Workload& work, const Layout& layout,
                                       const simulator::Prediction& prediction);
 
-/// The lines below the title that tell the layout: its summary, and its layers per stage where a string gives them.
+/// The lines below the title that tell the layout: its summary, what is chosen besides, and its layers per stage where a string gives them.
 [[nodiscard]] std::vector<std::string> layout_lines(const Workload& work, const Layout& layout);
 
 }  // namespace mgplan::cli

@@ -68,9 +68,9 @@ std::vector<Change> changes_of(const WorkloadOptions& options, const Workload& w
         changes.back().options.world = larger;
         // With a batch that the larger world does not divide dp often cannot grow: one that nobody asked for suits that world, and a
         // given one does where an eighth more is enough.
-        constexpr std::int64_t kMostAdded = 8;
+        constexpr std::int64_t kPartsOfBatch = 8;
         const std::int64_t batch = work.batch.global_batch, rest = batch % larger;
-        if (rest > 0 && ((assumed && batch > larger) || larger - rest <= batch / kMostAdded)) {
+        if (rest > 0 && ((assumed && batch > larger) || larger - rest <= batch / kPartsOfBatch)) {
             changes.back().options.global_batch = batch - rest + larger;
             changes.back().options.global_batch_tokens.reset();
             changes.back().text += fmt::format(", batch {}", with_thousands(*changes.back().options.global_batch));

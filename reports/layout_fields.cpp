@@ -103,11 +103,14 @@ std::vector<std::string> other_choices(const Workload& workload, const Layout& l
         choices.push_back(fmt::format("cp by {}", to_string(layout.cp_comm_type)));
     if (layout.vpp > 1 && !layout.schedule && layout.group_size != layout.sizes.pp)
         choices.push_back(fmt::format("groups of {}", counted(layout.group_size, "microbatch", "es")));
-    if (!training.overlap_grad_reduce && layout.dp() > 1) hidden.emplace_back("grad-reduce");
-    if (!training.overlap_param_gather && training.distributed_optimizer && layout.dp() > 1) hidden.emplace_back("param-gather");
+    const bool reduces = layout.dp() * layout.sizes.cp > 1;
+    if (!training.overlap_grad_reduce && reduces) hidden.emplace_back("grad-reduce");
+    if (!training.overlap_param_gather && training.distributed_optimizer && reduces) hidden.emplace_back("param-gather");
     if (!training.overlap_p2p && layout.sizes.pp > 1) hidden.emplace_back("p2p");
     if (!hidden.empty()) choices.push_back(fmt::format("no overlap of {}", fmt::join(hidden, " and ")));
-    if (const DataSharding sharding = data_sharding(training); sharding != DataSharding::optimizer)
+    if (const DataSharding sharding = data_sharding(training); sharding == DataSharding::hybrid)
+        choices.push_back(fmt::format("sharding {}:{}", to_string(sharding), training.distributed_optimizer_instances));
+    else if (sharding != DataSharding::optimizer)
         choices.push_back(fmt::format("sharding {}", to_string(sharding)));
     if (const WeightShards& shards = training.megatron.weight_shards; layout.engine == Engine::megatron && shards.active())
         choices.push_back(fmt::format("weight shards of {} (dense) and {} (experts)", shards.dense, shards.experts));

@@ -56,8 +56,8 @@ std::string fit_text(const simulator::MemoryPrediction& memory) {
 
 /// What the search behind "better" leaves as it is.
 constexpr std::string_view kKept =
-    "        all with the command's dispatcher, overlaps, types and CUDA graphs; to search\n"
-    "        these too: mgplan --search recipe --world N --model with the command's file\n";
+    "    all with the command's dispatcher, overlaps, types and CUDA graphs, which\n"
+    "    mgplan plan --search wide varies too\n";
 
 std::string words(const MegatronCheck& check, const Layout& layout) {
     return summary(layout, check.workload.model, check.workload.training);

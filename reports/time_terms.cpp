@@ -53,20 +53,19 @@ std::string amount_text(const TimeUnit& unit, std::string_view name, double diff
 }
 
 /// What decides: the terms that go the way of the whole, the largest first, then those that go the other way. Terms below a tenth of the
-/// largest are left to the table.
+/// whole are left to the table; nothing is said of a whole that rounds to zero.
 std::string deciding_text(const TimeTerms& mine, const TimeTerms& other, const TimeUnit& unit) {
     std::vector<std::pair<std::string_view, double>> with, against;
-    double whole = 0, largest = 0;
+    double whole = 0;
     for (std::size_t i = 0; i < kTimeTerms; ++i) whole += other[i].seconds - mine[i].seconds;
+    if (unit.difference(whole) == "0.000") return "";
     for (std::size_t i = 0; i < kTimeTerms; ++i) {
         const double difference = other[i].seconds - mine[i].seconds;
-        if (unit.difference(difference) == "0.000") continue;
-        largest = std::max(largest, std::abs(difference));
+        if (unit.difference(difference) == "0.000" || std::abs(difference) < std::abs(whole) / 10) continue;
         ((difference > 0) == (whole >= 0) ? with : against).emplace_back(mine[i].name, difference);
     }
     std::string text;
     for (auto* terms : {&with, &against}) {
-        std::erase_if(*terms, [&](const auto& term) { return std::abs(term.second) < largest / 10; });
         std::stable_sort(terms->begin(), terms->end(),
                          [](const auto& a, const auto& b) { return std::abs(a.second) > std::abs(b.second); });
         constexpr std::size_t kMostNamed = 3;

@@ -69,10 +69,13 @@ void refuse_incomplete_job(const Plan& plan, std::span<const std::string> added)
     constexpr std::string_view kSizes = "--hierarchical-context-parallel-sizes";
     const Layout& layout = plan.layout;
     if (layout.sizes.cp == 1 || layout.cp_comm_type != CpCommType::a2a_p2p) return;
-    if (std::any_of(added.begin(), added.end(), [&](const std::string& word) { return word.starts_with(kSizes); })) return;
+    if (std::any_of(added.begin(), added.end(),
+                    [&](const std::string& word) { return word == kSizes || (word.starts_with(kSizes) && word[kSizes.size()] == '='); }))
+        return;
     throw ConfigError(fmt::format(
         "layout.cp_comm_type = a2a+p2p: Megatron-LM stops without the sizes of both exchanges ({}, their product cp = {}), which a plan "
-        "does not hold; train by the command that the plan was read from, or plan with --cp-comm-type p2p, all_gather or a2a",
+        "does not hold; give them to mgplan launch behind --, train by the command that the plan was read from, or plan with "
+        "--cp-comm-type p2p, all_gather or a2a",
         kSizes, layout.sizes.cp));
 }
 

@@ -68,6 +68,10 @@ TEST(SimulateCommand, NamesAllThatIsOn) {
                 HasSubstr(", recompute full (2 layers a chunk)\n  on          -\n"
                           "  besides     engine mgplan, no overlap of grad-reduce, sharding none, optimizer\n"
                           "              sgd, offload optimizer\n"));
+    // Gradients are summed over dp and cp.
+    const std::string one_replica = "simulate --world 16 --model llama3-8b --tp 2 --cp 8 --no-overlap grad-reduce";
+    EXPECT_THAT(say(one_replica).out, HasSubstr("\n  besides     no overlap of grad-reduce\n"));
+    EXPECT_THAT(say("simulate --world 16 --model llama3-8b --sharding hybrid:2").out, HasSubstr("sharding hybrid:2"));
 }
 
 TEST(SimulateCommand, SaysThatExpertsAreCutAsTheRest) {

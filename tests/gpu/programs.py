@@ -77,4 +77,9 @@ def run(words, seconds, environment=None):
 def run_together(jobs):
     """The same of several at a time, [(words, seconds, environment)]; in their order."""
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
-        return [each.result() for each in [pool.submit(run, *job) for job in jobs]]
+        started = [pool.submit(run, *job) for job in jobs]
+        try:
+            return [each.result() for each in started]
+        except Stopped as stopped:  # only the main thread hears of it: each program is gone, and its thread has what it said
+            stopped.output = "".join(each.result()[1] for each in started)
+            raise

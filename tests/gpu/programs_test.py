@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from unittest import mock
 
@@ -56,6 +57,17 @@ class Programs(faked.Scripts):
         self.assertEqual(asked(), (2, ["", "1980 MHz, 50", "1980 MHz, 50"]))
         self.assertEqual(asked(FAKE_SILENT="yes"), (1, ["", "", ""]))
         self.assertEqual(asked(late="yes"), (0, ["", "", ""]), "nothing is asked behind what is left out")
+
+    def test_of_several_that_are_stopped_each_is_heard(self):
+        before = signal.signal(signal.SIGTERM, programs.stop)
+        try:
+            timer = threading.Timer(2, os.kill, (os.getpid(), signal.SIGTERM))
+            timer.start()
+            with self.assertRaises(programs.Stopped) as stopped:
+                programs.run_together([(SLEEP, 60, None), (SLEEP, 60, None)])
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        self.assertEqual(stopped.exception.output, "begun\nbegun\n")
 
     def test_a_command_that_is_stopped_keeps_what_the_part_had_said(self):
         folder = self.folder / "stopped"

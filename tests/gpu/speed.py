@@ -93,7 +93,7 @@ def calibration(build):
         elif file.exists() and file.parent != runner.kept:
             runner.kept.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, kept)
-        measured = {key: len(cluster["calibration"].get(key, [])) for key in ("products", "attention", "kernels")} if cluster else None
+        measured = {key: len(cluster.get("calibration", {}).get(key, [])) for key in ("products", "attention", "kernels")} if cluster else None
         return Verdict(why, "" if why else "a cluster file for --cluster", measured, output)
     return Part(240, work, least=20, goes_on=True, timed=True)
 

@@ -70,6 +70,25 @@ TEST(SearchPage, ParetoLineIsWhatNothingBeatsInBothAndFits) {
     EXPECT_EQ(data_in(search_page(made_up_report(), {points, {}}))["columns"]["pareto"].dump(), "[1,0,1,0,0]");
 }
 
+TEST(SearchPage, NamesTermsThatDecideHoweverLargeTheOthersAre) {
+    auto points = made_up_points(2);
+    points[1].plan.prediction = points[0].plan.prediction;
+    auto& time = points[1].plan.prediction.time;
+    time.compute_seconds += 0.376;
+    time.bubble_seconds -= 0.369;
+    time.iteration_seconds += 0.007;
+    const auto html = [&] {  // wherever its lines end
+        return std::regex_replace(search_page(made_up_report(), {points, {}}), std::regex("\\s+"), " ");
+    };
+    EXPECT_THAT(html(), HasSubstr("most of it: 0.376 s less compute; against it: 0.369 s more bubble"));
+    time.bubble_seconds -= 0.030;
+    time.optimizer_seconds += 0.030;
+    EXPECT_THAT(html(), HasSubstr("most of it: 0.376 s less compute, 0.030 s less optimizer; against it: 0.399 s more bubble"));
+    time.bubble_seconds -= 0.007;
+    time.iteration_seconds -= 0.007;
+    EXPECT_THAT(html(), Not(HasSubstr("most of it: "))) << "they take as long as each other";
+}
+
 TEST(SearchPage, SaysWhyTheFirstWinsAndWhatWasRejected) {
     PlanReport report = made_up_report();
     auto points = made_up_points(9);
