@@ -101,6 +101,19 @@ TEST(PlanReport, NamesDispatchersThatARowStandsFor) {
     switches.dispatcher = TokenDispatcher::hybrid_ep;
     report.search.best[2].layout.switches = std::make_shared<const LayoutSwitches>(switches);
     EXPECT_THAT(plan_report_text(report), HasSubstr("hybridep: as fast, not listed;"));
+    // A row of its own beside it: the note is the first's.
+    PlannedLayout listed = plan;
+    listed.layout.switches = report.search.best[2].layout.switches;
+    listed.rank = 4;
+    listed.others = {};
+    report.plans.push_back(listed);
+    EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("hybridep: as fast in row 1, not listed;"), Not(HasSubstr("as fast, not"))));
+    PlannedLayout third = report.plans.front();
+    third.rank = 5;
+    report.plans.push_back(third);
+    EXPECT_THAT(plan_report_text(report), HasSubstr("hybridep: as fast in rows 1, 5, not listed;"));
+    for (third.rank = 6; third.rank < 11; ++third.rank) report.plans.push_back(third);
+    EXPECT_THAT(plan_report_text(report), HasSubstr("hybridep: as fast in 7 rows, not listed;"));
 }
 
 TEST(PlanReport, SaysWhatToDoWithAPlanThatIsSaved) {
