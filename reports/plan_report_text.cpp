@@ -66,9 +66,11 @@ std::string wider_search(const PlanReport& report) {
     if (engine_of(report) != Engine::megatron) return {};
     // The first look is at the model's own dispatcher, without what recipes switch on.
     if (!report.switches_searched && report.workload.model.moe) return "--search recipe (dispatchers, overlaps and recompute of recipes)";
-    const bool overlaps_tp = report.workload.training.overlap_tp;
-    const auto divides_layers = [](const PlannedLayout& plan) { return plan.layout.sizes.tp > 1; };
-    if (!report.switches_searched && !overlaps_tp && any_plan(divides_layers)) return "--search recipe (tp overlap, as in recipes)";
+    // Megatron-LM overlaps tp with Transformer Engine and sequence parallelism alone.
+    const auto could_overlap_tp = [](const PlannedLayout& plan) { return plan.layout.sizes.tp > 1 && plan.layout.sequence_parallel; };
+    const TrainingSpec& training = report.workload.training;
+    const bool settled = report.tp_overlap_pinned || training.overlap_tp || !training.megatron.transformer_engine;
+    if (!report.switches_searched && !settled && any_plan(could_overlap_tp)) return "--search recipe (tp overlap, as in recipes)";
     constexpr double kMuchWaiting = 0.05;  // of an iteration, for launches
     const auto waits = [](const PlannedLayout& plan) {
         const simulator::TimePrediction& time = plan.prediction.time;

@@ -76,6 +76,15 @@ TEST(PlanReport, NamesAWiderSearchWhereItHasWhatThisOneLacked) {
     plan.layout.sizes.tp = 1;
     EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
     plan.layout.sizes.tp = 2;
+    plan.layout.sequence_parallel = false;
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
+    plan.layout.sequence_parallel = true;
+    report.tp_overlap_pinned = true;
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
+    report.tp_overlap_pinned = false;
+    report.workload.training.megatron.transformer_engine = false;
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
+    report.workload.training.megatron.transformer_engine = true;
     EXPECT_THAT(plan_report_text(report), HasSubstr("\nnext: --search recipe (tp overlap, as in recipes), --explain 1 (why it wins),\n"));
     report.workload.training.overlap_tp = true;
     EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
