@@ -258,6 +258,8 @@ void PlanRun::describe() {
     report_.switches_searched = values_.search || values_.dispatcher;
     const bool has_graphs_to_try = !planner::graph_sets(resolved_.workload, values_.space.engine).empty();
     report_.recipe_searched = values_.search == "recipe" && values_.space.cuda_graphs.empty() && has_graphs_to_try;
+    const auto& kept_back = job_.no_overlap;
+    report_.tp_overlap_pinned = std::find(kept_back.begin(), kept_back.end(), "tp") != kept_back.end();
     report_.workload = resolved_.workload;
     report_.graphs_searched = !values_.space.more_cuda_graphs.empty();
     report_.assumed = without_what_is_searched(resolved_.assumed, resolved_.workload, values_.space);

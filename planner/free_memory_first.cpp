@@ -17,32 +17,20 @@ bool is_faster(const RankedLayout& a, const RankedLayout& b) {
     return ranks_before(a, b, Objective::throughput);
 }
 
-void take_replayed_bytes(std::vector<RankedLayout>& best, std::size_t count, ReplayedMemories& memories) {
+void take_replayed_bytes(std::vector<RankedLayout>& best, std::size_t count, const BytesOf& replayed) {
     for (std::size_t i = 0; i < count; ++i) {
-        if (best[i].layout.engine == Engine::megatron) best[i].peak_bytes = memories.of(best[i].layout).deciding_bytes();
+        if (best[i].layout.engine == Engine::megatron) best[i].peak_bytes = replayed(best[i].layout);
     }
+}
+
+BytesOf bytes_of(ReplayedMemories& memories) {
+    return [&memories](const Layout& layout) { return memories.of(layout).deciding_bytes(); };
 }
 
 struct Place {
     std::size_t index = 0;  ///< in a list that is sorted by time
     std::int64_t bytes = 0;
 };
-
-/// As the search estimates memory, and of the first, among them the fastest, once more with allocators replayed.
-void order_nearly_as_fast(std::vector<RankedLayout>& best, std::size_t count, ReplayedMemories& memories) {
-    const Layout fastest = best.front().layout;
-    order_by_free_memory(best, count);
-    std::size_t sorted = std::min(count, kSortedAsReplayed);
-    const auto behind = best.begin() + static_cast<std::ptrdiff_t>(sorted), end = best.begin() + static_cast<std::ptrdiff_t>(count);
-    const auto found = std::find_if(behind, end, [&](const RankedLayout& each) { return each.layout == fastest; });
-    if (found != end) {
-        std::rotate(behind, found, found + 1);
-        ++sorted;
-    }
-    take_replayed_bytes(best, sorted, memories);
-    std::sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(sorted), is_faster);
-    order_by_free_memory(best, sorted);
-}
 
 }  // namespace
 
@@ -77,6 +65,24 @@ void order_by_free_memory(std::vector<RankedLayout>& best, std::size_t count) {
     std::move(ordered.begin(), ordered.end(), best.begin());
 }
 
+void order_nearly_as_fast(std::vector<RankedLayout>& best, std::size_t count, const BytesOf& replayed) {
+    if (count == 0) return;
+    const Layout fastest = best.front().layout;
+    order_by_free_memory(best, count);
+    const auto at = [&](std::size_t index) { return best.begin() + static_cast<std::ptrdiff_t>(index); };
+    const auto is_fastest = [&](const RankedLayout& each) { return each.layout == fastest; };
+    const auto place = static_cast<std::size_t>(std::find_if(best.begin(), at(count), is_fastest) - best.begin());
+    std::size_t sorted = std::min(count, kSortedAsReplayed);
+    const bool behind = place >= sorted;
+    if (behind) std::rotate(at(sorted), at(place), at(place + 1));
+    if (behind) ++sorted;
+    take_replayed_bytes(best, sorted, replayed);
+    std::sort(best.begin(), at(sorted), is_faster);
+    order_by_free_memory(best, sorted);
+    // Of those behind it some leave as much more free, by the search's estimate, as those before it.
+    if (behind && is_fastest(best[sorted - 1])) std::rotate(at(sorted - 1), at(sorted), at(place + 1));
+}
+
 std::size_t put_free_memory_first(SearchResult& found, ReplayedMemories& memories) {
     auto& best = found.best;
     std::size_t dropped = 0;
@@ -90,13 +96,13 @@ std::size_t put_free_memory_first(SearchResult& found, ReplayedMemories& memorie
     const double most = (1 + kNearlyAsFast) * *found.fastest_seconds;
     const auto replayed = best.begin() + static_cast<std::ptrdiff_t>(found.replayed - dropped);
     const auto near = std::find_if(best.begin(), replayed, [most](const RankedLayout& each) { return each.iteration_seconds > most; });
-    order_nearly_as_fast(best, static_cast<std::size_t>(near - best.begin()), memories);
+    order_nearly_as_fast(best, static_cast<std::size_t>(near - best.begin()), bytes_of(memories));
     return dropped;
 }
 
 void sort_as_replayed(std::vector<RankedLayout>& best, ReplayedMemories& memories) {
     const std::size_t count = std::min(kSortedAsReplayed, best.size());
-    take_replayed_bytes(best, count, memories);
+    take_replayed_bytes(best, count, bytes_of(memories));
     std::stable_sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(count), leaves_more);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "planner/replayed_memories.hpp"
@@ -22,13 +23,21 @@ inline constexpr std::int64_t kWorthMoreTime = std::int64_t{1} << 30;
 std::size_t bring_frugal_ones_forward(SearchResult& found);
 
 /// Layouts whose order by memory is that of their replayed allocators. Behind them it is that of the search's estimate, so that an order
-/// does not depend on how many plans are asked for.
+/// does not depend on how many plans are asked for. Replays of all that are nearly as fast take up to half as long again as a search.
 inline constexpr std::size_t kSortedAsReplayed = 12;
 
 /// Orders the first `count` of a list, fastest first, by free memory, to kWorthMoreTime: each place has, of the layouts that are left, the
 /// fastest of those that leave less than that less free than the one that leaves most, or the fastest of all where that leaves less than
 /// that less free than this. So none stands before the fastest, nor a slower one before its neighbour, that does not leave that much more.
 void order_by_free_memory(std::vector<RankedLayout>& best, std::size_t count);
+
+/// Deciding bytes of a layout's fullest GPU.
+using BytesOf = std::function<std::int64_t(const Layout&)>;
+
+/// Orders the first `count` of a list, fastest first, as order_by_free_memory() does: by the search's estimate, and of these the first
+/// kSortedAsReplayed and the fastest once more with their allocators `replayed`. The fastest keeps its place by the estimate where none of
+/// the others turns out to belong behind it.
+void order_nearly_as_fast(std::vector<RankedLayout>& best, std::size_t count, const BytesOf& replayed);
 
 /// For a ranking by time. Drops what is faster than the first of those that were replayed and fit with their allocators replayed, sets
 /// SearchResult::fastest_seconds, and puts what is nearly as fast in the order of its memory. Returns how many it dropped.

@@ -66,6 +66,7 @@ struct PlanReport {
     std::optional<std::string> saved_as;           ///< the file that holds the best plan, or a picked one
     bool switches_searched = false;                ///< with --search or --dispatcher
     bool recipe_searched = false;                  ///< with --search recipe, where a wider one has CUDA graphs to try
+    bool tp_overlap_pinned = false;                ///< with --overlap tp or --no-overlap tp: --search leaves it as it is
     bool graphs_searched = false;                  ///< whether layers have CUDA graphs is the search's choice
 
     /// Bytes of each GPU that the search left free.

@@ -66,9 +66,11 @@ std::string wider_search(const PlanReport& report) {
     if (engine_of(report) != Engine::megatron) return {};
     // The first look is at the model's own dispatcher, without what recipes switch on.
     if (!report.switches_searched && report.workload.model.moe) return "--search recipe (dispatchers, overlaps and recompute of recipes)";
-    const bool overlaps_tp = report.workload.training.overlap_tp;
-    const auto divides_layers = [](const PlannedLayout& plan) { return plan.layout.sizes.tp > 1; };
-    if (!report.switches_searched && !overlaps_tp && any_plan(divides_layers)) return "--search recipe (tp overlap, as in recipes)";
+    // Megatron-LM overlaps tp with Transformer Engine and sequence parallelism alone.
+    const auto could_overlap_tp = [](const PlannedLayout& plan) { return plan.layout.sizes.tp > 1 && plan.layout.sequence_parallel; };
+    const TrainingSpec& training = report.workload.training;
+    const bool settled = report.tp_overlap_pinned || training.overlap_tp || !training.megatron.transformer_engine;
+    if (!report.switches_searched && !settled && any_plan(could_overlap_tp)) return "--search recipe (tp overlap, as in recipes)";
     constexpr double kMuchWaiting = 0.05;  // of an iteration, for launches
     const auto waits = [](const PlannedLayout& plan) {
         const simulator::TimePrediction& time = plan.prediction.time;
@@ -287,19 +289,34 @@ std::string families_text(const PlanReport& report) {
                        report.workload.model.moe ? "ep, etp, " : "", report.plans.back().rank);
 }
 
-/// Dispatchers that other layouts of a row have and the row has not.
-std::string equal_dispatchers(const PlanReport& report) {
+/// A dispatcher, and the rows of which other layouts have it and the row's own has not.
+struct EqualDispatcher {
+    std::string_view name;
+    std::vector<std::size_t> rows;
+};
+
+std::vector<EqualDispatcher> equal_dispatchers(const PlanReport& report) {
     const auto of = [](const Layout& layout) { return layout.switches ? layout.switches->dispatcher : std::nullopt; };
-    std::vector<std::string_view> names;
+    std::vector<EqualDispatcher> found;
     for (const PlannedLayout& plan : report.plans) {
         for (const std::size_t rank : plan.others) {
             const Layout& other = report.search.best[rank - 1].layout;
             if (of(other) == of(plan.layout)) continue;
             const std::string_view name = dispatcher_word(of(other).value_or(report.workload.model.moe->dispatcher));
-            if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+            auto same = std::find_if(found.begin(), found.end(), [name](const EqualDispatcher& each) { return each.name == name; });
+            if (same == found.end()) same = found.insert(found.end(), {name, {}});
+            if (same->rows.empty() || same->rows.back() != plan.rank) same->rows.push_back(plan.rank);
         }
     }
-    return fmt::format("{}", fmt::join(names, ", "));
+    return found;
+}
+
+/// Which rows stand for another dispatcher, too.
+std::string equal_dispatcher_text(const EqualDispatcher& equal, std::size_t rows) {
+    constexpr std::size_t kMostNamed = 6;
+    if (equal.rows.size() == rows) return fmt::format("{}: as fast, not listed", equal.name);
+    if (equal.rows.size() > kMostNamed) return fmt::format("{}: as fast in {} rows, not listed", equal.name, equal.rows.size());
+    return fmt::format("{}: as fast in row{} {}, not listed", equal.name, equal.rows.size() > 1 ? "s" : "", fmt::join(equal.rows, ", "));
 }
 
 /// What the headers mean.
@@ -329,8 +346,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
         words.emplace_back("bf16: g gradients, m moments");
         words.emplace_back("graphs: CUDA graphs of layers, the router or all)");
     }
-    if (const std::string dispatchers = equal_dispatchers(report); !dispatchers.empty())
-        words.push_back(dispatchers + ": as fast, not listed");
+    for (const EqualDispatcher& equal : equal_dispatchers(report)) words.push_back(equal_dispatcher_text(equal, report.plans.size()));
     if (const auto& fastest = report.search.fastest_seconds; fastest && report.plans.front().prediction.time.iteration_seconds > *fastest)
         words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free GiB", *fastest, *fastest < 100 ? 3 : 1));
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");

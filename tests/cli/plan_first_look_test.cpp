@@ -187,8 +187,10 @@ TEST(PlanCommand, SaysWhatElseIsThereToKnow) {
     const std::string mixture = "--world 64 --model qwen3-30b-a3b --ep 8 --pp 2 --tp 1 --cp 1 --micro-batch 1";
     EXPECT_THAT(say(mixture).out, HasSubstr("\nnext: --search recipe (dispatchers, overlaps and recompute of recipes),"));
     EXPECT_THAT(say(mixture + " --search recipe").out, Not(HasSubstr("next: --search recipe")));
-    EXPECT_THAT(say("--world 64 --model llama3-70b --global-batch 128 --tp 4 --pp 2 --micro-batch 1").out,
-                HasSubstr("\nnext: --search recipe (tp overlap, as in recipes),"));
+    const std::string dense = "--world 64 --model llama3-70b --global-batch 128 --tp 4 --pp 2 --micro-batch 1";
+    EXPECT_THAT(say(dense).out, HasSubstr("\nnext: --search recipe (tp overlap, as in recipes),"));
+    EXPECT_THAT(say(dense + " --no-overlap tp").out, Not(HasSubstr("--search")));
+    EXPECT_THAT(say(dense + " --sequence-parallel off").out, Not(HasSubstr("--search")));
     EXPECT_THAT(say(mixture + " --precision fp8").out, HasSubstr("MFU: of the fp8 peak"));
     EXPECT_THAT(say("--world 12 --model llama3-8b --tp 1 --pp 1 --assumed").out,
                 HasSubstr("global batch of 1,026 sequences (4,202,496 tokens; --global-batch 1,032 lets dp grow)"));

@@ -12,9 +12,10 @@ namespace mgplan::planner::testing::free_memory_first_test {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 
-/// Layouts of these GiB, fastest first, in their new order: each by its place among them, from 1.
-std::vector<std::int64_t> ordered(const std::vector<double>& gib) {
+/// Layouts of these GiB, fastest first: each has its place among them, from 1, as its micro-batch.
+std::vector<RankedLayout> layouts_of(const std::vector<double>& gib) {
     std::vector<RankedLayout> best;
     for (const double each : gib) {
         RankedLayout& added = best.emplace_back();
@@ -22,10 +23,20 @@ std::vector<std::int64_t> ordered(const std::vector<double>& gib) {
         added.iteration_seconds = 1 + 0.0001 * static_cast<double>(best.size());
         added.peak_bytes = static_cast<std::int64_t>(each * (std::int64_t{1} << 30));
     }
-    order_by_free_memory(best, best.size());
+    return best;
+}
+
+std::vector<std::int64_t> numbers_of(const std::vector<RankedLayout>& best) {
     std::vector<std::int64_t> numbers;
     for (const RankedLayout& each : best) numbers.push_back(each.layout.micro_batch);
     return numbers;
+}
+
+/// Their numbers in their new order.
+std::vector<std::int64_t> ordered(const std::vector<double>& gib) {
+    std::vector<RankedLayout> best = layouts_of(gib);
+    order_by_free_memory(best, best.size());
+    return numbers_of(best);
 }
 
 TEST(FreeMemoryFirst, TakesNoMoreTimeForLessThanAGibibyte) {
@@ -68,6 +79,35 @@ TEST(FreeMemoryFirst, LeavesTheRestOfAListAlone) {
     EXPECT_EQ(best[0].peak_bytes >> 30, 60);
     EXPECT_EQ(best[1].peak_bytes >> 30, 70);
     EXPECT_EQ(best[2].peak_bytes >> 30, 10);
+}
+
+/// Numbers of layouts as order_nearly_as_fast() puts them; `replayed`: GiB that a replay finds of each.
+std::vector<std::int64_t> ordered_as_replayed(const std::vector<double>& gib, const std::vector<double>& replayed) {
+    std::vector<RankedLayout> best = layouts_of(gib);
+    for (RankedLayout& each : best) each.layout.engine = Engine::megatron;
+    order_nearly_as_fast(best, best.size(), [&](const Layout& layout) {
+        return static_cast<std::int64_t>(replayed[static_cast<std::size_t>(layout.micro_batch - 1)] * (std::int64_t{1} << 30));
+    });
+    return numbers_of(best);
+}
+
+TEST(FreeMemoryFirst, LeavesTheFastestBehindAllThatAreWorthTheTime) {
+    std::vector<double> gib(kSortedAsReplayed + 20, 70);
+    gib.front() = 76;
+    std::vector<std::int64_t> expected;
+    for (std::int64_t i = 2; i <= std::ssize(gib); ++i) expected.push_back(i);
+    expected.push_back(1);
+    EXPECT_THAT(ordered_as_replayed(gib, gib), ElementsAreArray(expected));
+    // Its replay leaves as much free as those of the others.
+    std::vector<double> replayed = gib;
+    replayed.front() = 70.5;
+    EXPECT_EQ(ordered_as_replayed(gib, replayed).front(), 1);
+    // The last of those that are replayed leaves less.
+    replayed = gib;
+    replayed[kSortedAsReplayed] = 75.5;
+    const auto order = ordered_as_replayed(gib, replayed);
+    EXPECT_THAT(std::vector(order.begin() + kSortedAsReplayed - 1, order.begin() + kSortedAsReplayed + 1),
+                ElementsAre(1, kSortedAsReplayed + 1));
 }
 
 }  // namespace

@@ -76,6 +76,15 @@ TEST(PlanReport, NamesAWiderSearchWhereItHasWhatThisOneLacked) {
     plan.layout.sizes.tp = 1;
     EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
     plan.layout.sizes.tp = 2;
+    plan.layout.sequence_parallel = false;
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
+    plan.layout.sequence_parallel = true;
+    report.tp_overlap_pinned = true;
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
+    report.tp_overlap_pinned = false;
+    report.workload.training.megatron.transformer_engine = false;
+    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
+    report.workload.training.megatron.transformer_engine = true;
     EXPECT_THAT(plan_report_text(report), HasSubstr("\nnext: --search recipe (tp overlap, as in recipes), --explain 1 (why it wins),\n"));
     report.workload.training.overlap_tp = true;
     EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
@@ -101,6 +110,19 @@ TEST(PlanReport, NamesDispatchersThatARowStandsFor) {
     switches.dispatcher = TokenDispatcher::hybrid_ep;
     report.search.best[2].layout.switches = std::make_shared<const LayoutSwitches>(switches);
     EXPECT_THAT(plan_report_text(report), HasSubstr("hybridep: as fast, not listed;"));
+    // A row of its own beside it: the note is the first's.
+    PlannedLayout listed = plan;
+    listed.layout.switches = report.search.best[2].layout.switches;
+    listed.rank = 4;
+    listed.others = {};
+    report.plans.push_back(listed);
+    EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("hybridep: as fast in row 1, not listed;"), Not(HasSubstr("as fast, not"))));
+    PlannedLayout third = report.plans.front();
+    third.rank = 5;
+    report.plans.push_back(third);
+    EXPECT_THAT(plan_report_text(report), HasSubstr("hybridep: as fast in rows 1, 5, not listed;"));
+    for (third.rank = 6; third.rank < 11; ++third.rank) report.plans.push_back(third);
+    EXPECT_THAT(plan_report_text(report), HasSubstr("hybridep: as fast in 7 rows, not listed;"));
 }
 
 TEST(PlanReport, SaysWhatToDoWithAPlanThatIsSaved) {
