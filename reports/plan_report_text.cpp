@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "plan/layout/layout_schedule.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
 #include "reports/flag_account.hpp"
