@@ -89,7 +89,7 @@ void add_too_large(reports::PlanReport& report) {
     };
     if (report.plans.empty()) {
         if (replayed.count > 0) add_nearest(replayed.nearest->layout, closely(replayed.nearest->layout));
-        // One of each family: what its others miss by little more says nothing new.
+        // Of each family the search keeps one; the replayed one's is shown.
         for (const auto& miss : report.search.nearest) {
             const auto alike = [&](const auto& shown) { return planner::same_family(shown.layout, miss.layout); };
             if (std::none_of(report.nearest.begin(), report.nearest.end(), alike)) add_nearest(miss.layout, missing(miss.layout));

@@ -140,7 +140,7 @@ private:
     /// Of `some` of the space, by part. `farthest`: the peak of the last of the nearest that are known, before and then.
     std::vector<SearchShare> misses_in_rounds(const SearchSpace& some, std::vector<LegalTails>& tails, std::int64_t& farthest) {
         std::vector<SearchShare> found(parts_.size(), SearchShare(options_));
-        BestList<SmallerPeak> nearest(options_.keep_nearest, SmallerPeak{});
+        NearestMisses nearest(options_.keep_nearest);
         std::size_t done = 0;
         for (std::size_t round = kFirstRound; done < parts_.size(); round *= 2) {
             const std::size_t count = std::min(round, parts_.size() - done);
@@ -155,9 +155,8 @@ private:
                     if (options_.progress) options_.progress(done + of_round, parts_.size());
                 });
             for (std::size_t place = done; place < done + count; ++place) {
-                for (const RankedLayout& miss : found[order_[place]].nearest.list()) nearest.offer(miss.layout, 0, miss.peak_bytes);
+                for (const RankedLayout& miss : found[order_[place]].nearest.list()) nearest.offer(miss.layout, miss.peak_bytes);
             }
-            (void)nearest.list();
             farthest = std::min(farthest, nearest.largest_peak());
             done += count;
         }

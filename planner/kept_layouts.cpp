@@ -1,8 +1,11 @@
 #include "planner/kept_layouts.hpp"
 
+#include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "plan/layout/layout_switches.hpp"
+#include "planner/plan_families.hpp"
 
 namespace mgplan::planner {
 namespace {
@@ -43,6 +46,18 @@ bool ranks_before(const RankedLayout& a, const RankedLayout& b, Objective object
 
 bool SmallerPeak::operator()(const RankedLayout& a, const RankedLayout& b) const {
     return comes_before(std::tuple(a.peak_bytes), a.layout, std::tuple(b.peak_bytes), b.layout);
+}
+
+void NearestMisses::offer(const Layout& layout, std::int64_t peak) {
+    if (capacity_ == 0 || peak > largest_peak()) return;
+    RankedLayout candidate{layout, 0, peak};
+    const auto alike = std::find_if(list_.begin(), list_.end(), [&](const RankedLayout& each) { return same_family(each.layout, layout); });
+    if (alike != list_.end()) {
+        if (!SmallerPeak{}(candidate, *alike)) return;
+        list_.erase(alike);
+    }
+    list_.insert(std::upper_bound(list_.begin(), list_.end(), candidate, SmallerPeak{}), std::move(candidate));
+    if (list_.size() > capacity_) list_.pop_back();
 }
 
 void ContenderList::offer(const Layout& layout, const TimeEstimate& time, std::int64_t peak) {

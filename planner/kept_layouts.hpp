@@ -33,12 +33,6 @@ public:
         return capacity_ > 0 && sorted_ == capacity_ ? list_[sorted_ - 1].iteration_seconds : std::numeric_limits<double>::infinity();
     }
 
-    /// The largest peak with which a layout may still come in, where the list is sorted by peaks.
-    [[nodiscard]] std::int64_t largest_peak() const {
-        if (capacity_ == 0) return 0;
-        return sorted_ == capacity_ ? list_[sorted_ - 1].peak_bytes : std::numeric_limits<std::int64_t>::max();
-    }
-
     [[nodiscard]] const std::vector<RankedLayout>& list() {
         sort();
         return list_;
@@ -77,7 +71,29 @@ struct BeforeByObjective {
 /// The smaller peak first; of equal ones the simpler layout.
 struct SmallerPeak {
     bool operator()(const RankedLayout& a, const RankedLayout& b) const;
-    [[nodiscard]] bool surely_behind(const RankedLayout& a, const RankedLayout& b) const { return a.peak_bytes > b.peak_bytes; }
+};
+
+/// Of each of the `capacity` families (plan_families.hpp) with the smallest peaks the layout that has it: what others of a family miss by
+/// says nothing new. Does not depend on the order of the offers.
+class NearestMisses {
+public:
+    explicit NearestMisses(std::size_t capacity) : capacity_(capacity) {}
+
+    void offer(const Layout& layout, std::int64_t peak);
+
+    /// The largest peak with which a layout may still come in.
+    [[nodiscard]] std::int64_t largest_peak() const {
+        if (capacity_ == 0) return 0;
+        return list_.size() == capacity_ ? list_.back().peak_bytes : std::numeric_limits<std::int64_t>::max();
+    }
+
+    /// Smallest peak first; time 0.
+    [[nodiscard]] const std::vector<RankedLayout>& list() const { return list_; }
+    std::vector<RankedLayout> take() { return std::exchange(list_, {}); }
+
+private:
+    std::size_t capacity_;
+    std::vector<RankedLayout> list_;
 };
 
 /// The layouts with the smallest bounds. Cut to size only now and then: what is behind the last of a full list is dropped at once.

@@ -51,8 +51,8 @@ using CostModelFactory = std::function<LayoutCost(const Workload&)>;
 enum class Objective : std::uint8_t { throughput, memory };
 
 struct SearchOptions {
-    std::size_t keep = 10;  ///< best layouts to return
-    std::size_t keep_nearest = 3;
+    std::size_t keep = 10;            ///< best layouts to return
+    std::size_t keep_nearest = 3;     ///< families of SearchResult::nearest
     std::size_t keep_contenders = 0;  ///< SearchResult::contenders
     Objective objective = Objective::throughput;
     int threads = 0;  ///< 0: all cores

@@ -124,7 +124,7 @@ struct SearchResult {
     std::vector<RankedLayout> pareto;
     std::vector<FamilyPoint> families;  ///< of the fitting layouts, fastest first, as the search prices them; empty unless asked for
     std::int64_t before_compared = 0;   ///< fitting layouts that rank before SearchOptions::compared, as the search prices both
-    std::vector<RankedLayout> nearest;  ///< layouts that do not fit, smallest peak first; time 0
+    std::vector<RankedLayout> nearest;  ///< the smallest layout of each family that misses by least; time 0
     CandidateCounts counts;
     std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed, or a bound of the time that keeps them out of `best`
     std::int64_t feasible = 0;

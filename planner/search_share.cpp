@@ -21,7 +21,7 @@ void SearchShare::absorb(SearchShare&& other) {
     for (const auto& ranked : other.pareto.layouts()) pareto.offer(ranked);
     families.absorb(std::move(other.families));
     for (const auto& ranked : other.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
-    for (const auto& ranked : other.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+    for (const auto& ranked : other.nearest.take()) nearest.offer(ranked.layout, ranked.peak_bytes);
     counts.merge(other.counts);
     evaluated += other.evaluated;
     feasible += other.feasible;
@@ -84,7 +84,7 @@ void SearchShare::price_miss(const Layout& layout, const LayoutCost& cost, std::
     const FillingTerm term = by_host ? FillingTerm::host : even_fits() ? FillingTerm::other : cost.memory(layout, limit).largest;
     TooLarge& alike = !by_host && even_fits() ? too_large_uneven : too_large[static_cast<std::size_t>(term)];
     ++alike.count;
-    nearest.offer(layout, 0, peak);
+    nearest.offer(layout, peak);
     keep_nearer(alike, layout, peak);
 }
 
@@ -116,7 +116,7 @@ void SearchShare::price(const Layout& layout, const LayoutCost& cost, std::int64
         const std::int64_t known = by_host ? limit + need.host_missing : need.bytes;
         if (known <= farthest) {
             const std::int64_t peak = uneven || by_host ? known : cost.memory(layout, farthest).bytes;
-            nearest.offer(layout, 0, peak);
+            nearest.offer(layout, peak);
             keep_nearer(alike, layout, peak);
         }
         if (options.prune) return;

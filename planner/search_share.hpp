@@ -17,7 +17,7 @@ namespace mgplan::planner {
 /// One thread's share of the result.
 struct SearchShare {
     BestList<BeforeByObjective> best;
-    BestList<SmallerPeak> nearest;
+    NearestMisses nearest;
     ContenderList contenders;
     ParetoSet pareto;
     FamilySet families;
@@ -30,7 +30,7 @@ struct SearchShare {
 
     explicit SearchShare(const SearchOptions& options)
         : best(options.keep, BeforeByObjective{options.objective}),
-          nearest(options.keep_nearest, SmallerPeak{}),
+          nearest(options.keep_nearest),
           contenders(options.keep_contenders),
           never_below(options.never_below),
           near(1 + options.pareto_within) {}

@@ -11,6 +11,7 @@
 #include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
 #include "planner/family_set.hpp"
+#include "planner/kept_layouts.hpp"
 #include "planner/scaling.hpp"
 
 namespace mgplan::planner {
@@ -36,10 +37,10 @@ std::optional<Layout> with_schedule(const Layout& layout, SplitSchedule kind, co
 }
 
 /// As many as a search keeps, smallest peak first.
-std::vector<RankedLayout> nearest_of(std::vector<RankedLayout> missed) {
-    std::stable_sort(missed.begin(), missed.end(), [](const auto& a, const auto& b) { return a.peak_bytes < b.peak_bytes; });
-    missed.resize(std::min(missed.size(), SearchOptions{}.keep_nearest));
-    return missed;
+std::vector<RankedLayout> nearest_of(const std::vector<RankedLayout>& missed) {
+    NearestMisses nearest(SearchOptions{}.keep_nearest);
+    for (const RankedLayout& miss : missed) nearest.offer(miss.layout, miss.peak_bytes);
+    return nearest.take();
 }
 
 /// Puts these among the families and the Pareto set.
@@ -111,7 +112,7 @@ std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::Co
         found.feasible = std::ssize(added);
         best.clear();
         found.replayed = 0;
-        if (added.empty()) found.nearest = nearest_of(std::move(missed));
+        if (added.empty()) found.nearest = nearest_of(missed);
         found.families.clear();
         found.pareto.clear();
     }

@@ -16,6 +16,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 using Json = nlohmann::ordered_json;
 
 TEST(PlanCommand, ListsNearestMissesWhereNothingFits) {
@@ -27,7 +28,7 @@ TEST(PlanCommand, ListsNearestMissesWhereNothingFits) {
     EXPECT_EQ(file.text(), "");
     const Json report = Json::parse(said.out);
     EXPECT_THAT(report["plans"], IsEmpty());
-    ASSERT_THAT(report["nearest"], Not(IsEmpty()));
+    ASSERT_THAT(report["nearest"], SizeIs(3)) << "one of each family";
     for (const auto& miss : report["nearest"]) {
         const auto limit = report["cluster"]["memory_bytes"].get<std::int64_t>();
         EXPECT_EQ(miss["missing_bytes"].get<std::int64_t>(), miss["peak_bytes"].get<std::int64_t>() - limit);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "planner/kept_layouts.hpp"
 #include "planner/ranking.hpp"
 #include "planner/search_axes.hpp"
 #include "runtime/sanitizers.hpp"
@@ -88,6 +89,30 @@ TEST(NearestMisses, AreThoseOfAnExhaustiveSearch) {
     }
     EXPECT_GT(cut, 0);
     EXPECT_GT(kinds, 0);
+}
+
+TEST(NearestMisses, AreOneOfEachFamilyInWhateverOrderTheyCome) {
+    std::vector<RankedLayout> misses;
+    for (const std::int64_t tp : {1, 2, 4, 8}) {
+        for (std::int64_t vpp = 1; vpp <= 4; ++vpp) {
+            RankedLayout& miss = misses.emplace_back();
+            miss.layout.sizes.tp = tp;
+            miss.layout.vpp = vpp;
+            miss.peak_bytes = 1000 * tp + (vpp == 3 ? 0 : 10 * vpp);
+        }
+    }
+    std::mt19937 random(20261128);
+    for (int i = 0; i < 50; ++i) {
+        std::shuffle(misses.begin(), misses.end(), random);
+        NearestMisses nearest(3);
+        for (const RankedLayout& miss : misses) nearest.offer(miss.layout, miss.peak_bytes);
+        ASSERT_EQ(nearest.list().size(), 3U);
+        EXPECT_EQ(nearest.largest_peak(), 4000);
+        for (std::size_t place = 0; place < 3; ++place) {
+            EXPECT_EQ(nearest.list()[place].layout.sizes.tp, std::int64_t{1} << place);
+            EXPECT_EQ(nearest.list()[place].layout.vpp, 3);
+        }
+    }
 }
 
 }  // namespace
