@@ -78,7 +78,7 @@ std::string switches_cell(const Layout& layout, bool graphs) {
 }
 
 std::string recompute_text(const Layout& layout) {
-    const std::string kind(to_string(layout.recompute));
+    std::string kind(to_string(layout.recompute));
     if (layout.recompute == Recompute::selective) return fmt::format("{} ({})", kind, fmt::join(names_in(layout.recompute_modules), "+"));
     if (layout.recompute != Recompute::full || !layout.recompute_method) return kind;
     const std::string layers = counted(layout.recompute_num_layers, "layer");
@@ -87,7 +87,7 @@ std::string recompute_text(const Layout& layout) {
 }
 
 std::string all_switches_text(const Workload& workload, const Layout& layout) {
-    const std::string on = switches_cell(with_all_switches(layout, workload.model, workload.training), false);
+    std::string on = switches_cell(with_all_switches(layout, workload.model, workload.training), false);
     if (layout.cuda_graphs.empty()) return on;
     const std::string graphs = fmt::format("graphs={}", fmt::join(names_in(layout.cuda_graphs), "+"));
     return on == "-" ? graphs : on + " " + graphs;

@@ -30,7 +30,7 @@
 namespace mgplan::tests {
 
 inline model::Tensor filled_with(model::Device& device, const model::Shape& shape, double value) {
-    const model::Tensor tensor = device.empty(shape, Dtype::bf16, model::MemoryCategory::activations, "large");
+    model::Tensor tensor = device.empty(shape, Dtype::bf16, model::MemoryCategory::activations, "large");
     model::fill(tensor, value);
     return tensor;
 }

@@ -295,7 +295,7 @@ TEST_F(Gradients, OfPackedHeadsLieWhereTheyDo) {
     const RotaryAngles angles{.base = 100, .magnitude = 1.5};
     const Tensor packed = maker.random({10, heads.width()}), d_output = maker.random({10, 4, 4});
     const auto turned = [&] {
-        const Tensor copied = maker.zeros(packed.shape());
+        Tensor copied = maker.zeros(packed.shape());
         copy(packed, copied);
         rotary_in_place(copied, heads, positions, 2, angles, false);
         return copied;
