@@ -131,7 +131,7 @@ const model::KernelTable& fake_kernels() {
 
 }  // namespace
 
-StagingRing::~StagingRing() = default;  // none is made: uploads are copies on the host
+StagingRing::~StagingRing() {}  // none is made: uploads are copies on the host
 
 CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script, bool /*times_products*/)
     : CudaDeviceInterface(traits, make_allocator(script), &fake_kernels()),
