@@ -138,7 +138,7 @@ Job read_megatron_text(std::string_view text, const std::string& where, const Me
         problems.absorb(error);
         for (const auto& part : found.missing) problems.add("{}", part);
         for (const auto& [name, why] : found.unresolved) {
-            const auto list = error.problems();
+            const auto& list = error.problems();
             if (std::any_of(list.begin(), list.end(), [&](const std::string& problem) { return names_variable(problem, name); }))
                 problems.add_missing_fact("{}: ${} is not known: {}", where, name, why);
         }

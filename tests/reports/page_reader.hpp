@@ -37,7 +37,7 @@ inline std::string first_broken_element(std::string html) {
         const auto end = html.find('>', at);
         if (end == std::string::npos) return html.substr(at, 20);
         const std::string tag = html.substr(at + 1, end - at - 1);
-        const std::string name = tag.substr(0, tag.find_first_of(" />", tag[0] == '/' ? 1 : 0));
+        std::string name = tag.substr(0, tag.find_first_of(" />", tag[0] == '/' ? 1 : 0));
         at = end + 1;
         if (tag.back() == '/' || empty.count(name) > 0) continue;
         if (name[0] != '/') {
