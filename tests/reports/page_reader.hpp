@@ -17,7 +17,7 @@ inline std::string between(const std::string& text, const std::string& begin, co
 /// The first element that is not closed, or closed where another is open; empty: every one is in order. What scripts and styles
 /// hold is no markup.
 inline std::string first_broken_element(std::string html) {
-    for (const std::string name : {"script", "style"}) {
+    for (std::string name : {"script", "style"}) {
         std::string without;
         std::size_t at = 0;
         for (;;) {
