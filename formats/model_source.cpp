@@ -129,7 +129,8 @@ Job read_hub_name(const std::string& repository) {
     throw ConfigError(fmt::format(
         "model {} is no file here, and as a Hugging Face repository it has no preset{}; download its config.json and name that file, "
         "or use a preset (see mgplan models)",
-        shown_in_message(repository), near.empty() ? "" : fmt::format(" of its own ({0} stands in its name: mgplan models show {0})", near)));
+        shown_in_message(repository),
+        near.empty() ? "" : fmt::format(" of its own ({0} stands in its name: mgplan models show {0})", near)));
 }
 
 bool looks_like_path(const std::string& cfg) {

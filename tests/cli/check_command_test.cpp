@@ -255,7 +255,10 @@ TEST(CheckCommand, NamesWhatTheCommandSwitchesOn) {
     const std::string text = say(asked).out;
     EXPECT_THAT(text, HasSubstr("legal:  yes, tp4 cp1 ep1 etp4 pp1 vpp1 mbs1 sp p2p none tp-overlap\n"));
     EXPECT_THAT(text, ::testing::ContainsRegex("  1 .*tokens/s: tp.* tp-overlap\n")) << "which others keep";
-    EXPECT_THAT(text, HasSubstr("\n    all with the command's dispatcher, overlaps, types and CUDA graphs, which\n    mgplan plan --search wide varies too\n"));
+    EXPECT_THAT(
+        text,
+        HasSubstr(
+            "\n    all with the command's dispatcher, overlaps, types and CUDA graphs, which\n    mgplan plan --search wide varies too\n"));
     EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + file.path()).out, Not(HasSubstr("all with the command's")));
     EXPECT_THAT(say(asked + " --gate").out, HasSubstr(" tp-overlap; "));
 }
