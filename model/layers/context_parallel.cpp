@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "model/layers/head_exchange.hpp"
 #include "model/ops/elementwise.hpp"
-#include "model/ops/router.hpp"
 #include "model/ops/sinks.hpp"
 #include "plan/text/errors.hpp"
 
@@ -159,47 +159,6 @@ AttentionGradients by_gathering_backward(const RankContext& context, const Micro
     context.cp->reduce_scatter(all_dv, total.v, Reduction::sum);
     return total;
 }
-
-/// Heads against sequence (DeepSpeed-Ulysses, arXiv 2309.14509).
-class HeadExchange {
-public:
-    HeadExchange(const RankContext& context, const MicrobatchContext& microbatch) : context_(context), ranks_(context.cp->size()) {
-        // Chunk c of the whole sequence is the first chunk of rank c or the second of rank 2·ranks-1-c; rank by rank its
-        // place among the received chunks is 2·owner or 2·owner+1.
-        chunk_rows_.assign(static_cast<std::size_t>(2 * ranks_), microbatch.sequence / (2 * ranks_) * microbatch.batch);
-        for (int chunk = 0; chunk < 2 * ranks_; ++chunk) natural_.push_back(chunk < ranks_ ? 2 * chunk : 2 * (2 * ranks_ - 1 - chunk) + 1);
-        zigzag_.resize(natural_.size());
-        for (std::size_t i = 0; i < natural_.size(); ++i) zigzag_[static_cast<std::size_t>(natural_[i])] = static_cast<std::int64_t>(i);
-    }
-
-    /// (rows, heads, width) of this rank -> (ranks · rows, heads / ranks, width) in natural order.
-    [[nodiscard]] Tensor to_heads(const Tensor& x) const {
-        const std::int64_t rows = x.shape()[0], heads = x.shape()[1], width = x.shape()[2];
-        // Head-major, so that each rank's heads are one block of rows.
-        const Tensor by_head = swap_leading(x.view({rows, ranks_, heads / ranks_ * width}));  // (ranks, rows, …)
-        Tensor received =
-            context_.device->empty({ranks_ * rows, heads / ranks_ * width}, x.dtype(), MemoryCategory::communication, "exchanged heads");
-        const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks_), rows);
-        context_.cp->all_to_all(by_head.view({ranks_ * rows, heads / ranks_ * width}), received, counts, counts);
-        return reorder_blocks(received, chunk_rows_, natural_).view({ranks_ * rows, heads / ranks_, width});
-    }
-
-    /// The way back.
-    [[nodiscard]] Tensor to_sequence(const Tensor& x) const {
-        const std::int64_t rows = x.shape()[0] / ranks_, heads = x.shape()[1] * ranks_, width = x.shape()[2];
-        const Tensor by_rank = reorder_blocks(x.view({ranks_ * rows, heads / ranks_ * width}), chunk_rows_, zigzag_);
-        Tensor received =
-            context_.device->empty({ranks_, rows, heads / ranks_ * width}, x.dtype(), MemoryCategory::communication, "exchanged rows");
-        const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks_), rows);
-        context_.cp->all_to_all(by_rank, received.view({ranks_ * rows, heads / ranks_ * width}), counts, counts);
-        return swap_leading(received).view({rows, heads, width});
-    }
-
-private:
-    const RankContext& context_;
-    std::int64_t ranks_;
-    std::vector<std::int64_t> chunk_rows_, natural_, zigzag_;
-};
 
 Positions whole_sequence(const MicrobatchContext& microbatch) {
     return zigzag_positions(microbatch.sequence, microbatch.batch, 1, 0);

@@ -1,5 +1,6 @@
 #include "model/layers/mamba_mixer.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "model/ops/elementwise.hpp"
@@ -9,12 +10,17 @@
 namespace mgplan::model {
 namespace {
 
-/// The blocks of a row of the projection: z, then x, B and C, which the convolution sees, then the raw steps.
+/// The blocks of a row of the projection: z, then x, B and C, which the convolution sees, then the raw steps. Exchanged ones have no z.
 Columns gate_columns(const StateSpaceSizes& sizes) {
     return {0, sizes.inner()};
 }
-Columns convolved_columns(const StateSpaceSizes& sizes) {
-    return {sizes.inner(), sizes.width()};
+Columns convolved_columns(const StateSpaceSizes& sizes, bool exchanged) {
+    return {exchanged ? 0 : sizes.inner(), sizes.width()};
+}
+
+/// The output of a scan, on its way between heads and sequence.
+ColumnExchange exchange_of_output(const RankContext& context, const MicrobatchContext& microbatch, const StateSpaceSizes& own) {
+    return {context, microbatch, {{.begin = 0, .width = own.inner(), .shares = context.cp->size()}}};
 }
 
 GatedNormOptions gated_norm_options(const RankContext& context, const StateSpaceSizes& sizes) {
@@ -40,23 +46,38 @@ MambaMixer::MambaMixer(const ModelSpec& model, const LayerPart& part, const Weig
       projection_(weights.at(prefix + "mixer.in_proj.weight"), {}),
       output_(weights.at(prefix + "mixer.out_proj.weight"), {}) {}
 
-StateSpaceSizes MambaMixer::sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const {
-    const std::int64_t tp = context.tp->size();
-    return {.places = projected.shape()[0] / microbatch.batch,
+StateSpaceSizes MambaMixer::sizes_of(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows, int cp) const {
+    const std::int64_t parts = context.tp->size() * cp;
+    return {.places = rows / microbatch.batch,
             .batch = microbatch.batch,
-            .heads = heads_ / tp,
+            .heads = heads_ / parts,
             .head_dim = head_dim_,
-            .groups = groups_ / tp,
+            .groups = std::max<std::int64_t>(groups_ / parts, 1),
             .state = state_};
 }
 
-StateSpaceInputs MambaMixer::scan_inputs(const Tensor& projected, const StateSpaceSizes& sizes, std::int64_t batch) const {
-    return {.mixed = causal_conv(projected, convolved_columns(sizes), conv_weight_.value, conv_bias_.value, batch),
+std::optional<ColumnExchange> MambaMixer::exchange_of(const RankContext& context, const MicrobatchContext& microbatch) const {
+    const std::int64_t ranks = context.cp->size();
+    if (ranks == 1) return std::nullopt;
+    const StateSpaceSizes own = sizes_of(context, microbatch, 0, 1);
+    const std::int64_t inner = own.inner(), maps = own.groups * own.state, groups = std::min(own.groups, ranks);
+    return ColumnExchange(context, microbatch,
+                          {{.begin = inner, .width = inner, .shares = ranks},
+                           {.begin = 2 * inner, .width = maps, .shares = groups},
+                           {.begin = 2 * inner + maps, .width = maps, .shares = groups},
+                           {.begin = 2 * inner + 2 * maps, .width = own.heads, .shares = ranks}});
+}
+
+StateSpaceInputs MambaMixer::scan_inputs(const Tensor& projected, const StateSpaceSizes& sizes, std::int64_t batch,
+                                         const ColumnExchange* exchange) const {
+    const Columns convolved = convolved_columns(sizes, exchange != nullptr);
+    const auto of_heads = [&](const Weight& weight) { return exchange != nullptr ? exchange->heads(weight.value) : weight.value; };
+    return {.mixed = conv_of(exchange).forward(projected, convolved, batch),
             .projected = projected,
-            .step_begin = sizes.inner() + sizes.width(),
-            .step_bias = step_bias_.value,
-            .log_decay = log_decay_.value,
-            .skip = skip_.value};
+            .step_begin = convolved.begin + convolved.width,
+            .step_bias = of_heads(step_bias_),
+            .log_decay = of_heads(log_decay_),
+            .skip = of_heads(skip_)};
 }
 
 void MambaMixer::scale_blocks(const Tensor& projected, const StateSpaceSizes& sizes) const {
@@ -80,11 +101,20 @@ Tensor MambaMixer::forward(const RankContext& context, const MicrobatchContext& 
 
 Tensor MambaMixer::branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, Saved& saved) const {
     saved.projected = projection_.forward(context, normed);
-    const StateSpaceSizes sizes = sizes_of(context, microbatch, saved.projected);
-    scale_blocks(saved.projected, sizes);
-    saved.scanned = state_space_scan(scan_inputs(saved.projected, sizes, microbatch.batch), sizes);
-    saved.gated = gated_norm(saved.scanned, saved.projected, gate_columns(sizes), gated_norm_weight_.value,
-                             gated_norm_options(context, sizes), saved.inverse_deviation);
+    const StateSpaceSizes own = sizes_of(context, microbatch, saved.projected.shape()[0], 1);
+    scale_blocks(saved.projected, own);
+    if (const auto exchange = exchange_of(context, microbatch)) {
+        saved.gates = columns(saved.projected, 0, own.inner());
+        saved.projected = exchange->to_heads(saved.projected);
+        const StateSpaceSizes sizes = sizes_of(context, microbatch, saved.projected.shape()[0], context.cp->size());
+        const Tensor by_heads = state_space_scan(scan_inputs(saved.projected, sizes, microbatch.batch, &*exchange), sizes);
+        saved.scanned = context.device->empty(saved.gates.shape(), by_heads.dtype(), MemoryCategory::activations, kScannedBySequence);
+        exchange_of_output(context, microbatch, own).to_sequence(by_heads, saved.scanned);
+    } else {
+        saved.scanned = state_space_scan(scan_inputs(saved.projected, own, microbatch.batch, nullptr), own);
+    }
+    saved.gated = gated_norm(saved.scanned, saved.gates.defined() ? saved.gates : saved.projected, gate_columns(own),
+                             gated_norm_weight_.value, gated_norm_options(context, own), saved.inverse_deviation);
     // In front of the projection, where it is as wide on every rank: its gradients are then those of the scaled product.
     if (model_.branch_multipliers.state_output != 1) scale(saved.gated, model_.branch_multipliers.state_output);
     return output_.forward(context, saved.gated);
@@ -104,27 +134,43 @@ Tensor MambaMixer::branch_backward(const RankContext& context, const MicrobatchC
     dy = {};
     saved.gated = {};
     if (model_.branch_multipliers.state_output != 1) scale(d_gated, model_.branch_multipliers.state_output);
-    const StateSpaceSizes sizes = sizes_of(context, microbatch, saved.projected);
+    const std::optional<ColumnExchange> exchange = exchange_of(context, microbatch);
+    const ColumnExchange* const exchanged = exchange ? &*exchange : nullptr;
+    const std::int64_t rows = saved.scanned.shape()[0];
+    const StateSpaceSizes own = sizes_of(context, microbatch, rows, 1);
+    const StateSpaceSizes sizes = exchange ? sizes_of(context, microbatch, saved.projected.shape()[0], context.cp->size()) : own;
+    const Tensor gates = exchange ? saved.gates : saved.projected;
     // The three ops below write all columns of it between them.
     Tensor d_projected = context.device->empty(saved.projected.shape(), saved.projected.dtype(), MemoryCategory::activations,
                                                "gradient of the mixer's projection");
-    Tensor d_scanned =
-        gated_norm_backward(d_gated, saved.scanned, saved.projected, gate_columns(sizes), gated_norm_weight_.value, saved.inverse_deviation,
-                            gated_norm_options(context, sizes), d_projected, gated_norm_weight_.gradient);
+    Tensor d_gates =
+        exchange ? context.device->empty(gates.shape(), gates.dtype(), MemoryCategory::activations, "gradient of the gates") : d_projected;
+    Tensor d_scanned = gated_norm_backward(d_gated, saved.scanned, gates, gate_columns(own), gated_norm_weight_.value,
+                                           saved.inverse_deviation, gated_norm_options(context, own), d_gates, gated_norm_weight_.gradient);
     d_gated = {};
-    saved.scanned = saved.inverse_deviation = {};
+    saved.scanned = saved.inverse_deviation = saved.gates = {};
+    if (exchange) d_scanned = exchange_of_output(context, microbatch, own).to_heads(d_scanned);
+    const auto of_heads = [&](const Weight& weight) { return exchange ? exchange->heads(weight.gradient) : weight.gradient; };
     Tensor d_convolved;
     {
-        const StateSpaceInputs inputs = scan_inputs(saved.projected, sizes, microbatch.batch);
+        const StateSpaceInputs inputs = scan_inputs(saved.projected, sizes, microbatch.batch, exchanged);
         d_convolved =
-            state_space_scan_backward(d_scanned, inputs, sizes, d_projected, {step_bias_.gradient, log_decay_.gradient, skip_.gradient});
+            state_space_scan_backward(d_scanned, inputs, sizes, d_projected, {of_heads(step_bias_), of_heads(log_decay_), of_heads(skip_)});
     }
     d_scanned = {};
-    causal_conv_backward(d_convolved, saved.projected, convolved_columns(sizes), conv_weight_.value, conv_bias_.value, microbatch.batch,
-                         d_projected, conv_weight_.gradient, conv_bias_.gradient);
+    conv_of(exchanged).backward(d_convolved, saved.projected, convolved_columns(sizes, exchange.has_value()), microbatch.batch,
+                                d_projected);
     d_convolved = {};
     saved.projected = {};
-    scale_blocks(d_projected, sizes);
+    if (exchange) {
+        const Tensor by_heads = std::exchange(
+            d_projected, context.device->empty({rows, 2 * own.inner() + 2 * own.groups * own.state + own.heads}, d_projected.dtype(),
+                                               MemoryCategory::activations, "gradient of the mixer's projection"));
+        set_columns(d_gates, d_projected, 0);
+        exchange->to_sequence(by_heads, d_projected);
+    }
+    d_gates = {};
+    scale_blocks(d_projected, own);
     return projection_.backward(context, d_projected, normed);
 }
 

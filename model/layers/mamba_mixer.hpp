@@ -2,10 +2,13 @@
 // The mixer of Mamba-2 as the first half of a layer: norm, projection, causal convolution, scan, gated norm, output projection, residual
 // addition (arXiv 2405.21060, section 7; Megatron-core ssm/mamba_mixer.py).
 
+#include <optional>
+#include <string_view>
+
 #include "model/layers/branch_ends.hpp"
 #include "model/layers/context.hpp"
+#include "model/layers/head_exchange.hpp"
 #include "model/layers/tensor_parallel.hpp"
-#include "model/ops/causal_conv.hpp"
 #include "model/ops/state_space.hpp"
 
 namespace mgplan::model {
@@ -13,13 +16,19 @@ namespace mgplan::model {
 /// What a forward keeps. What the convolution gives, steps, decays and states are made again in the backward, as mamba_ssm makes them
 /// (ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn). Selective recompute of layernorm drops `normed`.
 struct MambaMixerSaved : BranchEndsSaved {
-    Tensor projected;          ///< z, x, B, C of the rank's heads and groups, and their raw steps, side by side
-    Tensor scanned;            ///< output of the scan: (rows, heads · head_dim)
+    Tensor projected;          ///< z, x, B, C of the rank's heads and groups, and their raw steps, side by side; exchanged: without z
+    Tensor gates;              ///< z of the rank's rows, where the others were exchanged; else undefined
+    Tensor scanned;            ///< output of the scan of the rank's rows: (rows, heads · head_dim)
     Tensor inverse_deviation;  ///< of the gated norm; undefined without its weight
     Tensor gated;              ///< input of the output projection, times its multiplier
 };
 
-/// Heads and groups are divided over tp. A sequence lies whole on a rank: no context parallelism.
+/// Name of the scan's output by rows of the sequence, where it was computed by heads.
+inline constexpr std::string_view kScannedBySequence = "scan output of this rank's rows";
+
+/// Heads and groups are divided over tp. Context-parallel ranks exchange x, B, C and steps of their slices for those of whole sequences of
+/// a share of the heads, in front of the convolution, and the scan's output back; ranks with heads of one group share its B and C. The
+/// gates, which Megatron-core exchanges as well, stay where the gated norm needs them.
 class MambaMixer {
 public:
     using Saved = MambaMixerSaved;
@@ -40,9 +49,16 @@ public:
 private:
     /// Multiplies the blocks of the projection, or of its gradient, in place (BranchMultipliers).
     void scale_blocks(const Tensor& projected, const StateSpaceSizes& sizes) const;
-    /// Sizes on this rank, for the rows of its projection.
-    [[nodiscard]] StateSpaceSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const;
-    [[nodiscard]] StateSpaceInputs scan_inputs(const Tensor& projected, const StateSpaceSizes& sizes, std::int64_t batch) const;
+    /// Sizes of the heads that one of `cp` ranks has of this one's, for so many rows.
+    [[nodiscard]] StateSpaceSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows,
+                                           int cp) const;
+    /// How x, B, C and steps go from a slice of the sequence to a share of the heads; nothing where cp has one rank.
+    [[nodiscard]] std::optional<ColumnExchange> exchange_of(const RankContext& context, const MicrobatchContext& microbatch) const;
+    [[nodiscard]] StateSpaceInputs scan_inputs(const Tensor& projected, const StateSpaceSizes& sizes, std::int64_t batch,
+                                               const ColumnExchange* exchange) const;
+    [[nodiscard]] StateConv conv_of(const ColumnExchange* exchange) const { return {exchange, kConvolved, conv_weight_, conv_bias_}; }
+
+    static constexpr std::size_t kConvolved = 3;  ///< of the exchanged blocks: x, B, C
 
     const ModelSpec& model_;
     std::int64_t heads_, head_dim_, groups_, state_;  ///< of all ranks

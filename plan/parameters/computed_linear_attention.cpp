@@ -35,7 +35,8 @@ void add_delta_net(ParameterList& list, const ModelSpec& fields, const PartSizes
 void add_delta_net_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
     require_division(obstacles, "gated delta nets", "key heads", s["key_heads"], division.tp);
     require_division(obstacles, "gated delta nets", "value heads", s["value_heads"], division.tp);
-    refuse_context_parallelism(obstacles, "gated delta nets", division);
+    require_exchange(obstacles, "gated delta nets", "key heads", s["key_heads"], division);
+    require_exchange(obstacles, "gated delta nets", "value heads", s["value_heads"], division);
 }
 
 bool describe_kimi_delta(const PartSizes& s, ModelSpec& fields) {

@@ -39,6 +39,13 @@ void require_division(std::vector<std::string>& obstacles, std::string_view laye
     if (count % tp != 0) obstacles.push_back(fmt::format("tp = {} over {} {} of {}, which it does not divide", tp, count, what, layer));
 }
 
+void require_exchange(std::vector<std::string>& obstacles, std::string_view layer, std::string_view what, std::int64_t count,
+                      const ParallelSizes& division) {
+    if (division.cp == 1 || count % division.tp != 0 || count / division.tp % division.cp == 0) return;
+    obstacles.push_back(fmt::format("cp = {} over {} {} of {} on a tensor-parallel rank, which it does not divide", division.cp,
+                                    count / division.tp, what, layer));
+}
+
 void refuse_context_parallelism(std::vector<std::string>& obstacles, std::string_view layer, const ParallelSizes& division) {
     if (division.cp > 1) obstacles.push_back(fmt::format("context parallelism over {} (cp = {})", layer, division.cp));
 }

@@ -105,6 +105,10 @@ void add_attention_obstacles(std::vector<std::string>& obstacles, const ModelSpe
 /// An obstacle where tp does not divide a count: "tp = 4 over 6 heads of Mamba-2, which it does not divide".
 void require_division(std::vector<std::string>& obstacles, std::string_view layer, std::string_view what, std::int64_t count,
                       std::int64_t tp);
+/// An obstacle where cp does not divide what a tensor-parallel rank has of a count: layers with a state along the sequence exchange heads
+/// for it (model/layers/head_exchange.hpp).
+void require_exchange(std::vector<std::string>& obstacles, std::string_view layer, std::string_view what, std::int64_t count,
+                      const ParallelSizes& division);
 void refuse_context_parallelism(std::vector<std::string>& obstacles, std::string_view layer, const ParallelSizes& division);
 
 }  // namespace mgplan

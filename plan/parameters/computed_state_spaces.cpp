@@ -108,10 +108,14 @@ void add_mamba2(ParameterList& list, const ModelSpec& fields, const PartSizes& s
     add_state_space(list, fields, s, division, true);
 }
 
+/// Over cp whole heads; of groups, whole ones or as many ranks for each (ssm/mamba_context_parallel.py, MambaContextParallel).
 void add_mamba2_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
     require_division(obstacles, "Mamba-2", "heads", s["heads"], division.tp);
     require_division(obstacles, "Mamba-2", "groups", s["groups"], division.tp);
-    refuse_context_parallelism(obstacles, "Mamba-2", division);
+    require_exchange(obstacles, "Mamba-2", "heads", s["heads"], division);
+    const std::int64_t groups = s["groups"] / division.tp;
+    const bool shared = groups > 0 && division.cp % groups == 0;
+    if (!shared) require_exchange(obstacles, "Mamba-2", "groups", s["groups"], division);
 }
 
 bool describe_attention_beside_mamba(const PartSizes& s, ModelSpec& fields) {
@@ -160,7 +164,10 @@ void add_shared_block_layer(ParameterList& list, const ModelSpec& fields, const 
 void add_shared_block_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
     require_division(obstacles, "the shared block", "kv heads", s["kv_heads"], division.tp);
     require_division(obstacles, "the shared block", "columns", s["width"], division.tp);
-    add_mamba2_obstacles(obstacles, fields, s, division);
+    ParallelSizes whole = division;
+    whole.cp = 1;
+    add_mamba2_obstacles(obstacles, fields, s, whole);
+    refuse_context_parallelism(obstacles, "blocks that layers share", division);
 }
 
 bool is_shared_block(const LayerPart& part) {

@@ -55,6 +55,24 @@ std::vector<Case> mixture_cases() {
             {.name = "tp2_sp_pp2_dp2_ep2", .tp = 2, .pp = 2, .dp = 2, .ep = 2, .sequence_parallel = true}};
 }
 
+/// Context parallelism over heads of the state; more ranks than groups of Mamba-2 where `shared`.
+std::vector<Case> context_cases(bool mixture, bool shared) {
+    using enum RecomputeModule;
+    std::vector<Case> cases{{.name = "cp2", .cp = 2},
+                            {.name = "cp2_pp2_mbs2", .cp = 2, .pp = 2, .micro_batch = 2},
+                            {.name = "cp2_full", .cp = 2, .recompute = Recompute::full},
+                            {.name = "cp2_selective", .cp = 2, .recompute = Recompute::selective, .modules = {core_attn, layernorm}}};
+    if (mixture)
+        cases.push_back({.name = "cp2_dp2_ep4", .cp = 2, .dp = 2, .ep = 4});
+    else
+        cases.push_back({.name = "cp2_dp2_plain", .cp = 2, .dp = 2, .distributed_optimizer = false});
+    if (shared) {
+        cases.push_back({.name = "cp4", .cp = 4, .cp_comm_type = CpCommType::all_gather});
+        cases.push_back({.name = "tp2_sp_cp2", .tp = 2, .cp = 2, .sequence_parallel = true});
+    }
+    return cases;
+}
+
 std::vector<ModelSpec> models() {
     return {small::small_mamba2(),      small::small_nemotron_h(), small::small_nemotron_h_moe(),  small::small_qwen3_next(),
             small::small_bamba(),       small::small_lfm2(),       small::small_lfm2_moe(),        small::small_falcon_h1(),
@@ -70,10 +88,17 @@ std::vector<Run> runs() {
             list.push_back({model, layout});
         }
     }
+    for (const ModelSpec& model : {small::small_mamba2(), small::small_nemotron_h(), small::small_nemotron_h_moe(), small::small_bamba(),
+                                   small::small_falcon_h1(), small::small_nemotron_latent()})
+        for (const Case& layout : context_cases(model.moe.has_value(), true)) list.push_back({model, layout});
+    for (const ModelSpec& model : {small::small_qwen3_next(), small::small_olmo_hybrid()})
+        for (const Case& layout : context_cases(model.moe.has_value(), false)) list.push_back({model, layout});
     list.push_back({small::small_mamba2(), {.name = "odd_tp2", .tp = 2}, Precision::fp64, 13});
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
         list.push_back({small::small_nemotron_h(), {.name = "tp2_sp_pp2", .tp = 2, .pp = 2, .sequence_parallel = true}, precision});
         list.push_back({small::small_bamba(), {.name = "tp2_sp_dp2", .tp = 2, .dp = 2, .sequence_parallel = true}, precision});
+        list.push_back({small::small_nemotron_h(), {.name = "tp2_sp_cp2", .tp = 2, .cp = 2, .sequence_parallel = true}, precision});
+        list.push_back({small::small_qwen3_next(), {.name = "cp2", .cp = 2}, precision});
     }
     return tests::sanitized_share(list, 6);
 }
@@ -135,16 +160,25 @@ TEST(HybridParameters, WhatDoesNotDivideOrIsNotComputedIsNamed) {
     EXPECT_EQ(refusal(small::small_nemotron_h(), {.name = "tp2", .tp = 2}), "");
     EXPECT_THAT(refusal(small::small_nemotron_h(), {.name = "tp4", .tp = 4}),
                 HasSubstr("tp = 4 over 2 groups of Mamba-2, which it does not divide"));
-    EXPECT_THAT(refusal(small::small_mamba2(), {.name = "cp2", .cp = 2}), HasSubstr("context parallelism over Mamba-2 (cp = 2)"));
-    EXPECT_THAT(refusal(small::small_qwen3_next(), {.name = "cp2", .cp = 2}),
-                HasSubstr("context parallelism over gated delta nets (cp = 2)"));
+    EXPECT_EQ(refusal(small::small_mamba2(), {.name = "cp2", .cp = 2}), "");
+    EXPECT_EQ(refusal(small::small_mamba2(), {.name = "cp4", .cp = 4}), "") << "two ranks for each group";
+    EXPECT_THAT(refusal(small::small_mamba2(), {.name = "cp8", .cp = 8}),
+                HasSubstr("cp = 8 over 4 heads of Mamba-2 on a tensor-parallel rank, which it does not divide"));
+    ModelSpec three_groups = small::small_mamba2();
+    three_groups.compositions.front().parts.at(1).sizes["groups"] = 3;
+    three_groups.compositions.front().parts.at(1).sizes["heads"] = 6;
+    EXPECT_THAT(refusal(three_groups, {.name = "cp2", .cp = 2}),
+                HasSubstr("cp = 2 over 3 groups of Mamba-2 on a tensor-parallel rank, which it does not divide"));
+    EXPECT_EQ(refusal(small::small_qwen3_next(), {.name = "cp2", .cp = 2}), "");
+    EXPECT_THAT(refusal(small::small_qwen3_next(), {.name = "tp2_cp2", .tp = 2, .cp = 2, .sequence_parallel = true}),
+                HasSubstr("cp = 2 over 1 key heads of gated delta nets on a tensor-parallel rank, which it does not divide"));
     EXPECT_THAT(refusal(small::small_qwen3_next(), {.name = "tp4", .tp = 4, .sequence_parallel = true}),
                 AllOf(HasSubstr("tp = 4 over 2 key heads of gated delta nets"),
                       HasSubstr("a gate of attention's output with tp = 4 above 2 kv heads")));
     EXPECT_THAT(refusal(small::small_lfm2(), {.name = "cp2", .cp = 2}), HasSubstr("context parallelism over short convolutions (cp = 2)"));
     EXPECT_THAT(refusal(small::small_falcon_h1(), {.name = "tp4", .tp = 4}),
                 HasSubstr("tp = 4 over 2 groups of Mamba-2, which it does not divide"));
-    EXPECT_THAT(refusal(small::small_falcon_h1(), {.name = "cp2", .cp = 2}), HasSubstr("context parallelism over Mamba-2 (cp = 2)"));
+    EXPECT_EQ(refusal(small::small_falcon_h1(), {.name = "cp2", .cp = 2}), "");
     EXPECT_THAT(refusal(small::small_kimi_linear(), {.name = "cp2", .cp = 2}),
                 HasSubstr("context parallelism over Kimi delta attention (cp = 2)"));
     EXPECT_THAT(refusal(small::small_minimax(), {.name = "cp2", .cp = 2}),
