@@ -193,6 +193,15 @@ std::vector<std::string> obstacles_of_cp(W w, L l) {
     return all;
 }
 
+/// The largest divisor of cp that layers take.
+std::int64_t largest_cp_of_layers(W w, L l) {
+    Layout smaller = l;
+    for (smaller.sizes.cp = l.sizes.cp - 1; smaller.sizes.cp > 1; --smaller.sizes.cp) {
+        if (l.sizes.cp % smaller.sizes.cp == 0 && obstacles_of_cp(w, smaller).empty()) break;
+    }
+    return smaller.sizes.cp;
+}
+
 /// Residual streams as Megatron-LM's main has them at d98e8a64 (--enable-mhc-connections), with its limits.
 bool main_branch_streams(W w, L l) {
     return l.engine == Engine::megatron && w.model.hyper_connections && !w.model.hyper_connections->learned_head;
@@ -265,9 +274,9 @@ constexpr auto kRules = std::to_array<Rule>({
     {"tp_cp_divide_world", "tp·cp does not divide the world", Level::context,
      [](W, L l) { return l.sizes.world % (l.sizes.tp * l.sizes.cp) != 0; },
      undivided_world_message},
-    {"cp_without_layers_with_state", "context parallelism over layers with a state along the sequence", Level::context,
+    {"cp_divides_parts_of_layers", "context parallelism that layers do not take", Level::context,
      [](W w, L l) { return !obstacles_of_cp(w, l).empty(); },
-     [](W w, L l) { return fmt::format("{}; use cp 1", fmt::join(obstacles_of_cp(w, l), "; ")); }},
+     [](W w, L l) { return fmt::format("{}; use cp {}", fmt::join(obstacles_of_cp(w, l), "; "), largest_cp_of_layers(w, l)); }},
     // Two chunks per rank balance the causal mask (Megatron-core get_batch_on_this_cp_rank).
     {"cp_divides_sequence", "2·cp does not divide the sequence", Level::context,
      [](W w, L l) { return l.sizes.cp > 1 && w.batch.sequence % (2 * l.sizes.cp) != 0; },

@@ -116,6 +116,11 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
     return table;
 }
 
+bool carries_states(const ModelSpec& model) {
+    const LayerKinds kinds = layer_kinds(model);
+    return std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; });
+}
+
 /// Context parallelism takes one step for each rank, and beyond the first few they are alike: fewer ranks with as many rows each
 /// take and return the same tensors in the same order at their fullest …
 
@@ -125,8 +130,8 @@ CpCommType exchange_traced(const PieceSizes& sizes) {
 }
 
 bool takes_steps(const ModelSpec& model, const PieceSizes& sizes) {
-    // An indexer scores the keys of all ranks at once.
-    if (model.mla && model.mla->index_heads > 0) return false;
+    // An indexer scores the keys of all ranks at once, and a state sees the whole sequence of a share of the heads.
+    if ((model.mla && model.mla->index_heads > 0) || carries_states(model)) return false;
     const bool by_steps = exchange_traced(sizes) == CpCommType::p2p || sizes.cp_comm_type == CpCommType::all_gather;
     return !sizes.whole_ring && by_steps && sizes.cp > kRingParts && sizes.cp % kRingParts == 0;
 }

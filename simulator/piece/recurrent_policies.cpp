@@ -1,8 +1,12 @@
 #include "simulator/piece/recurrent_policies.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <vector>
 
+#include "model/layers/gated_delta_net.hpp"
+#include "model/layers/mamba_mixer.hpp"
 #include "model/ops/checks.hpp"
 #include "model/ops/recurrent_arguments.hpp"
 #include "model/ops/scratch.hpp"
@@ -30,7 +34,12 @@ const LayerEditor::Tensor& kept_output(LayerEditor& layer, std::string_view name
     return *output;
 }
 
-/// Sizes of this rank's gated delta net.
+/// What a state gave, as the gated norm takes it: behind the exchange of heads where there is one.
+std::string_view output_of(const PolicyContext& context, std::string_view whole, std::string_view by_sequence) {
+    return context.sizes.cp > 1 ? by_sequence : whole;
+}
+
+/// Sizes of this rank's gated delta net; rows and heads of all of cp where they are multiplied, so that exchanged ones come to as many.
 struct DeltaSizes {
     std::int64_t rows, value_heads, key_dim, value_dim;
     explicit DeltaSizes(const PolicyContext& context)
@@ -43,7 +52,8 @@ struct DeltaSizes {
 /// Sizes of this rank's delta rule.
 model::DeltaRuleSizes rule_sizes(const PolicyContext& context) {
     const auto size = [&](std::string_view name) { return part_size(*context.mixer, name); };
-    const std::int64_t batch = context.sizes.micro_batch, places = context.sizes.rows() / batch, tp = context.sizes.tp;
+    const std::int64_t batch = context.sizes.micro_batch, cp = context.sizes.cp, places = context.sizes.rows() * cp / batch;
+    const std::int64_t tp = context.sizes.tp * cp;  // what divides heads while the rule runs
     // Megatron-LM has kernels for gated delta nets, and no Kimi delta attention.
     if (!runs_in(context, StateKernels::chunked_delta_rule))
         return {.places = places,
@@ -115,13 +125,13 @@ void fuse_scans(LayerEditor& layer, const PolicyContext& context) {
     }
 }
 
-void keep_gated_output(LayerEditor& layer, const PolicyContext& /*context*/) {
-    const LayerEditor::Tensor& scanned = kept_output(layer, "scan output");
+void keep_gated_output(LayerEditor& layer, const PolicyContext& context) {
+    const LayerEditor::Tensor& scanned = kept_output(layer, output_of(context, "scan output", model::kScannedBySequence));
     layer.add("gated scan output", MemoryCategory::activations, scanned.bytes, scanned.taken + 1, scanned.returned);
 }
 
 void keep_unit_keys(LayerEditor& layer, const PolicyContext& context) {
-    const LayerEditor::Tensor& output = kept_output(layer, "delta rule output");
+    const LayerEditor::Tensor& output = kept_output(layer, output_of(context, "delta rule output", model::kAttendedBySequence));
     const std::int64_t taken = output.taken - 1, returned = output.returned;
     const DeltaSizes sizes(context);
     const std::int64_t element = bytes_of(context.sizes.dtype), heads = sizes.rows * sizes.value_heads;
@@ -130,6 +140,29 @@ void keep_unit_keys(LayerEditor& layer, const PolicyContext& context) {
     layer.add("summed decays", MemoryCategory::activations, heads * 4, taken, returned);
     layer.add("strengths", MemoryCategory::activations, heads * element, taken, returned);
     layer.add("inverted matrices of chunks", MemoryCategory::activations, heads * kChunk * element, taken, returned);
+}
+
+bool exchanges_gates(const PolicyContext& context) {
+    return context.sizes.cp > 1 && (scans(context) || applies_delta_rule(context));
+}
+
+void exchange_gates(LayerEditor& layer, const PolicyContext& /*context*/) {
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (std::size_t i = 0; i < steps->size(); ++i) {
+            const PieceStep& state = (*steps)[i];
+            const bool backward = timed::op_named(state, "state_space_scan_backward") || timed::op_named(state, "delta_rule_backward");
+            if (!backward && !timed::op_named(state, "state_space_scan") && !timed::op_named(state, "delta_rule")) continue;
+            const auto over_cp = [](const PieceStep& step) { return timed::starts_over(step, LayerGroup::cp); };
+            const auto here = steps->begin() + static_cast<std::ptrdiff_t>(i);
+            const auto in = std::find_if(std::make_reverse_iterator(here), steps->rend(), over_cp);
+            const auto out = std::find_if(here, steps->end(), over_cp);
+            MGPLAN_ASSERT(in != steps->rend() && out != steps->end(), "exchanges around a state");
+            // Gates are as wide as the state's output, which the other exchange takes.
+            PieceStep &widened = backward ? *out : *in, &as_wide = backward ? *in : *out;
+            widened.sent += as_wide.sent;
+            widened.received += as_wide.received;
+        }
+    }
 }
 
 void multiply_by_chunks(LayerEditor& layer, const PolicyContext& context) {

@@ -58,12 +58,16 @@ std::vector<Case> rule_cases() {
              layout.sizes.tp = 4;
          },
          {"tp = 4 over 2 groups of Mamba-2", "use a tp that divides them"}},
-        {"cp_without_layers_with_state",
+        {"cp_divides_parts_of_layers",
          "nemotron-h-8b",
          8,
          plain,
-         [](Workload&, Layout& layout) { layout.sizes.cp = 2; },
-         {"context parallelism over Mamba-2 (cp = 2)", "use cp 1"}},
+         [](Workload& work, Layout& layout) {
+             work.model.compositions.front().parts.at(1).sizes["groups"] = 2;
+             work.model.compositions.front().parts.at(1).sizes["heads"] = 4;
+             layout.sizes.cp = 8;
+         },
+         {"cp = 8 over 4 heads of Mamba-2", "use cp 4"}},
         {"tp_divides_ffn",
          "llama3-8b",
          8,

@@ -13,6 +13,8 @@
 
 #include "formats/megatron/megatron_arguments.hpp"
 #include "formats/model_source.hpp"
+#include "model/layers/gated_delta_net.hpp"
+#include "model/layers/mamba_mixer.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/model/layer_parts.hpp"
 #include "plan/text/errors.hpp"
@@ -215,6 +217,81 @@ TEST(HybridCosts, MegatronsKernelsKeepMore) {
     }
 }
 
+/// The first mixer with a state, two sequences of 4096 tokens in bf16, tp 2.
+struct StateUnderContext {
+    LayerKinds kinds;
+    std::size_t mixer;
+    PieceSizes sizes;
+    PieceTrace trace;
+
+    StateUnderContext(const ModelSpec& model, std::int64_t cp, Engine engine) : kinds(layer_kinds(model)) {
+        mixer = static_cast<std::size_t>(
+            std::find_if(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& half) { return half.carries_state; }) -
+            kinds.mixers.begin());
+        sizes.sequence = 4096;
+        sizes.micro_batch = 2;
+        sizes.tp = 2;
+        sizes.cp = cp;
+        sizes.engine = engine;
+        sizes.keep_steps = true;
+        sizes.traits.kind = model::DeviceKind::cuda;
+        trace = trace_dense_pieces(kinds.plain_layers[mixer], sizes);
+        const Workload work = dgx_workload(model);
+        if (engine == Engine::megatron)
+            apply_megatron_policies(trace, {fields_of_layer(kinds.plain_layers[mixer]), work.training, sizes, &kinds.mixers[mixer].part});
+    }
+    /// What each all-to-all over cp takes, forward or backward.
+    [[nodiscard]] std::vector<std::int64_t> exchanges(bool backward) const {
+        std::vector<std::int64_t> sent;
+        for (const PieceStep& step : trace.range(Piece::recurrent, backward).steps) {
+            if (step.kind != StepKind::start || step.group != LayerGroup::cp) continue;
+            EXPECT_EQ(step.collective, model::CollectiveKind::all_to_all);
+            EXPECT_EQ(step.sent, step.received);
+            sent.push_back(step.sent);
+        }
+        return sent;
+    }
+    [[nodiscard]] std::int64_t flops() const {
+        double sum = 0;
+        for (const bool backward : {false, true}) {
+            for (const PieceStep& step : trace.range(Piece::recurrent, backward).steps) sum += step.op.flops;
+        }
+        return static_cast<std::int64_t>(sum);
+    }
+};
+
+TEST(HybridCosts, ContextParallelismExchangesHeads) {
+    for (const std::int64_t cp : {2, 8}) {
+        const std::int64_t rows = 2 * 4096 / cp, sent = 2 * cp;  // bytes of bf16 to all ranks, this one too
+        // 128 heads of 64 and 8 groups of 128, divided over tp; a group stays whole over more ranks than groups.
+        const std::int64_t inner = 8192 / 2, heads = 128 / 2, groups = std::max<std::int64_t>(8 / 2, cp);
+        const std::int64_t mamba = inner + 2 * groups * 128 + heads, y = inner;
+        const StateUnderContext own(nemotron(), cp, Engine::mgplan), theirs(nemotron(), cp, Engine::megatron);
+        EXPECT_THAT(own.exchanges(false), testing::ElementsAre(rows * mamba / cp * sent, rows * y / cp * sent)) << cp;
+        EXPECT_THAT(own.exchanges(true), testing::ElementsAre(rows * y / cp * sent, rows * mamba / cp * sent)) << cp;
+        EXPECT_THAT(theirs.exchanges(false), testing::ElementsAre(rows * (mamba + inner) / cp * sent, rows * y / cp * sent)) << "z too";
+        EXPECT_THAT(theirs.exchanges(true), testing::ElementsAre(rows * y / cp * sent, rows * (mamba + inner) / cp * sent)) << "and back";
+        // 16 key heads and 32 value heads of 128.
+        const std::int64_t values = 32 * 128 / 2, delta = 2 * 16 * 128 / 2 + values + 2 * 32 / 2;
+        const StateUnderContext net(delta_nets(), cp, Engine::mgplan), their_net(delta_nets(), cp, Engine::megatron);
+        EXPECT_THAT(net.exchanges(false), testing::ElementsAre(rows * delta / cp * sent, rows * values / cp * sent)) << cp;
+        EXPECT_THAT(their_net.exchanges(true), testing::ElementsAre(rows * values / cp * sent, rows * (delta + values) / cp * sent)) << cp;
+    }
+}
+
+// What is kept beside is as much as without it, and of the work each rank has its share.
+TEST(HybridCosts, ContextParallelismDividesWhatAStateKeepsAndComputes) {
+    for (const ModelSpec& model : {nemotron(), delta_nets()}) {
+        const bool scans = model.name == nemotron().name;
+        const StateUnderContext one(model, 1, Engine::megatron), four(model, 4, Engine::megatron);
+        for (const std::string_view name : {"gated scan output", "unit queries and keys", "inverted matrices of chunks"})
+            EXPECT_EQ(bytes_named(one.trace, name), 4 * bytes_named(four.trace, name)) << name;
+        EXPECT_EQ(bytes_named(one.trace, scans ? "scan output" : "delta rule output"),
+                  4 * bytes_named(four.trace, scans ? model::kScannedBySequence : model::kAttendedBySequence));
+        EXPECT_NEAR(static_cast<double>(one.flops()), 4.0 * static_cast<double>(four.flops()), 0.01 * static_cast<double>(one.flops()));
+    }
+}
+
 /// A delta rule's scratch after Megatron-LM's policies, of kernels as a device has them: names and bytes as they are taken, then as they
 /// are returned.
 std::vector<std::pair<std::string, std::int64_t>> scratch_of_rules(const ModelSpec& spec, model::DeviceKind device) {
@@ -264,9 +341,12 @@ TEST(HybridCosts, MemoryIsTheSameByAnyWayToIt) {
             request.pp = 2;
             request.tp = 2;
             request.recompute = recompute;
-            const Layout layout = planner::make_layout(request, work);
-            EXPECT_EQ(costs.peaks(layout, std::numeric_limits<std::int64_t>::max()).even, costs.memory(layout).worst.peak_bytes())
-                << model.name;
+            for (const std::int64_t cp : {1, 2}) {
+                request.cp = cp;
+                const Layout layout = planner::make_layout(request, work);
+                EXPECT_EQ(costs.peaks(layout, std::numeric_limits<std::int64_t>::max()).even, costs.memory(layout).worst.peak_bytes())
+                    << model.name;
+            }
         }
     }
 }
@@ -305,8 +385,10 @@ std::string refusal(const ModelSpec& model, const LayoutRequest& request) {
 TEST(HybridCosts, WhatDoesNotDivideIsRefusedByName) {
     LayoutRequest request;
     request.cp = 2;
-    EXPECT_THAT(refusal(nemotron(), request), HasSubstr("context parallelism over Mamba-2 (cp = 2); use cp 1"));
-    EXPECT_THAT(refusal(delta_nets(), request), HasSubstr("context parallelism over gated delta nets (cp = 2)"));
+    EXPECT_EQ(refusal(nemotron(), request), "accepted");
+    EXPECT_EQ(refusal(delta_nets(), request), "accepted");
+    EXPECT_THAT(refusal(formats::load_model("kimi-linear-48b-a3b").model, request),
+                HasSubstr("context parallelism over Kimi delta attention (cp = 2); use cp 1"));
     ModelSpec one_group = nemotron();
     for (LayerComposition& kind : one_group.compositions) {
         if (kind.parts[1].kind == "mamba2") kind.parts[1].sizes["groups"] = 1;
