@@ -31,6 +31,7 @@ inline model::TrainingTask task_for(const Kind& kind, Precision precision) {
 inline std::vector<Kind> kinds() {
     using namespace model::small;
     const Case alone{.name = ""}, tp2{.name = "", .tp = 2, .sequence_parallel = true}, pp2{.name = "", .pp = 2};
+    const Case cp2{.name = "", .cp = 2};
     const Case ep2{.name = "", .dp = 2, .ep = 2}, dp2{.name = "", .dp = 2};
     Case zb_h1 = pp2, zb_v = pp2;
     zb_h1.schedule = SplitSchedule::zb_h1;
@@ -42,7 +43,9 @@ inline std::vector<Kind> kinds() {
         {"sinks_windows_biases_ep2", model::small_gpt_oss(), ep2},
         {"sigmoid_mixture", model::small_sigmoid_mixture(), alone},
         {"mamba2_attention_mlp_tp2", small_nemotron_h(), tp2},
+        {"mamba2_attention_mlp_cp2", small_nemotron_h(), cp2},
         {"gated_delta_net_experts_ep2", small_qwen3_next(), ep2},
+        {"gated_delta_net_attention_cp2", small_olmo_hybrid(), cp2},
         {"kimi_delta_attention", small_kimi_linear(), alone},
         {"lightning_attention_pp2", small_minimax(), pp2},
         {"short_convolution", small_lfm2(), alone},
