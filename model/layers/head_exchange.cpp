@@ -11,9 +11,9 @@ namespace mgplan::model {
 ChunkOrder::ChunkOrder(const RankContext& context, const MicrobatchContext& microbatch) {
     // Chunk c of the whole sequence is the first chunk of rank c or the second of rank 2·ranks-1-c; rank by rank its
     // place among the received chunks is 2·owner or 2·owner+1.
-    const int ranks = context.cp->size();
-    rows.assign(static_cast<std::size_t>(2 * ranks), microbatch.sequence / (2 * ranks) * microbatch.batch);
-    for (int chunk = 0; chunk < 2 * ranks; ++chunk) natural.push_back(chunk < ranks ? 2 * chunk : 2 * (2 * ranks - 1 - chunk) + 1);
+    const std::int64_t ranks = context.cp->size();
+    rows.assign(2 * static_cast<std::size_t>(ranks), microbatch.sequence / (2 * ranks) * microbatch.batch);
+    for (std::int64_t chunk = 0; chunk < 2 * ranks; ++chunk) natural.push_back(chunk < ranks ? 2 * chunk : 2 * (2 * ranks - 1 - chunk) + 1);
     zigzag.resize(natural.size());
     for (std::size_t i = 0; i < natural.size(); ++i) zigzag[static_cast<std::size_t>(natural[i])] = static_cast<std::int64_t>(i);
 }
@@ -53,7 +53,7 @@ std::int64_t ColumnExchange::width() const {
 }
 
 Tensor ColumnExchange::exchanged(const Tensor& x) const {
-    const Tensor received = context_.device->empty(x.shape(), x.dtype(), MemoryCategory::communication, "exchanged columns");
+    Tensor received = context_.device->empty(x.shape(), x.dtype(), MemoryCategory::communication, "exchanged columns");
     const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks_), x.shape()[0] / ranks_);
     context_.cp->all_to_all(x, received, counts, counts);
     return received;
@@ -157,7 +157,7 @@ void StateConv::backward(const Tensor& dy, const Tensor& x, Columns columns, std
         return;
     }
     const auto zeros = [&](const Tensor& like, const Tensor& gradient) {
-        const Tensor sums = x.device().empty(like.shape(), gradient.dtype(), MemoryCategory::workspace, "channel gradients of this rank");
+        Tensor sums = x.device().empty(like.shape(), gradient.dtype(), MemoryCategory::workspace, "channel gradients of this rank");
         fill(sums, 0);
         return sums;
     };
