@@ -81,7 +81,7 @@ runtime::RendezvousOptions meeting_of_the_test() {
 }
 
 /// Prints what rank 0 measures, and in the end all of it. "interrupt": behind the first all-gather, as by a signal; "work": hangs behind
-/// the first measurement; "pp": the ranks are a pipeline.
+/// the first measurement; "pp": the ranks are a pipeline, whose all-to-all is known.
 int calibrate(const std::string& fault) {
     const auto meeting = meeting_of_the_test();
     const FakeCards cards;
@@ -99,6 +99,7 @@ int calibrate(const std::string& fault) {
     };
     ClusterCalibration found;
     if (fault == "resume" && meeting.rank == 0) found.collectives.push_back({"tp", "all_reduce", 2, 4096, {1, 0, 3}});
+    if (fault == "pp" && meeting.rank == 0) found.collectives.push_back({"pp", "all_to_all", 2, 4096, {1, 0, 3}});
     const ParallelSizes tp{2, 2, 1, 1, 2, 1, AxisOrder{}, 1}, pp{2, 1, 1, 1, 1, 2, AxisOrder{}, 1};
     const ParallelSizes& sizes = fault == "pp" ? pp : tp;
     const bool whole = runtime::calibrate_over_nccl(cards, meeting, end_now, runtime::groups_of(sizes), options, found);
