@@ -22,6 +22,7 @@
 #include "plan/layout/switched_layout.hpp"
 #include "plan/text/text.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
+#include "runtime/cuda_loader/hardware_queues.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -316,7 +317,12 @@ jobs::Job job_of(const LaunchRequest& request, const Plan& plan, const std::stri
     job.program = program_path();
     job.max_restarts = static_cast<int>(request.max_restarts);
     if (job.gpus) {
-        job.environment = formats::megatron_environment(plan);
+        // Megatron-LM asserts one hardware queue for some layouts. mgplan's own ranks have more streams than queues by default, of which
+        // some wait for partners.
+        if (request.megatron())
+            job.environment = formats::megatron_environment(plan);
+        else
+            job.environment = {{runtime::kQueuesVariable, runtime::kHardwareQueues}};
         job.weak_environment = {{"NCCL_DEBUG", "WARN"}, {"OMP_NUM_THREADS", "1"}};
     } else if (job.meeting == Meeting::mpi) {
         // Ranks are often more than cores, and without yielding one that waits takes the core of one that computes.

@@ -50,12 +50,12 @@ namespace fp8 {
 
 inline constexpr std::uint32_t kMagnitude = 0x7fffffffU, kInfinity = 0x7f800000U, kNan = 0x7fc00000U;
 
-/// As cuda_fp8.h's __nv_cvt_float_to_fp8 with __NV_SATFINITE.
+/// As cuda_fp8.h's __nv_cvt_float_to_fp8 with __NV_SATFINITE: of NaN there is one code, whatever its sign.
 template <class Format>
 MGPLAN_BOTH std::uint8_t narrowed(float value) {
     const auto word = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (word >> 24) & 0x80U, magnitude = word & kMagnitude;
-    if (magnitude > kInfinity) return static_cast<std::uint8_t>(sign | 0x7fU);
+    if (magnitude > kInfinity) return 0x7fU;
     return static_cast<std::uint8_t>(sign | Format::code(std::bit_cast<float>(magnitude)));
 }
 

@@ -69,10 +69,12 @@ bool CublasLt::State::captures() const {
     return status != cudaStreamCaptureStatusNone;
 }
 
-/// What was chosen for the same product that overwrites c, where that does one that adds to c; else null.
+/// What was chosen for the same product that overwrites c, where that does one that adds to c; else null. Not where that one adds in
+/// fewer bits: it is another product then.
 const cublasLtMatmulAlgo_t* CublasLt::State::choice_without_sum(const CublasProduct& product, const Gemm& x) const {
     Gemm twin = x;
     twin.beta = 0;
+    if (adds_fast(twin) != adds_fast(x)) return nullptr;
     const auto found = known.find({key_of(twin), Asked::timed});
     if (found == known.end() || !found->second.chosen || !product.takes(handle, x, found->second.algorithm)) return nullptr;
     return &found->second.algorithm;

@@ -103,6 +103,13 @@ ProductKey key_of(const Gemm& x) {
             epilogue_of(x)};
 }
 
+/// Forwards may, as Transformer Engine has it (common/recipe/__init__.py, Float8CurrentScaling: use_split_accumulator); products of
+/// gradients, of which one operand is e5m2 or which add to a sum, may not. With blocks none may (Float8BlockScaling there).
+bool adds_fast(const Gemm& x) {
+    const bool forward = x.input == Dtype::fp8 && x.other_input == Dtype::fp8 && x.beta == 0;
+    return in_fp8(x) && forward && x.a_scaling == model::Fp8Scaling::tensor;
+}
+
 /// A row-major (rows, columns) matrix is a column-major (columns, rows) one.
 CublasProduct::Layout CublasProduct::layout(Dtype dtype, std::int64_t rows, std::int64_t columns, std::int64_t pitch, std::int64_t batch,
                                             std::int64_t stride) {
@@ -163,11 +170,7 @@ CublasProduct::CublasProduct(const Gemm& x) {
     MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)));
     MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)));
     if (in_fp8(x)) {
-        // Forwards may add in fewer bits than fp32, as Transformer Engine has it (common/recipe/__init__.py, Float8CurrentScaling:
-        // use_split_accumulator); products of gradients, of which one operand is e5m2 or which add to a sum, may not.
-        // With blocks none may (Float8BlockScaling there).
-        const bool forward = x.input == Dtype::fp8 && x.other_input == Dtype::fp8 && x.beta == 0;
-        const std::int8_t fast = forward && x.a_scaling == model::Fp8Scaling::tensor ? 1 : 0;
+        const std::int8_t fast = adds_fast(x) ? 1 : 0;
         MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast)));
         set_scales(x);
         set_scale_modes(x);

@@ -17,6 +17,9 @@ namespace mgplan::runtime::cuda {
 using ProductKey = std::array<std::int64_t, 22>;
 [[nodiscard]] ProductKey key_of(const Gemm& gemm);
 
+/// Whether a product in fp8 may add in fewer bits than fp32.
+[[nodiscard]] bool adds_fast(const Gemm& gemm);
+
 /// Descriptions that all products of one key share; the addresses are those of each call.
 class CublasProduct {
 public:

@@ -9,6 +9,8 @@
 
 #include <fmt/core.h>
 
+#include "runtime/cuda_loader/hardware_queues.hpp"
+
 namespace mgplan::runtime {
 namespace {
 
@@ -22,9 +24,16 @@ std::vector<std::filesystem::path> candidates() {
     return {folder / kCudaModuleFile, library / "mgplan" / kCudaModuleFile, library / kCudaModuleFile};
 }
 
+/// CUDA reads it when it first meets the card. Of eight queues, which it takes by default, some of a rank's streams share one, where one
+/// that waits for a partner can hold up another; what the user has set stays.
+void ask_for_hardware_queues() {
+    static_cast<void>(::setenv(kQueuesVariable, kHardwareQueues, 0));
+}
+
 }  // namespace
 
 CudaModule& load_cuda_module(const std::string& file) {
+    ask_for_hardware_queues();
     // Never closed: devices and the code behind their tensors live in it.
     void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {

@@ -16,7 +16,8 @@ public:
 
 /// Loads libmgplan_cuda.so once and keeps it. It is looked for where the environment variable MGPLAN_CUDA_MODULE says, or
 /// else beside the program and in ../lib from there. Throws CudaUnavailable, also where it loads and finds no driver or
-/// card. Any thread may call it.
+/// card. Any thread may call it. Sets CUDA_DEVICE_MAX_CONNECTIONS first, which CUDA reads once, where it is not set
+/// (hardware_queues.hpp).
 [[nodiscard]] CudaModule& cuda_module();
 
 /// The same from a given file, without the check for driver and card, anew on each call.

@@ -1,7 +1,12 @@
+#include <algorithm>
 #include <memory>
 #include <utility>
 
+#include <fmt/core.h>
+
+#include "model/pipeline/send_depth.hpp"
 #include "plan/text/errors.hpp"
+#include "runtime/cuda_loader/hardware_queues.hpp"
 #include "runtime/launch/node_name.hpp"
 #include "runtime/launch/placement.hpp"
 #include "runtime/measurement/rank_use.hpp"
@@ -38,6 +43,23 @@ private:
     std::unique_ptr<RankObserver> next_;
 };
 
+/// With one hardware queue the streams of a card have one order: a send that stands behind an open one holds up all that is issued
+/// after it, the receives that its receiver waits for among it.
+void check_hardware_queues(const Layout& layout) {
+    if (process_environment()(kQueuesVariable) != "1" || layout.sizes.pp == 1) return;
+    const LayoutSchedule schedule(layout);
+    std::int64_t open = 1;
+    for (int rank = 0; rank < schedule.pp(); ++rank) {
+        const model::SendDepth depth = model::send_depth(schedule, rank);
+        open = std::max({open, depth.forward, depth.backward});
+    }
+    if (open == 1) return;
+    throw ConfigError(
+        fmt::format("{} = 1: pipeline ranks of this plan leave up to {} sends open, and with one queue of the card "
+                    "they would wait for each other for ever; unset it, or set it to 32",
+                    kQueuesVariable, open));
+}
+
 }  // namespace
 
 std::optional<RunValues> run_over_nccl(const TrainingRunOptions& asked, const RendezvousOptions& meeting) {
@@ -56,6 +78,7 @@ std::optional<RunValues> run_over_nccl(const TrainingRunOptions& asked, const Re
     };
     std::optional<RunValues> result;
     job.run([&] {
+        check_hardware_queues(options.task.layout);
         check_one_rank(options, devices, rank, 1);
         const GatherTexts gather = job.gather();
         if (const std::string problem = disagreement(gather(options.alike)); !problem.empty()) throw ConfigError(problem);

@@ -58,7 +58,7 @@ TEST_F(Launch, PrintsTheScriptAndTouchesNothing) {
     const std::string unbroken = std::regex_replace(said.out, std::regex(R"(\\\n *)"), "");
     EXPECT_THAT(unbroken,
                 AllOf(HasSubstr("#SBATCH --nodes=2\n#SBATCH --ntasks=8\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-node=4\n"),
-                      HasSubstr("export CUDA_DEVICE_MAX_CONNECTIONS=1\n"), HasSubstr("--device cuda --steps 7 --ranks-per-node 4"),
+                      HasSubstr("export CUDA_DEVICE_MAX_CONNECTIONS=32\n"), HasSubstr("--device cuda --steps 7 --ranks-per-node 4"),
                       HasSubstr("# started by: sbatch --parsable /nowhere/state/mgplan/jobs/")));
     EXPECT_THAT(said.err, HasSubstr("the plan's times are for 8 GPUs a node, and this job has 4"));
     const auto json = nlohmann::json::parse(say(launch("--via mpirun --dry-run --format json")).out);
@@ -85,9 +85,10 @@ TEST_F(Launch, KeepsSegmentsOfNodesInsideARack) {
 TEST_F(Launch, WritesTheSameJobForMegatron) {
     const Said said = say(launch("--via slurm --dry-run --job megatron --steps 9 --checkpoint /c --max-restarts 1 -- --data-path /d"));
     EXPECT_EQ(said.code, kDone) << said.err;
-    EXPECT_THAT(said.out, AllOf(HasSubstr(" rank --world 8"), HasSubstr("--torch-variables"), HasSubstr("pretrain_gpt.py"),
-                                HasSubstr("--tensor-model-parallel-size 2"), HasSubstr("--train-iters 9"), HasSubstr("--save /c"),
-                                HasSubstr("--data-path /d"), HasSubstr("then resume=(--load /c); fi")));
+    EXPECT_THAT(said.out,
+                AllOf(HasSubstr(" rank --world 8"), HasSubstr("export CUDA_DEVICE_MAX_CONNECTIONS=1\n"), HasSubstr("--torch-variables"),
+                      HasSubstr("pretrain_gpt.py"), HasSubstr("--tensor-model-parallel-size 2"), HasSubstr("--train-iters 9"),
+                      HasSubstr("--save /c"), HasSubstr("--data-path /d"), HasSubstr("then resume=(--load /c); fi")));
     EXPECT_THAT(said.out, Not(HasSubstr("--secret-file")));
 }
 

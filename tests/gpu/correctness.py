@@ -102,8 +102,9 @@ def card(build):
     return work
 
 
-# Two ranks on one card are two hosts for NCCL; sockets, whatever else there is.
-ONE_CARD = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_DEBUG": "WARN"}
+# Two ranks on one card are two hosts for NCCL; sockets, whatever else there is. Messages pass behind open sends: in one hardware queue, as
+# a shell may have it for Megatron-LM, they could not.
+ONE_CARD = {"CUDA_DEVICE_MAX_CONNECTIONS": "32", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_DEBUG": "WARN"}
 
 
 def nccl(build, mode):

@@ -21,14 +21,16 @@
 #include "model/graphs/captured_pass.hpp"
 #include "model/ops/elementwise.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
+#include "tests/gpu/open_sends.hpp"
 #include "tests/gpu/programs.hpp"
 
 namespace mgplan {
 namespace {
 
 using namespace std::chrono_literals;
-using model::MemoryCategory;
 using model::Tensor;
+using tests::all_are;
+using tests::filled;
 
 struct Check {
     int rank = 0, size = 1;
@@ -62,18 +64,6 @@ runtime::Bootstrap through(const std::filesystem::path& folder, int rank) {
     };
 }
 
-Tensor filled(model::Device& device, std::int64_t elements, float value) {
-    Tensor tensor = device.empty({elements}, Dtype::fp32, MemoryCategory::communication, "values");
-    model::fill(tensor, value);
-    return tensor;
-}
-
-bool all_are(const Tensor& tensor, float value) {
-    std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
-    tensor.device().read(tensor, values.data());
-    return std::all_of(values.begin(), values.end(), [value](float each) { return each == value; });
-}
-
 void check_collectives(Check& check, model::Device& device, model::Communicator& group) {
     const int size = group.size(), rank = group.rank();
     const Tensor sum = filled(device, 1'000'003, static_cast<float>(rank + 1));
@@ -90,36 +80,9 @@ void check_collectives(Check& check, model::Device& device, model::Communicator&
     check.that(true, "barrier");
 }
 
-/// As the last stage of an interleaved pipeline does: it leaves sends to the first open, larger than what NCCL buffers, and
-/// then waits for what the first sends before it receives.
 void check_open_sends(Check& check, model::Device& device, model::Communicator& group) {
-    constexpr int kMessages = 3;
-    constexpr std::int64_t kElements = std::int64_t{1} << 24;  // 64 MiB
-    const int size = group.size(), rank = group.rank(), next = (rank + 1) % size, previous = (rank + size - 1) % size;
-    std::vector<std::unique_ptr<model::Pending>> open;
-    std::vector<Tensor> sent;
-    bool right = true;
-    const auto receive = [&](int i) {
-        const Tensor received = filled(device, kElements, 0);
-        group.receive(received, previous);
-        right = right && all_are(received, static_cast<float>(100 * previous + i));
-    };
-    for (int i = 0; i < kMessages; ++i) {
-        sent.push_back(filled(device, kElements, static_cast<float>(100 * rank + i)));
-        open.push_back(group.start_send(sent.back(), next));
-        if (rank != 0 && rank != size - 1) receive(i);
-    }
-    if (rank == 0) {
-        // Only when all of its own are gone does the first take what the last has sent.
-        for (auto& each : open) each->wait();
-        device.synchronize();
-    }
-    if (rank == 0 || rank == size - 1) {
-        for (int i = 0; i < kMessages; ++i) receive(i);
-    }
-    for (auto& each : open) each->wait();
-    device.synchronize();
-    check.that(right, "messages behind open sends in " + group.group());
+    constexpr std::int64_t kElements = std::int64_t{1} << 24;  // 64 MiB: larger than what NCCL buffers
+    check.that(tests::receives_behind_open_sends(device, group, kElements), "messages behind open sends in " + group.group());
 }
 
 /// A graph that multiplies by 3 and sums over the group, and sends the half of it round the ring, which must have been done before;

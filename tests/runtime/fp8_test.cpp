@@ -73,7 +73,11 @@ void check_roundings(int mantissa, int bias, unsigned largest) {
         EXPECT_EQ(Code(-beyond).bits, largest | 0x80U) << beyond;
     }
     for (const float tiny : {std::numeric_limits<float>::denorm_min(), std::numeric_limits<float>::min()}) EXPECT_EQ(Code(tiny).bits, 0);
-    EXPECT_TRUE(std::isnan(float(Code(std::numeric_limits<float>::quiet_NaN()))));
+    for (const float sign : {1.0F, -1.0F}) {
+        const Code nan(std::copysign(std::numeric_limits<float>::quiet_NaN(), sign));
+        EXPECT_TRUE(std::isnan(float(nan)));
+        EXPECT_EQ(nan.bits, 0x7f) << "cuda_fp8.hpp: a NaN in fp32 becomes one without a sign, and all bits of it are set";
+    }
     EXPECT_EQ(Code(-0.0F).bits, 0x80U);
 }
 

@@ -162,13 +162,13 @@ private:
         return issue(kind, [&] {
             auto* piece = static_cast<std::byte*>(whole.data());
             ncclResult_t result = nccl().ncclGroupStart();
-            for (int member = 0; member < size() && result == ncclSuccess; ++member) {
+            for (int member = 0; member < size() && is_taken(result); ++member) {
                 const std::int64_t elements = rows[static_cast<std::size_t>(member)] * row_elements(whole);
                 if (elements > 0) result = call(member, piece, static_cast<std::size_t>(elements));
                 piece += elements * bytes_of(whole.dtype());
             }
             const ncclResult_t ended = nccl().ncclGroupEnd();
-            return result == ncclSuccess ? ended : result;
+            return is_taken(result) ? ended : result;
         });
     }
     std::unique_ptr<Pending> do_all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) override {
@@ -196,14 +196,14 @@ private:
             const auto* source = static_cast<const std::byte*>(from.data());
             auto* target = static_cast<std::byte*>(to.data());
             ncclResult_t result = nccl().ncclGroupStart();
-            for (int peer = 0; peer < size() && result == ncclSuccess; ++peer) {
+            for (int peer = 0; peer < size() && is_taken(result); ++peer) {
                 const std::int64_t sent = send_rows[static_cast<std::size_t>(peer)] * send_row;
                 const std::int64_t received = receive_rows[static_cast<std::size_t>(peer)] * receive_row;
                 if (sent > 0) {
                     result =
                         nccl().ncclSend(source, static_cast<std::size_t>(sent), data_type(from.dtype()), peer, communicator(), stream());
                 }
-                if (received > 0 && result == ncclSuccess) {
+                if (received > 0 && is_taken(result)) {
                     result =
                         nccl().ncclRecv(target, static_cast<std::size_t>(received), data_type(to.dtype()), peer, communicator(), stream());
                 }
@@ -211,7 +211,7 @@ private:
                 target += received * bytes;
             }
             const ncclResult_t ended = nccl().ncclGroupEnd();
-            return result == ncclSuccess ? ended : result;
+            return is_taken(result) ? ended : result;
         });
     }
     std::unique_ptr<Pending> do_broadcast(const Tensor& tensor, int root) override {

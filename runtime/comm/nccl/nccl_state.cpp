@@ -75,12 +75,13 @@ NcclState::~NcclState() {
     if (flag_ != nullptr && idle) static_cast<void>(cudaFree(flag_));  // it would wait for the card
 }
 
-void* NcclState::flag() {
+void* NcclState::flag(std::size_t place) {
+    MGPLAN_ASSERT(place < kFlags, "there are so many");
     if (flag_ == nullptr) {
-        MGPLAN_CUDA(cudaMalloc(&flag_, sizeof(float)));
-        MGPLAN_CUDA(cudaMemset(flag_, 0, sizeof(float)));
+        MGPLAN_CUDA(cudaMalloc(&flag_, kFlags * sizeof(float)));
+        MGPLAN_CUDA(cudaMemset(flag_, 0, kFlags * sizeof(float)));
     }
-    return flag_;
+    return static_cast<float*>(flag_) + place;
 }
 
 std::shared_ptr<NcclGroup> NcclState::group_at(std::size_t i) noexcept {
@@ -271,8 +272,8 @@ std::shared_ptr<NcclTicket> NcclState::issue(NcclGroup& group, model::Collective
 }
 
 std::shared_ptr<NcclTicket> NcclState::hold(std::shared_ptr<NcclGroup> group, model::CollectiveKind kind,
-                                            std::function<ncclResult_t()> call) {
-    auto ticket = std::make_shared<NcclTicket>(text_of(kind, *group));
+                                            std::function<ncclResult_t()> call, std::string what) {
+    auto ticket = std::make_shared<NcclTicket>(what.empty() ? text_of(kind, *group) : std::move(what));
     abort_reason_.check(rank_, ticket->what);
     behind_the_device(*group);
     held_.push_back({std::move(group), ticket, kind == model::CollectiveKind::send, captures(), std::move(call)});
@@ -292,10 +293,10 @@ void NcclState::flush() {
             result = nccl().ncclGroupStart();
             for (const Held& each : held) {
                 MGPLAN_ASSERT(each.captured == captures(), "a message is issued in the capture that held it back, or outside of all");
-                if (result == ncclSuccess || result == ncclInProgress) result = each.call();
+                if (is_taken(result)) result = each.call();
             }
             const ncclResult_t ended = nccl().ncclGroupEnd();
-            if (result == ncclSuccess || result == ncclInProgress) result = ended;
+            if (is_taken(result)) result = ended;
         }
     }
     abort_reason_.check(rank_, held.front().ticket->what);

@@ -51,6 +51,11 @@ struct NcclTicket {
     std::chrono::steady_clock::time_point since;
 };
 
+/// Whether NCCL took a call, be it that a thread of its own still works on it.
+[[nodiscard]] constexpr bool is_taken(ncclResult_t result) {
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
 /// NCCL's communicators must not be used from two threads at once, and the watchdog looks at all of them: every call into
 /// NCCL is made under one lock of this rank's.
 ///
@@ -87,8 +92,9 @@ public:
     }
     /// Runs `call` on stream_of(group), behind the device's stream and whatever is held back; watched until its event.
     std::shared_ptr<NcclTicket> issue(NcclGroup& group, model::CollectiveKind kind, const std::function<ncclResult_t()>& call);
-    /// Holds a send or receive back, see make_nccl_world().
-    std::shared_ptr<NcclTicket> hold(std::shared_ptr<NcclGroup> group, model::CollectiveKind kind, std::function<ncclResult_t()> call);
+    /// Holds a send or receive back, see make_nccl_world(). `what`: for errors; empty: the operation and its group.
+    std::shared_ptr<NcclTicket> hold(std::shared_ptr<NcclGroup> group, model::CollectiveKind kind, std::function<ncclResult_t()> call,
+                                     std::string what = {});
     void flush();
     /// The device's stream goes on when the operation is done.
     void wait(NcclTicket& ticket);
@@ -97,8 +103,10 @@ public:
     void before_launch(const std::string& graph) override;
     void launched(const std::string& graph) override;
 
-    /// Four bytes of the card that are no memory of the model's: none of the device's pool, which counts.
-    [[nodiscard]] void* flag();
+    /// Four bytes of the card that are no memory of the model's: none of the device's pool, which counts. Zero, and so is all that is
+    /// written there.
+    [[nodiscard]] void* flag(std::size_t place = 0);
+    static constexpr std::size_t kFlags = 3;
 
     /// Any thread may call it. Does not wait for NCCL, which ends a communicator when the graphs with its operations are gone.
     void abort(const std::string& reason) noexcept;

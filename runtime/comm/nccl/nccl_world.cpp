@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -79,6 +80,30 @@ private:
         return member ? group : nullptr;
     }
 
+    /// One message each way between neighbours, as one operation of NCCL on all channels. The first between two ranks of a communicator,
+    /// each way, connects them, for which either one's host waits until the other has issued its half (ncclTransportP2pSetup() in NCCL's
+    /// transport.cc): later, members that each send first would wait in a circle. Chunks in a V send both ways.
+    void connect(const std::vector<std::shared_ptr<NcclGroup>>& channels, int size, int place) {
+        const std::set<int> neighbours{(place + 1) % size, (place + size - 1) % size};
+        const auto message = [&](model::CollectiveKind kind, int sender, auto call) {
+            const auto& channel = channels[static_cast<std::size_t>(channel_of(sender, size))];
+            state_->hold(
+                channel, kind, [call, channel, state = state_.get()] { return call(channel->live(), state->stream_of(*channel)); },
+                "connecting the members of group " + channel->text);
+        };
+        for (const int peer : neighbours) {
+            message(model::CollectiveKind::send, place, [peer, from = state_->flag()](ncclComm_t over, cudaStream_t on) {
+                return nccl().ncclSend(from, 1, ncclFloat32, peer, over, on);
+            });
+        }
+        std::size_t received = 0;
+        for (const int peer : neighbours) {
+            message(model::CollectiveKind::receive, peer, [peer, to = state_->flag(++received)](ncclComm_t over, cudaStream_t on) {
+                return nccl().ncclRecv(to, 1, ncclFloat32, peer, over, on);
+            });
+        }  // the last is as many receives as sends: all are issued
+    }
+
     std::unique_ptr<model::Communicator> join(const std::string& name, std::span<const std::int32_t> ranks) {
         const int place = model::place_in_group(ranks, state_->rank(), size_), size = static_cast<int>(ranks.size());
         if (size_ == 1) return make_nccl_communicator(state_, {}, name, 1, 0);
@@ -90,6 +115,7 @@ private:
             for (int i = 1; i < kMostChannels; ++i) channels.push_back(split(text, beside, i < message_channels(size), color, place));
         }
         while (!channels.empty() && channels.back() == nullptr) channels.pop_back();
+        if (channels.size() > 1) connect(channels, size, place);
         return make_nccl_communicator(state_, std::move(channels), name, size, place);
     }
 

@@ -43,6 +43,16 @@ TEST(CudaLoader, RefusesALibraryThatIsNoModule) {
     EXPECT_THAT(complaint([] { (void)load_cuda_module("libm.so.6"); }), HasSubstr("is of another build than this program"));
 }
 
+TEST(CudaLoader, AsksCudaForAsManyQueuesAsThereAreUnlessTheUserDid) {
+    const std::string variable = "CUDA_DEVICE_MAX_CONNECTIONS";
+    for (const char* set : {"", "1"}) {
+        ASSERT_EQ(*set == '\0' ? unsetenv(variable.c_str()) : setenv(variable.c_str(), set, 1), 0);
+        static_cast<void>(complaint([] { (void)load_cuda_module("libm.so.6"); }));
+        EXPECT_STREQ(std::getenv(variable.c_str()), *set == '\0' ? "32" : "1");
+    }
+    ASSERT_EQ(unsetenv(variable.c_str()), 0);
+}
+
 #ifdef MGPLAN_CUDA_MODULE_FILE
 bool mapped(const std::string& library) {
     std::ifstream maps("/proc/self/maps");

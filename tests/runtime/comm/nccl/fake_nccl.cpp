@@ -1,7 +1,8 @@
 // libnccl.so.2 for processes without GPUs: the entry points that mgplan uses, non-blocking as it asks for. What ranks tell each
 // other goes through files of a folder (FAKE_NCCL_FOLDER), one a message; operations wait in CUDA's (faked) streams for
 // their partners, for ever, unless their communicator is aborted: as kernels of NCCL do. Operations of a captured stream go into its
-// graph, and their communicator neither ends nor is aborted before that graph is gone, as in NCCL.
+// graph, and their communicator neither ends nor is aborted before that graph is gone, as in NCCL. The first message between two ranks of
+// a communicator, each way, connects them: the communicator is in progress until the other rank has issued its half, and takes no call.
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -17,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,6 +41,8 @@ struct Comm {
     std::map<int, std::uint64_t> sent, received, captured_sent, captured_received;
     std::atomic<int> in_graphs = 0;  ///< operations
     std::atomic<bool> finalized = false;
+    std::set<std::pair<int, bool>> connections;  ///< that were asked for: a peer, and whether it is sent to
+    std::atomic<int> connecting = 0;
 
     [[nodiscard]] fs::path file(const std::string& what, int from, int to) const {
         return fs::path(std::getenv("FAKE_NCCL_FOLDER")) / (name + "." + what + "." + std::to_string(from) + "." + std::to_string(to));
@@ -132,8 +136,29 @@ std::function<std::string()> name_of(const std::string& what, bool captured) {
 struct Step {
     Shared comm;
     std::function<void()> post, collect;
+    int peer = -1;  ///< of a message
+    bool sends = false;
 };
 thread_local int depth = 0;
+
+/// ncclTransportP2pSetup(): both ranks tell each other how they are reached, and wait for that. In progress while one does.
+ncclResult_t connect(const std::vector<Step>& steps) {
+    std::map<Shared, std::vector<std::pair<int, bool>>> fresh;
+    for (const Step& each : steps) {
+        if (each.peer < 0 || each.peer == each.comm->rank) continue;
+        const std::pair connection{each.peer, each.sends};
+        if (each.comm->connections.insert(connection).second) fresh[each.comm].push_back(connection);
+    }
+    for (const auto& [comm, connections] : fresh) {
+        ++comm->connecting;
+        std::thread([comm = comm, connections = connections] {
+            for (const auto& [peer, sends] : connections) comm->post(sends ? "sender" : "receiver", peer, &peer, sizeof(peer));
+            for (const auto& [peer, sends] : connections) static_cast<void>(comm->collect(sends ? "receiver" : "sender", peer));
+            --comm->connecting;
+        }).detach();
+    }
+    return fresh.empty() ? ncclSuccess : ncclInProgress;
+}
 thread_local std::vector<std::pair<Step, cudaStream_t>> grouped;
 
 void do_all(const std::vector<Step>& steps) {
@@ -166,13 +191,16 @@ void launch(std::vector<Step> steps, cudaStream_t stream) {
         work);
 }
 
+/// Inside a group NCCL tells how the communicator is, which it may be at work on.
 ncclResult_t add(Step step, cudaStream_t stream) {
-    if (depth == 0) {
-        launch({std::move(step)}, stream);
-    } else {
+    if (step.comm->connecting > 0) return ncclInvalidArgument;
+    if (depth > 0) {
         grouped.emplace_back(std::move(step), stream);
+        return ncclInProgress;
     }
-    return ncclSuccess;
+    const ncclResult_t result = connect({step});
+    launch({std::move(step)}, stream);
+    return result;
 }
 
 Shared of(ncclComm_t comm) {
@@ -246,7 +274,8 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ou
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     const Shared shared = of(comm);
-    *error = shared->finalized && shared->in_graphs > 0 ? ncclInProgress : shared->state.load();
+    const bool works = shared->connecting > 0 || (shared->finalized && shared->in_graphs > 0);
+    *error = works ? ncclInProgress : shared->state.load();
     return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
@@ -275,11 +304,16 @@ ncclResult_t ncclGroupStart() {
 }
 ncclResult_t ncclGroupEnd() {
     if (--depth > 0) return ncclSuccess;
+    std::vector<Step> all;
     std::map<cudaStream_t, std::vector<Step>> by_stream;
-    for (auto& [step, stream] : grouped) by_stream[stream].push_back(std::move(step));
+    for (auto& [step, stream] : grouped) {
+        all.push_back(step);
+        by_stream[stream].push_back(std::move(step));
+    }
     grouped.clear();
+    const ncclResult_t result = connect(all);
     for (auto& [stream, steps] : by_stream) launch(std::move(steps), stream);
-    return ncclSuccess;
+    return result;
 }
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                            cudaStream_t stream) {
@@ -331,7 +365,7 @@ ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int p
     const Shared comm = of(handle);
     const bool captured = is_captured(stream);
     const auto what = name_of("p" + std::to_string((captured ? comm->captured_sent : comm->sent)[peer]++), captured);
-    return add({comm, [=] { comm->post(what(), peer, from, count * bytes_of(type)); }, [] {}}, stream);
+    return add({comm, [=] { comm->post(what(), peer, from, count * bytes_of(type)); }, [] {}, peer, true}, stream);
 }
 ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t handle, cudaStream_t stream) {
     const Shared comm = of(handle);
@@ -341,7 +375,8 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncc
                 [=] {
                     const std::string got = comm->collect(what(), peer);
                     std::memcpy(to, got.data(), std::min(count * bytes_of(type), got.size()));
-                }},
+                },
+                peer, false},
                stream);
 }
 }

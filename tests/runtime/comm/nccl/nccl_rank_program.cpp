@@ -3,8 +3,10 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -15,7 +17,9 @@
 #include "runtime/comm/nccl/nccl_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cuda/cuda_device.hpp"
+#include "runtime/training_run/rendezvous_job.hpp"
 #include "runtime/training_run/training_run.hpp"
+#include "tests/gpu/open_sends.hpp"
 #include "tests/runtime/comm/nccl/fake_cuda.hpp"
 #include "tests/runtime/comm/nccl/small_nccl_run.hpp"
 
@@ -77,7 +81,7 @@ runtime::RendezvousOptions meeting_of_the_test() {
 }
 
 /// Prints what rank 0 measures, and in the end all of it. "interrupt": behind the first all-gather, as by a signal; "work": hangs behind
-/// the first measurement.
+/// the first measurement; "pp": the ranks are a pipeline, whose all-to-all is known.
 int calibrate(const std::string& fault) {
     const auto meeting = meeting_of_the_test();
     const FakeCards cards;
@@ -95,10 +99,34 @@ int calibrate(const std::string& fault) {
     };
     ClusterCalibration found;
     if (fault == "resume" && meeting.rank == 0) found.collectives.push_back({"tp", "all_reduce", 2, 4096, {1, 0, 3}});
-    const ParallelSizes sizes{2, 2, 1, 1, 2, 1, AxisOrder{}, 1};
+    if (fault == "pp" && meeting.rank == 0) found.collectives.push_back({"pp", "all_to_all", 2, 4096, {1, 0, 3}});
+    const ParallelSizes tp{2, 2, 1, 1, 2, 1, AxisOrder{}, 1}, pp{2, 1, 1, 1, 1, 2, AxisOrder{}, 1};
+    const ParallelSizes& sizes = fault == "pp" ? pp : tp;
     const bool whole = runtime::calibrate_over_nccl(cards, meeting, end_now, runtime::groups_of(sizes), options, found);
     if (meeting.rank == 0) fmt::print("{}\n", calibration_to_json(found).dump());
     return whole ? 0 : 4;
+}
+
+/// What nccl_check.cpp asks of cards, in both groups of a pipeline of all ranks.
+int open_sends() {
+    const auto meeting = meeting_of_the_test();
+    const FakeCards cards;
+    bool right = true;
+    runtime::RendezvousJob job(meeting, end_now);
+    job.run([&] {
+        const auto device = cards.make(meeting.rank, nullptr);
+        const auto world = job.connect(cards, *device, std::chrono::seconds{10});
+        const model::World view = world->view();
+        std::vector<std::int32_t> ranks(static_cast<std::size_t>(view.size));
+        std::iota(ranks.begin(), ranks.end(), 0);
+        for (const char* name : {"pp", "pp-backward"}) {
+            const auto group = view.join(name, ranks);
+            for (int i = 0; i < 2; ++i) right = receives_behind_open_sends(device->device(), *group, 1000) && right;
+        }
+        job.rendezvous().leave();
+    });
+    fmt::print("{}\n", right ? "as sent" : "not as sent");
+    return right ? 0 : 1;
 }
 
 /// `scopes`: of CUDA graphs, or "none"; empty: eager, with a pool.
@@ -161,6 +189,7 @@ int run(const std::string& layout, const std::string& fault, const std::string& 
 int main(int argc, char** argv) {
     try {
         const std::string what = argc > 1 ? argv[1] : "", fault = argc > 2 ? argv[2] : "none", scopes = argc > 3 ? argv[3] : "";
+        if (what == "open_sends") return mgplan::tests::open_sends();
         return what == "calibrate" ? mgplan::tests::calibrate(fault) : mgplan::tests::run(what, fault, scopes);
     } catch (const mgplan::ConfigError& error) {
         fmt::print(stderr, "mgplan: {}\n", error.what());

@@ -20,11 +20,13 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
+constexpr int kMostRanks = 4;
+
 class RunOverNccl : public ::testing::Test {
 protected:
     RunOverNccl() : folder_(::testing::TempDir() + fmt::format("mgplan_nccl_{}_{}", ::getpid(), count_++)) {
         std::filesystem::create_directories(folder_);
-        for (int rank = 0; rank < 2; ++rank) variables_.push_back({});
+        for (int rank = 0; rank < kMostRanks; ++rank) variables_.push_back({});
     }
     ~RunOverNccl() override {
         ranks_.clear();
@@ -32,11 +34,11 @@ protected:
     }
 
     /// `scopes`: of CUDA graphs or "none", with an arena.
-    void start(const std::string& layout, const std::string& fault = "none", const std::string& scopes = "") {
+    void start(const std::string& layout, const std::string& fault = "none", const std::string& scopes = "", int size = 2) {
         const int port = runtime::local_address(runtime::listen_at(runtime::resolve("127.0.0.1", 0).front())).port();
-        for (int rank = 0; rank < 2; ++rank) {
+        for (int rank = 0; rank < size; ++rank) {
             std::map<std::string, std::string> variables{{"RANK", std::to_string(rank)},
-                                                         {"WORLD_SIZE", "2"},
+                                                         {"WORLD_SIZE", std::to_string(size)},
                                                          {"LOCAL_RANK", std::to_string(rank)},
                                                          {"MASTER_ADDR", "127.0.0.1"},
                                                          {"MASTER_PORT", std::to_string(port)},
@@ -62,6 +64,34 @@ private:
 nlohmann::json printed_last(const ChildProcess& rank) {
     const auto lines = split(rank.out(), '\n');  // the last one is empty
     return nlohmann::json::parse(lines.size() < 2 ? std::string() : lines[lines.size() - 2]);
+}
+
+class OpenSends : public RunOverNccl, public ::testing::WithParamInterface<int> {};
+
+// The first message between two ranks of a communicator connects them, which holds the host until its receiver comes.
+TEST_P(OpenSends, OfMembersThatSendBeforeTheyReceiveEndFromTheFirstMessageOn) {
+    start("open_sends", "none", "", GetParam());
+    for (int number = 0; number < GetParam(); ++number) {
+        EXPECT_EQ(rank(number).code(), 0) << rank(number).err();
+        EXPECT_EQ(rank(number).out(), "as sent\n");
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, OpenSends, ::testing::Values(2, 3, kMostRanks));
+
+TEST_F(RunOverNccl, RefusesOneQueueOfACardWhereSendsStandBehindEachOther) {
+    for (auto& variables : variables_) variables["CUDA_DEVICE_MAX_CONNECTIONS"] = "1";
+    start("vpp");
+    for (const int number : {0, 1}) {
+        EXPECT_EQ(rank(number).code(20s), 2);
+        EXPECT_THAT(rank(number).err(), HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS = 1: pipeline ranks of this plan leave up to 3 sends open"));
+    }
+}
+
+TEST_F(RunOverNccl, TakesOneQueueOfACardWhereASendIsOpenAtATime) {
+    for (auto& variables : variables_) variables["CUDA_DEVICE_MAX_CONNECTIONS"] = "1";
+    start("pp");
+    for (const int number : {0, 1}) EXPECT_EQ(rank(number).code(20s), 0) << rank(number).err();
 }
 
 class RunOverNcclOfLayouts : public RunOverNccl, public ::testing::WithParamInterface<std::string> {};
@@ -98,8 +128,8 @@ TEST_P(RunOverNcclOfLayouts, TrainsAsThreadsDoAndHoldsAndSendsAsPredicted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts,
-                         ::testing::Values("tp", "pp", "dp", "ep", "tpfp8", "epfp8", "tpdelayedfp8", "tpblocksfp8", "epdelayedfp8",
-                                           "dpstoredfp8", "dpdelayedstoredfp8"),
+                         ::testing::Values("tp", "pp", "vpp", "dp", "ep", "etp", "tpfp8", "epfp8", "tpdelayedfp8", "tpblocksfp8",
+                                           "epdelayedfp8", "dpstoredfp8", "dpdelayedstoredfp8"),
                          [](const auto& test) { return test.param; });
 
 struct Graphs {
@@ -256,6 +286,16 @@ TEST_F(RunOverNccl, CalibratesADeviceAloneAndThenTheGroupsTogether) {
     }
     EXPECT_EQ(operations, (std::vector<std::string>{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive"}));
     EXPECT_EQ(measured["collectives"][0]["seconds"], 1) << "rank 0 alone knew it, and nobody measured it again";
+}
+
+// All receive before they send there; an all-to-all before, which a calibration that goes on leaves out, would have connected them.
+TEST_F(RunOverNccl, CalibratesThePipelinesMessages) {
+    start("calibrate", "pp");
+    for (const int number : {0, 1}) ASSERT_EQ(rank(number).code(20s), 0) << rank(number).err();
+    const auto collectives = printed_last(rank(0))["collectives"];
+    ASSERT_EQ(collectives.size(), 5U) << "all-to-all stands first";
+    EXPECT_EQ(collectives[4]["group"], "pp");
+    EXPECT_EQ(collectives[4]["op"], "send_receive");
 }
 
 TEST_F(RunOverNccl, ACalibrationStopsOnAllRanksWhenRank0IsInterrupted) {

@@ -159,6 +159,16 @@ TEST_F(CublasLtChoice, OfASumIsThatOfTheProductThatBeganIt) {
     EXPECT_THAT(fake_cublas_lt.asked, ElementsAre(8)) << "the heuristic is not asked for it";
 }
 
+// In e4m3 alone the product that overwrites adds in fewer bits than fp32, and the one that adds to a sum does not.
+TEST_F(CublasLtChoice, OfASumIsNotThatOfAProductThatAddsInFewerBits) {
+    CublasLt products(nullptr, true);
+    products.multiply(large(Dtype::fp8));
+    expect_alone(products, added_to(large(Dtype::fp8)), 0);
+    Gemm gradient = large(Dtype::e5m2);
+    products.multiply(gradient);
+    expect_alone(products, added_to(gradient), kBest);
+}
+
 TEST_F(CublasLtChoice, OfASumIsTheHeuristicsWhereTheLibraryRefusesTheOther) {
     CublasLt products(nullptr, true);
     products.multiply(large());
