@@ -69,6 +69,8 @@ Plan comparable(Plan plan, const Plan& original) {
     if (model.mla) {
         model.head_dim = 0;
         model.kv_heads = model.heads;
+        // Written unfused: its fused rotation knows yarn alone.
+        if (model.rotary_scaling.empty()) plan.training.megatron.rope_fusion = false;
     }
     if (model.position != PositionEmbedding::rope) {
         model.rotary_fraction = 1;

@@ -18,6 +18,13 @@ EditedTensor& must(EditedTensor* tensor, std::string_view name) {
     return *tensor;
 }
 
+/// The experts' first product that waits for its backward; null where the mixture is recomputed, or where no token chose an expert of this
+/// rank, as may be with fewer copies than experts.
+const EditedTensor* kept_first_product(LayerEditor& layer) {
+    const EditedTensor* const product = layer.find(layer.forward(), "expert first product");
+    return product == nullptr || product->returned < layer.backward().begin ? nullptr : product;
+}
+
 std::int64_t output_bytes(const PolicyContext& context) {
     return context.sizes.rows() * context.model.heads / context.sizes.tp * context.model.v_head_dim() * bytes_of(context.sizes.dtype);
 }
@@ -178,17 +185,17 @@ bool weights_activations(const PolicyContext& context) {
 }
 
 void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& /*context*/) {
-    const EditedTensor& product = must(layer.find(layer.forward(), "expert first product"), "the experts' first product");
-    if (product.returned < layer.backward().begin) return;  // the mixture is recomputed
+    const EditedTensor* const product = kept_first_product(layer);
+    if (product == nullptr) return;
     // As wide as the product: of a gated one the activated half and the product of both.
-    layer.add("unweighted activation", MemoryCategory::activations, product.bytes, product.taken + 1, product.returned);
+    layer.add("unweighted activation", MemoryCategory::activations, product->bytes, product->taken + 1, product->returned);
 }
 
 void keep_clamped_product(LayerEditor& layer, const PolicyContext& context) {
     timed::clamp_products(layer, context);
-    const EditedTensor& product = must(layer.find(layer.forward(), "expert first product"), "the experts' first product");
-    if (product.returned < layer.backward().begin || context.sizes.modules.contains(RecomputeModule::moe_act)) return;
-    layer.add("clamped product", MemoryCategory::activations, product.bytes, product.taken + 1, product.returned);
+    const EditedTensor* const product = kept_first_product(layer);
+    if (product == nullptr || context.sizes.modules.contains(RecomputeModule::moe_act)) return;
+    layer.add("clamped product", MemoryCategory::activations, product->bytes, product->taken + 1, product->returned);
 }
 
 void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context) {

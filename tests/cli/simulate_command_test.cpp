@@ -82,6 +82,12 @@ TEST(SimulateCommand, SaysThatExpertsAreCutAsTheRest) {
     EXPECT_THAT(assumed("--model llama3-8b --tp 2"), Not(HasSubstr("etp")));
 }
 
+// 32 copies of 8 tokens over 128 experts, of which this rank's may have none.
+TEST(SimulateCommand, PredictsExpertsThatNoTokenMayChoose) {
+    const Json json = simulate("--world 512 --model gpt-oss-120b --tp 4 --cp 128 --ep 128 --etp 1");
+    EXPECT_GT(json["predicted"]["iteration_seconds"].get<double>(), 0);
+}
+
 TEST(SimulateCommand, PredictsTheLayoutAsked) {
     const Json json = simulate(
         "--world 32 --model llama3-70b --tp 8 --pp 4 --vpp 2 --micro-batch 2 --recompute selective --recompute-modules core_attn,mlp");
