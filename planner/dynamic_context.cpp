@@ -14,6 +14,7 @@
 
 #include <fmt/core.h>
 
+#include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
@@ -327,6 +328,10 @@ simulator::Prediction predict_dynamic_context(const Workload& workload, const La
     if (ranks % 2 != 0)  // parallel_state.py, initialize_model_parallel
         throw ConfigError(fmt::format(
             "--hybrid-context-parallel needs an even number of ranks of dp·cp, and there are {}; use another tp or world", ranks));
+    // Megatron-core's layers with a state exchange heads over the groups of the command's cp, whatever a document takes.
+    const LayerKinds kinds = layer_kinds(workload.model);
+    if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; }))
+        throw MissingFactError("dynamic context parallelism over layers with a state along the sequence");
     const std::vector<std::int64_t> documents = documents_of_step(workload.batch);
     if (std::ssize(documents) > kMostPlaces / ranks)
         throw MissingFactError(fmt::format("dynamic context parallelism of {} documents a step over {} ranks, too many to place",

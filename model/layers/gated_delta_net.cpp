@@ -113,7 +113,7 @@ Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchConte
     const std::int64_t rows = saved.attended.shape()[0];
     const DeltaRuleSizes own = sizes_of(context, microbatch, rows, 1);
     const DeltaRuleSizes sizes = sizes_of(context, microbatch, saved.projected.shape()[0], context.cp->size());
-    const Tensor gates = exchange ? saved.gates : saved.projected;
+    Tensor gates = exchange ? saved.gates : saved.projected;
     // The three ops below write all columns of it between them.
     Tensor d_projected = context.device->empty(saved.projected.shape(), saved.projected.dtype(), MemoryCategory::activations,
                                                "gradient of the delta net's projection");
@@ -122,7 +122,7 @@ Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchConte
     Tensor d_attended = gated_norm_backward(d_gated, saved.attended, gates, gates_of(saved, own), gated_norm_weight_.value,
                                             saved.inverse_deviation, norm_options(context), d_gates, gated_norm_weight_.gradient);
     d_gated = {};
-    saved.attended = saved.inverse_deviation = saved.gates = {};
+    saved.attended = saved.inverse_deviation = saved.gates = gates = {};
     if (exchange) d_attended = exchange_of_output(context, microbatch, own).to_heads(d_attended);
     const auto of_heads = [&](const Weight& weight) { return exchange ? exchange->heads(weight.gradient) : weight.gradient; };
     Tensor d_convolved = delta_rule_backward(d_attended, rule_inputs(saved, sizes, exchanged), sizes, d_projected, of_heads(step_bias_),

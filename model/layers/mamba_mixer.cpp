@@ -139,7 +139,7 @@ Tensor MambaMixer::branch_backward(const RankContext& context, const MicrobatchC
     const std::int64_t rows = saved.scanned.shape()[0];
     const StateSpaceSizes own = sizes_of(context, microbatch, rows, 1);
     const StateSpaceSizes sizes = exchange ? sizes_of(context, microbatch, saved.projected.shape()[0], context.cp->size()) : own;
-    const Tensor gates = exchange ? saved.gates : saved.projected;
+    Tensor gates = exchange ? saved.gates : saved.projected;
     // The three ops below write all columns of it between them.
     Tensor d_projected = context.device->empty(saved.projected.shape(), saved.projected.dtype(), MemoryCategory::activations,
                                                "gradient of the mixer's projection");
@@ -148,7 +148,7 @@ Tensor MambaMixer::branch_backward(const RankContext& context, const MicrobatchC
     Tensor d_scanned = gated_norm_backward(d_gated, saved.scanned, gates, gate_columns(own), gated_norm_weight_.value,
                                            saved.inverse_deviation, gated_norm_options(context, own), d_gates, gated_norm_weight_.gradient);
     d_gated = {};
-    saved.scanned = saved.inverse_deviation = saved.gates = {};
+    saved.scanned = saved.inverse_deviation = saved.gates = gates = {};
     if (exchange) d_scanned = exchange_of_output(context, microbatch, own).to_heads(d_scanned);
     const auto of_heads = [&](const Weight& weight) { return exchange ? exchange->heads(weight.gradient) : weight.gradient; };
     Tensor d_convolved;

@@ -105,6 +105,9 @@ TEST(CheckCommand, SaysOfDocumentsOverManyRanksWhatItDoesNotKnow) {
     const TempFile exchanged("exchanged.args", command(words + "--cp-comm-type a2a"));
     EXPECT_THAT(judged(exchanged, asked)["not_computed"].dump(), HasSubstr("by another exchange than p2p"));
 
+    const TempFile stateful("stateful.args", command(words + "--experimental-attention-variant gated_delta_net --linear-attention-freq 4"));
+    EXPECT_THAT(judged(stateful, asked)["not_computed"].dump(), HasSubstr("over layers with a state along the sequence"));
+
     for (const char* one : {"check --top 0 --megatron-args ", "simulate --megatron-args ", "plan --model "})
         expect_refused(one + dynamic.path() + " --world 16 --strict", "--strict: --hybrid-context-parallel (dynamic context parallelism");
     expect_refused(

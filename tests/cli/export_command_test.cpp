@@ -257,16 +257,6 @@ TEST(BridgeOverrides, GiveARecipeThePlansOffloading) {
     }
 }
 
-// Fused rotation of latent attention knows yarn alone.
-TEST_F(ExportCommand, RotatesLatentAttentionUnfusedWhereItIsNotScaled) {
-    const TempFile saved("latent.json"), arguments("latent.args");
-    ASSERT_EQ(say("plan --world 8 --model moonlight-16b-a3b --top 1 --tp 1 --pp 1 --ep 8 --save-plan " + saved.path()).code, kDone);
-    const Said exported = say("export " + saved.path() + " --to megatron-args --output " + arguments.path());
-    EXPECT_EQ(exported.code, kDone);
-    EXPECT_THAT(exported.err, Not(HasSubstr("rope_fusion")));
-    EXPECT_EQ(say("check --world 8 --megatron-args " + arguments.path()).code, kDone);
-}
-
 TEST(MegatronRoundTrip, NamesWhatNoFlagCarries) {
     Workload work = workload_of("llama3-8b", 8);
     work.model.qk_norm = work.model.qk_norm_full_width = true;
@@ -287,6 +277,16 @@ protected:
 private:
     TempFile file_{"exported_plan.json"};
 };
+
+// Fused rotation of latent attention knows yarn alone.
+TEST_F(ExportCommand, RotatesLatentAttentionUnfusedWhereItIsNotScaled) {
+    const TempFile saved("latent.json"), arguments("latent.args");
+    ASSERT_EQ(say("plan --world 8 --model moonlight-16b-a3b --top 1 --tp 1 --pp 1 --ep 8 --save-plan " + saved.path()).code, kDone);
+    const Said exported = say("export " + saved.path() + " --to megatron-args --output " + arguments.path());
+    EXPECT_EQ(exported.code, kDone);
+    EXPECT_THAT(exported.err, Not(HasSubstr("rope_fusion")));
+    EXPECT_EQ(say("check --world 8 --megatron-args " + arguments.path()).code, kDone);
+}
 
 TEST_F(ExportCommand, WritesFlagsAndTheEnvironmentThatTheyNeed) {
     const Said said = say("export " + plan() + " --to megatron-args");

@@ -279,6 +279,21 @@ TEST(HybridCosts, ContextParallelismExchangesHeads) {
     }
 }
 
+TEST(HybridCosts, AProjectionIsReturnedBeforeItsGradientIsMultiplied) {
+    for (const ModelSpec& model : {nemotron(), delta_nets()}) {
+        const std::int64_t width = model.name == nemotron().name ? 2 * 8192 + 2 * 8 * 128 + 128 : 2 * 16 * 128 + 2 * 32 * 128 + 2 * 32;
+        const StateUnderContext one(model, 1, Engine::mgplan);
+        std::int64_t projected = 0, multiplied = 0;
+        for (const auto& tensor : one.trace.tensors) {
+            // The first of that size is the projection, the other its gradient.
+            if (projected == 0 && tensor.bytes == 2 * 4096 * width / 2 * 2) projected = tensor.returned;
+            if (tensor.name == "input gradient") multiplied = std::max(multiplied, tensor.taken);
+        }
+        EXPECT_GT(projected, 0) << model.name;
+        EXPECT_LT(projected, multiplied) << model.name;
+    }
+}
+
 // What is kept beside is as much as without it, and of the work each rank has its share.
 TEST(HybridCosts, ContextParallelismDividesWhatAStateKeepsAndComputes) {
     for (const ModelSpec& model : {nemotron(), delta_nets()}) {
