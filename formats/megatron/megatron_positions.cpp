@@ -66,8 +66,6 @@ void read_rope_type(FlagReader& flags, Job& job) {
 
 void write_rope_type(FlagWriter& out, const Job& job) {
     out.word("rope-type", is_scaled(job) ? std::string_view(job.model.rotary_scaling) : "rope");
-    // Fused rotation of latent attention knows yarn alone (megatron/core/transformer/transformer_config.py).
-    if (!is_scaled(job) && (!job.training || job.training->megatron.rope_fusion)) out.flag("no-rope-fusion");
 }
 
 constexpr double kLeastFactor = 1e-6;

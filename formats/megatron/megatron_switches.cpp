@@ -50,6 +50,16 @@ std::string_view bias_fusion_flag(const ModelSpec& model) {
     return model.gated_mlp && model.activation == Activation::silu ? "no-bias-swiglu-fusion" : "no-bias-gelu-fusion";
 }
 
+void read_rope_fusion(FlagReader& flags, Job& job) {
+    if (flags.has("--no-rope-fusion")) job.training->megatron.rope_fusion = false;
+}
+
+/// Fused rotation of latent attention knows yarn alone (megatron/core/transformer/transformer_config.py).
+void write_rope_fusion(FlagWriter& out, const Job& job) {
+    const bool knows = !job.model.mla || job.model.position != PositionEmbedding::rope || !job.model.rotary_scaling.empty();
+    out.flag_if(!knows || !job.training->megatron.rope_fusion, "no-rope-fusion");
+}
+
 void read_bias_fusion(FlagReader& flags, Job& job) {
     job.training->megatron.bias_activation_fusion = !flags.has(fmt::format("--{}", bias_fusion_flag(job.model)));
 }
@@ -119,7 +129,7 @@ constexpr std::array kKernelFlags{
     FlagRow{"no-bias-swiglu-fusion no-bias-gelu-fusion", Both{read_bias_fusion, write_bias_fusion}},
     FlagRow{"no-bias-dropout-fusion", Switch{MGPLAN_FIELD(training->megatron.bias_dropout_fusion), false}},
     FlagRow{"no-masked-softmax-fusion", Switch{MGPLAN_FIELD(training->megatron.masked_softmax_fusion), false}},
-    FlagRow{"no-rope-fusion", Switch{MGPLAN_FIELD(training->megatron.rope_fusion), false}},
+    FlagRow{"no-rope-fusion", Both{read_rope_fusion, write_rope_fusion}},
     FlagRow{"no-async-tensor-model-parallel-allreduce", Switch{MGPLAN_FIELD(training->megatron.async_tp_reduce), false}},
     FlagRow{"moe-permute-fusion", Switch{MGPLAN_FIELD(training->megatron.moe_permute_fusion)}, Written::changed, nullptr, is_mixture},
     FlagRow{"moe-permute-fusion-into-hybridep", Switch{MGPLAN_FIELD(training->megatron.permute_in_hybrid_ep)}},
