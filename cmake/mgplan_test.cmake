@@ -3,6 +3,8 @@
 # under the thread sanitizer, gpu may be skipped where there is none, slow is left out by ./test --quick.
 # LONG programs take minutes under a sanitizer. NOT_SANITIZED names tests that run in release alone, since under a sanitizer they only
 # repeat at length what others of the program do; one that does not exist fails in release under its name.
+# PROCESSORS programs also run with the code of other processors: NAME_as_KERNEL sets an OpenBLAS kernel and limits the CPU kernels to
+# the vector units of such a processor (tests/support/vector_units.cpp). ./test --all runs those of MGPLAN_KERNELS, --everything all.
 # Files are compiled in batches, as those of rooms are, so each has a namespace of its own, named after it.
 # The target sanitized_tests builds the programs labelled unit or golden, threaded_tests those labelled threads.
 add_custom_target(sanitized_tests)
@@ -23,8 +25,14 @@ add_library(mgplan_test_data STATIC ${PROJECT_SOURCE_DIR}/tests/support/data_fol
 target_include_directories(mgplan_test_data PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(mgplan_test_data PRIVATE MGPLAN_TEST_DATA="${PROJECT_SOURCE_DIR}/tests")
 
+set(MGPLAN_KERNELS Zen:avx2)
+set(MGPLAN_MORE_KERNELS Prescott:baseline Nehalem:baseline Sandybridge:baseline Haswell:avx2 SkylakeX:avx512)
+
 function(mgplan_test name)
-  cmake_parse_arguments(TEST "OPTIMIZED;LONG" "" "SOURCES;DEPENDS;LABELS;NOT_SANITIZED" ${ARGN})
+  cmake_parse_arguments(TEST "OPTIMIZED;LONG;PROCESSORS" "" "SOURCES;DEPENDS;LABELS;NOT_SANITIZED" ${ARGN})
+  if(TEST_PROCESSORS)
+    list(APPEND TEST_SOURCES ${PROJECT_SOURCE_DIR}/tests/support/vector_units.cpp)
+  endif()
   add_executable(${name} ${TEST_SOURCES})
   mgplan_compile_in_batches(${name} 60)
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main rapidcheck fmt::fmt mgplan_test_data mgplan_warnings)
@@ -57,6 +65,20 @@ function(mgplan_test name)
       set_tests_properties(${name} PROPERTIES COST 1000) # begins first, so that no core is left with it at the end
     endif()
     return()
+  endif()
+  if(TEST_PROCESSORS AND CMAKE_BUILD_TYPE STREQUAL "Release")
+    foreach(processor IN LISTS MGPLAN_KERNELS MGPLAN_MORE_KERNELS)
+      string(REPLACE ":" ";" processor_parts ${processor})
+      list(GET processor_parts 0 kernel)
+      list(GET processor_parts 1 units)
+      set(labels thorough)
+      if(processor IN_LIST MGPLAN_MORE_KERNELS)
+        list(APPEND labels everything)
+      endif()
+      add_test(NAME ${name}_as_${kernel} COMMAND ${name} --gtest_brief=1)
+      set_tests_properties(${name}_as_${kernel} PROPERTIES TIMEOUT 1200 COST 100
+        ENVIRONMENT "OPENBLAS_CORETYPE=${kernel};MGPLAN_TEST_VECTOR_UNITS=${units}" LABELS "${labels}")
+    endforeach()
   endif()
   # Named cases keep their names; printed values would add bytes that differ from build to build.
   gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)

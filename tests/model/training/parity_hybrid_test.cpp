@@ -98,7 +98,7 @@ std::vector<Run> runs() {
         list.push_back({small::small_nemotron_h(), {.name = "tp2_sp_pp2", .tp = 2, .pp = 2, .sequence_parallel = true}, precision});
         list.push_back({small::small_bamba(), {.name = "tp2_sp_dp2", .tp = 2, .dp = 2, .sequence_parallel = true}, precision});
         list.push_back({small::small_nemotron_h(), {.name = "tp2_sp_cp2", .tp = 2, .cp = 2, .sequence_parallel = true}, precision});
-        list.push_back({small::small_qwen3_next(), {.name = "cp2", .cp = 2}, precision});
+        list.push_back({small::small_olmo_hybrid(), {.name = "cp2", .cp = 2}, precision});
     }
     return tests::sanitized_share(list, 6);
 }
@@ -108,8 +108,13 @@ class HybridParity : public testing::TestWithParam<Run> {};
 TEST_P(HybridParity, LossesAndGradientNormsEqualThoseOfOneRank) {
     const auto& [model, layout, precision, sequence] = GetParam();
     const double tolerance = precision == Precision::fp64 ? 1e-10 : precision == Precision::fp32 ? 1e-5 : 1e-2;
+    // Near a tie, rounding decides which expert a token takes, and rounding differs by processor.
+    ASSERT_TRUE(!model.moe || precision == Precision::fp64) << "MoE models are compared in fp64";
     const TrainingTask task = task_for(model, layout, precision, sequence);
     Outcome outcome = train(task);
+    if (model.moe) {
+        EXPECT_GT(one_rank(model, layout.micro_batch).routing[0].smallest_margin(), 1e-9);
+    }
     // A mixture's auxiliary loss is of a microbatch.
     expect_equal_steps(outcome.steps, one_rank(model, model.moe ? layout.micro_batch : 1, precision, sequence).steps, tolerance,
                        precision == Precision::bf16 ? 1 : kSteps);
