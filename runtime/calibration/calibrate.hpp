@@ -19,7 +19,7 @@
 
 namespace mgplan::runtime {
 
-/// What stands on standard error: "product 4096 x 4096 x 512 bf16: 1.2 ms, 71.3 TFLOP/s", and how far it is.
+/// One line for standard error, "product 4096 x 4096 x 512 bf16: 1.2 ms, 71.3 TFLOP/s", and the measurements done out of all.
 struct CalibrationProgress {
     std::string text;
     std::size_t done = 0;
@@ -32,12 +32,12 @@ struct CalibrateOptions {
     double seconds = 0.5;       ///< for each measurement
     /// Machine of each rank, numbered from 0, for what is said of groups; empty: all on one.
     std::vector<int> node_of_rank;
-    /// What would take longer than this many times `seconds` for one call, by the best rate so far, is left out and said.
+    /// Skips and reports a measurement if one call would take longer than this many times `seconds`, by the best rate so far.
     double patience = 20;
     std::int64_t memory_bytes = 0;                      ///< free on the device; what needs more than half of it is left out and said
     std::int64_t most_bytes = std::int64_t{256} << 20;  ///< of memory-bound kernels, copies and collectives
     const std::atomic<bool>* interrupt = nullptr;
-    /// Behind each measurement, with all that there is so far.
+    /// Called after each measurement, with all results so far.
     std::function<void(const ClusterCalibration&, const CalibrationProgress&)> on_measured;
     std::function<void(const std::string&)> on_left_out;
 };
@@ -50,8 +50,8 @@ struct CalibrateOptions {
 [[nodiscard]] bool measure_device(model::Device& device, const CalibrateOptions& options, ClusterCalibration& into);
 
 /// Device memory of graphs: those of `kernels` kernels each, instantiated some at a time and all held, with the device's free
-/// memory read before and behind. Adds nothing on a device that captures nothing or does not tell its free memory. Others that take
-/// or give back the device's memory meanwhile falsify it. Returns false when it was interrupted.
+/// memory read before and after. Adds nothing on a device that captures nothing or does not report its free memory. Other users of
+/// the device's memory falsify the result. Returns false when it was interrupted.
 [[nodiscard]] bool measure_graphs(RankDevice& device, const CalibrateOptions& options, ClusterCalibration& into);
 
 /// One group to measure, by name, with the lists of all its instances: every rank of the world is in exactly one of them.

@@ -26,8 +26,8 @@ struct TracedWork {
 /// ConfigError for what the layers do not compute.
 [[nodiscard]] TracedWork traced_work(const model::TrainingTask& task, int rank, const model::KernelTraits& traits);
 
-/// Rows of each of `groups` experts, `mean` on average, in the `call`-th step of a dropless mixture: others at each call, up to an eighth
-/// more or fewer. A library that is asked for equal ones again and again finds all at hand, which a training never lets it.
+/// Returns the rows of each of `groups` experts in the `call`-th step of a dropless MoE layer: `mean` on average, each up to an eighth
+/// more or fewer, different at each call. With equal rows at each call a library would reuse all it has cached, unlike in a training.
 [[nodiscard]] std::vector<std::int64_t> routed_rows(std::int64_t groups, std::int64_t mean, std::int64_t call);
 
 }  // namespace mgplan::runtime

@@ -22,9 +22,9 @@ void refuse_link(const std::string& path);
 /// Makes the folder where it is not there. Throws ConfigError naming it where this process cannot write there.
 void check_checkpoint_folder(const std::string& folder);
 
-/// Behind a complete save of `newest`: removes what saves that were cut off have left before it, and, unless `keep` is 0, complete
-/// checkpoints but the last `keep`. Only files with names that checkpoints have. What cannot be removed stays, and so do symbolic links
-/// with all that they stand for.
+/// To be called after a complete save of `newest`. Removes older incomplete checkpoints and, unless `keep` is 0, complete ones but the
+/// last `keep`. Touches only files with names that checkpoints have. Files that cannot be removed stay, and so do symbolic links
+/// and their targets.
 void remove_leftovers(const std::string& folder, std::int64_t newest, std::int64_t keep);
 
 }  // namespace mgplan::runtime

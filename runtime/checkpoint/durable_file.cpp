@@ -40,7 +40,7 @@ std::string way_out(int error) {
 DurableFile::DurableFile(std::string path, std::int64_t size) : path_(std::move(path)) {
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (descriptor_ < 0) fail("made");
-    // File systems that cannot say so; others know now what they will not be able to hold.
+    // Some file systems cannot reserve space and return these codes; others fail here if the disk is full.
     if (size > 0 && ::fallocate(descriptor_, 0, 0, size) != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) {
         const int error = errno;
         ::close(descriptor_);

@@ -12,7 +12,7 @@
 
 namespace mgplan::runtime {
 
-/// A file that is written anew. Everything throws RunError naming the file and the system's reason.
+/// A new or emptied file, open for writing. Every function throws RunError naming the file and the system's reason.
 class DurableFile {
 public:
     /// An existing one is emptied first. `size`: bytes that will come; where the file system can, they are set aside at once, so
@@ -35,12 +35,12 @@ private:
 
     std::string path_;
     int descriptor_ = -1;
-    bool direct_ = false;        ///< what the descriptor is set to
+    bool direct_ = false;        ///< true while the descriptor has O_DIRECT
     bool may_be_direct_ = true;  ///< until the file system says that it cannot
 };
 
-/// Bytes that come in pieces of any size, written one behind the other in whole blocks, 16 MiB at a time: while a thread waits for the
-/// disk with one such part, the next is filled.
+/// Writes bytes that come in pieces of any size, one after another in whole blocks, 16 MiB at a time: while a thread writes one part to
+/// the disk, the next is filled.
 class BlockWriter {
 public:
     /// The unit of O_DIRECT on usual disks and machines; where a larger one is wanted, writes go through the page cache.
@@ -50,7 +50,7 @@ public:
     BlockWriter(DurableFile& file, std::int64_t begin);
     /// Throws RunError for what was appended before, too.
     void append(std::span<const std::byte> bytes);
-    /// Writes what is left. Nothing comes behind it.
+    /// Writes the remaining bytes. No append() may follow.
     void finish();
 
 private:
@@ -65,8 +65,8 @@ private:
     std::future<void> writing_;                                  ///< from the second; its end is waited for before buffers go
 };
 
-/// Writes a small file whole: under a name of its own beside it, to the disk, and then renamed into place together with the folder's
-/// entry. At any moment `path` holds what it held or all of `text`.
+/// Replaces a small file: writes a temporary file in the same folder, to the disk, renames it to `path` and syncs the folder. At any
+/// moment `path` has its old content or all of `text`.
 void replace_file(const std::string& path, std::string_view text);
 
 /// Makes a folder and those above it; nothing where it exists. Throws RunError.

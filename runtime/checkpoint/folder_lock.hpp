@@ -20,9 +20,9 @@ public:
     FolderLock(const FolderLock&) = delete;
     FolderLock& operator=(const FolderLock&) = delete;
 
-    /// Makes sure, before a save, that the folder is still this process's: somebody may have removed the lock file, and a second job may
-    /// have come in since then. Where nobody has, the lock is taken anew; returns whether that was so. Throws RunError naming folder
-    /// and holder where another job holds the folder now, or where the file cannot be made anew. Does nothing where nothing is held.
+    /// Checks before a save that this process still holds the folder: the lock file may have been removed, and a second job may have
+    /// locked the folder since. If the file is gone, takes the lock again and returns true. Throws RunError naming folder and holder if
+    /// another job holds the folder now, or if the file cannot be created again. Does nothing and returns false if no lock is held.
     bool keep();
 
     /// Why nothing is held: the file system has no locks. Empty where the folder is held.

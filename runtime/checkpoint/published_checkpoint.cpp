@@ -104,7 +104,7 @@ std::vector<std::string> files_of(const std::string& path) {
     return files;
 }
 
-/// Whether checkpoints of the type hold the tensor, in full or without their common prefix, for nothing.
+/// Returns true if the tensor, by its full name or without the common prefix, is one that models of the type do not use.
 bool is_unused(const PublishedWeights& weights, const std::string& name) {
     const auto ends = [&](const std::string& ending) { return name.ends_with(ending); };
     const auto begins = [&](const std::string& beginning) {

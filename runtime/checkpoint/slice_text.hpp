@@ -1,5 +1,5 @@
 #pragma once
-// What a checkpoint's file says of each of its tensors: which elements of which shard they are, and their checksum.
+// Metadata of each tensor in a checkpoint's file: its elements, their shard, and their checksum.
 
 #include <cstdint>
 #include <string>
