@@ -16,7 +16,7 @@
 
 namespace mgplan::runtime {
 
-/// What one member brings. The memory must stay until its leave() or until done().
+/// One member's arguments. The memory must stay until its leave() or until done().
 struct Contribution {
     model::CollectiveKind kind{};
     Dtype dtype{};
@@ -24,7 +24,7 @@ struct Contribution {
     int root = 0;
     const std::byte* from = nullptr;
     std::byte* to = nullptr;
-    std::int64_t bytes = 0;                   ///< behind `from`
+    std::int64_t bytes = 0;                   ///< at `from`
     std::vector<std::int64_t> send_bytes;     ///< of an all-to-all, or a reduce-scatter of uneven parts: to each member
     std::vector<std::int64_t> receive_bytes;  ///< of an all-to-all, or an all-gather of uneven parts: from each member
     /// This member's device's, where the memory is not the host's; its thread uses them for the parts that it takes.

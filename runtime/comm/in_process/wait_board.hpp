@@ -73,7 +73,7 @@ public:
     /// Only the first reason counts.
     void abort(const std::string& reason) noexcept;
     [[nodiscard]] bool aborted() const { return aborted_.load(std::memory_order_acquire); }
-    /// What the call that this rank is in throws after an abort.
+    /// Returns the error that this rank's current call throws after an abort.
     [[nodiscard]] model::CommunicationError error(int rank, model::CollectiveKind kind, const std::string& group_text) const;
     /// Throws it if there was one.
     void check(int rank, model::CollectiveKind kind, const std::string& group_text) const {
@@ -92,7 +92,7 @@ public:
 private:
     struct Slot {
         std::mutex mutex;
-        Awaited* awaited = nullptr;  // alive for as long as it stands here
+        Awaited* awaited = nullptr;  // outlives its entry here
         model::CollectiveKind kind{};
         Clock::time_point since;
         bool left = false;
@@ -119,7 +119,7 @@ private:
     std::vector<std::unique_ptr<Slot>> slots_;
     std::optional<std::chrono::milliseconds> deadline_;
     std::once_flag first_abort_;
-    std::atomic<bool> aborted_ = false;  // set behind the reason
+    std::atomic<bool> aborted_ = false;  // set after the reason
     std::string reason_;
 
     std::mutex stop_mutex_;

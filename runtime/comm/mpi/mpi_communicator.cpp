@@ -63,7 +63,7 @@ public:
 
 private:
     std::shared_ptr<State> state_;
-    const char* what_;  // a literal behind a string_view, so it ends with a zero
+    const char* what_;  // the data of a string_view of a literal, so it ends with a zero
     const std::string& text_;
     int exceptions_ = std::uncaught_exceptions();
     bool finished_ = false;

@@ -1,5 +1,5 @@
 #pragma once
-// What the communicators of one MPI process share. For this folder alone: it shows mpi.h.
+// State shared by the communicators of one MPI process. For this folder alone: it includes mpi.h.
 
 #include <mpi.h>
 

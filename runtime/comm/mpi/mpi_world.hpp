@@ -51,10 +51,9 @@ public:
     [[nodiscard]] int rank() const;
     [[nodiscard]] int size() const;
 
-    /// As model::JoinGroup says; waits for the other members. Members that ask for different names or lists get a
-    /// CommunicationError.
+    /// As model::JoinGroup says; waits for the other members. Throws CommunicationError if members pass different names or lists.
     [[nodiscard]] std::unique_ptr<model::Communicator> join(const std::string& group, std::span<const std::int32_t> ranks);
-    /// The same for those who know no transport; must not outlive this object.
+    /// This world as the transport-independent type; must not outlive this object.
     [[nodiscard]] model::World view();
 
     /// The text of every rank on rank 0, each cut at 255 bytes; nothing elsewhere. All ranks call it; no counter sees it.
@@ -66,7 +65,7 @@ public:
     /// Prints "mgplan: <reason>" and ends all ranks, with code 4 unless another is given.
     void abort(const std::string& reason, int code = 4) noexcept;
 
-    /// What this rank's communicators moved, counted where it is moved.
+    /// Traffic of this rank's communicators, counted at each operation.
     [[nodiscard]] model::CollectiveCounter& traffic();
 
     struct State;
@@ -75,7 +74,7 @@ private:
     std::shared_ptr<State> state_;
 };
 
-/// Whether this build has MPI.
+/// Returns true if this build has MPI.
 [[nodiscard]] bool mpi_available();
 
 }  // namespace mgplan::runtime

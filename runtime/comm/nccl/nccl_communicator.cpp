@@ -48,7 +48,7 @@ ncclRedOp_t operation(Dtype dtype, Reduction reduction) {
     return ncclSum;
 }
 
-/// Elements behind one index of the first dimension.
+/// Elements per index of the first dimension.
 std::int64_t row_elements(const Tensor& tensor) {
     std::int64_t elements = 1;
     for (int i = 1; i < tensor.shape().rank(); ++i) elements *= tensor.shape()[i];
