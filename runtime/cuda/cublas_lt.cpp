@@ -26,7 +26,7 @@ RunError no_algorithm_for(const Gemm& x) {
                                 x.transpose_b ? "transposed " : "", x.k, x.n, to_string(x.input), to_string(x.output), epilogue_text(x)));
 }
 
-/// Mixtures of experts ask for products of ever new sizes: those that are not timed are forgotten when there are so many.
+/// Most products that are remembered: experts have products of ever new sizes, and beyond this number those not `kept` are dropped.
 constexpr std::size_t kMostKnown = 8192;
 
 struct Known {
@@ -69,8 +69,8 @@ bool CublasLt::State::captures() const {
     return status != cudaStreamCaptureStatusNone;
 }
 
-/// What was chosen for the same product that overwrites c, where that does one that adds to c; else null. Not where that one adds in
-/// fewer bits: it is another product then.
+/// For a product that adds to c: returns the algorithm timed for the same product that overwrites c, if it does this one too; else null.
+/// Also null if the other adds in fewer bits, because it is a different product then.
 const cublasLtMatmulAlgo_t* CublasLt::State::choice_without_sum(const CublasProduct& product, const Gemm& x) const {
     Gemm twin = x;
     twin.beta = 0;

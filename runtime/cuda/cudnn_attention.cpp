@@ -52,7 +52,7 @@ private:
     std::optional<GraphTensor> hidden_;
 };
 
-/// The graph that cuDNN's engines know as flash attention (cuDNN developer guide, "Fused attention fprop").
+/// Describes the graph that cuDNN's engines run as flash attention (cuDNN developer guide, "Fused attention fprop").
 void describe_forward(Plan& plan, const FusedShape& shape) {
     const FusedShape s = by_group(shape);
     CudnnGraph& g = plan.graph;
@@ -165,7 +165,7 @@ void tell_refusal(const FusedShape& shape, bool of_addresses, const std::string&
                text_of(shape), why);
 }
 
-/// What the first of a card's ranks has found out of a shape.
+/// Result of the first of a card's ranks for a shape.
 struct FirstPlan {
     bool works = false;
     std::string refusal;  ///< where it does not work
@@ -173,7 +173,7 @@ struct FirstPlan {
 };
 
 /// By card, shape and most bytes of workspace. Not the plans themselves: threads may call cuDNN, each with a handle of its own (developer
-/// guide, "Thread Safety"), but not share a plan (what its makers told PyTorch, github.com/pytorch/pytorch/pull/103939). Plans that are
+/// guide, "Thread Safety"), but not share a plan (NVIDIA to PyTorch, github.com/pytorch/pytorch/pull/103939). Plans that are
 /// read from one text share no state that changes ("Deviceless Ahead-of-time Compilation" in the guide).
 SharedValues<std::tuple<int, FusedShape, std::int64_t>, FirstPlan>& first_plans() {
     static SharedValues<std::tuple<int, FusedShape, std::int64_t>, FirstPlan> plans;
@@ -221,7 +221,7 @@ public:
         Plan& plan = plan_for(shape, memory.workspace_bytes);
         if (const auto factor = static_cast<float>(scale); factor != plan.factor) {
             plan.factor = factor;
-            plan.graph.forget_addresses();  // whether cuDNN reads a scalar when it is told of it or when it runs is not documented
+            plan.graph.forget_addresses();  // cuDNN does not document when it reads a scalar: when its address is set or when it runs
         }
         std::vector<void*> addresses{const_cast<void*>(memory.q), const_cast<void*>(memory.k),
                                      const_cast<void*>(memory.v), memory.output,
@@ -258,7 +258,7 @@ private:
         return *plan;
     }
 
-    /// Built where this is the card's first rank that asks, else what the first one found: its plan read again, or its refusal.
+    /// Builds the plan on the card's first rank that needs it; on others reads the first rank's plan, or takes over its refusal.
     [[nodiscard]] std::unique_ptr<Plan> make_plan(const FusedShape& shape, std::int64_t workspace_bytes) {
         std::unique_ptr<Plan> built;
         const FirstPlan& first = first_plans().get({card_, shape, workspace_bytes}, [&] {

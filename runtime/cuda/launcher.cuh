@@ -11,7 +11,7 @@
 
 namespace mgplan::runtime::cuda {
 
-/// The lanes of one block; see portable.hpp for the contract. Sums have the order of a HostTeam of as many lanes.
+/// The lanes of one block; see portable.hpp for the contract. Sums have the order of a HostTeam with the same number of lanes.
 class BlockTeam {
 public:
     static constexpr int kMostLanes = 256;
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(256) run_packs(Body body, std::int64_t count) 
     for (std::int64_t i = packs * N + first; i < count; i += step) body.template finish<1>(i, body.template load<1>(i));
 }
 
-/// How many teams of a body a multiprocessor shall have room for: its registers are limited to that. 0: as it comes.
+/// Number of teams of a body that must fit on a multiprocessor: the compiler limits registers for it. 0: no limit.
 template <class Body>
 constexpr int teams_at_once() {
     if constexpr (requires { Body::kTeamsAtOnce; }) return Body::kTeamsAtOnce;

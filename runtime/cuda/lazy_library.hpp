@@ -34,7 +34,7 @@ public:
 
     /// The function's address; nullptr where there is none, and unavailable() then says why.
     [[nodiscard]] void* find(const char* function);
-    /// What is missing, the file or the first function that was not found: "NCCL cannot be loaded (…)". Empty so far.
+    /// Names the missing file, or the first function that was not found: "NCCL cannot be loaded (…)". Empty if nothing was missing yet.
     [[nodiscard]] const std::string& unavailable() const { return unavailable_; }
 
 private:

@@ -34,7 +34,7 @@ void ask_for_hardware_queues() {
 
 CudaModule& load_cuda_module(const std::string& file) {
     ask_for_hardware_queues();
-    // Never closed: devices and the code behind their tensors live in it.
+    // Never closed: it holds devices and the code that frees their tensors.
     void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         const char* const why = dlerror();

@@ -1,6 +1,6 @@
 #pragma once
-// How many hardware queues CUDA spreads the streams of a card over. Streams that share one hold each other up: what waits at its head is
-// waited for by all behind it.
+// Number of hardware queues that CUDA spreads the streams of a card over. Streams that share one hold each other up: all work in a
+// queue waits for the work at its head.
 
 namespace mgplan::runtime {
 

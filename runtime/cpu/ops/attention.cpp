@@ -29,7 +29,7 @@ std::array<KeyRange, 2> key_ranges(const model::AttentionSizes& sizes) {
     return {KeyRange{0, keys.first[0], length, window}, KeyRange{length, keys.first[1], length, window}};
 }
 
-/// Where the rows of a head stand in an array (places, sequences, kv heads, group): the first `members` heads of each group.
+/// Addresses the rows of a head in an array (places, sequences, kv heads, group): the first `members` heads of each group.
 struct HeadRows {
     std::int64_t batch, kv_heads, members, width, group;
 
@@ -38,7 +38,7 @@ struct HeadRows {
     }
 };
 
-/// Of all arrays, and of their gradients.
+/// The addressing of all arrays and of their gradients.
 struct AllHeadRows {
     HeadRows queries, keys, values, outputs;
     explicit AllHeadRows(const model::AttentionSizes& s)

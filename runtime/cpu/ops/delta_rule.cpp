@@ -11,7 +11,7 @@
 namespace mgplan::runtime::cpu {
 namespace {
 
-/// What a place keeps of a head's state: a share of its own for each row of the state, or one of all.
+/// Share of a head's state that a place keeps: one for each row of the state, or one for all.
 template <class Sum>
 struct KeptShares {
     const Sum* each;  ///< nullptr: one
@@ -179,7 +179,7 @@ public:
           found_(static_cast<std::size_t>(value_dim_)),
           d_written_(static_cast<std::size_t>(value_dim_)) {}
 
-    /// Behind the last place no gradient of a state comes in.
+    /// Sets the gradient of the state after the last place to zero.
     void begin() { std::fill(slope_, slope_ + key_dim_ * value_dim_, Sum{0}); }
 
     /// The place of `row`, in front of which the state is `before`.
@@ -248,7 +248,7 @@ private:
     const model::DeltaRuleBackwardArguments& x_;
     const model::DeltaRuleSizes& s_;
     std::int64_t key_dim_, value_dim_;
-    Sum* slope_;  ///< gradient of the state behind the place
+    Sum* slope_;  ///< gradient of the state after the place
     Sum* units_;  ///< (rows, 2, key_heads, key_dim)
     std::vector<Sum> state_, found_, d_written_;
 };
@@ -282,7 +282,7 @@ void delta_rule(model::Device& /*device*/, const model::DeltaRuleArguments& x) {
     });
 }
 
-// Behind a place the gradient of its state is L. With S' the decayed state, r = v - S'ᵀ k, u = beta r, S = S' + k uᵀ, y = Sᵀ q:
+// L is the gradient of the state after a place. With S' the decayed state, r = v - S'ᵀ k, u = beta r, S = S' + k uᵀ, y = Sᵀ q:
 // dq = S dy; L += q dyᵀ; du = Lᵀ k; dk = L u - S' (beta du); dbeta = du · r; dv = beta du;
 // L' = L - k (beta du)ᵀ; dg = <L', S'>, by rows where each has a decay; the place before gets exp(g) L'.
 void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwardArguments& x) {
