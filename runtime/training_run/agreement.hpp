@@ -1,5 +1,5 @@
 #pragma once
-// Whether all processes of a run were started for the same one.
+// Checks that all processes of a run were started with the same options.
 
 #include <span>
 #include <string>

@@ -83,7 +83,7 @@ void fill(std::vector<std::byte>& bytes, const PublishedParameter& parameter, co
 std::int64_t write_published_weights(const SavedCheckpoint& checkpoint, const WeightExport& wanted, Dtype dtype) {
     const PublishedWeights& weights = wanted.weights;
     SafetensorsHeader header;
-    header.metadata["format"] = "pt";  // what transformers asks for
+    header.metadata["format"] = "pt";  // required by transformers
     std::int64_t at = 0;
     for (const PublishedTensor& tensor : weights.tensors) {
         const std::int64_t end = at + tensor.elements() * bytes_of(dtype);

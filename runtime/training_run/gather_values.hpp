@@ -1,5 +1,5 @@
 #pragma once
-// Brings what all ranks know to rank 0.
+// Gathers the values of all ranks on rank 0.
 
 #include <functional>
 #include <string>

@@ -25,7 +25,7 @@ struct IssuedOps {
 [[nodiscard]] std::string order_disagreement(const std::vector<IssuedOps>& ranks, const std::vector<std::string>& across);
 
 /// Traces a step of the first and the last rank of each stage on shapes and throws RunError where they disagree. That ranks
-/// of one stage do the same follows from their shapes alone: mixtures are balanced.
+/// of one stage do the same follows from their shapes alone: MoE layers are balanced.
 void check_issue_order(const model::TrainingTask& task);
 
 }  // namespace mgplan::runtime

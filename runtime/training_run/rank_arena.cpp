@@ -47,7 +47,7 @@ Trace trace_of(const model::TrainingTask& asked, int rank, const model::KernelTr
     return trace;
 }
 
-/// Whether rows that a rank holds depend on what routers choose.
+/// Returns true if the number of rows that a rank holds depends on the routers' choices.
 bool depends_on_routing(const ModelSpec& model) {
     return model.moe && !model.moe->pad_to_capacity;
 }
@@ -111,7 +111,7 @@ std::vector<bool> sizes_of_values(const Trace& one, const Trace& other) {
     return varies;
 }
 
-/// The second step must do what the first did, and leave nothing behind.
+/// Checks that the second step takes the same memory as the first, and that no tensor outlives its step.
 void check_steps(const Trace& trace) {
     const auto first = trace.part(1), second = trace.part(2);
     const bool alike = std::equal(first.begin(), first.end(), second.begin(), second.end(), [](const auto& a, const auto& b) {

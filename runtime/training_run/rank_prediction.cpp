@@ -19,8 +19,8 @@
 namespace mgplan::runtime {
 namespace {
 
-/// Counts allocations as the meta device does, and what lies behind them: the range of an arena where there is one; and the
-/// pool's blocks, a block that was given back serving the next taker of its size, so that the pool holds the most blocks of
+/// Counts allocations as the meta device does, and the memory they take: the range of an arena, if there is one, and the
+/// pool's blocks. A block that was given back serves the next taker of its size, so that the pool holds the most blocks of
 /// each size that lived at one time.
 class ShapeAllocator final : public model::Allocator {
 public:
