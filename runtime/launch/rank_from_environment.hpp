@@ -13,7 +13,7 @@ enum class RankSource : std::uint8_t { none, flags, torchrun, open_mpi, pmi, slu
 /// "flags", "torchrun", "Open MPI", "PMI", "Slurm", "no launcher"
 [[nodiscard]] std::string_view to_string(RankSource source);
 
-/// What the user said on the command line.
+/// Flags of the command line.
 struct RankFlags {
     std::optional<std::int64_t> rank;
     std::optional<std::int64_t> size;
@@ -23,7 +23,7 @@ struct RankFlags {
 struct LaunchedRank {
     int rank = 0;
     int size = 1;
-    /// Place among the ranks of the same host; nothing where the source does not tell.
+    /// Place among the ranks of the same host; nothing if the source does not give it.
     std::optional<int> local_rank;
     RankSource source = RankSource::none;
     bool operator==(const LaunchedRank&) const = default;

@@ -29,9 +29,9 @@ public:
     void on_waiting(model::CollectiveKind kind) override { go_on(to_string(kind)); }
     /// Something begins; `name` is a literal.
     void begin(std::string_view name);
-    /// What began goes on, in front of what else was begun; nothing that never began.
+    /// Charges the time from now on to an op that began earlier; does nothing for one that never began.
     void go_on(std::string_view name);
-    /// What ran is over, and nothing begins.
+    /// Ends the running op; no other begins.
     void end();
     /// Reads the marks, for which it waits for the device. Once a step was reported, and before times().
     void settle();
@@ -52,7 +52,7 @@ private:
     std::map<std::string_view, Time> times_;
     Time* running_ = nullptr;
     Clock::time_point since_;
-    std::vector<Time*> marked_;  ///< what began at each mark; nullptr: nothing
+    std::vector<Time*> marked_;  ///< the op that began at each mark; nullptr: none
 };
 
 }  // namespace mgplan::runtime

@@ -28,9 +28,9 @@ struct ArenaScript {
     std::int64_t bytes = 0;        ///< of the arena
     std::int64_t lower_bound = 0;  ///< the most bytes of planned tensors alive at once
     std::int64_t alignment = 256;  ///< of offsets
-    /// Bytes behind every planned tensor that nobody may write, planned with it; 0: none, and nothing is checked.
+    /// Bytes after every planned tensor that must not be written, planned with it; 0: none, and nothing is checked.
     std::int64_t guard = 0;
-    /// What a tensor takes of the arena.
+    /// Returns the bytes of the arena that a tensor takes.
     [[nodiscard]] std::int64_t room_of(std::int64_t tensor_bytes) const {
         return (tensor_bytes + alignment - 1) / alignment * alignment + guard;
     }

@@ -1,5 +1,5 @@
 #pragma once
-// What travels between the ranks of a rendezvous, and how it looks on the wire:
+// Messages between the ranks of a rendezvous, and their bytes on the wire:
 //   bytes 0-3   length of the rest, little-endian
 //   byte  4     kind
 //   bytes 5-8   a number, little-endian two's complement: a rank, or the size of a world
@@ -40,7 +40,7 @@ struct RendezvousMessage {
 
 inline constexpr std::size_t kMostKeyBytes = 256;
 inline constexpr std::size_t kMostValueBytes = 64 * 1024;
-/// The most bytes of a message behind its length.
+/// The most bytes of a message after its length.
 inline constexpr std::size_t kMostMessageBytes = 7 + kMostKeyBytes + kMostValueBytes;
 /// The same of a peer that has not yet sent the secret.
 inline constexpr std::size_t kMostHelloBytes = 1024;
@@ -69,7 +69,7 @@ private:
     std::string bytes_;
 };
 
-/// Whether both are equal, in a time that depends on the length of `given` alone.
+/// Returns true if both are equal, in a time that depends on the length of `given` alone.
 [[nodiscard]] bool equal_secrets(std::string_view given, std::string_view expected);
 
 }  // namespace mgplan::runtime

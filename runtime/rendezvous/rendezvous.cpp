@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What may wait to be sent: many times more than a rank ever has to say.
+/// Most bytes that may wait to be sent: many times more than a rank ever sends.
 constexpr std::size_t kMostSending = 4U << 20U;
 
 }  // namespace
@@ -32,7 +32,7 @@ Rendezvous::Rendezvous(RendezvousOptions options, OnAbort on_abort) : options_(s
     if (options_.rank == 0) server_ = std::make_unique<RendezvousServer>(options_);
     connect();
     send(hello());
-    // Rank 0 knows who is missing, so it is to speak first; it may have begun to wait just before this rank connected.
+    // Rank 0 can name the missing ranks, so its deadline is to pass first; it may have begun to wait just before this rank connected.
     join_until_ = Clock::now() + options_.join_deadline + 5s;
     thread_ = std::thread([this] { talk(); });
     try {
@@ -238,7 +238,7 @@ void Rendezvous::talk() {
         bool writes = false;
         {
             const std::scoped_lock lock(mutex_);
-            // What is left to say goes out first, where somebody still listens.
+            // The remaining messages are sent first, if the peer still reads.
             if (stop_ && !stopping) stopping = Clock::now() + 1s;
             if (ended_ || (stopping && (out_.empty() || Clock::now() > *stopping))) return;
             writes = !out_.empty();

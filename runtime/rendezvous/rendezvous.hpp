@@ -23,7 +23,7 @@
 
 namespace mgplan::runtime {
 
-/// What ranks of one world must have in common.
+/// Returns the text that must be equal on all ranks of one world.
 [[nodiscard]] std::string rendezvous_protocol(int size);
 
 /// This process's rank of the rendezvous; rank 0 holds the server as well. Any thread may call it.

@@ -12,7 +12,7 @@ struct RendezvousOptions {
     int rank = 0;
     int size = 1;
     std::string host;       ///< of rank 0
-    int port = 0;           ///< there; 0: any free one, which nobody but the server knows
+    int port = 0;           ///< there; 0: any free one, known to the server alone
     std::string interface;  ///< "eth0": rank 0 listens there alone, others begin their connections there; empty: by `host`
     std::string secret;     ///< the same on all ranks of the job, unknown to others
     /// Until all have come.

@@ -20,7 +20,7 @@
 
 namespace mgplan::runtime {
 
-/// What an abort means for the exit code: input that is wrong, or a run that failed (docs/errors.md).
+/// Exit codes of an abort: for wrong input, and for a run that failed (docs/errors.md).
 inline constexpr int kAbortBadInput = 2, kAbortFailed = 4;
 
 /// Strangers cannot keep ranks out: every connection is taken at once, the whole hello must be there within hello_deadline of it, and

@@ -38,7 +38,7 @@ struct Address {
     void set_port(int port);
 };
 
-/// What a name or number stands for, with this port. Throws ConfigError where nothing does.
+/// Returns the addresses of a host name or number, with this port. Throws ConfigError if there are none.
 [[nodiscard]] std::vector<Address> resolve(const std::string& host, int port);
 
 /// Addresses of an interface of this machine ("eth0"), IPv4 before IPv6, port 0. Throws ConfigError, naming those there are.
