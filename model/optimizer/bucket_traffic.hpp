@@ -41,7 +41,7 @@ public:
                   const BucketTrafficOptions& options);
 
     void begin_step(std::int64_t microbatches) override;
-    /// What lies outside a rank's shard is left as it is.
+    /// Leaves gradients outside a rank's shard as they are.
     void finish_reductions() override;
     void start_gathers() override;
     void finish_gathers() override;

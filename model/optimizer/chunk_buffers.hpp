@@ -1,5 +1,5 @@
 #pragma once
-// The memory behind one model chunk's parameters: flat parameter and gradient buffers, and the weights that view them.
+// Memory of one model chunk's parameters: flat parameter and gradient buffers, and the weights that view them.
 
 #include <cstddef>
 #include <span>
@@ -15,8 +15,7 @@
 namespace mgplan::model {
 
 /// One buffer's tensors. Whole, parameters and gradients have layout.numel elements. Divided over several ranks (ChunkSharding), this
-/// rank's shards of all buckets stand one behind the other, and each bucket has a tensor of its own that has memory while the bucket is
-/// in use.
+/// rank's shards of all buckets are contiguous, and each bucket has a tensor of its own that has memory while the bucket is in use.
 struct FlatBuffer {
     BufferLayout layout;
     Tensor parameters, gradients;                         ///< whole; undefined where divided
@@ -58,7 +57,7 @@ public:
     void zero_gradients();
     /// The same but for those that products alone make (GradientStart), which the first of them writes.
     void begin_gradients();
-    /// Sets to zero what no product has written since. Behind the step's backwards.
+    /// Zeroes gradients that no product has written since begin_gradients(). To be called after the step's backwards.
     void finish_gradients();
 
     [[nodiscard]] int units() const { return sharding_.units; }

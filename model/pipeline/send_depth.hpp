@@ -1,5 +1,5 @@
 #pragma once
-// How many sends a pipeline rank must be able to leave open so that no schedule deadlocks.
+// Number of sends that a pipeline rank must be able to leave open so that no schedule deadlocks.
 
 #include <cstdint>
 

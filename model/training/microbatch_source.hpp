@@ -47,7 +47,7 @@ private:
     TokenShare share_;
 };
 
-/// What such microbatches read, one tensor of each storage: microbatches may share tensors, or have slices of one.
+/// Returns the tensors that such microbatches read, one of each storage: microbatches may share tensors, or have slices of one.
 [[nodiscard]] std::vector<Tensor> inputs_of(const std::vector<Microbatch>& microbatches);
 
 }  // namespace mgplan::model

@@ -32,7 +32,7 @@ enum class StepEnd : std::uint8_t { updated, loss_not_finite, gradient_not_finit
 
 struct StepReport {
     double loss = 0;  ///< mean over all tokens of the global batch; the same on every rank
-    /// Mean load-balancing loss over mixtures and microbatches without its coefficient: 1 when balanced (Megatron-LM's
+    /// Mean load-balancing loss over MoE layers and microbatches without its coefficient: 1 when balanced (Megatron-LM's
     /// load_balancing_loss); 0 where it is not trained. The same on every rank; not part of `loss`.
     double auxiliary_loss = 0;
     /// Mean loss of each depth of multi-token prediction over the tokens that have a target, without its factor; the same on
@@ -42,15 +42,15 @@ struct StepReport {
     StepEnd end = StepEnd::updated;
 };
 
-/// Main parameters and biases of experts; what an optimizer keeps beside them, which begins with zeros; histories of largest magnitudes of
-/// fp8, which begin with zeros too.
+/// parameter: main parameters and biases of experts. moment: the optimizer's state besides them, which begins with zeros. history:
+/// largest magnitudes of fp8, which begin with zeros too.
 enum class StateKind : std::uint8_t { parameter, moment, history };
 
 /// A tensor of training state, or the part of it that one rank holds.
 struct StatePiece {
     StateKind kind = StateKind::parameter;
     std::string name;        ///< the same under every layout: "decoder.layers.0.mlp.linear_fc1.weight/exp_avg"
-    ShardOfWhole shard;      ///< what it is flattened from
+    ShardOfWhole shard;      ///< the shard that is flattened
     std::int64_t begin = 0;  ///< its first element there
     Tensor values;           ///< flat
     ElementShare saves;      ///< its elements that this rank saves; others with the same values save the rest
@@ -72,7 +72,7 @@ public:
     RankTrainer(const RankTrainer&) = delete;  // layers hold the address of a member
     RankTrainer& operator=(const RankTrainer&) = delete;
 
-    /// One training step, counted from 1. Throws RunError for a loss or gradient that is not finite, if asked to stop.
+    /// Makes one training step, counted from 1. Throws RunError for a loss or gradient that is not finite, under OnNonFinite::stop.
     StepReport step(const SequenceSource& source, double learning_rate);
     /// The same with another list of forwards and backwards than the layout's: one in which every chunk sees `microbatches`
     /// of them. What a probe of memory or time runs to see each op once; its loss means nothing.
@@ -113,10 +113,10 @@ public:
     /// Returns once every rank of the world has called it. Sends and allocates nothing that counts bytes.
     void meet_all();
 
-    /// Biases of the experts of this rank's mixtures; nullptr where the model has none.
+    /// Biases of the experts of this rank's MoE layers; nullptr where the model has none.
     [[nodiscard]] const ExpertBiases* expert_biases() const { return expert_biases_.get(); }
 
-    /// What is captured; on shapes, what would be. Nothing without CUDA graphs.
+    /// Totals of the captured graphs; on shapes, of those that would be captured. Nothing without CUDA graphs.
     [[nodiscard]] std::optional<GraphTotals> graph_totals() const;
 
     /// Reports what every communicator of this rank does from now on.
@@ -125,7 +125,7 @@ public:
 private:
     struct Groups {
         std::unique_ptr<Communicator> tp, cp, ep, etp, dp_cp, expert_dp, tp_pp, pp_forward, pp_backward, embedding;
-        std::unique_ptr<Communicator> tp_cp, expert_model;  ///< of models with mixtures
+        std::unique_ptr<Communicator> tp_cp, expert_model;  ///< of MoE models
         std::unique_ptr<Communicator> tp_dp_cp;             ///< of models with expert biases, and under delayed scaling
         /// With several replicas of sharded state (HSDP): the ranks of dp·cp (edp) in one, and those with the same shards in all.
         std::unique_ptr<Communicator> shard, replicas, expert_shard, expert_replicas;
@@ -157,7 +157,7 @@ private:
     void make_optimizer();
     void make_executor();
 
-    /// Zeros of gradients, in front of the passes of so many microbatches, but where a graph of the iteration holds them.
+    /// Zeroes gradients before the passes of `microbatches`, unless a graph of the iteration does.
     void begin_gradients(std::int64_t microbatches);
     /// All passes of a step, and the reductions that they start.
     void run_passes(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches, double d_loss);
@@ -165,11 +165,11 @@ private:
     void gather_parameters();
     /// Adds up over the global batch what the passes added up, into the tensor that a step ends with.
     void sum_losses(const Tensor& ended) const;
-    /// What these values of the last end_step() say.
+    /// Makes the report from these values of the last end_step().
     [[nodiscard]] StepReport report_of(std::span<const double> values) const;
-    /// Gradient of each row's loss in a step of so many microbatches.
+    /// Gradient of each row's loss in a step of `microbatches`.
     [[nodiscard]] double loss_gradient(std::int64_t microbatches) const;
-    /// Gradient of each mixture's auxiliary loss in a step of so many microbatches.
+    /// Gradient of each MoE layer's auxiliary loss in a step of `microbatches`.
     [[nodiscard]] double d_auxiliary(std::int64_t microbatches) const;
     /// Tokens of the global batch, counted over all data-parallel ranks; on the meta device this rank's.
     [[nodiscard]] double count_tokens(std::int64_t rows) const;
@@ -191,7 +191,7 @@ private:
     std::unique_ptr<LayerGraphs> layer_graphs_;        ///< with CUDA graphs of layers
     std::unique_ptr<IterationGraph> iteration_graph_;  ///< with one of the whole iteration
     std::optional<MicrobatchSource> microbatches_;
-    bool sums_losses_ = false;      ///< whether the loss is on this stage
+    bool sums_losses_ = false;      ///< true if the loss is on this stage
     bool gathers_are_due_ = false;  ///< parameters are to be gathered before their next use
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
