@@ -50,12 +50,12 @@ class CollectiveListener {
 public:
     virtual ~CollectiveListener() = default;
     virtual void on_collective(const CollectiveRecord& record) = 0;
-    /// What began, perhaps in front of other work, is waited for from here on.
+    /// Called when the rank begins to wait for an operation that it started earlier.
     virtual void on_waiting(CollectiveKind /*kind*/) {}
 };
 
-/// Public verbs check dtypes, sizes and devices once, tell the listener, and call a private do_*. Groups of one rank
-/// are not reported; their gathers, scatters and all-to-alls still copy. All members call the same verbs in the same
+/// Public functions check dtypes, sizes and devices once, call the listener, and call a private do_*. Groups of one rank
+/// are not reported; their gathers, scatters and all-to-alls still copy. All members call the same functions in the same
 /// order. Not thread-safe.
 class Communicator {
 public:
@@ -96,9 +96,9 @@ public:
 
     void set_listener(CollectiveListener* listener) { listener_ = listener; }
 
-    /// Whether a stream capture of the device can record its collectives, to be repeated with the rest of the graph: then the
-    /// object that watches such graphs, one for all groups of a rank. nullptr: they cut a graph into pieces, between which they
-    /// run as ever.
+    /// If a stream capture of the device can record its collectives, to be repeated with the rest of the graph, returns the
+    /// object that watches such graphs, one for all groups of a rank. nullptr: collectives cut a graph into pieces and
+    /// run between them.
     [[nodiscard]] virtual GraphLaunches* graph_launches() { return nullptr; }
     /// A graph that holds this collective of this communicator is launched again: the listener hears of it, and the transport
     /// counts it, as of one that is called.
@@ -126,7 +126,7 @@ private:
     virtual void do_count(CollectiveKind /*kind*/, std::int64_t /*payload_bytes*/) {}
 
     [[nodiscard]] GraphRecorder* cut_at(const Tensor& tensor);
-    /// Tells the listener when it is waited for.
+    /// Wraps `pending` so that the listener is called when it is waited for.
     [[nodiscard]] std::unique_ptr<Pending> heard(CollectiveKind kind, std::unique_ptr<Pending> pending);
     /// `recorder`: of the capture that the collective goes into, nullptr where there is none.
     void report(GraphRecorder* recorder, CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer = -1,

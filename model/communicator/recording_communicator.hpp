@@ -50,7 +50,7 @@ private:
     void check(CollectiveKind kind) const;
 
     std::once_flag first_abort_;
-    std::atomic<bool> aborted_ = false;  // set behind the reason
+    std::atomic<bool> aborted_ = false;  // set after the reason
     std::string reason_;
     WaitListener* waits_ = nullptr;
     std::int64_t issued_ = 0;

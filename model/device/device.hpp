@@ -63,20 +63,20 @@ struct AttentionPart {
     }
 };
 
-/// What computing takes in an op that is neither a product nor attention, where moving its bytes may not be all.
+/// Arithmetic of an op that is neither a product nor attention, whose time may exceed that of moving its bytes.
 struct Arithmetic {
     bool small_products = false;  ///< its FLOPs are products of small matrices in one kernel: scans by chunks, maps by blocks, chosen keys
     double model_share = 0;       ///< of its FLOPs that model FLOPs count, which none count twice
     double exponentials = 0;      ///< where its kernel's arithmetic is counted
-    double instructions = 0;      ///< beside them, of fp32
+    double instructions = 0;      ///< other ones, of fp32
 };
 
-/// What mgplan's own kernels on a GPU do for an op that other engines have fused kernels for: where there are bytes, it is priced by this
-/// in place of the record's FLOPs and bytes. All its kernels together.
+/// Work of mgplan's own GPU kernels for an op that other engines have fused kernels for, all its kernels together. If `bytes` is set, the
+/// time of the op follows from this in place of the record's FLOPs and bytes.
 struct OwnKernels {
-    double bytes = 0;                           ///< read and written, what one kernel leaves to the next included
+    double bytes = 0;                           ///< read and written, including values that one kernel passes to the next
     double product_flops = 0;                   ///< of matrix products by a library
-    double exponentials = 0, instructions = 0;  ///< of kernels beside these, of fp32
+    double exponentials = 0, instructions = 0;  ///< of all other kernels, of fp32
     double of_a_thread = 0;                     ///< instructions that wait for each other, as rows of a triangular matrix do
 };
 
@@ -86,8 +86,8 @@ struct OpRecord {
     double flops = 0;
     std::int64_t bytes_read = 0;
     std::int64_t bytes_written = 0;
-    /// Kernels that a GPU's device starts for it, and copies and zeros that its kernels' bodies write: what its host issues one by one.
-    /// Zeros that a layer asks for between ops are an op of their own (Device::zero()). Fused attention of a library counts 1, its backward
+    /// Kernels that a GPU's device starts for it, and copies and zeros that its kernels' bodies write: all that its host issues one by one.
+    /// Zeros that a layer writes between ops are an op of their own (Device::zero()). Fused attention of a library counts 1, its backward
     /// 3 (FlashAttention's, flash_bwd_launch_template.h; cuDNN's come in one call).
     std::int64_t launches = 1;
     ProductSizes product{};  ///< of a single matrix product
@@ -97,7 +97,7 @@ struct OpRecord {
     OwnKernels own{};
 };
 
-/// Tells how long a device takes for what is issued between start() and stop().
+/// Measures the device's time for all work that is issued between start() and stop().
 class Stopwatch {
 public:
     virtual ~Stopwatch() = default;
@@ -117,7 +117,7 @@ public:
 };
 
 /// One device as one rank uses it, from one thread. Ops are free functions in model/ops: they apply their shape rule,
-/// allocate their output here, tell the listener, and call the kernel table unless the device only knows shapes.
+/// allocate their output here, call the listener, and call the kernel table unless the device has shapes alone.
 class Device {
 public:
     virtual ~Device() = default;
@@ -127,7 +127,7 @@ public:
     [[nodiscard]] DeviceKind kind() const { return kind_; }
     /// false on the meta device: tensors have shapes and no values.
     [[nodiscard]] bool computes() const { return kind_ != DeviceKind::meta; }
-    /// Whose kernels run here; on the meta device, those of the device it stands for.
+    /// Traits of the kernels that run here; on the meta device, those of the device it stands for.
     [[nodiscard]] const KernelTraits& traits() const { return traits_; }
 
     /// A tensor with undefined contents. `name`: a literal, so it may be kept. Throws std::bad_alloc.

@@ -23,7 +23,7 @@ struct CollectiveRecord;
 class CapturedWork {
 public:
     virtual ~CapturedWork() = default;
-    /// Does all of it again, behind whatever was issued before.
+    /// Does all of it again, after all that was issued before.
     virtual void launch() = 0;
     /// Kernels, copies and fills.
     [[nodiscard]] virtual std::int64_t nodes() const = 0;

@@ -42,7 +42,7 @@ public:
     [[nodiscard]] std::vector<Tensor> replay(Device& device, std::vector<Tensor> inputs, PassMemory& memory) const;
 
     [[nodiscard]] bool captured() const { return captured_; }
-    /// Whether it lets go of a storage.
+    /// Returns true if the pass frees the storage of this number.
     [[nodiscard]] bool releases(int number) const;
     /// Numbers of the storages of inputs and outputs.
     [[nodiscard]] std::vector<int> ends() const;

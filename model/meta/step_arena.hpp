@@ -25,20 +25,20 @@ namespace mgplan::model {
 struct StepArena {
     std::vector<std::int64_t> offsets;  ///< of each record; -1 for those left out
     std::int64_t total = 0;             ///< persistent + carried + max(slots + scratch, outside)
-    std::int64_t lower_bound = 0;       ///< the most bytes alive at once, as asked for, without those left out: no plan needs less
+    std::int64_t lower_bound = 0;       ///< the most bytes alive at once, without rounding and those left out: no plan needs less
     std::int64_t persistent = 0;
     std::int64_t carried = 0;
     std::int64_t slots = 0;
     std::int64_t slot_count = 0;  ///< the most microbatches of a chunk alive at once
     std::int64_t scratch = 0;
-    std::int64_t outside = 0;  ///< what the work before and behind the passes takes of slots and scratch
-    /// What the plan takes over the bound, as a share of it.
+    std::int64_t outside = 0;  ///< taken of slots and scratch by the work before and after the passes
+    /// Bytes of the plan beyond the bound, as a share of the bound.
     [[nodiscard]] double waste() const {
         return lower_bound == 0 ? 0 : static_cast<double>(total - lower_bound) / static_cast<double>(lower_bound);
     }
 };
 
-/// What a plan is for.
+/// Goal of a plan.
 enum class ArenaPurpose : std::uint8_t {
     least_bytes,      ///< as small as it gets
     fixed_addresses,  ///< CUDA graphs: a pass of a chunk finds the same addresses whenever it works in the same slot
