@@ -1,8 +1,8 @@
 #pragma once
 // Alternating updates (AltUp, arXiv 2301.13310; transformers 5.23.0, modeling_gemma3n.py, Gemma3nTextAltUp and Gemma3nTextModel): n
-// residual streams of h values, rows of n · h, of which a layer reads and changes the first; the others are predicted in front of the layer
-// and corrected behind it. Known of shapes alone (layers_known_of_shapes()). S below are the bytes of rows · h. Gradients that a function
-// adds to are read and written.
+// residual streams of h values, rows of n · h, of which a layer reads and changes the first; the others are predicted before the layer
+// and corrected after it. Implemented for shapes alone (layers_known_of_shapes()). S below are the bytes of rows · h. Gradients that a
+// function adds to are read and written.
 
 #include "model/device/tensor.hpp"
 

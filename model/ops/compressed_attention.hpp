@@ -11,12 +11,12 @@
 
 namespace mgplan::model {
 
-/// How tokens become compressed keys: one for every `rate` whole tokens of a sequence, out of these and, with `overlaps`, the `rate` tokens
-/// before them. Tokens behind the last whole window have none.
+/// Compression of tokens to keys: one for every `rate` whole tokens of a sequence, out of these and, with `overlaps`, the `rate` tokens
+/// before them. Tokens after the last whole window have none.
 struct Compression {
     std::int64_t rate = 1;
     bool overlaps = false;
-    /// Keys of one sequence of so many places.
+    /// Number of keys of one sequence of `places`.
     [[nodiscard]] std::int64_t keys(std::int64_t places) const { return places / rate; }
     /// Columns of what is compressed to keys of `width` values.
     [[nodiscard]] std::int64_t columns(std::int64_t width) const { return overlaps ? 2 * width : width; }
@@ -40,7 +40,7 @@ struct SparseSight {
     std::int64_t window = 1;
     std::int64_t rate = 0;  ///< 0: no compressed keys
     std::int64_t most = 0;
-    /// (query, key) pairs of one sequence of so many places and one head.
+    /// Number of (query, key) pairs of one sequence of `places` and one head.
     [[nodiscard]] double pairs(std::int64_t places) const;
 };
 

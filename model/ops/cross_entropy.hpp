@@ -1,5 +1,5 @@
 #pragma once
-// The pieces of a vocab-parallel cross-entropy: between them stand all-reduces of one value per row
+// The steps of a vocab-parallel cross-entropy; all-reduces of one value per row come between them
 // (Megatron-core tensor_parallel/cross_entropy.py).
 
 #include "model/device/tensor.hpp"

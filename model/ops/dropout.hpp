@@ -8,7 +8,7 @@
 namespace mgplan::model {
 
 struct DropoutPlace {
-    double probability = 0;  ///< 0: no dropout, the generator is not asked
+    double probability = 0;  ///< 0: no dropout, the generator is not called
     std::uint64_t seed = 0;
     std::uint64_t stream = 0;         ///< layer, place in the layer and step
     Positions positions;              ///< of the rows before sequence parallelism

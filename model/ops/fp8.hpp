@@ -15,16 +15,16 @@ namespace mgplan::model {
 /// multiplied with to be values. Of rows in groups, such a pair for each group: (groups, 2), or undefined values where it is empty.
 struct Fp8Tensor {
     Tensor codes, scale;
-    Tensor turned{};  ///< of codes (rows, columns) the same as (columns, rows), where a cast wrote it; codes may be undefined beside it
+    Tensor turned{};  ///< the codes transposed to (columns, rows), where a cast wrote them; codes may be undefined then
     [[nodiscard]] bool defined() const { return codes.defined(); }
 };
 
 /// Which of its codes a cast of a matrix writes.
 enum class Fp8Copies : std::uint8_t { rows, turned, both };
-/// Undefined codes of a cast of x into fp8 or e5m2, beside a scale.
+/// Returns codes, not written yet, for a cast of x into fp8 or e5m2, with a scale.
 [[nodiscard]] Fp8Tensor empty_codes(const Tensor& x, Dtype dtype, const Tensor& scale, Fp8Copies copies, std::string_view name);
 
-/// What a scale takes, in elements.
+/// Elements of a scale.
 inline constexpr std::int64_t kFp8ScaleElements = 2;
 
 /// First half of a cast: writes the largest magnitude of x into scale (2) fp32. Ranks whose values have one scale take the maximum of

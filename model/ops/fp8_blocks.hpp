@@ -1,6 +1,6 @@
 #pragma once
-// Products in fp8 with a scale for each block of values: 128 beside each other, or 128 x 128, with powers of two in fp32 (Transformer
-// Engine's Float8BlockScaling, pytorch/tensor/float8_blockwise_tensor.py, with its defaults), or 32 beside each other with a power of two
+// Products in fp8 with a scale for each block of values: 128 adjacent ones, or 128 x 128, with powers of two in fp32 (Transformer
+// Engine's Float8BlockScaling, pytorch/tensor/float8_blockwise_tensor.py, with its defaults), or 32 adjacent ones with a power of two
 // in a byte (MXFP8BlockScaling, pytorch/tensor/mxfp8_tensor.py). All codes are e4m3.
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct Fp8BothWays {
 };
 [[nodiscard]] Fp8BothWays quantise_both_ways(const Tensor& x, Fp8Scaling scaling, ColumnCodes lie, std::string_view rows_name,
                                              std::string_view columns_name);
-/// The rows may have scales of more rows than x, `scale_rows`; 0: as many. Of squares, columns are turned.
+/// `scale_rows`: rows in the layout of the rows' scales, which may exceed those of x; 0: those of x. Columns of squares are turned.
 void quantise_both_ways(const Tensor& x, const Fp8Blocks& rows, const Fp8Columns& columns, std::int64_t scale_rows = 0);
 
 /// a (m, k) · bᵀ, b (n, k) -> (m, n) of type `out`. Not both have squares. Sums in fp32. 2mnk FLOPs.

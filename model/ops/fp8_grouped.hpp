@@ -1,5 +1,5 @@
 #pragma once
-// Products in fp8 of groups of rows, each with a matrix and with scales of its own: the experts of a mixture (Transformer Engine,
+// Products in fp8 of groups of rows, each with a matrix and with scales of its own: the experts of an MoE layer (Transformer Engine,
 // pytorch/module/grouped_linear.py, whose quantisers are one for each expert). Groups may be empty: nothing of theirs is read or written.
 
 #include <cstdint>

@@ -24,10 +24,10 @@ void raise_all_largest(std::span<const RaisedLargest> all);
 /// Likewise, whatever was there: of arrays that are not empty, each with a place of its own.
 void find_all_largest(std::span<const RaisedLargest> all);
 
-/// For each of n tensors: puts now (n), unless it is 0, as the latest into history (n, kFp8HistoryLength + 1), a ring with the place of the
-/// next one behind it; writes the largest there into scales (n, 2)[0], for quantise() to cast by, unless it is 0 or infinite; now becomes
-/// 0. An infinite one holds the scale for as long as it is in the window, as Transformer Engine's does (kernel_bulk there). The history has
-/// magnitudes in units of `unit`. All fp32.
+/// For each of n tensors: puts now (n), unless it is 0, as the latest into history (n, kFp8HistoryLength + 1), a ring whose last element is
+/// the place of the next one; writes the largest there into scales (n, 2)[0], for quantise() to cast by, unless it is 0 or infinite; now
+/// becomes 0. An infinite one keeps the scale for as long as it is in the window, as Transformer Engine's does (kernel_bulk there). The
+/// history has magnitudes in units of `unit`. All fp32.
 void follow_largest(const Tensor& now, const Tensor& history, const Tensor& scales, double unit);
 
 }  // namespace mgplan::model

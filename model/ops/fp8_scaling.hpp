@@ -1,6 +1,6 @@
 #pragma once
-// How scales of fp8 lie beside a matrix that a product reads along its inner size. Of blocks as cuBLASLt wants them (cuBLAS documentation,
-// "Scaling Factors Layouts"; Transformer Engine, pytorch/tensor/float8_blockwise_tensor.py, get_scale_shape, and
+// Layouts of fp8 scales of a matrix that a product reads along its inner size. Those of blocks are as cuBLASLt requires (cuBLAS
+// documentation, "Scaling Factors Layouts"; Transformer Engine, pytorch/tensor/float8_blockwise_tensor.py, get_scale_shape, and
 // common/swizzle/swizzle.cu).
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct Fp8ScaleLayout {
         if (scaling == Fp8Scaling::vectors_of_128) return outer % 4 != 0;
         return blocks % 4 != 0 || (scaling == Fp8Scaling::vectors_of_32 && outer % 128 != 0);
     }
-    /// Vectors of 128: block by block, rows beside each other. Squares: row of squares by row. Vectors of 32: tiles of 128 rows and 4
-    /// blocks, in each of which the rows 32 apart stand together.
+    /// Vectors of 128: block by block, rows adjacent. Squares: row of squares by row. Vectors of 32: tiles of 128 rows and 4
+    /// blocks, in each of which rows 32 apart are adjacent.
     [[nodiscard]] constexpr std::int64_t at(std::int64_t row, std::int64_t block) const {
         if (scaling == Fp8Scaling::vectors_of_128) return block * up(outer, 4) + row;
         if (scaling == Fp8Scaling::squares_of_128) return row / 128 * up(blocks, 4) + block;

@@ -12,7 +12,7 @@ namespace mgplan::model {
 /// Cuts the gate in place. Reads G, writes G.
 void cut_gate(const Tensor& joined, const Tensor& sums);
 
-/// What the bound takes of the gradient of the cut gate (rows, 2), of this rank's columns; `uncut` (rows, width): the gate in front of it.
+/// Gradients of the sums (rows, 2) from that of the cut gate, of this rank's columns; `uncut` (rows, width): the gate before the cut.
 /// Reads 2 G.
 [[nodiscard]] Tensor gate_sums_backward(const Tensor& d_joined, const Tensor& uncut, const Tensor& sums);
 /// The gradient of the cut gate becomes that of the gate. Reads 2 G, writes G.

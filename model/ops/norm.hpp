@@ -22,7 +22,7 @@ struct NormStatistics {
 void repeat_norm(const Tensor& y, const Tensor& weight, const Tensor& bias, Normalization kind);
 
 /// Returns dx; adds to weight_gradient and bias_gradient (where defined), which may be fp32. `added`, of x's type and size, is added to
-/// dx in the same pass: in 16 bits with the bits of add(added, dx) behind it, of wider types too but where a GPU rounds product and sum
+/// dx in the same pass: in 16 bits with the bits of a later add(added, dx), of wider types too except where a GPU rounds product and sum
 /// once (a fused multiply-add); undefined: nothing is.
 [[nodiscard]] Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const NormStatistics& statistics,
                                    Normalization kind, const Tensor& weight_gradient, const Tensor& bias_gradient,

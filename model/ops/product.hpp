@@ -1,5 +1,5 @@
 #pragma once
-// What all products of matrices share, whatever their operands hold: for model/ops alone.
+// Code shared by all products of matrices, for any type of operands: for model/ops alone.
 
 #include "model/ops/fp8_scaling.hpp"
 #include "model/ops/matmul.hpp"

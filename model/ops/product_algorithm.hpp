@@ -11,8 +11,9 @@ enum class ProductAlgorithm : std::uint8_t {
     /// The device may take the fastest of several by timing, so that runs and ranks differ in the last bits. Not for what ranks compute
     /// each for itself and go on with as equal: replicas would drift apart.
     timed,
-    /// The library's first answer for a size near this one, for experts' products: their rows (m, or k where the product adds to a sum) are
-    /// other ones in each step, and asking takes a host longer than a card needs for some of them. The same bits each time too.
+    /// The library's first answer for a size near this one, for experts' products: their number of rows (m, or k where the product adds to
+    /// a
+    /// sum) changes in each step, and a query takes a host longer than a card needs for some of them. The same bits each time too.
     near,
 };
 

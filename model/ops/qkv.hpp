@@ -17,7 +17,7 @@ struct PackedHeads {
     [[nodiscard]] std::int64_t width() const { return kv_heads * group_width(); }
 };
 
-/// packed is (rows, heads.width()), and every kv head has as many query heads (assertions).
+/// packed is (rows, heads.width()), and every kv head has the same number of query heads (assertions).
 void expect_packed(const Tensor& packed, const PackedHeads& heads);
 
 struct QkvParts {

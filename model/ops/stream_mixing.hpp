@@ -1,6 +1,6 @@
 #pragma once
-// Residual streams beside each other, and the small maps that mix them (manifold-constrained hyper-connections, arXiv 2512.24880, equations
-// 5 to 9; Megatron-LM at d98e8a64, core/transformer/hyper_connection.py). Known of shapes alone: no device here computes them
+// Parallel residual streams, and the small maps that mix them (manifold-constrained hyper-connections, arXiv 2512.24880, equations
+// 5 to 9; Megatron-LM at d98e8a64, core/transformer/hyper_connection.py). Implemented for shapes alone: no device here computes them
 // (layers_known_of_shapes()). n streams of h values make rows of n · h; S below are the bytes of rows · h.
 
 #include "model/device/tensor.hpp"
