@@ -23,7 +23,7 @@ WORDS = re.compile(
     r"(?<!hidden )(?<!hide )(?<!hides )(?<!hiding )behind|"  # after
     r"tells?|told|telling|knows?|knew|asks?|asked|asking|"  # reports, passed; has; calls, requests
     r"stands?(?! for\b)(?!-)|"  # is
-    r"mixtures?(?! of\b)(?![(_]|\.\w))\b", re.IGNORECASE)  # MoE models, MoE layers
+    r"mixtures?(?![ -]of\b)(?![(_]|\.\w))\b", re.IGNORECASE)  # MoE models, MoE layers
 
 # A string, a character or a comment, each from its begin; a quote between digits separates them.
 TOKEN = re.compile(r'R"(?P<tag>[^(\s]*)\(.*?\)(?P=tag)"|"(?:[^"\\\n]|\\.)*"|(?<![0-9a-fA-F])\'(?:[^\'\\\n]|\\.)*\'|/\*.*?\*/|(?P<comment>//[^\n]*)', re.DOTALL)
@@ -56,7 +56,7 @@ def places(text):
         opener = OPENER.match(words)
         if opener:
             yield line, "opener", opener[0]
-        for word in WORDS.finditer(words):
+        for word in WORDS.finditer(re.sub(r"`[^`]*`", "", words)):  # names of code are no words
             yield line, "word", word[0]
 
 

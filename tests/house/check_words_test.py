@@ -45,7 +45,7 @@ class CheckWords(unittest.TestCase):
         for word in ("so many", "as many", "anew", "at hand", "beside", "behind", "told", "tells", "knows", "asked", "stands", "Mixtures"):
             with self.subTest(word):
                 self.assertEqual(self.found(f"// It is {word}.\n"), [("word", word)])
-        for text in ("besides", "unknown", "hidden behind compute", "stands for the rank", "a stand-in", "a mixture of experts", "as many as there are",
+        for text in ("besides", "unknown", "hidden behind compute", "stands for the rank", "a stand-in", "a mixture of experts", "a mixture-of-experts layer", "all of `mixture`", "as many as there are",
                      "as many ranks as nodes", "mixture.hpp", "asks_of"):
             with self.subTest(text):
                 self.assertEqual(self.found(f"// It is {text}.\n"), [])
