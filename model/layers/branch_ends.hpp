@@ -1,12 +1,12 @@
 #pragma once
-// What mixers of tokens have in common: the norm in front of their branch, and the residual addition behind it.
+// Code shared by mixers of tokens: the norm before their branch, and the residual addition after it.
 
 #include "model/layers/context.hpp"
 #include "model/layers/stream_norm.hpp"
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`.
 struct BranchEndsSaved {
     StreamNormSaved norm;
     Tensor normed;  ///< input of the branch

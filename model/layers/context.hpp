@@ -1,5 +1,5 @@
 #pragma once
-// What a layer needs to know about the rank it runs on.
+// The rank and the microbatch that a layer runs on.
 
 #include <cstdint>
 #include <map>
@@ -70,12 +70,12 @@ struct RankContext {
     Communicator* cp = nullptr;
     Communicator* ep = nullptr;
     Communicator* etp = nullptr;
-    Communicator* tp_cp = nullptr;  ///< every rank that holds rows of the same microbatch; of models with mixtures
+    Communicator* tp_cp = nullptr;  ///< every rank that holds rows of the same microbatch; of MoE models
     bool sequence_parallel = false;
     CpCommType cp_comm_type = CpCommType::p2p;
     Dtype dtype = Dtype::fp32;
     double norm_epsilon = 1e-5;
-    /// A norm's backward adds the gradient of the path around its half in the same pass; else an op behind it does, as autograd would.
+    /// A norm's backward adds the gradient of the path around its half in the same pass; else a later op does, as autograd would.
     bool adds_path_in_norms = true;
     /// The core reads queries, keys and values where they lie in the packed projection, and writes their gradients so, where nothing else
     /// needs them apart (SelfAttention::stays_packed); else they are copied out of it and back.
@@ -83,7 +83,7 @@ struct RankContext {
     /// Products add biases and sum up their gradients where the device's library does (model/ops/linear.hpp); else passes of their own do.
     bool biases_in_products = true;
     EnumSet<OffloadModule> offloaded{};  ///< modules whose inputs wait on the host between forward and backward
-    /// Mixtures: experts are chosen in turn, whatever the router says.
+    /// MoE layers choose experts in turn, whatever the router says.
     bool balanced_routing = false;
     /// Where a device that computes writes its routing down, and where the meta device looks it up; without one the meta
     /// device takes balanced counts. May be null.
@@ -94,7 +94,7 @@ struct RankContext {
     /// (1 + depths of multi-token prediction) fp64: takes up the sums of this rank's rows' losses, the model's first, then each
     /// depth's. May be undefined.
     Tensor losses{};
-    LayerGraphs* graphs = nullptr;          ///< what is captured of the decoder's layers; null: nothing
+    LayerGraphs* graphs = nullptr;          ///< captured graphs of the decoder's layers; null: none
     DeferredGradients* deferred = nullptr;  ///< takes up the weight gradients of the backward that runs; null: it computes them
 };
 
@@ -106,9 +106,9 @@ struct MicrobatchContext {
     std::uint64_t dropout_seed = 0;   ///< seed mixed with the step
     std::int64_t step = 0;            ///< of the trainer, from 1
     std::int64_t index = 0;           ///< of this microbatch among the step's on this rank
-    std::int64_t slot = 0;            ///< with CUDA graphs: whose addresses this pass of its chunk works at
-    double d_auxiliary = 0;           ///< gradient of each mixture's auxiliary loss: cp / microbatches (Megatron-LM schedules.py)
-    /// Multi-token prediction: for each depth the token that each row predicts, (rows) int32, negative behind the sequence's end.
+    std::int64_t slot = 0;            ///< with CUDA graphs: number of the addresses that this pass of its chunk works at
+    double d_auxiliary = 0;           ///< gradient of each MoE layer's auxiliary loss: cp / microbatches (Megatron-LM schedules.py)
+    /// Multi-token prediction: for each depth the token that each row predicts, (rows) int32, negative after the sequence's end.
     std::vector<Tensor> mtp_targets{};
     /// position_ids() of the rows (learned positions), written before the graph of an iteration; undefined: the pass writes its own.
     Tensor position_ids{};

@@ -12,7 +12,7 @@ namespace mgplan::model {
 inline constexpr std::string_view kGatheredOverCp = "gathered keys or values";
 inline constexpr std::string_view kGradientsOverCp = "key or value gradients of all ranks";
 
-/// What the core computes beside its operands.
+/// Parameters of the core attention besides its operands.
 struct CoreAttention {
     double scale = 1;         ///< of the scores
     std::int64_t window = 0;  ///< places that a query sees, its own and those before; 0: all before

@@ -1,5 +1,5 @@
 #pragma once
-// Weight gradients that a schedule computes in a pass of their own, behind the backward that makes the gradient of the input.
+// Weight gradients that a schedule computes in a pass of their own, after the backward that makes the gradient of the input.
 
 #include <deque>
 #include <functional>

@@ -16,7 +16,7 @@ namespace mgplan::model {
 struct Fp8Followed {
     Tensor scale;    ///< (2) as Fp8Tensor has it; the largest magnitude is that of the steps before, and stays for all of a step
     Tensor largest;  ///< (1) fp32, of this step's values so far
-    /// (n, 2) the scale and those of what comes behind it: of an expert's projection, those of the experts that follow it here.
+    /// (n, 2) the scale and the following ones: of an expert's projection, those of the experts after it on this rank.
     Tensor scales_onward{};
 };
 
@@ -43,7 +43,7 @@ struct Fp8Weight {
 /// How weights are scaled by blocks; nothing under other recipes.
 [[nodiscard]] std::optional<Fp8Scaling> blocks_of_weights(OwnFp8 scaling);
 
-/// What rows are cast by that such a weight is multiplied with.
+/// Returns the scaling of the rows that such a weight is multiplied with.
 [[nodiscard]] Fp8Scaling vectors_beside(const Fp8Weight& weight);
 
 /// Undefined values, counted with the parameters: 2 bytes an element, and the scale, which under delayed scaling comes with `followed`, or

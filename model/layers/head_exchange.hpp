@@ -21,7 +21,7 @@ struct ChunkOrder {
     std::vector<std::int64_t> zigzag;   ///< to rank by rank
 };
 
-/// Of whole tensors of heads.
+/// Exchanges whole tensors of heads.
 class HeadExchange {
 public:
     HeadExchange(const RankContext& context, const MicrobatchContext& microbatch) : context_(context), order_(context, microbatch) {}
@@ -44,7 +44,7 @@ struct SharedColumns {
     std::int64_t shares = 1;
 };
 
-/// Of blocks of columns, those of one rank side by side; all blocks travel in one all-to-all.
+/// Exchanges blocks of columns, those of one rank side by side; all blocks travel in one all-to-all.
 class ColumnExchange {
 public:
     /// cp has more than one rank; the shares of each block divide its number and the block's width.
@@ -57,8 +57,7 @@ public:
 
     [[nodiscard]] std::int64_t width() const;  ///< of all shares of a rank
 
-    /// This rank's shares of the channels of the first `blocks` blocks, one behind the other: a copy of those rows of `whole` (channels,
-    /// …).
+    /// This rank's shares of the channels of the first `blocks` blocks, one after another: a copy of those rows of `whole` (channels, …).
     [[nodiscard]] Tensor channels(const Tensor& whole, std::size_t blocks) const;
     /// Adds rows as channels() gives them to those of `whole` that they come from.
     void add_channels(const Tensor& part, const Tensor& whole, std::size_t blocks) const;

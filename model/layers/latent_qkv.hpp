@@ -11,7 +11,7 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Rows outside the tp region, except of k_rotary.
+/// Tensors a forward saves. Rows outside the tp region, except of k_rotary.
 struct LatentQkvSaved {
     Tensor q_latent, kv_latent;  ///< (rows, q_lora_rank) where queries have a latent, (rows, kv_lora_rank)
     NormStatistics q_statistics, kv_statistics;
@@ -19,7 +19,7 @@ struct LatentQkvSaved {
     Tensor k_rotary;                  ///< (rows inside, qk_rope_head_dim), rotated; kept where the up projection is recomputed
 };
 
-/// Heads are (own part, rotated part) for queries and keys, whatever else tells the model its positions. The rotated part is
+/// Heads are (own part, rotated part) for queries and keys, with any other position embedding too. The rotated part is
 /// turned in halves; Megatron-core takes every
 /// second value first, which is the same model with the projections' rows in another order.
 class LatentQkv {

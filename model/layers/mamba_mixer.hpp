@@ -13,7 +13,7 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. What the convolution gives, steps, decays and states are made again in the backward, as mamba_ssm makes them
+/// Tensors a forward saves. The backward computes the convolution's output, steps, decays and states again, as mamba_ssm does
 /// (ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn). Selective recompute of layernorm drops `normed`.
 struct MambaMixerSaved : BranchEndsSaved {
     Tensor projected;          ///< z, x, B, C of the rank's heads and groups, and their raw steps, side by side; exchanged: without z
@@ -49,7 +49,7 @@ public:
 private:
     /// Multiplies the blocks of the projection, or of its gradient, in place (BranchMultipliers).
     void scale_blocks(const Tensor& projected, const StateSpaceSizes& sizes) const;
-    /// Sizes of the heads that one of `cp` ranks has of this one's, for so many rows.
+    /// Sizes of the heads that one of `cp` ranks has of this one's, for `rows`.
     [[nodiscard]] StateSpaceSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows,
                                            int cp) const;
     /// How x, B, C and steps go from a slice of the sequence to a share of the heads; nothing where cp has one rank.

@@ -26,7 +26,7 @@ struct RecomputeChoice {
     std::int64_t layers = 0;
 };
 
-/// What one microbatch leaves in a chunk between its forward and its backward.
+/// Tensors that one microbatch saves in a chunk between its forward and its backward.
 struct ChunkSaved {
     std::vector<DecoderLayer::Saved> layers;
     std::vector<Tensor> checkpoints;  ///< inputs of recomputed blocks of layers
@@ -36,7 +36,7 @@ struct ChunkSaved {
     StreamEndsSaved streams;
 };
 
-/// Runs whole chunks; knows nothing of pipelines. Not thread-safe.
+/// Runs whole chunks, independent of pipelines. Not thread-safe.
 class ModelChunk {
 public:
     /// `contents`: of this chunk; `weights`: its parameters under the names of plan/parameters/parameters.hpp.
@@ -48,7 +48,7 @@ public:
                                  const Tensor& targets, ChunkSaved& saved);
     /// `dy`: gradient of the stream; unused in the last chunk, where `d_loss` is the gradient of every row's loss. Returns
     /// the gradient of the input stream, undefined in the first chunk. With context.deferred the products that make weight
-    /// gradients, and the events behind them, wait there; nothing of `saved` does.
+    /// gradients, and the events after them, wait there; nothing of `saved` does.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, double d_loss,
                                   const Tensor& ids, const Tensor& targets, ChunkSaved& saved);
 
@@ -82,12 +82,12 @@ private:
     void leave(int section) const {
         if (events_ != nullptr) events_->after_section(section);
     }
-    /// A forward's next section behind layer i; -1: none.
+    /// A forward's next section after layer i; -1: none.
     [[nodiscard]] int section_behind(std::size_t i) const;
     /// The section whose weights a backward reads next once it is done with layer i, or with the head where i is the number of
     /// layers: the layer below or the first of its recomputed block. The embedding's backward reads no weights. -1: none.
     [[nodiscard]] int section_below(std::size_t i, const ChunkSaved& saved) const;
-    /// The section that a backward adds to behind layer i or the head; -1: none.
+    /// The section that a backward adds to after layer i or the head; -1: none.
     [[nodiscard]] int gradients_below(std::size_t i) const { return i > 0 || embedding_ ? static_cast<int>(i) : -1; }
     /// The first layer of the recomputed block that layer i ends, or begins.
     [[nodiscard]] static std::size_t block_begin(std::size_t i, const ChunkSaved& saved);

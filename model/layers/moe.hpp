@@ -16,20 +16,20 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`, of moe all of `mixture`.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`, of moe all of `mixture`.
 struct MoeSaved {
     /// Between the norm and the residual addition.
     struct Mixture {
         RouterSaved router;
         SharedExpertsSaved shared;
         StreamNormSaved router_norm, experts_norm, behind_shared;  ///< of branches with norms of their own
-        Tensor router_input;                                       ///< likewise: what the router saw
+        Tensor router_input;                                       ///< likewise: input of the router
         // The part that CUDA graphs leave outside:
         StreamNormSaved behind_experts;
         Permutation permutation;
         DispatchPlan plan;
         ExpertsSaved experts;
-        LinearInput combined;  ///< what the experts gave each row (rows, latent); undefined without a latent
+        LinearInput combined;  ///< output of the experts for each row (rows, latent); undefined without a latent
     };
 
     Tensor x;
@@ -39,13 +39,13 @@ struct MoeSaved {
     StreamNormSaved behind;
 };
 
-/// How far choose() goes: the parts of a mixture that CUDA graphs hold.
+/// How far choose() goes: the parts of an MoE layer that CUDA graphs hold.
 enum class ChosenUpTo : std::uint8_t {
     router,    ///< norm, shared experts, router
     permuted,  ///< and the dispatcher's first half: counts, sorting, copies in the order of their experts
 };
 
-/// What choose() hands to combine(): under CUDA graphs the boundary tensors.
+/// Tensors that choose() passes to combine(): under CUDA graphs the boundary tensors.
 struct ChosenRows {
     ChosenUpTo up_to = ChosenUpTo::permuted;
     Tensor hidden;         ///< the norm's output (rows, hidden), with a latent its map (rows, latent); permuted: copies of that

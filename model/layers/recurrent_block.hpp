@@ -9,10 +9,10 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`.
 struct RecurrentBlockSaved : BranchEndsSaved {
     Tensor projected;                 ///< y and x of the rank's channels, side by side
-    Tensor convolved;                 ///< x behind the convolution
+    Tensor convolved;                 ///< x after the convolution
     Tensor input_gates, decay_gates;  ///< raw
     Tensor recurred;                  ///< output of the recurrence, which its backward reads as the states before each place
     Tensor gated;                     ///< input of the output projection

@@ -8,7 +8,7 @@ namespace mgplan::model {
 /// Which dropout of the model: each draws from a stream of its own.
 enum class ResidualPlace : std::uint8_t { embedding, attention, mlp };
 
-/// What the residual path of a half carries: its input x, or with ModelSpec::normed_residual what its norm gives.
+/// Returns the tensor on the residual path of a half: its input x, or with ModelSpec::normed_residual the output of its norm.
 [[nodiscard]] const Tensor& residual_path(const ModelSpec& model, const Tensor& x, const Tensor& normed);
 
 /// With hyper-connections what a half gives stays as it is, and so do gradients: streams are mixed around the half.
@@ -22,7 +22,8 @@ enum class ResidualPlace : std::uint8_t { embedding, attention, mlp };
 /// The path's part of a half's gradient, added to that of what its norm gives, or of its input: whichever the path carries.
 void add_path_to_normed(const ModelSpec& model, ResidualPlace place, const Tensor& dy, const Tensor& d_normed);
 void add_path_to_input(const ModelSpec& model, const Tensor& dy, const Tensor& dx);
-/// What norm_backward() of a half's norm is to add, so that add_path_to_input() is done with it: dy, or nothing, which leaves it to do.
+/// Returns the tensor that norm_backward() of a half's norm adds in place of add_path_to_input(): dy, or undefined if that is still to be
+/// called.
 [[nodiscard]] Tensor path_in_norm(const RankContext& context, const ModelSpec& model, const Tensor& dy);
 
 }  // namespace mgplan::model

@@ -18,7 +18,7 @@ namespace mgplan::model {
 /// Those of one layer, which differ where layers with a sliding window have a base of their own (ModelSpec::window_rotary_base).
 [[nodiscard]] RotaryAngles rotary_angles_of_layer(const ModelSpec& model, std::int64_t rotated, std::int64_t layer);
 
-/// What YaRN multiplies the scores of attention with where the model's mscale_all_dim asks for it, in multi-latent attention
+/// YaRN's factor of the scores of attention if the model sets mscale_all_dim, in multi-latent attention
 /// (Megatron-core multi_latent_attention.py); 1 otherwise.
 [[nodiscard]] double rotary_score_factor(const ModelSpec& model);
 

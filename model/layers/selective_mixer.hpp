@@ -13,13 +13,13 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`.
 struct SelectiveMixerSaved : BranchEndsSaved {
     Tensor projected;              ///< x and z of the rank's channels, side by side
-    Tensor convolved;              ///< x behind the convolution
-    std::array<Tensor, 3> mapped;  ///< what the steps come from, B and C, in front of their norms: (rows, dt_rank or state), whole
+    Tensor convolved;              ///< x after the convolution
+    std::array<Tensor, 3> mapped;  ///< latent of the steps, B and C, before their norms: (rows, dt_rank or state), whole
     std::array<NormStatistics, 3> statistics;
-    std::array<Tensor, 3> maps;  ///< the same behind them; without norms these alone
+    std::array<Tensor, 3> maps;  ///< the same after them; without norms these alone
     Tensor steps;                ///< raw, (rows, channels)
     SelectiveScanResult scan;    ///< `gated` is the input of the output projection
 };

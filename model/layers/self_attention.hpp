@@ -16,7 +16,7 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps for its backward. Selective recompute of core_attn drops the core's log-sum-exp, of layernorm
+/// Tensors a forward saves for its backward. Selective recompute of core_attn drops the core's log-sum-exp, of layernorm
 /// `normed`, of mla_up_proj q, k and v and the normalised latents.
 struct SelfAttentionSaved {
     Tensor x;  ///< the residual stream: input of the norm
@@ -48,8 +48,8 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                   SelfAttentionSaved& saved) const;
 
-    /// From what the norm gives to what the output projection gives, without either end of the residual path: for layers that have
-    /// another branch beside it. `saved.x` and `saved.normed` are not used.
+    /// From the output of the norm to that of the output projection, without either end of the residual path: for layers with a
+    /// parallel branch. `saved.x` and `saved.normed` are not used.
     [[nodiscard]] Tensor branch(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                 SelfAttentionSaved& saved) const;
     /// Returns the gradient of `normed`, which is what the forward saw.
@@ -71,7 +71,7 @@ private:
     /// Makes again what selective recompute dropped of the branch.
     void recompute(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                    SelfAttentionSaved& saved) const;
-    /// What the projection reads of x behind the norm, or of x itself where the model has none here.
+    /// Returns the projection's input: x after the norm, or x itself if the model has none here.
     [[nodiscard]] LinearInput normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
     const ModelSpec& model_;

@@ -1,5 +1,5 @@
 #pragma once
-// The experts of a mixture that every row goes to: a dense MLP without biases, divided over tp
+// The experts of an MoE layer that every row goes to: a dense MLP without biases, divided over tp
 // (Megatron-LM transformer/moe/shared_experts.py), its output scaled by a learned gate where the model has one.
 
 #include "model/layers/context.hpp"
@@ -7,11 +7,11 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps beside its input. Selective recompute of shared_experts drops all.
+/// Tensors a forward saves besides its input. Selective recompute of shared_experts drops all.
 struct SharedExpertsSaved {
     Tensor before;        ///< output of the first product: (rows, 2·ffn/tp) when gated
     LinearInput after;    ///< output of the activation: (rows, ffn/tp)
-    Tensor output, gate;  ///< with a gate: what it scales (rows, hidden), and its logits (rows, 1)
+    Tensor output, gate;  ///< with a gate: the output that it scales (rows, hidden), and its logits (rows, 1)
 };
 
 class SharedExperts {

@@ -1,12 +1,12 @@
 #pragma once
-// A norm over the hidden size in front of a branch of a layer or behind it, which the model may not have.
+// A norm over the hidden size before a branch of a layer or after it, which the model may not have.
 
 #include "model/layers/context.hpp"
 #include "model/ops/norm.hpp"
 
 namespace mgplan::model {
 
-/// What a forward keeps; nothing without a norm.
+/// Tensors a forward saves; none without a norm.
 struct StreamNormSaved {
     Tensor x;
     NormStatistics statistics;
