@@ -28,9 +28,9 @@ struct Spread {
 /// `budget` seconds are over, at least three and at most a hundred.
 [[nodiscard]] Timing repeat(model::Device& device, double budget, const std::function<void(std::int64_t call)>& once);
 
-/// The same for what may be shorter than the host takes to issue it: calls below kMayWaitForHost are captured together and replayed, so
-/// that the host issues one graph and not them. Without a capture, where work runs when it is called, and where it cannot be captured, it
-/// is repeat().
+/// The same for work that may be shorter than the host's time to issue it: calls below kMayWaitForHost are captured together and replayed,
+/// so that the host issues one graph. Without a capture, on devices where work runs when it is called, and for work that cannot be
+/// captured, it is repeat().
 [[nodiscard]] Timing repeat_without_host(model::Device& device, double budget, const std::function<void(std::int64_t call)>& once);
 inline constexpr double kMayWaitForHost = 50e-6;  ///< seconds; no host takes as long for a launch
 

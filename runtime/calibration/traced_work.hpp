@@ -1,5 +1,5 @@
 #pragma once
-// Which products and attentions a rank computes: the trainer's own code on shapes.
+// The products and attentions that a rank computes, recorded by running the trainer's own code on shapes.
 
 #include <cstdint>
 #include <set>
@@ -22,8 +22,8 @@ struct TracedWork {
     }
 };
 
-/// The work of one step of a rank of the task, every expert with as many tokens as any other; `traits`: the device's. Throws
-/// ConfigError for what the layers do not compute.
+/// Returns the work of one step of a rank of the task, with equal numbers of tokens for all experts; `traits`: the device's. Throws
+/// ConfigError for features that the layers do not compute.
 [[nodiscard]] TracedWork traced_work(const model::TrainingTask& task, int rank, const model::KernelTraits& traits);
 
 /// Returns the rows of each of `groups` experts in the `call`-th step of a dropless MoE layer: `mean` on average, each up to an eighth

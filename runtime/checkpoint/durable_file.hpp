@@ -1,5 +1,5 @@
 #pragma once
-// Writing files so that what is said to be written is on the disk.
+// Writes files so that finished ones are on the disk.
 
 #include <array>
 #include <cstddef>
@@ -18,13 +18,13 @@ public:
     /// An existing one is emptied first. `size`: bytes that will come; where the file system can, they are set aside at once, so
     /// that a full disk is known before anything is written.
     DurableFile(std::string path, std::int64_t size);
-    /// Without finish(): the file may hold anything.
+    /// If finish() was not called, the file may hold anything.
     ~DurableFile();
     DurableFile(const DurableFile&) = delete;
     DurableFile& operator=(const DurableFile&) = delete;
 
-    /// Whole blocks from aligned memory go past the page cache where the file system can (O_DIRECT): the processor copies nothing, and
-    /// the disk is at work from the first byte on. All else goes through it.
+    /// Whole blocks from aligned memory bypass the page cache where the file system can (O_DIRECT): the processor copies nothing, and
+    /// the disk works from the first byte on. All else goes through the page cache.
     void write(std::int64_t at, std::span<const std::byte> bytes);
     /// Returns once all of it is on the disk.
     void finish();
@@ -62,14 +62,14 @@ private:
     std::int64_t at_;
     std::size_t filled_ = 0;
     std::array<std::unique_ptr<std::byte[], Free>, 2> buffers_;  ///< the first is being filled
-    std::future<void> writing_;                                  ///< from the second; its end is waited for before buffers go
+    std::future<void> writing_;  ///< the write of the second; its end is waited for before buffers are freed
 };
 
 /// Replaces a small file: writes a temporary file in the same folder, to the disk, renames it to `path` and syncs the folder. At any
 /// moment `path` has its old content or all of `text`.
 void replace_file(const std::string& path, std::string_view text);
 
-/// Makes a folder and those above it; nothing where it exists. Throws RunError.
+/// Makes a folder and those above it; does nothing where it exists. Throws RunError.
 void make_folder(const std::string& path);
 /// Returns once the names in the folder are on the disk. Throws RunError.
 void sync_folder(const std::string& path);

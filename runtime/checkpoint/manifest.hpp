@@ -42,7 +42,7 @@ struct Manifest {
     [[nodiscard]] std::int64_t bytes() const;
 };
 
-/// Names what the training that goes on has otherwise than the one saved; empty where nothing.
+/// Names the settings in which the resumed training differs from the saved one; empty if none.
 [[nodiscard]] std::vector<std::string> differences(const TrainingIdentity& saved, const TrainingIdentity& now);
 
 /// JSON with its own checksum in the last field.

@@ -44,7 +44,7 @@ struct SafetensorsHeader {
 /// reason for whatever breaks the format: sizes are compared with the file's before they are used.
 [[nodiscard]] SafetensorsHeader parse_safetensors(std::string_view json, std::int64_t values, const std::string& where);
 
-/// A file's length field and JSON as they are, unread. Throws ConfigError, RunError.
+/// Reads a file's length field and JSON without parsing the JSON. Throws ConfigError, RunError.
 [[nodiscard]] std::string read_safetensors_head(const FileBytes& file);
 
 }  // namespace mgplan::runtime

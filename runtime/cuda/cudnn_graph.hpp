@@ -15,7 +15,7 @@
 
 namespace mgplan::runtime::cuda {
 
-/// A failed call of cuDNN, by this thread's rank. What ranks share of it does not name that rank.
+/// A failed call of cuDNN, by this thread's rank. failure() is the text that ranks share, which does not name that rank.
 class CudnnError : public RunError {
 public:
     CudnnError(int rank, const std::string& failure);

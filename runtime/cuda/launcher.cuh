@@ -1,5 +1,5 @@
 #pragma once
-// How the bodies of runtime/cuda/ops run on a GPU: see launch.hpp for what a launcher offers.
+// Runs the bodies of runtime/cuda/ops on a GPU; launch.hpp lists the functions of a launcher.
 
 #include <cuda_runtime.h>
 
@@ -103,7 +103,7 @@ public:
 private:
     template <class State, class Phase, class... Others>
     __device__ void run_phases(State& state, Phase& work, Others&... others) const {
-        // Hidden, so that what is reckoned from it is not kept in registers from phase to phase and from team to team.
+        // Hidden from the compiler, so that values computed from it are not kept in registers from phase to phase and from team to team.
         int lane = static_cast<int>(threadIdx.x);
         asm volatile("" : "+r"(lane));
         work(lane, state);

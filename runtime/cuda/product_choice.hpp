@@ -1,5 +1,5 @@
 #pragma once
-// Which products' algorithms are chosen by timing or taken from a product of nearly the size, and which candidate is taken.
+// Rules for the algorithm of a product: whether it is chosen by timing or taken from a product of nearly the size, and by which times.
 
 #include <cstddef>
 #include <optional>
@@ -27,7 +27,7 @@ inline constexpr double kLeastGain = 0.01;
 /// times a power of two. Its addresses are those of `gemm`, which may hold less.
 [[nodiscard]] Gemm of_near_size(const Gemm& gemm);
 
-/// Which candidate to take, of `seconds` in the library's order; those that failed have none. 0, the library's first, where all failed.
+/// Returns the candidate to take. `seconds`: in the library's order, none for those that failed. 0, the library's first, if all failed.
 [[nodiscard]] std::size_t fastest(std::span<const std::optional<double>> seconds);
 
 }  // namespace mgplan::runtime::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// How long one piece of a stream's work takes, by the card's own clock.
+// Measures one piece of a stream's work by the card's own clock.
 
 #include <cuda_runtime_api.h>
 

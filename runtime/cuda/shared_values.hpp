@@ -9,7 +9,7 @@
 
 namespace mgplan::runtime::cuda {
 
-/// Any thread. What was made stays.
+/// Any thread may call it. Values are never dropped.
 template <class Key, class Value>
 class SharedValues {
 public:

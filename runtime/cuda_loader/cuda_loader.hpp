@@ -1,5 +1,5 @@
 #pragma once
-// The way to a GPU for programs that must start where there is none.
+// Loads the CUDA module at run time, for programs that must also start without a GPU.
 
 #include <string>
 

@@ -95,7 +95,7 @@ public:
 class CudaModule {
 public:
     virtual ~CudaModule() = default;
-    /// Why no GPU can be used, in one sentence: no driver, too old a driver, no card; empty where one can.
+    /// Reason why no GPU can be used, in one sentence: no driver, too old a driver, no card; empty if one can.
     [[nodiscard]] virtual std::string unavailable() = 0;
     /// Looks at the cards without using them: nothing is allocated there.
     [[nodiscard]] virtual std::vector<CudaCard> cards() = 0;
@@ -109,7 +109,7 @@ public:
     /// once per shape and process, if there is a cuDNN. Takes up to a second or two. Throws RunError where the card does not answer.
     [[nodiscard]] virtual bool refuses_attention(int ordinal, const model::FusedShape& shape, std::int64_t workspace_bytes) = 0;
     /// Several devices may share a card. `deterministic`: no kernel whose result may differ from run to run, so no fused
-    /// attention and no product's algorithm by timing. `script`: where its tensors lie in one block of memory; nullptr: in a pool; it
+    /// attention and no product's algorithm by timing. `script`: places of its tensors in one block of memory; nullptr: a pool; it
     /// outlives the device. `plans`: the device's KernelTraits::fused_plans. Call it on the rank's thread. Throws RunError, std::bad_alloc
     /// where the card has no room for that block.
     [[nodiscard]] virtual std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic = false,

@@ -5,7 +5,7 @@
 namespace mgplan::runtime {
 
 inline constexpr const char* kQueuesVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
-/// The most that there are, for a rank's streams of its own groups; CUDA's default is 8.
+/// The largest number that CUDA allows, so that streams of a rank's groups do not share one; CUDA's default is 8.
 inline constexpr const char* kHardwareQueues = "32";
 
 }  // namespace mgplan::runtime

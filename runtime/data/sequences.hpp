@@ -1,5 +1,5 @@
 #pragma once
-// Which tokens make up sequence number i of a run: a function of data and seed alone, so that batches do not depend on the
+// The tokens of sequence number i of a run: a function of data and seed alone, so that batches do not depend on the
 // layout and every rank reads only its own share.
 
 #include <cstdint>

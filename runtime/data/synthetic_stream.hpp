@@ -1,5 +1,5 @@
 #pragma once
-// Tokens without a file: an endless text with something to learn in it.
+// Tokens without a file: an endless text with structure that a model can learn.
 
 #include "runtime/data/token_data.hpp"
 

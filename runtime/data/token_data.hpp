@@ -1,5 +1,5 @@
 #pragma once
-// Where training tokens come from: one long row of token ids, whatever holds it.
+// Interface of a source of training tokens: one long row of token ids.
 
 #include <cstdint>
 #include <memory>

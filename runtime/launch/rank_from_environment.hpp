@@ -1,5 +1,5 @@
 #pragma once
-// Which rank this process is, from what the launcher left in its environment.
+// The rank of this process, from the variables that the launcher set.
 
 #include <cstdint>
 #include <functional>
@@ -33,7 +33,7 @@ struct LaunchedRank {
 using Environment = std::function<std::optional<std::string>(std::string_view name)>;
 [[nodiscard]] Environment process_environment();
 
-/// The first of these that is there; without any, rank 0 of 1:
+/// Returns the rank by the first of these sources that is set; without any, rank 0 of 1:
 ///   flags      rank, size, local rank
 ///   torchrun   RANK, WORLD_SIZE, LOCAL_RANK
 ///   Open MPI   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK

@@ -22,7 +22,7 @@ namespace mgplan::runtime {
 /// Returns true if every field is 0.
 [[nodiscard]] bool is_zero(const RankUse& use);
 
-/// Fills in what follows from the ranks' measurements and predictions: their differences, and the sums over all ranks.
+/// Fills in the differences of the ranks' measurements and predictions, and the sums over all ranks.
 void compare(RunValues& values);
 
 }  // namespace mgplan::runtime

@@ -15,7 +15,7 @@ inline constexpr std::array<std::string_view, 6> kByteCategories{"parameters",  
                                                                  "activations", "communication", "workspace"};
 using ByteCounts = std::array<std::int64_t, kByteCategories.size()>;
 
-/// Where a rank's tensors lie.
+/// Kind of memory that a rank's tensors are in.
 enum class MemoryMode : std::uint8_t {
     pool,   ///< in blocks that are kept and used again
     arena,  ///< at offsets of one block, planned before the first step
@@ -55,7 +55,7 @@ struct GraphValues {
     std::int64_t backward_graphs = 0;
     std::int64_t slots = 0;
     std::int64_t static_input_bytes = 0;
-    std::int64_t boundary_bytes = 0;   ///< of what goes from graphs to eager work …
+    std::int64_t boundary_bytes = 0;   ///< of tensors that graphs pass to eager work …
     std::vector<NamedBytes> boundary;  ///< … by name, in alphabetical order
     bool operator==(const GraphValues&) const = default;
 };
@@ -103,7 +103,7 @@ struct StepValues {
     /// Mean loss of each depth of multi-token prediction, without its factor.
     std::vector<double> mtp_losses;
     bool skipped = false;    ///< parameters were left as they were: the loss or a gradient was not finite
-    bool ops_timed = false;  ///< RankValues::ops holds this step's ops, and `seconds` what timing them costs
+    bool ops_timed = false;  ///< RankValues::ops includes this step's ops, and `seconds` the cost of timing them
 };
 
 /// Operations of one kind in the groups of one name, added up over all ranks.
@@ -123,7 +123,7 @@ struct RunValues {
     std::string data;       ///< in words
     std::string device;     ///< "CPU", or the GPU's name
     std::string transport;  ///< "threads of one process", "MPI", …
-    /// One rank alone: what others would send stands for no run, so losses and gradient norms mean nothing.
+    /// One rank alone: the data of others are emulated, so losses and gradient norms mean nothing.
     bool emulated_partners = false;
     std::vector<RankValues> ranks;
     std::vector<CollectiveComparison> collectives;

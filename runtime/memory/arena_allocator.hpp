@@ -44,7 +44,7 @@ public:
 private:
     [[nodiscard]] bool checks() const { return script_.guard > 0 && !keeps_contents_; }
     void throw_if_written();
-    /// Nothing that lives reaches into [offset, end).
+    /// Returns true if no living tensor overlaps [offset, end).
     [[nodiscard]] bool is_free(std::int64_t offset, std::int64_t end) const;
 
     const ArenaScript& script_;

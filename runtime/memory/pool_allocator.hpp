@@ -11,7 +11,7 @@
 
 namespace mgplan::runtime {
 
-/// Where a pool gets its blocks from. It outlives the pool.
+/// Source of a pool's blocks. It outlives the pool.
 class BlockSource {
 public:
     virtual ~BlockSource() = default;

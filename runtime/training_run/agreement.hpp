@@ -6,8 +6,8 @@
 
 namespace mgplan::runtime {
 
-/// `texts`: TrainingRunOptions::alike of each rank. One sentence naming the first rank that has a line otherwise than rank 0, and both
-/// lines; empty where all agree.
+/// `texts`: TrainingRunOptions::alike of each rank. Returns one sentence naming the first rank with a line that differs from rank 0's, and
+/// both lines; empty if all agree.
 [[nodiscard]] std::string disagreement(std::span<const std::string> texts);
 
 }  // namespace mgplan::runtime

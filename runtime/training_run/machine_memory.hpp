@@ -1,5 +1,5 @@
 #pragma once
-// How much memory this process and its children may use.
+// The memory that this process and its children may use.
 
 #include <cstdint>
 #include <filesystem>
@@ -10,7 +10,7 @@ namespace mgplan::runtime {
 
 struct MachineMemory {
     std::int64_t bytes = 0;
-    std::string text;  ///< where the number comes from: "this machine has", "this process's control group allows (memory.max)"
+    std::string text;  ///< source of the number: "this machine has", "this process's control group allows (memory.max)"
 };
 
 /// The smaller one of this machine's memory and what its control groups allow.

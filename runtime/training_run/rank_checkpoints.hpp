@@ -13,7 +13,7 @@ public:
     /// Everything outlives this.
     RankCheckpoints(const TrainingRunOptions& options, int rank, model::RankTrainer& trainer);
 
-    /// Reads the checkpoint that the run goes on from, or the weights that it begins with, if there are any; returns the number of steps
+    /// Reads the checkpoint that the run resumes from, or the weights that it begins with, if there are any; returns the number of steps
     /// done.
     std::int64_t resume();
     /// Returns true if resume() reads anything.

@@ -25,7 +25,7 @@ public:
     RankPrediction(const RankPrediction&) = delete;
     RankPrediction& operator=(const RankPrediction&) = delete;
 
-    /// Traces the next step. How it ends is decided by values, which shapes do not have.
+    /// Traces the next step. `end`: how it ends, which depends on values that shapes do not have.
     void step(model::StepEnd end = model::StepEnd::updated);
     /// Trace the allocations and traffic of resuming from a checkpoint and of saving one, without files.
     void go_on_from(const model::TrainingPosition& position);
@@ -47,8 +47,8 @@ private:
 [[nodiscard]] std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for,
                                         MemoryMode mode = MemoryMode::pool, bool guarded = false);
 
-/// Throws ConfigError, with what is missing, where `here` ranks of the size of this one need more memory than their devices
-/// share: so that nothing is allocated that could only end in the middle.
+/// Throws ConfigError, with the missing bytes, if `here` ranks of the size of this one need more memory than their devices
+/// share: so that a run that cannot fit does not begin.
 void check_one_rank(const TrainingRunOptions& options, const RankDevices& devices, int rank, std::int64_t here = 1);
 
 }  // namespace mgplan::runtime

@@ -1,5 +1,5 @@
 #pragma once
-// One rank of a training run, whatever carries its messages.
+// One rank of a training run, over any transport.
 
 #include <atomic>
 #include <functional>
@@ -56,8 +56,8 @@ struct Connection {
 };
 using Connect = std::function<Connection(RankDevice& device)>;
 
-/// The same for a transport that needs the device: it connects before the first and goes before the last allocation is given
-/// back. `failed` hears of an exception before anything of the rank's is destroyed but its trainer.
+/// The same for a transport that needs the device: it connects before the first allocation and ends before the last is given
+/// back. `failed` is called with an exception before any of the rank's objects but its trainer is destroyed.
 [[nodiscard]] RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devices, int rank, const Connect& connect,
                                    LastStep& last_step, const std::function<void(const std::exception&)>& failed = {});
 

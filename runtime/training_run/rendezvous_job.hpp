@@ -16,7 +16,7 @@
 
 namespace mgplan::runtime {
 
-/// Ends the process where a rank's thread stays in a call that never returns: a kernel that hangs, a driver that does not answer.
+/// Ends the process if a rank's thread stays in a call that never returns: a kernel that hangs, a driver that does not answer.
 class LastResort {
 public:
     LastResort(std::chrono::milliseconds patience, std::function<void(const std::string&)> on_stuck);
@@ -24,7 +24,7 @@ public:
     LastResort(const LastResort&) = delete;
     LastResort& operator=(const LastResort&) = delete;
 
-    /// From here on the time runs; `text` is what is said in the end. The first call counts.
+    /// Starts the deadline; `text` is the message at its end. Only the first call counts.
     void begin(const std::string& text);
 
 private:

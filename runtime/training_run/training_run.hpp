@@ -27,7 +27,7 @@ public:
     virtual void on_ready(model::Device& device, const model::World& world) = 0;
 };
 
-/// Where a run saves itself, and what it goes on from. All ranks share the folder.
+/// The folder in which a run saves its checkpoints, and the checkpoint that it resumes from. All ranks share the folder.
 struct CheckpointOptions {
     std::string folder;      ///< empty: nothing is saved
     std::int64_t every = 0;  ///< steps; always also after the last step
@@ -40,7 +40,7 @@ struct CheckpointOptions {
     std::function<void(std::int64_t step, std::int64_t bytes, double seconds)> on_saved;
 };
 
-/// Weights that are written when the run is done, as the hub has them. All ranks share the folder.
+/// Weights that are written when the run is done, in the hub's format. All ranks share the folder.
 struct WeightExport {
     std::string folder;
     PublishedWeights weights;  ///< of the task's model
@@ -61,20 +61,20 @@ struct TrainingRunOptions {
     bool check_memory = false;
     LearningRateOptions learning_rate;
     std::shared_ptr<const Sequences> data;
-    /// In one process: what ranks compute on; nullptr: the CPU. Over MPI it is always the CPU.
+    /// In one process: the ranks' devices; nullptr: the CPU. Over MPI it is always the CPU.
     std::shared_ptr<const RankDevices> devices;
     /// With processes as ranks: number of ranks that each machine in turn must hold (runtime/launch/placement.hpp), else a ConfigError
     /// before the first step. Without a value nothing is checked.
     std::optional<int> ranks_per_node;
-    /// With processes as ranks: what all must have been started with, a line for each thing ("--steps = 5"), 255 bytes at most. A rank that
-    /// was started otherwise ends the run before its first step with a ConfigError that names it.
+    /// With processes as ranks: settings that all must have been started with, a line each ("--steps = 5"), 255 bytes at most. A rank with
+    /// different ones ends the run before its first step with a ConfigError that names it.
     std::string alike;
     /// A step whose loss or gradients are NaN or infinite is left out instead of ending the run.
     bool skip_non_finite = false;
     /// A rank that waits longer for the others ends the run. Longer than the slowest computation between two collectives; over NCCL, where
     /// the host is ahead of the card, than two steps.
     std::chrono::milliseconds deadline{600'000};
-    /// The rank that keeps what the steps were and looks at `interrupt`.
+    /// The rank that keeps the steps' values and checks `interrupt`.
     int speaker = 0;
     /// Called on the speaker for each step, counted from 1, in order: after it, or, on asynchronous devices, once the next one is issued.
     std::function<void(std::int64_t step, const StepValues& values)> on_step;

@@ -30,7 +30,7 @@ public:
     /// `numbers`: stand_in_numbers() in memory of the rank's device, which outlives this.
     LoneWorld(int rank, int size, const std::byte* numbers);
 
-    /// Its communicators share what they need; they may outlive this object.
+    /// Its communicators share their state and may outlive this object.
     [[nodiscard]] model::World view() const;
     [[nodiscard]] const model::CollectiveCounter& traffic() const { return *traffic_; }
 

@@ -21,8 +21,8 @@ struct MpiOptions {
     /// A rank that waits longer than this for others says so on stderr and ends its process with code 4, whereupon the
     /// launcher ends the others. Longer than the slowest computation between two collectives.
     std::optional<std::chrono::milliseconds> deadline;
-    /// The number of ranks that somebody promised: another number is a ConfigError with this name and way out (a launcher
-    /// and an MPI that do not understand each other start many worlds of one rank).
+    /// Number of ranks that the launcher's variables give: another number is a ConfigError with this name and a way out (a launcher
+    /// and an MPI that do not support each other start many worlds of one rank).
     std::optional<int> expected_size;
     std::string expected_by = "the launcher";
     std::string way_out = "use mpirun of the same MPI, or srun --mpi=pmix with an Open MPI that has PMIx";

@@ -66,7 +66,7 @@ struct NcclTicket {
 class NcclState final : public model::GraphLaunches {
 public:
     NcclState(CudaDevice& device, int rank, NcclOptions options);
-    /// Waits until partners have what was sent to them, within limits; after an error it ends everything at once.
+    /// Waits until partners have received all messages, within limits; after an error it ends everything at once.
     ~NcclState() override;
     NcclState(const NcclState&) = delete;
     NcclState& operator=(const NcclState&) = delete;
@@ -78,7 +78,7 @@ public:
 
     /// A group without a communicator yet.
     std::shared_ptr<NcclGroup> prepare(std::string text, bool beside_layers = false);
-    /// The group's communicator is there: watched from here on, with a stream.
+    /// To be called when the group's communicator is made: gives it a stream, and the watchdog watches it from here on.
     void made(NcclGroup& group);
 
     /// Runs `call` and waits until it has been taken up: calls are non-blocking. Throws CommunicationError naming `what`.
@@ -86,7 +86,7 @@ public:
     /// Waits until the communicator's last call has been taken up.
     void settle(NcclGroup& group, ncclResult_t result, const std::string& what);
 
-    /// Where the group's operations are issued now: on its stream, or on that of the capture.
+    /// Stream on which the group's operations are issued now: its own, or that of the capture.
     [[nodiscard]] cudaStream_t stream_of(const NcclGroup& group) const {
         return captures() && !group.beside_layers ? captured_ : group.stream;
     }
@@ -96,19 +96,18 @@ public:
     std::shared_ptr<NcclTicket> hold(std::shared_ptr<NcclGroup> group, model::CollectiveKind kind, std::function<ncclResult_t()> call,
                                      std::string what = {});
     void flush();
-    /// The device's stream goes on when the operation is done.
+    /// Makes the device's stream wait until the operation is done.
     void wait(NcclTicket& ticket);
 
     [[nodiscard]] std::string take_recorded() override;
     void before_launch(const std::string& graph) override;
     void launched(const std::string& graph) override;
 
-    /// Four bytes of the card that are no memory of the model's: none of the device's pool, which counts. Zero, and so is all that is
-    /// written there.
+    /// Four bytes of the card outside of the device's pool, whose memory is counted. They are zero, and only zeros are written there.
     [[nodiscard]] void* flag(std::size_t place = 0);
     static constexpr std::size_t kFlags = 3;
 
-    /// Any thread may call it. Does not wait for NCCL, which ends a communicator when the graphs with its operations are gone.
+    /// Any thread may call it. Does not wait for NCCL, which ends a communicator when the graphs with its operations are destroyed.
     void abort(const std::string& reason) noexcept;
 
 private:

@@ -1,5 +1,5 @@
 #pragma once
-// log(1 + e^x), by which the steps of state-space layers and the decays of delta rules are positive.
+// log(1 + e^x), which makes the steps of state-space layers and the decays of delta rules positive.
 
 #include <cmath>
 
