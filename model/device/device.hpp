@@ -1,5 +1,5 @@
 #pragma once
-// The first seam: what computes. Layers and optimizer are written against this class and run on shapes (meta), CPU and CUDA.
+// The first seam: the device that computes. Layers and optimizer are written against this class and run on shapes (meta), CPU and CUDA.
 
 #include <compare>
 #include <cstdint>
@@ -56,8 +56,8 @@ struct AttentionPart {
     [[nodiscard]] AttentionExtent extent() const {
         return whole ? AttentionExtent{queries, batch, heads, kv_heads, qk_dim, v_dim, dtype} : AttentionExtent{};
     }
-    /// 2 FLOPs for each pair of a query and a key and each value of a head's queries and outputs, were half of the pairs visible:
-    /// how model FLOPs count causal attention.
+    /// FLOPs of causal attention as model FLOPs count it: 2 for each pair of a query and a key and each value of a head's queries and
+    /// outputs, over half of the pairs.
     [[nodiscard]] double causal_half_flops() const {
         return static_cast<double>(batch * heads * (qk_dim + v_dim)) * static_cast<double>(queries) * static_cast<double>(keys);
     }
@@ -66,8 +66,8 @@ struct AttentionPart {
 /// Arithmetic of an op that is neither a product nor attention, whose time may exceed that of moving its bytes.
 struct Arithmetic {
     bool small_products = false;  ///< its FLOPs are products of small matrices in one kernel: scans by chunks, maps by blocks, chosen keys
-    double model_share = 0;       ///< of its FLOPs that model FLOPs count, which none count twice
-    double exponentials = 0;      ///< where its kernel's arithmetic is counted
+    double model_share = 0;       ///< share of its FLOPs that model FLOPs include, none of them twice
+    double exponentials = 0;      ///< if its kernel's arithmetic is counted
     double instructions = 0;      ///< other ones, of fp32
 };
 
@@ -80,7 +80,7 @@ struct OwnKernels {
     double of_a_thread = 0;                     ///< instructions that wait for each other, as rows of a triangular matrix do
 };
 
-/// One executed op, for whoever listens: the meta device's trace, a profiler.
+/// One executed op, for listeners: the meta device's trace, a profiler.
 struct OpRecord {
     std::string_view name;  ///< "matmul", "rms_norm_backward"; a literal, so it may be kept
     double flops = 0;
@@ -174,7 +174,7 @@ public:
 
     /// Records this device's work for CUDA graphs (graph_capture.hpp); nullptr where it cannot.
     [[nodiscard]] virtual WorkCapture* work_capture() { return nullptr; }
-    /// Who hears of allocations and of what no graph can hold while work is captured; nullptr: nobody, nothing is.
+    /// Sets the recorder that is called, while work is captured, for allocations and for work that no graph can hold; nullptr: no capture.
     void set_recorder(GraphRecorder* recorder) { recorder_ = recorder; }
     [[nodiscard]] GraphRecorder* recorder() const { return recorder_; }
     /// Values pass between host and device: throws RunError while work is captured.
@@ -185,7 +185,7 @@ public:
         if (recorder_ != nullptr) tell_recorder(record.name);
         if (listener_ != nullptr) listener_->on_op(record);
     }
-    /// The same of an op in which more counts than the bytes that it moves.
+    /// The same for an op whose arithmetic counts besides the bytes that it moves.
     void report(OpRecord record, const Arithmetic& arithmetic) {
         record.arithmetic = arithmetic;
         report(record);
@@ -221,7 +221,7 @@ private:
     std::int64_t host_bytes_ = 0, host_peak_ = 0;
 };
 
-/// Names a stretch of work for whoever listens to the device: a layer's forward, an op of the pipeline schedule.
+/// Names a stretch of work for the device's listener: a layer's forward, an op of the pipeline schedule.
 class Range {
 public:
     /// `name`: a literal; `number`: which one (layer, chunk), -1 where there is only one.
@@ -238,8 +238,8 @@ private:
     OpListener* listener_;
 };
 
-/// A piece of a device's memory, shared by the tensors that view it. The memory may come and go below them: layers keep their views
-/// of a weight that is there while it is used alone.
+/// A piece of a device's memory, shared by the tensors that view it. The memory may be taken and given back under them: layers keep
+/// views of a weight that has memory only while it is used.
 class Storage {
 public:
     /// `taken`: with its memory. `name`: a literal.
@@ -251,11 +251,11 @@ public:
     [[nodiscard]] Device& device() const { return device_; }
     /// Memory for a storage that has none, contents undefined. Throws std::bad_alloc.
     void take();
-    /// Gives it back; nobody may read or write the tensors until the next take().
+    /// Gives it back; the tensors must not be read or written until the next take().
     void give_back() noexcept;
     [[nodiscard]] bool taken() const { return taken_; }
-    /// Moves the contents of a storage that has memory to the host, and gives that memory back; and the way back, by take(). Nobody may
-    /// read or write the tensors in between, but through Device::read() and write(). Throws std::bad_alloc.
+    /// to_host() moves the contents of a storage that has memory to the host, and gives that memory back; the reverse takes memory. In
+    /// between the tensors may be read and written only by Device::read() and write(). Throws std::bad_alloc.
     void to_host();
     void from_host();
     [[nodiscard]] bool on_host() const { return on_host_; }

@@ -1,5 +1,5 @@
 #pragma once
-// Marks on a device's own line of work, by which single ops are timed where their calls return before they have run.
+// Marks in a device's queue of work, by which single ops are timed if their calls return before they have run.
 
 #include <vector>
 

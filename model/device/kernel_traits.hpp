@@ -18,7 +18,7 @@ struct FusedShape {
     std::int64_t qk_dim = 0, v_dim = 0;
     bool causal = true;  ///< else every query sees every key
     bool backward = false;
-    /// Queries, keys and values lie as a packed projection has them (model/ops/qkv.hpp), and so do their gradients: heads of
+    /// Queries, keys and values have the layout of a packed projection (model/ops/qkv.hpp), and so do their gradients: heads of
     /// one width, as many keys as queries.
     bool packed = false;
     auto operator<=>(const FusedShape&) const = default;

@@ -1,5 +1,5 @@
 #pragma once
-// Where tensors live.
+// The source of tensors' memory.
 
 #include <cstddef>
 #include <cstdint>

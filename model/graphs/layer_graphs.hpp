@@ -1,5 +1,5 @@
 #pragma once
-// The CUDA graphs of one rank: which parts of its layers are captured, and their forwards and backwards, one for each
+// The CUDA graphs of one rank: the captured parts of its layers, and their forwards and backwards, one for each
 // layer of each (chunk, slot) pair (plan/graphs/graph_slots.hpp). The same class on every device: on shapes it counts.
 
 #include <compare>
@@ -57,8 +57,8 @@ struct GraphOutput {
 };
 
 /// The first step runs eagerly, so that libraries choose their algorithms and load their kernels; then each pass is captured
-/// when it is first met, and replayed from there on. So what is captured must have been run: products that write a gradient and
-/// products that add to it are two kinds, and RankTrainer sees to it that the first step has those that add.
+/// when it is first met, and replayed from there on. So all captured work must have been run before: products that write a gradient and
+/// products that add to it are two kinds, and RankTrainer makes the first step have those that add.
 class LayerGraphs {
 public:
     /// `random`: the layers draw random numbers, so that seed and offset lie in device memory.

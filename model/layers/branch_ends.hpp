@@ -25,7 +25,7 @@ public:
     [[nodiscard]] Tensor leave(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& y, const Tensor& x,
                                BranchEndsSaved& saved) const;
 
-    /// The gradient of y. Makes `normed` again where it was not kept.
+    /// The gradient of y. Computes `normed` again if it was not saved.
     [[nodiscard]] Tensor backward_into(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                        BranchEndsSaved& saved) const;
     /// The gradient of x, from that of `normed` and the layer's; adds to the main gradients of the norm. Consumes what was saved.

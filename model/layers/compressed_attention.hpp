@@ -45,8 +45,8 @@ private:
     Weight places_, norm_;
 };
 
-/// Which compressed keys each query sees: scores of keys of its own, forward alone, for the choice has no gradient; a loss of its own is
-/// not computed (CSAIndexer).
+/// Chooses the compressed keys that each query sees, by scores of keys of its own, forward alone, since the choice has no gradient; the
+/// indexer's own loss is not computed (CSAIndexer).
 class CompressedKeyIndexer {
 public:
     /// `prefix`: "decoder.layers.0.self_attention.core_attention.indexer.".
@@ -94,7 +94,7 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    /// Not where the sequence is shorter than a window of tokens.
+    /// Returns false if the sequence is shorter than a window of tokens, so that it has no compressed keys.
     [[nodiscard]] bool compresses(const MicrobatchContext& microbatch) const;
     [[nodiscard]] SparseSight sight(const MicrobatchContext& microbatch) const;
     /// Queries and keys from the latent and the normed rows.

@@ -8,7 +8,7 @@
 
 namespace mgplan::model {
 
-/// Names of what holds the rows of all cp ranks in the all-gather exchange: their bytes grow with cp, those of nothing else.
+/// Names of the tensors that hold the rows of all cp ranks in the all-gather exchange; only their bytes grow with cp.
 inline constexpr std::string_view kGatheredOverCp = "gathered keys or values";
 inline constexpr std::string_view kGradientsOverCp = "key or value gradients of all ranks";
 

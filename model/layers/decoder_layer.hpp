@@ -23,7 +23,7 @@ public:
         MlpSaved mlp;
         MoeSaved moe;
         ResidualStreamsSaved attention_streams, mlp_streams;  ///< of hyper-connections
-        PassMemory graph;                                     ///< in place of what a replayed forward would have kept
+        PassMemory graph;                                     ///< in place of the tensors that an eager forward saves
         /// Returns true if a forward saved anything here, without graphs.
         [[nodiscard]] bool kept() const;
     };

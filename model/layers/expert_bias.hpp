@@ -1,6 +1,6 @@
 #pragma once
-// Balancing experts without a loss (DeepSeek-V3, arXiv 2412.19437 section 2.1.2; arXiv 2408.15664): a bias for each expert
-// decides with the scores which ones are chosen, and moves after every step against the load.
+// Balances experts without a loss (DeepSeek-V3, arXiv 2412.19437 section 2.1.2; arXiv 2408.15664): a bias for each expert
+// is added to its score for the choice, and changes after every step against the load.
 
 #include <cstdint>
 #include <map>

@@ -17,10 +17,10 @@ namespace mgplan::model {
 /// rows into another's; else their codes are gathered (Transformer Engine, pytorch/distributed.py, _start_all_gather_fp8_blockwise).
 [[nodiscard]] bool casts_behind_gather(const Tensor& x);
 
-/// Both casts; columns turned, but where `gathered` is to bring those of all tp ranks together.
+/// Returns both casts; columns are turned, unless `gathered` is set, whose gather combines those of all tp ranks.
 [[nodiscard]] LinearInput cast_input(const Weight& weight, const Tensor& x, const RankContext* gathered);
 
-/// x · Wᵀ, x (rows, in), or the rank's share of its rows where they are gathered over that tp; rows that were not cast are.
+/// Returns x · Wᵀ, x (rows, in), or with `gathered` the rank's share of x's rows, which are gathered over tp; casts rows that are not cast.
 [[nodiscard]] Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankContext* gathered, ProductAlgorithm algorithm,
                                     std::string_view name);
 
@@ -36,7 +36,7 @@ struct BlockGradient {
 /// A layer's input along columns, as the gradient of a weight reads it, on its way from all tp ranks where they are gathered.
 class ColumnsUnderway {
 public:
-    /// Called once. Rows that nobody cast yet are cast here, but where their codes travel.
+    /// To be called once. Casts rows that are not cast yet, unless their codes are gathered.
     [[nodiscard]] Fp8Columns wait();
 
 private:

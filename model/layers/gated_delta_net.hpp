@@ -44,7 +44,7 @@ public:
 private:
     /// Sizes of the heads that one of `cp` ranks has of this one's, for `rows`.
     [[nodiscard]] DeltaRuleSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows, int cp) const;
-    /// How all but the gates goes from a slice of the sequence to a share of the heads; nothing where cp has one rank.
+    /// The exchange of all but the gates from a slice of the sequence to a share of the heads; nothing if cp has one rank.
     [[nodiscard]] std::optional<ColumnExchange> exchange_of(const RankContext& context, const MicrobatchContext& microbatch) const;
     [[nodiscard]] GatedNormOptions norm_options(const RankContext& context) const;  ///< of the norm of each head
     [[nodiscard]] DeltaRuleInputs rule_inputs(const Saved& saved, const DeltaRuleSizes& sizes, const ColumnExchange* exchange) const;

@@ -52,7 +52,7 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    /// The gradient of what attention and MLP give; dy becomes that of the predictions.
+    /// The gradient of the output of attention and MLP; dy becomes that of the predictions.
     [[nodiscard]] Tensor correction_backward(const RankContext& context, const Tensor& dy, Saved& saved) const;
 
     std::int64_t streams_;

@@ -24,8 +24,8 @@ struct LayerInputsSaved {
     StreamNormSaved behind;
 };
 
-/// A gate of the stream times what words and embeddings say of this layer, mapped back and normed. The table is divided over tp by words,
-/// the rest whole on every rank.
+/// A gate of the stream times this layer's input from words and embeddings, mapped back and normed. The table is divided over tp by words,
+/// the rest is whole on every rank.
 class LayerInputs {
 public:
     LayerInputs(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t width);
@@ -87,7 +87,7 @@ public:
 
 private:
     [[nodiscard]] Tensor turned(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, bool inverse) const;
-    /// Another layer's keys or values, known by their shapes.
+    /// Another layer's keys or values, of which only the shape matters.
     [[nodiscard]] Tensor taken_over(const RankContext& context, const Tensor& q, std::string_view name) const;
     [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
     /// The gradient of the projection's output.
@@ -102,7 +102,7 @@ private:
     ColumnParallelLinear projection_;
     RowParallelLinear output_;
     std::optional<LayerInputs> inputs_;
-    std::optional<LowRankBypass> bypass_;  ///< with which half of the sum of squares is its own: the result is divided by sqrt(2)
+    std::optional<LowRankBypass> bypass_;  ///< with it the result is divided by sqrt(2)
 };
 
 }  // namespace mgplan::model

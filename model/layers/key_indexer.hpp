@@ -1,7 +1,7 @@
 #pragma once
 // The indexer of DeepSeek Sparse Attention (DeepSeek-V3.2-Exp, section 2.1; Megatron-core
-// transformer/experimental_attention_variant/dsa.py, DSAIndexer): which keys each query sees. Its products and scores run forward alone,
-// for the choice has no gradient; a loss of its own (--dsa-indexer-loss-coeff) is not computed.
+// transformer/experimental_attention_variant/dsa.py, DSAIndexer): chooses the keys that each query sees. Its products and scores run
+// forward alone, since the choice has no gradient; its own loss (--dsa-indexer-loss-coeff) is not computed.
 
 #include "model/layers/context.hpp"
 

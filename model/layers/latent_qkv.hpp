@@ -24,22 +24,22 @@ struct LatentQkvSaved {
 /// second value first, which is the same model with the projections' rows in another order.
 class LatentQkv {
 public:
-    /// `prefix`: "decoder.layers.0.self_attention.". recompute_up: what the up projections make is made again by the backward
+    /// `prefix`: "decoder.layers.0.self_attention.". recompute_up: the backward computes the output of the up projections again
     /// (recompute module mla_up_proj).
     LatentQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool recompute_up);
 
     /// The weights that have copies in fp8, for refresh().
     void add_copied(std::vector<CopiedWeight>& into) const;
-    /// In the form in which the down projections read it, which share one cast; in 16 bits where queries have no latent, for their
-    /// projection has a scale over tp.
+    /// Returns `normed` in the form that the down projections read, which share one cast; in 16 bits if queries have no latent, because
+    /// their projection has a scale over tp.
     [[nodiscard]] LinearInput input(const Tensor& normed) const;
     /// normed (rows outside the tp region, hidden) -> q, k (rows, heads / tp, qk_head_dim) and v (rows, heads / tp, v_head_dim).
     [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                    LatentQkvSaved& saved) const;
     [[nodiscard]] bool recomputes_up() const { return recompute_up_; }
-    /// After the core attention's forward: lets go of what forward_up() makes again.
+    /// To be called after the core attention's forward: frees the tensors that forward_up() computes again.
     void discard_up(LatentQkvSaved& saved) const;
-    /// From the latents on.
+    /// The forward from the latents on.
     [[nodiscard]] QkvParts forward_up(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                       LatentQkvSaved& saved) const;
     /// Returns the gradient of `normed`; adds to the main gradients. With recompute_up forward_up() comes before it.

@@ -29,7 +29,7 @@ struct LinearInput {
     [[nodiscard]] bool in_fp8() const { return scale.defined(); }
     /// Returns the cast along columns, of an input in blocks.
     [[nodiscard]] Fp8Columns columns(Fp8Scaling scaling) const { return {x, scale, scaling, lie}; }
-    /// Lets go of what no backward reads.
+    /// Frees the tensors that no backward reads.
     void end_forward() { forward = {}; }
 };
 

@@ -22,7 +22,7 @@ struct MlpSaved {
 
 class Mlp {
 public:
-    /// `cuts_gate`: of a gate its largest values alone pass (model/ops/gate_cut.hpp).
+    /// `cuts_gate`: only the largest values of a gate pass (model/ops/gate_cut.hpp).
     Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
         EnumSet<RecomputeModule> recompute, bool cuts_gate = false);
 
@@ -37,9 +37,9 @@ public:
 private:
     /// From saved.normed: the values before the activation and after it.
     void activate(const RankContext& context, MlpSaved& saved) const;
-    /// Multiplies the gate's columns of what lies in front of the activation, or of its gradient (BranchMultipliers).
+    /// Multiplies the gate's columns of the activation's input, or of its gradient (BranchMultipliers).
     void scale_gate(const RankContext& context, const Tensor& before) const;
-    /// The gate's columns of what lies in front of the activation, or of their gradient; sums are those of all tp ranks' columns.
+    /// Cuts the gate's columns of the activation's input, or of its gradient; sums are those of all tp ranks' columns.
     void cut(const RankContext& context, MlpSaved& saved) const;
     void cut_backward(const RankContext& context, const Tensor& d_before, const MlpSaved& saved) const;
     /// Returns the input of the first product.

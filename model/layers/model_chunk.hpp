@@ -56,10 +56,10 @@ public:
 
     /// Its number among the rank's chunks, for the places of CUDA graphs.
     void set_number(int number) { number_ = number; }
-    /// Layers of which anything is captured.
+    /// Number of layers with a captured part.
     [[nodiscard]] std::int64_t captured_layers(const RankContext& context) const;
 
-    /// Who hears of the chunk's weights; nullptr: nobody. The listener outlives the chunk's passes.
+    /// Sets the listener to the chunk's weights; nullptr: none. It outlives the chunk's passes.
     void set_events(WeightEvents* events) { events_ = events; }
     [[nodiscard]] int units() const { return first_mtp_unit() + MtpDepth::kUnits * static_cast<int>(contents_.mtp) + 1; }
     /// The unit that is the first to read a parameter in a forward and the last to add to its gradient in a backward.
@@ -73,7 +73,7 @@ private:
     /// Layers [begin, end) forward, keeping everything. `again`: for the backward of the last one, which follows.
     Tensor run_layers(const RankContext& context, const MicrobatchContext& microbatch, Tensor x, std::size_t begin, std::size_t end,
                       ChunkSaved& saved, bool again = false);
-    /// Weights of sections (model/layers/chunk_sections.hpp), for whoever listens.
+    /// Sections of weights (model/layers/chunk_sections.hpp), for the listener.
     [[nodiscard]] static int section_of_layer(std::size_t i) { return 1 + static_cast<int>(i); }
     [[nodiscard]] int section_of_head() const { return section_of_layer(layers_.size()); }
     void enter(int section, int next) const {

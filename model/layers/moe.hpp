@@ -62,8 +62,8 @@ struct ChosenGradients {
     Tensor hidden, probabilities, shared;
 };
 
-/// Each rank routes the rows it holds outside the tp region. With tp > 1 that takes sequence parallelism, or the ranks of a
-/// tp group would send the same rows (Megatron-LM arguments.py demands it too).
+/// Each rank routes the rows it holds outside the tp region. With tp > 1 that requires sequence parallelism, or the ranks of a
+/// tp group would send the same rows (Megatron-LM arguments.py requires it too).
 class Moe {
 public:
     /// `prefix`: "decoder.layers.3."; `layer`: global layer number from 0.
@@ -77,7 +77,7 @@ public:
 
     // forward() and backward() in two steps each. The host reads nothing between the first and the last of choose() and of
     // choose_backward(), unless copies are dropped and not padded: CUDA graphs can hold them. combine() begins with reading the
-    // counts. `saved` of all four is the same, with what choose() put there missing where a graph has it.
+    // counts. `saved` of all four is the same; tensors that choose() saves are missing there if a graph holds them.
 
     [[nodiscard]] ChosenRows choose(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, ChosenUpTo up_to,
                                     MoeSaved& saved) const;
@@ -91,7 +91,7 @@ public:
                                          ChosenGradients gradients, MoeSaved& saved) const;
 
 private:
-    /// `x`: the layer's input; `normed`: what the norm in front of the branches makes of it.
+    /// `x`: the layer's input; `normed`: the output of the norm before the branches.
     [[nodiscard]] ChosenRows choose_rows(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x,
                                          const Tensor& normed, ChosenUpTo up_to, MoeSaved::Mixture& saved) const;
     /// Counts, sorting and copies: from ChosenUpTo::router to ChosenUpTo::permuted.

@@ -13,7 +13,7 @@ namespace mgplan::model {
 /// Tensors a forward saves, only with QK-norm, a gate of the output or clipped projections.
 struct PackedQkvSaved {
     Tensor clipped;                       ///< the packed projection, which shows the backward where bounds were reached
-    Tensor gate;                          ///< logits of the output's gate (rows, heads · head_dim); read by who applies it
+    Tensor gate;                          ///< logits of the output's gate (rows, heads · head_dim); read by the code that applies it
     Tensor q_before_norm, k_before_norm;  ///< (rows, heads, head_dim)
     NormStatistics q_statistics, k_statistics;
 };
@@ -42,7 +42,7 @@ public:
     [[nodiscard]] PackedHeads heads(const RankContext& context) const;
     /// normed -> the projection (rows, heads(context).width()), rotated where the model does. stays_packed() is true.
     [[nodiscard]] Tensor forward_packed(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed) const;
-    /// From the gradient of what forward_packed() gave, which is turned back in place, to that of `normed`; adds to the main gradients.
+    /// From the gradient of forward_packed()'s result, which is turned back in place, to that of `normed`; adds to the main gradients.
     [[nodiscard]] Tensor backward_packed(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_packed,
                                          const LinearInput& normed) const;
     /// Returns the gradient of `normed`; adds to the main gradients. `d_gate`: of the gate, undefined without one.

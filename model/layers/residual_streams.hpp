@@ -50,7 +50,7 @@ struct StreamHeadSaved {
     Tensor x, lengths, raw, maps;  ///< as ResidualStreamsSaved has them; of a mean nothing
 };
 
-/// Where streams come together in front of the last norm: by trained weights, or by their mean.
+/// Combines the streams before the last norm: by trained weights, or by their mean.
 class StreamHead {
 public:
     StreamHead(const ModelSpec& model, const WeightTable& weights);

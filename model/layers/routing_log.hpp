@@ -36,11 +36,11 @@ public:
     /// A table that was recorded or assumed; it must exist (assertion).
     [[nodiscard]] const RoutingTable& at(const RoutingPlace& place) const;
     [[nodiscard]] bool empty() const { return tables_.empty() && assumed_.empty(); }
-    /// Forgets the tables of steps up to this one. For runs, which read each step's on shapes once it was reported: a log of all steps
-    /// grows with them.
+    /// Drops the tables of steps up to this one. For runs, which read the tables of a step on shapes once it was reported: else the log
+    /// would grow with the number of steps.
     void forget_until(std::int64_t step) { tables_.erase(tables_.begin(), tables_.lower_bound({.step = step + 1})); }
 
-    /// From now on, look how near each row's choice came to another: what watch() saw is read back to the host.
+    /// From now on watch() measures how close each row's choice is to another one, which reads scores back to the host.
     void watch_margins() { watches_ = true; }
     void watch(const Routing& routing);
     /// The smallest distance between the scores of the last expert chosen and the first one not; infinite where there was none.

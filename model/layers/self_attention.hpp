@@ -52,23 +52,23 @@ public:
     /// parallel branch. `saved.x` and `saved.normed` are not used.
     [[nodiscard]] Tensor branch(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                 SelfAttentionSaved& saved) const;
-    /// Returns the gradient of `normed`, which is what the forward saw.
+    /// Returns the gradient of `normed`, which must be the forward's.
     [[nodiscard]] Tensor branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy,
                                          const LinearInput& normed, SelfAttentionSaved& saved) const;
 
 private:
-    /// The core as this microbatch's sequences need it: a window as long as they are is none, which fused kernels take.
+    /// The core for this microbatch's sequences: a window that is no shorter than they are is left out, so that fused kernels can be used.
     [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
     [[nodiscard]] bool stays_packed(const RankContext& context, const MicrobatchContext& microbatch) const;
-    /// Queries, keys and values, saved for the core, of which latent attention may give up its own again.
+    /// Computes queries, keys and values and saves them for the core; latent attention may free its own again.
     void project(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                  SelfAttentionSaved& saved) const;
     [[nodiscard]] AttentionResult attend(const RankContext& context, const MicrobatchContext& microbatch,
                                          const SelfAttentionSaved& saved) const;
-    /// From the gradient of the core's output to that of `normed`; lets go of what the core saved.
+    /// From the gradient of the core's output to that of `normed`; frees the tensors that the core saved.
     [[nodiscard]] Tensor heads_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor d_output,
                                         const Tensor& d_gate, const LinearInput& normed, SelfAttentionSaved& saved) const;
-    /// Makes again what selective recompute dropped of the branch.
+    /// Computes the tensors of the branch again that selective recompute dropped.
     void recompute(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                    SelfAttentionSaved& saved) const;
     /// Returns the projection's input: x after the norm, or x itself if the model has none here.

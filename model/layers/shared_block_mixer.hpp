@@ -52,7 +52,7 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    /// x -> what the map gives, and back from its gradient to that of x.
+    /// From x to the output of the map, and back from its gradient to that of x.
     [[nodiscard]] Tensor block(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     [[nodiscard]] Tensor block_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                         Saved& saved) const;

@@ -21,8 +21,8 @@ public:
 
     /// The weights that have copies in fp8, for refresh().
     void add_copied(std::vector<CopiedWeight>& into) const;
-    /// x and y (rows, hidden), outside the tp region. In fp8 x is cast here and again in the backward, for the router reads it as it is
-    /// (Megatron-LM's save_original_input).
+    /// x and y (rows, hidden), outside the tp region. In fp8 x is cast here and again in the backward, because the router reads the uncast
+    /// x (Megatron-LM's save_original_input).
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const;
     /// `x` as forward saw it. Adds to the main gradients; consumes what was saved.
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x, SharedExpertsSaved& saved) const;

@@ -1,5 +1,5 @@
 #pragma once
-// The way of token copies to the ranks that hold their experts, and back (Megatron-LM transformer/moe/token_dispatcher.py,
+// Sends token copies to the ranks that hold their experts, and back (Megatron-LM transformer/moe/token_dispatcher.py,
 // MoEAlltoAllTokenDispatcher).
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace mgplan::model {
 /// The order and counts of a pass's copies that a device computes by itself, so that CUDA graphs can hold them.
 struct SortedCopies {
     Permutation permutation;  ///< of this rank's own copies
-    /// Copies of each expert from every rank, [etp rank][ep rank][expert] int32: the sizes of what follows. Undefined where
+    /// Copies of each expert from every rank, [etp rank][ep rank][expert] int32: the sizes of the exchange. Undefined where
     /// every expert's copies are padded to capacity, so that sizes are known.
     Tensor counts;
 };
 
-/// Where the copies of one pass go; host values.
+/// Destinations of the copies of one pass; host values.
 struct DispatchPlan {
     std::vector<std::int64_t> send_rows;                 ///< to each ep rank
     std::vector<std::int64_t> receive_rows;              ///< from each ep rank

@@ -1,5 +1,5 @@
 #pragma once
-// When a chunk's weights are read and when their gradients are complete: what overlapped communication hangs on.
+// Events at which a chunk's weights are read and their gradients are complete, for overlapped communication.
 
 #include "model/layers/deferred_gradients.hpp"
 
@@ -30,7 +30,7 @@ public:
     virtual void after_gradients(int /*section*/, int /*next*/) {}
 };
 
-/// A layer's line to whoever listens, if anybody does; `first` is its first unit. With `deferred` a backward's gradients are
+/// A layer's access to the listener, if there is one; `first` is its first unit. With `deferred` a backward's gradients are
 /// complete in the weight-gradient pass, which reports them.
 struct UnitEvents {
     WeightEvents* listener = nullptr;

@@ -27,7 +27,7 @@ struct RangeRecord {
     int depth = 0;  ///< of nesting
 };
 
-/// Hands out made-up addresses (never to be followed) and keeps account.
+/// Hands out addresses without memory (never to be dereferenced) and counts bytes.
 class MetaAllocator final : public Allocator {
 public:
     explicit MetaAllocator(bool keep_records) : keep_records_(keep_records) {}

@@ -1,13 +1,13 @@
 #pragma once
-// One block of memory for all of a rank's tensors: where each allocation of a traced training step lies.
+// Plans one block of memory for all of a rank's tensors: the place of each allocation of a traced training step.
 //
 //   persistent | carried | slots | shared scratch
 //
 // persistent  never given back: parameters, gradients, optimizer state.
 // carried     alive across passes without belonging to one microbatch of one chunk: messages on their way to another stage.
-// slots       what a chunk's forward leaves for its backward; one slot for each microbatch of a chunk alive at the same time,
+// slots       tensors that a chunk's forward saves for its backward; one slot for each microbatch of a chunk alive at the same time,
 //             inside it the tensors in the order of taking.
-// scratch     what lives within one pass. It also fills what is free of the pass's own slot: the part that a forward has not
+// scratch     tensors that live within one pass. They also use the free part of the pass's own slot: the part that a forward has not
 //             reached, or a backward is done with.
 // Outside the passes no slot is in use, and tensors lie in slots and scratch as if they were one.
 //
@@ -48,7 +48,7 @@ enum class ArenaPurpose : std::uint8_t {
 /// (`left_out` is empty or as long as `records`). Passes are the outermost ranges named "chunk forward" and "chunk backward",
 /// whose numbers are chunks; the k-th backward of a chunk belongs to its k-th forward (where it does not, tensors are carried
 /// instead, so that the plan is sound for any order). `alignment`: of every tensor, a power of two. Time is linear in the
-/// number of records, but for what is planned once.
+/// number of records, except for passes that are planned once.
 [[nodiscard]] StepArena plan_step(std::span<const AllocationRecord> records, std::span<const RangeRecord> ranges,
                                   const std::vector<bool>& left_out = {}, std::int64_t alignment = 256,
                                   ArenaPurpose purpose = ArenaPurpose::least_bytes);

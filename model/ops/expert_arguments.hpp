@@ -49,7 +49,7 @@ struct AuxiliaryLossArguments {
     Output scratch{};  ///< auxiliary_loss_scratch_bytes()
 };
 
-/// experts holds `entries` ids, negative where a copy is dropped; counts: int32, one per expert. adds: to what the counts are.
+/// experts holds `entries` ids, negative where a copy is dropped; counts: int32, one per expert. adds: add to the counts.
 struct CountByExpertArguments {
     Input experts;
     Output counts;

@@ -20,7 +20,7 @@ struct Fp8Blocks {
     [[nodiscard]] bool defined() const { return codes.defined(); }
 };
 
-/// How scales lie in memory.
+/// Type of scales in memory.
 [[nodiscard]] constexpr Dtype fp8_scale_dtype(Fp8Scaling scaling) {
     return scaling == Fp8Scaling::vectors_of_32 ? Dtype::fp8 : Dtype::fp32;
 }
@@ -34,7 +34,7 @@ struct Fp8Blocks {
 void quantise_blocks(const Tensor& x, const Fp8Blocks& into);
 [[nodiscard]] Fp8Blocks quantise_rows(const Tensor& x, Fp8Scaling scaling, std::string_view name);
 
-/// How codes of columns lie: as the values do, which a gather of rows wants, or turned, as a product reads them.
+/// Layout of codes of columns: that of the values, which a gather of rows needs, or turned, as a product reads them.
 enum class ColumnCodes : std::uint8_t { as_rows, turned };
 
 /// A cast of x (rows, columns) with blocks along its columns, for a product along the rows: scales are those of the matrix (columns, rows)
@@ -47,7 +47,7 @@ struct Fp8Columns {
 };
 [[nodiscard]] Fp8Columns quantise_columns(const Tensor& x, Fp8Scaling scaling, ColumnCodes lie, std::string_view name);
 void quantise_columns(const Tensor& x, const Fp8Columns& into);
-/// Transposed codes with the same scales; what is turned already stays.
+/// Transposed codes with the same scales; codes that are turned already stay.
 [[nodiscard]] Fp8Blocks turn_columns(const Fp8Columns& columns);
 
 /// Both casts of one matrix from one read of it, as Transformer Engine makes them (pytorch/csrc/quantizer.cpp).
@@ -68,7 +68,7 @@ void block_matmul_accumulate(const Fp8Blocks& a, const Fp8Blocks& b, const Tenso
                              ProductAlgorithm algorithm = ProductAlgorithm::first);
 void block_matmul_write(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out, ProductAlgorithm algorithm = ProductAlgorithm::first);
 
-/// Sizes of products with vectors of 32 are multiples of so much, those of others of kFp8Multiple (Transformer Engine,
+/// Sizes of products with vectors of 32 are multiples of this, those of others of kFp8Multiple (Transformer Engine,
 /// pytorch/tensor/mxfp8_tensor.py, is_quantizable).
 inline constexpr std::int64_t kMxfp8Multiple = 32;
 

@@ -7,7 +7,7 @@
 
 namespace mgplan::model {
 
-/// Which values of a matrix (outer, inner) share a scale. Of blocks each scale is what codes are multiplied with to be values: fp32, and
+/// Values of a matrix (outer, inner) that share a scale. The scale of a block is the factor from codes to values: fp32, and
 /// in vectors of 32 a byte, a power of two (E8M0 of OCP's Microscaling Formats).
 enum class Fp8Scaling : std::uint8_t { tensor, vectors_of_128, squares_of_128, vectors_of_32 };
 
@@ -15,7 +15,7 @@ enum class Fp8Scaling : std::uint8_t { tensor, vectors_of_128, squares_of_128, v
     return scaling == Fp8Scaling::vectors_of_32 ? 32 : 128;
 }
 
-/// The place of a block's scale, and how many places there are: those that no block has count too, up to what a tile of the layout holds.
+/// The place of a block's scale, and the number of places, including those without a block up to a whole tile of the layout.
 struct Fp8ScaleLayout {
     Fp8Scaling scaling;
     std::int64_t outer;   ///< rows of the matrix

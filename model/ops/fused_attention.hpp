@@ -1,5 +1,5 @@
 #pragma once
-// Which attention runs as one fused kernel of a library, and over which of its rows.
+// Decides which attention runs as one fused kernel of a library, and over which of its rows.
 
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace mgplan::model {
 
-/// Places of the queries' and of the keys' slice that the kernel works on. The others have nothing to do with each other: no query
+/// Places of the queries' and of the keys' slice that the kernel works on. The others need no work: no query
 /// outside sees a key, and no query at all sees a key outside.
 struct FusedPart {
     std::int64_t first_query = 0, queries = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// A gate of which its largest values alone pass: what lies above mean + z · deviation of its row, less that bound, and 0 below it, with z
-// from the share of zeros that is wanted (transformers 5.23.0, modeling_gemma3n.py, Gemma3nTextMLP._gaussian_topk). Known of shapes alone
+// A gate whose largest values alone pass: values above the bound mean + z · deviation of their row, less that bound, and 0 below it, with z
+// from the wanted share of zeros (transformers 5.23.0, modeling_gemma3n.py, Gemma3nTextMLP._gaussian_topk). Implemented for shapes alone
 // (layers_known_of_shapes()). `joined` (rows, 2·width) holds gate and value side by side; G are the bytes of rows · width.
 
 #include "model/device/tensor.hpp"

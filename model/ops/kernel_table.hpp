@@ -36,8 +36,8 @@ struct MatmulArguments {
     bool transpose_a, transpose_b, accumulate;
     Output tile_a, tile_b, tile_out;
     Output workspace{};  ///< of a library, matmul_workspace_bytes()
-    /// For fp8 matrices, b read transposed and a not: what each one's codes are multiplied with to be its values, one fp32, or where
-    /// `scaling` says so one for each block, as Fp8ScaleLayout has them.
+    /// For fp8 matrices, b read transposed and a not: the factors from each one's codes to its values, one fp32, or by
+    /// `scaling` one for each block, as Fp8ScaleLayout has them.
     Input scale_a{}, scale_b{};
     Fp8Scaling scaling_a = Fp8Scaling::tensor, scaling_b = Fp8Scaling::tensor;
     ProductAlgorithm algorithm = ProductAlgorithm::first;  ///< of devices that have several
@@ -46,7 +46,7 @@ struct MatmulArguments {
     Output row_sums{};  ///< (m) of out's type, written and never added to: the sums of op(a)'s rows
 };
 
-/// largest: one fp32, the largest magnitude of x that is a number; with `raise` that or what it was, whichever is more.
+/// largest: one fp32, the largest magnitude of x that is a number; with `raise` the larger of that and its old value.
 struct LargestArguments {
     Input x;
     Output largest;
@@ -71,15 +71,15 @@ struct QuantiseArguments {
     std::int64_t rows = 0, columns = 0;  ///< with turned codes
 };
 
-/// One of many arrays, and where its largest magnitude goes: one fp32.
+/// One of many arrays, and the place of its largest magnitude: one fp32.
 struct LargestArray {
     Input x;
     Output largest;
     std::int64_t elements;
 };
 
-/// In host memory: `count` arrays that are not empty, all of one type. With `raise` each place takes the larger of what it was and what is
-/// found, and several arrays may have one; without it each array has a place of its own.
+/// In host memory: `count` arrays that are not empty, all of one type. With `raise` each place takes the larger of its old value and the
+/// array's, and several arrays may share one; without it each array has a place of its own.
 struct LargestOfArraysArguments {
     const LargestArray* arrays;
     std::int64_t count;
@@ -215,7 +215,7 @@ struct ScaleColumnsArguments {
     double factor;
 };
 
-/// One of the arrays whose squares are added up, and where the sum goes: one fp64.
+/// One of the arrays whose squares are added up, and the place of the sum: one fp64.
 struct SquaredArray {
     Input x;
     Output sum;
@@ -535,7 +535,7 @@ struct KernelTable {
 /// The first kernel that a table lacks; empty where it has all.
 [[nodiscard]] std::string_view missing_kernel(const KernelTable& table);
 
-/// The same table, for whoever makes a device of it; asserts that it has every kernel, for a call of a missing one is a jump to nowhere.
+/// Returns the table, to be used when a device is made of it; asserts that it has every kernel, since a call of a missing one would crash.
 [[nodiscard]] const KernelTable& with_every_kernel(const KernelTable& table);
 
 }  // namespace mgplan::model

@@ -27,7 +27,7 @@ void plain_conv_backward(const Tensor& dy, const Tensor& x, Columns channels, co
 struct RecurrenceGradients {
     Tensor x, input_gates, decay_gates;
 };
-/// `h`: what the forward gave. Adds to the gradient of decay.
+/// `h`: the forward's result. Adds to the gradient of decay.
 [[nodiscard]] RecurrenceGradients linear_recurrence_backward(const Tensor& dh, const Tensor& h, const Tensor& x, const Tensor& input_gates,
                                                              const Tensor& decay_gates, const Tensor& decay, const Tensor& decay_gradient);
 

@@ -1,11 +1,11 @@
 #pragma once
-// Taking the packed projection of grouped-query attention apart, and putting its gradient together again.
+// Splits the packed projection of grouped-query attention, and joins its gradient.
 
 #include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 
-/// How heads lie in a row of it: for each kv head its heads / kv_heads query heads, its key, its value.
+/// Layout of heads in a row of it: for each kv head its heads / kv_heads query heads, its key, its value.
 struct PackedHeads {
     std::int64_t heads, kv_heads, head_dim;
 

@@ -106,7 +106,7 @@ struct DeltaRuleWalk {
 };
 
 /// d_gates lies as gates does, d_decays as decays. Scratch: inverse_norms as above, unit_gradients (rows, 2, key_heads, key_dim); on the
-/// CPU what a DeltaRuleWalk counts, on GPUs a workspace as above.
+/// CPU the sizes of a DeltaRuleWalk, on GPUs a workspace as above.
 struct DeltaRuleBackwardArguments {
     Input dy, x, gates, decays, step_bias, log_decay;
     Output dx, d_gates, d_decays, step_bias_gradient, log_decay_gradient;

@@ -1,5 +1,5 @@
 #pragma once
-// Choosing experts for tokens, and sorting token copies by expert.
+// Chooses experts for tokens, and sorts token copies by expert.
 
 #include <vector>
 
@@ -53,7 +53,7 @@ void auxiliary_loss(const Tensor& scores, RouterScore score, const Tensor& copie
 void auxiliary_loss_backward(const Tensor& scores, RouterScore score, const Tensor& copies, std::int64_t rows, std::int64_t top_k,
                              double coefficient, double d_loss, const Tensor& d_logits);
 
-/// Token copies ordered by expert, then row: what dispatch sends.
+/// Token copies ordered by expert, then row, as dispatch sends them.
 struct Permutation {
     Tensor source;  ///< (copies) int32: row · top_k + slot of each copy; -1: a row of zeros, to fill up
 };
@@ -71,8 +71,8 @@ struct Permutation {
 [[nodiscard]] Tensor permute_probabilities(const Tensor& probabilities, const Permutation& permutation);
 [[nodiscard]] Tensor unpermute_probabilities(const Tensor& permuted, const Permutation& permutation, std::int64_t rows, std::int64_t top_k);
 
-/// Rows in blocks of given sizes put into another order of the blocks: order[i] is the block that comes i-th. `blocks`: how many of them
-/// have rows, where the list stands for more blocks than it names, as it may on shapes.
+/// Rows in blocks of given sizes put into another order of the blocks: order[i] is the block that comes i-th. `blocks`: number of blocks
+/// with rows, if the list stands for more blocks than it names, as it may on shapes.
 [[nodiscard]] Tensor reorder_blocks(const Tensor& x, const std::vector<std::int64_t>& block_rows, const std::vector<std::int64_t>& order,
                                     std::int64_t blocks = 0);
 

@@ -1,6 +1,7 @@
 #pragma once
 // The scan of Mamba (arXiv 2312.00752, algorithm 2): each channel has a state of its own, each value of which decays by its own rate, from
-// place to place, with steps that follow from the input. Known of shapes alone: no device here computes it (layers_known_of_shapes()).
+// place to place, with steps that follow from the input. Implemented for shapes alone: no device here computes it
+// (layers_known_of_shapes()).
 
 #include "model/device/tensor.hpp"
 
@@ -41,7 +42,7 @@ struct SelectiveScanResult {
 /// With dt = softplus(step + step_bias) and A = -exp(log_decay): h_t = exp(dt A) h_(t-1) + dt B_t x_t, y_t = C_t · h_t + skip · x_t.
 [[nodiscard]] SelectiveScanResult selective_scan(const SelectiveScanInputs& inputs);
 
-/// Gradients of what was read; those of B and C are the sums over this rank's channels.
+/// Gradients of the inputs; those of B and C are the sums over this rank's channels.
 struct SelectiveScanGradients {
     Tensor x, steps, write, read;
 };

@@ -104,14 +104,14 @@ struct BufferLayouts {
 /// of range, a parameter without elements, a buffer beyond kMaxBufferNumel.
 [[nodiscard]] BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const BufferOptions& options);
 
-/// The buffers alone, for whoever communicates nothing.
+/// The buffers alone, for callers that do not communicate.
 [[nodiscard]] std::vector<BufferLayout> buffers_of(std::span<const BufferParameter> parameters, const BufferOptions& options);
 
 /// Options of lay_out_buffers() for one model chunk of a rank: groups of one optimizer instance, gradients of the training's
 /// type, buckets of Megatron-LM's default size where gradient reduction overlaps.
 [[nodiscard]] BufferOptions buffer_options(const Layout& layout, const TrainingSpec& training, int pp_rank, int chunk);
 
-/// Sums over parameters from which the size of a buffer follows that no bucket size cuts: their order is irrelevant.
+/// Sums over parameters that give the size of a buffer which no bucket size cuts: their order is irrelevant.
 struct ParameterSums {
     std::int64_t count = 0;  ///< parameters
     std::int64_t numel = 0;
@@ -145,7 +145,7 @@ struct ParameterSums {
                                                               std::int64_t dp, bool overlap_grad_reduce);
 
 /// A bucket's end is a multiple of this with the distributed optimizer: of dp, so that shards are equal, of 128, so that
-/// they start at 128 elements of 2 bytes or more as vectorised kernels like, and on request of 2^16, which NCCL's fast
+/// they start at multiples of 128 elements of 2 bytes or more, which vectorised kernels prefer, and on request of 2^16, which NCCL's fast
 /// algorithms need for full bandwidth at large dp.
 [[nodiscard]] std::int64_t bucket_end_multiple(std::int64_t dp, bool for_high_nccl_busbw);
 

@@ -30,8 +30,8 @@ struct FlatBuffer {
     [[nodiscard]] Tensor own_gradients(std::int64_t in_buffer, std::int64_t in_shard, std::int64_t size) const;
 };
 
-/// How a chunk is divided beyond its optimizer's state: gradients, and parameters too on request, unit by unit. A buffer that one rank has
-/// to itself stays whole.
+/// Sharding of a chunk beyond its optimizer's state: of gradients, and of parameters too on request, unit by unit. A buffer that only one
+/// rank has stays whole.
 struct ChunkSharding {
     std::vector<int> unit_of;  ///< by parameter
     int units = 0;
@@ -51,7 +51,7 @@ public:
     [[nodiscard]] std::vector<FlatBuffer>& buffers() { return buffers_; }
     [[nodiscard]] const BufferLayouts& layouts() const { return layouts_; }
     [[nodiscard]] const WeightTable& weights() const { return weights_; }
-    /// Copies of weights in fp8 are those of weights that have changed.
+    /// To be called when weights have changed: marks their copies in fp8 as stale.
     void forget_fp8_copies();
     /// Sets all main gradients to zero, padding included.
     void zero_gradients();

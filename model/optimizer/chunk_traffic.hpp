@@ -17,7 +17,7 @@ public:
     /// Once parameters are updated: starts the gathers of those that every rank holds whole, those of the first units first; waits
     /// unless they overlap.
     virtual void start_gathers() = 0;
-    /// Before anybody but the layers reads these.
+    /// To be called before other code than the layers reads these parameters.
     virtual void finish_gathers() = 0;
 };
 

@@ -1,10 +1,10 @@
 #pragma once
-// Muon: a matrix moves by its momentum with all singular values brought near 1 (K. Jordan et al., "Muon: an optimizer for hidden
+// Muon: a matrix is updated by its momentum with all singular values brought near 1 (K. Jordan et al., "Muon: an optimizer for hidden
 // layers in neural networks", 2024), which a few Newton-Schulz steps do with products alone.
 //
 // After Megatron-LM (core/optimizer/emerging_optimizers.py, TensorParallelMuon) and NVIDIA's Emerging-Optimizers, whose classes it
-// builds on (orthogonalized_optimizers/muon_utils.py): weight decay apart from the gradient, a momentum that is a moving average,
-// queries, keys and values each for themselves.
+// builds on (orthogonalized_optimizers/muon_utils.py): weight decay separate from the gradient, a momentum that is a moving average,
+// queries, keys and values each orthogonalised separately.
 
 #include <cstdint>
 #include <optional>
@@ -70,10 +70,10 @@ struct MuonStep {
 [[nodiscard]] Tensor orthogonalised(Tensor x, std::optional<int> axis, Communicator* ranks, int steps);
 
 /// `update` (rows, columns), of the main parameters' type, to its orthogonal matrix times `factor` and the scale of its shape: part by
-/// part where it is the packed projection. What counts of the matrix are its description, ranks and type of products.
+/// part where it is the packed projection. Uses only the description, ranks and type of products of the matrix.
 void orthogonalise_update(const Tensor& update, const MuonMatrix& matrix, const MuonOptions& options, double factor);
 
-/// Moves momentum and main parameters; the gradient is used up.
+/// Updates momentum and main parameters; the gradient is used up.
 void muon_step(const MuonMatrix& matrix, const MuonOptions& options, const MuonStep& step);
 
 }  // namespace mgplan::model

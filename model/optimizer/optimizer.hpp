@@ -8,8 +8,8 @@
 // parameters are their own main copy. Padding of the buffers counts like parameters. Muon keeps one moment of a matrix, in fp32
 // (fp64), where Adam keeps two; SGD and Lion keep one of everything.
 //
-// A share of main parameters and moments may wait on the host (--offload optimizer). Slice by slice it comes to the device, is updated
-// there and goes back: 24 bytes move for each such element and step with Adam and fp32 state, and losses are those of a state that stays.
+// A share of main parameters and moments may be on the host (--offload optimizer). Slice by slice it is copied to the device, updated
+// there and copied back: 24 bytes move for each such element and step with Adam and fp32 state, and losses do not change.
 
 #include <array>
 #include <memory>
@@ -44,7 +44,7 @@ struct OptimizerOptions {
     std::int64_t staged_elements = kStagedElements;
 };
 
-/// Groups the optimizer speaks to. Groups of one rank are communicators of size 1.
+/// Groups the optimizer communicates with. Groups of one rank are communicators of size 1.
 struct OptimizerGroups {
     Communicator* dp_cp = nullptr;      ///< dense gradients; with replicas those of one
     Communicator* expert_dp = nullptr;  ///< expert gradients; the same
@@ -81,9 +81,9 @@ public:
     void reduce_replicated_gradients();
     /// Multiplies all gradients (per-token loss: 1 / number of tokens of the global batch).
     void scale_gradients(double factor);
-    /// Issues norm, clipping and the update of what this rank owns; the new parameters are still to be gathered. The device decides: where
-    /// a gradient or `loss` (1) is not finite, nothing moves. `outcome` (2), fp64 as the loss, gets the sum of all squared gradients and
-    /// the factor that clips them. Only Muon waits for the device. `assume_finite`: what a device without values decides.
+    /// Issues norm, clipping and the update of this rank's own state; the new parameters are still to be gathered. The device decides: if
+    /// a gradient or `loss` (1) is not finite, nothing changes. `outcome` (2), fp64 as the loss, gets the sum of all squared gradients and
+    /// the factor that clips them. Only Muon waits for the device. `assume_finite`: the decision of a device without values.
     void step(double learning_rate, std::int64_t step_number, const Tensor& loss, const Tensor& outcome, bool assume_finite = true);
     /// Returns the sums of the last step's squared gradients (fp64, one for each piece in the norm). To be called once per step.
     [[nodiscard]] Tensor take_squares() { return std::exchange(sums_, Tensor()); }
@@ -97,7 +97,7 @@ public:
         Tensor main, exp_avg, exp_avg_sq;  ///< of a single moment exp_avg is it, and there is no exp_avg_sq
         Tensor rounded;  ///< of a parameter that is stored in fp8, after step() and take_over(), until gradients begin again
     };
-    /// All of it, padding left out. What is written there is the state from then on, once take_over() was called.
+    /// All of it without padding. Values written there become the state once take_over() is called.
     [[nodiscard]] std::vector<Owned> owned() const;
     /// Rounds main parameters that were written from outside to the parameters; other ranks' shards are still to be gathered.
     void take_over();
@@ -107,7 +107,7 @@ private:
     struct Piece {
         Tensor main, exp_avg, exp_avg_sq;  ///< views of the flat state
         Tensor gradient, parameter;        ///< views of the chunk's buffers
-        bool rounds_aside = false;         ///< the parameter is in fp8; what it is cast from lies in place of the gradient that was used
+        bool rounds_aside = false;         ///< the parameter is in fp8; the values it is cast from overwrite the used gradient
         std::size_t state = 0;             ///< index of its flat state
         std::size_t slice = 0;             ///< and of the slice of it
         std::int64_t in_state = 0;         ///< first element there
@@ -136,26 +136,26 @@ private:
     /// Divides a state, without memory yet.
     [[nodiscard]] std::vector<Slice> cut(std::int64_t elements) const;
     void allocate(const FlatState& state, Slice& slice) const;
-    /// Makes the slices up to `next`, each when the one in front has gone to where it waits.
+    /// Makes the slices up to `next`, each after the one before it was moved to the host.
     void advance(FlatState& state, std::size_t next) const;
     static void move(const Slice& slice, void (Storage::*where)());
     void own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::size_t bucket, std::int64_t state_begin, FlatState& state);
-    /// Visits the pieces of each slice, those of one that waits while it is on the device.
+    /// Visits the pieces of each slice; a slice that is kept on the host is on the device meanwhile.
     template <class Visit>
     void visit_slices(Visit visit) const;
     [[nodiscard]] Communicator& shards_of(const FlatBuffer& buffer) const;
     [[nodiscard]] bool adds_experts_apart() const;
     /// Fills in the outcome of a step.
     void clip(const Tensor& loss, const Tensor& outcome);
-    /// Copies narrow gradients to tensors of the state's size; undefined where the buffer's own serve.
+    /// Copies narrow gradients to tensors of the state's type; undefined if the buffer's own are used.
     [[nodiscard]] std::vector<Tensor> main_gradients() const;
-    /// Where the gradients of a step are, and what they are multiplied with.
+    /// The gradients of a step, and their factor.
     struct Gradients {
         std::vector<Tensor> wide;  ///< main_gradients()
         Tensor factor;             ///< on the device
-        double muon_factor = 1;    ///< the same, known to the host: NaN: nothing moves
+        double muon_factor = 1;    ///< the same, on the host; NaN: nothing changes
     };
-    /// Moves the pieces of a slice.
+    /// Updates the pieces of a slice.
     void update(std::span<const Piece> pieces, const Gradients& gradients, const AdamHyperparameters& hyper) const;
 
     Device& device_;

@@ -1,5 +1,5 @@
 #pragma once
-// Runs one training step's passes on one pipeline rank: exactly the list of the schedule.
+// Runs one training step's passes on one pipeline rank, exactly in the order of the schedule.
 
 #include <array>
 #include <deque>
@@ -60,7 +60,7 @@ private:
     /// `divided`: the products that make weight gradients wait for weight_gradient().
     void backward(int chunk, std::int64_t index, double d_loss, bool divided);
     void weight_gradient(int chunk, std::int64_t index);
-    /// Messages of one channel: in a V each chunk's go another way, and wait for one another alone.
+    /// Open sends of one channel; in a V each chunk has a channel of its own.
     [[nodiscard]] std::deque<Sent>& open(bool forward, int chunk) {
         return sent_[forward ? 0 : 1][static_cast<std::size_t>(v_shaped_ ? chunk : 0)];
     }

@@ -17,11 +17,11 @@ namespace mgplan::model {
 
 /// Reaction to a loss or gradient that is NaN or infinite.
 enum class OnNonFinite : std::uint8_t {
-    stop,  ///< every rank throws RunError naming itself, the step and what it saw
+    stop,  ///< every rank throws RunError naming itself, the step and the cause
     skip,  ///< parameters, optimizer state and the count of updates stay as they are; the report says why
 };
 
-/// How gradients become those of the mean loss, and what guards the step (Megatron-LM's DistributedDataParallelConfig).
+/// Scaling of gradients to those of the mean loss, and checks of the step (Megatron-LM's DistributedDataParallelConfig).
 struct GradientOptions {
     std::optional<std::int64_t> bucket_size;  ///< elements, with overlapped reduction; nothing: Megatron-LM's default
     bool average_in_collective = false;       ///< collectives average instead of gradients being scaled before
