@@ -220,7 +220,7 @@ private:
         measured(fmt::format("launch of an op: {}", time_text(into_.launch.seconds)));
     }
 
-    /// `bytes`: about what the op reads and writes; its own words are kept.
+    /// `bytes`: about what the op reads and writes; the result has the exact number.
     void kernel(const std::string& op, Dtype dtype, std::int64_t bytes) {
         const std::int64_t elements = std::max<std::int64_t>(kWidth, bytes / bytes_of(dtype) / 2 / kWidth * kWidth);
         const std::int64_t rows = elements / kWidth;
@@ -288,7 +288,7 @@ private:
             }
         }
         const double flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-        // In double precision first: nobody bounded the product of the sizes.
+        // In double precision, because the product of the sizes may not fit into 64 bits.
         const double once = static_cast<double>(bytes_of(p.dtype)) * (static_cast<double>(p.m) * static_cast<double>(p.k) +
                                                                       static_cast<double>(p.k) * static_cast<double>(p.n)) +
                             4.0 * static_cast<double>(p.m) * static_cast<double>(p.n);
@@ -438,7 +438,7 @@ std::string hardware_name(const RankDevices& devices) {
         if (colon != std::string::npos && colon + 2 < line.size()) name = line.substr(colon + 2);
     }
     if (name.empty()) {
-        // Other architectures than x86 name no model there.
+        // Only x86 names a model there.
         utsname system{};
         name = ::uname(&system) == 0 ? std::string(system.machine) + " processor" : "a processor";
     }

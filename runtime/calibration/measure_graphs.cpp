@@ -30,7 +30,7 @@ std::unique_ptr<model::CapturedWork> captured(model::Device& device, model::Work
     try {
         for (std::int64_t i = 0; i < kernels; ++i) model::scale(x, 1);
         std::unique_ptr<model::CapturedWork> graph = capture.end();
-        device.synchronize();  // x goes
+        device.synchronize();  // x is freed on return
         return graph;
     } catch (...) {
         capture.abandon();

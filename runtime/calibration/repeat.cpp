@@ -81,7 +81,7 @@ Timing repeat_without_host(model::Device& device, double budget, const std::func
     }
     if (!graph) return issued;
     Timing replayed = repeat(device, budget, [&](std::int64_t) { graph->launch(); });
-    device.synchronize();  // the graph goes
+    device.synchronize();  // the graph is destroyed on return
     replayed.seconds /= static_cast<double>(together);
     return replayed;
 }

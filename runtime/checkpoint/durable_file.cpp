@@ -66,7 +66,7 @@ void DurableFile::write(std::int64_t at, std::span<const std::byte> bytes) {
         const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), at);
         if (count < 0 && errno == EINTR) continue;
         if (count < 0 && errno == EINVAL && direct_) {
-            // It takes the flag and not the write, or larger blocks alone.
+            // The file system accepts the flag but not the write, or writes larger blocks only.
             may_be_direct_ = false;
             set_direct(false);
             continue;
@@ -75,7 +75,7 @@ void DurableFile::write(std::int64_t at, std::span<const std::byte> bytes) {
         bytes = bytes.subspan(static_cast<std::size_t>(count));
         at += count;
     }
-    // The disk begins while the next bytes are made; whether it is done is finish()'s matter.
+    // Starts writing to the disk while the next bytes are made; finish() waits for its end.
     if (!direct_) static_cast<void>(::sync_file_range(descriptor_, begin, size, SYNC_FILE_RANGE_WRITE));
 }
 

@@ -155,7 +155,7 @@ std::string text_of(const FusedShape& s) {
                        s.backward ? "backward" : "forward", s.packed ? ", packed" : "");
 }
 
-/// Once for each shape and kind of reason in the process: ranks that share it say the same.
+/// Warns once for each shape and kind of reason in the process, because its ranks have the same refusals.
 void tell_refusal(const FusedShape& shape, bool of_addresses, const std::string& why) {
     static std::mutex mutex;
     static std::set<std::pair<FusedShape, bool>> told;
@@ -180,7 +180,7 @@ SharedValues<std::tuple<int, FusedShape, std::int64_t>, FirstPlan>& first_plans(
     return plans;
 }
 
-/// The guide has one handle made before threads make theirs at the same time.
+/// One thread at a time: the guide demands that a first handle is made before threads make theirs at the same time.
 cudnnHandle_t make_handle() {
     static std::mutex mutex;
     const std::scoped_lock lock(mutex);
@@ -248,7 +248,7 @@ public:
     }
 
 private:
-    /// The workspace hangs on the shape alone.
+    /// `workspace_bytes` depends on the shape alone, so plans are found by shape.
     Plan& plan_for(const FusedShape& shape, std::int64_t workspace_bytes) {
         auto& plan = plans_[shape];
         if (plan == nullptr) {
@@ -282,8 +282,8 @@ private:
         return described_plan(shape, [&](Plan& plan) { return plan.graph.build(workspace_bytes, plan.refusal); });
     }
 
-    /// With a plan that `finish` makes or refuses. A shape that cuDNN does not even let itself describe is refused like one without an
-    /// engine: there is a way without.
+    /// Returns a plan that `finish` makes or refuses. A shape that cuDNN cannot even describe is refused like one without an engine,
+    /// because attention runs without cuDNN too.
     template <class Finish>
     [[nodiscard]] std::unique_ptr<Plan> described_plan(const FusedShape& shape, const Finish& finish) {
         std::unique_ptr<Plan> plan;

@@ -24,8 +24,8 @@ std::vector<std::filesystem::path> candidates() {
     return {folder / kCudaModuleFile, library / "mgplan" / kCudaModuleFile, library / kCudaModuleFile};
 }
 
-/// CUDA reads it when it first meets the card. Of eight queues, which it takes by default, some of a rank's streams share one, where one
-/// that waits for a partner can hold up another; what the user has set stays.
+/// Sets the variable, which CUDA reads when it first uses the card, unless the user has set it. Of eight queues, CUDA's default, some
+/// of a rank's streams share one, where a stream that waits for a partner can hold up another.
 void ask_for_hardware_queues() {
     static_cast<void>(::setenv(kQueuesVariable, kHardwareQueues, 0));
 }

@@ -62,7 +62,7 @@ std::byte* ArenaAllocator::take(std::int64_t bytes, model::MemoryCategory catego
         }
         source_.allow(memory, bytes);
 #ifndef NDEBUG
-        if (!keeps_contents_) source_.spoil(memory, bytes);  // reading before writing shows
+        if (!keeps_contents_) source_.spoil(memory, bytes);  // makes reading before writing visible
 #endif
     } else {
         memory = pool_.take(bytes, category, name);

@@ -283,7 +283,7 @@ void Rendezvous::talk() {
                 kAbortBadInput, true);
         }
         if (lost && !answered) {
-            // Rank 0 may have taken this one for a stranger, of which it met too many: it comes again, until the constructor gives up.
+            // Rank 0 may have closed this connection as a stranger's, one too many: connects once more, until the constructor's deadline.
             std::this_thread::sleep_for(50ms);
             reader_ = {};
             const bool again = try_to_connect(1s);
@@ -297,7 +297,7 @@ void Rendezvous::talk() {
             end(fmt::format("rank 0 ({}) ended without a word", server_text_), kAbortFailed, true);
             return;  // all have left, if it was not too early
         }
-        // Before its first word rank 0 may be waiting for something else; the constructor gives up some day.
+        // Before its first message rank 0 may be waiting for something else; the constructor has a deadline.
         if (answered && now - heard > options_.silence + 2 * options_.heartbeat) {
             end(fmt::format("rank 0 ({}) has been silent for {} ms: it hangs, is stopped, or its machine is gone", server_text_,
                             std::chrono::duration_cast<std::chrono::milliseconds>(now - heard).count()),

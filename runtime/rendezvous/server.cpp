@@ -144,7 +144,7 @@ void RendezvousServer::accept_strangers(Clock::time_point now) {
 }
 
 bool RendezvousServer::make_room() {
-    // In the order in which they came.
+    // peers_ is in the order of arrival.
     const auto oldest = std::find_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.rank && peer.socket.open(); });
     if (oldest == peers_.end()) return false;
     drop_stranger(*oldest);

@@ -66,7 +66,7 @@ void put(std::byte* at, double value, Dtype dtype) {
         write(static_cast<float>(value));
 }
 
-/// Elements of one tensor that a parameter's rows are.
+/// Writes a parameter's rows to their elements of one tensor.
 void fill(std::vector<std::byte>& bytes, const PublishedParameter& parameter, const PublishedRows& rows, const std::vector<double>& values,
           Dtype dtype) {
     const std::int64_t width = bytes_of(dtype);

@@ -96,7 +96,7 @@ struct RankPrediction::State {
           device(stands_for, arena),
           trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic), routing) {}
 
-    /// Whoever traces decides what a step without an update means.
+    /// The traced task skips an update that is not finite, and the caller decides what a step without one means.
     static model::TrainingTask skipping(model::TrainingTask task) {
         task.gradients.on_non_finite = model::OnNonFinite::skip;
         return task;

@@ -76,10 +76,10 @@ public:
         StepValues values;
         model::StepReport report;
     };
-    /// Does step `number`, the `made`-th that this process makes, or only issues it if the device runs asynchronously. Returns the step
-    /// that is done by then: this one, or the one before it, if any.
+    /// Does step `number`, the `made`-th of this process, or only issues it if the device runs asynchronously. Returns the last step
+    /// that is done: this one, or the one before it, if any.
     [[nodiscard]] std::optional<Step> step(std::int64_t number, std::int64_t made);
-    /// The step that was issued and not come back yet, if any: waits for it.
+    /// Waits for the step that was issued but not returned yet, if any, and returns it.
     [[nodiscard]] std::optional<Step> finish();
     /// Writes the memory, traffic and graph sizes so far to `values`.
     void measure(const model::CollectiveCounter& traffic, RankValues& values);
@@ -90,7 +90,7 @@ private:
         Step step;
         model::Stopwatch* watch;
     };
-    /// Waits for how it ended. Its times are still to be read.
+    /// Waits for the step's report. Its times are read by timed().
     void read(Issued& issued);
     [[nodiscard]] Step timed(Issued issued);
 
@@ -111,7 +111,7 @@ private:
 
 std::optional<MeasuredTraining::Step> MeasuredTraining::step(std::int64_t number, std::int64_t made) {
     Issued now{{.number = number, .values = {}, .report = {}}, watches_.at(static_cast<std::size_t>(made % 2)).get()};
-    // Marks cost the host some time, so every second step goes without: the times of one are read while the next has none.
+    // Marks cost the host some time, so every second step has none: the times of one are read during the next.
     const bool times_ops = devices_.runs_at_once() || (marks_ != nullptr && made % 2 == 0);
     now.step.values.ops_timed = times_ops;
     ears_.use(times_ops ? &timer_ : nullptr);
@@ -199,7 +199,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
                      const std::function<void(const std::exception&)>& failed) {
     RankOutcome outcome;
     outcome.values.rank = rank;
-    // Ranks that throw would each speak; here they stop together and the caller chooses what is said.
+    // Ranks that throw would each report; here they stop together and the caller chooses the report.
     model::TrainingTask task = options.task;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
     model::RoutingLog routing;  // of the steps that were not predicted yet, two at most

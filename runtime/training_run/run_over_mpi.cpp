@@ -30,7 +30,7 @@ MpiOptions mpi_options(const TrainingRunOptions& options, const LaunchedRank& la
     return mpi;
 }
 
-/// Refuses what can only end in the kernel killing somebody: ranks of this machine, each as large as this one.
+/// Refuses runs that the kernel's out-of-memory killer would end; takes the machine's other ranks for as large as this one.
 void check_size(const TrainingRunOptions& options, const LaunchedRank& launched) {
     std::int64_t here = 1;
     for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {

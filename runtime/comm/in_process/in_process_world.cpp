@@ -70,7 +70,7 @@ class Failures {
 public:
     explicit Failures(int ranks) : running_(static_cast<std::size_t>(ranks), true), left_(ranks) {}
 
-    /// Called inside a catch block; `where`: what the rank did last. Returns the reason to abort the others with.
+    /// Called inside a catch block; `where`: the rank's last action. Returns the reason to abort the others with.
     std::string add(int rank, const std::string& where) {
         bool comes_from_others = false;
         std::string what;

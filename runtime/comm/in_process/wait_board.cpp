@@ -148,7 +148,7 @@ std::optional<std::string> WaitBoard::verdict(const std::vector<Seen>& before, c
                                chain_from(now, static_cast<std::int32_t>(late - now.begin())));
         }
     }
-    // Slots are read one after the other; but if none changed since the last look, all stood so at once in between.
+    // Slots are read one after the other; but if none changed since the last look, all had these values at one time in between.
     std::string waiting;
     for (std::size_t rank = 0; rank < now.size(); ++rank) {
         if (before.empty() || before[rank].changes != now[rank].changes || (!now[rank].left && !now[rank].stuck())) return std::nullopt;

@@ -236,7 +236,7 @@ private:
     }
     void do_barrier() override {
         if (size() == 1) return;
-        // NCCL has none: everybody's sum needs everybody.
+        // NCCL has no barrier; a sum over all members is complete only after all have joined.
         void* const flag = state_->flag();
         count(CollectiveKind::barrier, 0);
         issue(CollectiveKind::barrier, [&] {

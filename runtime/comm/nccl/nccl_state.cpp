@@ -144,10 +144,10 @@ void NcclState::say_farewell() {
     }
 }
 
-/// Whatever is left. A call of the rank's thread that never returns must not keep the communicators from being ended, so the
-/// lock is not waited for without end. Each has a thread of its own: ncclCommAbort() ends the kernels that run and then waits until
-/// the graphs with the communicator's operations are gone (commDestroySync() in NCCL's init.cc), while the rank's thread, which lets
-/// go of them, may wait for kernels of another one that must be ended too.
+/// Aborts all communicators that exist. Waits for the lock at most kFarewell, because a call of the rank's thread may never return.
+/// Each has a thread of its own: ncclCommAbort() ends the kernels that run and then waits until the graphs with the communicator's
+/// operations are destroyed (commDestroySync() in NCCL's init.cc), while the rank's thread, which destroys them, may wait for kernels
+/// of another communicator that must be ended too.
 void NcclState::end_communicators() noexcept {
     std::unique_lock lock(api_, std::defer_lock);
     static_cast<void>(lock.try_lock_for(kFarewell));
@@ -336,13 +336,13 @@ void NcclState::abort(const std::string& reason) noexcept {
     if (abort_reason_.set(reason)) end_communicators();
 }
 
-/// Why the world must end; empty where all is well. Drops what is done.
+/// Returns the reason to end the world; empty if there is none. Drops operations that are done.
 std::string NcclState::trouble() {
     if (abort_reason_.given()) return {};
     if (options_.ended) {
         if (std::string why = options_.ended(); !why.empty()) return why;
     }
-    // The rank's thread sees errors of its own calls: where it is inside NCCL now, the next look will do.
+    // Skipped while the rank's thread is inside NCCL: it sees errors of its own calls, and this function is called again.
     if (const std::unique_lock lock(api_, std::try_to_lock); lock) {
         for (std::size_t i = 0;; ++i) {
             const auto group = group_at(i);
