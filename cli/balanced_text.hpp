@@ -1,5 +1,5 @@
 #pragma once
-// What balancing the stages of a layout gained, in words.
+// Text about the gain of balancing the stages of a layout.
 
 #include <string>
 

@@ -42,7 +42,7 @@ struct BuffersOptions {
     bool shards = false;
 };
 
-/// What is laid out and how.
+/// The parameters to lay out, and the options of the layout.
 struct BuffersRequest {
     std::string assumed_architecture;  ///< of the model, or empty
     NamedParameters named;

@@ -79,7 +79,7 @@ bool holds_something(const std::string& path) {
     return !error && size > 0;
 }
 
-/// What is there already, checked against this machine.
+/// Reads an existing calibration file and checks it against this machine.
 std::optional<ClusterCalibration> earlier(const std::string& path, bool resume, const ClusterCalibration& fresh) {
     if (!holds_something(path)) return std::nullopt;
     if (!resume) throw ConfigError(fmt::format("--output {} is there already; go on with it by --resume, or name another file", path));
@@ -205,7 +205,7 @@ std::int64_t ranks_of(const CalibrateValues& values, const std::optional<Plan>& 
     return ranks;
 }
 
-/// What is measured, and who hears of it. `reports`: this process says what is left out.
+/// Options of the measurement, and its callbacks. `reports`: this process prints what is left out.
 runtime::CalibrateOptions options_of(const CalibrateValues& values, const Setup& setup, const std::optional<Plan>& plan,
                                      const std::string& path, bool reports, Console& console) {
     const runtime::RankDevices& devices = *setup.devices;
@@ -240,7 +240,7 @@ bool measure_device_alone(const runtime::RankDevices& devices, const runtime::Ca
     return runtime::measure_device(device->device(), work, into) && runtime::measure_graphs(*device, work, into);
 }
 
-// What follows returns false where it was interrupted.
+// The functions below return false where they were interrupted.
 
 bool measure_over_mpi(const runtime::RankDevices& devices, const runtime::LaunchedRank& launched,
                       const std::vector<runtime::MeasuredGroup>& groups, runtime::CalibrateOptions& work, ClusterCalibration& into) {

@@ -15,8 +15,8 @@ namespace mgplan::cli {
 
 struct ShapesToMeasure {
     std::optional<std::string> models;  ///< names, with commas between
-    std::vector<std::int64_t> tp;       ///< of shards without expert parallelism; experts are split by as many (etp)
-    std::vector<std::int64_t> ep;       ///< of shards of mixtures without tensor parallelism
+    std::vector<std::int64_t> tp;       ///< of shards without expert parallelism; etp is the same
+    std::vector<std::int64_t> ep;       ///< of shards of MoE models without tensor parallelism
     std::optional<std::int64_t> sequence;
     std::int64_t micro_batch = 1;
 };

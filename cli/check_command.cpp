@@ -25,11 +25,11 @@
 namespace mgplan::cli {
 namespace {
 
-/// A gain below this is within what the prediction of a difference can tell (docs/accuracy.md, regret).
+/// A gain below this is within the error of a predicted difference (docs/accuracy.md, regret).
 constexpr double kWorthSaying = 0.01;
-/// Layouts that stand in for those that do not fit once their allocators are replayed, and for others of their family.
+/// Additional layouts of the search: they replace those that do not fit once their allocators are replayed, and members of one family.
 constexpr std::size_t kSpare = 200;
-/// Members of a family that are looked at: the next stands in where the allocator of the first does not fit.
+/// Members of a family that are replayed: the next is used if the allocator of the first does not fit.
 constexpr std::size_t kOfAFamily = 2;
 
 /// Drops all but the first members of each family.
@@ -86,7 +86,7 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
     check.searched = true;
     check.evaluated = found.evaluated;
     const bool asked_fits = check.asked && check.asked->prediction.memory.fits();
-    for (const auto& family : planner::plan_families(found.best, most)) {  // members differ by less than a prediction can tell
+    for (const auto& family : planner::plan_families(found.best, most)) {  // members differ by less than the prediction's error
         const planner::RankedLayout& ranked = found.best[family.fastest];
         reports::BetterLayout better{{ranked.layout, model.predict_exactly(ranked.layout)}, {}};
         if (asked_fits && reports::gain(check, better).value_or(0) < kWorthSaying) continue;
@@ -141,7 +141,7 @@ void judge_documents(reports::MegatronCheck& check, std::int64_t most, const Lay
     }
 }
 
-/// What the command's layout predicts, or the rules that it breaks.
+/// Adds the prediction of the command's layout, or the rules that it breaks.
 void judge(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simulator::CostModel& model) {
     try {
         LayoutRequest request = *resolved.job.layout;
@@ -155,7 +155,7 @@ void judge(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simu
     }
 }
 
-/// Whether the command can be read once more: a pipe can not.
+/// Returns true if the command can be read once more: a pipe can not.
 bool reads_twice(const Options& options, const WorkloadOptions& values) {
     const auto twice = [&](const char* option, const std::optional<std::string>& path) {
         std::error_code unreadable;
@@ -164,7 +164,7 @@ bool reads_twice(const Options& options, const WorkloadOptions& values) {
     return twice("megatron-args", values.megatron_args) && twice("trace", values.trace) && twice("bridge-config", values.bridge_config);
 }
 
-/// What a command says, with the batch that its layout leaves of it.
+/// Reads the command, and decreases its batch as its layout requires.
 ResolvedWorkload resolve_command(const Options& options, const WorkloadOptions& values) {
     ResolvedWorkload resolved = resolve_workload(options, values);
     decrease_batch(resolved, *resolved.job.layout);
@@ -181,8 +181,8 @@ reports::MegatronCheck unjudged(const ResolvedWorkload& resolved) {
     return check;
 }
 
-/// Problems that stand behind a missing vocabulary, and sizes that do not divide the world behind those of the model: each of which a user
-/// would else see when those in front of it are mended.
+/// Adds problems that a missing vocabulary hides, and sizes that do not divide the world, which problems of the model hide: each of them
+/// would otherwise appear only once the earlier ones are fixed.
 void add_problems_behind(const Options& options, const WorkloadOptions& values, Problems& problems) {
     if (!reads_twice(options, values)) return;
     WorkloadOptions known = values;

@@ -10,11 +10,11 @@ namespace mgplan::cli {
 /// Today in UTC: 2026-11-21.
 [[nodiscard]] std::string today();
 
-/// What --cluster FILE reads.
+/// Text of a file for --cluster FILE.
 [[nodiscard]] std::string cluster_file_text(const ClusterSpec& cluster);
 
-/// Writes beside the file and renames: it is complete or as it was before, whenever the program is stopped. Throws RunError naming
-/// `option`.
+/// Writes a temporary file in the same folder and renames it: the file is complete or as it was before, whenever the program is stopped.
+/// Throws RunError naming `option`.
 void write_whole_file(const std::string& path, const std::string& option, const std::string& text);
 
 }  // namespace mgplan::cli

@@ -48,7 +48,7 @@ struct Console {
 struct Command {
     std::string_view name;
     std::string_view summary;
-    /// Runs with the words behind the command's name; throws ConfigError for bad input.
+    /// Runs with the arguments after the command's name; throws ConfigError for bad input.
     int (*run)(const std::vector<std::string>& args, Console& console);
 };
 
@@ -80,8 +80,8 @@ int run_export(const std::vector<std::string>& args, Console& console);
 int run_models(const std::vector<std::string>& args, Console& console);
 int run_clusters(const std::vector<std::string>& args, Console& console);
 int run_serve(const std::vector<std::string>& args, Console& console);
-// These two tell of all commands. They are given what describes these, so that their library needs nothing of the table's, which
-// another one holds: linkers that read libraries once, in order, would not find it.
+// These two describe all commands. `describe` gives them the descriptions, so that their library needs nothing of the table, which
+// is in another one: linkers that read libraries once, in order, would not find it.
 using DescribeCommands = std::vector<CommandDescription> (*)();
 int run_completion(const std::vector<std::string>& args, Console& console, DescribeCommands describe);
 int run_manual(const std::vector<std::string>& args, Console& console, DescribeCommands describe);

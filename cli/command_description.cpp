@@ -4,7 +4,7 @@
 
 namespace mgplan::cli {
 
-// For the library to find, beside the types.
+// In the types' namespace, where the library finds them.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptionDescription, name, value, help, preset, words, takes_list)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptionGroup, title, options)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PositionalDescription, name, help)

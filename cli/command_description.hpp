@@ -1,5 +1,5 @@
 #pragma once
-// What the option declarations say, as values: --help in other forms (JSON, the manual page, completion of shells).
+// The option declarations as values: --help in other forms (JSON, the manual page, completion of shells).
 
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ struct OptionDescription {
     std::string value;               ///< how help names the value ("N", "FILE", "none|1f1b"); empty: a flag
     std::string help;                ///< one sentence
     std::string preset;              ///< the default as text; empty: none
-    std::vector<std::string> words;  ///< what the value may be, where that is a choice
+    std::vector<std::string> words;  ///< the allowed values, if they are a choice
     bool takes_list = false;         ///< of those words, separated by commas
 
     bool operator==(const OptionDescription&) const = default;
@@ -35,7 +35,7 @@ struct PositionalDescription {
 struct CommandDescription {
     std::string name;
     std::string summary;             ///< a line for the overview
-    std::vector<std::string> usage;  ///< one or more lines behind "mgplan "
+    std::vector<std::string> usage;  ///< one or more lines after "mgplan "
     std::string purpose;             ///< paragraphs, separated by empty lines
     std::vector<PositionalDescription> positionals;
     std::vector<OptionGroup> groups;
@@ -43,7 +43,7 @@ struct CommandDescription {
     bool operator==(const CommandDescription&) const = default;
 };
 
-/// All commands in the order of the overview, each asked for its --help --format json. Stands beside their table, in cli/command.cpp.
+/// All commands in the order of the overview, each described by its --help --format json. Defined in cli/command.cpp, with their table.
 [[nodiscard]] std::vector<CommandDescription> describe_commands();
 
 /// The JSON of --help --format json, for one command.

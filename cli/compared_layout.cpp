@@ -33,8 +33,8 @@ void note_other_job(const std::string& given, const std::vector<std::string>& di
                                fmt::join(differing, ", "), differing.size() == 1 ? "is" : "are");
 }
 
-/// What a search of the workload would have switched on to come to the plan's model and training; null for nothing. What a search switches
-/// on is saved as the model's and the training's own.
+/// Switches that a search of the workload would have set to get the plan's model and training; null for none. A saved plan has the
+/// switches of a search as fields of its model and its training.
 std::shared_ptr<const LayoutSwitches> switches_between(const Workload& workload, const Plan& plan) {
     LayoutSwitches switches;
     const TrainingSpec& training = plan.training;
@@ -80,7 +80,7 @@ bool holds_json(const std::string& path) {
     return first != std::string::npos && text[first] == '{';
 }
 
-/// The scopes for which a cell of the table's column "on" stands (reports/layout_fields.hpp, switches_cell()); nothing for other words.
+/// The scopes that a word in the table's column "on" means (reports/layout_fields.hpp, switches_cell()); nothing for other words.
 std::optional<EnumSet<CudaGraphScope>> scopes_of_cell(std::string_view word, const Workload& workload,
                                                       EnumSet<CudaGraphScope> cuda_graphs) {
     using Scope = CudaGraphScope;

@@ -1,5 +1,5 @@
 #pragma once
-// Megatron-LM's flags as mgplan knows them: which a prediction honours, and which not, and why.
+// Megatron-LM's flags in mgplan: which a prediction honours, and which not, and why.
 
 #include <string>
 
@@ -8,7 +8,7 @@
 namespace mgplan::cli {
 
 /// A row for each flag of the table (formats/megatron/megatron_flags.hpp), by name: flag, what it is to a prediction ("used", "not
-/// computed", "without effect"), and of those not computed what they ask for and what stays open ("time alone", "fits", "legal and fits").
+/// computed", "without effect"), and of those not computed their feature and what stays open ("time alone", "fits", "legal and fits").
 [[nodiscard]] reports::Table flag_list();
 
 /// The table as text, and how many flags of each kind there are.

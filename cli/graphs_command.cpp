@@ -116,7 +116,7 @@ Variant variant_of(const Workload& workload, const Layout& layout) {
     return variant;
 }
 
-/// The capture asked for (or the usual partial one, where it was whole layers), beside whole layers with padded experts.
+/// The requested capture (or the usual partial one, if that is of whole layers), and captures of whole layers with padded experts.
 std::vector<Variant> compare(const GraphsRequest& request) {
     if (request.capacity_factors.empty() || request.scopes.empty() || request.scopes.contains(CudaGraphScope::full_iteration)) return {};
     Workload dropless = *request.workload;

@@ -127,7 +127,7 @@ void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& pr
                                         {"micro-batch", given.micro_batch.has_value()}}) {
         if (!present) request.assumed.push_back(fmt::format("{} 1", name));
     }
-    // The world follows from ep, so no world is what stands in the way.
+    // The world follows from ep, so this is no problem of the world.
     if (work.model.moe && work.model.moe->experts % layout.ep != 0)
         problems.add("ep = {} does not divide experts = {}; use {}", layout.ep, work.model.moe->experts,
                      divisors_text(work.model.moe->experts, work.model.moe->experts));
@@ -178,7 +178,7 @@ void take_sizes(const GraphsOptions& given, GraphsRequest& request, Problems& pr
     if (given.model) take_model(given, request, problems);
 }
 
-/// Factors of padded experts to set beside a capture that leaves them out.
+/// Capacity factors of padded experts to compare with a capture that leaves experts out.
 void take_capacity(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
     const ModelSpec& model = request.workload->model;
     if (given.capacity_factor) {
@@ -258,7 +258,7 @@ GraphsRequest read_graphs_request(const GraphsOptions& given) {
             request.assumed.push_back(fmt::format("cuda graphs {}", fmt::join(names_in(request.scopes), ",")));
             Layout& layout = request.layout;
             if (graph_recompute_problem(request.scopes, layout.recompute, layout.recompute_modules, request.workload->model)) {
-                // Nobody asked for these scopes: the plan's recompute gives way, not the answer.
+                // These scopes are defaults: the plan's recompute is dropped rather than the request refused.
                 request.assumed.emplace_back("no recompute, which such graphs cannot hold");
                 layout.recompute = Recompute::none;
                 layout.recompute_modules = {};

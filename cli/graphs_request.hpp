@@ -1,5 +1,5 @@
 #pragma once
-// What `mgplan graphs` was asked: a schedule with the layers captured, and where there is a model also a whole layout.
+// The request of `mgplan graphs`: a schedule with the captured layers, and with a model also a whole layout.
 
 #include <optional>
 #include <string>

@@ -9,7 +9,7 @@
 
 namespace mgplan::cli {
 
-/// What plans leave free where neither --headroom nor --max-memory is given (CLI.md).
+/// Memory that plans leave free where neither --headroom nor --max-memory is given (CLI.md).
 inline constexpr const char* kDefaultHeadroom = "5%";
 
 /// A check for Options::checked: a size (4GiB), a share in percent (5%), or a fraction below 1 (0.05); 0 is none.

@@ -14,7 +14,7 @@ static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<const char*>
 
 extern "C" void note_interrupt(int /*signal*/) {
     heard = true;
-    // write() alone may be called here, and errno is not ours. Nobody can be told where it fails.
+    // write() alone may be called here, and errno is not ours. A failure cannot be reported.
     const int before = errno;
     const char* const text = heard_text;
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));

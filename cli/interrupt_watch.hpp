@@ -1,12 +1,12 @@
 #pragma once
-// Ctrl-C asks long work to stop at its next good place.
+// Ctrl-C makes long work stop at its next good place.
 
 #include <atomic>
 #include <csignal>
 
 namespace mgplan::cli {
 
-/// While it lives, the first SIGINT asks to stop; the next one ends the program as ever. One at a time.
+/// While it lives, the first SIGINT sets interrupted(); the next one ends the program as usual. One at a time.
 class InterruptWatch {
 public:
     /// `heard`: a line for standard error when the first one comes; a literal.

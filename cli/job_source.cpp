@@ -16,7 +16,7 @@
 namespace mgplan::cli {
 namespace {
 
-/// A vocabulary that no rule asks for: what else is wrong with a command that has none is told together with that.
+/// Vocabulary size that no rule refuses, for a command without one: so its other problems are reported together with that one.
 constexpr std::int64_t kAnyVocabulary = std::int64_t{1} << 17U;
 
 /// --set and --script-args. Throws ConfigError for what is no assignment.
@@ -44,7 +44,7 @@ formats::ScriptInputs script_inputs(const WorkloadOptions& values) {
     return inputs;
 }
 
-/// What stands in the file that an option names, or in the text that was given in its place, with that one's name.
+/// Returns the contents of the file that an option names, or the text that was given in its place, with its name.
 GivenText text_of(const Options& options, const char* option, const std::string& path, std::string_view what) {
     if (const GivenText* given = options.contents(option)) return *given;
     return {path, formats::read_text_file(path, what)};

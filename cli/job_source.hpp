@@ -14,15 +14,15 @@ namespace mgplan::cli {
 
 /// The options that name one, as given.
 [[nodiscard]] std::vector<std::string> source_options(const WorkloadOptions& values);
-/// Whether it holds a layout and training options, too.
+/// Returns true if the source holds a layout and training options, too.
 [[nodiscard]] bool is_command(const WorkloadOptions& values);
 /// Adds what is wrong with their number, or with options for one of them.
 void add_source_problems(const WorkloadOptions& values, Problems& problems);
 
 struct SourcedJob {
     formats::Job job;
-    std::optional<std::int64_t> world;  ///< where the source tells
-    std::string world_source;           ///< what of it
+    std::optional<std::int64_t> world;  ///< if the source gives it
+    std::string world_source;           ///< the part of the source that gives it
 };
 /// Exactly one of the options is given. Throws ConfigError with all problems.
 [[nodiscard]] SourcedJob load_job(const Options& options, const WorkloadOptions& values);

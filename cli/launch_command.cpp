@@ -37,7 +37,7 @@ extern "C" void want_stop(int /*signal*/) {
     stop_wanted = true;
 }
 
-/// While it lives, signals that would end this process ask for the end of the job.
+/// While it lives, signals that would end this process set stop_wanted, which ends the job.
 class StopSignals {
 public:
     StopSignals() {
@@ -82,7 +82,7 @@ std::string dry_run_text(const Options& options, const jobs::Job& job) {
     return script + "\n# started by: " + shell_words(start) + "\n";
 }
 
-/// What a plan took for granted and this job does not give it.
+/// Prints the plan's assumptions that this job does not meet.
 void note_differences(const LaunchRequest& request, const Plan& plan, const jobs::Job& job, Console& console) {
     const int fast = plan.cluster.gpus_per_node;
     if (job.gpus && job.ranks_per_node != std::min<std::int64_t>(fast, job.world))
@@ -163,7 +163,7 @@ int leave_job(const Options& options, const jobs::Job& job, const LaunchRequest&
             [[maybe_unused]] const auto written = ::write(news[1], text.data(), text.size());
             ::close(news[1]);
         };
-        // What is written to the console goes with this process's memory: its streams are the parent's.
+        // Output to the console would be lost with this process's memory: its streams are the parent's.
         jobs::Watch watch;
         watch.say = [](const std::string& line) {
             fmt::print(stderr, "{} mgplan: {}\n", jobs::utc_now(), terminal_text(line));

@@ -68,7 +68,7 @@ void check_engine(const LaunchRequest& request, Problems& problems) {
     }
 }
 
-/// What is not launch's own must be what run knows, said before a job waits in a queue for hours.
+/// Arguments that are not launch's own must be valid for run; this is checked before a job waits in a queue for hours.
 void check_run_words(const LaunchRequest& request, Problems& problems) {
     RunJob job;
     Options options("run", "");
@@ -308,7 +308,7 @@ jobs::Job job_of(const LaunchRequest& request, const Plan& plan, const std::stri
     job.gpus = request.megatron() || request.device == "cuda";
     job.meeting = meeting_of_request(request, job.via);
     job.torch_variables = request.megatron();
-    // Another one for each job: two may run beside each other.
+    // A different port for each job: two may run at the same time.
     constexpr std::size_t kFirst = 20000, kPorts = 10000;
     job.port = static_cast<int>(kFirst + std::hash<std::string>{}(id) % kPorts);
     job.partition = request.partition.value_or("");

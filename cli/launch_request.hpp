@@ -1,5 +1,5 @@
 #pragma once
-// The options of `mgplan launch` and the job they ask for.
+// The options of `mgplan launch` and the job they describe.
 
 #include <cstdint>
 #include <optional>
@@ -30,18 +30,18 @@ struct LaunchRequest {
     std::optional<std::int64_t> checkpoint_every;
     bool resume = false;
     std::int64_t max_restarts = 0;
-    /// Behind "--": for `mgplan run`, or for Megatron-LM's script.
+    /// Arguments after "--": for `mgplan run`, or for Megatron-LM's script.
     std::vector<std::string> more;
 
     void declare(Options& options);
     [[nodiscard]] bool megatron() const { return job == "megatron"; }
 };
 
-/// Everything that is wrong with the request by itself: options that exclude each other, words behind "--" that run does not know,
-/// an engine that this machine does not have (not with --dry-run). Throws ConfigError.
+/// Checks the request by itself: options that exclude each other, arguments after "--" that run does not have,
+/// an engine that this machine does not have (not with --dry-run). Throws ConfigError with every problem.
 void check(const LaunchRequest& request);
 
-/// How many ranks each of how many nodes holds. Throws ConfigError where the plan's world does not fill the nodes evenly.
+/// Number of nodes, and of ranks on each. placement_of() throws ConfigError where the plan's world does not fill the nodes evenly.
 struct Placement {
     int nodes = 1;
     int ranks_per_node = 1;

@@ -10,14 +10,14 @@
 
 namespace mgplan::cli {
 
-/// What the user said of it.
+/// The user's options about this process's rank.
 struct RankChoice {
     std::optional<std::int64_t> rank;  ///< this one alone
     bool ranks_in_process = false;
     bool gpu = false;
 };
 
-/// This process's rank among as many as the plan has; nothing where it is all of them, or one alone. Throws ConfigError where a launcher
+/// This process's rank among those of the plan; nothing where it is all of them, or one alone. Throws ConfigError where a launcher
 /// started another number, what the user said contradicts it, or refuse_without_mpi() does.
 [[nodiscard]] std::optional<runtime::LaunchedRank> launched_rank(const RankChoice& choice, std::int64_t world);
 

@@ -18,11 +18,11 @@ namespace mgplan::cli {
                                       const std::vector<std::string>& details, const simulator::Prediction& prediction,
                                       const std::optional<simulator::LayoutTimeline>& timeline, const std::string& schedule);
 
-/// The same of a layout as it stands: on the cluster's GPUs, under its own schedule.
+/// The same of a layout without changes: on the cluster's GPUs, under its own schedule.
 [[nodiscard]] std::string layout_page(simulator::CostModel& model, const Workload& work, const Layout& layout,
                                       const simulator::Prediction& prediction);
 
-/// The lines below the title that tell the layout: its summary, what is chosen besides, and its layers per stage where a string gives them.
+/// The lines below the title that describe the layout: its summary, other choices, and its layers per stage where a string gives them.
 [[nodiscard]] std::vector<std::string> layout_lines(const Workload& work, const Layout& layout);
 
 }  // namespace mgplan::cli

@@ -12,7 +12,7 @@
 
 namespace mgplan::cli {
 
-/// What was asked for: "/plan?world=16&seq=4k" has the path "/plan" and two fields, both decoded. A field given twice keeps its last value.
+/// The requested URL: "/plan?world=16&seq=4k" has the path "/plan" and two fields, both decoded. A field given twice keeps its last value.
 struct PageRequest {
     std::string path;
     std::map<std::string, std::string> fields;
@@ -35,7 +35,7 @@ struct LocalServerLimits {
 /// that a page from elsewhere cannot read the answers through a name of its own; methods but GET and HEAD with 405.
 class LocalServer {
 public:
-    /// Answers that are at hand. Nothing: the request is for `search`.
+    /// Answers that take no time. Nothing: the request is for `search`.
     using Quick = std::function<std::optional<PageAnswer>(const PageRequest&)>;
     /// Answers that take long, on a thread of their own. `closed()` turns true once the client has gone or the server stops.
     using Search = std::function<PageAnswer(const PageRequest&, const std::function<bool()>& closed)>;

@@ -25,7 +25,7 @@ void keep_freed_memory() {
 int main(int argc, char** argv) {
     if (argc < 2 || argv[1] == std::string_view("plan") || argv[1][0] == '-') keep_freed_memory();
     std::ios::sync_with_stdio(false);
-    // A file that may not grow (ulimit -f) is an error of the write then, which is told by name, and not the end of the process.
+    // A file that may not grow (ulimit -f) then makes the write fail, which is reported, and does not end the process.
     std::signal(SIGXFSZ, SIG_IGN);
     mgplan::cli::Console console{std::cout, std::cerr, ::isatty(STDOUT_FILENO) == 1, ::isatty(STDERR_FILENO) == 1};
     return mgplan::cli::run_mgplan(std::vector<std::string>(argv + 1, argv + argc), console);

@@ -28,7 +28,7 @@ void make_parts_comparable(ModelSpec& model) {
     model = with_stated_fields(model);
     for (LayerComposition& kind : model.compositions) {
         kind.name.clear();
-        std::optional<std::int64_t> activation;  // of experts, which those behind them share
+        std::optional<std::int64_t> activation;  // of experts, which later feed-forward parts share
         for (LayerPart& part : kind.parts) {
             state_all_sizes(part);
             const PartRole role = traits_of(part).role;
@@ -39,7 +39,7 @@ void make_parts_comparable(ModelSpec& model) {
     for (LayerPart& part : model.beside_layers) state_all_sizes(part);
 }
 
-/// Whether both splits put the same layers on every stage, however they were asked for.
+/// Returns true if both splits put the same layers on every stage, however they were specified.
 bool same_chunks(const StageSplit& one, const StageSplit& other) {
     if (one.pp() != other.pp() || one.vpp() != other.vpp()) return false;
     for (int rank = 0; rank < one.pp(); ++rank) {
@@ -69,7 +69,7 @@ Plan comparable(Plan plan, const Plan& original) {
     if (model.mla) {
         model.head_dim = 0;
         model.kv_heads = model.heads;
-        // Written unfused: its fused rotation knows yarn alone.
+        // Written unfused: its fused rotation supports yarn alone.
         if (model.rotary_scaling.empty()) plan.training.megatron.rope_fusion = false;
     }
     if (model.position != PositionEmbedding::rope) {
@@ -83,7 +83,7 @@ Plan comparable(Plan plan, const Plan& original) {
     if (model.moe && model.moe->score == RouterScore::sigmoid && model.moe->top_k == 1) model.moe->normalize_top_k = true;
     if (model.mtp_layers < 2) model.mtp_repeated = false;
     if (!quantised(plan.training.precision)) plan.training.megatron.bf16_layers_at_start = plan.training.megatron.bf16_layers_at_end = 0;
-    // What is not predicted beside the rest is read as if it were not there, and its flags are written all the same.
+    // Switches that are not predicted in this combination are read as if absent, but their flags are written all the same.
     const BesideOffload beside = beside_offload(original.layout);
     const MegatronSwitches& said = original.training.megatron;
     if (!unpredicted_beside_shards(original.training, beside).empty()) plan.training.megatron.weight_shards = said.weight_shards;
@@ -92,13 +92,13 @@ Plan comparable(Plan plan, const Plan& original) {
         plan.training.megatron.bf16_layers_at_start = said.bf16_layers_at_start;
         plan.training.megatron.bf16_layers_at_end = said.bf16_layers_at_end;
     }
-    if (original.layout.sizes.tp == 1) plan.training.overlap_tp = original.training.overlap_tp;  // which asks for nothing
+    if (original.layout.sizes.tp == 1) plan.training.overlap_tp = original.training.overlap_tp;  // which has no effect then
     // Written without the checks that such a graph has no room for.
     if (original.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) plan.training.megatron.gradient_checks = said.gradient_checks;
     if (model.mtp_layers == 0) model.mtp_loss_factor = ModelSpec{}.mtp_loss_factor;
     if (!model.compositions.empty()) {
         make_parts_comparable(model);
-        // A pattern's | says how layers are split, and how that was asked for is gone.
+        // A pattern's | gives the split of the layers, but not the options that led to it.
         if (same_chunks(*plan.layout.split, *original.layout.split)) plan.layout.split = original.layout.split;
     }
     plan.layout.engine = original.layout.engine;

@@ -1,5 +1,5 @@
 #pragma once
-// What Megatron-LM's flags make of a plan: written as flags, read back, compared.
+// Round trip of a plan through Megatron-LM's flags: written as flags, read back, compared.
 
 #include <string>
 #include <vector>

@@ -121,7 +121,7 @@ std::string attention_text(const ModelSpec& model) {
                        model.attention_sinks ? ", sinks" : "");
 }
 
-/// Where the norms of a layer stand, and how its halves follow each other, where that is not as in a llama.
+/// Kind and places of a layer's norms, and the order of its halves, where they differ from a llama's.
 std::string arrangement_text(const ModelSpec& model) {
     std::string text = model.normalization == Normalization::layer_norm ? "LayerNorm" : "RMSNorm";
     if (!model.norm_weight)
@@ -171,7 +171,7 @@ TokenFlops flops_of_token(const ModelSpec& model) {
     return {sequence, simulator::model_flops(model, one) / static_cast<double>(sequence)};
 }
 
-/// What a person wants to know about one model, one fact a row; `plain`: counts without separators.
+/// Facts about one model for a person, one a row; `plain`: counts without separators.
 Table facts(const Job& job, bool plain) {
     const auto number = [&](std::int64_t value) { return plain ? std::to_string(value) : with_thousands(value); };
     const ModelSpec& model = job.model;

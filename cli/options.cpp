@@ -23,8 +23,7 @@ constexpr unsigned kHelpWidth = 80;
 /// A smaller size without a unit is most likely meant in another one than bytes.
 constexpr std::int64_t kLeastBareBytes = std::int64_t{1} << 20;
 
-/// Breaks lines at blanks so that none is longer than the help. A line that is broken goes on behind `indent` blanks; all lines
-/// but the text's first begin with as many, too.
+/// Breaks lines at blanks so that none is longer than the help. All lines but the text's first are indented by `indent` blanks.
 std::string wrapped(const std::string& text, std::size_t indent) {
     const std::string blanks(indent, ' ');
     std::string out;
@@ -216,7 +215,7 @@ void Options::checked(const char* name, std::optional<std::string>& target, cons
 }
 
 void Options::choices(const char* name, std::vector<std::string>& target, std::vector<std::string> allowed, const char* help) {
-    // Many words stand better in the text than in the name of the value.
+    // A long list of words goes to the help text instead of the name of the value.
     std::string shown = fmt::format("{}[,...]", fmt::join(allowed, "|"));
     std::string text = help;
     if (shown.size() > kHelpWidth / 2 + 10) {

@@ -22,7 +22,7 @@ enum class Format { table, json, csv };
 /// A command's options over Boost.Program_options. Targets hold the defaults before parse() and the values after it.
 class Options {
 public:
-    /// `usage` is the line(s) behind "usage: mgplan "; `purpose` one paragraph above the options.
+    /// `usage` is the line(s) after "usage: mgplan "; `purpose` one paragraph above the options.
     Options(std::string usage, std::string purpose);
     ~Options();
     Options(const Options&) = delete;
@@ -61,10 +61,10 @@ public:
     /// Options and positionals whose contents `console.texts` holds count as given, by the name of the text; contents() has them. Call it
     /// before parse(). Throws ConfigError for a text that no option takes.
     void use_texts(const Console& console);
-    /// What stands in the file that this option or positional names, where the caller gave it; null: the file is to be read.
+    /// Contents of the file that this option or positional names, if the caller gave them; null: the file is to be read.
     [[nodiscard]] const GivenText* contents(const std::string& name) const;
 
-    /// Adds --format, --output and --help, reads `args` and stores values. Returns false when --help was asked for and
+    /// Adds --format, --output and --help, reads `args` and stores values. Returns false if --help was given and
     /// printed to `out`, with --format json as the declarations themselves. Throws ConfigError with every problem: unknown options (nearest
     /// names), missing or bad values, output files that cannot be written (what they hold stays until they are) or that another word of the
     /// command line names, too.
@@ -77,7 +77,7 @@ public:
     [[nodiscard]] Format format() const;
     /// --output, where it was given.
     [[nodiscard]] const std::optional<std::string>& output_path() const;
-    /// Whether the option stood on the command line.
+    /// Returns true if the option was on the command line.
     [[nodiscard]] bool given(const char* name) const;
     /// Names of all options that did, in alphabetical order.
     [[nodiscard]] std::vector<std::string> given() const;
@@ -85,7 +85,7 @@ public:
     /// What contradicts other options is no case for this but an error.
     void note_idle(Console& console, const char* name, bool idle, std::string_view why) const;
     [[nodiscard]] std::string help() const;
-    /// The declarations; the command's name and summary are not theirs to know.
+    /// The declarations, without the command's name and summary.
     [[nodiscard]] CommandDescription description() const;
 
     /// Writes a command's result to --output FILE, or to the console. Throws RunError when it cannot be written; the result

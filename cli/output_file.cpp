@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether both name one file, be it there or not.
+/// Returns true if both name one file, whether it exists or not.
 bool same_file(const fs::path& a, const fs::path& b) {
     std::error_code error;
     if (fs::exists(a, error) && fs::exists(b, error)) return fs::equivalent(a, b, error);
@@ -52,7 +52,7 @@ bool write_straight(const std::string& path, const std::function<void(std::ostre
     return !file.fail();
 }
 
-/// A name beside `target` that nothing has, "" where there is none to be had.
+/// Returns an unused name in the folder of `target`, "" if none is found.
 std::string free_neighbour(const fs::path& target) {
     for (int attempt = 0; attempt < 100; ++attempt) {
         std::string name = fmt::format("{}.{}-{}.part", target.string(), ::getpid(), attempt);
@@ -110,7 +110,7 @@ bool write_output_file(const std::string& path, const std::function<void(std::os
     const bool dangles = !is_there && fs::is_symlink(path, error);
     if (dangles || (is_there && (!fs::is_regular_file(path, error) || fs::hard_link_count(path, error) > 1)))
         return write_straight(path, write_to);
-    const fs::path target = fs::weakly_canonical(path, error);  // behind links
+    const fs::path target = fs::weakly_canonical(path, error);  // with links followed
     const std::string neighbour = error ? std::string() : free_neighbour(target);
     if (neighbour.empty() || !std::ofstream(neighbour, std::ios::binary).is_open()) return write_straight(path, write_to);
     bool written = write_straight(neighbour, write_to);

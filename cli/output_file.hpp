@@ -17,11 +17,11 @@ struct NamedFile {
 };
 
 /// Adds a problem for each output that is the same file as another output, or as a word of `others` (an input: the file
-/// itself, a folder's config.json, FILE.bin, FILE.idx, or what stands before a comma). Pipes and devices may be named twice.
+/// itself, a folder's config.json, FILE.bin, FILE.idx, or the part before a comma). Pipes and devices may be named twice.
 /// Touches nothing.
 void add_same_file_problems(Problems& problems, const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& others);
 
-/// Adds a problem for each output that cannot be written. What it holds stays; a file that was not there is not left behind.
+/// Adds a problem for each output that cannot be written. Its contents stay; a file that was not there is not created.
 void add_unwritable_problems(Problems& problems, const std::vector<NamedFile>& outputs);
 
 /// Writes the file, through a neighbour that takes its place only when it is complete: on failure an existing file is as

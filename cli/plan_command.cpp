@@ -39,7 +39,7 @@ void note_searched(const formats::FlagAccount& flags, Console& console) {
         fmt::join(flags.searched, " "));
 }
 
-/// How many plans are wanted, in which order, and which schedules are tried.
+/// Sets the number of plans, their order, and the schedules to try.
 void choose_what_to_rank(const Options& options, const PlanOptions& values, const std::vector<SplitSchedule>& divided,
                          planner::RankingOptions& ranking) {
     const bool table = options.format() == Format::table;
@@ -47,7 +47,7 @@ void choose_what_to_rank(const Options& options, const PlanOptions& values, cons
     ranking.one_per_family = table && !values.all;
     // More than --top where a later plan is to be explained, since the list is what explains its number.
     ranking.plans = static_cast<std::size_t>(ranking.one_per_family ? top : std::max(top, values.explain.value_or(0)));
-    // The explained plan is held against the one behind it.
+    // The explained plan is compared with the next one.
     ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
     ranking.bounded = values.search.has_value() && !values.exhaustive;
     ranking.every_time = values.exhaustive;
@@ -85,7 +85,7 @@ void write_answer(const Options& options, const PlanOptions& values, bool severa
     }
 }
 
-/// Ranks that --pick and --explain ask for must be some layout's.
+/// Refuses ranks of --pick and --explain that no layout has.
 void refuse_ranks_beyond(const PlanOptions& values, const planner::SearchResult& search) {
     for (const auto& [name, k] : {std::pair("pick", values.pick), std::pair("explain", values.explain)}) {
         if (k && !search.best.empty() && std::cmp_greater(*k, search.best.size()))
@@ -105,7 +105,7 @@ void save_picked(const PlanOptions& values, const ResolvedWorkload& resolved, re
     save_plan(*values.save_plan, plan_of(resolved.workload, saved, resolved.batches));
 }
 
-/// One call of `plan`. What its steps find out stands in its members, in the order in which they do.
+/// One call of `plan`. Its members hold the results of its steps, in the order of the steps.
 class PlanRun {
 public:
     explicit PlanRun(Console& console)
@@ -251,7 +251,7 @@ void PlanRun::study() {
     report_.plans = planner::plans_of(resolved_.workload, report_.search, ranking_.plans, ranking_.one_per_family);
 }
 
-/// What the report says of the job beside its plans.
+/// Fills in the report's fields about the job.
 void PlanRun::describe() {
     report_.detail = values_.wide ? reports::Detail::wide : reports::Detail::first_look;
     report_.all_assumed = values_.assumed;

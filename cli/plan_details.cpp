@@ -42,7 +42,7 @@ void explain(reports::PlanReport& report, simulator::CostModel& model, std::size
 
 namespace {
 
-/// Whether a layout in words leaves out sizes that most jobs have. False for the name of a file.
+/// Returns true if a layout in words leaves out sizes that most jobs have. False for the name of a file.
 bool leaves_sizes_out(const std::string& given, const ModelSpec& model) {
     std::error_code none;
     if (std::filesystem::exists(given, none)) return false;
@@ -83,18 +83,18 @@ void add_too_large(reports::PlanReport& report) {
         return memory.fits() ? model.memory(layout) : memory;
     };
     const auto add_nearest = [&](const Layout& layout, simulator::MemoryPrediction memory) {
-        std::vector<planner::Remedy> remedies;  // of a host that is too small they know nothing
+        std::vector<planner::Remedy> remedies;  // none exist for a host that is too small
         if (memory.host_fits()) remedies = planner::remedies(judged, layout, planner::simulator_cost_model());
         report.nearest.push_back({layout, std::move(memory), std::move(remedies)});
     };
     if (report.plans.empty()) {
         if (replayed.count > 0) add_nearest(replayed.nearest->layout, closely(replayed.nearest->layout));
-        // Of each family the search keeps one; the replayed one's is shown.
+        // The search keeps one member of each family; the replayed one's family is shown already.
         for (const auto& miss : report.search.nearest) {
             const auto alike = [&](const auto& shown) { return planner::same_family(shown.layout, miss.layout); };
             if (std::none_of(report.nearest.begin(), report.nearest.end(), alike)) add_nearest(miss.layout, missing(miss.layout));
         }
-        // The search knows estimates alone.
+        // The search has estimates alone.
         std::stable_sort(report.nearest.begin(), report.nearest.end(),
                          [](const auto& a, const auto& b) { return missing_bytes(a.memory) < missing_bytes(b.memory); });
     }

@@ -1,5 +1,5 @@
 #pragma once
-// What `plan` answers beside its plans.
+// Answers of `plan` besides its plans.
 
 #include <cstddef>
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace mgplan::cli {
 
-/// Holds the plan at `index` of the best against the one behind it. `model` prices the report's workload.
+/// Compares the plan at `index` of the best with the next one. `model` is the cost model of the report's workload.
 void explain(reports::PlanReport& report, simulator::CostModel& model, std::size_t index);
 
-/// Puts a layout beside the first plan, of which there must be one; `given` is what --compare named.
+/// Compares a layout with the first plan, which must exist; `given` is the argument of --compare.
 void compare(reports::PlanReport& report, simulator::CostModel& model, const Layout& layout, const std::string& given,
              const planner::ComparedRank& rank);
 
-/// What does not fit: by what fills it, and where nothing fits the nearest misses with what would make them fit. Judged by the limit of
-/// the search, headroom and all.
+/// Adds the layouts that do not fit, by their largest part of memory, and if nothing fits the nearest misses with changes that would make
+/// them fit. Judged by the limit of the search, including headroom.
 void add_too_large(reports::PlanReport& report);
 
 /// The search as a page.

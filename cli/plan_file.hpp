@@ -11,7 +11,7 @@
 namespace mgplan::cli {
 
 /// Reads the plan that --save-plan wrote. Throws ConfigError with all problems: unreadable, no JSON, fields wrong. `option` names
-/// the file in messages. Rules between layout and model are the caller's to ask.
+/// the file in messages. The caller checks rules between layout and model.
 [[nodiscard]] Plan read_plan(const std::string& path, const std::string& option = "plan");
 
 /// The same for a model whose layers all have a price: throws ConfigError otherwise (plan/model/layer_parts.hpp, refuse_counted_only()).
@@ -29,7 +29,7 @@ namespace mgplan::cli {
 /// The plan of one layout of a workload; `batches`: of a command.
 [[nodiscard]] Plan plan_of(const Workload& work, const Layout& layout, const BatchSchedule& batches = {});
 
-/// Gives `console.plans` the plan, where somebody asked for it.
+/// Gives `console.plans` the plan, if it is set.
 void hand_over_plan(const Console& console, const Workload& work, const Layout& layout, const BatchSchedule& batches = {});
 
 /// Writes it for --save-plan, which Options::output_file() has tried. Throws RunError when the file cannot be written.

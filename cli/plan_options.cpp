@@ -13,7 +13,7 @@
 namespace mgplan::cli {
 namespace {
 
-/// Plans that can be asked for: as many as there are.
+/// Most plans that can be requested: more than there ever are.
 constexpr std::int64_t kMostPlans = std::int64_t{1} << 31;
 
 /// Most worlds of one study: each is searched five times.

@@ -34,7 +34,7 @@ void note_short_orders(const planner::SearchSpace& space, bool has_experts, cons
     }
 }
 
-/// What stands against each dispatcher that is searched; nothing where one of them will do. `given`: by --dispatcher.
+/// Returns the problems of each dispatcher that is searched; none if one of them has no problem. `given`: by --dispatcher.
 std::vector<std::string> against_all_dispatchers(bool given, const planner::SearchSpace& space, const Workload& workload) {
     std::vector<std::string> messages;
     if (!workload.model.moe) return messages;

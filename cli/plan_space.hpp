@@ -1,5 +1,5 @@
 #pragma once
-// What `plan` searches: the space of its options, widened and narrowed by the model, a Megatron-LM command and --search.
+// The search space of `plan`: that of its options, widened and narrowed by the model, a Megatron-LM command and --search.
 
 #include <string>
 #include <vector>
@@ -15,19 +15,19 @@ namespace mgplan::cli {
 /// Fast links confine tp and ep where no option says their sizes.
 void confine(Workload& workload, const planner::SearchSpace& space);
 
-/// What is recomputed follows from the model where no option says it.
+/// Sets the recompute modules by the model, unless --recompute-modules was given.
 void settle_for_model(const Options& options, const ModelSpec& model, planner::SearchSpace& space);
 
 /// Takes from a Megatron-LM command, which `resolved` has, what a search does not choose, where no option says otherwise.
 void keep_of_command(const Options& options, ResolvedWorkload& resolved, planner::SearchSpace& space);
 
-/// Adds the axes that --search and --dispatcher ask for, as far as nothing else pins them. Throws ConfigError for what contradicts itself.
+/// Adds the axes of --search and --dispatcher, as far as nothing else pins them. Throws ConfigError for contradictions.
 void add_axes(const Options& options, const PlanOptions& values, const ResolvedWorkload& resolved, const WorkloadOptions& job,
               planner::SearchSpace& space);
 
 /// Refuses scopes of CUDA graphs that the job's model cannot have, and dispatchers of experts' tokens of which none that is searched goes
-/// with its graphs, type of tokens, GPUs and flags, whatever the sizes of a layout are. Throws ConfigError with what stands against each,
-/// and which others would do.
+/// with its graphs, type of tokens, GPUs and flags, whatever the sizes of a layout are. Throws ConfigError with the problems of each,
+/// and the dispatchers that would do.
 void check_graphs_and_dispatchers(const PlanOptions& values, const planner::SearchSpace& space, const Workload& workload);
 
 /// Refuses a layout string that suits the model on no pipeline: wrong numbers of layers, E or L out of place. Throws ConfigError.

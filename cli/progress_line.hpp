@@ -16,7 +16,7 @@ public:
 
     /// Shows the text, of one line, in place of the one before.
     void show(std::string_view text);
-    /// Nothing of it stays; what is written to the console next stands in its place.
+    /// Erases it; the next output to the console takes its place.
     void clear();
 
 private:

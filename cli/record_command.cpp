@@ -125,7 +125,7 @@ std::vector<std::string> texts_of(const fs::path& file) {
     stream.read(all.data(), static_cast<std::streamsize>(kMost));
     all.resize(static_cast<std::size_t>(stream.gcount()));
     std::vector<std::string> texts = split(all, '\0');
-    if (!texts.empty() && texts.back().empty()) texts.pop_back();  // behind the last one
+    if (!texts.empty() && texts.back().empty()) texts.pop_back();  // after the last one
     return texts;
 }
 

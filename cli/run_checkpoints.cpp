@@ -12,7 +12,7 @@
 namespace mgplan::cli {
 namespace {
 
-/// Before a save; `last`: the newest checkpoint that this job knows of.
+/// To be called before a save; `last`: the newest checkpoint that this job has seen.
 void keep_folder(runtime::FolderLock& lock, const std::string& folder, std::int64_t last, Console& console) {
     if (!lock.keep()) return;
     // Somebody may have come in and be gone again.

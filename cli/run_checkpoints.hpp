@@ -1,5 +1,5 @@
 #pragma once
-// The checkpoints of `mgplan run`, as its options ask for them.
+// The checkpoints of `mgplan run`, as its options set them.
 
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,7 @@ namespace mgplan::cli {
 
 struct CheckpointRequest {
     std::optional<std::string> folder;
-    std::int64_t every = 0;  ///< steps; 0: behind the last step alone
+    std::int64_t every = 0;  ///< steps; 0: after the last step alone
     std::int64_t keep = 0;   ///< 0: all
     bool resume = false;
     std::int64_t steps = 1;  ///< of the training

@@ -129,7 +129,7 @@ void declare(Options& options, RunOptions& values) {
                  "counts from the start");
 }
 
-/// What contradicts itself or is not there; else what the ranks compute on, nothing for the CPU.
+/// Throws ConfigError for contradictions and missing files or devices; else returns the devices of the ranks, nothing for the CPU.
 std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
     Problems problems;
     std::shared_ptr<const runtime::RankDevices> devices;
@@ -146,7 +146,7 @@ std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
     if (values.device == "cuda") {
         try {
             const auto launched = runtime::rank_from_environment({}, runtime::process_environment());
-            // What started each process alone leaves it the card that CUDA shows it.
+            // A process that was started alone uses the card that CUDA shows it.
             const bool has_own_card = launched.size > 1 && !values.rank;
             devices = runtime::cuda_devices(values.deterministic, has_own_card ? launched.local_rank : std::nullopt);
         } catch (const runtime::CudaUnavailable& error) {
@@ -184,7 +184,7 @@ std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
 /// The plan as a task, once every rule of planner and runtime holds.
 model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
     Layout layout = plan.layout;
-    layout.engine = Engine::mgplan;  // what is predicted beside the measurement is what runs
+    layout.engine = Engine::mgplan;  // the prediction next to the measurement is for the engine that runs
     if (values.cuda_graphs) {
         Problems problems;
         layout.cuda_graphs = read_graph_scopes(*values.cuda_graphs, problems);
@@ -237,7 +237,7 @@ runtime::LearningRateOptions learning_rate_of(const RunOptions& values) {
     return rate;
 }
 
-/// With so many digits; a NaN has no sign.
+/// Returns the value with six digits; a NaN has no sign.
 std::string finite_text(double value) {
     return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value);
 }
@@ -257,7 +257,7 @@ void print_step(std::ostream& err, const RunOptions& values, std::int64_t step, 
     err.flush();
 }
 
-/// What every process of the run must have been started with.
+/// Returns the options that every process of the run must have been started with.
 std::string alike_text(const RunOptions& values, const Plan& plan, const runtime::TrainingRunOptions& run) {
     const std::string others =
         fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", values.device, values.memory,
@@ -297,7 +297,7 @@ void report(const Options& options, const runtime::RunValues& result, Console& c
     }
 }
 
-/// What the plan or options ask for, and training does without.
+/// Prints settings of the plan or options that training does not use.
 void say_what_is_not_used(const Options& options, const RunOptions& values, const Plan& plan, Console& console) {
     if (const auto unused = unused_choices(plan); !unused.empty()) {
         console.err << fmt::format("mgplan: run does not use {}: results do not depend on {}, time and memory may\n",
@@ -327,7 +327,7 @@ runtime::MemoryMode memory_of(const RunOptions& values, const Layout& layout) {
     return arena ? runtime::MemoryMode::arena : runtime::MemoryMode::pool;
 }
 
-/// What is said of steps, and what ends the run. `values` and `console` outlive it.
+/// Sets the callbacks that report steps, and those that end the run. `values` and `console` outlive it.
 void set_watch(runtime::TrainingRunOptions& run, const RunOptions& values, Console& console) {
     run.skip_non_finite = values.no_check_for_nan;
     run.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(values.timeout_minutes * 60'000));
@@ -347,7 +347,7 @@ std::optional<runtime::RunValues> run_launched(runtime::TrainingRunOptions& run,
     return values.device == "cuda" ? runtime::run_over_nccl(run, meeting_of(launched, run.deadline)) : runtime::run_over_mpi(run, launched);
 }
 
-/// All ranks as threads, or the one asked for.
+/// Runs all ranks as threads, or the one of --rank.
 runtime::RunValues run_here(runtime::TrainingRunOptions& run, const RunOptions& values) {
     const InterruptWatch watch("mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n");
     run.interrupt = &watch.interrupted();
@@ -405,7 +405,7 @@ int run_checked(const Options& options, const RunOptions& values, Console& conso
     return outcome->finished() ? kDone : kRunFailed;
 }
 
-/// This process's rank as far as the environment tells, without a complaint.
+/// This process's rank by the environment, 0 if the environment is contradictory.
 int rank_by_environment() {
     try {
         return runtime::rank_from_environment({}, runtime::process_environment()).rank;

@@ -15,7 +15,7 @@ namespace mgplan::cli {
 
 struct RunOutcome {
     Plan plan;
-    model::TrainingTask task;    ///< what was trained
+    model::TrainingTask task;    ///< the training that ran
     model::KernelTraits traits;  ///< of the ranks' devices
     runtime::RunValues values;
     bool in_process = true;  ///< all ranks were threads of this process

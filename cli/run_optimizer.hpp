@@ -1,5 +1,5 @@
 #pragma once
-// What `run` says of optimizers other than Adam.
+// Options of `run` for optimizers other than Adam.
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// Published weights that `mgplan run` begins with or writes, as its options ask for them.
+// Published weights that `mgplan run` begins with or writes, as its options set them.
 
 #include <memory>
 #include <optional>
@@ -18,11 +18,11 @@ struct WeightRequest {
     bool reports = true;                 ///< this rank speaks for the job
 };
 
-/// The weights to begin with; nullptr where none are asked for. Throws ConfigError for a model whose checkpoints are not known, and for
+/// The weights to begin with; nullptr if none are requested. Throws ConfigError for a model whose checkpoints are not known, and for
 /// files that hold another model.
 [[nodiscard]] std::shared_ptr<const runtime::PublishedCheckpoint> weights_of(const WeightRequest& request, const ModelSpec& model);
 
-/// What is written at the end, with the config.json that goes with it: that of the folder itself, of the weights the run began with, of the
+/// The weights to write at the end, with their config.json: that of the folder itself, of the weights the run began with, of the
 /// preset, or of the file that the plan was made from, the first of these that describes the model. Makes the folder. Throws ConfigError
 /// where there is none, and as weights_of() does.
 [[nodiscard]] std::optional<runtime::WeightExport> weight_export_of(const WeightRequest& request, const ModelSpec& model, Console& console);

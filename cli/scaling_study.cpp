@@ -36,7 +36,7 @@ reports::ScaledPlan best_of(const Workload& work, const planner::SearchResult& s
     return {work.world, work.batch, layout, model.predict_exactly(layout)};
 }
 
-/// The set with exact times and replayed allocators, which may put some of its members behind others or outside of the limit.
+/// The set with exact times and replayed allocators, by which others may dominate some of its members, or these exceed the limit.
 std::vector<planner::RankedLayout> exact_pareto(const Workload& work, const planner::SearchResult& search) {
     simulator::CostModel model(work);
     planner::ParetoSet set;
@@ -58,7 +58,7 @@ struct Change {
     WorkloadOptions options;
 };
 
-/// `assumed`: nobody asked for the batch.
+/// `assumed`: the batch is a default, not given.
 std::vector<Change> changes_of(const WorkloadOptions& options, const Workload& work, bool assumed) {
     std::vector<Change> changes;
     // A node that is only partly used is filled first.
@@ -66,8 +66,8 @@ std::vector<Change> changes_of(const WorkloadOptions& options, const Workload& w
     if (const std::int64_t larger = (work.world / node + 1) * node; larger <= kMostRanks) {
         changes.push_back({"one_more_node", fmt::format("one more node: {}", counted(larger, "GPU")), options});
         changes.back().options.world = larger;
-        // With a batch that the larger world does not divide dp often cannot grow: one that nobody asked for suits that world, and a
-        // given one does where an eighth more is enough.
+        // With a batch that the larger world does not divide dp often cannot grow: a default batch is adapted to that world, and a
+        // given one is if an eighth more is enough.
         constexpr std::int64_t kPartsOfBatch = 8;
         const std::int64_t batch = work.batch.global_batch, rest = batch % larger;
         if (rest > 0 && ((assumed && batch > larger) || larger - rest <= batch / kPartsOfBatch)) {

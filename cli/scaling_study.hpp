@@ -28,7 +28,7 @@ struct ScalingStudy {
 };
 
 /// Studies each of `worlds` (one at least): a world that no layout suits, or that all are too large for, is reported as not possible
-/// beside the others. Where no layout is legal on any of them, throws ConfigError with what stands in the way of each.
+/// next to the others. Where no layout is legal on any of them, throws ConfigError with the problems of each.
 /// Says on console.err what is being searched.
 [[nodiscard]] ScalingStudy study_scaling(const WorkloadOptions& options, const std::vector<std::int64_t>& worlds,
                                          const planner::TrainingGoal& goal, const ScalingSources& sources, Console& console);

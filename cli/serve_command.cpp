@@ -19,7 +19,7 @@ namespace {
 /// Options of `serve` that the page's own fields take the place of, and those that are not plan's.
 constexpr std::array kOwnOptions{"world", "global-batch", "global-batch-tokens", "seq", "precision", "port", "format", "output"};
 
-/// What a reader of the page may restrict a search by: options of plan that neither read nor write a file.
+/// Options with which a reader of the page may restrict a search: those of plan that neither read nor write a file.
 constexpr std::array kRestrictions{"tp",
                                    "cp",
                                    "ep",
@@ -70,7 +70,7 @@ std::vector<std::string> words_for_plan(const std::vector<std::string>& args) {
     return words;
 }
 
-/// The words of plan that a request asks for, behind those that serve was started with. Throws ConfigError for other options.
+/// Arguments of plan from a request, to follow those that serve was started with. Throws ConfigError for other options.
 std::vector<std::string> asked_words(const PageRequest& request) {
     std::vector<std::string> words;
     Problems problems;

@@ -6,7 +6,7 @@
 
 namespace mgplan::cli {
 
-/// Where the sliders stand at first.
+/// Initial values of the page's controls.
 struct ServedJob {
     std::string model, cluster, precision;
     std::int64_t world = 1;         ///< GPUs
@@ -14,8 +14,8 @@ struct ServedJob {
     std::int64_t sequence = 1;      ///< tokens
 };
 
-/// A whole page. Every change asks /plan?world=…&global_batch=…&sequence=…&precision=…&restrict=… for the page of a search and shows that
-/// in a frame; what is given up closes its connection.
+/// A whole page. Every change requests /plan?world=…&global_batch=…&sequence=…&precision=…&restrict=…, the page of a search, and shows that
+/// in a frame; a request that is given up closes its connection.
 [[nodiscard]] std::string serve_page(const ServedJob& job);
 
 }  // namespace mgplan::cli

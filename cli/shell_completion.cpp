@@ -8,7 +8,7 @@
 namespace mgplan::cli {
 namespace {
 
-/// What may stand behind an option, or in place of a word without dashes.
+/// Values of an option, or of an argument without dashes.
 struct Values {
     std::vector<std::string> words;
     bool takes_list = false;
@@ -27,7 +27,7 @@ Values values_of(const OptionDescription& option, const PresetNames& presets) {
     return values;
 }
 
-/// What stands in the place of words without dashes; `show NAME` is a word and a name.
+/// Returns the values of arguments without dashes; `show NAME` is a word and a name.
 Values values_of(const CommandDescription& command, const PresetNames& presets) {
     Values values;
     for (const auto& word : command.positionals) {
@@ -44,7 +44,7 @@ Values values_of(const CommandDescription& command, const PresetNames& presets) 
     return values;
 }
 
-/// In single quotes, for any of the shells: what cannot stand there is replaced.
+/// Returns the text in single quotes, for any of the shells; characters that are not allowed there are replaced.
 std::string single_quoted(std::string_view text) {
     std::string out = "'";
     for (const char c : text) out += c == '\'' ? std::string("’") : c == '\n' ? std::string(" ") : std::string(1, c);

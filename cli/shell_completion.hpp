@@ -10,7 +10,7 @@ namespace mgplan::cli {
 
 enum class Shell { bash, zsh, fish };
 
-/// What completion offers beside the declarations.
+/// Names that completion offers besides the declarations.
 struct PresetNames {
     std::vector<std::string> models;
     std::vector<std::string> clusters;

@@ -45,7 +45,7 @@ StageText stage_text(reports::StageMemory stage, const simulator::StageUse* use,
     return {text.substr(0, at + key.size()), text.substr(at + key.size() + 1)};
 }
 
-/// What every stage's ranks hold and do.
+/// Memory and time of every stage's ranks.
 struct Stages {
     const std::vector<reports::StageMemory>& memory;
     std::vector<simulator::StageUse> use;  ///< empty where the iteration is too long to be replayed

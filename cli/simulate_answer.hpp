@@ -19,7 +19,7 @@
 
 namespace mgplan::cli {
 
-/// What is simulated, and where it came from.
+/// The layout to simulate, and its source.
 struct SimulatedLayout {
     Workload work;
     Layout layout;
@@ -49,7 +49,7 @@ struct SimulateAnswer {
 /// The lines at the head of the page.
 [[nodiscard]] std::vector<std::string> details_of(const SimulateAnswer& answer);
 
-/// Writes it in the format that the options ask for.
+/// Writes it in the format of the options.
 void write_simulate_answer(const Options& options, const SimulateAnswer& answer, simulator::CostModel& model, Console& console);
 
 }  // namespace mgplan::cli

@@ -170,7 +170,7 @@ void note_idle_options(const Options& options, const Workload& work, const Layou
     options.note_idle(console, "account-for-loss", whole, "pp is 1");
 }
 
-/// A plan holds model, batch, training options and layout; only what it is to be judged against may be given beside it.
+/// A plan holds model, batch, training options and layout; only options that it is judged by may be given with it.
 void refuse_what_a_plan_holds(const Options& options) {
     constexpr std::array<std::string_view, 15> kBesidePlan{"cluster",  "max-memory", "routing-skew", "per-rank",       "html",
                                                            "markdown", "device",     "format",       "output",         "timeline",
@@ -185,7 +185,8 @@ void refuse_what_a_plan_holds(const Options& options) {
     problems.throw_if_any();
 }
 
-/// Schedules that split the backward pass are those of mgplan's own engine: Megatron-LM has none of them. `named`: megatron was asked for.
+/// Schedules that split the backward pass are those of mgplan's own engine: Megatron-LM has none of them. `named`: --engine or a command
+/// gave it.
 void use_engine_of_schedule(const std::string& kind, bool named, const Workload& work, Layout& layout, std::vector<std::string>& assumed) {
     if (!parse_split_schedule(kind) || layout.engine != Engine::megatron) return;
     if (named)
@@ -296,8 +297,7 @@ void declare_simulate_options(Options& options, WorkloadOptions& workload, Layou
     options.output_file("timeline", values.timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
 }
 
-/// The whole training by a command's schedule; nothing, said on stderr, where one of its batches does not suit the layout that is asked
-/// for.
+/// The whole training by a command's schedule; nothing, with a message on stderr, where one of its batches does not suit the layout.
 std::optional<TrainingCourse> training_of(const SimulatedLayout& asked, simulator::CostModel& model, Console& console) {
     if (!asked.batches.stated()) return std::nullopt;
     try {

@@ -51,7 +51,7 @@ StageSplitRequest request_of(const SplitOptions& given, std::string& assumed_arc
     return request;
 }
 
-/// The options that ask for this split, for hints: "--account-for-embedding --account-for-loss".
+/// The options that give this split, for hints: "--account-for-embedding --account-for-loss".
 std::string options_for(const StageSplitRequest& request) {
     std::string text;
     if (request.first_stage_layers) text += fmt::format(" --first-stage-layers {}", *request.first_stage_layers);

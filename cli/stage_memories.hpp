@@ -23,7 +23,7 @@ struct StageMemories {
 [[nodiscard]] StageMemories stage_memories(simulator::CostModel& model, const Workload& workload, const Layout& layout,
                                            model::DeviceKind device);
 
-/// What is drawn of them, in text and on a page; nothing without a timeline. Refers to `memories`.
+/// The curve that is drawn of them, in text and on a page; nothing without a timeline. Refers to `memories`.
 [[nodiscard]] std::optional<reports::MemoryCurve> curve_of(const StageMemories& memories, std::int64_t limit_bytes);
 
 /// Tables of all stages and the drawing of the fullest, in Unicode where the environment's locale is UTF-8 (POSIX: LC_ALL,

@@ -31,7 +31,7 @@ private:
     TerminalText text_;
 };
 
-/// A stream over such a buffer that is flushed behind each output, where the one below is.
+/// A stream over such a buffer that is flushed after each output, if the one below is.
 class TerminalStream : public std::ostream {
 public:
     explicit TerminalStream(std::ostream& to);

@@ -53,7 +53,7 @@ private:
     simulator::OpRates rates_;
 };
 
-/// The ops of a step, average of these ranks. Mixtures are balanced.
+/// The ops of a step, average of these ranks. MoE layers are balanced.
 PricedOps priced_ops(const RunOutcome& outcome, const ClusterSpec& cluster, const std::vector<int>& ranks) {
     const simulator::Calibration calibration = simulator::calibration_of(cluster, outcome.plan.training.software);
     const simulator::TrainingRates rates(cluster, calibration, outcome.plan.training);
@@ -100,7 +100,7 @@ const char* part_of(const std::string& op) {
     return "other kernels";
 }
 
-/// Ops by name, predicted beside measured; measured ones per step, brought from the steps that were timed to `step_seconds`.
+/// Ops by name, predicted and measured; measured ones per step, scaled from the steps that were timed to `step_seconds`.
 std::map<std::string, reports::OpComparison> compared_ops(const runtime::RunValues& run, const PricedOps& priced, double step_seconds) {
     double timed_seconds = 0, timed_steps = 0;
     for (const auto& step : run.steps) {

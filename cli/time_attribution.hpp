@@ -1,5 +1,5 @@
 #pragma once
-// Where the time of a run went, beside the prediction: what `mgplan verify PLAN` compares.
+// Measured and predicted time of a run by op, which `mgplan verify PLAN` compares.
 
 #include <string>
 
@@ -22,7 +22,7 @@ void attribute(const RunOutcome& outcome, const ClusterSpec& cluster, const simu
                reports::TimeComparison& time);
 
 /// The same of one rank alone, with time.predicted and time.measured. Predicted: its trace, priced op by op without communication,
-/// or, where that is longer, what the host takes to issue so many ops as the cluster's calibration measured it. Measured: the median
+/// or, where that is longer, the host's time to issue that number of ops by the cluster's calibration. Measured: the median
 /// step without the copies that stand for communication; those are timed with the ops.
 void attribute_alone(const RunOutcome& outcome, const ClusterSpec& cluster, reports::TimeComparison& time);
 

@@ -80,7 +80,7 @@ void apply_training_options(const WorkloadOptions& values, TrainingSpec& trainin
     if (values.attention) training.attention = parse_attention_backend(*values.attention).value_or(AttentionBackend::flash);
 }
 
-/// A batch of so many tokens as sequences.
+/// Returns the number of sequences of a batch of `tokens`.
 std::int64_t sequences_of(std::int64_t tokens, std::int64_t sequence) {
     const std::int64_t below = tokens / sequence, most = std::int64_t{1} << 31;
     if (tokens % sequence == 0 && below <= most) return below;
@@ -119,7 +119,7 @@ void end_with_the_last_step(ResolvedWorkload& resolved) {
     try {
         stages = batch_stages(resolved.batches, batch);
     } catch (const ConfigError&) {
-        return;  // told where the layout is judged
+        return;  // reported where the layout is judged
     }
     if (stages.empty() || stages.back().batch == batch.global_batch) return;
     batch.global_batch = stages.back().batch;
@@ -338,8 +338,8 @@ void note_idle_workload_options(const Options& options, const WorkloadOptions& v
 
 namespace {
 
-/// Megatron-LM's data loader makes a mask of a byte for each pair of tokens of a sequence unless it is told not to, and fused attention
-/// does not read it. From this length on nobody trains with it, so that a job without a command of its own is taken to leave it out.
+/// Megatron-LM's data loader makes a mask of a byte for each pair of tokens of a sequence unless a flag forbids it, and fused attention
+/// does not read it. From this length on nobody trains with it, so that a job without a command of its own is assumed to leave it out.
 constexpr std::int64_t kLongestWithMask = 16384;
 
 void settle_attention_mask(ResolvedWorkload& resolved) {
@@ -367,7 +367,7 @@ void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
     if (resolved.engine == Engine::megatron && training.offload.optimizer > 0) {
-        // What Megatron-LM asks for beside it (arguments.py, validate_args).
+        // Megatron-LM requires these settings with it (arguments.py, validate_args).
         if (values.offload && !training.distributed_optimizer)
             throw ConfigError(
                 "--offload optimizer needs the distributed optimizer with engine megatron; leave --no-distributed-optimizer "
@@ -382,7 +382,7 @@ void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
 }
 
 /// Documents over as many ranks as they need are predicted by check alone, of lengths that are given, and without experts, whose exchanges
-/// wait for other ranks; else the flags that ask for it are not computed.
+/// wait for other ranks; else the flags for it are not computed.
 void settle_documents(const WorkloadOptions& values, ResolvedWorkload& resolved) {
     const bool dense = !resolved.job.model.moe;
     const LayoutRequest& layout = *resolved.job.layout;

@@ -18,7 +18,7 @@ struct WorkloadOptions {
     std::optional<std::int64_t> world;
     std::vector<std::int64_t> worlds;  ///< where several are taken; parse() leaves `world` alone then
     std::optional<std::string> model;
-    std::optional<std::string> assume;  ///< what an unknown model_type is read as
+    std::optional<std::string> assume;  ///< model_type that an unknown one is read as
     std::optional<std::string> megatron_args;
     std::vector<std::string> set;            ///< NAME=VALUE: variables of the script
     std::optional<std::string> script_args;  ///< its positional parameters
@@ -33,8 +33,8 @@ struct WorkloadOptions {
     std::optional<std::int64_t> max_memory;
     std::optional<std::string> routing_skew, routing, lengths;
     bool places_documents = false;  ///< the command predicts documents that run over as many ranks as each needs
-    /// What is wrong with a command is looked for behind what else is: it is given a vocabulary where it has none, and its ranks and batch
-    /// are held against the world whatever is wrong with its model.
+    /// Looks for further problems of a command after the first: it gets a vocabulary if it has none, and its ranks and batch are checked
+    /// against the world even if its model has problems.
     bool looks_behind = false;
     std::optional<std::string> precision;
     std::optional<std::string> software;
@@ -52,13 +52,13 @@ struct WorkloadOptions {
 /// Declares them; `with_megatron_args`: also --megatron-args. `several_worlds`: --world takes a list.
 void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, bool several_worlds = false);
 
-/// What most people train with; `run` and `verify` predict for mgplan's own engine, whatever a plan says.
+/// Default engine, which most people train with; `run` and `verify` predict for mgplan's own engine, whatever a plan says.
 inline constexpr Engine kDefaultEngine = Engine::megatron;
 
 /// A workload ready to be searched or priced, and how it came about.
 struct ResolvedWorkload {
     Workload workload;
-    formats::Job job;  ///< what --model or --megatron-args said
+    formats::Job job;  ///< read from --model or --megatron-args
     Engine engine = kDefaultEngine;
     BatchSchedule batches{};            ///< of a command; with --global-batch that batch holds throughout
     std::vector<std::string> assumed;   ///< one sentence for every value that was not given
@@ -74,7 +74,7 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 /// Loads model and cluster and fills in the defaults of CLI.md. Throws ConfigError with all problems.
 [[nodiscard]] ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values);
 
-// What is assumed of a job without a command of its own, where a search may choose otherwise.
+// Assumptions about a job without a command of its own, where a search may choose otherwise.
 inline constexpr std::string_view kNoCudaGraphs = "no CUDA graphs";
 [[nodiscard]] std::string assumed_gradients(const TrainingSpec& training);
 
@@ -84,7 +84,7 @@ void refuse_partial_answer(const formats::FlagAccount& flags);
 /// The flags of dynamic context parallelism are not computed.
 void leave_documents_open(formats::FlagAccount& account, std::string_view why);
 
-/// A layout keeps the parts of weights that the command's flags of weight shards say beside its own tp and etp: a warning where these are
+/// A layout keeps the weight shards of the command's flags even if its tp and etp differ from the command's: adds a warning where they are
 /// not `tp` and `etp`; nullopt: several are tried.
 void warn_of_kept_shards(ResolvedWorkload& resolved, std::optional<std::int64_t> tp, std::optional<std::int64_t> etp);
 
@@ -95,7 +95,8 @@ void decrease_batch(ResolvedWorkload& resolved, const LayoutRequest& layout);
 /// Says which of these options change nothing for the model, whatever its layout.
 void note_idle_workload_options(const Options& options, const WorkloadOptions& values, const ModelSpec& model, Console& console);
 
-/// What --cluster names, or the text that was given in its place (Options::contents). Throws ConfigError as load_cluster() does.
+/// Loads the cluster of --cluster, or of the text that was given in its place (Options::contents). Throws ConfigError as load_cluster()
+/// does.
 [[nodiscard]] ClusterSpec load_asked_cluster(const Options& options, const std::string& given);
 
 /// Reads --routing-skew: a word, a file of counts, or the text of one (Options::contents). Throws ConfigError with all problems, among them

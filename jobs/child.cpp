@@ -28,7 +28,7 @@ void pause(std::chrono::milliseconds time) {
     ::nanosleep(&rest, nullptr);
 }
 
-/// In the child: what fails is told through `report` as an errno, and the process ends.
+/// In the child: writes the errno of a failure to `report` and ends the process.
 [[noreturn]] void become(const ChildOptions& options, std::vector<char*>& arguments, int output, int report, pid_t parent) {
     sigset_t none;
     sigemptyset(&none);
@@ -36,7 +36,7 @@ void pause(std::chrono::milliseconds time) {
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD, SIGXFSZ}) std::signal(number, SIG_DFL);
     if (options.own_group) ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, options.signal_without_parent);
-    if (::getppid() != parent) ::_exit(127);  // it went before we asked
+    if (::getppid() != parent) ::_exit(127);  // the parent ended before the prctl() above
     if (output >= 0) {
         ::dup2(output, STDOUT_FILENO);
         ::dup2(output, STDERR_FILENO);

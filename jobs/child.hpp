@@ -22,7 +22,7 @@ struct ChildOptions {
     std::string output;            ///< a file for standard output and error, appended to; empty: ours
     bool output_to_error = false;  ///< standard output goes where standard error does
     bool own_group = false;
-    /// What the child gets when this process is gone, however that happened.
+    /// Signal that the child gets when this process has ended, in any way.
     int signal_without_parent = 9;
 };
 
@@ -47,7 +47,7 @@ private:
     std::optional<int> status_;
 };
 
-/// What a short command said (both streams) and its exit code; 124 where it did not end in time.
+/// Output of a short command (both streams) and its exit code; 124 where it did not end in time.
 struct Answer {
     int code = 0;
     std::string text;

@@ -40,7 +40,7 @@ public:
         ChildOptions options;
         options.words = words_;
         options.output = log_;
-        // Ctrl-C is ours to pass on; and mpirun ends its ranks when it is asked to, not when it is killed.
+        // Ctrl-C is ours to pass on; and mpirun ends its ranks on SIGTERM, not when it is killed.
         options.own_group = true;
         options.signal_without_parent = SIGTERM;
         child_.emplace(options);
@@ -60,7 +60,7 @@ private:
     std::optional<Child> child_;
 };
 
-/// Those of a job's nodes that Slurm calls down, or does not hear from ("*"): "n3, n4"; empty where it does not tell.
+/// Those of a job's nodes that Slurm calls down, or does not hear from ("*"): "n3, n4"; empty if it names none.
 std::string lost_nodes_by_sinfo(const std::string& nodes) {
     if (nodes.empty()) return "";
     std::string names;
@@ -78,7 +78,7 @@ public:
 
     void start() override {
         const Answer answer = ask(words_, kLongest);
-        // "17" or "17;cluster", behind warnings perhaps.
+        // "17" or "17;cluster", perhaps after warnings.
         const auto lines = split(trimmed(answer.text), '\n');
         const std::string last = lines.empty() ? "" : lines.back();
         number_ = last.substr(0, last.find(';'));
@@ -124,7 +124,7 @@ private:
 };
 
 std::string field(std::string_view text, std::string_view name) {
-    // "JobId=17 JobName=x … JobState=RUNNING Reason=None …": fields behind blanks, and the name comes before what users chose.
+    // "JobId=17 JobName=x … JobState=RUNNING Reason=None …": fields after blanks, and the name comes before all fields that users chose.
     const auto at = text.find(fmt::format(" {}=", name));
     if (at == std::string_view::npos) return "";
     const auto from = at + name.size() + 2;

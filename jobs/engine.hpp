@@ -1,5 +1,5 @@
 #pragma once
-// What starts a job's ranks and knows how they are: a process of this machine (a script, with mpirun or torchrun inside), or Slurm.
+// Starts a job's ranks and reports their status: a process of this machine (a script, with mpirun or torchrun inside), or Slurm.
 
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ struct EngineStatus {
     bool cancelled = false;
     /// A machine of the job's was lost: what its ranks, and those that waited for them, said first is a consequence.
     bool lost_node = false;
-    /// What the engine says of it: why it waits, why it ended. May be empty.
+    /// Text of the engine: why the job waits, why it ended. May be empty.
     std::string text;
 };
 
@@ -30,9 +30,9 @@ public:
     Engine& operator=(const Engine&) = delete;
     /// Throws RunError with what the engine said where it does not take the job.
     virtual void start() = 0;
-    /// Cheap: asks the engine again only when it is time to. `urgent`: something has happened.
+    /// Cheap: queries the engine only at intervals. `urgent`: something has happened.
     [[nodiscard]] virtual EngineStatus look(bool urgent) = 0;
-    /// Asks it to end the job; `now`: without mercy.
+    /// Requests the end of the job; `now`: kills it.
     virtual void end(bool now) = 0;
     /// Its own number of the job; empty where it has none.
     [[nodiscard]] virtual std::string number() const { return ""; }
@@ -44,7 +44,7 @@ protected:
 /// `start_words` as reports::start_command() has them; `log`: where a script of this machine writes what it says itself.
 [[nodiscard]] std::unique_ptr<Engine> make_engine(Via via, std::vector<std::string> start_words, const std::string& log);
 
-/// What `scontrol -o show job` says, read.
+/// The parsed output of `scontrol -o show job`.
 struct SlurmJob {
     std::string state;  ///< "RUNNING"; empty where the text is of no job
     std::string reason;
@@ -54,10 +54,10 @@ struct SlurmJob {
 [[nodiscard]] SlurmJob read_slurm_job(const std::string& scontrol_text);
 /// Nodes that srun calls lost in what it wrote ("srun: error: Node failure on n3"), each once: "n3, n4"; empty where it names none.
 [[nodiscard]] std::string lost_nodes_by_srun(const std::vector<std::string>& lines);
-/// What a state of Slurm's means here.
+/// Returns the status for a state of Slurm's.
 [[nodiscard]] EngineStatus status_of(const SlurmJob& job);
 
-/// How a job of this number is, by Slurm; nothing in `state` where Slurm does not know it. Throws RunError where Slurm does not answer.
+/// Queries Slurm for the job of this number; `state` is empty if Slurm has no such job. Throws RunError where Slurm does not answer.
 [[nodiscard]] SlurmJob ask_slurm(const std::string& number);
 
 /// The same as a status, which for a job that ended badly names the nodes that were lost meanwhile: what srun wrote into `log`, and those

@@ -10,7 +10,7 @@
 
 namespace mgplan::jobs {
 
-/// What starts the ranks.
+/// Launcher of the ranks.
 enum class Via : std::uint8_t { local, mpirun, slurm, torchrun };
 /// "local", "mpirun", "slurm", "torchrun"
 [[nodiscard]] constexpr std::string_view to_string(Via via) {
@@ -47,16 +47,16 @@ struct Job {
     int ranks_per_node = 1;
     bool gpus = false;  ///< one for each rank
     Meeting meeting = Meeting::none;
-    /// Sets RANK, WORLD_SIZE and LOCAL_RANK for a program that knows no other launcher than torchrun.
+    /// Sets RANK, WORLD_SIZE and LOCAL_RANK for a program that supports no other launcher than torchrun.
     bool torch_variables = false;
     int port = 29500;       ///< of rank 0's machine, for Meeting::address; under Slurm the job's number decides
     std::string partition;  ///< Slurm's; empty: its default
-    int segment = 0;        ///< nodes that Slurm's block topology keeps inside one block, an NVLink domain; 0: not asked for
+    int segment = 0;        ///< nodes that Slurm's block topology keeps inside one block, an NVLink domain; 0: not requested
     std::string hostfile;   ///< mpirun's; empty: its own allocation, or this machine
     std::string program;    ///< mgplan itself, absolute
     /// One rank's command and its words.
     std::vector<std::string> command;
-    /// Behind `command` from the second attempt on.
+    /// Arguments after `command` from the second attempt on.
     std::vector<std::string> resume_words;
     /// Variables for every rank; those that `weak_environment` names are set only where the user has not.
     std::vector<std::pair<std::string, std::string>> environment;
@@ -64,7 +64,7 @@ struct Job {
     int max_restarts = 0;
 };
 
-// What a job's folder holds.
+// Files of a job's folder.
 [[nodiscard]] inline std::string script_file(const Job& job) {
     return job.folder + "/job.sh";
 }
@@ -75,7 +75,7 @@ struct Job {
 [[nodiscard]] inline std::string report_file(const Job& job) {
     return job.folder + "/report";
 }
-/// What ranks that meet by address know each other by.
+/// Secret by which ranks that meet by address recognise each other.
 [[nodiscard]] inline std::string secret_file(const Job& job) {
     return job.folder + "/secret";
 }

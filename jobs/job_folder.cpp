@@ -34,8 +34,8 @@ constexpr int kRecordVersion = 1;
 constexpr std::size_t kMostRecordBytes = 1 << 20;
 constexpr std::array<std::string_view, 7> kStates{"starting", "waiting", "running", "finished", "failed", "cancelled", "lost"};
 
-/// What can be read of it: of a process that ends meanwhile the kernel refuses the rest (ESRCH), which an iterator over the stream's
-/// buffer would throw.
+/// Returns the readable part of a file: for a process that ends meanwhile the kernel refuses the rest (ESRCH), for which an iterator over
+/// the stream's buffer would throw.
 std::string text_of_file(const std::string& path) {
     std::ostringstream text;
     text << std::ifstream(path).rdbuf();

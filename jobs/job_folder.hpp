@@ -1,5 +1,5 @@
 #pragma once
-// What is kept of jobs: a folder for each, per user, with script, plan, logs, and a record that outlives every crash.
+// Folders of jobs: one for each, per user, with script, plan, logs, and a record that outlives every crash.
 
 #include <cstdint>
 #include <optional>
@@ -36,7 +36,7 @@ struct ProcessMark {
     bool operator==(const ProcessMark&) const = default;
 };
 [[nodiscard]] ProcessMark this_process();
-/// Nothing where this machine cannot tell: the process is on another one.
+/// Returns true if the process is alive, nothing if it is on another machine.
 [[nodiscard]] std::optional<bool> alive(const ProcessMark& mark);
 
 struct Record {
@@ -65,7 +65,7 @@ struct Record {
 /// A name that is not taken there: time and title in plain letters.
 [[nodiscard]] std::string new_job_id(const std::string& jobs_folder, const std::string& title);
 
-/// The same, and makes its folder: what two launches ask for at the same time is two folders. Throws RunError.
+/// The same, and makes its folder: two launches at the same time get two folders. Throws RunError.
 [[nodiscard]] std::string claim_job_id(const std::string& jobs_folder, const std::string& title);
 
 /// Makes a folder and those above it, for this user alone. Throws RunError.
@@ -84,7 +84,7 @@ void write_record(const Record& record);
 [[nodiscard]] std::string logs_folder(const std::string& job_folder, int attempt);
 /// The last line in which rank 0's log says how far it is, without "mgplan: "; empty where there is none.
 [[nodiscard]] std::string progress(const std::string& job_folder, int attempt);
-/// The end of a text file: whole lines, at most so many; the last 64 KiB are looked at.
+/// Returns the end of a text file: whole lines, at most `most`, out of the last 64 KiB.
 [[nodiscard]] std::vector<std::string> last_lines(const std::string& path, std::size_t most);
 
 /// "2026-01-31T12:00:00Z"

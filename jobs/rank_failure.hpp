@@ -20,7 +20,7 @@ struct RankFailure {
 /// Says it in one sentence.
 [[nodiscard]] std::string text_of(const RankFailure& failure);
 
-/// What was left in a folder of logs by the rank that failed first; nothing where none did.
+/// Reads the failure that the rank that failed first left in a folder of logs; nothing where none did.
 [[nodiscard]] std::optional<RankFailure> first_failure(const std::string& logs);
 
 /// Leaves word of a failure in a folder of logs, unless another rank has done so.

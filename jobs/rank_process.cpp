@@ -29,7 +29,7 @@ constexpr auto kPatience = std::chrono::seconds(2);
 /// killed from outside is reported at once, the others so much later.
 constexpr auto kReflection = std::chrono::milliseconds(300);
 
-/// Ranks of this machine, where the launcher tells.
+/// Number of ranks of this machine, if the launcher gives it.
 std::optional<std::int64_t> local_size(const runtime::LaunchedRank& launched, const runtime::Environment& environment) {
     const auto number = [&](const char* name) -> std::optional<std::int64_t> {
         const auto text = environment(name);

@@ -1,6 +1,6 @@
 #pragma once
-// What an engine starts for each rank: looks whether the rank is the one that was planned, runs its command with a log of its own,
-// and leaves word of a failure.
+// The process that an engine starts for each rank: it checks that the rank is the planned one, runs its command with a log of its own,
+// and records a failure.
 
 #include <optional>
 #include <string>
@@ -22,8 +22,8 @@ struct RankProcessOptions {
     std::optional<std::string> secret_file;  ///< its text becomes MGPLAN_SECRET
 };
 
-/// What the launcher's variables say against the plan, in one sentence: no launcher at all, another world (16 jobs of one rank in
-/// place of one of 16), other ranks on this machine than planned. Empty where all is as planned.
+/// Returns the contradiction between the launcher's variables and the plan, in one sentence: no launcher at all, another world (16 jobs
+/// of one rank in place of one of 16), other ranks on this machine than planned. Empty where all is as planned.
 [[nodiscard]] std::string start_problem(const RankProcessOptions& options, const runtime::LaunchedRank& launched,
                                         const runtime::Environment& environment);
 

@@ -21,17 +21,17 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 using Phase = EngineStatus::Phase;
 
-constexpr auto kGrace = 2s;         // from a rank's failure to our asking the engine to end
-constexpr auto kKillPatience = 3s;  // from asking to killing
+constexpr auto kGrace = 2s;         // from a rank's failure to our request to the engine to end
+constexpr auto kKillPatience = 3s;  // from the request to killing
 constexpr auto kTurn = 30ms;
 constexpr int kBadInput = 2, kFailed = 4;  // exit codes (docs/errors.md)
 
-/// What was seen of a lost node's consequences goes behind it.
+/// Returns the text about a lost node, followed by the first failure that it caused.
 std::string with_failure(const std::string& lost, const std::optional<RankFailure>& failure) {
     return failure ? fmt::format("{}; first seen as: {}", lost, text_of(*failure)) : lost;
 }
 
-/// What is new in a file that grows.
+/// Reads the new text of a file that grows.
 class Follower {
 public:
     explicit Follower(std::string path) : path_(std::move(path)) {}
@@ -80,7 +80,7 @@ public:
             end_where_needed();
             std::this_thread::sleep_for(kTurn);
         }
-        engine_.reset();  // what is left of its processes goes with it
+        engine_.reset();  // ends its remaining processes
         pass_on();
         hear_of_failures();
         conclude();

@@ -26,7 +26,7 @@ namespace nb = nanobind;
 namespace mgplan::python {
 namespace {
 
-/// What a command said.
+/// Result of a command.
 struct Answer {
     int code = 0;                       ///< exit code
     std::string out;                    ///< its result
@@ -41,7 +41,7 @@ void raise_where_interrupted() {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-/// Runs a command without the interpreter's lock. Texts stand in place of files, by option or positional: name and contents. Throws
+/// Runs a command without the interpreter's lock. Texts replace files, by option or positional: name and contents. Throws
 /// RunError (RuntimeError in Python) where the command cannot finish.
 Answer answer(const std::string& name, const std::vector<std::string>& words,
               const std::map<std::string, std::pair<std::string, std::string>>& texts) {
@@ -65,7 +65,7 @@ Answer answer(const std::string& name, const std::vector<std::string>& words,
     return said;
 }
 
-/// The command line: `words` behind the program's name; returns the exit code.
+/// Runs the command line; `given`: the arguments after the program's name. Returns the exit code.
 int run_program(const std::vector<nb::bytes>& given) {
     std::vector<std::string> words;
     for (const auto& word : given) words.emplace_back(word.c_str(), word.size());

@@ -14,7 +14,7 @@
 
 namespace mgplan::runtime {
 
-/// The upper half of an fp32. Who computes with it loads it, works in fp32, and rounds to the nearest (ties to even) when
+/// The upper half of an fp32. Code that computes with it converts it to fp32 and rounds to the nearest (ties to even) when
 /// storing; a NaN stays one.
 struct Bf16 {
     std::uint16_t bits;

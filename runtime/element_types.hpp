@@ -9,7 +9,7 @@
 
 namespace mgplan::runtime {
 
-/// What sums over values of a type are made in.
+/// Type that sums over values of `Element` are computed in.
 template <class Element>
 using Compute = std::conditional_t<std::is_same_v<Element, double>, double, float>;
 

@@ -12,7 +12,7 @@
 
 namespace mgplan::runtime {
 
-/// What one of the formats is: its bits, and the code of its largest finite value. e4m3 has no infinities, and NaN in the one code
+/// Describes one format: its bits, and the code of its largest finite value. e4m3 has no infinities, and NaN in the one code
 /// above the largest; e5m2 has both, as IEEE's.
 template <int kMantissa, int kBias, unsigned kLargest>
 struct Fp8Format {
@@ -92,13 +92,13 @@ struct Fp8Code {
 using E4m3 = Fp8Code<E4m3Format>;  ///< sign, four bits of exponent, three of mantissa: weights and inputs of products
 using E5m2 = Fp8Code<E5m2Format>;  ///< sign, five and two: gradients of outputs
 
-/// Whether a largest magnitude is one to scale by: neither 0, infinity nor NaN.
+/// Returns true if `largest` can be scaled by: it is neither 0, infinity nor NaN.
 MGPLAN_BOTH inline bool fp8_has_scale(float largest) {
     return largest > 0 && std::bit_cast<std::uint32_t>(largest) < fp8::kInfinity;
 }
 
-/// What values are multiplied with in front of the cast so that the largest magnitude becomes the format's largest value; 1 where
-/// there is none, and the largest fp32 where the quotient is none. As Transformer Engine's compute_scale_from_amax
+/// Returns the factor for values before the cast, which maps the largest magnitude to the format's largest value: 1 without a
+/// usable magnitude, and the largest fp32 if the quotient overflows. As Transformer Engine's compute_scale_from_amax
 /// (common/recipe/recipe_common.cuh, current_scaling.cu) without epsilon and powers of two.
 template <class Format>
 MGPLAN_BOTH float fp8_scale(float largest) {

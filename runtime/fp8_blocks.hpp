@@ -12,7 +12,7 @@ namespace mgplan::runtime {
 /// current scaling takes, without its fraction.
 struct ScaleInFp32 {
     using Stored = float;
-    /// What values are multiplied with in front of the cast.
+    /// Returns the factor for values before the cast.
     MGPLAN_BOTH static float factor(float largest) {
         return std::bit_cast<float>(std::bit_cast<std::uint32_t>(fp8_scale<E4m3Format>(largest)) & fp8::kInfinity);
     }

@@ -1,5 +1,5 @@
 #pragma once
-// Which sanitizers the code is compiled with, by either compiler: GCC says so by macros, clang before version 20 by __has_feature.
+// Macros for the sanitizers that the code is compiled with: GCC defines macros, clang before version 20 has __has_feature.
 
 #if defined(__SANITIZE_ADDRESS__)
 #define MGPLAN_ADDRESS_SANITIZER 1

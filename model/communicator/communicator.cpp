@@ -33,7 +33,7 @@ GraphRecorder* recorder_of(const Tensor& tensor) {
     return tensor.defined() ? tensor.device().recorder() : nullptr;
 }
 
-/// Bytes behind one index of the first dimension.
+/// Bytes per index of the first dimension.
 std::int64_t row_bytes(const Tensor& tensor) {
     std::int64_t bytes = bytes_of(tensor.dtype());
     for (int i = 1; i < tensor.shape().rank(); ++i) bytes *= tensor.shape()[i];

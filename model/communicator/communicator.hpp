@@ -1,5 +1,5 @@
 #pragma once
-// The second seam: how ranks exchange tensors. One object per rank and rank group; it speaks tensors and ranks, never layers.
+// The second seam: the exchange of tensors between ranks. One object per rank and rank group; it handles tensors and ranks, never layers.
 
 #include <cstdint>
 #include <memory>
@@ -39,8 +39,8 @@ struct CollectiveRecord {
     std::string_view group;  ///< "tp", "dp-cp", "expert:ep", …
     CollectiveKind kind;
     std::int64_t ranks;
-    /// nccl-tests' sense: all-reduce and broadcast the tensor, all-gather and reduce-scatter the whole array, all-to-all
-    /// what this rank sends, send and receive the message; barrier 0.
+    /// As nccl-tests counts: for all-reduce and broadcast the tensor, for all-gather and reduce-scatter the whole array, for
+    /// all-to-all the data that this rank sends, for send and receive the message; barrier 0.
     std::int64_t payload_bytes;
     std::int64_t peer = -1;            ///< of send and receive: rank in the group
     std::int64_t received_bytes = -1;  ///< of all-to-all: what this rank receives
@@ -50,12 +50,12 @@ class CollectiveListener {
 public:
     virtual ~CollectiveListener() = default;
     virtual void on_collective(const CollectiveRecord& record) = 0;
-    /// What began, perhaps in front of other work, is waited for from here on.
+    /// Called when the rank begins to wait for an operation that it started earlier.
     virtual void on_waiting(CollectiveKind /*kind*/) {}
 };
 
-/// Public verbs check dtypes, sizes and devices once, tell the listener, and call a private do_*. Groups of one rank
-/// are not reported; their gathers, scatters and all-to-alls still copy. All members call the same verbs in the same
+/// Public functions check dtypes, sizes and devices once, call the listener, and call a private do_*. Groups of one rank
+/// are not reported; their gathers, scatters and all-to-alls still copy. All members call the same functions in the same
 /// order. Not thread-safe.
 class Communicator {
 public:
@@ -96,12 +96,12 @@ public:
 
     void set_listener(CollectiveListener* listener) { listener_ = listener; }
 
-    /// Whether a stream capture of the device can record its collectives, to be repeated with the rest of the graph: then the
-    /// object that watches such graphs, one for all groups of a rank. nullptr: they cut a graph into pieces, between which they
-    /// run as ever.
+    /// If a stream capture of the device can record its collectives, to be repeated with the rest of the graph, returns the
+    /// object that watches such graphs, one for all groups of a rank. nullptr: collectives cut a graph into pieces and
+    /// run between them.
     [[nodiscard]] virtual GraphLaunches* graph_launches() { return nullptr; }
-    /// A graph that holds this collective of this communicator is launched again: the listener hears of it, and the transport
-    /// counts it, as of one that is called.
+    /// To be called when a graph that holds this collective of this communicator is launched again: it is reported to the listener and
+    /// counted by the transport like a direct call.
     void repeated(const CollectiveRecord& record);
 
 protected:
@@ -122,11 +122,11 @@ private:
     virtual std::unique_ptr<Pending> do_receive(const Tensor& tensor, int peer) = 0;
     virtual void do_barrier() = 0;
 
-    /// Counts what a graph repeats, where do_*() counts what it issues; of a communicator with graph_launches().
+    /// Counts a collective that a graph repeats, as do_*() counts those that it issues; for communicators with graph_launches().
     virtual void do_count(CollectiveKind /*kind*/, std::int64_t /*payload_bytes*/) {}
 
     [[nodiscard]] GraphRecorder* cut_at(const Tensor& tensor);
-    /// Tells the listener when it is waited for.
+    /// Wraps `pending` so that the listener is called when it is waited for.
     [[nodiscard]] std::unique_ptr<Pending> heard(CollectiveKind kind, std::unique_ptr<Pending> pending);
     /// `recorder`: of the capture that the collective goes into, nullptr where there is none.
     void report(GraphRecorder* recorder, CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer = -1,

@@ -1,5 +1,5 @@
 #pragma once
-// Communicators for shapes: pose as any rank of any world. Nothing moves; the public verbs check and report as ever.
+// Communicators for shapes: they act as any rank of any world. No data moves; the public functions check and report as usual.
 
 #include <atomic>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace mgplan::model {
 
-/// Hears where what was started is waited for.
+/// Is called when the rank waits for a started operation.
 class WaitListener {
 public:
     virtual ~WaitListener() = default;
@@ -22,7 +22,7 @@ public:
     virtual void on_wait(std::string_view group, std::int64_t number) = 0;
 };
 
-/// Poses as rank `rank` of a group of `size`. Every operation is done as soon as it is issued; no partner is needed.
+/// Acts as rank `rank` of a group of `size`. Every operation is done as soon as it is issued; no partner is needed.
 class RecordingCommunicator final : public Communicator {
 public:
     RecordingCommunicator(std::string group, int size, int rank) : Communicator(std::move(group), size, rank) {}
@@ -50,7 +50,7 @@ private:
     void check(CollectiveKind kind) const;
 
     std::once_flag first_abort_;
-    std::atomic<bool> aborted_ = false;  // set behind the reason
+    std::atomic<bool> aborted_ = false;  // set after the reason
     std::string reason_;
     WaitListener* waits_ = nullptr;
     std::int64_t issued_ = 0;

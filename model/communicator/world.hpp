@@ -1,5 +1,5 @@
 #pragma once
-// What one rank knows of its world: how it gets its communicators, whatever carries the data.
+// One rank's view of its world: its place, and a function that makes its communicators, for any transport.
 
 #include <cstdint>
 #include <functional>
@@ -12,9 +12,9 @@
 namespace mgplan::model {
 
 /// Makes this rank's communicator of a group: `ranks` are global, all different, this rank among them; a rank's place in
-/// the list is its rank in the group. Every member asks with the same name and list. Asking again makes another group,
-/// whose messages never meet those of the first. All ranks of the world ask together and in one order, each for the group
-/// it is in, which share no rank; one that is in none asks for a group of itself (a transport may have to meet them all).
+/// the list is its rank in the group. Every member passes the same name and list. Another call makes another group,
+/// whose messages never meet those of the first. All ranks of the world call it together and in one order, each for the group
+/// it is in; these groups share no rank. A rank that is in none makes a group of itself (a transport may have to meet them all).
 using JoinGroup = std::function<std::unique_ptr<Communicator>(const std::string& group, std::span<const std::int32_t> ranks)>;
 
 /// A rank's view of its world; a plain value, used by that rank's thread.

@@ -131,7 +131,7 @@ std::int64_t most_alive(std::span<const ArenaItem> items) {
         changes.push_back({item.begin, item.bytes});
         changes.push_back({item.end, -item.bytes});
     }
-    // What ends at an instant goes before what begins there.
+    // Items that end at an instant go before those that begin there.
     std::sort(changes.begin(), changes.end(),
               [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.bytes < b.bytes; });
     std::int64_t alive = 0, most = 0;

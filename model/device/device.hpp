@@ -1,5 +1,5 @@
 #pragma once
-// The first seam: what computes. Layers and optimizer are written against this class and run on shapes (meta), CPU and CUDA.
+// The first seam: the device that computes. Layers and optimizer are written against this class and run on shapes (meta), CPU and CUDA.
 
 #include <compare>
 #include <cstdint>
@@ -56,38 +56,38 @@ struct AttentionPart {
     [[nodiscard]] AttentionExtent extent() const {
         return whole ? AttentionExtent{queries, batch, heads, kv_heads, qk_dim, v_dim, dtype} : AttentionExtent{};
     }
-    /// 2 FLOPs for each pair of a query and a key and each value of a head's queries and outputs, were half of the pairs visible:
-    /// how model FLOPs count causal attention.
+    /// FLOPs of causal attention as model FLOPs count it: 2 for each pair of a query and a key and each value of a head's queries and
+    /// outputs, over half of the pairs.
     [[nodiscard]] double causal_half_flops() const {
         return static_cast<double>(batch * heads * (qk_dim + v_dim)) * static_cast<double>(queries) * static_cast<double>(keys);
     }
 };
 
-/// What computing takes in an op that is neither a product nor attention, where moving its bytes may not be all.
+/// Arithmetic of an op that is neither a product nor attention, whose time may exceed that of moving its bytes.
 struct Arithmetic {
     bool small_products = false;  ///< its FLOPs are products of small matrices in one kernel: scans by chunks, maps by blocks, chosen keys
-    double model_share = 0;       ///< of its FLOPs that model FLOPs count, which none count twice
-    double exponentials = 0;      ///< where its kernel's arithmetic is counted
-    double instructions = 0;      ///< beside them, of fp32
+    double model_share = 0;       ///< share of its FLOPs that model FLOPs include, none of them twice
+    double exponentials = 0;      ///< if its kernel's arithmetic is counted
+    double instructions = 0;      ///< other ones, of fp32
 };
 
-/// What mgplan's own kernels on a GPU do for an op that other engines have fused kernels for: where there are bytes, it is priced by this
-/// in place of the record's FLOPs and bytes. All its kernels together.
+/// Work of mgplan's own GPU kernels for an op that other engines have fused kernels for, all its kernels together. If `bytes` is set, the
+/// time of the op follows from this in place of the record's FLOPs and bytes.
 struct OwnKernels {
-    double bytes = 0;                           ///< read and written, what one kernel leaves to the next included
+    double bytes = 0;                           ///< read and written, including values that one kernel passes to the next
     double product_flops = 0;                   ///< of matrix products by a library
-    double exponentials = 0, instructions = 0;  ///< of kernels beside these, of fp32
+    double exponentials = 0, instructions = 0;  ///< of all other kernels, of fp32
     double of_a_thread = 0;                     ///< instructions that wait for each other, as rows of a triangular matrix do
 };
 
-/// One executed op, for whoever listens: the meta device's trace, a profiler.
+/// One executed op, for listeners: the meta device's trace, a profiler.
 struct OpRecord {
     std::string_view name;  ///< "matmul", "rms_norm_backward"; a literal, so it may be kept
     double flops = 0;
     std::int64_t bytes_read = 0;
     std::int64_t bytes_written = 0;
-    /// Kernels that a GPU's device starts for it, and copies and zeros that its kernels' bodies write: what its host issues one by one.
-    /// Zeros that a layer asks for between ops are an op of their own (Device::zero()). Fused attention of a library counts 1, its backward
+    /// Kernels that a GPU's device starts for it, and copies and zeros that its kernels' bodies write: all that its host issues one by one.
+    /// Zeros that a layer writes between ops are an op of their own (Device::zero()). Fused attention of a library counts 1, its backward
     /// 3 (FlashAttention's, flash_bwd_launch_template.h; cuDNN's come in one call).
     std::int64_t launches = 1;
     ProductSizes product{};  ///< of a single matrix product
@@ -97,7 +97,7 @@ struct OpRecord {
     OwnKernels own{};
 };
 
-/// Tells how long a device takes for what is issued between start() and stop().
+/// Measures the device's time for all work that is issued between start() and stop().
 class Stopwatch {
 public:
     virtual ~Stopwatch() = default;
@@ -117,7 +117,7 @@ public:
 };
 
 /// One device as one rank uses it, from one thread. Ops are free functions in model/ops: they apply their shape rule,
-/// allocate their output here, tell the listener, and call the kernel table unless the device only knows shapes.
+/// allocate their output here, call the listener, and call the kernel table unless the device has shapes alone.
 class Device {
 public:
     virtual ~Device() = default;
@@ -127,7 +127,7 @@ public:
     [[nodiscard]] DeviceKind kind() const { return kind_; }
     /// false on the meta device: tensors have shapes and no values.
     [[nodiscard]] bool computes() const { return kind_ != DeviceKind::meta; }
-    /// Whose kernels run here; on the meta device, those of the device it stands for.
+    /// Traits of the kernels that run here; on the meta device, those of the device it stands for.
     [[nodiscard]] const KernelTraits& traits() const { return traits_; }
 
     /// A tensor with undefined contents. `name`: a literal, so it may be kept. Throws std::bad_alloc.
@@ -174,7 +174,7 @@ public:
 
     /// Records this device's work for CUDA graphs (graph_capture.hpp); nullptr where it cannot.
     [[nodiscard]] virtual WorkCapture* work_capture() { return nullptr; }
-    /// Who hears of allocations and of what no graph can hold while work is captured; nullptr: nobody, nothing is.
+    /// Sets the recorder that is called, while work is captured, for allocations and for work that no graph can hold; nullptr: no capture.
     void set_recorder(GraphRecorder* recorder) { recorder_ = recorder; }
     [[nodiscard]] GraphRecorder* recorder() const { return recorder_; }
     /// Values pass between host and device: throws RunError while work is captured.
@@ -185,7 +185,7 @@ public:
         if (recorder_ != nullptr) tell_recorder(record.name);
         if (listener_ != nullptr) listener_->on_op(record);
     }
-    /// The same of an op in which more counts than the bytes that it moves.
+    /// The same for an op whose arithmetic counts besides the bytes that it moves.
     void report(OpRecord record, const Arithmetic& arithmetic) {
         record.arithmetic = arithmetic;
         report(record);
@@ -221,7 +221,7 @@ private:
     std::int64_t host_bytes_ = 0, host_peak_ = 0;
 };
 
-/// Names a stretch of work for whoever listens to the device: a layer's forward, an op of the pipeline schedule.
+/// Names a stretch of work for the device's listener: a layer's forward, an op of the pipeline schedule.
 class Range {
 public:
     /// `name`: a literal; `number`: which one (layer, chunk), -1 where there is only one.
@@ -238,8 +238,8 @@ private:
     OpListener* listener_;
 };
 
-/// A piece of a device's memory, shared by the tensors that view it. The memory may come and go below them: layers keep their views
-/// of a weight that is there while it is used alone.
+/// A piece of a device's memory, shared by the tensors that view it. The memory may be taken and given back under them: layers keep
+/// views of a weight that has memory only while it is used.
 class Storage {
 public:
     /// `taken`: with its memory. `name`: a literal.
@@ -251,11 +251,11 @@ public:
     [[nodiscard]] Device& device() const { return device_; }
     /// Memory for a storage that has none, contents undefined. Throws std::bad_alloc.
     void take();
-    /// Gives it back; nobody may read or write the tensors until the next take().
+    /// Gives it back; the tensors must not be read or written until the next take().
     void give_back() noexcept;
     [[nodiscard]] bool taken() const { return taken_; }
-    /// Moves the contents of a storage that has memory to the host, and gives that memory back; and the way back, by take(). Nobody may
-    /// read or write the tensors in between, but through Device::read() and write(). Throws std::bad_alloc.
+    /// to_host() moves the contents of a storage that has memory to the host, and gives that memory back; the reverse takes memory. In
+    /// between the tensors may be read and written only by Device::read() and write(). Throws std::bad_alloc.
     void to_host();
     void from_host();
     [[nodiscard]] bool on_host() const { return on_host_; }

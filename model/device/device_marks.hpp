@@ -1,5 +1,5 @@
 #pragma once
-// Marks on a device's own line of work, by which single ops are timed where their calls return before they have run.
+// Marks in a device's queue of work, by which single ops are timed if their calls return before they have run.
 
 #include <vector>
 
@@ -10,7 +10,7 @@ namespace mgplan::model {
 class DeviceMarks {
 public:
     virtual ~DeviceMarks() = default;
-    /// A mark behind all that was issued so far.
+    /// Sets a mark after all that was issued so far.
     virtual void mark() = 0;
     /// Waits for the last mark, forgets all of them, and returns the seconds on the device from each to the next: one value fewer
     /// than marks.

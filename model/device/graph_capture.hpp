@@ -1,6 +1,6 @@
 #pragma once
-// The seam of CUDA graphs: how a device records its own work, who hears of memory and messages while it does, and who watches
-// messages that were recorded with it.
+// The seam of CUDA graphs: a device records its own work, a recorder is called for memory and messages meanwhile, and the
+// transport watches messages that were recorded with it.
 
 #include <cstdint>
 #include <functional>
@@ -23,7 +23,7 @@ struct CollectiveRecord;
 class CapturedWork {
 public:
     virtual ~CapturedWork() = default;
-    /// Does all of it again, behind whatever was issued before.
+    /// Does all of it again, after all that was issued before.
     virtual void launch() = 0;
     /// Kernels, copies and fills.
     [[nodiscard]] virtual std::int64_t nodes() const = 0;
@@ -34,9 +34,9 @@ class WorkCapture {
 public:
     virtual ~WorkCapture() = default;
     virtual void begin() = 0;
-    /// Returns what was issued since begin(), nullptr where that was nothing. It is done, or issued, by then.
+    /// Returns the work issued since begin(), nullptr if there was none. It is done, or issued, by then.
     [[nodiscard]] virtual std::unique_ptr<CapturedWork> end() = 0;
-    /// In place of end(), when an exception ended the work.
+    /// To be called in place of end() when an exception ended the work.
     virtual void abandon() noexcept = 0;
     /// Work has run when its call returns, so that memory may be watched from call to call; otherwise it runs later, and
     /// memory that a stretch of work takes must be handed out as it is.
@@ -51,20 +51,20 @@ public:
     /// Operations that went into a capture since the last call, each once, in the order of their first times:
     /// "all_gather in group tp (ranks 0, 1) (2 times), …".
     [[nodiscard]] virtual std::string take_recorded() = 0;
-    /// A graph is about to be launched again: what is held back goes first, as on the other ranks. `graph`: its name and its
+    /// A graph is about to be launched again: operations that are held back go first, as on the other ranks. `graph`: its name and its
     /// operations. Throws CommunicationError, naming it, once the world was aborted.
     virtual void before_launch(const std::string& graph) = 0;
     /// It has been launched: watched as one operation until all of it is done.
     virtual void launched(const std::string& graph) = 0;
 };
 
-/// Hears what happens on a device between the captures of its work.
+/// Is called for events on a device between the captures of its work.
 class GraphRecorder {
 public:
     virtual ~GraphRecorder() = default;
     virtual void on_take(const Storage& storage, std::string_view name) = 0;
     virtual void on_give_back(const Storage& storage) noexcept = 0;
-    /// An op begins: whom to name when its work cannot be recorded.
+    /// An op begins; errors name it if its work cannot be recorded.
     virtual void on_op(std::string_view name) = 0;
     /// Values pass between host and device, which no graph can repeat. Throws RunError naming the op.
     [[noreturn]] virtual void on_host_access() = 0;

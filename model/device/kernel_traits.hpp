@@ -1,5 +1,5 @@
 #pragma once
-// What decides how much scratch the kernels of a device want. The ops ask, so that a meta device that stands for another
+// Properties of a device's kernels that determine their scratch. The ops read them, so that a meta device that stands for another
 // device allocates exactly what that device would.
 
 #include <compare>
@@ -18,31 +18,31 @@ struct FusedShape {
     std::int64_t qk_dim = 0, v_dim = 0;
     bool causal = true;  ///< else every query sees every key
     bool backward = false;
-    /// Queries, keys and values lie as a packed projection has them (model/ops/qkv.hpp), and so do their gradients: heads of
+    /// Queries, keys and values have the layout of a packed projection (model/ops/qkv.hpp), and so do their gradients: heads of
     /// one width, as many keys as queries.
     bool packed = false;
     auto operator<=>(const FusedShape&) const = default;
 };
 
-/// Which shapes of attention the library of a card has a kernel for: asked before anything is taken, so that what other kernels want
-/// instead is predicted too. Any thread may ask.
+/// Shapes of attention that the library of a card has a kernel for: checked before memory is taken, so that the scratch of other kernels
+/// used instead is predicted too. Any thread may call it.
 class FusedPlans {
 public:
     virtual ~FusedPlans() = default;
-    /// Whether there is none for the shape within a workspace of so many bytes. The same answer each time.
+    /// Returns true if there is none for the shape within a workspace of `workspace_bytes`. The result never changes.
     [[nodiscard]] virtual bool refuses(const FusedShape& shape, std::int64_t workspace_bytes) const = 0;
 };
 
-/// A value; the sizes that follow from it stand in model/ops/scratch.hpp.
+/// A value; model/ops/scratch.hpp has the sizes that follow from it.
 struct KernelTraits {
-    DeviceKind kind = DeviceKind::cpu;  ///< whose kernels run, never meta
+    DeviceKind kind = DeviceKind::cpu;  ///< device that the kernels run on, never meta
     /// cuda: compute capability, 10·major + minor.
     int architecture = 90;
     /// cuda: cuDNN is there, so that attention it can do takes its workspace and not that of the separate products.
     bool fused_attention = true;
     /// cuda: the library multiplies fp8 with scales for blocks, as cuBLASLt does since CUDA 12.9.
     bool block_products = true;
-    /// cuda: what refuses shapes that the rules of model/ops/fused_attention.hpp allow; nullptr: nothing does.
+    /// cuda: refuses some shapes that the rules of model/ops/fused_attention.hpp allow; nullptr: none is refused.
     std::shared_ptr<const FusedPlans> fused_plans{};
     bool operator==(const KernelTraits&) const = default;
 };

@@ -13,11 +13,10 @@ namespace mgplan::model {
 class LateValues {
 public:
     virtual ~LateValues() = default;
-    /// Issues copies of these tensors (fp64, of the device's memory) behind all that was issued so far, and waits for nothing. They may
-    /// change or go as soon as it returns.
+    /// Issues copies of these tensors (fp64, of the device's memory) after all that was issued so far, and waits for nothing. The tensors
+    /// may change or be freed as soon as it returns.
     virtual void send(std::span<const Tensor> tensors) = 0;
-    /// Waits for what was sent, and for no more, and returns it: the values of one tensor behind those of the other. Zeros on the meta
-    /// device.
+    /// Waits for the copies alone and returns them: the values of one tensor after those of the other. Zeros on the meta device.
     [[nodiscard]] virtual std::vector<double> receive() = 0;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Where tensors live.
+// The source of tensors' memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,13 +14,13 @@ class Allocator {
 public:
     virtual ~Allocator() = default;
 
-    /// Memory for `bytes` (> 0), aligned to 64 bytes, contents undefined. `name`, a literal, says in words what it is for.
-    /// Throws std::bad_alloc. The meta device's allocator returns an address that only tells its allocations apart.
+    /// Returns memory for `bytes` (> 0), aligned to 64 bytes, contents undefined. `name`, a literal, describes its use.
+    /// Throws std::bad_alloc. The meta device's allocator returns an address that only distinguishes its allocations.
     [[nodiscard]] virtual std::byte* take(std::int64_t bytes, MemoryCategory category, std::string_view name) = 0;
     /// Gives back what take() returned, with the same bytes and category.
     virtual void give_back(std::byte* memory, std::int64_t bytes, MemoryCategory category) noexcept = 0;
-    /// While true, memory is handed out as it is, without whatever a debug build fills it with: a CUDA graph's work, which is
-    /// issued behind all takes and returns of its tensors, reads and writes it.
+    /// While true, memory is handed out as it is, without the fill of a debug build: a CUDA graph's work, which is
+    /// issued after all takes and returns of its tensors, reads and writes it.
     virtual void keep_contents(bool /*keep*/) noexcept {}
 };
 

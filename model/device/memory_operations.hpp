@@ -1,5 +1,5 @@
 #pragma once
-// What ranks inside one process need of a device to exchange its memory: copies and sums of raw arrays.
+// Copies and sums of raw arrays in a device's memory, with which ranks inside one process exchange it.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #pragma once
-// What tensors are for, and bytes counted by it: plain values.
+// Categories of tensors, and bytes counted by category: plain values.
 
 #include <array>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace mgplan::model {
 
-/// What an allocation holds (CLI.md, "Borders"): logits, temporaries and saved tensors are activations; gather and
+/// Use of an allocation (CLI.md, "Borders"): logits, temporaries and saved tensors are activations; gather and
 /// staging buffers communication; GEMM and attention scratch workspace.
 enum class MemoryCategory : std::uint8_t { parameters, gradients, optimizer, activations, communication, workspace };
 inline constexpr int kMemoryCategories = 6;
@@ -17,11 +17,11 @@ inline constexpr int kMemoryCategories = 6;
 /// Bytes by category, indexed by the enumerator.
 using BytesByCategory = std::array<std::int64_t, kMemoryCategories>;
 
-/// What an allocator holds and held: bytes asked for, without what a pool rounds up.
+/// Bytes that an allocator holds now and held at most, as requested, without a pool's rounding.
 struct MemoryUse {
     BytesByCategory current{};
     BytesByCategory high_water{};  ///< each category's own maximum
-    BytesByCategory at_peak{};     ///< what lived when the sum was first at its maximum
+    BytesByCategory at_peak{};     ///< those alive when the sum was first at its maximum
     std::int64_t peak = 0;         ///< the largest sum, that of at_peak
     bool operator==(const MemoryUse&) const = default;
 };

@@ -23,7 +23,7 @@ public:
     [[nodiscard]] Dtype dtype() const { return dtype_; }
     [[nodiscard]] std::int64_t elements() const { return shape_.elements(); }
     [[nodiscard]] std::int64_t bytes() const { return elements() * bytes_of(dtype_); }
-    /// Whether there is memory behind it (a meta tensor's memory has no address but exists).
+    /// Returns true if the tensor has a storage (a meta tensor's has no address but exists).
     [[nodiscard]] bool defined() const { return storage_ != nullptr; }
     [[nodiscard]] Device& device() const;
 
@@ -33,7 +33,7 @@ public:
     template <class Element>
     [[nodiscard]] Element* as() const;
 
-    /// The memory behind it, and where in it the tensor begins, in elements. For graphs, which make tensors of it again.
+    /// The tensor's storage, and the place in it where the tensor begins, in elements. For graphs, which make tensors of it again.
     [[nodiscard]] const std::shared_ptr<Storage>& storage() const { return storage_; }
     [[nodiscard]] std::int64_t first_element() const { return first_element_; }
 

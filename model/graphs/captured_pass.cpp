@@ -11,7 +11,7 @@
 namespace mgplan::model {
 namespace {
 
-/// While it lives, memory is handed out as it is, where work runs behind all the takes and returns of its tensors.
+/// While it lives, memory is handed out as it is, if captured work runs only after all takes and returns of its tensors.
 class KeptContents {
 public:
     explicit KeptContents(Device& device) : device_(device) {
@@ -96,7 +96,7 @@ public:
     }
 
 private:
-    /// Tells the recorder when a collective is waited for. Outlives it where an exception ends the capture and somebody else holds it.
+    /// Records when a collective is waited for. It outlives the recorder if an exception ends the capture while others hold it.
     class Watched final : public Pending {
     public:
         Watched(std::shared_ptr<Recorder*> recorder, std::size_t which, std::unique_ptr<Pending> pending)

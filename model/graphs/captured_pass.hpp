@@ -1,5 +1,5 @@
 #pragma once
-// One captured pass of a part of a layer, and how it is captured and replayed.
+// Captures one pass of a part of a layer, and replays it.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,11 +16,11 @@
 
 namespace mgplan::model {
 
-/// A pass as eager code: takes its inputs over, so that it can let go of them when it has read them for the last time.
+/// A pass as eager code: it owns its inputs, so that it can free them after it has read them for the last time.
 using PassBody = std::function<std::vector<Tensor>(std::vector<Tensor> inputs)>;
 
-/// The memory of a forward and its backward, numbered in the order in which they met it. While passes are replayed the
-/// layer keeps nothing; this is what lives on from the forward to the backward.
+/// The storages of a forward and its backward, numbered in the order of their first use. While passes are replayed the
+/// layer saves nothing; these storages live on from the forward to the backward.
 struct PassMemory {
     std::vector<std::shared_ptr<Storage>> held;
 };
@@ -38,11 +38,11 @@ public:
     /// from the forward's capture to the backward's.
     [[nodiscard]] std::vector<Tensor> capture(Device& device, std::string name, std::vector<Tensor> inputs, const PassBody& body,
                                               KnownStorages& known);
-    /// Does it again. Throws RunError where inputs have another shape, or memory another address, than at the capture.
+    /// Replays the pass. Throws RunError if inputs have another shape, or memory another address, than at the capture.
     [[nodiscard]] std::vector<Tensor> replay(Device& device, std::vector<Tensor> inputs, PassMemory& memory) const;
 
     [[nodiscard]] bool captured() const { return captured_; }
-    /// Whether it lets go of a storage.
+    /// Returns true if the pass frees the storage of this number.
     [[nodiscard]] bool releases(int number) const;
     /// Numbers of the storages of inputs and outputs.
     [[nodiscard]] std::vector<int> ends() const;

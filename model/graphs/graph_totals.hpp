@@ -1,5 +1,5 @@
 #pragma once
-// How many graphs a rank has, and what their fixed addresses hold.
+// Number of a rank's graphs, and the bytes at their fixed addresses.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ struct BoundaryTotal {
     bool operator==(const BoundaryTotal&) const = default;
 };
 
-/// What a rank's graphs are: captured, or on shapes those that would be. The graph of a whole iteration counts as a forward's.
+/// Totals of a rank's captured graphs, or on shapes of those that would be captured. A graph of a whole iteration counts as a forward's.
 struct GraphTotals {
     std::int64_t forward_graphs = 0;
     std::int64_t backward_graphs = 0;

@@ -17,8 +17,8 @@ public:
     explicit IterationGraph(Device& device) : device_(device) {}
 
     /// Runs, captures or replays `passes`. `inputs`: one tensor of each storage of the step that the passes read and do not take
-    /// themselves; at the same addresses in each step. What the passes leave behind lies in memory that lasts, as `loss` does (undefined:
-    /// another stage's). Throws RunError for what no graph can hold.
+    /// themselves; at the same addresses in each step. All results of the passes are in memory that outlives them, as is `loss`
+    /// (undefined: another stage's). Throws RunError for work that no graph can hold.
     void run(const std::vector<Tensor>& inputs, const Tensor& loss, const std::function<void()>& passes);
 
     [[nodiscard]] GraphTotals totals() const;

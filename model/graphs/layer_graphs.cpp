@@ -15,7 +15,7 @@ std::string name_of(const GraphPlace& place, std::string_view direction) {
     return fmt::format("the {} graph of layer {} in slot {}", direction, place.layer, place.slot);
 }
 
-/// What the backward says nothing of is kept by whoever called, or by nobody.
+/// Drops the storages of the forward's inputs and outputs that the backward does not free: the caller keeps them, if needed.
 void let_go(const CapturedPass& forward, const CapturedPass& backward, PassMemory& memory) {
     for (const int number : forward.ends()) {
         if (!backward.releases(number)) memory.held[static_cast<std::size_t>(number)].reset();
@@ -86,7 +86,7 @@ Tensor LayerGraphs::backward(const GraphPlace& place, std::vector<Tensor> gradie
 GraphTotals LayerGraphs::totals() const {
     GraphTotals totals;
     const bool shapes = !device_.computes();
-    // Inputs stand under no name.
+    // Inputs have the empty name.
     std::map<std::pair<std::int64_t, std::string_view>, std::map<int, std::int64_t>> bytes;  // by slot and name: those of each chunk
     for (const auto& [place, pair] : pairs_) {
         totals.forward_graphs += (shapes ? pair.seen_forward : pair.forward.captured()) ? 1 : 0;

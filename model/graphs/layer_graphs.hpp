@@ -1,5 +1,5 @@
 #pragma once
-// The CUDA graphs of one rank: which parts of its layers are captured, and their forwards and backwards, one for each
+// The CUDA graphs of one rank: the captured parts of its layers, and their forwards and backwards, one for each
 // layer of each (chunk, slot) pair (plan/graphs/graph_slots.hpp). The same class on every device: on shapes it counts.
 
 #include <compare>
@@ -17,26 +17,26 @@
 
 namespace mgplan::model {
 
-/// What of a decoder layer lies in one graph.
+/// Part of a decoder layer that is in one graph.
 enum class GraphedPart : std::uint8_t {
     none,
     attention,         ///< its norm, attention and residual addition
-    mlp,               ///< the same of a dense MLP, or of a mixture padded to capacity
+    mlp,               ///< the same of a dense MLP, or of an MoE layer padded to capacity
     whole,             ///< both
-    router,            ///< of a mixture what ChosenUpTo (model/layers/moe.hpp) says
+    router,            ///< of an MoE layer the part given by ChosenUpTo (model/layers/moe.hpp)
     attention_router,  ///< the attention and that
 };
 
-/// What is captured of a layer with a dense MLP, or with a mixture.
+/// Returns the captured part of a layer with a dense MLP, or of an MoE layer.
 [[nodiscard]] GraphedPart graphed_part(EnumSet<CudaGraphScope> scopes, bool mixture);
-/// Whether the layer's input is the graph's, and its output.
+/// Return true if the layer's input is the graph's input, and if its output is the graph's output.
 [[nodiscard]] constexpr bool begins_layer(GraphedPart part) {
     return part == GraphedPart::attention || part == GraphedPart::whole || part == GraphedPart::attention_router;
 }
 [[nodiscard]] constexpr bool ends_layer(GraphedPart part) {
     return part == GraphedPart::mlp || part == GraphedPart::whole;
 }
-/// Whether it ends inside a mixture.
+/// Returns true if the graph ends inside an MoE layer.
 [[nodiscard]] constexpr bool ends_at_router(GraphedPart part) {
     return part == GraphedPart::router || part == GraphedPart::attention_router;
 }
@@ -57,8 +57,8 @@ struct GraphOutput {
 };
 
 /// The first step runs eagerly, so that libraries choose their algorithms and load their kernels; then each pass is captured
-/// when it is first met, and replayed from there on. So what is captured must have been run: products that write a gradient and
-/// products that add to it are two kinds, and RankTrainer sees to it that the first step has those that add.
+/// when it is first met, and replayed from there on. So all captured work must have been run before: products that write a gradient and
+/// products that add to it are two kinds, and RankTrainer makes the first step have those that add.
 class LayerGraphs {
 public:
     /// `random`: the layers draw random numbers, so that seed and offset lie in device memory.
@@ -68,11 +68,11 @@ public:
     ~LayerGraphs();
 
     [[nodiscard]] GraphedPart part(bool mixture) const { return graphed_part(scopes_, mixture); }
-    /// Whether a graph that ends at the router goes on to the dispatcher's first half.
+    /// Returns true if a graph that ends at the router also holds the dispatcher's first half.
     [[nodiscard]] bool captures_preprocess() const { return scopes_.contains(CudaGraphScope::moe_preprocess); }
 
     void begin_step() { ++steps_; }
-    /// Whether this step's passes are captured or replayed, not run eagerly.
+    /// Returns true if this step's passes are captured or replayed, not run eagerly.
     [[nodiscard]] bool replays() const { return steps_ > 1; }
 
     /// (4) int32: seed and first sequence of the microbatch whose pass runs, low words first; undefined without dropout.

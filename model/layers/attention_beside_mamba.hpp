@@ -1,5 +1,5 @@
 #pragma once
-// Attention and the mixer of Mamba-2 beside each other as the first half of a layer: one norm, both branches, the sum of what they give,
+// Attention and the mixer of Mamba-2 in parallel as the first half of a layer: one norm, both branches, the sum of their outputs,
 // residual addition (Falcon-H1, arXiv 2507.22448 section 2; modeling_falcon_h1.py, FalconH1DecoderLayer).
 
 #include "model/layers/branch_ends.hpp"
@@ -9,7 +9,7 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`, of core_attn what it drops of the attention.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`; that of core_attn drops the same as in SelfAttentionSaved.
 struct AttentionBesideMambaSaved : BranchEndsSaved {
     SelfAttentionSaved attention;
     MambaMixerSaved state;

@@ -1,12 +1,12 @@
 #pragma once
-// What mixers of tokens have in common: the norm in front of their branch, and the residual addition behind it.
+// Code shared by mixers of tokens: the norm before their branch, and the residual addition after it.
 
 #include "model/layers/context.hpp"
 #include "model/layers/stream_norm.hpp"
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`.
 struct BranchEndsSaved {
     StreamNormSaved norm;
     Tensor normed;  ///< input of the branch
@@ -25,7 +25,7 @@ public:
     [[nodiscard]] Tensor leave(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& y, const Tensor& x,
                                BranchEndsSaved& saved) const;
 
-    /// The gradient of y. Makes `normed` again where it was not kept.
+    /// The gradient of y. Computes `normed` again if it was not saved.
     [[nodiscard]] Tensor backward_into(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                        BranchEndsSaved& saved) const;
     /// The gradient of x, from that of `normed` and the layer's; adds to the main gradients of the norm. Consumes what was saved.

@@ -1,6 +1,6 @@
 #pragma once
-// The sections of a model chunk, in which sharded weights come and go: 0 is the embedding, 1 + i its i-th decoder layer, the last one the
-// loss head with the norm in front of it. A chunk may lack the first and the last.
+// The sections of a model chunk, whose sharded weights are gathered and freed together: 0 is the embedding, 1 + i its i-th decoder layer,
+// the last one the loss head with the norm before it. A chunk may lack the first and the last.
 
 #include <string>
 

@@ -1,9 +1,8 @@
 #pragma once
 // Attention of DeepSeek-V4 as the first half of a layer (transformers 5.23.0, modeling_deepseek_v4.py, DeepseekV4Attention; Megatron-LM's
 // branch dev at d48bd6be, transformer/experimental_attention_variant/deepseek_v4_hybrid_attention.py and csa.py): queries through a latent
-// and a norm of each head, one head whose keys are its values, a window, compressed keys beside it of which an indexer may choose some, a
-// sink for each head, and an output projection whose first map works by groups of heads. Known of shapes alone; whole on every tp rank, of
-// which there is one.
+// and a norm of each head, one head whose keys are its values, a window, also compressed keys of which an indexer may choose some, a
+// sink for each head, and an output projection whose first map works by groups of heads. Implemented for shapes alone, and for tp = 1.
 
 #include <optional>
 #include <string>
@@ -16,9 +15,9 @@
 
 namespace mgplan::model {
 
-/// What the forward of a compressor keeps.
+/// Tensors the forward of a compressor saves.
 struct KeyCompressorSaved {
-    Tensor tokens, gates;  ///< (rows, columns): what windows are sums of, and what weighs them
+    Tensor tokens, gates;  ///< (rows, columns): terms of the windows' sums, and their weights
     Tensor raw;            ///< (keys, width): in front of the norm
     NormStatistics statistics;
 };
@@ -46,15 +45,15 @@ private:
     Weight places_, norm_;
 };
 
-/// Which compressed keys each query sees: scores of keys of its own, forward alone, for the choice has no gradient; a loss of its own is
-/// not computed (CSAIndexer).
+/// Chooses the compressed keys that each query sees, by scores of keys of its own, forward alone, since the choice has no gradient; the
+/// indexer's own loss is not computed (CSAIndexer).
 class CompressedKeyIndexer {
 public:
     /// `prefix`: "decoder.layers.0.self_attention.core_attention.indexer.".
     CompressedKeyIndexer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
                          Compression compression);
 
-    /// normed (rows, hidden), q_latent (rows, q_lora_rank) behind its norm -> (rows, at most top_k) int32.
+    /// normed (rows, hidden), q_latent (rows, q_lora_rank) after its norm -> (rows, at most top_k) int32.
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
                                  const Tensor& q_latent) const;
 
@@ -65,11 +64,11 @@ private:
     Weight queries_, weights_;
 };
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`, of mla_up_proj all from q_raw to keys.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`, of mla_up_proj all from q_raw to keys.
 struct CompressedAttentionSaved {
     StreamNormSaved norm;
     Tensor normed;
-    Tensor latent_raw, latent;  ///< (rows, q_lora_rank) in front of its norm and behind it
+    Tensor latent_raw, latent;  ///< (rows, q_lora_rank) before its norm and after it
     NormStatistics latent_statistics;
     Tensor q_raw, q;  ///< (rows, heads, width)
     NormStatistics q_statistics;
@@ -95,7 +94,7 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    /// Not where the sequence is shorter than a window of tokens.
+    /// Returns false if the sequence is shorter than a window of tokens, so that it has no compressed keys.
     [[nodiscard]] bool compresses(const MicrobatchContext& microbatch) const;
     [[nodiscard]] SparseSight sight(const MicrobatchContext& microbatch) const;
     /// Queries and keys from the latent and the normed rows.

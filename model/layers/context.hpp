@@ -1,5 +1,5 @@
 #pragma once
-// What a layer needs to know about the rank it runs on.
+// The rank and the microbatch that a layer runs on.
 
 #include <cstdint>
 #include <map>
@@ -16,8 +16,8 @@
 
 namespace mgplan::model {
 
-/// Who makes a main gradient. One that products alone make need not begin at zero: the first product of a step is written there, which
-/// saves the zeros and reading them.
+/// Kinds of ops that write a main gradient. One that only products write need not begin at zero: the first product of a step overwrites
+/// it, which saves writing zeros and reading them.
 struct GradientStart {
     bool products = false;  ///< a linear layer's
     bool sums = false;      ///< an embedding's
@@ -30,7 +30,7 @@ struct Fp8Weight;
 struct Weight {
     Tensor value;
     Tensor gradient;
-    std::shared_ptr<GradientStart> start{};  ///< shared by all who use the weight; without one the gradient begins at zero
+    std::shared_ptr<GradientStart> start{};  ///< shared by all users of the weight; without one the gradient begins at zero
     std::shared_ptr<Fp8Weight> fp8{};  ///< of linear layers that multiply in fp8 (model/layers/fp8_weight.hpp); null: in the weight's type
     [[nodiscard]] bool defined() const { return value.defined(); }
 };
@@ -44,7 +44,7 @@ public:
     /// A weight that the model may not have: undefined then.
     [[nodiscard]] Weight find(const std::string& name) const;
 
-    /// One weight of each expert, by the name without the expert's number; one stands for all where what it holds is of no interest.
+    /// One weight of each expert, by the name without the expert's number; on shapes one stands for all.
     struct OfExperts {
         Weight weight;
         std::size_t experts = 0;
@@ -70,32 +70,32 @@ struct RankContext {
     Communicator* cp = nullptr;
     Communicator* ep = nullptr;
     Communicator* etp = nullptr;
-    Communicator* tp_cp = nullptr;  ///< every rank that holds rows of the same microbatch; of models with mixtures
+    Communicator* tp_cp = nullptr;  ///< every rank that holds rows of the same microbatch; of MoE models
     bool sequence_parallel = false;
     CpCommType cp_comm_type = CpCommType::p2p;
     Dtype dtype = Dtype::fp32;
     double norm_epsilon = 1e-5;
-    /// A norm's backward adds the gradient of the path around its half in the same pass; else an op behind it does, as autograd would.
+    /// A norm's backward adds the gradient of the path around its half in the same pass; else a later op does, as autograd would.
     bool adds_path_in_norms = true;
-    /// The core reads queries, keys and values where they lie in the packed projection, and writes their gradients so, where nothing else
-    /// needs them apart (SelfAttention::stays_packed); else they are copied out of it and back.
+    /// The core reads queries, keys and values in place in the packed projection, and writes their gradients there, if nothing else
+    /// needs them separately (SelfAttention::stays_packed); else they are copied out of it and back.
     bool attends_packed = true;
     /// Products add biases and sum up their gradients where the device's library does (model/ops/linear.hpp); else passes of their own do.
     bool biases_in_products = true;
     EnumSet<OffloadModule> offloaded{};  ///< modules whose inputs wait on the host between forward and backward
-    /// Mixtures: experts are chosen in turn, whatever the router says.
+    /// MoE layers choose experts in turn, whatever the router says.
     bool balanced_routing = false;
-    /// Where a device that computes writes its routing down, and where the meta device looks it up; without one the meta
+    /// Log in which a device that computes records its routing, and from which the meta device reads it; without one the meta
     /// device takes balanced counts. May be null.
     RoutingLog* routing_log = nullptr;
     ExpertBiases* expert_biases = nullptr;  ///< of models with them; null: none
-    /// One fp64 value that takes up the auxiliary losses of this rank's rows, without their coefficient. May be undefined.
+    /// One fp64 value to which the auxiliary losses of this rank's rows are added, without their coefficient. May be undefined.
     Tensor auxiliary_loss{};
-    /// (1 + depths of multi-token prediction) fp64: takes up the sums of this rank's rows' losses, the model's first, then each
+    /// (1 + depths of multi-token prediction) fp64, to which the sums of this rank's rows' losses are added: the model's first, then each
     /// depth's. May be undefined.
     Tensor losses{};
-    LayerGraphs* graphs = nullptr;          ///< what is captured of the decoder's layers; null: nothing
-    DeferredGradients* deferred = nullptr;  ///< takes up the weight gradients of the backward that runs; null: it computes them
+    LayerGraphs* graphs = nullptr;          ///< captured graphs of the decoder's layers; null: none
+    DeferredGradients* deferred = nullptr;  ///< collects the weight gradients of the running backward; null: it computes them
 };
 
 /// One microbatch on one rank.
@@ -106,17 +106,17 @@ struct MicrobatchContext {
     std::uint64_t dropout_seed = 0;   ///< seed mixed with the step
     std::int64_t step = 0;            ///< of the trainer, from 1
     std::int64_t index = 0;           ///< of this microbatch among the step's on this rank
-    std::int64_t slot = 0;            ///< with CUDA graphs: whose addresses this pass of its chunk works at
-    double d_auxiliary = 0;           ///< gradient of each mixture's auxiliary loss: cp / microbatches (Megatron-LM schedules.py)
-    /// Multi-token prediction: for each depth the token that each row predicts, (rows) int32, negative behind the sequence's end.
+    std::int64_t slot = 0;            ///< with CUDA graphs: number of the addresses that this pass of its chunk works at
+    double d_auxiliary = 0;           ///< gradient of each MoE layer's auxiliary loss: cp / microbatches (Megatron-LM schedules.py)
+    /// Multi-token prediction: for each depth the token that each row predicts, (rows) int32, negative after the sequence's end.
     std::vector<Tensor> mtp_targets{};
     /// position_ids() of the rows (learned positions), written before the graph of an iteration; undefined: the pass writes its own.
     Tensor position_ids{};
-    /// (4) int32: what dropout takes in place of seed and first sequence (model/ops/dropout.hpp); undefined: these.
+    /// (4) int32: read by dropout in place of seed and first sequence (model/ops/dropout.hpp); undefined: it reads those.
     Tensor changing{};
 };
 
-/// Which places of the sequence this rank's rows hold, inside the tp region.
+/// Returns the places of the sequence that this rank's rows hold, inside the tp region.
 [[nodiscard]] Positions positions_of(const RankContext& context, const MicrobatchContext& microbatch);
 
 }  // namespace mgplan::model

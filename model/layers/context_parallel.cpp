@@ -76,7 +76,7 @@ AttentionGradients ring_backward(const RankContext& context, const MicrobatchCon
     const int ranks = context.cp->size(), rank = context.cp->rank();
     const Positions mine = slice_of(context, microbatch, rank);
     KeysValues held{k, v};
-    KeysValues gradients;  // of the keys and values held, travelling one step behind them
+    KeysValues gradients;  // of the keys and values held, sent one step later than these
     AttentionGradients total;
     for (int step = 0; step < ranks; ++step) {
         const int owner = (rank - step + ranks) % ranks;

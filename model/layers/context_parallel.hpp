@@ -8,11 +8,11 @@
 
 namespace mgplan::model {
 
-/// Names of what holds the rows of all cp ranks in the all-gather exchange: their bytes grow with cp, those of nothing else.
+/// Names of the tensors that hold the rows of all cp ranks in the all-gather exchange; only their bytes grow with cp.
 inline constexpr std::string_view kGatheredOverCp = "gathered keys or values";
 inline constexpr std::string_view kGradientsOverCp = "key or value gradients of all ranks";
 
-/// What the core computes beside its operands.
+/// Parameters of the core attention besides its operands.
 struct CoreAttention {
     double scale = 1;         ///< of the scores
     std::int64_t window = 0;  ///< places that a query sees, its own and those before; 0: all before

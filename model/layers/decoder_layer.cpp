@@ -14,9 +14,9 @@ namespace mgplan::model {
 
 namespace {
 
-/// Where streams are made again, so are norms that stand alone in front of a half, with or without the module layernorm, not those that
+/// If streams are recomputed, so are separate norms before a half, with or without the module layernorm, but not those that
 /// belong to a linear layer (Megatron-LM, transformer_layer.py, mhc_checkpoint_input_layernorm): for all of a block together, so that the
-/// half itself keeps its norm's output and the steps of a chunk give it back.
+/// half itself keeps its norm's output and the steps of a chunk free it.
 EnumSet<RecomputeModule> without_norm(EnumSet<RecomputeModule> modules, bool with_streams) {
     if (with_streams) modules.remove(RecomputeModule::layernorm);
     return modules;
@@ -206,7 +206,7 @@ Tensor DecoderLayer::backward_from_router(const RankContext& context, const Micr
         if (with_attention) d_attended = attend_backward(context, microbatch, std::move(d_attended), saved);
         return std::vector<Tensor>{std::move(d_attended)};
     });
-    saved.moe = {};  // what eager work kept
+    saved.moe = {};  // tensors saved by eager work
     return dx;
 }
 

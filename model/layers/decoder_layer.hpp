@@ -1,5 +1,5 @@
 #pragma once
-// One layer of the decoder: attention or another mixer of tokens, then a dense MLP or a mixture; or one of the two alone.
+// One layer of the decoder: attention or another mixer of tokens, then a dense MLP or an MoE half; or one of the two alone.
 
 #include <memory>
 #include <optional>
@@ -14,8 +14,8 @@
 
 namespace mgplan::model {
 
-/// One decoder layer, by the model's list of layers: attention, and a dense MLP or a mixture; of models with compositions the halves
-/// that the layer's parts describe. Layers behind that list, those of multi-token prediction, are of the last one's kind.
+/// One decoder layer, by the model's list of layers: attention, and a dense MLP or an MoE half; of models with compositions the halves
+/// that the layer's parts describe. Layers after that list, those of multi-token prediction, are of the last one's kind.
 class DecoderLayer {
 public:
     struct Saved {
@@ -23,8 +23,8 @@ public:
         MlpSaved mlp;
         MoeSaved moe;
         ResidualStreamsSaved attention_streams, mlp_streams;  ///< of hyper-connections
-        PassMemory graph;                                     ///< in place of what a replayed forward would have kept
-        /// Whether a forward left anything here, without graphs.
+        PassMemory graph;                                     ///< in place of the tensors that an eager forward saves
+        /// Returns true if a forward saved anything here, without graphs.
         [[nodiscard]] bool kept() const;
     };
 
@@ -36,30 +36,30 @@ public:
     static constexpr int kUnits = 2;
 
     /// With CUDA graphs, parts of it are captured or replayed. Then the weights of all that a graph holds are announced
-    /// before it, and their gradients behind it. `place`: whose graphs; `leaves`: the output goes to work that is not captured.
+    /// before it, and their gradients after it. `place`: key of the graphs; `leaves`: the output goes to work that is not captured.
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
                                  const UnitEvents& events, const GraphPlace& place = {}, bool leaves = true) const;
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                                   const UnitEvents& events, const GraphPlace& place = {}) const;
 
-    /// What of this layer is captured.
+    /// Part of this layer that is captured.
     [[nodiscard]] GraphedPart graphed(const RankContext& context) const;
 
 private:
-    /// The second half where it is a mixture; nullptr: it is none.
+    /// The second half if it is an MoE half, else nullptr.
     [[nodiscard]] const Moe* mixture() const;
     /// Casts the weights of a half where it multiplies in fp8 and their copies are not fresh; their largest magnitudes are found together.
     void refresh_mixer() const;
     void refresh_feed_forward() const;
     [[nodiscard]] Tensor attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
-    /// `x`: the layer's input, which an MLP beside the attention reads; `attended`: the attention's output.
+    /// `x`: the layer's input, which an MLP parallel to the attention reads; `attended`: the attention's output.
     [[nodiscard]] Tensor transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& attended,
                                    Saved& saved) const;
     [[nodiscard]] Tensor attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                                          Tensor of_mlp = {}) const;
     [[nodiscard]] Tensor transform_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const;
 
-    /// From `x` to the layer's output, with a graph that ends at the router: it begins at the attention or, without it, behind it.
+    /// From `x` to the layer's output, with a graph that ends at the router: it begins at the attention or, without it, after it.
     [[nodiscard]] Tensor forward_to_router(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
                                            const GraphPlace& place, bool with_attention) const;
     /// From the layer's output to the input of that graph.

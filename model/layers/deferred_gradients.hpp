@@ -1,5 +1,5 @@
 #pragma once
-// Weight gradients that a schedule computes in a pass of their own, behind the backward that makes the gradient of the input.
+// Weight gradients that a schedule computes in a pass of their own, after the backward that makes the gradient of the input.
 
 #include <deque>
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace mgplan::model {
 
-/// The work that one backward of a chunk left for its weight-gradient pass, in the order in which an undivided backward does
-/// it. Every entry owns the tensors that it reads, and nothing else: they are what the pass keeps in memory.
+/// The work that one backward of a chunk deferred to its weight-gradient pass, in the order in which an undivided backward does
+/// it. Every entry owns the tensors that it reads, and nothing else: the pass keeps only these in memory.
 class DeferredGradients {
 public:
     void add(std::function<void()> work) { work_.push_back(std::move(work)); }
@@ -26,8 +26,8 @@ private:
     std::deque<std::function<void()>> work_;
 };
 
-/// Adds to the gradients of weights: now, or in the weight-gradient pass where the schedule has one. What `work` reads it must
-/// hold by value. Matrix products are divided so (Qi et al., arXiv 2401.10241, section 2), which is most of the time; sums of
+/// Adds to the gradients of weights: now, or in the weight-gradient pass if the schedule has one. `work` must hold all that it reads
+/// by value. Matrix products are deferred (Qi et al., arXiv 2401.10241, section 2), which take most of the time; sums of
 /// columns (norms, and biases but those that a product sums up) and the embedding's rows need no product and are added while the input's
 /// gradient is made.
 template <class Work>

@@ -23,7 +23,7 @@ void for_each_bias(const std::vector<Weight>& biases, std::span<const std::int64
     }
 }
 
-/// What the gradient of a weight reads.
+/// Returns the part of the input that the gradient of a weight reads.
 LinearInput without_forward(LinearInput x) {
     x.end_forward();
     return x;
@@ -34,7 +34,7 @@ LinearInput without_forward(LinearInput x) {
 Experts::Experts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, EnumSet<RecomputeModule> recompute)
     : model_(model), keeps_activation_(!recompute.contains(RecomputeModule::moe_act)) {
     const auto collect = [&](std::string_view name, Projection& projection) {
-        // Recordings of mixtures for a search spend a fair share on these names.
+        // Recordings of MoE layers for a search spend a fair share of their time on these names.
         const std::string weight_of = fmt::format("{}{}.weight", prefix, name), bias_of = fmt::format("{}{}.bias", prefix, name);
         if (const auto [weight, experts] = weights.find_of_experts(weight_of); experts > 0) {
             projection.values.assign(experts, weight.value);

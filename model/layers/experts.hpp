@@ -1,5 +1,5 @@
 #pragma once
-// The experts of a mixture that one rank holds: two grouped products with the weighted activation between them
+// The experts of an MoE layer that one rank holds: two grouped products with the weighted activation between them
 // (Megatron-LM transformer/moe/experts.py, TEGroupedMLP).
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of moe_act drops `after`.
+/// Tensors a forward saves. Selective recompute of moe_act drops `after`.
 struct ExpertsSaved {
     LinearInput rows;    ///< (rows, hidden), sorted by expert; in fp8 a scale for each expert, as of `after`
     Tensor row_weights;  ///< (rows) router probabilities, fp32 (fp64)

@@ -30,7 +30,7 @@ Tensor interleaved(const Tensor& all, std::int64_t outer) {
 
 Fp8Blocks gather_blocks(const RankContext& context, const Fp8Blocks& own) {
     const Tensor codes = enter_region(context, own.codes), all = start_gathering_scales(context, own.scales).wait();
-    // Vectors of 128 stand block by block, those of 32 in tiles of rows.
+    // Vectors of 128 are ordered block by block, those of 32 in tiles of rows.
     const Fp8ScaleLayout layout(own.scaling, own.codes.shape()[0], own.codes.shape()[1]);
     if (own.scaling == Fp8Scaling::vectors_of_128) return {codes, interleaved(all, layout.blocks), own.scaling};
     return {codes, all.view({all.elements()}), own.scaling};
@@ -38,7 +38,7 @@ Fp8Blocks gather_blocks(const RankContext& context, const Fp8Blocks& own) {
 
 /// Codes, as rows lie, and scales of all ranks.
 Fp8Columns arranged(Tensor codes, const Tensor& scales, Fp8Scaling scaling) {
-    // A rank's rows are blocks of their own of every column: vectors of 128 stand block by block, those of 32 in tiles of columns.
+    // A rank's rows are blocks of their own of every column: vectors of 128 are ordered block by block, those of 32 in tiles of columns.
     const std::int64_t columns = codes.shape()[1];
     if (scaling == Fp8Scaling::vectors_of_128) return {std::move(codes), scales.view({scales.elements()}), scaling, ColumnCodes::as_rows};
     return {std::move(codes), interleaved(scales, (columns + kTileRows - 1) / kTileRows), scaling, ColumnCodes::as_rows};
@@ -117,7 +117,7 @@ Fp8Columns ColumnsUnderway::wait() {
 }
 
 void add_block_gradient(const Weight& weight, const Fp8Columns& dy, Fp8Columns x, ProductAlgorithm algorithm) {
-    const Fp8Blocks columns_of_x = turn_columns(std::exchange(x, {}));  // what was turned goes in front of the product
+    const Fp8Blocks columns_of_x = turn_columns(std::exchange(x, {}));  // the codes that were turned are freed before the product
     const Fp8Blocks columns_of_dy = turn_columns(dy);
     if (weight.start == nullptr || !weight.start->empty)
         return block_matmul_accumulate(columns_of_dy, columns_of_x, weight.gradient, algorithm);

@@ -1,6 +1,6 @@
 #pragma once
-// What linear layers do where their weights have scales for blocks (Fp8Weight::blocks): inputs and gradients of outputs are cast twice from
-// the values as they were, with blocks along rows and along columns, as Transformer Engine casts them (pytorch/module/linear.py).
+// Linear layers whose weights have scales for blocks (Fp8Weight::blocks): inputs and gradients of outputs are cast twice from
+// the original values, with blocks along rows and along columns, as Transformer Engine casts them (pytorch/module/linear.py).
 
 #include <cstdint>
 #include <string_view>
@@ -13,14 +13,14 @@
 
 namespace mgplan::model {
 
-/// Whether rows that sequence parallelism gathers are cast behind that, for blocks along columns reach from one rank's rows into another's;
-/// else their codes are gathered (Transformer Engine, pytorch/distributed.py, _start_all_gather_fp8_blockwise).
+/// Returns true if rows that sequence parallelism gathers are cast after the gather, because blocks along columns reach from one rank's
+/// rows into another's; else their codes are gathered (Transformer Engine, pytorch/distributed.py, _start_all_gather_fp8_blockwise).
 [[nodiscard]] bool casts_behind_gather(const Tensor& x);
 
-/// Both casts; columns turned, but where `gathered` is to bring those of all tp ranks together.
+/// Returns both casts; columns are turned, unless `gathered` is set, whose gather combines those of all tp ranks.
 [[nodiscard]] LinearInput cast_input(const Weight& weight, const Tensor& x, const RankContext* gathered);
 
-/// x · Wᵀ, x (rows, in), or the rank's share of its rows where they are gathered over that tp; rows that were not cast are.
+/// Returns x · Wᵀ, x (rows, in), or with `gathered` the rank's share of x's rows, which are gathered over tp; casts rows that are not cast.
 [[nodiscard]] Tensor multiply_input(const Weight& weight, const LinearInput& x, const RankContext* gathered, ProductAlgorithm algorithm,
                                     std::string_view name);
 
@@ -36,12 +36,12 @@ struct BlockGradient {
 /// A layer's input along columns, as the gradient of a weight reads it, on its way from all tp ranks where they are gathered.
 class ColumnsUnderway {
 public:
-    /// Called once. Rows that nobody cast yet are cast here, but where their codes travel.
+    /// To be called once. Casts rows that are not cast yet, unless their codes are gathered.
     [[nodiscard]] Fp8Columns wait();
 
 private:
     friend ColumnsUnderway start_columns(const Weight& weight, const LinearInput& x, const RankContext* gathered);
-    enum class What : std::uint8_t { own, rows, codes };  ///< what travels
+    enum class What : std::uint8_t { own, rows, codes };  ///< data that is gathered
     What what_ = What::own;
     Fp8Scaling scaling_{};
     LinearInput own_;

@@ -1,5 +1,5 @@
 #pragma once
-// Delayed scaling of a rank's linear layers: what is cast by in a step comes from the largest magnitudes of the steps before it.
+// Delayed scaling of a rank's linear layers: the scales of a step come from the largest magnitudes of the steps before it.
 
 #include <cstdint>
 #include <initializer_list>
@@ -29,7 +29,7 @@ public:
     /// (pytorch/quantization.py, reduce_and_update_fp8_tensors), so that under ep the i-th experts of all ranks, which are others, have one
     /// scale there; here each has its own under every layout.
     void update(std::initializer_list<Communicator*> groups);
-    /// Scales as they follow from histories that were read from a checkpoint.
+    /// Sets the scales from histories that were read from a checkpoint.
     void go_on();
 
     /// The history of one tensor of a weight, (kFp8HistoryLength + 1): which of the three, and its name.

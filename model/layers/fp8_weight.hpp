@@ -12,11 +12,11 @@
 
 namespace mgplan::model {
 
-/// By what one tensor of a layer is cast under delayed scaling: parts of what Fp8Delayed holds.
+/// Scale and largest magnitude of one tensor of a layer under delayed scaling: parts of Fp8Delayed's tensors.
 struct Fp8Followed {
     Tensor scale;    ///< (2) as Fp8Tensor has it; the largest magnitude is that of the steps before, and stays for all of a step
     Tensor largest;  ///< (1) fp32, of this step's values so far
-    /// (n, 2) the scale and those of what comes behind it: of an expert's projection, those of the experts that follow it here.
+    /// (n, 2) the scale and the following ones: of an expert's projection, those of the experts after it on this rank.
     Tensor scales_onward{};
 };
 
@@ -26,7 +26,8 @@ struct Fp8Weight {
     Fp8Tensor values;    ///< (out, in) e4m3
     Tensor transposed;   ///< (in, out), with the same scale
     bool fresh = false;  ///< made of the weight as it is: the step's first pass does that
-    /// Codes are the parameter itself, and whoever changes it casts (model/optimizer/fp8_parameters.hpp): a pass makes the transpose alone.
+    /// Codes are the parameter itself, and code that changes it casts (model/optimizer/fp8_parameters.hpp): a pass makes the transpose
+    /// alone.
     bool stored = false;
     /// Under delayed scaling: of the layer's input, of the weight, of the gradient of its output.
     struct Followed {
@@ -43,7 +44,7 @@ struct Fp8Weight {
 /// How weights are scaled by blocks; nothing under other recipes.
 [[nodiscard]] std::optional<Fp8Scaling> blocks_of_weights(OwnFp8 scaling);
 
-/// What rows are cast by that such a weight is multiplied with.
+/// Returns the scaling of the rows that such a weight is multiplied with.
 [[nodiscard]] Fp8Scaling vectors_beside(const Fp8Weight& weight);
 
 /// Undefined values, counted with the parameters: 2 bytes an element, and the scale, which under delayed scaling comes with `followed`, or
@@ -63,7 +64,7 @@ void refresh(std::span<const CopiedWeight> weights);
 
 /// A cast: e4m3, or e5m2 for gradients of outputs. Ranks of `group` have one scale; null: this one alone.
 [[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, Communicator* group, Fp8Copies copies, std::string_view name);
-/// The same by what the steps before had, which all ranks have alike.
+/// The same with the scale of the earlier steps, which is equal on all ranks.
 [[nodiscard]] Fp8Tensor to_fp8(const Tensor& x, Dtype dtype, const Fp8Followed& followed, Fp8Copies copies, std::string_view name);
 
 }  // namespace mgplan::model

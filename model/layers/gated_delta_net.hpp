@@ -14,11 +14,11 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`.
 struct GatedDeltaNetSaved : BranchEndsSaved {
     Tensor projected;  ///< q, k, v, z of the rank's heads, their raw writing strengths and decays, side by side; exchanged: without z
     Tensor gates;      ///< z of the rank's rows, where the others were exchanged; else undefined
-    Tensor convolved;  ///< q, k, v behind the convolution
+    Tensor convolved;  ///< q, k, v after the convolution
     Tensor attended;   ///< output of the delta rule of the rank's rows: (rows, value heads · value_dim)
     Tensor inverse_deviation;  ///< of the norm of each row and head
     Tensor gated;              ///< input of the output projection
@@ -42,9 +42,9 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    /// Sizes of the heads that one of `cp` ranks has of this one's, for so many rows.
+    /// Sizes of the heads that one of `cp` ranks has of this one's, for `rows`.
     [[nodiscard]] DeltaRuleSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows, int cp) const;
-    /// How all but the gates goes from a slice of the sequence to a share of the heads; nothing where cp has one rank.
+    /// The exchange of all but the gates from a slice of the sequence to a share of the heads; nothing if cp has one rank.
     [[nodiscard]] std::optional<ColumnExchange> exchange_of(const RankContext& context, const MicrobatchContext& microbatch) const;
     [[nodiscard]] GatedNormOptions norm_options(const RankContext& context) const;  ///< of the norm of each head
     [[nodiscard]] DeltaRuleInputs rule_inputs(const Saved& saved, const DeltaRuleSizes& sizes, const ColumnExchange* exchange) const;

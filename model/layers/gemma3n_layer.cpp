@@ -9,7 +9,7 @@
 namespace mgplan::model {
 namespace {
 
-/// Attention's sizes of the part, without the layer's inputs, which stand behind the corrections.
+/// Returns the part's sizes of attention, without the layer's inputs, which follow the corrections.
 LayerPart attention_part(const LayerPart& part) {
     LayerPart attention{"gemma_attention", {}};
     for (const auto* size : {"heads", "kv_heads", "head_dim", "shares_kv", "key_is_value", "window", "bypass", "bias"})

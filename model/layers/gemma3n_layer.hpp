@@ -1,14 +1,14 @@
 #pragma once
 // A whole layer of Gemma 3n (transformers 5.23.0, modeling_gemma3n.py, Gemma3nTextDecoderLayer): of several residual streams the layer
-// reads and changes the first; attention with a low-rank bypass and an MLP follow each other on it, the others are predicted in front and
-// corrected behind (model/ops/alternating_updates.hpp), and the layer's own inputs are added to them. Known of shapes alone.
+// reads and changes the first; attention with a low-rank bypass and an MLP follow each other on it, the others are predicted before and
+// corrected after (model/ops/alternating_updates.hpp), and the layer's own inputs are added to them. Implemented for shapes alone.
 
 #include "model/layers/gemma_attention.hpp"
 #include "model/layers/mlp.hpp"
 
 namespace mgplan::model {
 
-/// What weighs streams by one of them: a norm, a product to a value for each stream, tanh. Whole on every tp rank.
+/// Computes weights of the streams from one of them: a norm, a product to a value for each stream, tanh. Whole on every tp rank.
 class StreamRouter {
 public:
     struct Saved {
@@ -26,14 +26,14 @@ private:
     DuplicatedLinear values_;
 };
 
-/// What a forward keeps.
+/// Tensors a forward saves.
 struct Gemma3nLayerSaved {
     Tensor x;  ///< all streams
     StreamRouter::Saved before, behind;
     Tensor matrices, predictions;
     GemmaAttentionSaved attention;
     MlpSaved mlp;
-    Tensor activated;    ///< what the layer gives
+    Tensor activated;    ///< output of attention and MLP
     Tensor corrections;  ///< a weight for each stream
     Tensor corrected;    ///< the first stream, weighed by columns for the layer's inputs
     LayerInputsSaved inputs;
@@ -52,7 +52,7 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    /// The gradient of what attention and MLP give; dy becomes that of the predictions.
+    /// The gradient of the output of attention and MLP; dy becomes that of the predictions.
     [[nodiscard]] Tensor correction_backward(const RankContext& context, const Tensor& dy, Saved& saved) const;
 
     std::int64_t streams_;

@@ -62,7 +62,7 @@ void LayerInputs::backward(const RankContext& context, const Tensor& dy, const T
     add(gate_.backward(context, columns(d_joined, 0, width_), saved.stream), d_x);
     const Tensor d_projected =
         norm_backward(d_input, saved.projected, norm_.value, saved.statistics, Normalization::rms_norm, norm_.gradient, {});
-    add(projection_.backward(context, d_projected, saved.stream), d_x);  // of the embeddings, for which the stream stands in
+    add(projection_.backward(context, d_projected, saved.stream), d_x);  // of the embeddings; the stream is used in their place
     embedding_backward(enter_region(context, d_input), ids_of(context, dy), words_.value.shape()[0] * context.tp->rank(), words_.gradient);
     saved = {};
 }

@@ -1,8 +1,8 @@
 #pragma once
 // Attention of Gemma 3n and 4 as the first half of a layer (transformers 5.23.0, modeling_gemma3n.py, modeling_gemma4.py): norms of each
-// head of queries, keys and, without weights, values; values that are keys in front of their norm; keys and values taken over from another
-// layer; norms in front and behind; a low-rank bypass; and the layer's own inputs, from a table of words of its own, which in Gemma 4 stand
-// behind the MLP. Known of shapes alone.
+// head of queries, keys and, without weights, values; values that are keys before their norm; keys and values taken over from another
+// layer; norms before and after; a low-rank bypass; and the layer's own inputs, from a table of words of its own, which in Gemma 4 follow
+// the MLP. Implemented for shapes alone.
 
 #include <optional>
 
@@ -14,22 +14,22 @@
 
 namespace mgplan::model {
 
-/// What the inputs of a layer keep.
+/// Tensors that the inputs of a layer save.
 struct LayerInputsSaved {
-    Tensor stream;             ///< what the gate sees
-    Tensor projected, normed;  ///< of the embeddings, for which the stream stands in
+    Tensor stream;             ///< input of the gate
+    Tensor projected, normed;  ///< of the embeddings; the stream is used in their place
     NormStatistics statistics;
     Tensor joined;  ///< gate and input, side by side
     Tensor gated;   ///< input of the map back
     StreamNormSaved behind;
 };
 
-/// A gate of the stream times what words and embeddings say of this layer, mapped back and normed. The table is divided over tp by words,
-/// the rest whole on every rank.
+/// A gate of the stream times this layer's input from words and embeddings, mapped back and normed. The table is divided over tp by words,
+/// the rest is whole on every rank.
 class LayerInputs {
 public:
     LayerInputs(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t width);
-    /// What is added to the stream x, or to others: (rows, hidden).
+    /// Returns the term to be added to the stream x, or to others: (rows, hidden).
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, LayerInputsSaved& saved) const;
     /// Adds to the gradient of x, in place; `d_x` may be dy itself, the gradient of what forward returned.
     void backward(const RankContext& context, const Tensor& dy, const Tensor& d_x, LayerInputsSaved& saved) const;
@@ -43,7 +43,7 @@ private:
     StreamNorm behind_;
 };
 
-/// Two products with few values between them, a norm behind (LAuReL in its low-rank form, arXiv 2411.07501; Gemma3nTextLaurelBlock). Whole
+/// Two products with few values between them, then a norm (LAuReL in its low-rank form, arXiv 2411.07501; Gemma3nTextLaurelBlock). Whole
 /// on every tp rank.
 class LowRankBypass {
 public:
@@ -61,7 +61,7 @@ private:
     StreamNorm norm_;
 };
 
-/// What a forward keeps.
+/// Tensors a forward saves.
 struct GemmaAttentionSaved {
     StreamNormSaved norm, behind;
     LowRankBypass::Saved bypass;
@@ -87,7 +87,7 @@ public:
 
 private:
     [[nodiscard]] Tensor turned(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, bool inverse) const;
-    /// Another layer's keys or values, known by their shapes.
+    /// Another layer's keys or values, of which only the shape matters.
     [[nodiscard]] Tensor taken_over(const RankContext& context, const Tensor& q, std::string_view name) const;
     [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
     /// The gradient of the projection's output.
@@ -102,7 +102,7 @@ private:
     ColumnParallelLinear projection_;
     RowParallelLinear output_;
     std::optional<LayerInputs> inputs_;
-    std::optional<LowRankBypass> bypass_;  ///< with which half of the sum of squares is its own: the result is divided by sqrt(2)
+    std::optional<LowRankBypass> bypass_;  ///< with it the result is divided by sqrt(2)
 };
 
 }  // namespace mgplan::model

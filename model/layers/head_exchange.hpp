@@ -1,7 +1,7 @@
 #pragma once
-// Heads against sequence (DeepSpeed-Ulysses, arXiv 2309.14509): context-parallel ranks that each hold all heads of a slice of the sequence
-// exchange them for the whole sequence of a share of the heads, and back. Attention does so with --cp-comm-type a2a, layers with a state
-// along the sequence always (Megatron-core ssm/mamba_context_parallel.py).
+// Exchange of heads and sequence (DeepSpeed-Ulysses, arXiv 2309.14509): context-parallel ranks that each hold all heads of a slice of the
+// sequence exchange them for the whole sequence of a share of the heads, and back. Attention does so with --cp-comm-type a2a, layers with a
+// state along the sequence always (Megatron-core ssm/mamba_context_parallel.py).
 
 #include <cstdint>
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace mgplan::model {
 
-/// Chunks of a sequence as a rank gets them from all ranks of cp, of which each has two (zigzag_positions), and in their natural order:
-/// what reorder_blocks() takes.
+/// Arguments of reorder_blocks(): the order of a sequence's chunks as a rank gets them from all ranks of cp, two from each
+/// (zigzag_positions), and their natural order.
 struct ChunkOrder {
     ChunkOrder(const RankContext& context, const MicrobatchContext& microbatch);
 
@@ -21,7 +21,7 @@ struct ChunkOrder {
     std::vector<std::int64_t> zigzag;   ///< to rank by rank
 };
 
-/// Of whole tensors of heads.
+/// Exchanges whole tensors of heads.
 class HeadExchange {
 public:
     HeadExchange(const RankContext& context, const MicrobatchContext& microbatch) : context_(context), order_(context, microbatch) {}
@@ -44,7 +44,7 @@ struct SharedColumns {
     std::int64_t shares = 1;
 };
 
-/// Of blocks of columns, those of one rank side by side; all blocks travel in one all-to-all.
+/// Exchanges blocks of columns, those of one rank side by side; all blocks travel in one all-to-all.
 class ColumnExchange {
 public:
     /// cp has more than one rank; the shares of each block divide its number and the block's width.
@@ -52,13 +52,12 @@ public:
 
     /// (rows, any) of this rank -> (cp · rows, width()) in natural order: this rank's share of each block.
     [[nodiscard]] Tensor to_heads(const Tensor& x) const;
-    /// The way back, into the blocks of `into` (rows, any). What ranks with the same share have of it is added up, for it is a gradient.
+    /// The way back, into the blocks of `into` (rows, any). Values of ranks with the same share are added up, since they are gradients.
     void to_sequence(const Tensor& y, const Tensor& into) const;
 
     [[nodiscard]] std::int64_t width() const;  ///< of all shares of a rank
 
-    /// This rank's shares of the channels of the first `blocks` blocks, one behind the other: a copy of those rows of `whole` (channels,
-    /// …).
+    /// This rank's shares of the channels of the first `blocks` blocks, one after another: a copy of those rows of `whole` (channels, …).
     [[nodiscard]] Tensor channels(const Tensor& whole, std::size_t blocks) const;
     /// Adds rows as channels() gives them to those of `whole` that they come from.
     void add_channels(const Tensor& part, const Tensor& whole, std::size_t blocks) const;
@@ -80,7 +79,7 @@ private:
     std::vector<SharedColumns> blocks_;
 };
 
-/// The convolution in front of a state along the sequence, over all channels or over this rank's shares of them.
+/// The convolution before a state along the sequence, over all channels or over this rank's shares of them.
 struct StateConv {
     const ColumnExchange* exchange = nullptr;  ///< of the channels, its first `blocks` blocks; null: all of them
     std::size_t blocks = 0;

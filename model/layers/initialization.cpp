@@ -48,7 +48,7 @@ std::string name_on_rank(const Parameter& parameter) {
     return parameter.shared_embedding ? "embedding.word_embeddings.weight" : parameter.name;
 }
 
-/// What a parameter's values are drawn by: the seed and the name that it has in every layout, or, per rank, on this rank.
+/// Returns the key of a parameter's random values: the seed and the name that it has in every layout, or, per rank, on this rank.
 std::uint64_t key_of(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place, const InitializationOptions& options) {
     if (options.seeds == SeedKind::per_rank)
         return spread_bits(spread_bits(rank_seed(options.seed, parameter, place)) ^ hash_of(name_on_rank(parameter)));

@@ -1,7 +1,7 @@
 #pragma once
 // The indexer of DeepSeek Sparse Attention (DeepSeek-V3.2-Exp, section 2.1; Megatron-core
-// transformer/experimental_attention_variant/dsa.py, DSAIndexer): which keys each query sees. Its products and scores run forward alone,
-// for the choice has no gradient; a loss of its own (--dsa-indexer-loss-coeff) is not computed.
+// transformer/experimental_attention_variant/dsa.py, DSAIndexer): chooses the keys that each query sees. Its products and scores run
+// forward alone, since the choice has no gradient; its own loss (--dsa-indexer-loss-coeff) is not computed.
 
 #include "model/layers/context.hpp"
 
@@ -13,7 +13,7 @@ public:
     /// `prefix`: "decoder.layers.0.self_attention.core_attention.indexer.".
     KeyIndexer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
 
-    /// normed (rows outside the tp region, hidden), q_latent (rows outside, q_lora_rank) behind its norm -> places of the keys chosen
+    /// normed (rows outside the tp region, hidden), q_latent (rows outside, q_lora_rank) after its norm -> places of the keys chosen
     /// for each row, (rows inside, at most index_top_k) int32. Over cp the keys of all ranks are gathered.
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
                                  const Tensor& q_latent) const;

@@ -14,7 +14,7 @@ GatedNormOptions sigmoid_norm_options(const RankContext& context, const DeltaRul
     return {.group = sizes.value_dim, .gate_first = false, .epsilon = context.norm_epsilon, .sigmoid_gate = true};
 }
 
-/// The columns of a projection that the convolution sees: q, k and v. Behind them lie the raw strengths.
+/// The columns of a projection that the convolution reads: q, k and v. The raw strengths follow them.
 Columns key_columns(const DeltaRuleSizes& sizes) {
     return {0, sizes.width()};
 }

@@ -10,13 +10,13 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`.
 struct KimiDeltaAttentionSaved : BranchEndsSaved {
     Tensor projected;                  ///< q, k and v of the rank's heads and their raw writing strengths, side by side
     Tensor decay_latent, gate_latent;  ///< (rows outside the tp region, head_dim), inputs of the projections to decays and gates
     Tensor decays;                     ///< raw, (rows, heads · head_dim)
     Tensor gates;                      ///< of the output, raw, (rows, heads · head_dim)
-    Tensor convolved;                  ///< q, k and v behind the convolution
+    Tensor convolved;                  ///< q, k and v after the convolution
     Tensor attended;                   ///< output of the delta rule: (rows, heads · head_dim)
     Tensor inverse_deviation;          ///< of the norm of each row and head
     Tensor gated;                      ///< input of the output projection

@@ -11,7 +11,7 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Rows outside the tp region, except of k_rotary.
+/// Tensors a forward saves. Rows outside the tp region, except of k_rotary.
 struct LatentQkvSaved {
     Tensor q_latent, kv_latent;  ///< (rows, q_lora_rank) where queries have a latent, (rows, kv_lora_rank)
     NormStatistics q_statistics, kv_statistics;
@@ -19,27 +19,27 @@ struct LatentQkvSaved {
     Tensor k_rotary;                  ///< (rows inside, qk_rope_head_dim), rotated; kept where the up projection is recomputed
 };
 
-/// Heads are (own part, rotated part) for queries and keys, whatever else tells the model its positions. The rotated part is
+/// Heads are (own part, rotated part) for queries and keys, with any other position embedding too. The rotated part is
 /// turned in halves; Megatron-core takes every
 /// second value first, which is the same model with the projections' rows in another order.
 class LatentQkv {
 public:
-    /// `prefix`: "decoder.layers.0.self_attention.". recompute_up: what the up projections make is made again by the backward
+    /// `prefix`: "decoder.layers.0.self_attention.". recompute_up: the backward computes the output of the up projections again
     /// (recompute module mla_up_proj).
     LatentQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool recompute_up);
 
     /// The weights that have copies in fp8, for refresh().
     void add_copied(std::vector<CopiedWeight>& into) const;
-    /// In the form in which the down projections read it, which share one cast; in 16 bits where queries have no latent, for their
-    /// projection has a scale over tp.
+    /// Returns `normed` in the form that the down projections read, which share one cast; in 16 bits if queries have no latent, because
+    /// their projection has a scale over tp.
     [[nodiscard]] LinearInput input(const Tensor& normed) const;
     /// normed (rows outside the tp region, hidden) -> q, k (rows, heads / tp, qk_head_dim) and v (rows, heads / tp, v_head_dim).
     [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                    LatentQkvSaved& saved) const;
     [[nodiscard]] bool recomputes_up() const { return recompute_up_; }
-    /// After the core attention's forward: lets go of what forward_up() makes again.
+    /// To be called after the core attention's forward: frees the tensors that forward_up() computes again.
     void discard_up(LatentQkvSaved& saved) const;
-    /// From the latents on.
+    /// The forward from the latents on.
     [[nodiscard]] QkvParts forward_up(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                       LatentQkvSaved& saved) const;
     /// Returns the gradient of `normed`; adds to the main gradients. With recompute_up forward_up() comes before it.

@@ -36,13 +36,13 @@ template <class... Mixers>
 struct SavedOf<std::variant<Mixers...>> {
     using Type = std::tuple<typename Mixers::Saved...>;
 };
-/// What the forward of each kind of mixer keeps.
+/// Tensors that the forward of each kind of mixer saves.
 using SavedOfMixers = SavedOf<TokenMixer>::Type;
 
 /// The second half.
 using FeedForward = std::variant<Mlp, Moe>;
 
-/// What a half is made from. `model` outlives it.
+/// Arguments that a half is made from. `model` outlives it.
 struct HalfRequest {
     const ModelSpec& model;
     LayerPart part;
@@ -52,8 +52,8 @@ struct HalfRequest {
     EnumSet<RecomputeModule> recompute;
 };
 
-/// By the part's kind, which is one of a mixer that layers here compute (assertion). Attention, MLP and mixture take their sizes from the
-/// fields of the model.
+/// Make the half of the part's kind, which must be one that layers here compute (assertion). Attention, MLP and MoE halves take their
+/// sizes from the fields of the model.
 [[nodiscard]] TokenMixer make_mixer(const HalfRequest& request);
 [[nodiscard]] FeedForward make_feed_forward(const HalfRequest& request);
 

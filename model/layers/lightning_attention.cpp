@@ -45,7 +45,7 @@ LightningAttention::LightningAttention(const ModelSpec& model, const LayerPart& 
 StateSpaceSizes LightningAttention::sizes_of(const RankContext& context, const MicrobatchContext& microbatch,
                                              const Tensor& projected) const {
     const std::int64_t heads = heads_ / context.tp->size();
-    // get_slope_rate(): 2^(-8 (head + 1) / heads) · (1 - layer / (layers - 1) + 1e-5), with 1e-5 beside layers - 1 too.
+    // get_slope_rate(): 2^(-8 (head + 1) / heads) · (1 - layer / (layers - 1) + 1e-5), with 1e-5 added to layers - 1 too.
     constexpr double kApart = 1e-5;
     const double deep = static_cast<double>(layer_) / (static_cast<double>(layers_ - 1) + kApart);
     return {.places = projected.shape()[0] / microbatch.batch,

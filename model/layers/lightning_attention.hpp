@@ -11,13 +11,13 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. What silu gives, decays and states are made again in the backward. Selective recompute of layernorm drops
+/// Tensors a forward saves. The backward computes the output of silu, decays and states again. Selective recompute of layernorm drops
 /// `normed`.
 struct LightningAttentionSaved : BranchEndsSaved {
-    Tensor projected;           ///< v, k and q of the rank's heads in front of silu, and the output's gates, side by side
+    Tensor projected;           ///< v, k and q of the rank's heads before silu, and the output's gates, side by side
     Tensor scanned;             ///< output of the scan: (rows, heads · head_dim)
     NormStatistics statistics;  ///< of the norm over all heads
-    Tensor normalised;          ///< what that norm gives
+    Tensor normalised;          ///< output of that norm
     Tensor gated;               ///< input of the output projection
 };
 

@@ -13,7 +13,7 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. What the convolution gives, steps, decays and states are made again in the backward, as mamba_ssm makes them
+/// Tensors a forward saves. The backward computes the convolution's output, steps, decays and states again, as mamba_ssm does
 /// (ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn). Selective recompute of layernorm drops `normed`.
 struct MambaMixerSaved : BranchEndsSaved {
     Tensor projected;          ///< z, x, B, C of the rank's heads and groups, and their raw steps, side by side; exchanged: without z
@@ -40,7 +40,7 @@ public:
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
-    /// From what the norm gives to what the output projection gives, as SelfAttention::branch() does, and back. `saved.x` and
+    /// From the output of the norm to that of the output projection, as SelfAttention::branch() does, and back. `saved.x` and
     /// `saved.normed` are not used.
     [[nodiscard]] Tensor branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, Saved& saved) const;
     [[nodiscard]] Tensor branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const Tensor& normed,
@@ -49,10 +49,10 @@ public:
 private:
     /// Multiplies the blocks of the projection, or of its gradient, in place (BranchMultipliers).
     void scale_blocks(const Tensor& projected, const StateSpaceSizes& sizes) const;
-    /// Sizes of the heads that one of `cp` ranks has of this one's, for so many rows.
+    /// Sizes of the heads that one of `cp` ranks has of this one's, for `rows`.
     [[nodiscard]] StateSpaceSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows,
                                            int cp) const;
-    /// How x, B, C and steps go from a slice of the sequence to a share of the heads; nothing where cp has one rank.
+    /// The exchange of x, B, C and steps from a slice of the sequence to a share of the heads; nothing if cp has one rank.
     [[nodiscard]] std::optional<ColumnExchange> exchange_of(const RankContext& context, const MicrobatchContext& microbatch) const;
     [[nodiscard]] StateSpaceInputs scan_inputs(const Tensor& projected, const StateSpaceSizes& sizes, std::int64_t batch,
                                                const ColumnExchange* exchange) const;

@@ -10,13 +10,13 @@
 namespace mgplan::model {
 namespace {
 
-/// Attention and MLP beside each other may share the attention's norm.
+/// Parallel attention and MLP may share the attention's norm.
 std::string norm_of_mlp(const ModelSpec& model, const std::string& prefix, std::string_view end) {
     const bool shared = model.order == LayerOrder::parallel_shared_norm;
     return prefix + (shared ? "self_attention.linear_qkv.layer_norm_" : "mlp.linear_fc1.layer_norm_") + std::string(end);
 }
 
-/// Of a cast with one scale the codes as rows lie: turned ones are made of those. Casts in blocks are two.
+/// Returns, of a cast with one scale, the codes in the order of rows, from which turned ones are made. Casts in blocks stay both.
 LinearInput what_both_passes_need(const LinearInput& x) {
     const bool one_scale = x.lie == ColumnCodes::turned && x.forward.defined() && !x.forward.scales.defined();
     return one_scale ? LinearInput(Fp8Tensor{x.forward.codes, x.scale}) : x;

@@ -8,21 +8,21 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of mlp drops `before`, `after` and `uncut`, of layernorm `normed`.
+/// Tensors a forward saves. Selective recompute of mlp drops `before`, `after` and `uncut`, of layernorm `normed`.
 struct MlpSaved {
     Tensor x;
     NormStatistics statistics;
     LinearInput normed;
     Tensor before;      ///< output of the first product: (rows, 2·ffn/tp) when gated, the gate times its multiplier
     LinearInput after;  ///< output of the activation, times the MLP's multiplier: (rows, ffn/tp)
-    Tensor uncut;       ///< of a cut gate: what it was, (rows, ffn/tp), …
-    Tensor gate_sums;   ///< … and what its bound comes from, (rows, 2)
+    Tensor uncut;       ///< of a cut gate: its values before, (rows, ffn/tp), …
+    Tensor gate_sums;   ///< … and the sums that give its bound, (rows, 2)
     StreamNormSaved behind;
 };
 
 class Mlp {
 public:
-    /// `cuts_gate`: of a gate its largest values alone pass (model/ops/gate_cut.hpp).
+    /// `cuts_gate`: only the largest values of a gate pass (model/ops/gate_cut.hpp).
     Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
         EnumSet<RecomputeModule> recompute, bool cuts_gate = false);
 
@@ -31,18 +31,18 @@ public:
     /// `residual`: what the result is added to; `x` itself where the MLP follows the attention.
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& residual,
                                  MlpSaved& saved) const;
-    /// Gradient of x: with what went past the MLP where it follows the attention, without it where it stands beside it.
+    /// Gradient of x: including the residual path if the MLP follows the attention, without it if the two are parallel.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MlpSaved& saved) const;
 
 private:
-    /// From saved.normed: what lies in front of the activation and behind it.
+    /// From saved.normed: the values before the activation and after it.
     void activate(const RankContext& context, MlpSaved& saved) const;
-    /// Multiplies the gate's columns of what lies in front of the activation, or of its gradient (BranchMultipliers).
+    /// Multiplies the gate's columns of the activation's input, or of its gradient (BranchMultipliers).
     void scale_gate(const RankContext& context, const Tensor& before) const;
-    /// The gate's columns of what lies in front of the activation, or of their gradient; sums are those of all tp ranks' columns.
+    /// Cuts the gate's columns of the activation's input, or of its gradient; sums are those of all tp ranks' columns.
     void cut(const RankContext& context, MlpSaved& saved) const;
     void cut_backward(const RankContext& context, const Tensor& d_before, const MlpSaved& saved) const;
-    /// What the first product reads.
+    /// Returns the input of the first product.
     [[nodiscard]] LinearInput normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
     const ModelSpec& model_;

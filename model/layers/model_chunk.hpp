@@ -26,7 +26,7 @@ struct RecomputeChoice {
     std::int64_t layers = 0;
 };
 
-/// What one microbatch leaves in a chunk between its forward and its backward.
+/// Tensors that one microbatch saves in a chunk between its forward and its backward.
 struct ChunkSaved {
     std::vector<DecoderLayer::Saved> layers;
     std::vector<Tensor> checkpoints;  ///< inputs of recomputed blocks of layers
@@ -36,7 +36,7 @@ struct ChunkSaved {
     StreamEndsSaved streams;
 };
 
-/// Runs whole chunks; knows nothing of pipelines. Not thread-safe.
+/// Runs whole chunks, independent of pipelines. Not thread-safe.
 class ModelChunk {
 public:
     /// `contents`: of this chunk; `weights`: its parameters under the names of plan/parameters/parameters.hpp.
@@ -48,7 +48,7 @@ public:
                                  const Tensor& targets, ChunkSaved& saved);
     /// `dy`: gradient of the stream; unused in the last chunk, where `d_loss` is the gradient of every row's loss. Returns
     /// the gradient of the input stream, undefined in the first chunk. With context.deferred the products that make weight
-    /// gradients, and the events behind them, wait there; nothing of `saved` does.
+    /// gradients, and the events after them, wait there; nothing of `saved` does.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, double d_loss,
                                   const Tensor& ids, const Tensor& targets, ChunkSaved& saved);
 
@@ -56,10 +56,10 @@ public:
 
     /// Its number among the rank's chunks, for the places of CUDA graphs.
     void set_number(int number) { number_ = number; }
-    /// Layers of which anything is captured.
+    /// Number of layers with a captured part.
     [[nodiscard]] std::int64_t captured_layers(const RankContext& context) const;
 
-    /// Who hears of the chunk's weights; nullptr: nobody. The listener outlives the chunk's passes.
+    /// Sets the listener to the chunk's weights; nullptr: none. It outlives the chunk's passes.
     void set_events(WeightEvents* events) { events_ = events; }
     [[nodiscard]] int units() const { return first_mtp_unit() + MtpDepth::kUnits * static_cast<int>(contents_.mtp) + 1; }
     /// The unit that is the first to read a parameter in a forward and the last to add to its gradient in a backward.
@@ -73,7 +73,7 @@ private:
     /// Layers [begin, end) forward, keeping everything. `again`: for the backward of the last one, which follows.
     Tensor run_layers(const RankContext& context, const MicrobatchContext& microbatch, Tensor x, std::size_t begin, std::size_t end,
                       ChunkSaved& saved, bool again = false);
-    /// Weights of sections (model/layers/chunk_sections.hpp), for whoever listens.
+    /// Sections of weights (model/layers/chunk_sections.hpp), for the listener.
     [[nodiscard]] static int section_of_layer(std::size_t i) { return 1 + static_cast<int>(i); }
     [[nodiscard]] int section_of_head() const { return section_of_layer(layers_.size()); }
     void enter(int section, int next) const {
@@ -82,12 +82,12 @@ private:
     void leave(int section) const {
         if (events_ != nullptr) events_->after_section(section);
     }
-    /// A forward's next section behind layer i; -1: none.
+    /// A forward's next section after layer i; -1: none.
     [[nodiscard]] int section_behind(std::size_t i) const;
     /// The section whose weights a backward reads next once it is done with layer i, or with the head where i is the number of
     /// layers: the layer below or the first of its recomputed block. The embedding's backward reads no weights. -1: none.
     [[nodiscard]] int section_below(std::size_t i, const ChunkSaved& saved) const;
-    /// The section that a backward adds to behind layer i or the head; -1: none.
+    /// The section that a backward adds to after layer i or the head; -1: none.
     [[nodiscard]] int gradients_below(std::size_t i) const { return i > 0 || embedding_ ? static_cast<int>(i) : -1; }
     /// The first layer of the recomputed block that layer i ends, or begins.
     [[nodiscard]] static std::size_t block_begin(std::size_t i, const ChunkSaved& saved);

@@ -19,7 +19,7 @@ Tensor as_list(const Tensor& rows) {
     return rows.view({rows.elements()});
 }
 
-/// Whether copies' weights are scaled: by a factor, or one for each expert, which are known of their shape alone.
+/// Returns true if copies' weights are scaled: by a factor, or by one for each expert, which is implemented for shapes alone.
 bool scales_weights(const MoeSpec& moe) {
     return moe.routed_scaling != 1 || moe.branch_norms;
 }

@@ -16,20 +16,20 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`, of moe all of `mixture`.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`, of moe all of `mixture`.
 struct MoeSaved {
     /// Between the norm and the residual addition.
     struct Mixture {
         RouterSaved router;
         SharedExpertsSaved shared;
         StreamNormSaved router_norm, experts_norm, behind_shared;  ///< of branches with norms of their own
-        Tensor router_input;                                       ///< likewise: what the router saw
+        Tensor router_input;                                       ///< likewise: input of the router
         // The part that CUDA graphs leave outside:
         StreamNormSaved behind_experts;
         Permutation permutation;
         DispatchPlan plan;
         ExpertsSaved experts;
-        LinearInput combined;  ///< what the experts gave each row (rows, latent); undefined without a latent
+        LinearInput combined;  ///< output of the experts for each row (rows, latent); undefined without a latent
     };
 
     Tensor x;
@@ -39,13 +39,13 @@ struct MoeSaved {
     StreamNormSaved behind;
 };
 
-/// How far choose() goes: the parts of a mixture that CUDA graphs hold.
+/// How far choose() goes: the parts of an MoE layer that CUDA graphs hold.
 enum class ChosenUpTo : std::uint8_t {
     router,    ///< norm, shared experts, router
     permuted,  ///< and the dispatcher's first half: counts, sorting, copies in the order of their experts
 };
 
-/// What choose() hands to combine(): under CUDA graphs the boundary tensors.
+/// Tensors that choose() passes to combine(): under CUDA graphs the boundary tensors.
 struct ChosenRows {
     ChosenUpTo up_to = ChosenUpTo::permuted;
     Tensor hidden;         ///< the norm's output (rows, hidden), with a latent its map (rows, latent); permuted: copies of that
@@ -62,8 +62,8 @@ struct ChosenGradients {
     Tensor hidden, probabilities, shared;
 };
 
-/// Each rank routes the rows it holds outside the tp region. With tp > 1 that takes sequence parallelism, or the ranks of a
-/// tp group would send the same rows (Megatron-LM arguments.py demands it too).
+/// Each rank routes the rows it holds outside the tp region. With tp > 1 that requires sequence parallelism, or the ranks of a
+/// tp group would send the same rows (Megatron-LM arguments.py requires it too).
 class Moe {
 public:
     /// `prefix`: "decoder.layers.3."; `layer`: global layer number from 0.
@@ -77,7 +77,7 @@ public:
 
     // forward() and backward() in two steps each. The host reads nothing between the first and the last of choose() and of
     // choose_backward(), unless copies are dropped and not padded: CUDA graphs can hold them. combine() begins with reading the
-    // counts. `saved` of all four is the same, with what choose() put there missing where a graph has it.
+    // counts. `saved` of all four is the same; tensors that choose() saves are missing there if a graph holds them.
 
     [[nodiscard]] ChosenRows choose(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, ChosenUpTo up_to,
                                     MoeSaved& saved) const;
@@ -91,7 +91,7 @@ public:
                                          ChosenGradients gradients, MoeSaved& saved) const;
 
 private:
-    /// `x`: the layer's input; `normed`: what the norm in front of the branches makes of it.
+    /// `x`: the layer's input; `normed`: the output of the norm before the branches.
     [[nodiscard]] ChosenRows choose_rows(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x,
                                          const Tensor& normed, ChosenUpTo up_to, MoeSaved::Mixture& saved) const;
     /// Counts, sorting and copies: from ChosenUpTo::router to ChosenUpTo::permuted.

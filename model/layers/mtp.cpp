@@ -67,7 +67,7 @@ Tensor MtpDepth::forward(const RankContext& context, const MicrobatchContext& mi
                          const Tensor& ids, const Tensor& state, MtpDepthSaved& saved, const UnitEvents& events) const {
     {
         const Range range(*context.device, "mtp embedding forward");
-        EmbeddingSaved nothing;  // validate() knows no norm of embeddings beside multi-token prediction
+        EmbeddingSaved nothing;  // validate() refuses a norm of embeddings with multi-token prediction
         saved.embedded = embedding.forward(context, microbatch, ids, nothing, number_);
     }
     saved.state = state;

@@ -1,6 +1,6 @@
 #pragma once
-// Multi-token prediction (DeepSeek-V3, arXiv 2412.19437 section 2.2; Megatron-core transformer/multi_token_prediction.py): behind the
-// decoder, depth k = 1, 2, … predicts the token k places behind the next one, from the state of depth k - 1 and the embedding
+// Multi-token prediction (DeepSeek-V3, arXiv 2412.19437 section 2.2; Megatron-core transformer/multi_token_prediction.py): after the
+// decoder, depth k = 1, 2, … predicts the token k places after the next one, from the state of depth k - 1 and the embedding
 // of the token in between. Embedding and output layer are the model's own.
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace mgplan::model {
 
-/// What one depth keeps. Full recompute (uniform) drops `inner`.
+/// Tensors one depth saves. Full recompute (uniform) drops `inner`.
 struct MtpDepthSaved {
     /// Between the two inputs and the final norm.
     struct Inner {
@@ -24,7 +24,7 @@ struct MtpDepthSaved {
     };
 
     Tensor embedded;  ///< (rows, hidden), embedding of the tokens in between
-    Tensor state;     ///< (rows, hidden) of the depth before, behind its final norm
+    Tensor state;     ///< (rows, hidden) of the depth before, after its final norm
     std::optional<Inner> inner;
     Tensor x;  ///< output of the decoder layer
     NormStatistics statistics;
@@ -71,7 +71,7 @@ public:
     Mtp(const ModelSpec& model, const WeightTable& weights, std::int64_t depths, const Weight& output, EnumSet<RecomputeModule> recompute,
         bool recompute_all);
 
-    /// `normed`: the decoder's output behind its final norm. Adds each depth's losses to context.losses.
+    /// `normed`: the decoder's output after its final norm. Adds each depth's losses to context.losses.
     void forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, const Tensor& targets,
                  std::vector<MtpDepthSaved>& saved, const UnitEvents& events) const;
     /// Returns the gradient of `normed` from all depths. `d_loss`: as of the main loss's rows.

@@ -1,5 +1,5 @@
 #pragma once
-// What a half of a layer kept for its backward waits in the host's memory meanwhile: the inputs of modules that --offload names.
+// Moves tensors that a half of a layer saved for its backward to the host's memory meanwhile: the inputs of modules that --offload names.
 
 #include <initializer_list>
 #include <utility>

@@ -19,7 +19,7 @@ std::int64_t rotated_width(const ModelSpec& model, std::int64_t layer) {
     return static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction) / 2 * 2;
 }
 
-/// What one norm sees at once: a head, or with full width all heads of a row.
+/// Returns x as rows that one norm is over: a head each, or with full width all heads of a row.
 Tensor norm_rows(const ModelSpec& model, const Tensor& x) {
     const std::int64_t rows = x.shape()[0], heads = x.shape()[1], width = x.shape()[2];
     return model.qk_norm_full_width ? x.view({rows, heads * width}) : x.view({rows * heads, width});
@@ -157,7 +157,7 @@ QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext&
             columns(parts.q.view({rows, group_heads * head_dim}), group.place * heads * head_dim, (group.place + 1) * heads * head_dim)
                 .view({rows, heads, head_dim});
     } else if (model_.attention_output_gate) {
-        // Queries and gate lie in a group as twice as many heads.
+        // Queries and gate of a group are stored as twice the number of heads.
         const std::int64_t groups = model_.kv_heads / tp, rows = packed.shape()[0], width = heads / groups * head_dim;
         parts = split_qkv(packed, 2 * heads, groups, head_dim);
         const Tensor both = parts.q.view({rows * groups, 2 * width});

@@ -10,15 +10,15 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps, all of it with QK-norm, a gate of the output or clipped projections alone.
+/// Tensors a forward saves, only with QK-norm, a gate of the output or clipped projections.
 struct PackedQkvSaved {
-    Tensor clipped;                       ///< the packed projection, of which the backward asks where bounds were reached
-    Tensor gate;                          ///< logits of the output's gate (rows, heads · head_dim); read by who applies it
+    Tensor clipped;                       ///< the packed projection, which shows the backward where bounds were reached
+    Tensor gate;                          ///< logits of the output's gate (rows, heads · head_dim); read by the code that applies it
     Tensor q_before_norm, k_before_norm;  ///< (rows, heads, head_dim)
     NormStatistics q_statistics, k_statistics;
 };
 
-/// The projection holds, per kv head, its query heads (with a gate of the output as many heads of it behind them), its key, its value,
+/// The projection holds, per kv head, its query heads (followed by the heads of the output's gate, if any), its key, its value,
 /// as Megatron-core's linear_qkv, and is divided
 /// evenly over tp. With tp > kv_heads a rank's share is a part of one kv head's group: the shares are gathered, every rank
 /// of the group takes the key and the value and its own queries (Megatron-core transformer/attention.py,
@@ -35,14 +35,14 @@ public:
     /// normed (rows outside the tp region, hidden) -> the rank's heads, normalised and rotated where the model does.
     [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                    PackedQkvSaved& saved) const;
-    /// Whether the core can read the projection as it is: nothing but positions stands between them, which turn it in place, and no
-    /// other rank wants heads of this one's sequences.
+    /// Returns true if the core can read the projection as it is: nothing but positions comes between them, which turn it in place, and no
+    /// other rank needs heads of this one's sequences.
     [[nodiscard]] bool stays_packed(const RankContext& context) const;
     /// The rank's heads in the projection, where stays_packed().
     [[nodiscard]] PackedHeads heads(const RankContext& context) const;
     /// normed -> the projection (rows, heads(context).width()), rotated where the model does. stays_packed() is true.
     [[nodiscard]] Tensor forward_packed(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed) const;
-    /// From the gradient of what forward_packed() gave, which is turned back in place, to that of `normed`; adds to the main gradients.
+    /// From the gradient of forward_packed()'s result, which is turned back in place, to that of `normed`; adds to the main gradients.
     [[nodiscard]] Tensor backward_packed(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_packed,
                                          const LinearInput& normed) const;
     /// Returns the gradient of `normed`; adds to the main gradients. `d_gate`: of the gate, undefined without one.

@@ -1,7 +1,7 @@
 #pragma once
 // The recurrent block of Griffin as the first half of a layer: norm, two branches out of one projection, of which one is convolved and
-// carries the recurrence and the other gates what it gives, output projection, residual addition (arXiv 2402.19427, sections 2.3 and 2.4;
-// transformers 5.23.0, modeling_recurrent_gemma.py, RecurrentGemmaRecurrentBlock). Known of shapes alone, as its ops are.
+// carries the recurrence and the other gates its output, output projection, residual addition (arXiv 2402.19427, sections 2.3 and 2.4;
+// transformers 5.23.0, modeling_recurrent_gemma.py, RecurrentGemmaRecurrentBlock). Implemented for shapes alone, as its ops are.
 
 #include "model/layers/branch_ends.hpp"
 #include "model/layers/context.hpp"
@@ -9,10 +9,10 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`.
 struct RecurrentBlockSaved : BranchEndsSaved {
     Tensor projected;                 ///< y and x of the rank's channels, side by side
-    Tensor convolved;                 ///< x behind the convolution
+    Tensor convolved;                 ///< x after the convolution
     Tensor input_gates, decay_gates;  ///< raw
     Tensor recurred;                  ///< output of the recurrence, which its backward reads as the states before each place
     Tensor gated;                     ///< input of the output projection

@@ -29,7 +29,7 @@ PathFactors factors_of(const ModelSpec& model, ResidualPlace place) {
     return own;
 }
 
-/// What a half gives is added to streams by the layer (ResidualStreams), not here.
+/// Returns true if the layer adds a half's output to streams (ResidualStreams), so that it is not added here.
 bool mixed_as_streams(const ModelSpec& model, ResidualPlace place) {
     return model.hyper_connections && place != ResidualPlace::embedding;
 }

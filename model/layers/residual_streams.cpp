@@ -10,7 +10,7 @@
 namespace mgplan::model {
 namespace {
 
-/// Products beside those of linear layers, in the storage type whatever these do, and no part of the model FLOPs that Megatron-LM prints
+/// Range of products outside of linear layers, always in the storage type, and no part of the model FLOPs that Megatron-LM prints
 /// (training.py, num_floating_point_operations).
 constexpr std::string_view kRange = "gate of streams";
 

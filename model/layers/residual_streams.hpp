@@ -1,5 +1,5 @@
 #pragma once
-// Residual streams beside each other around the halves of a layer, and at the ends of the model (plan/model/model_spec.hpp,
+// Parallel residual streams around the halves of a layer, and at the ends of the model (plan/model/model_spec.hpp,
 // HyperConnections). n streams of h values make rows of n · h, outside the tensor-parallel region, so that with sequence parallelism each
 // tp rank mixes its own rows.
 
@@ -9,14 +9,14 @@
 
 namespace mgplan::model {
 
-/// What the forward of one half keeps.
+/// Tensors the forward of one half saves.
 struct ResidualStreamsSaved {
-    Tensor x;        ///< (rows, n·h): the streams in front of the half
+    Tensor x;        ///< (rows, n·h): the streams before the half
     Tensor lengths;  ///< (rows)
-    Tensor raw;      ///< (rows, n·(n + 2)): maps in front of scales, biases and bounds
-    Tensor maps;     ///< the same behind them
-    Tensor start;    ///< (rows, n·n): the matrix in front of its rounds
-    Tensor branch;   ///< (rows, h): what the half gives
+    Tensor raw;      ///< (rows, n·(n + 2)): maps before scales, biases and bounds
+    Tensor maps;     ///< the same after them
+    Tensor start;    ///< (rows, n·n): the matrix before its rounds
+    Tensor branch;   ///< (rows, h): output of the half
     // Between the backward of the mix and that of the half's input.
     Tensor dx, d_maps;
 };
@@ -25,14 +25,13 @@ struct ResidualStreamsSaved {
 class ResidualStreams {
 public:
     /// `prefix`: "decoder.layers.0.self_attention_hyper_connection.". `model` outlives it. `repeated`: mixes are made again in the
-    /// backward, for a block of layers together (RecomputeModule::mhc): what that keeps is told by the steps of a chunk, here is its work.
-    /// `norm`: of a norm that stands alone in front of the half and is made again with them, "decoder.layers.0.input_layernorm."; else
-    /// empty.
+    /// backward, for a block of layers together (RecomputeModule::mhc): the steps of a chunk count the memory of that, this class its work.
+    /// `norm`: of a separate norm before the half that is made again with them, "decoder.layers.0.input_layernorm."; else empty.
     ResidualStreams(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool repeated, const std::string& norm);
 
     /// The half's input (rows, h) from the streams x.
     [[nodiscard]] Tensor enter(const RankContext& context, const Tensor& x, ResidualStreamsSaved& saved) const;
-    /// The streams behind the half, which gave y (rows, h).
+    /// The streams after the half, whose output is y (rows, h).
     [[nodiscard]] Tensor leave(const RankContext& context, Tensor y, ResidualStreamsSaved& saved) const;
 
     /// The gradient of y.
@@ -51,7 +50,7 @@ struct StreamHeadSaved {
     Tensor x, lengths, raw, maps;  ///< as ResidualStreamsSaved has them; of a mean nothing
 };
 
-/// Where streams come together in front of the last norm: by trained weights, or by their mean.
+/// Combines the streams before the last norm: by trained weights, or by their mean.
 class StreamHead {
 public:
     StreamHead(const ModelSpec& model, const WeightTable& weights);

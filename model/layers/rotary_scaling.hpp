@@ -1,5 +1,5 @@
 #pragma once
-// How a model's rotary angles are changed for sequences longer than those it was first trained on.
+// Scaling of a model's rotary angles for sequences longer than those it was first trained on.
 
 #include "model/ops/rotary.hpp"
 #include "plan/model/model_spec.hpp"
@@ -15,10 +15,10 @@ namespace mgplan::model {
 ///           Megatron-core yarn_rotary_pos_embedding.py)
 [[nodiscard]] RotaryAngles rotary_angles(const ModelSpec& model, std::int64_t rotated);
 
-/// Those of one layer, which differ where layers with a sliding window have a base of their own (ModelSpec::window_rotary_base).
+/// Angles of one layer, which differ if layers with a sliding window have a base of their own (ModelSpec::window_rotary_base).
 [[nodiscard]] RotaryAngles rotary_angles_of_layer(const ModelSpec& model, std::int64_t rotated, std::int64_t layer);
 
-/// What YaRN multiplies the scores of attention with where the model's mscale_all_dim asks for it, in multi-latent attention
+/// YaRN's factor of the scores of attention if the model sets mscale_all_dim, in multi-latent attention
 /// (Megatron-core multi_latent_attention.py); 1 otherwise.
 [[nodiscard]] double rotary_score_factor(const ModelSpec& model);
 

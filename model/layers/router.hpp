@@ -1,5 +1,5 @@
 #pragma once
-// The router of a mixture: which experts each row goes to, with what probability, and the loss that keeps them balanced.
+// The router of an MoE layer: which experts each row goes to, with what probability, and the loss that keeps them balanced.
 
 #include <cstdint>
 
@@ -12,7 +12,7 @@ namespace mgplan::model {
 /// moe_utils.py, get_capacity), and no more than there are rows. 0: dropless.
 [[nodiscard]] std::int64_t expert_capacity(const MoeSpec& moe, std::int64_t rows);
 
-/// What a forward keeps.
+/// Tensors a forward saves.
 struct RouterSaved {
     Routing routing;
     Tensor kept;    ///< routing.experts with dropped choices negative; the same tensor when dropless

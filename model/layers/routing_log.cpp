@@ -19,7 +19,7 @@ const RoutingTable& RoutingLog::at(const RoutingPlace& place) const {
 void RoutingLog::watch(const Routing& routing) {
     Device& device = routing.scores.device();
     if (!watches_ || !device.computes()) return;
-    // Read as they are: a tensor of the device's would stand in what is measured and not in what is predicted.
+    // Read without conversion: a tensor on the device would be in the measurement and not in the prediction.
     std::vector<double> scores(static_cast<std::size_t>(routing.scores.elements()));
     if (routing.scores.dtype() == Dtype::fp64) {
         device.read(routing.scores, scores.data());

@@ -1,6 +1,6 @@
 #pragma once
-// How many token copies travelled where: written by a run that computes, read by the same rank on shapes alone, which
-// cannot know what a router chose.
+// Numbers of token copies sent to each expert: written by a run that computes, read by the same rank on shapes alone, which
+// has no router's choices.
 
 #include <compare>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace mgplan::model {
 
-/// One pass of one microbatch through one mixture. A recomputed forward has the place of the first.
+/// One pass of one microbatch through one MoE layer. A recomputed forward has the place of the first.
 struct RoutingPlace {
     std::int64_t step = 0;        ///< of the trainer, from 1
     std::int64_t microbatch = 0;  ///< of the step, on this rank
@@ -20,27 +20,27 @@ struct RoutingPlace {
     auto operator<=>(const RoutingPlace&) const = default;
 };
 
-/// Copies for each expert from each rank of the ep and etp groups, behind dropping: [etp rank][ep rank][expert].
+/// Copies for each expert from each rank of the ep and etp groups, after dropping: [etp rank][ep rank][expert].
 using RoutingTable = std::vector<std::int64_t>;
 
 /// One rank's tables. Used by one thread.
 class RoutingLog {
 public:
     void record(const RoutingPlace& place, RoutingTable table) { tables_[place] = std::move(table); }
-    /// What at() says of places without a record: for traces of routings that no run had.
+    /// Sets the table that at() returns for places without a record: for traces of routings that no run had.
     void assume(RoutingTable table) { assumed_ = std::move(table); }
-    /// The same where every rank has as many copies of each expert: the table's one row.
+    /// The same if all ranks have equal numbers of copies of each expert: the table's one row.
     void assume_alike(std::vector<std::int64_t> copies) { alike_ = std::move(copies); }
     /// That row; empty without one.
     [[nodiscard]] const std::vector<std::int64_t>& alike() const { return alike_; }
     /// A table that was recorded or assumed; it must exist (assertion).
     [[nodiscard]] const RoutingTable& at(const RoutingPlace& place) const;
     [[nodiscard]] bool empty() const { return tables_.empty() && assumed_.empty(); }
-    /// Forgets the tables of steps up to this one. For runs, which read each step's on shapes once it was reported: a log of all steps
-    /// grows with them.
+    /// Drops the tables of steps up to this one. For runs, which read the tables of a step on shapes once it was reported: else the log
+    /// would grow with the number of steps.
     void forget_until(std::int64_t step) { tables_.erase(tables_.begin(), tables_.lower_bound({.step = step + 1})); }
 
-    /// From now on, look how near each row's choice came to another: what watch() saw is read back to the host.
+    /// From now on watch() measures how close each row's choice is to another one, which reads scores back to the host.
     void watch_margins() { watches_ = true; }
     void watch(const Routing& routing);
     /// The smallest distance between the scores of the last expert chosen and the first one not; infinite where there was none.

@@ -10,7 +10,7 @@
 namespace mgplan::model {
 namespace {
 
-/// The channels of a projection that the convolution sees; behind them lie as many gates.
+/// The channels of a projection that the convolution reads; the same number of gates follows them.
 Columns convolved_half(const Tensor& projected) {
     return {0, projected.shape()[1] / 2};
 }

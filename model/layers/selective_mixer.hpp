@@ -1,7 +1,7 @@
 #pragma once
-// The mixer of Mamba as the first half of a layer: norm, projection, causal convolution, steps and both maps of the state out of what that
-// gives, selective scan with its gate, output projection, residual addition (arXiv 2312.00752, section 3.4; transformers 5.23.0,
-// modeling_mamba.py, modeling_jamba.py). Known of shapes alone, as its scan is.
+// The mixer of Mamba as the first half of a layer: norm, projection, causal convolution, steps and both maps of the state out of its
+// output, selective scan with its gate, output projection, residual addition (arXiv 2312.00752, section 3.4; transformers 5.23.0,
+// modeling_mamba.py, modeling_jamba.py). Implemented for shapes alone, as its scan is.
 
 #include <array>
 
@@ -13,13 +13,13 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`.
 struct SelectiveMixerSaved : BranchEndsSaved {
     Tensor projected;              ///< x and z of the rank's channels, side by side
-    Tensor convolved;              ///< x behind the convolution
-    std::array<Tensor, 3> mapped;  ///< what the steps come from, B and C, in front of their norms: (rows, dt_rank or state), whole
+    Tensor convolved;              ///< x after the convolution
+    std::array<Tensor, 3> mapped;  ///< latent of the steps, B and C, before their norms: (rows, dt_rank or state), whole
     std::array<NormStatistics, 3> statistics;
-    std::array<Tensor, 3> maps;  ///< the same behind them; without norms these alone
+    std::array<Tensor, 3> maps;  ///< the same after them; without norms these alone
     Tensor steps;                ///< raw, (rows, channels)
     SelectiveScanResult scan;    ///< `gated` is the input of the output projection
 };
@@ -40,11 +40,11 @@ public:
 
 private:
     [[nodiscard]] SelectiveScanInputs scan_inputs(const Saved& saved, const MicrobatchContext& microbatch) const;
-    /// The gradient of what was convolved, from those of steps, B and C; adds to the gradients of the weights in between.
+    /// The gradient of the convolution's output, from those of steps, B and C; adds to the gradients of the weights in between.
     [[nodiscard]] Tensor back_through_maps(const RankContext& context, SelectiveScanGradients gradients, Saved& saved) const;
 
     std::int64_t dt_rank_, state_;
-    bool normed_;  ///< norms of what the steps come from, of B and of C, with weights (Jamba) or without (Falcon Mamba)
+    bool normed_;  ///< norms of the steps' latent, of B and of C, with weights (Jamba) or without (Falcon Mamba)
     BranchEnds ends_;
     Weight conv_weight_, conv_bias_, maps_weight_, steps_weight_, step_bias_, log_decay_, skip_;
     std::array<Weight, 3> norm_weights_;

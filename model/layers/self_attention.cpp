@@ -20,7 +20,7 @@ double softmax_scale(const ModelSpec& model) {
 }
 
 /// The norm belongs to the packed projection (Transformer Engine fuses them); latent attention has two down projections
-/// behind one norm, which stands alone.
+/// after one norm, which is separate.
 std::string norm_name(const ModelSpec& model, const std::string& prefix, std::string_view end) {
     return prefix + (model.mla ? "input_layernorm." : "self_attention.linear_qkv.layer_norm_") + std::string(end);
 }
@@ -35,7 +35,7 @@ Tensor as_column(const Tensor& x) {
     return x.view({x.elements(), 1});
 }
 
-/// What the output projection sees: (rows, heads / tp · v_head_dim).
+/// Input of the output projection: (rows, heads / tp · v_head_dim).
 Tensor projection_input(const SelfAttentionSaved& saved) {
     const Tensor output = joined_heads(saved.core.output);
     return saved.gated.defined() ? saved.gated.view(output.shape()) : output;

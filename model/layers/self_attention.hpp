@@ -16,7 +16,7 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps for its backward. Selective recompute of core_attn drops the core's log-sum-exp, of layernorm
+/// Tensors a forward saves for its backward. Selective recompute of core_attn drops the core's log-sum-exp, of layernorm
 /// `normed`, of mla_up_proj q, k and v and the normalised latents.
 struct SelfAttentionSaved {
     Tensor x;  ///< the residual stream: input of the norm
@@ -48,30 +48,30 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                   SelfAttentionSaved& saved) const;
 
-    /// From what the norm gives to what the output projection gives, without either end of the residual path: for layers that have
-    /// another branch beside it. `saved.x` and `saved.normed` are not used.
+    /// From the output of the norm to that of the output projection, without either end of the residual path: for layers with a
+    /// parallel branch. `saved.x` and `saved.normed` are not used.
     [[nodiscard]] Tensor branch(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                 SelfAttentionSaved& saved) const;
-    /// Returns the gradient of `normed`, which is what the forward saw.
+    /// Returns the gradient of `normed`, which must be the forward's.
     [[nodiscard]] Tensor branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy,
                                          const LinearInput& normed, SelfAttentionSaved& saved) const;
 
 private:
-    /// The core as this microbatch's sequences need it: a window as long as they are is none, which fused kernels take.
+    /// The core for this microbatch's sequences: a window that is no shorter than they are is left out, so that fused kernels can be used.
     [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
     [[nodiscard]] bool stays_packed(const RankContext& context, const MicrobatchContext& microbatch) const;
-    /// Queries, keys and values, saved for the core, of which latent attention may give up its own again.
+    /// Computes queries, keys and values and saves them for the core; latent attention may free its own again.
     void project(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                  SelfAttentionSaved& saved) const;
     [[nodiscard]] AttentionResult attend(const RankContext& context, const MicrobatchContext& microbatch,
                                          const SelfAttentionSaved& saved) const;
-    /// From the gradient of the core's output to that of `normed`; lets go of what the core saved.
+    /// From the gradient of the core's output to that of `normed`; frees the tensors that the core saved.
     [[nodiscard]] Tensor heads_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor d_output,
                                         const Tensor& d_gate, const LinearInput& normed, SelfAttentionSaved& saved) const;
-    /// Makes again what selective recompute dropped of the branch.
+    /// Computes the tensors of the branch again that selective recompute dropped.
     void recompute(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                    SelfAttentionSaved& saved) const;
-    /// What the projection reads of x behind the norm, or of x itself where the model has none here.
+    /// Returns the projection's input: x after the norm, or x itself if the model has none here.
     [[nodiscard]] LinearInput normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
     const ModelSpec& model_;

@@ -1,8 +1,8 @@
 #pragma once
-// Mamba-2 behind a block of attention and an MLP whose weights layers share, as the first half of a layer (Zamba2, arXiv 2411.15242;
+// Mamba-2 after a block of attention and an MLP whose weights layers share, as the first half of a layer (Zamba2, arXiv 2411.15242;
 // transformers 5.23.0, modeling_zamba2.py, Zamba2HybridLayer): stream and embeddings joined, norm, attention, norm, MLP with an adapter of
-// the layer's own, a map of the layer's own, the addition to what Mamba-2's norm sees. Known of shapes alone: where the embeddings belong,
-// the stream stands in for them, which is as wide, and takes up their gradient.
+// the layer's own, a map of the layer's own, the addition to the input of Mamba-2's norm. Implemented for shapes alone: in place of the
+// embeddings it uses the stream, which is as wide, and which takes up their gradient.
 
 #include <array>
 #include <optional>
@@ -16,15 +16,15 @@
 
 namespace mgplan::model {
 
-/// A small map beside a projection: whole on every rank down, divided over tp up.
+/// A small map added to a projection: whole on every rank down, divided over tp up.
 struct Adapter {
     DuplicatedLinear down;
     ColumnParallelLinear up;
 };
 
-/// What a forward keeps.
+/// Tensors a forward saves.
 struct SharedBlockMixerSaved {
-    Tensor joined, normed_joined;  ///< stream and embeddings side by side, in front of their norm and behind
+    Tensor joined, normed_joined;  ///< stream and embeddings side by side, before their norm and after it
     NormStatistics joined_statistics;
     std::array<Tensor, 3> attention_latents;  ///< of adapters of queries, keys and values
     Tensor q, k, v;
@@ -52,7 +52,7 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    /// x -> what the map gives, and back from its gradient to that of x.
+    /// From x to the output of the map, and back from its gradient to that of x.
     [[nodiscard]] Tensor block(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     [[nodiscard]] Tensor block_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                         Saved& saved) const;

@@ -8,7 +8,7 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps. Selective recompute of layernorm drops `normed`.
+/// Tensors a forward saves. Selective recompute of layernorm drops `normed`.
 struct ShortConvolutionSaved : BranchEndsSaved {
     Tensor projected;  ///< B, C and x of the rank's channels, side by side
     Tensor mixed;      ///< input of the output projection

@@ -1,8 +1,8 @@
 #pragma once
-// Where a model's residual streams begin and end: for a chunk of layers, which knows no more of them. Known of shapes alone.
+// Begin and end of a model's residual streams, as a chunk of layers uses them. Implemented for shapes alone.
 //
 // Those of Gemma 3n (transformers 5.23.0, modeling_gemma3n.py, Gemma3nTextModel.forward): all but the first come from the embeddings by a
-// matrix each and are made as long as these; behind the layers each goes through another matrix, is made as long as the first, and the mean
+// matrix each and are made as long as these; after the layers each goes through another matrix, is made as long as the first, and the mean
 // of all goes on. Matrices are whole on every tp rank. Those that maps mix (ModelSpec::hyper_connections) begin as copies of the
 // embeddings, and a StreamHead brings them together.
 
@@ -16,10 +16,10 @@
 
 namespace mgplan::model {
 
-/// What one of the ends keeps.
+/// Tensors one of the ends saves.
 struct StreamEndSaved {
     Tensor x;                       ///< (rows, h) of the embeddings, or (rows, n·h)
-    std::vector<Tensor> projected;  ///< in front of their lengths, of each stream but the first
+    std::vector<Tensor> projected;  ///< before their lengths are set, of each stream but the first
 };
 
 class StreamEntry {

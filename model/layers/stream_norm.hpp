@@ -1,18 +1,18 @@
 #pragma once
-// A norm over the hidden size in front of a branch of a layer or behind it, which the model may not have.
+// A norm over the hidden size before a branch of a layer or after it, which the model may not have.
 
 #include "model/layers/context.hpp"
 #include "model/ops/norm.hpp"
 
 namespace mgplan::model {
 
-/// What a forward keeps; nothing without a norm.
+/// Tensors a forward saves; none without a norm.
 struct StreamNormSaved {
     Tensor x;
     NormStatistics statistics;
 };
 
-/// x (rows, hidden) outside the tp region. Without a weight it passes on what it gets.
+/// x (rows, hidden) outside the tp region. Without a weight it returns its input.
 class StreamNorm {
 public:
     StreamNorm() = default;
@@ -20,7 +20,7 @@ public:
         : kind_(model.normalization), weight_(std::move(weight)), bias_(std::move(bias)) {}
 
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, StreamNormSaved& saved) const;
-    /// Once more what a forward returned that had a norm, for a backward whose forward did not keep it.
+    /// Computes a forward's result again, for a backward whose forward did not save it; there must be a norm.
     [[nodiscard]] Tensor again(const RankContext& context, const StreamNormSaved& saved) const;
     /// Returns the gradient of x, and `added` added to it, where that is defined; adds to the main gradients. Consumes what was saved.
     [[nodiscard]] Tensor backward(const Tensor& dy, StreamNormSaved& saved, const Tensor& added = {}) const;

@@ -21,11 +21,11 @@ const Weight& with_product(const Weight& weight) {
     return weight;
 }
 
-/// Of weights that a rank holds its own part of: no other rank computes these products.
+/// Algorithm for weights that a rank holds its own part of: no other rank computes these products.
 constexpr ProductAlgorithm kOwn = ProductAlgorithm::timed;
 
-/// Of weights that all tp ranks hold. Without sequence parallelism each computes the same from the same rows, gradients included, which
-/// nobody reduces: they must stay equal to the bit.
+/// Algorithm for weights that all tp ranks hold. Without sequence parallelism each rank computes the same from the same rows, including
+/// gradients, which are not reduced: they must stay equal to the bit.
 ProductAlgorithm of_duplicates(const RankContext& context) {
     return context.tp->size() == 1 || context.sequence_parallel ? ProductAlgorithm::timed : ProductAlgorithm::first;
 }
@@ -48,7 +48,7 @@ Tensor product_with_bias(const RankContext& context, const Weight& weight, const
     return linear(x, weight.value, bias.value, name, kOwn, context.biases_in_products);
 }
 
-/// Whether the product that makes the weight's gradient makes the bias's too, of whole dy and x.
+/// Returns true if the product that makes the weight's gradient makes the bias's too, of whole dy and x.
 bool makes_bias_gradient(const RankContext& context, const Weight& weight, const Weight& bias, const Tensor& dy, const LinearInput& x) {
     return context.biases_in_products && bias.defined() && weight.fp8 == nullptr && sums_columns_in_product(dy, x.x, weight.gradient);
 }
@@ -65,7 +65,7 @@ void add_fp8_product(const Weight& weight, const Fp8Tensor& dy, const Fp8Tensor&
     weight.start->empty = false;
 }
 
-/// Whether a layer multiplies in fp8 with scales for blocks.
+/// Returns true if a layer multiplies in fp8 with scales for blocks.
 bool in_blocks(const Weight& weight) {
     return weight.fp8 != nullptr && weight.fp8->blocks;
 }
@@ -79,7 +79,7 @@ const RankContext* gathering(const RankContext& context) {
     return context.sequence_parallel && context.tp->size() > 1 ? &context : nullptr;
 }
 
-/// What a forward reads of a cast input, and what the gradient of the weight does.
+/// Return the codes of a cast input that a forward reads, and those that the gradient of the weight reads.
 Fp8Tensor rows_of(const LinearInput& x) {
     MGPLAN_ASSERT(x.lie == ColumnCodes::as_rows || x.forward.defined(), "a forward reads codes as rows lie");
     return {x.lie == ColumnCodes::turned ? x.forward.codes : x.x, x.scale};
@@ -128,11 +128,10 @@ struct Fp8Underway {
     }
 };
 
-/// The backward of a column-parallel layer: x begins to be gathered by begin(), whose wait() is what the weight's gradient multiplies;
+/// The backward of a column-parallel layer: begin() starts the gather of x, whose wait() gives the operand of the weight's gradient;
 /// dx = multiply(dy), (rows, in), a partial sum over tp; add(dy, whole x), which takes the last share of both; add_bias(), the gradient of
-/// a bias that add() does not make. Returns the sum of dx. Megatron-core has this order, so that the gather runs beside the first product,
-/// the reduction beside the second. Where weight gradients are put off, the gather goes with them, and nothing but add_bias() hides the
-/// reduction.
+/// a bias that add() does not make. Returns the sum of dx. Megatron-core has this order, so that the gather overlaps the first product,
+/// the reduction the second. If weight gradients are deferred, so is the gather, and nothing but add_bias() hides the reduction.
 template <class Gradient, class Begin, class Multiply, class Add, class AddBias>
 Tensor both_gradients(const RankContext& context, Gradient dy, Begin begin, Multiply multiply, Add add, AddBias add_bias) {
     if (context.deferred != nullptr) {

@@ -16,7 +16,7 @@ namespace mgplan::model {
 [[nodiscard]] Tensor enter_region(const RankContext& context, const Tensor& x);
 /// Out of the region: partial sums reduce-scattered by rows with sequence parallelism, else all-reduced in place.
 [[nodiscard]] Tensor leave_region(const RankContext& context, const Tensor& partial);
-/// The same, begun: what runs before wait() neither reads the results nor writes what was given. All tp ranks begin in one order.
+/// The same, started: code that runs before wait() must not read the results nor write the arguments. All tp ranks start in one order.
 [[nodiscard]] Underway start_entering(const RankContext& context, Tensor x);
 [[nodiscard]] Underway start_leaving(const RankContext& context, Tensor partial);
 
@@ -27,30 +27,30 @@ namespace mgplan::model {
 
 struct ColumnParallelOptions {
     bool gather_output = false;  ///< y whole on every rank; not with sequence parallelism
-    bool skip_bias_add = false;  ///< adding bias() and its gradient are the caller's, who fuses them with something else
+    bool skip_bias_add = false;  ///< the caller adds bias() and its gradient, fused with other work
 };
 
 /// y = x Wᵀ + b with the rows of W (out / tp, in) divided over tp, in Parameter::shard_stride blocks. Inputs and outputs:
 /// x outside the region (rows / tp with sequence parallelism), y inside: (rows, out / tp), or (rows, out) gathered rank by
-/// rank. Where the device's products do the work of biases (model/ops/linear.hpp), those of weights without copies in fp8 do.
+/// rank. Products of weights without copies in fp8 also do the work of biases if the device's library can (model/ops/linear.hpp).
 ///
 /// Weights with copies in fp8 (Weight::fp8) are multiplied with inputs in e4m3 and gradients of outputs in e5m2, sums in fp32; so are those
-/// of the other two. Each rank casts by the largest of its own values, but that what sequence parallelism gathers, inputs here and
-/// gradients of outputs there, has one scale over tp (Transformer Engine, pytorch/module/linear.py, layernorm_linear.py,
+/// of the other two classes. Each rank casts by the largest of its own values, except that tensors which sequence parallelism gathers,
+/// inputs here and gradients of outputs there, have one scale over tp (Transformer Engine, pytorch/module/linear.py, layernorm_linear.py,
 /// set_quantizer_amax_reduction_group). Weights with scales for blocks have e4m3 for all (model/layers/fp8_block_linear.hpp).
 class ColumnParallelLinear {
 public:
     ColumnParallelLinear() = default;
     ColumnParallelLinear(const Weight& weight, Weight bias, ColumnParallelOptions options = {});
 
-    /// The weight, where it has copies in fp8, for refresh() of several together in front of forward(), which refreshes them otherwise.
+    /// Adds the weight, if it has copies in fp8, so that several are refreshed together before forward(), which otherwise refreshes them.
     void add_copied(std::vector<CopiedWeight>& into) const;
     /// In the form in which the layer reads it and a backward keeps it.
     [[nodiscard]] LinearInput input(const RankContext& context, const Tensor& x) const;
     [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;
-    /// `x` as forward saw it; gathered again with sequence parallelism rather than kept. Adds to the main gradients, that of
-    /// the weight by add_weight_gradient(): layer and context outlive the pass that does it. Where this pass adds it, the gather is begun
-    /// in front of the input's gradient, and that is reduced while the weight's is computed (Megatron-core, tensor_parallel/layers.py,
+    /// `x`: the forward's; gathered again with sequence parallelism rather than kept. Adds to the main gradients, that of
+    /// the weight by add_weight_gradient(): layer and context outlive the pass that does it. If this pass adds it, the gather is started
+    /// before the input's gradient, and that is reduced while the weight's is computed (Megatron-core, tensor_parallel/layers.py,
     /// LinearWithGradAccumulationAndAsyncCommunication.backward).
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const;
     /// The rank's share (out / tp); undefined without a bias.
@@ -75,7 +75,7 @@ public:
     RowParallelLinear(const Weight& weight, Weight bias, RowParallelOptions options = {});
 
     void add_copied(std::vector<CopiedWeight>& into) const;
-    /// In the form in which the layer reads it. A backward that has the rows as they were for another reason may keep those: they are cast
+    /// Returns x in the form that the layer reads. A backward that has the uncast rows for another reason may keep those: they are cast
     /// again, to the same codes.
     [[nodiscard]] LinearInput input(const Tensor& x) const;
     [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;

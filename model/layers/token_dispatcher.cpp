@@ -14,7 +14,7 @@ std::int64_t sum(const std::vector<std::int64_t>& counts) {
     return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-/// Whether arriving blocks are not sorted by expert already.
+/// Returns true if arriving blocks are not sorted by expert already.
 bool needs_sorting(const RankContext& context, const DispatchPlan& plan) {
     return plan.per_expert.size() > 1 && context.ep->size() * context.etp->size() > 1;
 }
@@ -94,7 +94,7 @@ DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const Microbat
     const std::int64_t ep = context.ep->size(), etp = context.etp->size(), local = moe_.experts / ep;
     const std::int64_t first_expert = context.ep->rank() * local;
     DispatchPlan plan;
-    RoutingTable table;  // empty where every rank has as many copies of an expert as this one
+    RoutingTable table;  // empty if all ranks have equal numbers of copies of each expert
     std::vector<std::int64_t> own;
     if (moe_.pad_to_capacity) {
         own.assign(static_cast<std::size_t>(moe_.experts), expert_capacity(moe_, rows));

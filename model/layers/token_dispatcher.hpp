@@ -1,5 +1,5 @@
 #pragma once
-// The way of token copies to the ranks that hold their experts, and back (Megatron-LM transformer/moe/token_dispatcher.py,
+// Sends token copies to the ranks that hold their experts, and back (Megatron-LM transformer/moe/token_dispatcher.py,
 // MoEAlltoAllTokenDispatcher).
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace mgplan::model {
 
-/// What a device finds out about a pass's copies by itself, for CUDA graphs to hold.
+/// The order and counts of a pass's copies that a device computes by itself, so that CUDA graphs can hold them.
 struct SortedCopies {
     Permutation permutation;  ///< of this rank's own copies
-    /// Copies of each expert from every rank, [etp rank][ep rank][expert] int32: the sizes of what follows. Undefined where
+    /// Copies of each expert from every rank, [etp rank][ep rank][expert] int32: the sizes of the exchange. Undefined where
     /// every expert's copies are padded to capacity, so that sizes are known.
     Tensor counts;
 };
 
-/// Where the copies of one pass go; host values.
+/// Destinations of the copies of one pass; host values.
 struct DispatchPlan {
     std::vector<std::int64_t> send_rows;                 ///< to each ep rank
     std::vector<std::int64_t> receive_rows;              ///< from each ep rank
@@ -27,7 +27,7 @@ struct DispatchPlan {
     std::vector<std::int64_t> arriving, arriving_order;  ///< blocks (etp rank, ep rank, local expert), and which comes i-th by expert
     std::vector<std::int64_t> sorted, sorted_order;      ///< the same blocks by (local expert, etp rank, ep rank), and the way back
                                                          ///< (on shapes all four name one block of all rows)
-    std::int64_t blocks = 0;                             ///< of these blocks, with rows; on shapes all rows stand in one
+    std::int64_t blocks = 0;                             ///< number of these blocks with rows; on shapes all rows are in one
     std::vector<std::int64_t> per_expert;                ///< rows of each local expert
 };
 
@@ -53,12 +53,12 @@ public:
     [[nodiscard]] Tensor from_experts(const RankContext& context, const DispatchPlan& plan, Tensor x) const;
 
 private:
-    /// Copies of each expert when `rows` rows choose in turn, as route() does when told to.
+    /// Copies of each expert when `rows` rows choose in turn, as route() does with `balanced`.
     [[nodiscard]] std::vector<std::int64_t> balanced_copies(std::int64_t rows) const;
     /// Every rank's counts, [etp rank][ep rank][expert].
     [[nodiscard]] static Tensor gather_counts(const RankContext& context, Tensor counts);
-    /// A pass's counts, [etp rank][ep rank][expert], as the meta device knows them: empty where every rank has as many copies of
-    /// each expert, which stand in `alike` then.
+    /// A pass's counts, [etp rank][ep rank][expert], on the meta device: empty if all ranks have equal numbers of copies of
+    /// each expert, which are in `alike` then.
     [[nodiscard]] RoutingTable known_counts(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows,
                                             std::vector<std::int64_t>& alike) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a collective brings, begun and waited for later, so that work runs beside it.
+// The result of a collective that is started and waited for later, so that it overlaps other work.
 
 #include <memory>
 #include <utility>
@@ -9,12 +9,12 @@
 
 namespace mgplan::model {
 
-/// The result of a collective that may still run; it holds what is sent and what is received until then. One that is left behind, by an
-/// error, is waited for or given up as Pending says. Only what was waited for, or never begun, may be assigned to.
+/// The result of a collective that may still run; it holds the sent and received tensors until then. If an error destroys it, it is
+/// waited for or given up as Pending says. Only one that was waited for, or never begun, may be assigned to.
 class Underway {
 public:
     Underway() = default;
-    /// What is there already.
+    /// A result that is complete already.
     explicit Underway(Tensor result) : result_(std::move(result)) {}
     Underway(Tensor from, Tensor result, std::unique_ptr<Pending> pending)
         : from_(std::move(from)), result_(std::move(result)), pending_(std::move(pending)) {}
@@ -29,7 +29,7 @@ public:
 
 private:
     Tensor from_, result_;
-    std::unique_ptr<Pending> pending_;  // behind the tensors: it ends before they go
+    std::unique_ptr<Pending> pending_;  // declared after the tensors: it ends before they are freed
 };
 
 }  // namespace mgplan::model

@@ -13,7 +13,7 @@ namespace mgplan::model {
 /// Place of every row in its sequence, as ids into the table of learned positions: (rows) int32, written by the host.
 [[nodiscard]] Tensor position_ids(Device& device, const Positions& positions);
 
-/// What the norm of the embeddings keeps; nothing without one.
+/// Tensors that the norm of the embeddings saves; none without a norm.
 struct EmbeddingSaved {
     Tensor sum;  ///< (rows outside, hidden): its input
     NormStatistics statistics;
@@ -27,7 +27,7 @@ public:
     VocabularyEmbedding(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
 
     /// ids (rows) int32 of the cp rank's slice, in row order; a negative id stands for no token, whose embedding is 0.
-    /// `layer`: in front of which it stands, for dropout.
+    /// `layer`: the layer after it, for dropout.
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& ids, EmbeddingSaved& saved,
                                  std::int64_t layer = 0) const;
     /// Consumes what was saved.
@@ -79,14 +79,14 @@ struct LossHeadSaved {
     VocabularyLossSaved loss;
 };
 
-/// The final norm and the loss behind it.
+/// The final norm and the loss after it.
 class LossHead {
 public:
     LossHead(const ModelSpec& model, const WeightTable& weights, const Weight& output);
 
     /// x (rows, hidden) -> the same, normalised: input of the output layer and of multi-token prediction.
     [[nodiscard]] Tensor normalise(const RankContext& context, const Tensor& x, LossHeadSaved& saved) const;
-    /// Losses of each row behind normalise(), as VocabularyLoss has them.
+    /// Losses of each row after normalise(), as VocabularyLoss has them.
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& targets, LossHeadSaved& saved) const;
     /// Gradient of what normalise() returned; frees it and the logits.
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& targets, double d_loss, LossHeadSaved& saved) const;

@@ -1,5 +1,5 @@
 #pragma once
-// A norm over columns that are divided over tp: over all heads of queries or keys at once (OLMo 2), or of what lightning attention gives.
+// A norm over columns that are divided over tp: over all heads of queries or keys at once (OLMo 2), or of lightning attention's output.
 
 #include "model/layers/context.hpp"
 #include "model/ops/norm.hpp"

@@ -56,7 +56,7 @@ void MetaDevice::on_range_end() {
     open_ranges_.pop_back();
 }
 
-// Device asks computes() first: none of these is ever called.
+// Device checks computes() first: none of these is ever called.
 void MetaDevice::do_write(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) {}
 void MetaDevice::do_read(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) {}
 void MetaDevice::do_zero(void* /*memory*/, std::int64_t /*bytes*/) {}

@@ -1,5 +1,5 @@
 #pragma once
-// The device that knows shapes and no values: what a rank would hold and compute, without its hardware.
+// The device that has shapes and no values: it counts the memory and ops of a rank without its hardware.
 
 #include <string_view>
 #include <vector>
@@ -27,7 +27,7 @@ struct RangeRecord {
     int depth = 0;  ///< of nesting
 };
 
-/// Hands out made-up addresses (never to be followed) and keeps account.
+/// Hands out addresses without memory (never to be dereferenced) and counts bytes.
 class MetaAllocator final : public Allocator {
 public:
     explicit MetaAllocator(bool keep_records) : keep_records_(keep_records) {}
@@ -54,7 +54,7 @@ private:
 struct MetaDeviceOptions {
     bool keep_allocations = false;  ///< every allocation with name and lifetime, and every range; not sums alone
     bool keep_ops = true;
-    KernelTraits stands_for{};  ///< whose scratch is counted
+    KernelTraits stands_for{};  ///< kernels whose scratch is counted
 };
 
 class MetaDevice final : public Device, private OpListener {
@@ -63,7 +63,7 @@ public:
 
     [[nodiscard]] const MemoryUse& memory() const { return meta_allocator_.use(); }
     [[nodiscard]] const std::vector<AllocationRecord>& allocations() const { return meta_allocator_.records(); }
-    /// Takes and returns so far: the time in which allocations and ranges are told.
+    /// Number of takes and returns so far: the clock by which allocations and ranges are recorded.
     [[nodiscard]] std::int64_t clock() const { return meta_allocator_.clock(); }
     [[nodiscard]] const std::vector<RangeRecord>& ranges() const { return ranges_; }
     void restart_high_water() { meta_allocator_.restart_high_water(); }

@@ -11,8 +11,8 @@
 namespace mgplan::model {
 namespace {
 
-/// What one layer of a forward, or the work before or behind its layers, leaves for the backward: tensors one behind the
-/// other in the order of taking.
+/// Tensors that one layer of a forward, or the work before or after its layers, saves for the backward, one after another
+/// in the order of taking.
 struct Piece {
     std::int64_t bytes = 0;
     std::int64_t offset = 0;  ///< among the slots
@@ -36,7 +36,7 @@ struct Stretch {
 struct Effort {
     double slot_waste = 0;         ///< room that equal slots may waste, as a share of the lower bound
     bool between_carried = false;  ///< local tensors may lie where no carried tensor does during their pass
-    bool fixed = false;            ///< slots are equal, whatever it wastes, and no pass depends on what lies beside it in time
+    bool fixed = false;            ///< slots are equal, whatever it wastes, and no pass depends on its neighbours in time
 };
 
 /// First the plan with the fewest addresses; when it wastes more than this, the tightest one.
@@ -166,8 +166,8 @@ private:
         }
     }
 
-    /// A forward that its backward follows at once may leave more behind than others: the loss's input, say. What no slot of
-    /// the others has room for is as good as local.
+    /// A forward that its backward follows at once may save more than others: the loss's input, say. Tensors beyond the size
+    /// of the others' pieces are treated as local.
     void trim_joint_pieces() {
         std::int64_t largest = 0;
         for (const Stretch& stretch : stretches_) {
@@ -250,7 +250,7 @@ private:
                 std::int64_t offset = free.front();
                 taken[stretch.partner] = offset;
                 free.pop_front();
-                // What is left of the slot behind the last piece is room too.
+                // The rest of the slot after the last piece is room too.
                 const std::int64_t end = offset + largest;
                 for (Piece& piece : stretch.pieces) {
                     piece.offset = offset;
@@ -263,12 +263,12 @@ private:
         }
     }
 
-    /// The room that a pass may fill beside the scratch: pieces of its own slot that lie one behind the other are one.
+    /// Room that a pass may fill besides the scratch: contiguous pieces of its own slot are one room.
     struct Room {
         std::int64_t offset = 0, bytes = 0;
     };
 
-    /// Carried tensors alive in some part of a pass; asked in the order of time.
+    /// Returns the carried tensors alive in some part of a pass; called in the order of time.
     const std::vector<std::size_t>& carried_during(std::int64_t begin, std::int64_t length) {
         std::erase_if(carried_now_, [&](std::size_t i) { return records_[i].returned <= begin; });
         for (; next_carried_ < carried_.size() && records_[carried_[next_carried_]].taken < begin + length; ++next_carried_)
@@ -293,7 +293,7 @@ private:
         };
         std::vector<ArenaItem> items;
         for (const std::size_t i : local) items.push_back(life_in_pass(i));
-        // Rooms one behind the other, then the scratch, as the plan sees them.
+        // Rooms one after another, then the scratch, as the plan sees them.
         std::vector<ArenaObstacle> obstacles;
         std::vector<Room> rooms;
         std::vector<std::int64_t> walls;
@@ -389,7 +389,7 @@ private:
     const std::vector<bool>& left_out_;
     std::int64_t alignment_;
     Effort effort_;
-    std::int64_t clock_ = 0;  ///< one behind the last instant
+    std::int64_t clock_ = 0;  ///< one after the last instant
     std::vector<Stretch> stretches_;
     std::vector<std::int64_t> in_piece_;  ///< of each record left for a backward: its offset in the piece
     std::vector<std::size_t> persistent_, carried_;

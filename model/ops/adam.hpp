@@ -17,8 +17,9 @@ struct AdamHyperparameters {
     double gradient_factor = 1;  ///< clipping and unscaling in one
 };
 
-/// What a step moves, all (n): main parameters fp32 (fp64 in fp64), each kind of moments of that type or, beside fp32, 16-bit: computed in
-/// fp32 and rounded when stored. The gradient is of any float type. `parameter`, bf16 beside fp32 or undefined, becomes the new main.
+/// Tensors that a step updates, all (n): main parameters fp32 (fp64 in fp64), each kind of moments of that type or, for fp32, 16-bit:
+/// computed in fp32 and rounded when stored. The gradient is of any float type. `parameter`, bf16 for fp32 or undefined, becomes the new
+/// main.
 struct AdamArrays {
     Tensor main, exp_avg, exp_avg_sq, gradient;
     Tensor parameter{};
@@ -26,7 +27,7 @@ struct AdamArrays {
 };
 
 /// One op for any number of them, all of one device and one set of types, and few kernels: a GPU's takes dozens at a time. `factor` (1),
-/// fp64 or undefined, counts beside hyper.gradient_factor; where it is NaN nothing moves (clip_factor.hpp).
+/// fp64 or undefined, multiplies hyper.gradient_factor; if it is NaN nothing changes (clip_factor.hpp).
 void adam_step(std::span<const AdamArrays> all, const AdamHyperparameters& hyper, const Tensor& factor = {});
 
 }  // namespace mgplan::model

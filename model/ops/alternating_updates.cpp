@@ -10,7 +10,7 @@ Tensor activations_like(const Tensor& like, const Shape& shape, std::string_view
     return like.device().empty(shape, like.dtype(), MemoryCategory::activations, name);
 }
 
-/// Streams of x behind the first, as (rows, (n - 1)·h).
+/// Streams of x after the first, as (rows, (n - 1)·h).
 Tensor further_streams(const Tensor& x, std::int64_t streams) {
     const std::int64_t rows = x.shape()[0], width = x.shape()[1] / streams;
     return x.view({streams * rows, width}).slice(rows, streams * rows).view({rows, (streams - 1) * width});

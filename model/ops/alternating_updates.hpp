@@ -1,8 +1,8 @@
 #pragma once
 // Alternating updates (AltUp, arXiv 2301.13310; transformers 5.23.0, modeling_gemma3n.py, Gemma3nTextAltUp and Gemma3nTextModel): n
-// residual streams of h values, rows of n · h, of which a layer reads and changes the first; the others are predicted in front of the layer
-// and corrected behind it. Known of shapes alone (layers_known_of_shapes()). S below are the bytes of rows · h. Gradients that a function
-// adds to are read and written.
+// residual streams of h values, rows of n · h, of which a layer reads and changes the first; the others are predicted before the layer
+// and corrected after it. Implemented for shapes alone (layers_known_of_shapes()). S below are the bytes of rows · h. Gradients that a
+// function adds to are read and written.
 
 #include "model/device/tensor.hpp"
 
@@ -24,7 +24,7 @@ struct PredictionGradients {
 /// Reads 2 n S, writes n S.
 [[nodiscard]] PredictionGradients predict_streams_backward(const Tensor& dy, const Tensor& x, const Tensor& matrices, std::int64_t streams);
 
-/// Each predicted stream plus what the layer gives, y (rows, h), less the first prediction, with a weight of `weights` (rows, n). Reads
+/// Each predicted stream plus the layer's output y (rows, h), less the first prediction, with a weight of `weights` (rows, n). Reads
 /// (n + 1) S, writes n S.
 [[nodiscard]] Tensor correct_streams(const Tensor& predictions, const Tensor& y, const Tensor& weights);
 struct CorrectionGradients {
@@ -42,7 +42,7 @@ void add_to_further_streams(const Tensor& y, const Tensor& x, std::int64_t strea
 
 /// The first corrected stream x (rows, h) times a trained value for each column. Reads S, writes S.
 [[nodiscard]] Tensor weigh_corrected(const Tensor& x, const Tensor& weights);
-/// Adds to the gradient of x, in place, and to that of the weights; x is made again from the first prediction and what the layer gave.
+/// Adds to the gradient of x, in place, and to that of the weights; x is computed again from the first prediction and the layer's output.
 /// Reads 4 S, writes S.
 void weigh_corrected_backward(const Tensor& dy, const Tensor& prediction, const Tensor& given, const Tensor& weights, const Tensor& dx,
                               const Tensor& d_weights);

@@ -122,7 +122,7 @@ std::int64_t launches_of(const KernelTraits& traits, Dtype dtype, const Attentio
             return (first > 0 ? 1 : 0) + (first + count < places ? 1 : 0);
         };
         const std::int64_t of_queries = zeros(queries, part->first_query, part->queries);
-        // Beside the library's: its statistics are transposed and, of rows that see no keys, hidden.
+        // Besides the library's kernels: its statistics are transposed, and those of rows that see no keys are hidden.
         if (!backward) return 2 + of_queries + (of_queries > 0 ? 1 : 0);
         return 3 + 2 + of_queries + 2 * zeros(keys, part->first_key, part->keys);
     }
@@ -273,7 +273,7 @@ bool reads_packed(const Device& device, Dtype dtype, const PackedHeads& heads, c
     const AttentionSizes packed = sizes_of_heads(heads, positions, 1, window, soft_cap);
     AttentionSizes apart = packed;
     apart.packed = false;
-    // The shape apart is asked about last: a plan that nobody runs would be compiled.
+    // The unpacked shape is checked last: a check compiles a plan, which might never run.
     return std::ranges::all_of(std::array{false, true}, [&](bool backward) {
         return attention_is_fused(device.traits(), dtype, packed, backward) || !attention_is_fused(device.traits(), dtype, apart, backward);
     });

@@ -23,7 +23,7 @@ struct AttentionGradients {
     Tensor q, k, v;
 };
 
-/// Gradients for the keys at hand, given the output and log-sum-exp over ALL keys of the row (so ring steps add up).
+/// Gradients for the given keys, from the output and log-sum-exp over ALL keys of the row (so ring steps add up).
 [[nodiscard]] AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v,
                                                     const AttentionResult& result, const Positions& query_positions,
                                                     const Positions& key_positions, double scale, std::int64_t window = 0,
@@ -37,7 +37,7 @@ struct AttentionGradients {
                                                const AttentionResult& result, const Positions& positions, double scale,
                                                std::int64_t window = 0, double soft_cap = 0);
 
-/// Whether packed heads cost no more than copies apart would: not where a library has a kernel for these alone
+/// Returns true if attention of packed heads costs no more than of separate copies: false if a library has a kernel for the copies alone
 /// (KernelTraits::fused_plans).
 [[nodiscard]] bool reads_packed(const Device& device, Dtype dtype, const PackedHeads& heads, const Positions& positions,
                                 std::int64_t window = 0, double soft_cap = 0);

@@ -1,5 +1,5 @@
 #pragma once
-// A convolution along the sequence of each channel alone, that sees its own place and those before, with SiLU behind it: in front of
+// A convolution along the sequence of each channel alone, over its own place and those before, followed by SiLU: it precedes
 // the scans of Mamba-2 (arXiv 2405.21060, section 7) and of gated delta nets.
 
 #include "model/device/tensor.hpp"
@@ -16,7 +16,7 @@ struct Columns {
 /// x (rows, any), its rows places · batch; weight (channels.width, 1, taps); bias (channels.width) or undefined.
 [[nodiscard]] Tensor causal_conv(const Tensor& x, Columns channels, const Tensor& weight, const Tensor& bias, std::int64_t batch);
 /// Writes the gradient of x to the same columns of dx, which has x's shape; adds to weight_gradient and (where defined)
-/// bias_gradient, which may be fp32. What lies behind the convolution and in front of SiLU is made again.
+/// bias_gradient, which may be fp32. The values between the convolution and SiLU are computed again.
 void causal_conv_backward(const Tensor& dy, const Tensor& x, Columns channels, const Tensor& weight, const Tensor& bias, std::int64_t batch,
                           const Tensor& dx, const Tensor& weight_gradient, const Tensor& bias_gradient);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the shape rules of the ops have in common. A broken rule is a bug of the caller: std::logic_error, in every build.
+// Checks shared by the shape rules of the ops. A broken rule is a bug of the caller: std::logic_error, in every build.
 
 #include <string_view>
 
@@ -13,7 +13,7 @@ namespace mgplan::model {
     return dtype == Dtype::fp64 || dtype == Dtype::fp32 || dtype == Dtype::bf16 || dtype == Dtype::fp16;
 }
 
-/// What sums and statistics over values of this type are kept in: fp64 for fp64, else fp32.
+/// Type of sums and statistics over values of this type: fp64 for fp64, else fp32.
 [[nodiscard]] constexpr Dtype statistics_dtype(Dtype dtype) {
     return dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;
 }
@@ -23,16 +23,16 @@ void expect_float(const Tensor& tensor, std::string_view what);
 void expect_dtype(const Tensor& tensor, Dtype dtype, std::string_view what);
 void expect_shape(const Tensor& tensor, const Shape& shape, std::string_view what);
 void expect_elements(const Tensor& tensor, std::int64_t elements, std::string_view what);
-/// The device of x, a matrix of floats, which must know shapes alone: no device computes what is done with it.
+/// Returns the device of x, a matrix of floats, which must be a meta device: no other implements the op.
 [[nodiscard]] Device& known_of_shapes(const Tensor& x, std::string_view what);
-/// How many elements x has, for counts of FLOPs.
+/// Number of elements of x, for counts of FLOPs.
 [[nodiscard]] inline double element_count(const Tensor& x) {
     return static_cast<double>(x.elements());
 }
 /// `into` may take sums of `from`: the same type, or fp32 for 16-bit values; same device.
 void expect_accumulator(const Tensor& into, const Tensor& from, std::string_view what);
 
-/// `copy` may hold the values of `main`, fp32, rounded: as many of them, of a narrower type, bf16 where there are values; same device.
+/// `copy` may hold the values of `main`, fp32, rounded: equally many, of a narrower type, bf16 if the device computes; same device.
 void expect_rounded_copy(const Tensor& main, const Tensor& copy, std::string_view what);
 
 /// All lie on the device of the first. Undefined tensors count as absent.

@@ -1,5 +1,6 @@
 #pragma once
-// From sums of squared gradients to the factor that clips them. The device keeps all of it: what follows need not wait for the host.
+// Computes the factor that clips gradients from the sums of their squares. All values stay on the device, so that nothing waits for the
+// host.
 
 #include <cstdint>
 

@@ -62,7 +62,7 @@ double SparseSight::pairs(std::int64_t places) const {
     const auto s = static_cast<double>(places);
     double seen = ramp(s, static_cast<double>(window));
     if (rate == 0) return seen;
-    // Σ over t in [1, s] of min(floor(t / rate), top): floors of one value stand `rate` times, the largest from its first place on.
+    // Σ over t in [1, s] of min(floor(t / rate), top): each value of the floor occurs `rate` times, the largest from its first place on.
     const std::int64_t all = places / rate, top = most > 0 ? std::min(most, all) : all;
     const auto r = static_cast<double>(rate), k = static_cast<double>(top);
     if (top > 0) seen += r * (k - 1) * k / 2 + k * (s - k * r + 1);

@@ -1,8 +1,8 @@
 #pragma once
 // Attention to the last tokens of a sequence and to keys that each stand for several tokens before (DeepSeek-V4; transformers 5.23.0,
 // modeling_deepseek_v4.py; Megatron-LM's branch dev at d48bd6be, transformer/experimental_attention_variant/csa.py). One head of keys,
-// which are their own values, serves all heads of queries. Known of shapes alone: no device here computes it (layers_known_of_shapes()).
-// Rows are places of the sequence, of each place the sequences of a microbatch.
+// which are their own values, serves all heads of queries. Implemented for shapes alone: no device here computes it
+// (layers_known_of_shapes()). Rows are places of the sequence, of each place the sequences of a microbatch.
 
 #include <cstdint>
 
@@ -11,14 +11,14 @@
 
 namespace mgplan::model {
 
-/// How tokens become compressed keys: one for every `rate` whole tokens of a sequence, out of these and, with `overlaps`, the `rate` tokens
-/// before them. Tokens behind the last whole window have none.
+/// Compression of tokens to keys: one for every `rate` whole tokens of a sequence, out of these and, with `overlaps`, the `rate` tokens
+/// before them. Tokens after the last whole window have none.
 struct Compression {
     std::int64_t rate = 1;
     bool overlaps = false;
-    /// Keys of one sequence of so many places.
+    /// Number of keys of one sequence of `places`.
     [[nodiscard]] std::int64_t keys(std::int64_t places) const { return places / rate; }
-    /// Columns of what is compressed to keys of `width` values.
+    /// Columns of the tokens that are compressed to keys of `width` values.
     [[nodiscard]] std::int64_t columns(std::int64_t width) const { return overlaps ? 2 * width : width; }
 };
 
@@ -34,13 +34,13 @@ struct CompressionGradients {
                                                           const Tensor& places, const Tensor& places_gradient, Compression compression,
                                                           std::int64_t batch);
 
-/// Which keys a query sees: of its sequence the last `window` tokens, its own among them, and the compressed keys whose tokens have all
-/// been there, at most `most` of these (0: all).
+/// Keys that a query sees: of its sequence the last `window` tokens, including its own, and the compressed keys whose tokens all come
+/// before it, at most `most` of these (0: all).
 struct SparseSight {
     std::int64_t window = 1;
     std::int64_t rate = 0;  ///< 0: no compressed keys
     std::int64_t most = 0;
-    /// (query, key) pairs of one sequence of so many places and one head.
+    /// Number of (query, key) pairs of one sequence of `places` and one head.
     [[nodiscard]] double pairs(std::int64_t places) const;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The pieces of a vocab-parallel cross-entropy: between them stand all-reduces of one value per row
+// The steps of a vocab-parallel cross-entropy; all-reduces of one value per row come between them
 // (Megatron-core tensor_parallel/cross_entropy.py).
 
 #include "model/device/tensor.hpp"
@@ -26,7 +26,7 @@ struct SoftmaxSums {
 /// loss (rows) = log(sum of exponentials) - target, after both were summed over the shards; 0 where the id in `targets` is
 /// negative: such a row has nothing to predict.
 [[nodiscard]] Tensor token_losses(const SoftmaxSums& sums, const Tensor& targets);
-/// sums[place] += the sum of a (rows) tensor of losses; sums (n) fp64. On the device, so that nobody waits for a pass to end.
+/// sums[place] += the sum of a (rows) tensor of losses; sums (n) fp64. On the device, so that the host need not wait for the pass.
 void add_sum_of_losses(const Tensor& losses, const Tensor& sums, std::int64_t place);
 
 /// Overwrites the logits with d_loss · (softmax - one_hot(target)); padding columns, and rows with a negative target, become 0.

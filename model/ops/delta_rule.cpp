@@ -69,7 +69,7 @@ private:
 
 constexpr std::string_view kKeptByChannel = "kept shares of delta rule states";
 
-/// What the CPU's backward walks with (DeltaRuleWalk), but its sums.
+/// Scratch of the CPU's backward (DeltaRuleWalk), but its sums.
 struct RuleScratch {
     Tensor keeps, chunk_states, place_states, state_gradients, vectors;
 };
@@ -98,9 +98,9 @@ std::int64_t rule_launches(const Device& device, Dtype dtype, const DeltaRuleSiz
            2 * column_sum_launches(chunks * sizes.batch);
 }
 
-/// What a GPU does (runtime/cuda/ops/delta_rule.hpp), chunk by chunk. Bytes are those of whole arrays, each once for a kernel that reads it
-/// and once for one that writes it; parameters, their sums and zeros aside. Instructions are those of the bodies' loops with what finding
-/// their places takes; of the triangular matrices, which are made row by row, each row waits for the one before.
+/// Counts a GPU's work (runtime/cuda/ops/delta_rule.hpp), chunk by chunk. Bytes are those of whole arrays, each once for a kernel that
+/// reads it and once for one that writes it; parameters, their sums and zeros aside. Instructions are those of the bodies' loops, including
+/// address computations; of the triangular matrices, which are made row by row, each row waits for the one before.
 class OwnRule {
 public:
     OwnRule(const Device& device, Dtype dtype, const DeltaRuleSizes& sizes, bool backward)
@@ -150,22 +150,23 @@ private:
     void add(const Chunks& chunks, void (OwnRule::*what)(const Elements&)) { (this->*what)(Elements(sizes_, chunks)); }
     [[nodiscard]] double keys() const { return static_cast<double>(sizes_.key_dim); }
     [[nodiscard]] double values() const { return static_cast<double>(sizes_.value_dim); }
-    /// Rows of a triangular matrix one behind the other, each a sum over those in front.
+    /// Instructions of the rows of a triangular matrix one after another, each a sum over those before it.
     [[nodiscard]] double of_a_thread() const {
         const auto places = static_cast<double>(space_.length);
         return 8 * places * places / 2 + 60 * places;
     }
-    /// So many elements of the storage type and of the statistics'.
+    /// Adds the bytes of `narrow` elements of the storage type and `wide` ones of the statistics'.
     void move(double narrow, double wide) { own_.bytes += narrow * narrow_ + wide * wide_; }
 
-    /// Inverses by matrices of rows of so many values: a product for each of their parts, the second of which adds to what is there.
+    /// Products of the inverses with matrices of rows of `width` values: one for each of their parts, the second of which adds to the
+    /// first.
     void multiply_inverses(const Elements& e, double width) {
         const double parts = space_.parts_of_inverses(), elements = e.places * width;
         own_.product_flops += parts * 2 * e.pairs * width;
         move(parts * (e.pairs + 2 * elements) + (parts - 1) * elements, 0);
     }
 
-    /// What every pass begins with: factors, inverses, new values, states.
+    /// The begin of every pass: factors, inverses, new values, states.
     void add_states(const Elements& e) {
         const bool channels = sizes_.channel_decays;
         const double parts = space_.parts_of_inverses();
@@ -180,11 +181,11 @@ private:
         move(2 * e.lines, e.places);                                                         // and values
         move(channels ? 2 * e.maps : 3 * e.key_maps, e.scores + (channels ? e.decays : 0));  // scores
         move((1 + parts) * e.pairs, 2 * e.pairs + e.places + (channels ? 0 : e.decays));     // inverses and weights
-        multiply_inverses(e, keys());                                                        // what new values take off
-        multiply_inverses(e, values());                                                      // and what they are without
-        move(e.states, 2 * e.states + e.ends);                                               // states that a chunk leaves
-        move(e.maps + e.states + 2 * e.lines, 0);                                            // new values
-        move(e.maps + e.lines, 2 * e.states);                                                // states
+        multiply_inverses(e, keys());              // keys, whose reads are subtracted from new values
+        multiply_inverses(e, values());            // and values
+        move(e.states, 2 * e.states + e.ends);     // states that a chunk leaves
+        move(e.maps + e.states + 2 * e.lines, 0);  // new values
+        move(e.maps + e.lines, 2 * e.states);      // states
     }
 
     void add_forward(const Elements& e) {
@@ -199,7 +200,7 @@ private:
     void add_backward(const Elements& e) {
         add_states(e);
         const bool channels = sizes_.channel_decays;
-        // Of new values, states and values by strengths; then along new values, states and their gradients, and keys and queries.
+        // Gradients of new values, states and values by strengths; then along new values, states and their gradients, and keys and queries.
         own_.product_flops += 2 * (e.pairs + 3 * e.maps) * values() + 2 * (2 * e.pairs + 3 * e.maps) * values();
         if (!channels) own_.product_flops += 2 * 4 * e.pairs * keys();
         own_.exponentials += e.states + e.pairs + 10 * e.maps + e.decays + (channels ? e.pairs * keys() : 0);

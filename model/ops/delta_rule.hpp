@@ -7,7 +7,7 @@
 
 namespace mgplan::model {
 
-/// What the rule reads. Queries, keys and values lie side by side in a row of `mixed` (rows, DeltaRuleSizes::width()). Columns of
+/// Inputs of the rule. Queries, keys and values lie side by side in a row of `mixed` (rows, DeltaRuleSizes::width()). Columns of
 /// `projected` (rows, any) hold raw writing strengths of the value heads from beta_begin; columns of `decays` (rows, any), or of
 /// `projected` where that is undefined, hold raw decays from decay_begin, DeltaRuleSizes::decays() of them.
 struct DeltaRuleInputs {
@@ -23,7 +23,7 @@ struct DeltaRuleInputs {
 /// sigmoid(raw) and g = -exp(log_decay) · softplus(raw + step_bias), for each value head: S' = exp(g_t) S_(t-1), S_t = S' + k_t (beta_t
 /// (v_t - S'ᵀ k_t))ᵀ, y_t = S_tᵀ q_t (modeling_qwen3_next.py, torch_recurrent_gated_delta_rule). With a decay for each channel exp(g_t) is
 /// a diagonal matrix over the values of a key (Kimi delta attention, arXiv 2510.26692; modeling_kimi_linear.py,
-/// recurrent_kimi_delta_attention). Returns y (rows, value_heads · value_dim). Nothing is kept beside the inputs: the backward makes states
+/// recurrent_kimi_delta_attention). Returns y (rows, value_heads · value_dim). Saves nothing but the inputs: the backward computes states
 /// again, from those at the start of each chunk, or of each block of chunks that a GPU works on at once. flash-linear-attention
 /// (ops/gated_delta_rule/chunk.py) makes them again too, but keeps, for each place and head, the decays summed within a chunk, beta and a
 /// row of the chunk's inverted triangular matrix.

@@ -8,14 +8,14 @@
 namespace mgplan::model {
 
 struct DropoutPlace {
-    double probability = 0;  ///< 0: no dropout, the generator is not asked
+    double probability = 0;  ///< 0: no dropout, the generator is not called
     std::uint64_t seed = 0;
     std::uint64_t stream = 0;         ///< layer, place in the layer and step
     Positions positions;              ///< of the rows before sequence parallelism
     std::int64_t first_row = 0;       ///< sequence parallelism: this rank's first row of those
     std::int64_t first_sequence = 0;  ///< global number of the microbatch's first sequence
-    /// (4) int32 on the device: seed and first sequence, low words first, read there in place of the two above. What a CUDA
-    /// graph needs, which repeats the values that the host gave it. Undefined: not so.
+    /// (4) int32 on the device: seed and first sequence, low words first, read there in place of the two above. Needed by a CUDA
+    /// graph, which repeats the values that the host gave it. Undefined: not used.
     Tensor changing{};
 };
 

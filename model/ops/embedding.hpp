@@ -1,5 +1,5 @@
 #pragma once
-// Looking rows of a table up by id.
+// Looks up rows of a table by id.
 
 #include "model/device/tensor.hpp"
 

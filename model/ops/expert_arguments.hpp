@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels that choose experts, and bring rows to them and back, take (model/ops/kernel_table.hpp).
+// Arguments of the kernels that choose experts, and bring rows to them and back (model/ops/kernel_table.hpp).
 
 #include <cstdint>
 
@@ -36,7 +36,7 @@ struct CapacityArguments {
     Output scratch;  ///< capacity_scratch_bytes()
 };
 
-/// copies: int32, one count per expert. factor stands before Σ_e copies_e · Σ_rows p_e. total: one fp64 value that the loss is
+/// copies: int32, one count per expert. factor multiplies Σ_e copies_e · Σ_rows p_e. total: one fp64 value that the loss is
 /// added to, absent in the backward, which adds to d_logits.
 struct AuxiliaryLossArguments {
     Input scores;
@@ -49,7 +49,7 @@ struct AuxiliaryLossArguments {
     Output scratch{};  ///< auxiliary_loss_scratch_bytes()
 };
 
-/// experts holds `entries` ids, negative where a copy is dropped; counts: int32, one per expert. adds: to what the counts are.
+/// experts holds `entries` ids, negative where a copy is dropped; counts: int32, one per expert. adds: add to the counts.
 struct CountByExpertArguments {
     Input experts;
     Output counts;
@@ -57,8 +57,7 @@ struct CountByExpertArguments {
     bool adds;
 };
 
-/// counts: those of the same ids. capacity > 0: room for so many copies of each expert, the rest filled up with -1, and the
-/// counts absent.
+/// counts: those of the same ids. capacity: number of copies of each expert, the missing ones -1, and the counts absent; 0: as counted.
 struct SortByExpertArguments {
     Input experts, counts;
     Output source;

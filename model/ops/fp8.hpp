@@ -11,28 +11,28 @@
 
 namespace mgplan::model {
 
-/// Codes in fp8 (e4m3) or e5m2, and what belongs to all of them: (2) fp32, the largest magnitude of the values, and what codes are
-/// multiplied with to be values. Of rows in groups, such a pair for each group: (groups, 2), or undefined values where it is empty.
+/// Codes in fp8 (e4m3) or e5m2, and their scale: (2) fp32, the largest magnitude of the values, and the factor from codes to
+/// values. For rows in groups, such a pair for each group: (groups, 2), with undefined values if the group is empty.
 struct Fp8Tensor {
     Tensor codes, scale;
-    Tensor turned{};  ///< of codes (rows, columns) the same as (columns, rows), where a cast wrote it; codes may be undefined beside it
+    Tensor turned{};  ///< the codes transposed to (columns, rows), where a cast wrote them; codes may be undefined then
     [[nodiscard]] bool defined() const { return codes.defined(); }
 };
 
-/// Which of its codes a cast of a matrix writes.
+/// The codes that a cast of a matrix writes.
 enum class Fp8Copies : std::uint8_t { rows, turned, both };
-/// Undefined codes of a cast of x into fp8 or e5m2, beside a scale.
+/// Returns codes, not written yet, for a cast of x into fp8 or e5m2, with a scale.
 [[nodiscard]] Fp8Tensor empty_codes(const Tensor& x, Dtype dtype, const Tensor& scale, Fp8Copies copies, std::string_view name);
 
-/// What a scale takes, in elements.
+/// Elements of a scale.
 inline constexpr std::int64_t kFp8ScaleElements = 2;
 
 /// First half of a cast: writes the largest magnitude of x into scale (2) fp32. Ranks whose values have one scale take the maximum of
 /// scale[0] then. NaNs are no magnitudes.
 void find_largest(const Tensor& x, const Tensor& scale);
-/// Second half: codes of x's shape = x times what makes scale[0] the type's largest value, to the nearest and ties to even, beyond it
-/// that value; scale[1] = the inverse of the factor. A largest magnitude of 0 or infinity: the factor is 1. Writes what is defined of codes
-/// and turned codes from one read of x.
+/// Second half: codes of x's shape = x times the factor that maps scale[0] to the type's largest value, to the nearest and ties to even,
+/// saturated at that value; scale[1] = the inverse of the factor. If the largest magnitude is 0 or infinity, the factor is 1. Writes those
+/// of codes and turned codes that are defined from one read of x.
 void quantise(const Tensor& x, const Fp8Tensor& into);
 
 /// A cast of one of many arrays.
@@ -45,7 +45,7 @@ void quantise_all(std::span<const Fp8Cast> casts);
 
 /// codes (rows, columns) as (columns, rows).
 [[nodiscard]] Tensor transpose_codes(const Tensor& codes);
-/// The same into a tensor that is there, (columns, rows) or longer: zeros follow, which add nothing to a product along the rows.
+/// The same into a given tensor, (columns, rows) or longer: zeros follow, which add nothing to a product along the rows.
 void transpose_codes(const Tensor& codes, const Tensor& into);
 
 /// a (m, k) · bᵀ, b (n, k) -> (m, n) of type `out`; both lie along k, the one layout that Hopper's tensor cores multiply fp8 in. At most
@@ -56,7 +56,7 @@ void transpose_codes(const Tensor& codes, const Tensor& into);
 void fp8_matmul_accumulate(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out, ProductAlgorithm algorithm = ProductAlgorithm::first);
 void fp8_matmul_write(const Fp8Tensor& a, const Fp8Tensor& b, const Tensor& out, ProductAlgorithm algorithm = ProductAlgorithm::first);
 
-/// Sizes of products in fp8 that cuBLASLt has kernels for are multiples of so much (cuBLAS documentation, "cublasLtMatmul", FP8).
+/// Sizes of products in fp8 that cuBLASLt has kernels for are multiples of this (cuBLAS documentation, "cublasLtMatmul", FP8).
 inline constexpr std::int64_t kFp8Multiple = 16;
 
 }  // namespace mgplan::model

@@ -68,7 +68,7 @@ Tensor scales_of_groups(const Tensor& x, Fp8Scaling scaling, const GroupPlaces& 
     return x.device().empty({places.scales.back()}, fp8_scale_dtype(scaling), MemoryCategory::activations, "scales of groups in blocks");
 }
 
-/// Room for casts along rows, and zeros behind the last group.
+/// Room for casts along rows, and zeros after the last group.
 Fp8Blocks rows_of_groups(const Tensor& x, Fp8Scaling scaling, const GroupPlaces& places, std::string_view name) {
     MGPLAN_ASSERT(places.rows.back() == x.shape()[0], "the groups are all rows");
     Fp8Blocks made{codes_of_groups(x, kRowsOfVectors, name), scales_of_groups(x, scaling, places), scaling};
@@ -76,7 +76,7 @@ Fp8Blocks rows_of_groups(const Tensor& x, Fp8Scaling scaling, const GroupPlaces&
     return made;
 }
 
-/// How many groups have rows, and how many of them one has on the average.
+/// Number of groups that have rows, and their average number of rows.
 struct GroupsAtWork {
     std::int64_t count, rows;
 };
@@ -130,7 +130,7 @@ Tensor block_grouped_matmul(const Fp8Blocks& a, std::span<const Fp8Blocks> b, st
     const ProductScratch scratch = product_scratch(device, Dtype::fp8, filled(*std::ranges::max_element(rows)), n, k);
     for (std::size_t group = 0; device.computes() && group < rows.size(); ++group) {
         if (places.is_empty(group)) continue;
-        // In the order of the rows: what is written behind a group's is the next one's.
+        // In the order of the rows: rows written after a group's end are overwritten by the next group.
         const std::int64_t begin = places.rows[group], count = filled(rows[group]);
         device.kernels().matmul(device, {a.codes.slice(begin, begin + count), b[group].codes, product.slice(begin, begin + count), count, n,
                                          k, false, true, false, scratch.a, scratch.b, scratch.out, scratch.workspace,
@@ -155,7 +155,7 @@ void block_grouped_accumulate(const Fp8Columns& a, const Fp8Columns& b, std::spa
     if (sum == 0) return;
     Device& device = a.codes.device();
     const std::int64_t multiple = a.scaling == Fp8Scaling::vectors_of_32 ? kMxfp8Multiple : kFp8Multiple;
-    // Room for the largest group's zeros too, not rounded, so that the size tells an arena that it hangs on what routers choose.
+    // Room for the largest group's zeros too, not rounded, so that an arena sees that the size depends on the routers' choices.
     const std::int64_t most = *std::ranges::max_element(rows) + multiple - 1;
     const Tensor a_columns = device.empty({m * most}, Dtype::fp8, MemoryCategory::activations, "transposed codes of a group");
     const Tensor b_columns = device.empty({n * most}, Dtype::fp8, MemoryCategory::activations, "transposed codes of a group");
@@ -170,7 +170,7 @@ void block_grouped_accumulate(const Fp8Columns& a, const Fp8Columns& b, std::spa
     const ProductScratch scratch = product_scratch(device, Dtype::fp8, m, n, most);
     for (std::size_t group = 0; group < rows.size(); ++group) {
         if (places_of_a.is_empty(group)) continue;
-        const std::int64_t inner = Fp8ScaleLayout::up(rows[group], multiple);  // in as many blocks
+        const std::int64_t inner = Fp8ScaleLayout::up(rows[group], multiple);  // the same for both matrices
         const Tensor a_group = a_columns.slice(0, m * inner).view({m, inner}), b_group = b_columns.slice(0, n * inner).view({n, inner});
         transpose_codes(places_of_a.of(a.codes, group), a_group);
         transpose_codes(places_of_b.of(b.codes, group), b_group);

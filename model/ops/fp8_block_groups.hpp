@@ -1,6 +1,6 @@
 #pragma once
-// Products in fp8 with a scale for each block, of groups of rows that each have a matrix: the experts of a mixture. Blocks along columns
-// begin anew with each group. Groups may be empty: nothing of theirs is read or written.
+// Products in fp8 with a scale for each block, of groups of rows that each have a matrix: the experts of an MoE layer. Blocks along
+// columns restart with each group. Groups may be empty: nothing of theirs is read or written.
 
 #include <cstdint>
 #include <span>
@@ -10,13 +10,13 @@
 
 namespace mgplan::model {
 
-/// cuBLASLt wants so many rows, or a multiple of them, beside vectors (Transformer Engine, common/gemm/cublaslt_gemm.cu,
-/// CanonicalizeGemmInput). A group's last rows are filled up with what lies behind them, and what comes of those is written over by the
-/// next group, or lies behind the last: matrices of groups have room for so many rows more, which codes fill with zeros.
+/// With vectors cuBLASLt requires a multiple of this number of rows (Transformer Engine, common/gemm/cublaslt_gemm.cu,
+/// CanonicalizeGemmInput). A group's last rows are filled up with the rows after them, whose results are overwritten by the
+/// next group, or follow the last one: matrices of groups have room for this number of extra rows, which are zeros in codes.
 inline constexpr std::int64_t kRowsOfVectors = 8;
 
 /// Casts of x (Σ rows, width), group by group, from one read of it. Blocks along rows: codes (Σ rows + kRowsOfVectors, width), scales of
-/// one group behind those of another. Blocks along columns: the same, but codes (Σ rows, width), which lie as rows.
+/// one group after those of another. Blocks along columns: the same, but codes (Σ rows, width), in the order of rows.
 [[nodiscard]] Fp8BothWays quantise_groups_both_ways(const Tensor& x, Fp8Scaling scaling, std::span<const std::int64_t> rows,
                                                     std::string_view rows_name, std::string_view columns_name);
 

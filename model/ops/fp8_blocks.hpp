@@ -1,6 +1,6 @@
 #pragma once
-// Products in fp8 with a scale for each block of values: 128 beside each other, or 128 x 128, with powers of two in fp32 (Transformer
-// Engine's Float8BlockScaling, pytorch/tensor/float8_blockwise_tensor.py, with its defaults), or 32 beside each other with a power of two
+// Products in fp8 with a scale for each block of values: 128 adjacent ones, or 128 x 128, with powers of two in fp32 (Transformer
+// Engine's Float8BlockScaling, pytorch/tensor/float8_blockwise_tensor.py, with its defaults), or 32 adjacent ones with a power of two
 // in a byte (MXFP8BlockScaling, pytorch/tensor/mxfp8_tensor.py). All codes are e4m3.
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Fp8Blocks {
     [[nodiscard]] bool defined() const { return codes.defined(); }
 };
 
-/// How scales lie in memory.
+/// Type of scales in memory.
 [[nodiscard]] constexpr Dtype fp8_scale_dtype(Fp8Scaling scaling) {
     return scaling == Fp8Scaling::vectors_of_32 ? Dtype::fp8 : Dtype::fp32;
 }
@@ -34,7 +34,7 @@ struct Fp8Blocks {
 void quantise_blocks(const Tensor& x, const Fp8Blocks& into);
 [[nodiscard]] Fp8Blocks quantise_rows(const Tensor& x, Fp8Scaling scaling, std::string_view name);
 
-/// How codes of columns lie: as the values do, which a gather of rows wants, or turned, as a product reads them.
+/// Layout of codes of columns: that of the values, which a gather of rows needs, or turned, as a product reads them.
 enum class ColumnCodes : std::uint8_t { as_rows, turned };
 
 /// A cast of x (rows, columns) with blocks along its columns, for a product along the rows: scales are those of the matrix (columns, rows)
@@ -47,7 +47,7 @@ struct Fp8Columns {
 };
 [[nodiscard]] Fp8Columns quantise_columns(const Tensor& x, Fp8Scaling scaling, ColumnCodes lie, std::string_view name);
 void quantise_columns(const Tensor& x, const Fp8Columns& into);
-/// Transposed codes with the same scales; what is turned already stays.
+/// Transposed codes with the same scales; codes that are turned already stay.
 [[nodiscard]] Fp8Blocks turn_columns(const Fp8Columns& columns);
 
 /// Both casts of one matrix from one read of it, as Transformer Engine makes them (pytorch/csrc/quantizer.cpp).
@@ -57,7 +57,7 @@ struct Fp8BothWays {
 };
 [[nodiscard]] Fp8BothWays quantise_both_ways(const Tensor& x, Fp8Scaling scaling, ColumnCodes lie, std::string_view rows_name,
                                              std::string_view columns_name);
-/// The rows may have scales of more rows than x, `scale_rows`; 0: as many. Of squares, columns are turned.
+/// `scale_rows`: rows in the layout of the rows' scales, which may exceed those of x; 0: those of x. Columns of squares are turned.
 void quantise_both_ways(const Tensor& x, const Fp8Blocks& rows, const Fp8Columns& columns, std::int64_t scale_rows = 0);
 
 /// a (m, k) · bᵀ, b (n, k) -> (m, n) of type `out`. Not both have squares. Sums in fp32. 2mnk FLOPs.
@@ -68,7 +68,7 @@ void block_matmul_accumulate(const Fp8Blocks& a, const Fp8Blocks& b, const Tenso
                              ProductAlgorithm algorithm = ProductAlgorithm::first);
 void block_matmul_write(const Fp8Blocks& a, const Fp8Blocks& b, const Tensor& out, ProductAlgorithm algorithm = ProductAlgorithm::first);
 
-/// Sizes of products with vectors of 32 are multiples of so much, those of others of kFp8Multiple (Transformer Engine,
+/// Sizes of products with vectors of 32 are multiples of this, those of others of kFp8Multiple (Transformer Engine,
 /// pytorch/tensor/mxfp8_tensor.py, is_quantizable).
 inline constexpr std::int64_t kMxfp8Multiple = 32;
 

@@ -20,7 +20,7 @@ void expect_code_groups(const Fp8Tensor& a, std::span<const std::int64_t> rows) 
     expect_same_device(a.codes, a.scale);
 }
 
-/// What codes of a group are multiplied with, (1).
+/// Returns the factor from a group's codes to its values, (1).
 Tensor factor_of(const Fp8Tensor& groups, std::int64_t group) {
     return groups.scale.slice(group, group + 1).view({kFp8ScaleElements}).slice(1, 2);
 }
@@ -127,7 +127,7 @@ void fp8_grouped_matmul_accumulate(const Fp8Tensor& a, const Fp8Tensor& b, std::
     }
     if (a.codes.shape()[0] == 0) return;
     Device& device = a.codes.device();
-    // Room for the largest group's zeros too, not rounded, so that the size tells an arena that it hangs on what routers choose.
+    // Room for the largest group's zeros too, not rounded, so that an arena sees that the size depends on the routers' choices.
     const std::int64_t most = *std::ranges::max_element(rows) + kFp8Multiple - 1;
     const Tensor a_columns = device.empty({m * most}, a.codes.dtype(), MemoryCategory::activations, "transposed codes of a group");
     const Tensor b_columns = device.empty({n * most}, b.codes.dtype(), MemoryCategory::activations, "transposed codes of a group");

@@ -1,5 +1,5 @@
 #pragma once
-// Products in fp8 of groups of rows, each with a matrix and with scales of its own: the experts of a mixture (Transformer Engine,
+// Products in fp8 of groups of rows, each with a matrix and with scales of its own: the experts of an MoE layer (Transformer Engine,
 // pytorch/module/grouped_linear.py, whose quantisers are one for each expert). Groups may be empty: nothing of theirs is read or written.
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace mgplan::model {
 
 /// A cast of x (Σ rows, width), group by group: codes of x's shape, a scale for each group.
 [[nodiscard]] Fp8Tensor quantise_groups(const Tensor& x, Dtype dtype, std::span<const std::int64_t> rows, std::string_view name);
-/// The same by scales that are there (groups, 2); the largest magnitude of each group's values, unless it is smaller, goes into `largest`
+/// The same by given scales (groups, 2); the largest magnitude of each group's values, unless it is smaller, goes into `largest`
 /// (model/ops/fp8_history.hpp, raise_largest).
 [[nodiscard]] Fp8Tensor quantise_groups(const Tensor& x, Dtype dtype, std::span<const std::int64_t> rows, const Tensor& scales,
                                         std::span<const Tensor> largest, std::string_view name);

@@ -1,13 +1,13 @@
 #pragma once
-// How scales of fp8 lie beside a matrix that a product reads along its inner size. Of blocks as cuBLASLt wants them (cuBLAS documentation,
-// "Scaling Factors Layouts"; Transformer Engine, pytorch/tensor/float8_blockwise_tensor.py, get_scale_shape, and
+// Layouts of fp8 scales of a matrix that a product reads along its inner size. Those of blocks are as cuBLASLt requires (cuBLAS
+// documentation, "Scaling Factors Layouts"; Transformer Engine, pytorch/tensor/float8_blockwise_tensor.py, get_scale_shape, and
 // common/swizzle/swizzle.cu).
 
 #include <cstdint>
 
 namespace mgplan::model {
 
-/// Which values of a matrix (outer, inner) share a scale. Of blocks each scale is what codes are multiplied with to be values: fp32, and
+/// Values of a matrix (outer, inner) that share a scale. The scale of a block is the factor from codes to values: fp32, and
 /// in vectors of 32 a byte, a power of two (E8M0 of OCP's Microscaling Formats).
 enum class Fp8Scaling : std::uint8_t { tensor, vectors_of_128, squares_of_128, vectors_of_32 };
 
@@ -15,7 +15,7 @@ enum class Fp8Scaling : std::uint8_t { tensor, vectors_of_128, squares_of_128, v
     return scaling == Fp8Scaling::vectors_of_32 ? 32 : 128;
 }
 
-/// The place of a block's scale, and how many places there are: those that no block has count too, up to what a tile of the layout holds.
+/// The place of a block's scale, and the number of places, including those without a block up to a whole tile of the layout.
 struct Fp8ScaleLayout {
     Fp8Scaling scaling;
     std::int64_t outer;   ///< rows of the matrix
@@ -34,8 +34,8 @@ struct Fp8ScaleLayout {
         if (scaling == Fp8Scaling::vectors_of_128) return outer % 4 != 0;
         return blocks % 4 != 0 || (scaling == Fp8Scaling::vectors_of_32 && outer % 128 != 0);
     }
-    /// Vectors of 128: block by block, rows beside each other. Squares: row of squares by row. Vectors of 32: tiles of 128 rows and 4
-    /// blocks, in each of which the rows 32 apart stand together.
+    /// Vectors of 128: block by block, rows adjacent. Squares: row of squares by row. Vectors of 32: tiles of 128 rows and 4
+    /// blocks, in each of which rows 32 apart are adjacent.
     [[nodiscard]] constexpr std::int64_t at(std::int64_t row, std::int64_t block) const {
         if (scaling == Fp8Scaling::vectors_of_128) return block * up(outer, 4) + row;
         if (scaling == Fp8Scaling::squares_of_128) return row / 128 * up(blocks, 4) + block;

@@ -6,7 +6,7 @@
 namespace mgplan::model {
 namespace {
 
-/// Whether all of chunk i of `a` stands before all of chunk j of `b`.
+/// Returns true if all of chunk i of `a` comes before all of chunk j of `b`.
 bool before(const Positions& a, std::size_t i, const Positions& b, std::size_t j) {
     return a.first[i] + a.chunk_length <= b.first[j];
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Which attention runs as one fused kernel of a library, and over which of its rows.
+// Decides which attention runs as one fused kernel of a library, and over which of its rows.
 
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace mgplan::model {
 
-/// Places of the queries' and of the keys' slice that the kernel works on. The others have nothing to do with each other: no query
+/// Places of the queries' and of the keys' slice that the kernel works on. The others need no work: no query
 /// outside sees a key, and no query at all sees a key outside.
 struct FusedPart {
     std::int64_t first_query = 0, queries = 0;
@@ -25,10 +25,10 @@ struct FusedPart {
 ///    (Transformer Engine's context_parallel.py cuts its ring in the same three kinds).
 [[nodiscard]] std::optional<FusedPart> fused_part(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes);
 
-/// How the library is asked for a part of attention.
+/// Returns the shape that the library gets for a part of attention.
 [[nodiscard]] FusedShape fused_shape(const AttentionSizes& sizes, const FusedPart& part, bool backward);
 
-/// Whether the library does a pass of it: it has a part for it, and no plan is refused (KernelTraits::fused_plans).
+/// Returns true if the library does a pass of it: it has a part for it, and no plan is refused (KernelTraits::fused_plans).
 [[nodiscard]] bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward);
 
 }  // namespace mgplan::model

@@ -1,6 +1,6 @@
 #pragma once
-// A gate of which its largest values alone pass: what lies above mean + z · deviation of its row, less that bound, and 0 below it, with z
-// from the share of zeros that is wanted (transformers 5.23.0, modeling_gemma3n.py, Gemma3nTextMLP._gaussian_topk). Known of shapes alone
+// A gate whose largest values alone pass: values above the bound mean + z · deviation of their row, less that bound, and 0 below it, with z
+// from the wanted share of zeros (transformers 5.23.0, modeling_gemma3n.py, Gemma3nTextMLP._gaussian_topk). Implemented for shapes alone
 // (layers_known_of_shapes()). `joined` (rows, 2·width) holds gate and value side by side; G are the bytes of rows · width.
 
 #include "model/device/tensor.hpp"
@@ -12,7 +12,7 @@ namespace mgplan::model {
 /// Cuts the gate in place. Reads G, writes G.
 void cut_gate(const Tensor& joined, const Tensor& sums);
 
-/// What the bound takes of the gradient of the cut gate (rows, 2), of this rank's columns; `uncut` (rows, width): the gate in front of it.
+/// Gradients of the sums (rows, 2) from that of the cut gate, of this rank's columns; `uncut` (rows, width): the gate before the cut.
 /// Reads 2 G.
 [[nodiscard]] Tensor gate_sums_backward(const Tensor& d_joined, const Tensor& uncut, const Tensor& sums);
 /// The gradient of the cut gate becomes that of the gate. Reads 2 G, writes G.

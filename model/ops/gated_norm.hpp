@@ -1,5 +1,5 @@
 #pragma once
-// RMSNorm together with a gate: behind the scans of Mamba-2 (gate first; mamba_ssm ops/triton/layernorm_gated.py) and of gated delta
+// RMSNorm together with a gate: after the scans of Mamba-2 (gate first; mamba_ssm ops/triton/layernorm_gated.py) and of gated delta
 // nets (norm first), of Kimi's with a gate of its own kind.
 
 #include "model/device/tensor.hpp"

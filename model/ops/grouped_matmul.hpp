@@ -1,6 +1,6 @@
 #pragma once
-// Matrix products of groups of rows, each with a matrix of its own: the experts of a mixture. The rows of group g stand
-// behind those of the groups before it; groups may be empty. 16-bit inputs accumulate in fp32 and are rounded once.
+// Matrix products of groups of rows, each with a matrix of its own: the experts of an MoE layer. The rows of group g follow
+// those of the groups before it; groups may be empty. 16-bit inputs accumulate in fp32 and are rounded once.
 
 #include <cstdint>
 #include <span>

@@ -1,5 +1,5 @@
 #pragma once
-// What kernels read and write: addresses and types, never tensors.
+// Operands of kernels: addresses and types, never tensors.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Output {
     Dtype dtype = Dtype::fp32;
 };
 
-/// The same values from so many elements on; nothing stays nothing.
+/// Returns the operand from element number `elements` on; an absent operand stays absent.
 inline Input behind(Input input, std::int64_t elements) {
     if (input.data != nullptr) input.data = static_cast<const std::byte*>(input.data) + elements * bytes_of(input.dtype);
     return input;

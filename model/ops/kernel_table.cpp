@@ -68,7 +68,7 @@ auto dense_kernels(const KernelTable& table) {
     });
 }
 
-/// The others: of optimizers, mixtures, and layers with a state.
+/// The other kernels: of optimizers, MoE layers, and layers with a state.
 auto other_kernels(const KernelTable& table) {
     return std::to_array<Presence>({
         {"adam_step", table.adam_step != nullptr},

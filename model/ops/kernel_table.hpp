@@ -1,6 +1,6 @@
 #pragma once
-// How ops reach the kernels of a device: one function pointer per kernel, filled by the runtime of that device. Kernels
-// get checked sizes and addresses, never tensors, so that they know nothing about memory. The ops in model/ops are the
+// The table through which ops call a device's kernels: one function pointer per kernel, filled by the runtime of that device. Kernels
+// get checked sizes and addresses, never tensors, so that they do not depend on memory management. The ops in model/ops are the
 // only callers; sizes are those of the shape rules there.
 
 #include <cstdint>
@@ -36,8 +36,8 @@ struct MatmulArguments {
     bool transpose_a, transpose_b, accumulate;
     Output tile_a, tile_b, tile_out;
     Output workspace{};  ///< of a library, matmul_workspace_bytes()
-    /// For fp8 matrices, b read transposed and a not: what each one's codes are multiplied with to be its values, one fp32, or where
-    /// `scaling` says so one for each block, as Fp8ScaleLayout has them.
+    /// For fp8 matrices, b read transposed and a not: the factors from each one's codes to its values, one fp32, or by
+    /// `scaling` one for each block, as Fp8ScaleLayout has them.
     Input scale_a{}, scale_b{};
     Fp8Scaling scaling_a = Fp8Scaling::tensor, scaling_b = Fp8Scaling::tensor;
     ProductAlgorithm algorithm = ProductAlgorithm::first;  ///< of devices that have several
@@ -46,7 +46,7 @@ struct MatmulArguments {
     Output row_sums{};  ///< (m) of out's type, written and never added to: the sums of op(a)'s rows
 };
 
-/// largest: one fp32, the largest magnitude of x that is a number; with `raise` that or what it was, whichever is more.
+/// largest: one fp32, the largest magnitude of x that is a number; with `raise` the larger of that and its old value.
 struct LargestArguments {
     Input x;
     Output largest;
@@ -61,8 +61,8 @@ struct FollowLargestArguments {
     double unit;
 };
 
-/// codes (fp8 or e5m2) = x · scale, where scale is what makes `largest`, one fp32, the type's largest value; inverse: one fp32, 1 / scale.
-/// turned: of x (rows, columns) the codes as (columns, rows); absent, or beside codes, or alone.
+/// codes (fp8 or e5m2) = x · scale, where scale maps `largest`, one fp32, to the type's largest value; inverse: one fp32, 1 / scale.
+/// turned: the codes of x (rows, columns) as (columns, rows). One of codes and turned may be absent.
 struct QuantiseArguments {
     Input x, largest;
     Output codes, inverse;
@@ -71,15 +71,15 @@ struct QuantiseArguments {
     std::int64_t rows = 0, columns = 0;  ///< with turned codes
 };
 
-/// One of many arrays, and where its largest magnitude goes: one fp32.
+/// One of many arrays, and the place of its largest magnitude: one fp32.
 struct LargestArray {
     Input x;
     Output largest;
     std::int64_t elements;
 };
 
-/// In host memory: `count` arrays that are not empty, all of one type. With `raise` each place takes the larger of what it was and what is
-/// found, and several arrays may have one; without it each array has a place of its own.
+/// In host memory: `count` arrays that are not empty, all of one type. With `raise` each place takes the larger of its old value and the
+/// array's, and several arrays may share one; without it each array has a place of its own.
 struct LargestOfArraysArguments {
     const LargestArray* arrays;
     std::int64_t count;
@@ -94,8 +94,8 @@ struct QuantiseArraysArguments {
 
 /// codes (e4m3) = x · scale of its block along rows, scales = 1 / scale in the layout of (scale_rows, columns), 0 where no block is.
 /// column_codes, column_scales: the same with blocks along columns, in the layout of (columns, rows); codes (rows, columns), or `turned`
-/// (columns, rows). One pair may be absent. Of squares the second has the codes and scales of the first, turned, and is absent or beside
-/// it.
+/// (columns, rows). One pair may be absent. With squares the second has the codes and scales of the first, turned; it may be absent, the
+/// first may not.
 struct QuantiseBlocksArguments {
     Input x;
     Output codes, scales, column_codes, column_scales;
@@ -105,7 +105,7 @@ struct QuantiseBlocksArguments {
     std::int64_t scale_rows;  ///< rows of x, or more
 };
 
-/// y (columns, pitch) of x (rows, columns), a byte each: what lies behind the rows is 0.
+/// y (columns, pitch) of x (rows, columns), a byte each: bytes after the rows are 0.
 struct TransposeBytesArguments {
     Input x;
     Output y;
@@ -215,7 +215,7 @@ struct ScaleColumnsArguments {
     double factor;
 };
 
-/// One of the arrays whose squares are added up, and where the sum goes: one fp64.
+/// One of the arrays whose squares are added up, and the place of the sum: one fp64.
 struct SquaredArray {
     Input x;
     Output sum;
@@ -309,7 +309,7 @@ struct AttentionSizes {
     double scale;
     /// Query places worked on at once.
     std::int64_t block;
-    /// A query sees so many places, its own and those before; 0: all before.
+    /// Number of places that a query sees, its own and those before; 0: all before.
     std::int64_t window = 0;
     double soft_cap = 0;  ///< scaled scores become cap · tanh(score / cap); 0: they stay
     /// Queries, keys and values lie as PackedHeads has them, and so do their gradients; else each is (places, sequences, heads, width) of
@@ -318,8 +318,7 @@ struct AttentionSizes {
 
     [[nodiscard]] std::int64_t group_heads() const { return heads / kv_heads; }
     [[nodiscard]] std::int64_t packed_group() const { return (group_heads() + 2) * qk_dim; }
-    /// Elements from what belongs to one kv head to what belongs to the next one: its queries, its key, its value. From a row to the next
-    /// it is as many times kv_heads.
+    /// Elements from one kv head to the next, of its queries, its key, its value. From a row to the next it is kv_heads times this number.
     [[nodiscard]] std::int64_t query_group() const { return packed ? packed_group() : group_heads() * qk_dim; }
     [[nodiscard]] std::int64_t key_group() const { return packed ? packed_group() : qk_dim; }
     [[nodiscard]] std::int64_t value_group() const { return packed ? packed_group() : v_dim; }
@@ -336,7 +335,7 @@ struct AttentionArguments {
     Output workspace{};  ///< on GPUs instead of the scratch: attention_workspace()
 };
 
-/// Scratch as above, with the gradients of the keys, values, queries and scores beside them.
+/// Scratch as above, and for the gradients of the keys, values, queries and scores.
 struct AttentionBackwardArguments {
     Input d_output, q, k, v, output, log_sum_exp;
     Output dq, dk, dv;
@@ -373,8 +372,8 @@ struct RotaryArguments {
     std::int64_t heads, head_dim, rotated;
     RotaryAngles angles;
     bool inverse;
-    /// x and y, which then are the same, have a head more behind every so many of the row's `heads`, which stays as it is; 0: they have
-    /// not. What of a head is not turned also stays then, and else is copied.
+    /// If not 0, x and y are the same and have an additional head after each `members` of the row's `heads`, which stays as it is, as do
+    /// the values of a head that are not turned; if 0, these values are copied.
     std::int64_t members = 0;
 };
 
@@ -402,7 +401,7 @@ struct AdamArguments {
     const AdamArray* arrays;
     std::int64_t count;
     AdamHyperparameters hyper;
-    Input factor{};  ///< one fp64 beside hyper.gradient_factor, or absent; NaN: nothing moves
+    Input factor{};  ///< one fp64 that multiplies hyper.gradient_factor, or absent; NaN: nothing changes
 };
 
 /// parameter: as above.
@@ -422,7 +421,7 @@ struct MomentumArguments {
     Input factor{};
 };
 
-/// a: groups of rows one behind the other, `rows` counts each (host memory); b: one matrix for each group (host list).
+/// a: contiguous groups of rows, `rows` counts each (host memory); b: one matrix for each group (host list).
 struct GroupedMatmulArguments {
     Input a;
     const Input* b;
@@ -536,7 +535,7 @@ struct KernelTable {
 /// The first kernel that a table lacks; empty where it has all.
 [[nodiscard]] std::string_view missing_kernel(const KernelTable& table);
 
-/// The same table, for whoever makes a device of it; asserts that it has every kernel, for a call of a missing one is a jump to nowhere.
+/// Returns the table, to be used when a device is made of it; asserts that it has every kernel, since a call of a missing one would crash.
 [[nodiscard]] const KernelTable& with_every_kernel(const KernelTable& table);
 
 }  // namespace mgplan::model

@@ -1,6 +1,6 @@
 #pragma once
-// Keys of multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1.3): each head's own part beside a rotated part
-// that all heads share, and the way back.
+// Keys of multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1.3): each head's own part next to a rotated part
+// that all heads share; and their backward.
 
 #include "model/device/tensor.hpp"
 

@@ -9,18 +9,19 @@
 
 namespace mgplan::model {
 
-/// Whether the product x (rows, in) · Wᵀ, W (out, in), adds this bias (out) before it rounds: on a GPU, of bf16, where each row of all
-/// three lies at a multiple of 16 bytes. Known of shapes, types and places in buffers alone. cuBLASLt was asked for such products (decision
-/// 0025), its kernels may load 16 bytes of a bias, and no preference tells it where that lies (pull request 194497 of pytorch/pytorch).
+/// Returns true if the product x (rows, in) · Wᵀ, W (out, in), adds this bias (out) before it rounds: on a GPU, of bf16, where each row of
+/// all three lies at a multiple of 16 bytes. Depends on shapes, types and places in buffers alone. cuBLASLt was tried with such products
+/// (decision 0025); its kernels may load 16 bytes of a bias, and no preference gives it their alignment (pull request 194497 of
+/// pytorch/pytorch).
 [[nodiscard]] bool adds_bias_in_product(const Tensor& x, const Tensor& weight, const Tensor& bias);
 
-/// Whether the product dyᵀ · x of dy (rows, out) and x (rows, in) into weight_gradient (out, in) sums up dy's columns, which is the
-/// gradient of the bias: on a GPU, of bf16 into fp32, where their rows lie so too and there are some. cuBLASLt writes such sums in the type
+/// Returns true if the product dyᵀ · x of dy (rows, out) and x (rows, in) into weight_gradient (out, in) sums up dy's columns, which is the
+/// gradient of the bias: on a GPU, of bf16 into fp32, if their rows are aligned so too and not empty. cuBLASLt writes such sums in the type
 /// of the product; into bf16 they would be rounded once more than by bias_gradient().
 [[nodiscard]] bool sums_columns_in_product(const Tensor& dy, const Tensor& x, const Tensor& weight_gradient);
 
 /// x (rows, in) · Wᵀ + bias (out) -> (rows, out) of x's dtype, for weight (out, in). One product with `in_product` where
-/// adds_bias_in_product(), which rounds once; else add_bias() runs behind it.
+/// adds_bias_in_product(), which rounds once; else add_bias() runs after it.
 [[nodiscard]] Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, std::string_view name,
                             ProductAlgorithm algorithm = ProductAlgorithm::first, bool in_product = true);
 

@@ -1,6 +1,6 @@
 #pragma once
-// What the recurrent block of Griffin is made of (arXiv 2402.19427, section 2.4): a plain causal convolution, gates that are products by
-// blocks, a recurrence of one value a channel, and a gate of its output. Known of shapes alone: no device here computes them
+// Ops of Griffin's recurrent block (arXiv 2402.19427, section 2.4): a plain causal convolution, gates that are products by
+// blocks, a recurrence of one value a channel, and a gate of its output. Implemented for shapes alone: no device here computes them
 // (layers_known_of_shapes()). Rows are places of the sequence, of each place the sequences of a microbatch.
 
 #include "model/device/tensor.hpp"
@@ -8,7 +8,7 @@
 
 namespace mgplan::model {
 
-/// causal_conv() without what lies behind the convolution: (rows, channels.width).
+/// causal_conv() without the SiLU after the convolution: (rows, channels.width).
 [[nodiscard]] Tensor plain_conv(const Tensor& x, Columns channels, const Tensor& weight, const Tensor& bias, std::int64_t batch);
 /// Writes the gradient of x to the same columns of dx, which has x's shape; adds to those of weight and bias.
 void plain_conv_backward(const Tensor& dy, const Tensor& x, Columns channels, const Tensor& weight, const Tensor& dx,
@@ -27,7 +27,7 @@ void plain_conv_backward(const Tensor& dy, const Tensor& x, Columns channels, co
 struct RecurrenceGradients {
     Tensor x, input_gates, decay_gates;
 };
-/// `h`: what the forward gave. Adds to the gradient of decay.
+/// `h`: the forward's result. Adds to the gradient of decay.
 [[nodiscard]] RecurrenceGradients linear_recurrence_backward(const Tensor& dh, const Tensor& h, const Tensor& x, const Tensor& input_gates,
                                                              const Tensor& decay_gates, const Tensor& decay, const Tensor& decay_gradient);
 

@@ -24,8 +24,8 @@ struct MomentumHyperparameters {
     double gradient_factor = 1;  ///< clipping and unscaling in one
 };
 
-/// What a step moves, all (n): main parameters and momentum fp32 (fp64 in fp64). The gradient is of any float type. `parameter`, bf16
-/// beside fp32 or undefined, becomes the new main.
+/// Tensors that a step updates, all (n): main parameters and momentum fp32 (fp64 in fp64). The gradient is of any float type.
+/// `parameter`, bf16 for fp32 or undefined, becomes the new main.
 struct MomentumArrays {
     Tensor main, momentum, gradient;
     Tensor parameter{};
@@ -33,7 +33,7 @@ struct MomentumArrays {
 };
 
 /// One op for any number of them, all of one device and one set of types, and few kernels: a GPU's takes dozens at a time. `factor` (1),
-/// fp64 or undefined, counts beside hyper.gradient_factor; where it is NaN nothing moves (clip_factor.hpp).
+/// fp64 or undefined, multiplies hyper.gradient_factor; if it is NaN nothing changes (clip_factor.hpp).
 void momentum_step(std::span<const MomentumArrays> all, const MomentumHyperparameters& hyper, const Tensor& factor = {});
 
 }  // namespace mgplan::model

@@ -13,7 +13,7 @@ void expect_weight(const Tensor& weight, const Tensor& x) {
     expect_dtype(weight, x.dtype(), "weight of norm");
 }
 
-/// What norm() reports. Per value: mean (LayerNorm) 1, square and add 2-3, scale 1, weight 1, bias 1.
+/// Reports norm(). FLOPs per value: mean (LayerNorm) 1, square and add 2-3, scale 1, weight 1, bias 1.
 void report_norm(Device& device, const Tensor& x, const Tensor& weight, const Tensor& bias, Normalization kind, std::int64_t written) {
     const bool centred = kind == Normalization::layer_norm;
     device.report({centred ? "layer_norm" : "rms_norm", (centred ? 7.0 : 4.0) * static_cast<double>(x.elements()),

@@ -17,12 +17,12 @@ struct NormStatistics {
 [[nodiscard]] Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Normalization kind, double epsilon,
                           NormStatistics& statistics);
 
-/// The work of norm() once more on rows like y's, without its result: where norms of several layers are made again together. Known of
-/// shapes alone, as what does so is (model/ops/stream_mixing.hpp).
+/// The work of norm() once more on rows like y's, without its result: for norms of several layers that are recomputed together.
+/// Implemented for shapes alone, as are the streams that need it (model/ops/stream_mixing.hpp).
 void repeat_norm(const Tensor& y, const Tensor& weight, const Tensor& bias, Normalization kind);
 
 /// Returns dx; adds to weight_gradient and bias_gradient (where defined), which may be fp32. `added`, of x's type and size, is added to
-/// dx in the same pass: in 16 bits with the bits of add(added, dx) behind it, of wider types too but where a GPU rounds product and sum
+/// dx in the same pass: in 16 bits with the bits of a later add(added, dx), of wider types too except where a GPU rounds product and sum
 /// once (a fused multiply-add); undefined: nothing is.
 [[nodiscard]] Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const NormStatistics& statistics,
                                    Normalization kind, const Tensor& weight_gradient, const Tensor& bias_gradient,

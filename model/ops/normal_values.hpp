@@ -1,5 +1,5 @@
 #pragma once
-// Random values by a counter: which ones an array gets does not depend on how it is divided, nor on the device that makes them.
+// Random values by a counter: the values of an array depend neither on how it is divided nor on the device that makes them.
 
 #include <cstdint>
 

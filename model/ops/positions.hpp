@@ -1,5 +1,5 @@
 #pragma once
-// Which places of the sequence a rank's rows hold.
+// The places of the sequence that a rank's rows hold.
 
 #include <array>
 #include <cstdint>

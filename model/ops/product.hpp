@@ -1,5 +1,5 @@
 #pragma once
-// What all products of matrices share, whatever their operands hold: for model/ops alone.
+// Code shared by all products of matrices, for any type of operands: for model/ops alone.
 
 #include "model/ops/fp8_scaling.hpp"
 #include "model/ops/matmul.hpp"
@@ -18,7 +18,7 @@ struct Product {
     Tensor bias = {}, row_sums = {};  ///< see MatmulArguments
 };
 
-/// Tiles of what the CPU widens, and a library's workspace; undefined where the device wants none.
+/// Tiles for operands that the CPU widens, and a library's workspace; undefined if the device needs none.
 struct ProductScratch {
     Tensor a, b, out, workspace;
 };
@@ -26,7 +26,7 @@ struct ProductScratch {
 /// For a product (m, n) along k of matrices of a type.
 [[nodiscard]] ProductScratch product_scratch(Device& device, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k);
 
-/// Reports it, takes its scratch, and computes it where the device does. Shapes and types have been looked at.
+/// Reports the product, takes its scratch, and computes it if the device does. The caller has checked shapes and types.
 void run_product(const Product& product);
 
 }  // namespace mgplan::model

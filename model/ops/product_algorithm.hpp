@@ -1,5 +1,5 @@
 #pragma once
-// How the algorithm of a matrix product is found, where a library has several.
+// Choice of the algorithm of a matrix product, if a library has several.
 
 #include <cstdint>
 
@@ -8,11 +8,11 @@ namespace mgplan::model {
 enum class ProductAlgorithm : std::uint8_t {
     /// The library's first answer for the shape: the same bits each time, on every rank with such a card.
     first,
-    /// The device may take the fastest of several by timing, so that runs and ranks differ in the last bits. Not for what ranks compute
-    /// each for itself and go on with as equal: replicas would drift apart.
+    /// The device may take the fastest of several by timing, so that runs and ranks differ in the last bits. Not for values that ranks
+    /// compute each for itself and then use as equal: replicas would drift apart.
     timed,
-    /// The library's first answer for a size near this one, for experts' products: their rows (m, or k where the product adds to a sum) are
-    /// other ones in each step, and asking takes a host longer than a card needs for some of them. The same bits each time too.
+    /// The library's first answer for a size near this one, for experts' products: the number of rows (m, or k if the product adds to a
+    /// sum) changes in each step, and a query takes a host longer than a card needs for some of them. The same bits each time too.
     near,
 };
 

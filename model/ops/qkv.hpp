@@ -1,11 +1,11 @@
 #pragma once
-// Taking the packed projection of grouped-query attention apart, and putting its gradient together again.
+// Splits the packed projection of grouped-query attention, and joins its gradient.
 
 #include "model/device/tensor.hpp"
 
 namespace mgplan::model {
 
-/// How heads lie in a row of it: for each kv head its heads / kv_heads query heads, its key, its value.
+/// Layout of heads in a row of it: for each kv head its heads / kv_heads query heads, its key, its value.
 struct PackedHeads {
     std::int64_t heads, kv_heads, head_dim;
 
@@ -17,7 +17,7 @@ struct PackedHeads {
     [[nodiscard]] std::int64_t width() const { return kv_heads * group_width(); }
 };
 
-/// packed is (rows, heads.width()), and every kv head has as many query heads (assertions).
+/// packed is (rows, heads.width()), and every kv head has the same number of query heads (assertions).
 void expect_packed(const Tensor& packed, const PackedHeads& heads);
 
 struct QkvParts {

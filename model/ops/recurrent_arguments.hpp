@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels of state-space layers and gated delta nets take (model/ops/kernel_table.hpp).
+// Arguments of the kernels of state-space layers and gated delta nets (model/ops/kernel_table.hpp).
 
 #include <cstdint>
 
@@ -91,9 +91,9 @@ struct DeltaRuleArguments {
     Output workspace{};
 };
 
-/// Scratch of a delta rule that walks place by place, in the statistics' type: how many values `kept` of the forward and the backward has,
-/// and what the backward has beside it: for each sequence and key head chunk_states (chunks, key_dim, value_dim), place_states (chunk,
-/// key_dim, value_dim), state_gradients (key_dim, value_dim) and vectors (3, value_dim); sums (batch, decays + value_heads).
+/// Scratch of a delta rule that walks place by place, in values of the statistics' type. Forward and backward have `kept`; the backward
+/// also has, for each sequence and key head, chunk_states (chunks, key_dim, value_dim), place_states (chunk, key_dim, value_dim),
+/// state_gradients (key_dim, value_dim) and vectors (3, value_dim); and sums (batch, decays + value_heads).
 struct DeltaRuleWalk {
     std::int64_t kept, chunk_states, place_states, state_gradients, vectors, sums;
     explicit DeltaRuleWalk(const DeltaRuleSizes& s)
@@ -106,7 +106,7 @@ struct DeltaRuleWalk {
 };
 
 /// d_gates lies as gates does, d_decays as decays. Scratch: inverse_norms as above, unit_gradients (rows, 2, key_heads, key_dim); on the
-/// CPU what a DeltaRuleWalk counts, on GPUs a workspace as above.
+/// CPU the sizes of a DeltaRuleWalk, on GPUs a workspace as above.
 struct DeltaRuleBackwardArguments {
     Input dy, x, gates, decays, step_bias, log_decay;
     Output dx, d_gates, d_decays, step_bias_gradient, log_decay_gradient;

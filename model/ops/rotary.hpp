@@ -7,14 +7,14 @@
 
 namespace mgplan::model {
 
-/// How far values are turned: pair i of a position p by p · f', with f = base^(-2i / rotated) and f' = f · (m + (1 - m) / factor),
+/// Angles of rotation: pair i of a position p is turned by p · f', with f = base^(-2i / rotated) and f' = f · (m + (1 - m) / factor),
 /// m = offset + by_index · i + by_frequency · f within [0, 1]. Linear interpolation, Llama 3's and YaRN's ramps are all of this
-/// form (model/layers/rotary_scaling.hpp); as it stands f' = f.
+/// form (model/layers/rotary_scaling.hpp); by default f' = f.
 struct RotaryAngles {
     double base = 10000;
     double factor = 1;
     double offset = 1, by_index = 0, by_frequency = 0;
-    double magnitude = 1;  ///< what turned values are multiplied with
+    double magnitude = 1;  ///< factor of turned values
 };
 
 /// x (rows, heads, head_dim): the first `rotated` of each head's head_dim values are turned by their position; returns a

@@ -247,7 +247,8 @@ Tensor unpermute_probabilities(const Tensor& permuted, const Permutation& permut
 
 namespace {
 
-/// What a kernel would write outside of its rows for. A search records thousands of blocks for which nothing is written.
+/// Checks block_rows and order, with which a kernel could write outside its rows. Called only on devices that compute: on shapes, a search
+/// records thousands of blocks.
 void expect_every_block_once(const std::vector<std::int64_t>& block_rows, const std::vector<std::int64_t>& order) {
     MGPLAN_ASSERT(std::ranges::all_of(block_rows, [](std::int64_t rows) { return rows >= 0; }), "blocks have rows");
     std::vector<char> seen(block_rows.size(), 0);  // bytes are quicker than bits

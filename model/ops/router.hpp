@@ -1,5 +1,5 @@
 #pragma once
-// Choosing experts for tokens, and sorting token copies by expert.
+// Chooses experts for tokens, and sorts token copies by expert.
 
 #include <vector>
 
@@ -14,7 +14,7 @@ struct Routing {
     Tensor scores;         ///< (rows, experts), as probabilities: softmax or sigmoid of all logits; the backwards need them
 };
 
-/// What decides beside the scores which experts are chosen; probabilities come from the scores alone.
+/// Rules that choose experts, besides the scores; probabilities come from the scores alone.
 struct ExpertChoice {
     /// Experts in equal groups, of which each row takes `group_top_k`: those with the largest sums of their top_k / group_top_k
     /// largest (at least 1), or of their `group_scores` largest; 0: none (DeepSeek-V2, arXiv 2405.04434 section 2.2.2; Megatron-LM
@@ -32,7 +32,7 @@ struct ExpertChoice {
 /// experts, so that all get equally many; the probabilities still come from the logits.
 [[nodiscard]] Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool balanced = false,
                             const ExpertChoice& choice = {});
-/// Gradient of the logits, in the type of the scores, from that of the probabilities (rows, top_k). normalised: as route() was told.
+/// Gradient of the logits, in the type of the scores, from that of the probabilities (rows, top_k). normalised: as passed to route().
 [[nodiscard]] Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, RouterScore score, bool normalised = true);
 
 /// A copy of routing.experts in which every expert keeps the `capacity` rows of highest probability (of equal ones the
@@ -53,12 +53,12 @@ void auxiliary_loss(const Tensor& scores, RouterScore score, const Tensor& copie
 void auxiliary_loss_backward(const Tensor& scores, RouterScore score, const Tensor& copies, std::int64_t rows, std::int64_t top_k,
                              double coefficient, double d_loss, const Tensor& d_logits);
 
-/// Token copies ordered by expert, then row: what dispatch sends.
+/// Token copies ordered by expert, then row, as dispatch sends them.
 struct Permutation {
     Tensor source;  ///< (copies) int32: row · top_k + slot of each copy; -1: a row of zeros, to fill up
 };
 /// Negative ids are choices that were dropped: they get no copy. `counts`: of each expert, as count_by_expert() says; `copies`:
-/// their sum, which is the number of ids where none was dropped, so that no device has to be asked for it.
+/// their sum, which is the number of ids where none was dropped, so that it need not be read from the device.
 [[nodiscard]] Permutation sort_by_expert(const Tensor& experts, const Tensor& counts, std::int64_t copies);
 /// The same with exactly `capacity` copies for each expert, the missing ones filled up; no expert has more choices.
 [[nodiscard]] Permutation sort_and_pad(const Tensor& experts, std::int64_t expert_count, std::int64_t capacity);
@@ -71,8 +71,8 @@ struct Permutation {
 [[nodiscard]] Tensor permute_probabilities(const Tensor& probabilities, const Permutation& permutation);
 [[nodiscard]] Tensor unpermute_probabilities(const Tensor& permuted, const Permutation& permutation, std::int64_t rows, std::int64_t top_k);
 
-/// Rows in blocks of given sizes put into another order of the blocks: order[i] is the block that comes i-th. `blocks`: how many of them
-/// have rows, where the list stands for more blocks than it names, as it may on shapes.
+/// Rows in blocks of given sizes put into another order of the blocks: order[i] is the block that comes i-th. `blocks`: number of blocks
+/// with rows, if the list stands for more blocks than it names, as it may on shapes.
 [[nodiscard]] Tensor reorder_blocks(const Tensor& x, const std::vector<std::int64_t>& block_rows, const std::vector<std::int64_t>& order,
                                     std::int64_t blocks = 0);
 

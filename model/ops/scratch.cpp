@@ -119,7 +119,7 @@ ScanWorkspace scan_workspace(const KernelTraits& traits, Dtype dtype, const Stat
     constexpr std::int64_t kScanBytes = 256 * kMiB;
     const std::int64_t narrow = bytes_of(dtype), wide = bytes_of(statistics_dtype(dtype));
     const std::int64_t length = std::min(sizes.chunk, sizes.places), whole = sizes.places / length;
-    // Of a chunk of all sequences.
+    // Sizes of a chunk of all sequences.
     const std::int64_t values = sizes.batch * length * sizes.inner(), maps = sizes.batch * length * sizes.groups * sizes.state;
     const std::int64_t pairs = sizes.batch * sizes.groups * length * length, weights = sizes.batch * sizes.heads * length * length;
     const std::int64_t states = narrow < wide ? sizes.batch * sizes.inner() * sizes.state : 0;
@@ -160,7 +160,7 @@ RuleWorkspace rule_workspace(const KernelTraits& traits, Dtype dtype, const Delt
     constexpr std::int64_t kRuleBytes = 256 * kMiB;
     const std::int64_t narrow = bytes_of(dtype), wide = bytes_of(statistics_dtype(dtype));
     const std::int64_t length = std::min({sizes.chunk, std::int64_t{kMostRulePlaces}, sizes.places}), whole = sizes.places / length;
-    // Of a chunk of all sequences.
+    // Sizes of a chunk of all sequences.
     const std::int64_t heads = sizes.batch * sizes.value_heads, places = heads * length;
     const std::int64_t maps = places * sizes.key_dim, lines = places * sizes.value_dim, pairs = places * length;
     const std::int64_t states = heads * sizes.key_dim * sizes.value_dim, decays = places * sizes.decays_of_head();

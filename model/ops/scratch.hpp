@@ -1,6 +1,6 @@
 #pragma once
-// Scratch that kernels want beside their arguments, by kind of device. An op takes it before it calls its kernel, so that
-// it is predicted exactly. Tiles and column sums of the CPU stand in the ops themselves; here is what GPUs want.
+// Scratch that kernels need besides their arguments, by kind of device. An op takes it before it calls its kernel, so that
+// it is predicted exactly. The ops themselves have the CPU's tiles and column sums; this file has the GPUs' scratch.
 
 #include <cstdint>
 #include <span>
@@ -14,16 +14,16 @@ namespace mgplan::model {
 /// Scratch of the category workspace; undefined where there are no bytes.
 [[nodiscard]] Tensor take_scratch(Device& device, std::int64_t bytes, std::string_view name);
 
-/// What a matrix product may use: cuBLAS's own default, 32 MiB from Hopper on, 4 MiB before (cuBLAS documentation,
+/// Workspace of a matrix product: cuBLAS's own default, 32 MiB from Hopper on, 4 MiB before (cuBLAS documentation,
 /// "cublasSetWorkspace"). 0 on the CPU, whose tiles are tensors of their own.
 [[nodiscard]] std::int64_t matmul_workspace_bytes(const KernelTraits& traits);
 
-/// How many groups of rows add up their columns side by side: the column sums have one row for each. 1 on the CPU.
+/// Number of groups of rows whose columns are added up in parallel: the column sums have one row for each. 1 on the CPU.
 [[nodiscard]] std::int64_t column_sum_parts(const KernelTraits& traits, std::int64_t rows);
 
-/// A GPU adds up parts of column sums in groups of so many, side by side, and the groups behind that.
+/// Parts of column sums per group: a GPU adds up groups in parallel, and then their sums.
 inline constexpr std::int64_t kPartsOfGroup = 16;
-/// Kernels that add column sums of so many parts to a gradient.
+/// Number of kernels that add column sums of `parts` to a gradient.
 [[nodiscard]] constexpr std::int64_t column_sum_launches(std::int64_t parts) {
     return parts > kPartsOfGroup ? 2 : 1;
 }
@@ -35,11 +35,11 @@ inline constexpr int kArraysOfALaunch = 48;
     return (arrays + kArraysOfALaunch - 1) / kArraysOfALaunch;
 }
 
-/// How many pieces of a flat array are reduced side by side, in an order that depends on the number of elements alone.
+/// Number of pieces of a flat array that are reduced in parallel, in an order that depends on the number of elements alone.
 [[nodiscard]] std::int64_t reduction_parts(std::int64_t elements);
-/// Partial sums of arrays of so many elements, fp64: at most 1/1024 byte for each element. 0 on the CPU, as all below.
+/// Bytes of partial sums of arrays of these sizes, fp64: at most 1/1024 byte for each element. 0 on the CPU, as all below.
 [[nodiscard]] std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::span<const std::int64_t> elements);
-/// Rows are put together by a part of their ids, of which there are so many.
+/// Number of buckets: rows are grouped by their id modulo this number.
 inline constexpr std::int64_t kEmbeddingBuckets = 256;
 /// Rows by bucket; for each row the next one with the same id, and whether it is the first with its id.
 [[nodiscard]] std::int64_t embedding_backward_scratch_bytes(const KernelTraits& traits, std::int64_t rows);
@@ -101,9 +101,9 @@ struct ScanWorkspace {
 /// Name of the tensor that holds it.
 inline constexpr std::string_view kScanWorkspace = "scan workspace";
 
-/// Most places of a delta rule's chunk on a GPU: a triangular matrix of so many rows fits the shared memory of a team.
+/// Most places of a delta rule's chunk on a GPU: a triangular matrix of this number of rows fits the shared memory of a team.
 inline constexpr int kMostRulePlaces = 64;
-/// Byte offsets into the workspace of a delta rule by chunks on a GPU, likewise; formulas stand at runtime/cuda/ops/delta_rule.hpp. A
+/// Byte offsets into the workspace of a delta rule by chunks on a GPU, likewise; formulas are in runtime/cuda/ops/delta_rule.hpp. A
 /// "head" is a value head, a "map" matrix one of (length, key_dim), a "line" matrix one of (length, value_dim), a "pair" matrix one of
 /// (length, length); "wide" is the statistics' type, all else the storage type.
 struct RuleWorkspace {
@@ -126,7 +126,7 @@ struct RuleWorkspace {
     std::int64_t written = -1;                 ///< (matrix, head, line): new values
     std::int64_t outputs = -1;                 ///< forward: (matrix, head, line), wide
     std::int64_t gradients = -1;               ///< backward: (matrix, head, 3 lines): of values by strengths, of outputs, of new values
-    std::int64_t d_states = -1;                ///< backward: as states, the gradients behind the chunks
+    std::int64_t d_states = -1;                ///< backward: as states, the gradients after the chunks
     std::int64_t along = -1;                   ///< backward: (matrix, head, 2 pairs), wide: the first two gradients with new values
     std::int64_t pairs = -1;                   ///< backward: (matrix, head, 2 pairs): gradients of the scores
     std::int64_t from_states = -1, from_pairs = -1;  ///< backward: (matrix, head, 2 maps), wide: gradients of what keys and queries read

@@ -1,6 +1,7 @@
 #pragma once
 // The scan of Mamba (arXiv 2312.00752, algorithm 2): each channel has a state of its own, each value of which decays by its own rate, from
-// place to place, with steps that follow from the input. Known of shapes alone: no device here computes it (layers_known_of_shapes()).
+// place to place, with steps that follow from the input. Implemented for shapes alone: no device here computes it
+// (layers_known_of_shapes()).
 
 #include "model/device/tensor.hpp"
 
@@ -10,11 +11,11 @@ namespace mgplan::model {
 /// 110), the backward as its kernel has them (csrc/selective_scan/selective_scan_bwd_kernel.cuh, real values, varying B and C): states and
 /// their gradients by a scan each way, and the products of six gradients.
 inline constexpr double kSelectiveScanFlops = 9, kSelectiveScanBackwardFlops = 27;
-/// Instructions beside one exponential that mamba_ssm's kernels have for each of them: 2 in front of the scan, 4 in it, 2 behind; in the
-/// backward 4, two scans, 10 and 4 that give B's and C's gradients to the sums of all channels. No measurement stands behind this.
+/// Instructions besides one exponential that mamba_ssm's kernels have for each of them: 2 before the scan, 4 in it, 2 after; in the
+/// backward 4, two scans, 10 and 4 that add B's and C's gradients to the sums of all channels. Counted, not measured.
 inline constexpr double kSelectiveScanInstructions = 8, kSelectiveScanBackwardInstructions = 26;
 
-/// What a scan reads. Rows are places of the sequence, of each place the sequences of a microbatch.
+/// Inputs of a scan. Rows are places of the sequence, of each place the sequences of a microbatch.
 struct SelectiveScanInputs {
     Tensor x;            ///< (rows, channels)
     Tensor steps;        ///< raw, (rows, channels)
@@ -31,7 +32,7 @@ struct SelectiveScanInputs {
     [[nodiscard]] std::int64_t state() const { return write.shape()[1]; }
 };
 
-/// What mamba_ssm's SelectiveScanFn keeps beside its inputs and what it gives.
+/// Output of mamba_ssm's SelectiveScanFn, and the tensors that it saves besides its inputs.
 struct SelectiveScanResult {
     Tensor scanned;  ///< y in front of the gate: (rows, channels)
     Tensor states;   ///< fp32, where every 2,048 places end: (sequences, channels, pieces, 2 · state)
@@ -41,7 +42,7 @@ struct SelectiveScanResult {
 /// With dt = softplus(step + step_bias) and A = -exp(log_decay): h_t = exp(dt A) h_(t-1) + dt B_t x_t, y_t = C_t · h_t + skip · x_t.
 [[nodiscard]] SelectiveScanResult selective_scan(const SelectiveScanInputs& inputs);
 
-/// Gradients of what was read; those of B and C are the sums over this rank's channels.
+/// Gradients of the inputs; those of B and C are the sums over this rank's channels.
 struct SelectiveScanGradients {
     Tensor x, steps, write, read;
 };

@@ -30,7 +30,7 @@ Tensor short_conv(const Tensor& projected, const Tensor& weight, std::int64_t ba
     const auto [rows, width, taps] = sizes_of(projected, weight, batch);
     Device& device = projected.device();
     Tensor y = device.empty({rows, width}, projected.dtype(), MemoryCategory::activations, "short convolution");
-    // Two operations a tap, and the products in front of it and behind it.
+    // Two operations a tap, and the products before and after it.
     device.report({"short_conv", static_cast<double>(y.elements()) * (2.0 * static_cast<double>(taps) + 2), total_bytes(projected, weight),
                    y.bytes()});
     if (!device.computes()) return y;

@@ -61,7 +61,7 @@ bool by_products(const Device& device) {
     return device.traits().kind != DeviceKind::cpu;
 }
 
-/// What forward and backward take beside their outputs.
+/// Scratch of forward and backward.
 struct ScanScratch {
     Tensor steps, decays, states, scores, workspace;
 };
@@ -102,9 +102,9 @@ std::int64_t scan_launches(const Device& device, Dtype dtype, const StateSpaceSi
     return backward ? 3 + (19 + 2 * rounded) * space.blocks + steps : 2 + (10 + rounded) * space.blocks;
 }
 
-/// What a GPU does (runtime/cuda/ops/state_space.hpp). Bytes are those of whole arrays, each once for a kernel that reads it and once for
-/// one that writes it; parameters and their sums aside. A last chunk that is shorter counts as its rows of a whole one. Instructions are
-/// those of the bodies' loops with what finding their places takes.
+/// Returns a GPU's work (runtime/cuda/ops/state_space.hpp). Bytes are those of whole arrays, each once for a kernel that reads it and once
+/// for one that writes it; parameters and their sums aside. A last chunk that is shorter counts as its rows of a whole one. Instructions
+/// are those of the bodies' loops, including address computations.
 OwnKernels own_scan_kernels(const Device& device, Dtype dtype, const StateSpaceSizes& sizes, bool backward) {
     if (!by_products(device)) return {};
     const auto real = [](std::int64_t count) { return static_cast<double>(count); };
@@ -122,7 +122,7 @@ OwnKernels own_scan_kernels(const Device& device, Dtype dtype, const StateSpaceS
     move(raw, 3 * steps);                             // steps and decays
     move(8 * maps, 0);                                // B and C, for states and for what is read
     move(4 * values, 4 * steps);                      // x by steps, likewise
-    move(values + maps, states);                      // what chunks add to states
+    move(values + maps, states);                      // terms that chunks add to states
     move(0, 2 * states + ends);                       // states
     move(2 * maps, pairs);                            // scores
     move(weights, pairs + steps);                     // weights
@@ -136,11 +136,11 @@ OwnKernels own_scan_kernels(const Device& device, Dtype dtype, const StateSpaceS
     own.exponentials += 2 * values;
     own.instructions += 80 * values + 4 * weights;
     move(6 * values, 0);                              // dy as it is and decayed, x decayed once more
-    move(values + maps, states);                      // what chunks add to gradients of states
+    move(values + maps, states);                      // terms that chunks add to gradients of states
     move(0, 2 * states + ends);                       // these
     move(2 * values, weights);                        // dy xᵀ
     move(pairs, weights);                             // by decays, over a group's heads
-    move(weights + values, values);                   // what is read later within chunks
+    move(weights + values, values);                   // gradients of later reads within chunks
     move(rounded + maps + states, rounded + values);  // and of states
     move(2 * (pairs + maps), 2 * maps);               // dB and dC within chunks
     move(2 * (values + states), 4 * maps);            // and by states

@@ -7,7 +7,7 @@
 
 namespace mgplan::model {
 
-/// What a scan reads. x, B and C lie side by side in a row of `mixed` (rows, StateSpaceSizes::width()); heads h of a group, in their
+/// Inputs of a scan. x, B and C lie side by side in a row of `mixed` (rows, StateSpaceSizes::width()); heads h of a group, in their
 /// order, share its B and C. Raw steps are columns [step_begin, step_begin + heads) of `projected` (rows, any). With fixed decays
 /// (StateSpaceSizes::fixed) all but `mixed` are undefined.
 struct StateSpaceInputs {

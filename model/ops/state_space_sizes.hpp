@@ -35,7 +35,7 @@ struct StateSpaceSizes {
 /// value_dim).
 struct DeltaRuleSizes {
     std::int64_t places = 0, batch = 1;
-    std::int64_t key_heads = 0, value_heads = 0;  ///< a key head serves value_heads / key_heads value heads, one behind the other
+    std::int64_t key_heads = 0, value_heads = 0;  ///< a key head serves value_heads / key_heads consecutive value heads
     std::int64_t key_dim = 0, value_dim = 0;
     /// Places between kept states of the CPU's backward; on a GPU those worked on as matrices (flash-linear-attention: 64).
     std::int64_t chunk = 64;

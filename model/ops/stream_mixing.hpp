@@ -1,6 +1,6 @@
 #pragma once
-// Residual streams beside each other, and the small maps that mix them (manifold-constrained hyper-connections, arXiv 2512.24880, equations
-// 5 to 9; Megatron-LM at d98e8a64, core/transformer/hyper_connection.py). Known of shapes alone: no device here computes them
+// Parallel residual streams, and the small maps that mix them (manifold-constrained hyper-connections, arXiv 2512.24880, equations
+// 5 to 9; Megatron-LM at d98e8a64, core/transformer/hyper_connection.py). Implemented for shapes alone: no device here computes them
 // (layers_known_of_shapes()). n streams of h values make rows of n · h; S below are the bytes of rows · h.
 
 #include "model/device/tensor.hpp"
@@ -17,8 +17,8 @@ void stream_lengths_backward(const Tensor& x, const Tensor& lengths, const Tenso
 /// Gradient of the raw values from that of the weights.
 [[nodiscard]] Tensor stream_maps_backward(const Tensor& d_maps, const Tensor& raw, const Tensor& lengths);
 
-/// Brings the last n · n of the maps of each row to a matrix whose rows and columns sum to 1, in `rounds` rounds (Sinkhorn and Knopp). The
-/// result is what it started from, (rows, n · n), for the backward, which goes through all rounds again.
+/// Normalises the last n · n of the maps of each row, in place, to a matrix whose rows and columns sum to 1, in `rounds` rounds (Sinkhorn
+/// and Knopp). Returns the matrix before, (rows, n · n), for the backward, which repeats all rounds.
 [[nodiscard]] Tensor balance_maps(const Tensor& maps, std::int64_t streams, std::int64_t rounds);
 void balance_maps_backward(const Tensor& d_maps, const Tensor& start, std::int64_t rounds);
 
@@ -36,7 +36,8 @@ struct MixGradients {
 };
 /// Reads (2 n + 1) S, writes (n + 1) S.
 [[nodiscard]] MixGradients mix_streams_backward(const Tensor& d_output, const Tensor& x, const Tensor& y, const Tensor& maps);
-/// The work of gather_streams() and mix_streams() once more, without their results: where these are made again for several layers together.
+/// The work of gather_streams() and mix_streams() once more, without their results: for those that are recomputed for several layers
+/// together.
 void repeat_mixing(const Tensor& x, const Tensor& y, const Tensor& maps);
 
 /// Each stream a copy of x (rows, h): (rows, n·h). Reads S, writes n S.

@@ -1,5 +1,5 @@
 #pragma once
-// The data-parallel traffic of one model chunk's buckets: gradients to their sums, updated parameters back to everybody,
+// The data-parallel traffic of one model chunk's buckets: reduces gradients and gathers updated parameters on all ranks,
 // at the end of the step or overlapped with the passes.
 //
 // After Megatron-LM: core/distributed/param_and_grad_buffer.py (start_grad_sync, finish_grad_sync,
@@ -41,7 +41,7 @@ public:
                   const BucketTrafficOptions& options);
 
     void begin_step(std::int64_t microbatches) override;
-    /// What lies outside a rank's shard is left as it is.
+    /// Leaves gradients outside a rank's shard as they are.
     void finish_reductions() override;
     void start_gathers() override;
     void finish_gathers() override;
@@ -71,7 +71,7 @@ private:
     std::vector<std::size_t> gather_order_;          ///< of groups_, by first unit
     std::vector<std::vector<std::size_t>> of_unit_;  ///< groups with parameters of each unit
     std::vector<std::int64_t> backwards_left_;       ///< by unit
-    std::size_t gathering_ = 0;                      ///< groups whose gathers nobody waited for yet
+    std::size_t gathering_ = 0;                      ///< groups whose gathers were not waited for yet
 };
 
 }  // namespace mgplan::model

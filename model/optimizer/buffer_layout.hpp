@@ -1,9 +1,9 @@
 #pragma once
-// Where each parameter lies in the flat parameter and gradient buffers of one model chunk, which buckets the buffers are
-// cut into, and which buckets are reduced together. Computed here for planner, simulator and runtime alike.
+// Places of parameters in the flat parameter and gradient buffers of one model chunk, the buckets that the buffers are
+// cut into, and the buckets that are reduced together. Computed here for planner, simulator and runtime alike.
 //
 // The rules are those of Megatron-LM at d98e8a64 (core/distributed/param_and_grad_buffer.py,
-// core/optimizer/distrib_optimizer.py compute_full_param_layout); docs/buffers.md tells them in words. Positions and
+// core/optimizer/distrib_optimizer.py compute_full_param_layout); docs/buffers.md explains them. Positions and
 // sizes count elements, not bytes.
 
 #include <cstddef>
@@ -25,14 +25,14 @@ inline constexpr std::int64_t kMaxBufferRanks = std::int64_t{1} << 24;
 /// Start of a parameter with the distributed optimizer, in elements.
 inline constexpr std::int64_t kParameterMultiple = 64;
 
-/// What the layout needs to know of a parameter; its name stays with the caller, at the same index.
+/// Properties of a parameter that its place depends on; its name stays with the caller, at the same index.
 struct BufferParameter {
     std::int64_t numel = 1;
     Dtype dtype = Dtype::bf16;      ///< storage type
     bool shared_embedding = false;  ///< its gradient is also summed between first and last stage: a bucket of its own
     bool expert = false;            ///< reduced over edp instead of dp·cp, so in a buffer apart
     int unit = 0;                   ///< buckets end where it changes: those of one unit are gathered and reduced together
-    bool matrix = false;            ///< what Muon orthogonalises (model/optimizer/muon.hpp)
+    bool matrix = false;            ///< Muon orthogonalises it (model/optimizer/muon.hpp)
     bool operator==(const BufferParameter&) const = default;
 };
 
@@ -46,8 +46,8 @@ struct BufferOptions {
     bool distributed_optimizer = true;             ///< buckets are sharded: aligns parameters, pads buckets
     bool pad_buckets_for_high_nccl_busbw = false;
     std::optional<Dtype> grad_dtype = Dtype::fp32;  ///< of all gradients; nothing: the parameter's own (bf16 for fp8)
-    int pp_rank = 0;                                ///< stages behind the first do not cut by size
-    bool disable_bucketing = false;                 ///< nor do chunks behind a rank's first, whose buckets make one group
+    int pp_rank = 0;                                ///< stages after the first do not cut by size
+    bool disable_bucketing = false;                 ///< nor do chunks after a rank's first, whose buckets make one group
     bool matrices_apart = false;                    ///< in buffers of their own, whole in one shard (model/optimizer/whole_shards.hpp)
 };
 
@@ -69,7 +69,7 @@ struct Bucket {
     bool operator==(const Bucket&) const = default;
 };
 
-/// Parameters of one storage type and kind (dense or expert), one behind the other.
+/// Parameters of one storage type and kind (dense or expert), one after another.
 struct BufferLayout {
     Dtype param_dtype = Dtype::bf16;
     Dtype grad_dtype = Dtype::fp32;
@@ -104,14 +104,14 @@ struct BufferLayouts {
 /// of range, a parameter without elements, a buffer beyond kMaxBufferNumel.
 [[nodiscard]] BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const BufferOptions& options);
 
-/// The buffers alone, for whoever communicates nothing.
+/// The buffers alone, for callers that do not communicate.
 [[nodiscard]] std::vector<BufferLayout> buffers_of(std::span<const BufferParameter> parameters, const BufferOptions& options);
 
-/// What lay_out_buffers() is told for one model chunk of a rank: groups of one optimizer instance, gradients of the training's
+/// Options of lay_out_buffers() for one model chunk of a rank: groups of one optimizer instance, gradients of the training's
 /// type, buckets of Megatron-LM's default size where gradient reduction overlaps.
 [[nodiscard]] BufferOptions buffer_options(const Layout& layout, const TrainingSpec& training, int pp_rank, int chunk);
 
-/// Sums over parameters from which the size of a buffer follows that no bucket size cuts: their order is irrelevant.
+/// Sums over parameters that give the size of a buffer which no bucket size cuts: their order is irrelevant.
 struct ParameterSums {
     std::int64_t count = 0;  ///< parameters
     std::int64_t numel = 0;
@@ -128,7 +128,7 @@ struct ParameterSums {
 };
 
 /// BufferLayout::numel of a buffer that is shared by `dp` ranks and not cut by size. `alone`: shared embeddings, each in a
-/// bucket of its own, in front of all `others` or behind them. O(alone).
+/// bucket of its own, before all `others` or after them. O(alone).
 [[nodiscard]] std::int64_t uncut_buffer_numel(const ParameterSums& others, std::span<const std::int64_t> alone, std::int64_t dp,
                                               const BufferOptions& options);
 
@@ -138,14 +138,14 @@ struct ParameterSums {
 /// Megatron-LM's default with overlapped gradient reduction: max(40 M, 1 M elements for each of the dp ranks).
 [[nodiscard]] std::int64_t default_bucket_size(std::int64_t dp);
 
-/// What Megatron-LM's training loop makes of its flags (training.py resolve_ddp_bucket_size): nothing without overlapped
+/// Bucket size by the rule of Megatron-LM's training loop (training.py resolve_ddp_bucket_size): nothing without overlapped
 /// gradient reduction; parameters / num_buckets where a number of buckets is given; else the size given or the default.
 [[nodiscard]] std::optional<std::int64_t> resolve_bucket_size(std::optional<std::int64_t> bucket_size,
                                                               std::optional<std::int64_t> num_buckets, std::int64_t parameters,
                                                               std::int64_t dp, bool overlap_grad_reduce);
 
 /// A bucket's end is a multiple of this with the distributed optimizer: of dp, so that shards are equal, of 128, so that
-/// they start at 128 elements of 2 bytes or more as vectorised kernels like, and on request of 2^16, which NCCL's fast
+/// they start at multiples of 128 elements of 2 bytes or more, which vectorised kernels prefer, and on request of 2^16, which NCCL's fast
 /// algorithms need for full bandwidth at large dp.
 [[nodiscard]] std::int64_t bucket_end_multiple(std::int64_t dp, bool for_high_nccl_busbw);
 

@@ -1,5 +1,5 @@
 #pragma once
-// The memory behind one model chunk's parameters: flat parameter and gradient buffers, and the weights that view them.
+// Memory of one model chunk's parameters: flat parameter and gradient buffers, and the weights that view them.
 
 #include <cstddef>
 #include <span>
@@ -15,8 +15,7 @@
 namespace mgplan::model {
 
 /// One buffer's tensors. Whole, parameters and gradients have layout.numel elements. Divided over several ranks (ChunkSharding), this
-/// rank's shards of all buckets stand one behind the other, and each bucket has a tensor of its own that has memory while the bucket is
-/// in use.
+/// rank's shards of all buckets are contiguous, and each bucket has a tensor of its own that has memory while the bucket is in use.
 struct FlatBuffer {
     BufferLayout layout;
     Tensor parameters, gradients;                         ///< whole; undefined where divided
@@ -31,8 +30,8 @@ struct FlatBuffer {
     [[nodiscard]] Tensor own_gradients(std::int64_t in_buffer, std::int64_t in_shard, std::int64_t size) const;
 };
 
-/// How a chunk is divided beyond its optimizer's state: gradients, and parameters too on request, unit by unit. A buffer that one rank has
-/// to itself stays whole.
+/// Sharding of a chunk beyond its optimizer's state: of gradients, and of parameters too on request, unit by unit. A buffer that only one
+/// rank has stays whole.
 struct ChunkSharding {
     std::vector<int> unit_of;  ///< by parameter
     int units = 0;
@@ -52,13 +51,13 @@ public:
     [[nodiscard]] std::vector<FlatBuffer>& buffers() { return buffers_; }
     [[nodiscard]] const BufferLayouts& layouts() const { return layouts_; }
     [[nodiscard]] const WeightTable& weights() const { return weights_; }
-    /// Copies of weights in fp8 are those of weights that have changed.
+    /// To be called when weights have changed: marks their copies in fp8 as stale.
     void forget_fp8_copies();
     /// Sets all main gradients to zero, padding included.
     void zero_gradients();
     /// The same but for those that products alone make (GradientStart), which the first of them writes.
     void begin_gradients();
-    /// Sets to zero what no product has written since. Behind the step's backwards.
+    /// Zeroes gradients that no product has written since begin_gradients(). To be called after the step's backwards.
     void finish_gradients();
 
     [[nodiscard]] int units() const { return sharding_.units; }

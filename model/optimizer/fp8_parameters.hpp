@@ -1,6 +1,6 @@
 #pragma once
-// Parameters of linear layers that are stored and gathered in fp8 (Megatron-LM's --fp8-param-gather): what a rank owns of the main
-// parameters is cast into its shard of the buffer of codes, whose gather brings the others theirs.
+// Parameters of linear layers that are stored and gathered in fp8 (Megatron-LM's --fp8-param-gather): a rank casts its own main
+// parameters to its shard of the buffer of codes, which is then gathered.
 
 #include <cstddef>
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace mgplan::model {
 
-/// Dense weights of a rank, or its experts'. Main parameters are rounded to 16 bits in front, as they are where products cast 16-bit
+/// Dense weights of a rank, or its experts'. Main parameters are first rounded to 16 bits, as they are if products cast 16-bit
 /// parameters, so that codes are the same (Transformer Engine, pytorch/tensor/utils.py, quantize_master_weights). With current scaling a
 /// weight's largest magnitude is the maximum over the ranks that share it (there, _cast_master_weights_to_fp8_current_scaling), by one
 /// all-reduce of a pair of fp32 for each weight; with delayed scaling it enters the history at the end of the next step, over all ranks
@@ -30,14 +30,14 @@ public:
 
     /// Casts the values that Weight::value of the `index`-th weight has, whole and the same on all ranks.
     void begin(std::size_t index) const;
-    /// Casts what the rank owns, as the optimizer rounded it. Every rank of `shards` calls it; codes are still to be gathered.
+    /// Casts the rank's own parameters, as the optimizer rounded them. Every rank of `shards` calls it; codes are still to be gathered.
     void cast(std::span<const Optimizer::Owned> owned) const;
 
     [[nodiscard]] const std::vector<Named>& weights() const { return weights_; }
 
 private:
     [[nodiscard]] Fp8Weight& copies(std::size_t index) const { return *weights_[index].second.fp8; }
-    /// Where the largest magnitude goes.
+    /// Place of a weight's largest magnitude.
     [[nodiscard]] Tensor largest(std::size_t index) const;
 
     std::vector<Named> weights_;

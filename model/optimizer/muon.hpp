@@ -1,10 +1,10 @@
 #pragma once
-// Muon: a matrix moves by its momentum with all singular values brought near 1 (K. Jordan et al., "Muon: an optimizer for hidden
+// Muon: a matrix is updated by its momentum with all singular values brought near 1 (K. Jordan et al., "Muon: an optimizer for hidden
 // layers in neural networks", 2024), which a few Newton-Schulz steps do with products alone.
 //
 // After Megatron-LM (core/optimizer/emerging_optimizers.py, TensorParallelMuon) and NVIDIA's Emerging-Optimizers, whose classes it
-// builds on (orthogonalized_optimizers/muon_utils.py): weight decay apart from the gradient, a momentum that is a moving average,
-// queries, keys and values each for themselves.
+// builds on (orthogonalized_optimizers/muon_utils.py): weight decay separate from the gradient, a momentum that is a moving average,
+// queries, keys and values each orthogonalised separately.
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace mgplan::model {
 
-/// What a matrix that tp (etp) ranks divide is orthogonalised as (--muon-tp-mode).
+/// Way in which a matrix that tp (etp) ranks divide is orthogonalised (--muon-tp-mode).
 enum class MuonShards : std::uint8_t {
     distributed,  ///< as the whole matrix: sums of squares and Gram matrices are added up over the ranks
     blockwise,    ///< each rank's shard for itself, which is another update
@@ -45,8 +45,8 @@ struct MuonOptions {
 /// MuonOptions::qkv_rows of a model's packed projection (model/layers/packed_qkv.hpp).
 [[nodiscard]] std::vector<std::int64_t> qkv_rows(const ModelSpec& model);
 
-/// Whether Muon moves a parameter: two dimensions, neither embedding nor output layer. Adam moves the others (Megatron-LM,
-/// core/optimizer/layer_wise_optimizer.py, is_managed_by_layer_wise_optimizer).
+/// Returns true if Muon updates a parameter: it has two dimensions and is neither embedding nor output layer. Adam updates the others
+/// (Megatron-LM, core/optimizer/layer_wise_optimizer.py, is_managed_by_layer_wise_optimizer).
 [[nodiscard]] bool is_muon_matrix(const Parameter& parameter);
 
 /// One matrix as a rank holds it; flat tensors of its elements. main, momentum and gradient are of one type.
@@ -57,7 +57,7 @@ struct MuonMatrix {
     Dtype products = Dtype::fp32;   ///< type in which it is orthogonalised: the parameter's own
 };
 
-/// What differs from step to step.
+/// Arguments that differ from step to step.
 struct MuonStep {
     double learning_rate = 0;
     double weight_decay = 0;
@@ -70,10 +70,10 @@ struct MuonStep {
 [[nodiscard]] Tensor orthogonalised(Tensor x, std::optional<int> axis, Communicator* ranks, int steps);
 
 /// `update` (rows, columns), of the main parameters' type, to its orthogonal matrix times `factor` and the scale of its shape: part by
-/// part where it is the packed projection. What counts of the matrix are its description, ranks and type of products.
+/// part where it is the packed projection. Uses only the description, ranks and type of products of the matrix.
 void orthogonalise_update(const Tensor& update, const MuonMatrix& matrix, const MuonOptions& options, double factor);
 
-/// Moves momentum and main parameters; the gradient is used up.
+/// Updates momentum and main parameters; the gradient is used up.
 void muon_step(const MuonMatrix& matrix, const MuonOptions& options, const MuonStep& step);
 
 }  // namespace mgplan::model

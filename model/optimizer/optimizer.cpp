@@ -14,7 +14,7 @@
 namespace mgplan::model {
 namespace {
 
-/// As many elements of a type no wider, from the tensor's first byte on.
+/// Returns a tensor of the same number of elements, of a type no wider, from the tensor's first byte on.
 Tensor in_place_of(const Tensor& tensor, Dtype dtype) {
     const std::int64_t share = bytes_of(tensor.dtype()) / bytes_of(dtype);
     MGPLAN_ASSERT(share >= 1, "what lies in place of a tensor is no wider");
@@ -247,7 +247,7 @@ StepResult Optimizer::result(const std::array<double, 2>& outcome, std::span<con
     result.updated = std::isfinite(squares);
     result.grad_norm = std::sqrt(squares);
     if (result.updated) return result;
-    // Ranks that own nothing suspicious know it from the sum alone.
+    // Ranks whose own gradients are finite see it in the sum alone.
     std::size_t to_blame = pieces_.size();
     for (std::size_t i = 0; i < own.size(); ++i) {
         if (!std::isfinite(own[i])) to_blame = std::min(to_blame, counted_[i]);
@@ -301,7 +301,7 @@ void Optimizer::update(std::span<const Piece> pieces, const Gradients& gradients
             arrays.push_back({piece.main, piece.exp_avg, piece.exp_avg_sq, gradient_of(piece), copy_of(piece), piece.decays});
         adam_step(arrays, hyper, gradients.factor);
     }
-    // In place of gradients, so behind all that read them.
+    // In place of gradients, so after all that read them.
     for (const Piece& piece : pieces) {
         if (piece.rounds_aside) copy(piece.main, piece.parameter);
     }

@@ -1,6 +1,6 @@
 #pragma once
-// Which part of each parameter a data-parallel rank owns with the distributed optimizer: of every bucket rank r holds the
-// r-th of dp equal pieces, whatever parameters (or padding) lie there. Rules: Megatron-LM at d98e8a64,
+// The part of each parameter that a data-parallel rank owns with the distributed optimizer: of every bucket rank r holds the
+// r-th of dp equal pieces, with any parameters (or padding) in it. Rules: Megatron-LM at d98e8a64,
 // core/optimizer/distrib_optimizer.py (_build_model_gbuf_range, _build_model_gbuf_param_range_map).
 
 #include <cstddef>

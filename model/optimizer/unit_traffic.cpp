@@ -128,7 +128,7 @@ void UnitTraffic::take_sums() {
 void UnitTraffic::finish_reductions() {
     MGPLAN_ASSERT(arriving_.empty(), "a backward waits for its last reduction");
     for (FlatBuffer& buffer : chunk_.buffers()) {
-        // What a group of one holds is not reduced unit by unit.
+        // Gradients of a group of one are not reduced unit by unit.
         if (const double factor = factor_of(buffer); !buffer.gradient_shard.defined() && factor != 1) scale(buffer.gradients, factor);
         Communicator* const replicas = buffer.layout.expert ? groups_.expert_replicas : groups_.dense_replicas;
         if (replicas != nullptr) replicas->all_reduce(buffer.kept_gradients(), options_.reduction);

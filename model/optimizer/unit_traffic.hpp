@@ -1,10 +1,10 @@
 #pragma once
 // The data-parallel traffic of a chunk whose gradients, and with them its parameters on request, are sharded as well: Megatron-FSDP's
-// optim_grads and optim_grads_params, ZeRO-2 and ZeRO-3. The units that come and go together are the chunk's sections.
+// optim_grads and optim_grads_params, ZeRO-2 and ZeRO-3. The units that are gathered and freed together are the chunk's sections.
 //
 // After Megatron-LM at d98e8a64, core/distributed/fsdp/src/megatron_fsdp (param_and_grad_buffer.py: AllGatherPipeline,
-// GradReducePipeline). Other than there, embedding and head are units like the layers, one unit is gathered ahead, and one unit's gradients
-// are reduced while the next unit's are made, whatever their size.
+// GradReducePipeline). Unlike there, embedding and head are units like the layers, one unit is gathered ahead, and one unit's gradients
+// are reduced while the next unit's are made, at any size.
 
 #include <functional>
 #include <memory>
@@ -18,8 +18,8 @@
 
 namespace mgplan::model {
 
-/// Who shares a chunk: the ranks that its dense and its expert parameters are divided over and, with several replicas of these (HSDP), the
-/// ranks that hold the same shards.
+/// Groups that share a chunk: the ranks that its dense and its expert parameters are divided over and, with several replicas of these
+/// (HSDP), the ranks that hold the same shards.
 struct ShardGroups {
     Communicator* dense = nullptr;
     Communicator* expert = nullptr;
@@ -29,14 +29,14 @@ struct ShardGroups {
 
 /// Memory: a unit's parameters live from just before the section that reads them, with overlap_gather from the start of the section before
 /// that, to its end; its gradients from the begin of its backward until they are reduced: at once, or with overlap_reduce when the
-/// next unit's are complete. Every backward is reduced, and what it gives is added to the shard.
+/// next unit's are complete. The gradients of every backward are reduced and added to the shard.
 class UnitTraffic final : public ChunkTraffic {
 public:
     /// `chunk`: with buckets by unit (ChunkBuffers). Everything outlives this object. `options.distributed` is not looked at.
     UnitTraffic(ChunkBuffers& chunk, const ShardGroups& groups, const BucketTrafficOptions& options);
 
-    /// Once, before the first step: each rank makes one unit after the other whole with `initialize`, which fills the weights of the
-    /// parameters given, and keeps its shard.
+    /// To be called once, before the first step: each rank fills one whole unit after another by `initialize`, which fills the weights of
+    /// the given parameters, and keeps its shard.
     void initialize_units(const std::function<void(std::span<const Parameter>)>& initialize);
 
     void begin_step(std::int64_t /*microbatches*/) override {}
@@ -71,7 +71,7 @@ private:
         return buffer.layout.expert ? options_.expert_factor : options_.dense_factor;
     }
     void gather(Unit& unit);
-    /// Waits for the reduction that is under way, if any, and adds what it gave.
+    /// Waits for the running reduction, if any, and adds its result.
     void take_sums();
 
     ChunkBuffers& chunk_;

@@ -10,7 +10,7 @@
 namespace mgplan::model {
 namespace {
 
-/// One bucket of them, behind those that the buffer has. False when it does not fit.
+/// Adds one bucket of the chosen parameters after the buffer's others. Returns false if it does not fit.
 bool add_packed_bucket(BufferLayout& buffer, std::span<const BufferParameter> parameters, std::vector<std::int32_t> chosen,
                        std::int64_t shard_multiple) {
     const auto numel_of = [&](std::int32_t i) { return parameters[static_cast<std::size_t>(i)].numel; };

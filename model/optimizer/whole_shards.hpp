@@ -1,6 +1,6 @@
 #pragma once
-// Sharded buffers in which no parameter is cut: what orthogonalises a matrix needs all of it. Each bucket still divides into
-// equal shards, so that gradients are scattered and parameters gathered as ever.
+// Sharded buffers in which no parameter is cut, because an optimizer that orthogonalises a matrix needs all of it. Each bucket still
+// divides into equal shards, so that gradients are scattered and parameters gathered as usual.
 //
 // After Megatron-LM (core/optimizer/layer_wise_optimizer.py, compute_per_buffer_param_layout): of each bucket the largest
 // parameter goes first, to the shard that holds least so far (longest processing time first), and all shards are padded to the

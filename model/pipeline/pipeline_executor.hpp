@@ -1,5 +1,5 @@
 #pragma once
-// Runs one training step's passes on one pipeline rank: exactly the list of the schedule.
+// Runs one training step's passes on one pipeline rank, exactly in the order of the schedule.
 
 #include <array>
 #include <deque>
@@ -37,7 +37,7 @@ public:
     PipelineExecutor(const ModelSpec& model, const RankContext& context, std::vector<ModelChunk*> chunks, const PipelineChannels& channels,
                      const LayoutSchedule& schedule);
 
-    /// Runs the rank's list. `source(m)` makes microbatch m, asked once per chunk and pass. Every row's loss has the
+    /// Runs the rank's list. `source(m)` makes microbatch m, called once per chunk and pass. Every row's loss has the
     /// gradient `d_loss`; the context's losses take up the sum of all rows' on the last stage.
     void run(const RankSchedule& schedule, const std::function<Microbatch(std::int64_t)>& source, double d_loss);
 
@@ -46,7 +46,7 @@ private:
         Microbatch microbatch;
         ChunkSaved saved;
     };
-    /// Pipeline ranks in front of a chunk and behind it; -1 at the model's ends, this rank's own at the turn of a V.
+    /// Pipeline ranks before a chunk and after it; -1 at the model's ends, this rank's own at the turn of a V.
     struct Neighbours {
         int before = -1, behind = -1;
     };
@@ -60,11 +60,11 @@ private:
     /// `divided`: the products that make weight gradients wait for weight_gradient().
     void backward(int chunk, std::int64_t index, double d_loss, bool divided);
     void weight_gradient(int chunk, std::int64_t index);
-    /// Messages of one channel: in a V each chunk's go another way, and wait for one another alone.
+    /// Open sends of one channel; in a V each chunk has a channel of its own.
     [[nodiscard]] std::deque<Sent>& open(bool forward, int chunk) {
         return sent_[forward ? 0 : 1][static_cast<std::size_t>(v_shaped_ ? chunk : 0)];
     }
-    /// What `peer`, or this rank itself, has made for a chunk.
+    /// Receives a chunk's input from `peer`, or takes it over from this rank itself.
     [[nodiscard]] Tensor take(bool forward, int peer, const Microbatch& microbatch, std::int64_t index);
     void pass_on(bool forward, int chunk, int peer, const Tensor& tensor, std::int64_t index);
     /// With CUDA graphs, the slot of each entry of the order.

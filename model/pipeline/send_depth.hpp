@@ -1,5 +1,5 @@
 #pragma once
-// How many sends a pipeline rank must be able to leave open so that no schedule deadlocks.
+// Number of sends that a pipeline rank must be able to leave open so that no schedule deadlocks.
 
 #include <cstdint>
 
@@ -12,8 +12,8 @@ struct SendDepth {
     std::int64_t backward = 1;
 };
 
-/// Messages on each channel that a rank may have sent while nobody waits to receive them yet, with a transport that holds
-/// no message of its own (each send ends when its receive is posted). One is enough except from the last stage around
+/// Messages on each channel that a rank may have sent before their receives are posted, with a transport that buffers
+/// no message (each send ends when its receive is posted). One is enough except from the last stage around
 /// to the first with interleaving (and back, for gradients): the first stage runs a whole group of microbatches of one
 /// chunk, `group_size`, before it takes up the next chunk, whose first input is finished after pp of them. Megatron-LM
 /// holds these messages on the receiving side (core/pipeline_parallel/schedules.py, input_tensors). The bound is checked

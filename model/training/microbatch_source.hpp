@@ -14,7 +14,7 @@ namespace mgplan::model {
 /// Writes sequence `index` of the whole run: batch.sequence + 1 token ids, of which the last is only a target.
 using SequenceSource = std::function<void(std::int64_t index, std::span<std::int32_t> tokens)>;
 
-/// Which tokens are a rank's, and what its chunks read of them.
+/// The tokens of a rank, and those that its chunks read.
 struct TokenShare {
     std::int64_t dp_rank = 0;
     int cp_size = 1, cp_rank = 0;
@@ -31,8 +31,8 @@ public:
     /// tokens outside the vocabulary.
     [[nodiscard]] Microbatch make(std::int64_t step, std::int64_t index, const SequenceSource& source) const;
 
-    /// The first `count` microbatches at once, so that the passes find in device memory all that differs from step to step: what this
-    /// rank's chunks read of ids and targets, places of learned positions, seed and offset of dropout. Throws as make() does.
+    /// The first `count` microbatches at once, so that the passes find in device memory all data that differs from step to step: ids and
+    /// targets that this rank's chunks read, places of learned positions, seed and offset of dropout. Throws as make() does.
     [[nodiscard]] std::vector<Microbatch> make_all(std::int64_t step, std::int64_t count, const SequenceSource& source) const;
 
 private:
@@ -47,7 +47,7 @@ private:
     TokenShare share_;
 };
 
-/// What such microbatches read, one tensor of each storage: microbatches may share tensors, or have slices of one.
+/// Returns the tensors that such microbatches read, one of each storage: microbatches may share tensors, or have slices of one.
 [[nodiscard]] std::vector<Tensor> inputs_of(const std::vector<Microbatch>& microbatches);
 
 }  // namespace mgplan::model

@@ -17,7 +17,7 @@
 namespace mgplan::model {
 namespace {
 
-/// Whose tensor cores multiply fp8, and with which scales (cuBLAS documentation, "cublasLtMatmul"; Transformer Engine,
+/// GPUs whose tensor cores multiply fp8 with given scales (cuBLAS documentation, "cublasLtMatmul"; Transformer Engine,
 /// pytorch/quantization.py, _compute_mxfp8_support).
 struct Fp8Gpus {
     int first, last;  ///< compute capabilities, times 10
@@ -75,7 +75,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     const auto dp_ranks = group_of(task.layout.sizes, "dp", world.rank);
     TokenShare share{std::find(dp_ranks.begin(), dp_ranks.end(), world.rank) - dp_ranks.begin(), groups_.cp->size(), groups_.cp->rank()};
     make_chunks(share);
-    // What follows is allocated in this order, which a plan of the memory repeats.
+    // The allocations below keep this order, which a plan of the memory repeats.
     microbatches_.emplace(task, device, share);
     sums_losses_ = share.loss;
     context_.losses = device.empty({1 + task.model.mtp_layers}, Dtype::fp64, MemoryCategory::workspace, "sums of losses");
@@ -175,7 +175,7 @@ double RankTrainer::loss_gradient(std::int64_t microbatches) const {
 }
 
 double RankTrainer::d_auxiliary(std::int64_t microbatches) const {
-    // Each mixture's loss counts 1 / (dp · microbatches) in the end. Gradients are divided by dp·cp, or by the tokens of the
+    // Each MoE layer's loss counts 1 / (dp · microbatches) in the end. Gradients are divided by dp·cp, or by the tokens of the
     // global batch (Megatron-LM schedules.py; router.py, attach_and_log_load_balancing_loss, for per-token loss).
     if (task_.gradients.per_token_loss) return static_cast<double>(task_.layout.micro_batch * task_.batch.sequence);
     return static_cast<double>(task_.layout.sizes.cp) / static_cast<double>(microbatches);
@@ -189,7 +189,7 @@ void RankTrainer::sum_losses(const Tensor& ended) const {
     };
     // 0 on all stages but the last.
     sum_up(context_.losses.slice(0, 1), ended.slice(kLoss, kLoss + 1), *groups_.pp_forward);
-    // Each rank of tp·cp has its rows' part, each stage its own mixtures, each rank of dp other microbatches.
+    // Each rank of tp·cp has its rows' part, each stage its own MoE layers, each rank of dp other microbatches.
     if (context_.auxiliary_loss.defined()) sum_up(context_.auxiliary_loss, ended.slice(kAuxiliaryLoss, kAuxiliaryLoss + 1), *groups_.tp_pp);
     if (const std::int64_t depths = task_.model.mtp_layers; depths > 0)
         sum_up(context_.losses.slice(1, 1 + depths), ended.slice(kMtpLosses, kMtpLosses + depths), *groups_.pp_forward);
@@ -218,7 +218,7 @@ StepReport RankTrainer::report_of(std::span<const double> values) const {
     }
     if (!std::isfinite(report.loss)) {
         report.end = StepEnd::loss_not_finite;
-        // A rank of the last stage knows whether its own tokens are to blame.
+        // A rank of the last stage has the sum of its own tokens' losses.
         const double own = values[own_losses];
         report.result = {};
         report.result.updated = false;
@@ -309,13 +309,13 @@ void RankTrainer::go_on_from(const TrainingPosition& position) {
 }
 
 void RankTrainer::meet_all() {
-    // Whoever is past the second barrier knows that everybody of its tp·pp has passed the first, each with all of its dp·cp.
+    // After the second barrier, every rank of this one's tp·pp has passed the first, each with all of its dp·cp.
     groups_.dp_cp->barrier();
     groups_.tp_pp->barrier();
 }
 
 void RankTrainer::gather_parameters() {
-    // What is started outside a graph cannot be waited for inside: the next iteration's begins with its gathers.
+    // Gathers started outside a graph cannot be waited for inside: the next iteration's graph begins with its gathers.
     gathers_are_due_ = iteration_graph_ != nullptr;
     if (gathers_are_due_) return;
     for (auto& traffic : traffic_) traffic->start_gathers();
@@ -400,7 +400,7 @@ void RankTrainer::end_step(double learning_rate) {
                      assumed_ == StepEnd::updated);
     cast_fp8_parameters();
     gather_parameters();
-    // Read when the next step's passes are issued, which write the losses anew.
+    // Read when the next step's passes are issued, which overwrite the losses.
     const Tensor squares = optimizer_->take_squares();
     const std::array sent{ended, context_.losses.slice(0, 1), squares};
     late_values_->send(sent);

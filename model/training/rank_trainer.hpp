@@ -1,5 +1,5 @@
 #pragma once
-// Everything one rank needs to train: its groups, chunks, buffers, optimizer and pipeline, put together from a layout. The
+// Trains one rank: its groups, chunks, buffers, optimizer and pipeline, made from a layout. The
 // same on shapes, CPU and CUDA: only the device and the world differ.
 
 #include <cstdint>
@@ -27,12 +27,12 @@
 
 namespace mgplan::model {
 
-/// How a step ended, which its values decide.
+/// End of a step, which depends on its values.
 enum class StepEnd : std::uint8_t { updated, loss_not_finite, gradient_not_finite };
 
 struct StepReport {
     double loss = 0;  ///< mean over all tokens of the global batch; the same on every rank
-    /// Mean load-balancing loss over mixtures and microbatches without its coefficient: 1 when balanced (Megatron-LM's
+    /// Mean load-balancing loss over MoE layers and microbatches without its coefficient: 1 when balanced (Megatron-LM's
     /// load_balancing_loss); 0 where it is not trained. The same on every rank; not part of `loss`.
     double auxiliary_loss = 0;
     /// Mean loss of each depth of multi-token prediction over the tokens that have a target, without its factor; the same on
@@ -42,22 +42,22 @@ struct StepReport {
     StepEnd end = StepEnd::updated;
 };
 
-/// Main parameters and biases of experts; what an optimizer keeps beside them, which begins with zeros; histories of largest magnitudes of
-/// fp8, which begin with zeros too.
+/// parameter: main parameters and biases of experts. moment: the optimizer's state besides them, which begins with zeros. history:
+/// largest magnitudes of fp8, which begin with zeros too.
 enum class StateKind : std::uint8_t { parameter, moment, history };
 
 /// A tensor of training state, or the part of it that one rank holds.
 struct StatePiece {
     StateKind kind = StateKind::parameter;
     std::string name;        ///< the same under every layout: "decoder.layers.0.mlp.linear_fc1.weight/exp_avg"
-    ShardOfWhole shard;      ///< what it is flattened from
+    ShardOfWhole shard;      ///< the shard that is flattened
     std::int64_t begin = 0;  ///< its first element there
     Tensor values;           ///< flat
     ElementShare saves;      ///< its elements that this rank saves; others with the same values save the rest
 };
 
-/// How far a training has come; with the state and the task it decides all that follows: which sequences come next, what
-/// dropout drops, the learning rate.
+/// Progress of a training; with the state and the task it determines the rest: the next sequences, the masks of dropout,
+/// the learning rate.
 struct TrainingPosition {
     std::int64_t steps = 0;    ///< done or left out
     std::int64_t updates = 0;  ///< of these, done
@@ -72,32 +72,32 @@ public:
     RankTrainer(const RankTrainer&) = delete;  // layers hold the address of a member
     RankTrainer& operator=(const RankTrainer&) = delete;
 
-    /// One training step, counted from 1. Throws RunError for a loss or gradient that is not finite, if asked to stop.
+    /// Makes one training step, counted from 1. Throws RunError for a loss or gradient that is not finite, under OnNonFinite::stop.
     StepReport step(const SequenceSource& source, double learning_rate);
     /// The same with another list of forwards and backwards than the layout's: one in which every chunk sees `microbatches`
-    /// of them. What a probe of memory or time runs to see each op once; its loss means nothing.
+    /// of them. For a probe of memory or time, which needs each op once; its loss means nothing.
     StepReport step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches);
 
-    // The same in three parts, for whoever issues a step before it looks how the one in front ended: begin_step() of the next may come
-    // between end_step() and report(), for what passes compute does not depend on it. Nothing but report() waits for the device, where
-    // the model lets it (docs/running.md).
+    // The same in three parts, for callers that issue a step before they read the end of the one before it: begin_step() of the next may
+    // come between end_step() and report(), since the passes do not depend on it. Nothing but report() waits for the device, if
+    // the model allows it (docs/running.md).
     /// The passes and the reductions of gradients.
     void begin_step(const SequenceSource& source);
     void begin_step(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches);
-    /// Norm, clipping, update and gathers, once the step in front was reported: updates() is that of what it ended with.
+    /// Norm, clipping, update and gathers, to be called once the step before was reported, so that updates() includes it.
     void end_step(double learning_rate);
     /// Waits for the values of the last end_step(). Once for each, throws as step() does.
     [[nodiscard]] StepReport report();
 
-    /// How the steps from here on end on a device that has no values; elsewhere the values decide.
+    /// Sets the end of the steps from here on for a device that has no values; elsewhere the values decide.
     void assume_end(StepEnd end) { assumed_ = end; }
     /// The list of forwards and backwards that a step runs.
     [[nodiscard]] const RankSchedule& schedule() const { return schedule_; }
     /// Steps that changed the parameters: what a learning-rate schedule counts.
     [[nodiscard]] std::int64_t updates() const { return updates_; }
 
-    /// This rank's chunks with their weights, gathers finished; every rank calls it, for it may have to start them. Where parameters are
-    /// sharded, between the passes there are shards alone. For tests.
+    /// This rank's chunks with their weights, gathers finished; every rank calls it, since it may have to start them. If parameters are
+    /// sharded, only shards exist between the passes. For tests.
     [[nodiscard]] const std::vector<std::unique_ptr<ChunkBuffers>>& parameters();
 
     /// Parameters and gradients of this rank's `chunk`-th model chunk; with sharded state the parameters may be on their way.
@@ -108,24 +108,24 @@ public:
     [[nodiscard]] std::vector<StatePiece> state() const;
     /// Between steps, all of them reported.
     [[nodiscard]] TrainingPosition position() const;
-    /// Goes on from there, with what was written into all pieces of state(). Every rank calls it, before its first step.
+    /// Resumes from `position`, with the values written into all pieces of state(). Every rank calls it, before its first step.
     void go_on_from(const TrainingPosition& position);
     /// Returns once every rank of the world has called it. Sends and allocates nothing that counts bytes.
     void meet_all();
 
-    /// Biases of the experts of this rank's mixtures; nullptr where the model has none.
+    /// Biases of the experts of this rank's MoE layers; nullptr where the model has none.
     [[nodiscard]] const ExpertBiases* expert_biases() const { return expert_biases_.get(); }
 
-    /// What is captured; on shapes, what would be. Nothing without CUDA graphs.
+    /// Totals of the captured graphs; on shapes, of those that would be captured. Nothing without CUDA graphs.
     [[nodiscard]] std::optional<GraphTotals> graph_totals() const;
 
-    /// Reports what every communicator of this rank does from now on.
+    /// Sets the listener to all operations of this rank's communicators from now on.
     void set_listener(CollectiveListener* listener);
 
 private:
     struct Groups {
         std::unique_ptr<Communicator> tp, cp, ep, etp, dp_cp, expert_dp, tp_pp, pp_forward, pp_backward, embedding;
-        std::unique_ptr<Communicator> tp_cp, expert_model;  ///< of models with mixtures
+        std::unique_ptr<Communicator> tp_cp, expert_model;  ///< of MoE models
         std::unique_ptr<Communicator> tp_dp_cp;             ///< of models with expert biases, and under delayed scaling
         /// With several replicas of sharded state (HSDP): the ranks of dp·cp (edp) in one, and those with the same shards in all.
         std::unique_ptr<Communicator> shard, replicas, expert_shard, expert_replicas;
@@ -137,7 +137,7 @@ private:
     [[nodiscard]] Communicator& shards_of(bool expert) const;
     [[nodiscard]] std::unique_ptr<ChunkTraffic> make_traffic(ChunkBuffers& buffers, const ModelChunk& chunk) const;
     void set_context();
-    /// Each chunk with its buffers and their traffic; completes what of the tokens this rank reads.
+    /// Makes each chunk with its buffers and their traffic; completes `share`, the tokens that this rank reads.
     void make_chunks(TokenShare& share);
     void make_expert_biases();
     void make_fp8_delayed();
@@ -148,8 +148,8 @@ private:
         bool experts = false;
     };
     void update_fp8_scales();
-    /// Where linear layers' parameters are stored in fp8: their scales; their values, and those of their main parameters, to begin with; a
-    /// cast of what this rank owns, whose codes are still to be gathered.
+    /// For linear layers' parameters that are stored in fp8: make their scales; set their first values and those of their main parameters;
+    /// cast this rank's own parameters, whose codes are still to be gathered.
     void make_fp8_parameters();
     void begin_fp8_parameters();
     void cast_fp8_parameters();
@@ -157,19 +157,19 @@ private:
     void make_optimizer();
     void make_executor();
 
-    /// Zeros of gradients, in front of the passes of so many microbatches, but where a graph of the iteration holds them.
+    /// Zeroes gradients before the passes of `microbatches`, unless a graph of the iteration does.
     void begin_gradients(std::int64_t microbatches);
     /// All passes of a step, and the reductions that they start.
     void run_passes(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches, double d_loss);
-    /// Every rank has its shard of the parameters: the others get it.
+    /// Starts the gather of all ranks' shards of the parameters.
     void gather_parameters();
-    /// Adds up over the global batch what the passes added up, into the tensor that a step ends with.
+    /// Adds up the passes' sums of losses over the global batch, into the tensor that a step ends with.
     void sum_losses(const Tensor& ended) const;
-    /// What these values of the last end_step() say.
+    /// Makes the report from these values of the last end_step().
     [[nodiscard]] StepReport report_of(std::span<const double> values) const;
-    /// Gradient of each row's loss in a step of so many microbatches.
+    /// Gradient of each row's loss in a step of `microbatches`.
     [[nodiscard]] double loss_gradient(std::int64_t microbatches) const;
-    /// Gradient of each mixture's auxiliary loss in a step of so many microbatches.
+    /// Gradient of each MoE layer's auxiliary loss in a step of `microbatches`.
     [[nodiscard]] double d_auxiliary(std::int64_t microbatches) const;
     /// Tokens of the global batch, counted over all data-parallel ranks; on the meta device this rank's.
     [[nodiscard]] double count_tokens(std::int64_t rows) const;
@@ -191,17 +191,17 @@ private:
     std::unique_ptr<LayerGraphs> layer_graphs_;        ///< with CUDA graphs of layers
     std::unique_ptr<IterationGraph> iteration_graph_;  ///< with one of the whole iteration
     std::optional<MicrobatchSource> microbatches_;
-    bool sums_losses_ = false;      ///< whether the loss is on this stage
+    bool sums_losses_ = false;      ///< true if the loss is on this stage
     bool gathers_are_due_ = false;  ///< parameters are to be gathered before their next use
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
     std::int64_t steps_ = 0;
     bool begun_ = false;           ///< a step, that did not end
     std::int64_t unreported_ = 0;  ///< the step that ended and was not reported; 0: none
-    /// How it ended: the tensor of a step's end, the sum of this rank's own losses, and its sums of squared gradients.
+    /// Values of its end: the tensor of a step's end, the sum of this rank's own losses, and its sums of squared gradients.
     std::unique_ptr<LateValues> late_values_;
     StepEnd assumed_ = StepEnd::updated;
-    std::int64_t updates_ = 0;  ///< steps that changed the parameters: what Adam's bias correction counts
+    std::int64_t updates_ = 0;  ///< steps that changed the parameters, which Adam's bias correction counts
 };
 
 }  // namespace mgplan::model

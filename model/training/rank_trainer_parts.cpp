@@ -1,4 +1,4 @@
-// What a RankTrainer is put together from: its groups, and its chunks with their buffers and traffic.
+// Parts of a RankTrainer: its groups, and its chunks with their buffers and traffic.
 
 #include <algorithm>
 #include <map>

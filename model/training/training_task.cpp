@@ -39,7 +39,7 @@ void add_unsupported_types(const TrainingSpec& training, std::vector<std::string
     }
 }
 
-/// What of the model's mixtures, or of mixtures under this layout, is not computed.
+/// Adds features of the model's MoE layers, as such or under this layout, that are not computed.
 void add_mixture_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
     const MoeSpec& moe = *model.moe;
     const ParallelSizes& sizes = layout.sizes;
@@ -58,7 +58,7 @@ void add_mixture_features(std::vector<std::string>& features, const ModelSpec& m
             fmt::format("shared expert ffn size = {} divided over tp = {}, which does not divide it", moe.shared_ffn, sizes.tp));
 }
 
-/// What of the model's layers changes values alone and is not computed.
+/// Adds features of the model's layers that change values alone and are not computed.
 void add_values_not_computed(std::vector<std::string>& features, const TrainingTask& task) {
     const ModelSpec& model = task.model;
     if (model.moe && model.moe->groups > ExpertChoice::most_groups)
@@ -80,7 +80,7 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
     if (megatron.offloaded_layers > 0) features.emplace_back("activations that wait in the host's memory");
 }
 
-/// What CUDA graphs do not hold. Which scopes exclude each other, or the model, is said elsewhere (plan/graphs/graph_scopes.hpp).
+/// Adds features that CUDA graphs do not hold. plan/graphs/graph_scopes.hpp checks which scopes exclude each other, or the model.
 void add_graph_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
     const EnumSet<CudaGraphScope> scopes = layout.cuda_graphs;
     if (scopes.empty()) return;
@@ -114,7 +114,7 @@ void add_graph_features(std::vector<std::string>& features, const ModelSpec& mod
                         asked, whole));
 }
 
-/// What layers whose halves stand beside each other are not computed with.
+/// Adds features that layers with parallel halves are not computed with.
 void add_beside_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
     if (model.moe) features.emplace_back("experts beside the attention");
     if (model.mla) features.emplace_back("an MLP beside latent attention");
@@ -123,7 +123,7 @@ void add_beside_features(std::vector<std::string>& features, const ModelSpec& mo
         features.emplace_back("CUDA graphs of one half of a layer whose halves stand beside each other (use layer or full_iteration)");
 }
 
-/// What multi-token prediction is not computed with; Megatron-LM too has it with rotary positions or none (arguments.py).
+/// Adds features that multi-token prediction is not computed with; Megatron-LM too has it with rotary positions or none (arguments.py).
 void add_mtp_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
     if (model.mtp_weights(model.mtp_layers) != model.mtp_layers)
         features.emplace_back("one layer of multi-token prediction used repeatedly (--mtp-use-repeated-layer)");
@@ -140,7 +140,7 @@ void add_mtp_features(std::vector<std::string>& features, const ModelSpec& model
     }
 }
 
-/// What layers that parts describe are not computed with.
+/// Adds features that layers described by parts are not computed with.
 void add_composed_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
     const std::vector<std::string> obstacles = obstacles_of_compositions(model, layout.sizes);
     features.insert(features.end(), obstacles.begin(), obstacles.end());
@@ -148,7 +148,7 @@ void add_composed_features(std::vector<std::string>& features, const ModelSpec& 
         features.emplace_back("CUDA graphs of layers that are described by parts (use full_iteration or none)");
 }
 
-/// Whether the layout divides what it has shares of.
+/// Returns true if the layout divides heads, experts and their sizes evenly.
 bool fp8_shares_are_known(const ModelSpec& model, const ParallelSizes& sizes) {
     if (model.heads % sizes.tp != 0 || !packed_heads_divide(model, sizes.tp)) return false;
     if (!model.moe) return true;
@@ -172,13 +172,13 @@ std::vector<Parameter> layer_parameters_of(const ModelSpec& model, const Paralle
     return parameters;
 }
 
-/// Whether a layer multiplies the rows alone that sequence parallelism leaves a rank (model/layers/tensor_parallel.hpp, DuplicatedLinear):
-/// down projections of latent attention, maps of mixtures to a smaller width and back.
+/// Returns true if a layer has products of only the rows that sequence parallelism leaves a rank (model/layers/tensor_parallel.hpp,
+/// DuplicatedLinear): down projections of latent attention, maps of MoE layers to a smaller width and back.
 bool multiplies_rows_of_a_rank(const ModelSpec& model, const Layout& layout) {
     return layout.sequence_parallel && layout.sizes.tp > 1 && (model.mla || (model.moe && model.moe->latent > 0));
 }
 
-/// What fp8 is not computed with: cuBLASLt multiplies it in sizes that 16 divides, or 32.
+/// Adds features that fp8 is not computed with: cuBLASLt multiplies it in sizes that 16 divides, or 32.
 void add_fp8_features(std::vector<std::string>& features, const TrainingTask& task) {
     const ModelSpec& model = task.model;
     const Layout& layout = task.layout;
@@ -197,7 +197,7 @@ void add_fp8_features(std::vector<std::string>& features, const TrainingTask& ta
         divides(rows, "rows of a microbatch on a rank");
         if (rows % multiple == 0 && multiplies_rows_of_a_rank(model, layout))
             divides(rows / layout.sizes.tp, "rows of a microbatch that sequence parallelism leaves a rank");
-        // What the layout does not divide is said elsewhere.
+        // Sizes that the layout does not divide are reported elsewhere.
         std::vector<Parameter> parameters;
         if (fp8_shares_are_known(model, layout.sizes)) parameters = layer_parameters_of(model, layout.sizes);
         std::set<std::string> seen;  // layers are alike, and so are experts

@@ -1,5 +1,5 @@
 #pragma once
-// What is trained and how, and what of it the layers do not compute.
+// A training's model, layout and options, and those of its features that the layers do not compute.
 
 #include <cstdint>
 #include <optional>
@@ -15,13 +15,13 @@
 
 namespace mgplan::model {
 
-/// What happens when the loss or a gradient is NaN or infinite.
+/// Reaction to a loss or gradient that is NaN or infinite.
 enum class OnNonFinite : std::uint8_t {
-    stop,  ///< every rank throws RunError naming itself, the step and what it saw
+    stop,  ///< every rank throws RunError naming itself, the step and the cause
     skip,  ///< parameters, optimizer state and the count of updates stay as they are; the report says why
 };
 
-/// How gradients become those of the mean loss, and what guards the step (Megatron-LM's DistributedDataParallelConfig).
+/// Scaling of gradients to those of the mean loss, and checks of the step (Megatron-LM's DistributedDataParallelConfig).
 struct GradientOptions {
     std::optional<std::int64_t> bucket_size;  ///< elements, with overlapped reduction; nothing: Megatron-LM's default
     bool average_in_collective = false;       ///< collectives average instead of gradients being scaled before
@@ -29,7 +29,7 @@ struct GradientOptions {
     OnNonFinite on_non_finite = OnNonFinite::stop;
 };
 
-/// What is trained; plain values that outlive the trainer.
+/// Description of a training; plain values that outlive the trainer.
 struct TrainingTask {
     ModelSpec model;
     BatchSpec batch;
@@ -39,7 +39,7 @@ struct TrainingTask {
     OptimizerOptions optimizer;  ///< kind, distributed and the dtypes follow from `training`
     GradientOptions gradients;
     std::uint64_t dropout_seed = 4321;
-    bool balanced_routing = false;  ///< mixtures: experts chosen in turn, whatever the router says
+    bool balanced_routing = false;  ///< MoE: experts chosen in turn, whatever the router says
 };
 
 /// Features of the task that the layers do not compute, in words; a task with any cannot be trained. `computes`: on a device

@@ -38,7 +38,7 @@ bool calibrate_over_nccl(const RankDevices& devices, const RendezvousOptions& me
                 whole = measure_collectives(world->view(), device->device(), groups, options, into);
             }
         } catch (const std::exception& error) {
-            job.failed(error);  // before the device goes, which may wait for the others
+            job.failed(error);  // before the device's destructor, which may wait for the others
             throw;
         }
         rendezvous.leave();

@@ -10,7 +10,7 @@ namespace mgplan::runtime {
 namespace {
 
 constexpr double kPlaceholder = 1e9;
-/// Ethernet of 1 Gb/s, and a round trip's half over it: what is usual where nobody measured.
+/// Usual values of Ethernet of 1 Gb/s, bandwidth and half a round trip, used if they are not measured.
 constexpr double kEthernetBytes = 125e6, kEthernetSeconds = 50e-6;
 
 double product_rate(const ClusterCalibration& calibration, Dtype dtype) {

@@ -1,5 +1,5 @@
 #pragma once
-// A cluster file needs a data sheet's figures, which CPU ranks have none of: what was measured stands for them.
+// A cluster file needs a data sheet's figures, which CPU ranks do not have: measured values are used instead.
 
 #include "plan/cluster/cluster_spec.hpp"
 

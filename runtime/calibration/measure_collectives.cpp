@@ -17,7 +17,7 @@ using model::MemoryCategory;
 using model::Tensor;
 
 constexpr int kRounds = 7;
-constexpr double kMeasure = 0, kPassOver = 1, kStop = 2;  ///< what rank 0 chooses for all
+constexpr double kMeasure = 0, kPassOver = 1, kStop = 2;  ///< rank 0's choice for all ranks
 constexpr std::array<const char*, 5> kOperations{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive"};
 
 /// One number that all ranks of the world agree on.
@@ -171,7 +171,7 @@ bool measure_collectives(const model::World& world, model::Device& device, const
                     return each.group == group.name && each.op == op && each.ranks == n && each.bytes == bytes;
                 });
                 const bool stop = options.interrupt != nullptr && options.interrupt->load();
-                // Rank 0 alone knows: the others may have no file, and signals come to each at a time of its own.
+                // Rank 0 alone decides: the others may have no file, and a signal reaches each rank at a different time.
                 const double choice = agreement.largest(world.rank != 0 ? kMeasure : known ? kPassOver : stop ? kStop : kMeasure);
                 if (choice == kPassOver) continue;
                 if (choice == kStop) return false;

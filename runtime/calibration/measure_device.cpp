@@ -36,7 +36,7 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kCache = 256 * kMiB;
 constexpr std::int64_t kWidth = 4096;  ///< of rows in norms and activations
 
-/// So many values in about [-1, 1), the same on every run.
+/// Returns `count` values in about [-1, 1), the same on every run.
 std::vector<std::byte> different_values(std::size_t count, Dtype dtype) {
     const auto element = static_cast<std::size_t>(bytes_of(dtype));
     std::vector<std::byte> bytes(count * element);
@@ -86,7 +86,7 @@ Tensor values(model::Device& device, const Shape& shape, Dtype dtype) {
     return tensor;
 }
 
-/// What an op says of itself.
+/// Sums the FLOPs and bytes that ops report, and keeps the last op's name.
 class Listener final : public model::OpListener {
 public:
     explicit Listener(model::Device& device) : device_(device), before_(device.listener()) { device.set_listener(this); }
@@ -124,7 +124,7 @@ std::string grouped_text(const model::GroupedProductSizes& sizes) {
                        sizes.accumulate ? ", added" : "");
 }
 
-/// What the experts compute, and the same with a quarter of the tokens, which tells what few of them cost.
+/// Returns the experts' grouped products, and each of them with a quarter of the tokens, to measure the cost of few tokens.
 std::set<model::GroupedProductSizes> with_fewer_rows(const std::set<model::GroupedProductSizes>& traced) {
     std::set<model::GroupedProductSizes> all = traced;
     for (model::GroupedProductSizes each : traced) {
@@ -151,7 +151,7 @@ public:
 
 private:
     void plan() {
-        // Small ones first: they tell how long the large ones will take.
+        // Small ones first: their rate gives an estimate of how long the large ones will take.
         std::vector<model::ProductSizes> products(options_.work.products.begin(), options_.work.products.end());
         const auto work_of = [](const model::ProductSizes& p) {
             return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
@@ -159,7 +159,7 @@ private:
         std::stable_sort(products.begin(), products.end(), [&](const auto& a, const auto& b) { return work_of(a) < work_of(b); });
         list_.emplace_back([this] { launch(); });
         for (const auto dtype : options_.dtypes) {
-            // From a single row on: small kernels tell the start, large ones the bandwidth.
+            // From a single row on: small kernels show the launch cost, large ones the bandwidth.
             for (std::int64_t bytes = kMiB / 32; bytes <= options_.most_bytes; bytes *= 8) {
                 for (const char* op : {"copy", "add", "norm", "activation"})
                     list_.emplace_back([this, dtype, bytes, op] { kernel(op, dtype, bytes); });
@@ -184,13 +184,13 @@ private:
         if (options_.on_left_out) options_.on_left_out(fmt::format("{} left out: {}", what, why));
     }
 
-    /// Whether so many FLOPs and bytes are within patience and memory; says so where they are not.
+    /// Returns true if `flops` and `bytes` are within patience and memory; reports the measurement as left out if not.
     bool feasible(const std::string& what, Dtype dtype, double flops, std::int64_t bytes) {
         if (options_.memory_bytes > 0 && bytes > options_.memory_bytes / 2) {
             left_out(what, fmt::format("it needs {}, more than half of the memory", human_bytes(bytes)));
             return false;
         }
-        // What takes less than this is measured in any case, so that a quick calibration does not depend on what a busy machine takes.
+        // Shorter calls are always measured, so that the list of a quick calibration does not depend on how busy the machine is.
         constexpr double kShort = 0.1;  // seconds
         const auto rate = best_rate_.find(dtype);
         if (rate != best_rate_.end() && flops / rate->second > std::max(kShort, options_.patience * options_.seconds)) {
@@ -220,7 +220,7 @@ private:
         measured(fmt::format("launch of an op: {}", time_text(into_.launch.seconds)));
     }
 
-    /// `bytes`: about what the op reads and writes; its own words are kept.
+    /// `bytes`: about what the op reads and writes; the result has the exact number.
     void kernel(const std::string& op, Dtype dtype, std::int64_t bytes) {
         const std::int64_t elements = std::max<std::int64_t>(kWidth, bytes / bytes_of(dtype) / 2 / kWidth * kWidth);
         const std::int64_t rows = elements / kWidth;
@@ -288,7 +288,7 @@ private:
             }
         }
         const double flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-        // In double precision first: nobody bounded the product of the sizes.
+        // In double precision, because the product of the sizes may not fit into 64 bits.
         const double once = static_cast<double>(bytes_of(p.dtype)) * (static_cast<double>(p.m) * static_cast<double>(p.k) +
                                                                       static_cast<double>(p.k) * static_cast<double>(p.n)) +
                             4.0 * static_cast<double>(p.m) * static_cast<double>(p.n);
@@ -337,7 +337,7 @@ private:
         const std::size_t sets = bytes < kCache && device_.kind() == model::DeviceKind::cuda ? 3 : 1;
         if (!feasible(grouped_text(p), p.dtype, flops, bytes * static_cast<std::int64_t>(sets))) return;
         const std::int64_t mean = p.accumulate ? p.k : p.m;
-        std::vector<Tensor> a, b;              // of all groups; b: rows that stand beside those of a, where these are added up
+        std::vector<Tensor> a, b;              // of all groups; b: with accumulation, the second operand, row by row as in a
         std::vector<std::vector<Tensor>> own;  // each group's matrix, or its sum
         for (std::size_t i = 0; i < sets; ++i) {
             a.push_back(values(device_, {p.groups * mean, p.accumulate ? p.m : p.k}, p.dtype));
@@ -438,7 +438,7 @@ std::string hardware_name(const RankDevices& devices) {
         if (colon != std::string::npos && colon + 2 < line.size()) name = line.substr(colon + 2);
     }
     if (name.empty()) {
-        // Other architectures than x86 name no model there.
+        // Only x86 names a model there.
         utsname system{};
         name = ::uname(&system) == 0 ? std::string(system.machine) + " processor" : "a processor";
     }

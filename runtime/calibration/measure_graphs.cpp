@@ -22,7 +22,7 @@ constexpr std::int64_t kFirst = 512, kMost = 65'536, kEnough = std::int64_t{64} 
 
 using Graphs = std::vector<std::unique_ptr<model::CapturedWork>>;
 
-/// One graph of so many kernels, instantiated; the kernels change nothing.
+/// Captures and instantiates one graph of `kernels` kernels, which change nothing.
 std::unique_ptr<model::CapturedWork> captured(model::Device& device, model::WorkCapture& capture, std::int64_t kernels) {
     const model::Tensor x = device.zeros({1}, Dtype::fp32, model::MemoryCategory::parameters, "value to measure with");
     device.synchronize();
@@ -30,7 +30,7 @@ std::unique_ptr<model::CapturedWork> captured(model::Device& device, model::Work
     try {
         for (std::int64_t i = 0; i < kernels; ++i) model::scale(x, 1);
         std::unique_ptr<model::CapturedWork> graph = capture.end();
-        device.synchronize();  // x goes
+        device.synchronize();  // x is freed on return
         return graph;
     } catch (...) {
         capture.abandon();
@@ -48,7 +48,7 @@ bool measure_graphs(RankDevice& made, const CalibrateOptions& options, ClusterCa
         return std::ranges::any_of(into.graphs, [&](const GraphMemory& each) { return each.kernels == kernels; });
     });
     if (known) return true;
-    into.graphs.clear();  // what was held then is not held now, and a driver may keep what it took
+    into.graphs.clear();  // graphs of an earlier measurement are gone, and a driver may keep their memory
     Graphs held;
     held.push_back(captured(device, *capturing, kKernels.front()));  // the first of a process takes more
     for (std::size_t i = 0; i < kKernels.size(); ++i) {

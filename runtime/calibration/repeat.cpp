@@ -52,7 +52,7 @@ Timing repeat(model::Device& device, double budget, const std::function<void(std
         watch->stop();
         return watch->seconds() / static_cast<double>(count);
     };
-    // The first call loads kernels, chooses among them and touches memory; the second tells how long one takes.
+    // The first call loads kernels, chooses among them and touches memory; the second measures how long one takes.
     static_cast<void>(round(1));
     const double first = round(1);
     const std::int64_t together = calls_together(first);
@@ -81,7 +81,7 @@ Timing repeat_without_host(model::Device& device, double budget, const std::func
     }
     if (!graph) return issued;
     Timing replayed = repeat(device, budget, [&](std::int64_t) { graph->launch(); });
-    device.synchronize();  // the graph goes
+    device.synchronize();  // the graph is destroyed on return
     replayed.seconds /= static_cast<double>(together);
     return replayed;
 }

@@ -44,7 +44,7 @@ TracedWork traced_work(const model::TrainingTask& task, int rank, const model::K
 std::vector<std::int64_t> routed_rows(std::int64_t groups, std::int64_t mean, std::int64_t call) {
     std::vector<std::int64_t> rows(static_cast<std::size_t>(groups), mean);
     auto state = static_cast<std::uint64_t>(call) + 1;
-    for (std::size_t i = 0; i + 1 < rows.size(); i += 2) {  // what one has more the next has less
+    for (std::size_t i = 0; i + 1 < rows.size(); i += 2) {  // the next expert loses the rows that this one gains
         state = state * 6364136223846793005U + 1442695040888963407U;
         const auto moved = static_cast<std::int64_t>((state >> 33U) % static_cast<std::uint64_t>(mean / 4 + 1)) - mean / 8;
         rows[i] += moved;

@@ -1,5 +1,5 @@
 #pragma once
-// Which products and attentions a rank computes: the trainer's own code on shapes.
+// The products and attentions that a rank computes, recorded by running the trainer's own code on shapes.
 
 #include <cstdint>
 #include <set>
@@ -22,12 +22,12 @@ struct TracedWork {
     }
 };
 
-/// The work of one step of a rank of the task, every expert with as many tokens as any other; `traits`: the device's. Throws
-/// ConfigError for what the layers do not compute.
+/// Returns the work of one step of a rank of the task, with equal numbers of tokens for all experts; `traits`: the device's. Throws
+/// ConfigError for features that the layers do not compute.
 [[nodiscard]] TracedWork traced_work(const model::TrainingTask& task, int rank, const model::KernelTraits& traits);
 
-/// Rows of each of `groups` experts, `mean` on average, in the `call`-th step of a dropless mixture: others at each call, up to an eighth
-/// more or fewer. A library that is asked for equal ones again and again finds all at hand, which a training never lets it.
+/// Returns the rows of each of `groups` experts in the `call`-th step of a dropless MoE layer: `mean` on average, each up to an eighth
+/// more or fewer, different at each call. With equal rows at each call a library would reuse all it has cached, unlike in a training.
 [[nodiscard]] std::vector<std::int64_t> routed_rows(std::int64_t groups, std::int64_t mean, std::int64_t call);
 
 }  // namespace mgplan::runtime

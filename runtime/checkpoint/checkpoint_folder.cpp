@@ -43,8 +43,8 @@ bool is_ours(const std::string& name) {
     return name == "manifest.json" || name == "manifest.json.partial" || (name.starts_with("rank-") && name.ends_with(".safetensors"));
 }
 
-/// The manifest first: without it nothing is claimed. The folder is opened once and no link is followed to it, so that whatever its
-/// name stands for meanwhile, nothing outside of it is removed.
+/// Removes the manifest first, because a folder without one is no checkpoint. Opens the folder once and follows no link to it, so that
+/// nothing outside of it is removed if its name changes meanwhile.
 void remove_checkpoint(const fs::path& folder) {
     const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (descriptor < 0) return;
@@ -63,7 +63,7 @@ void remove_checkpoint(const fs::path& folder) {
     }
     for (const std::string& file : files) ::unlinkat(descriptor, file.c_str(), 0);
     ::closedir(listing);
-    ::rmdir(folder.c_str());  // stays where it holds something else
+    ::rmdir(folder.c_str());  // fails if it holds other files
 }
 
 bool is_link(const fs::path& path) {

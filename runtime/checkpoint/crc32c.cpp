@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint32_t kReflectedPolynomial = 0x82F63B78U;
 
-/// table[k][b]: the checksum's change by a byte b with k bytes behind it, so that eight bytes go at once.
+/// table[k][b]: change of the checksum by a byte b with k bytes after it, so that eight bytes are read at once.
 constexpr auto kTables = [] {
     std::array<std::array<std::uint32_t, 256>, 8> tables{};
     for (std::uint32_t byte = 0; byte < 256; ++byte) {

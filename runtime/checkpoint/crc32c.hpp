@@ -11,10 +11,10 @@
 
 namespace mgplan::runtime {
 
-/// Checksum of bytes that follow those whose checksum is `before`; 0: they follow nothing.
+/// Checksum of bytes that follow those with checksum `before`; 0: of these bytes alone.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 [[nodiscard]] std::uint32_t crc32c(std::string_view text);
-/// The same from a table, whatever the processor can.
+/// The same from a table, on any processor.
 [[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 /// Eight hexadecimal digits, and back; nothing for any other text.

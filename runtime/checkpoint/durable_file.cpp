@@ -40,7 +40,7 @@ std::string way_out(int error) {
 DurableFile::DurableFile(std::string path, std::int64_t size) : path_(std::move(path)) {
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (descriptor_ < 0) fail("made");
-    // File systems that cannot say so; others know now what they will not be able to hold.
+    // Some file systems cannot reserve space and return these codes; others fail here if the disk is full.
     if (size > 0 && ::fallocate(descriptor_, 0, 0, size) != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) {
         const int error = errno;
         ::close(descriptor_);
@@ -66,7 +66,7 @@ void DurableFile::write(std::int64_t at, std::span<const std::byte> bytes) {
         const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), at);
         if (count < 0 && errno == EINTR) continue;
         if (count < 0 && errno == EINVAL && direct_) {
-            // It takes the flag and not the write, or larger blocks alone.
+            // The file system accepts the flag but not the write, or writes larger blocks only.
             may_be_direct_ = false;
             set_direct(false);
             continue;
@@ -75,7 +75,7 @@ void DurableFile::write(std::int64_t at, std::span<const std::byte> bytes) {
         bytes = bytes.subspan(static_cast<std::size_t>(count));
         at += count;
     }
-    // The disk begins while the next bytes are made; whether it is done is finish()'s matter.
+    // Starts writing to the disk while the next bytes are made; finish() waits for its end.
     if (!direct_) static_cast<void>(::sync_file_range(descriptor_, begin, size, SYNC_FILE_RANGE_WRITE));
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Writing files so that what is said to be written is on the disk.
+// Writes files so that finished ones are on the disk.
 
 #include <array>
 #include <cstddef>
@@ -12,19 +12,19 @@
 
 namespace mgplan::runtime {
 
-/// A file that is written anew. Everything throws RunError naming the file and the system's reason.
+/// A new or emptied file, open for writing. Every function throws RunError naming the file and the system's reason.
 class DurableFile {
 public:
     /// An existing one is emptied first. `size`: bytes that will come; where the file system can, they are set aside at once, so
     /// that a full disk is known before anything is written.
     DurableFile(std::string path, std::int64_t size);
-    /// Without finish(): the file may hold anything.
+    /// If finish() was not called, the file may hold anything.
     ~DurableFile();
     DurableFile(const DurableFile&) = delete;
     DurableFile& operator=(const DurableFile&) = delete;
 
-    /// Whole blocks from aligned memory go past the page cache where the file system can (O_DIRECT): the processor copies nothing, and
-    /// the disk is at work from the first byte on. All else goes through it.
+    /// Whole blocks from aligned memory bypass the page cache where the file system can (O_DIRECT): the processor copies nothing, and
+    /// the disk works from the first byte on. All else goes through the page cache.
     void write(std::int64_t at, std::span<const std::byte> bytes);
     /// Returns once all of it is on the disk.
     void finish();
@@ -35,12 +35,12 @@ private:
 
     std::string path_;
     int descriptor_ = -1;
-    bool direct_ = false;        ///< what the descriptor is set to
+    bool direct_ = false;        ///< true while the descriptor has O_DIRECT
     bool may_be_direct_ = true;  ///< until the file system says that it cannot
 };
 
-/// Bytes that come in pieces of any size, written one behind the other in whole blocks, 16 MiB at a time: while a thread waits for the
-/// disk with one such part, the next is filled.
+/// Writes bytes that come in pieces of any size, one after another in whole blocks, 16 MiB at a time: while a thread writes one part to
+/// the disk, the next is filled.
 class BlockWriter {
 public:
     /// The unit of O_DIRECT on usual disks and machines; where a larger one is wanted, writes go through the page cache.
@@ -50,7 +50,7 @@ public:
     BlockWriter(DurableFile& file, std::int64_t begin);
     /// Throws RunError for what was appended before, too.
     void append(std::span<const std::byte> bytes);
-    /// Writes what is left. Nothing comes behind it.
+    /// Writes the remaining bytes. No append() may follow.
     void finish();
 
 private:
@@ -62,14 +62,14 @@ private:
     std::int64_t at_;
     std::size_t filled_ = 0;
     std::array<std::unique_ptr<std::byte[], Free>, 2> buffers_;  ///< the first is being filled
-    std::future<void> writing_;                                  ///< from the second; its end is waited for before buffers go
+    std::future<void> writing_;  ///< the write of the second; its end is waited for before buffers are freed
 };
 
-/// Writes a small file whole: under a name of its own beside it, to the disk, and then renamed into place together with the folder's
-/// entry. At any moment `path` holds what it held or all of `text`.
+/// Replaces a small file: writes a temporary file in the same folder, to the disk, renames it to `path` and syncs the folder. At any
+/// moment `path` has its old content or all of `text`.
 void replace_file(const std::string& path, std::string_view text);
 
-/// Makes a folder and those above it; nothing where it exists. Throws RunError.
+/// Makes a folder and those above it; does nothing where it exists. Throws RunError.
 void make_folder(const std::string& path);
 /// Returns once the names in the folder are on the disk. Throws RunError.
 void sync_folder(const std::string& path);

@@ -26,7 +26,7 @@ std::string holder_text() {
                        fmt::gmtime(std::time(nullptr)));
 }
 
-/// What the holder has written, as far as it can be shown; it may be about to write it.
+/// Returns the printable part of the holder's text in the lock file; a new holder may not have written it yet.
 std::string written_holder(int descriptor) {
     std::array<char, 200> bytes{};
     const ssize_t count = ::pread(descriptor, bytes.data(), bytes.size(), 0);
@@ -38,7 +38,7 @@ std::string written_holder(int descriptor) {
     return text.empty() ? "another process, which has not said yet which it is" : text;
 }
 
-/// Whether the name still stands for the file: somebody may have removed it, and others would lock a new one.
+/// Returns true if `path` still names the open file: after its removal other processes would lock a new file.
 bool is_at(int descriptor, const std::string& path) {
     struct stat held {};
     struct stat named {};
@@ -50,7 +50,7 @@ bool is_at(int descriptor, const std::string& path) {
 struct LockTried {
     int descriptor = -1;   ///< open and locked, or -1
     int error = 0;         ///< why not: EWOULDBLOCK where another holds it
-    bool opened = true;    ///< whether `error` is the lock's and not the file's
+    bool opened = true;    ///< true if `error` comes from the lock, false if from opening the file
     std::string holder{};  ///< of a file that is locked
 };
 

@@ -6,11 +6,11 @@
 
 namespace mgplan::runtime {
 
-/// Holds a folder for this process (flock(2) on FOLDER/lock) until it is destroyed or the process ends, however that happens: the
-/// kernel lets go, and the file that stays blocks nobody. The file names the holder, for others to read.
+/// Locks a folder for this process (flock(2) on FOLDER/lock) until it is destroyed or the process ends in any way: then the
+/// kernel releases the lock, and the file that stays blocks nobody. The file names the holder.
 class FolderLock {
 public:
-    /// A job that was just ended may still be letting go; so long others wait for it.
+    /// Time to wait for the lock: a job that was just ended may not have released it yet.
     static constexpr std::chrono::milliseconds kPatience{3000};
 
     /// The folder exists. Throws ConfigError naming folder, holder and way out where another holds it still after `patience`, and
@@ -20,12 +20,12 @@ public:
     FolderLock(const FolderLock&) = delete;
     FolderLock& operator=(const FolderLock&) = delete;
 
-    /// Makes sure, before a save, that the folder is still this process's: somebody may have removed the lock file, and a second job may
-    /// have come in since then. Where nobody has, the lock is taken anew; returns whether that was so. Throws RunError naming folder
-    /// and holder where another job holds the folder now, or where the file cannot be made anew. Does nothing where nothing is held.
+    /// Checks before a save that this process still holds the folder: the lock file may have been removed, and a second job may have
+    /// locked the folder since. If the file is gone, takes the lock again and returns true. Throws RunError naming folder and holder if
+    /// another job holds the folder now, or if the file cannot be created again. Does nothing and returns false if no lock is held.
     bool keep();
 
-    /// Why nothing is held: the file system has no locks. Empty where the folder is held.
+    /// Reason why the folder is not locked: the file system has no locks. Empty if it is locked.
     [[nodiscard]] const std::string& problem() const { return problem_; }
 
 private:

@@ -1,5 +1,5 @@
 #pragma once
-// Reading a checkpoint into the state of a rank, whatever layout wrote it.
+// Reads a checkpoint, written by any layout, into the state of a rank.
 
 #include <span>
 

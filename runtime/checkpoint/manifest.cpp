@@ -21,7 +21,7 @@ constexpr std::int64_t kMostManifestBytes = 8 << 20;
 constexpr std::int64_t kMostFileBytes = std::int64_t{1} << 44;  ///< their sum over all files of a manifest stays inside 64 bits
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
-/// Whether a name that came from a file leads nowhere out of the folder.
+/// Returns true if a name read from a file cannot lead out of the folder.
 bool is_plain_name(const std::string& name) {
     return !name.empty() && name.size() < 200 && name.front() != '.' && name.find('/') == std::string::npos;
 }

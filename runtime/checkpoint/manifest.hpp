@@ -1,5 +1,5 @@
 #pragma once
-// What a checkpoint is: of which training, how far, and which files belong to it. Written when all of them are complete, so
+// The manifest of a checkpoint: its training, its steps so far, and its files. It is written when all of them are complete, so
 // that a folder with a manifest is a complete checkpoint.
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace mgplan::runtime {
 /// Version of the folder's format; a reader refuses any other.
 inline constexpr int kCheckpointVersion = 1;
 
-/// What must be the same when a training goes on, whatever its layout: a difference would silently train something else.
+/// Settings that must be equal when a training resumes, under any layout: a difference would silently train something else.
 struct TrainingIdentity {
     std::string model;  ///< JSON as model_to_json() writes it
     std::int64_t global_batch = 0;
@@ -42,7 +42,7 @@ struct Manifest {
     [[nodiscard]] std::int64_t bytes() const;
 };
 
-/// Names what the training that goes on has otherwise than the one saved; empty where nothing.
+/// Names the settings in which the resumed training differs from the saved one; empty if none.
 [[nodiscard]] std::vector<std::string> differences(const TrainingIdentity& saved, const TrainingIdentity& now);
 
 /// JSON with its own checksum in the last field.

@@ -38,7 +38,7 @@ double from_half(std::uint16_t bits) {
     return (bits & 0x8000U) != 0 ? -value : value;
 }
 
-/// `count` values from `bytes` on, `step` values apart; whether all are finite.
+/// Converts `count` values, `step` values apart, and adds `added` to each; returns true if all are finite.
 template <class Word, class Element, class ToDouble>
 bool convert(const std::byte* bytes, std::int64_t step, std::int64_t count, double added, Element* to, ToDouble to_double) {
     bool finite = true;
@@ -71,7 +71,7 @@ bool is_number_type(Dtype dtype) {
     return dtype == Dtype::fp64 || dtype == Dtype::fp32 || dtype == Dtype::bf16 || dtype == Dtype::fp16;
 }
 
-/// The files that an index names, without folders.
+/// Returns the files that an index names, without folders.
 std::vector<std::string> indexed_files(const std::string& index) {
     const FileBytes file(index, "index of weights");
     if (file.size() > kMostIndexBytes)
@@ -104,7 +104,7 @@ std::vector<std::string> files_of(const std::string& path) {
     return files;
 }
 
-/// Whether checkpoints of the type hold the tensor, in full or without their common prefix, for nothing.
+/// Returns true if the tensor, by its full name or without the common prefix, is one that models of the type do not use.
 bool is_unused(const PublishedWeights& weights, const std::string& name) {
     const auto ends = [&](const std::string& ending) { return name.ends_with(ending); };
     const auto begins = [&](const std::string& beginning) {

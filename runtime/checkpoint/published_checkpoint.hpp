@@ -17,8 +17,8 @@ namespace mgplan::runtime {
 class PublishedCheckpoint {
 public:
     /// `path`: a safetensors file, or a folder with model.safetensors or with a model.safetensors.index.json that names its files. Reads
-    /// the headers and compares them with `weights`. Throws ConfigError naming the file and what of it is missing, has another shape or
-    /// type, or belongs to no parameter.
+    /// the headers and compares them with `weights`. Throws ConfigError naming the file and each tensor that is missing, has another shape
+    /// or type, or belongs to no parameter.
     static std::shared_ptr<const PublishedCheckpoint> open(const std::string& path, PublishedWeights weights);
 
     /// Writes the parameters into the main copies among `pieces`, expert biases into theirs, and 0 into moments, histories and padding.
@@ -29,7 +29,7 @@ public:
     [[nodiscard]] const PublishedWeights& weights() const { return weights_; }
 
 private:
-    /// Where one tensor of weights_ lies.
+    /// Place of one tensor of weights_ in the files.
     struct Place {
         std::size_t file = 0;
         Dtype dtype = Dtype::fp32;

@@ -1,7 +1,7 @@
 #pragma once
 // The file format safetensors (Hugging Face safetensors, README "Format"): eight bytes N, little-endian; N bytes of JSON,
 //   {"__metadata__": {"key": "text", …}, "NAME": {"dtype": "F32", "shape": […], "data_offsets": [BEGIN, END]}, …}
-// and the values, with offsets from behind the JSON, without holes and overlaps.
+// and the values, with offsets from the end of the JSON, without holes and overlaps.
 
 #include <cstddef>
 #include <cstdint>
@@ -40,11 +40,11 @@ struct SafetensorsHeader {
 /// All that comes before the values: length and JSON, filled up with blanks so that values begin at a multiple of `alignment` bytes.
 [[nodiscard]] std::string safetensors_head(const SafetensorsHeader& header, std::size_t alignment = 8);
 
-/// Reads that, `json` being the JSON and `values` the bytes behind it. Throws ConfigError naming `where` and the reason for
-/// whatever breaks the format: sizes are compared with the file's before anything is taken at their word.
+/// Parses the header's JSON text; `values` is the number of bytes after it in the file. Throws ConfigError naming `where` and the
+/// reason for whatever breaks the format: sizes are compared with the file's before they are used.
 [[nodiscard]] SafetensorsHeader parse_safetensors(std::string_view json, std::int64_t values, const std::string& where);
 
-/// A file's length field and JSON as they are, unread. Throws ConfigError, RunError.
+/// Reads a file's length field and JSON without parsing the JSON. Throws ConfigError, RunError.
 [[nodiscard]] std::string read_safetensors_head(const FileBytes& file);
 
 }  // namespace mgplan::runtime

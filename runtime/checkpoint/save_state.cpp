@@ -29,7 +29,7 @@ struct PlannedSlice {
     model::Tensor values;
 };
 
-/// What this rank saves, in parts that fit the staging buffer.
+/// Slices that this rank saves, each small enough for the staging buffer.
 std::vector<PlannedSlice> plan_slices(std::span<const model::StatePiece> pieces) {
     std::vector<PlannedSlice> slices;
     for (const model::StatePiece& piece : pieces) {
@@ -80,7 +80,7 @@ std::span<const std::byte> host_bytes(const model::Tensor& values, std::vector<s
 
 std::int64_t save_rank_file(const std::string& folder, int rank, std::int64_t steps, std::span<const model::StatePiece> pieces) {
     std::vector<PlannedSlice> slices = plan_slices(pieces);
-    // Checksums are known behind the values and stand before them; their texts are equally long.
+    // Checksums precede the values in the file but are known only after them; all their texts have one length.
     const auto head_bytes = std::ssize(safetensors_head(header_of(slices, rank, steps), kAlignment));
     const std::string path = (fs::path(folder) / rank_file_name(rank)).string();
     if (head_bytes > kMostHeaderBytes)
@@ -127,7 +127,7 @@ void finish_checkpoint(const std::string& folder, int ranks, Manifest& manifest)
         names.insert(entry.name);
         manifest.files.push_back(std::move(entry));
     }
-    // What a save by more ranks left that was cut off.
+    // Files left by an interrupted save of more ranks.
     std::error_code error;
     std::vector<fs::path> others;
     for (fs::directory_iterator found(folder, error); !error && found != fs::directory_iterator(); found.increment(error)) {

@@ -12,7 +12,7 @@
 namespace mgplan::runtime {
 namespace {
 
-/// The problems of a checkpoint that cannot be used, with what to do about it behind the last.
+/// The problems of a checkpoint that cannot be used; the last one ends with a way out.
 ConfigError unusable(const ConfigError& error, const std::string& folder) {
     std::vector<std::string> problems = error.problems();
     problems.back() += fmt::format("; restore it, or remove {} to go on from an earlier checkpoint", folder);

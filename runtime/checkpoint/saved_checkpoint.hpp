@@ -1,5 +1,5 @@
 #pragma once
-// A complete checkpoint as it lies on the disk: which slices of which tensors are where.
+// A complete checkpoint on the disk: the places of the slices of all tensors.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,14 +19,14 @@ struct StoredSlice {
     Dtype dtype = Dtype::fp32;
     std::size_t file = 0;
     std::int64_t at = 0;           ///< first byte in the file
-    std::int64_t whole_begin = 0;  ///< its elements of the whole lie in [whole_begin, whole_end), with others between them perhaps
+    std::int64_t whole_begin = 0;  ///< its elements of the whole are in [whole_begin, whole_end), perhaps with others between them
     std::int64_t whole_end = 0;
 };
 
 /// Immutable; any thread may read.
 class SavedCheckpoint {
 public:
-    /// Reads the manifest and the headers of all files, and checks them: sizes, checksums of headers, what they say of slices. Throws
+    /// Reads the manifest and the headers of all files, and checks them: sizes, checksums of headers, metadata of slices. Throws
     /// ConfigError naming file and reason. Values are checked when they are read.
     static std::shared_ptr<const SavedCheckpoint> open(const std::string& folder, std::int64_t step);
     /// The last complete one; nullptr where there is none.
@@ -48,7 +48,7 @@ private:
     std::map<std::string, std::vector<StoredSlice>, std::less<>> slices_;
 };
 
-/// Throws ConfigError naming everything that the training saved there has otherwise than the task.
+/// Throws ConfigError naming all settings in which the saved training differs from the task.
 void check_identity(const SavedCheckpoint& checkpoint, const model::TrainingTask& task, const Sequences& data);
 
 }  // namespace mgplan::runtime

@@ -1,5 +1,5 @@
 #pragma once
-// What a checkpoint's file says of each of its tensors: which elements of which shard they are, and their checksum.
+// Metadata of each tensor in a checkpoint's file: its elements, their shard, and their checksum.
 
 #include <cstdint>
 #include <string>
@@ -18,7 +18,7 @@ struct SavedSlice {
     std::uint32_t checksum = 0;  ///< CRC-32C of the values' bytes
 };
 
-/// Largest whole that is read: what follows from it stays within 64 bits.
+/// Elements of the largest whole that is read: sizes computed from it stay within 64 bits.
 inline constexpr std::int64_t kMostWholeElements = std::int64_t{1} << 60;
 
 /// The slice without its name, always equally long for the same numbers whatever the checksum:

@@ -1,5 +1,5 @@
 #pragma once
-// Why a rank's world was ended, for transports whose ranks are processes of their own.
+// Reason why a rank's world was ended, for transports whose ranks are processes.
 
 #include <atomic>
 #include <mutex>
@@ -14,7 +14,7 @@ namespace mgplan::runtime {
 /// Empty until the world is ended; the first reason stays. Any thread.
 class AbortReason {
 public:
-    /// false where there was a reason already. Never throws: without memory for the words the world is ended without them.
+    /// Returns false if there was a reason already. Never throws: without memory for the text the world is ended without it.
     bool set(const std::string& reason) noexcept {
         const std::scoped_lock lock(mutex_);
         if (given_.load(std::memory_order_relaxed)) return false;

@@ -14,7 +14,7 @@ namespace {
 
 using model::Reduction;
 
-// What numbers of a type are added in.
+// Type that numbers of a type are added in.
 template <class Element>
 struct Accumulator {
     using Type = Element;

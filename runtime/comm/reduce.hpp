@@ -10,7 +10,7 @@
 
 namespace mgplan::runtime {
 
-/// Whether numbers of this type can be reduced so: fp64, fp32, bf16 and int32, the last one not to an average.
+/// Returns true if numbers of this type can be reduced so: fp64, fp32, bf16 and int32, the last one not to an average.
 [[nodiscard]] bool reducible(Dtype dtype, model::Reduction reduction);
 
 /// Reduces elements [begin, end) of the inputs, one per rank, in the order of the list, and writes the result to the

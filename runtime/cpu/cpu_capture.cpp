@@ -12,7 +12,7 @@ CpuCapture& capture_of(model::Device& device) {
     return static_cast<CpuDevice&>(device).capture();
 }
 
-/// A kernel whose call is written down as it is: its arguments are values and addresses of tensors.
+/// Records a kernel with a copy of its arguments, which are values and addresses of tensors.
 template <auto Kernel>
 struct Recorded;
 template <class Arguments, void (*Kernel)(model::Device&, const Arguments&)>
@@ -23,7 +23,7 @@ struct Recorded<Kernel> {
     }
 };
 
-/// One whose list of arrays is the caller's.
+/// Records a kernel with a copy of the caller's list of arrays.
 template <auto Kernel>
 struct RecordedArrays;
 template <class Arguments, void (*Kernel)(model::Device&, const Arguments&)>
@@ -38,7 +38,7 @@ struct RecordedArrays<Kernel> {
     }
 };
 
-/// Its place is the caller's, and a share of the tensor in it would outlive the pass.
+/// Records a copy of the caller's place without the tensor in it, a share of which would outlive the pass.
 void record_dropout(model::Device& device, const model::DropoutArguments& arguments) {
     cpu::dropout(device, arguments);
     model::DropoutPlace kept = *arguments.place;
@@ -50,7 +50,7 @@ void record_dropout(model::Device& device, const model::DropoutArguments& argume
     });
 }
 
-/// Its lists are the caller's, and the same in each pass: where they are not, an op before it has been refused.
+/// Records copies of the caller's lists, which are the same in each pass: where they are not, an op before it has been refused.
 void record_reorder_blocks(model::Device& device, const model::ReorderBlocksArguments& arguments) {
     cpu::reorder_blocks(device, arguments);
     capture_of(device).add([&device, arguments, rows = std::vector(arguments.block_rows, arguments.block_rows + arguments.blocks),
@@ -62,7 +62,7 @@ void record_reorder_blocks(model::Device& device, const model::ReorderBlocksArgu
     });
 }
 
-/// Its lists are the caller's. Row counts that differ from pass to pass were read by the host, which has been refused.
+/// Records copies of the caller's lists. Row counts that differ from pass to pass were read by the host, which has been refused.
 template <class Matrix, class Arguments>
 void record_groups(model::Device& device, const Arguments& arguments, Matrix Arguments::*matrices,
                    void (*kernel)(model::Device&, const Arguments&)) {

@@ -1,7 +1,6 @@
 #pragma once
-// CUDA graphs' stand-in on the CPU: kernels are called through a table that writes their calls down, and a replay makes the
-// calls again, with the same addresses and values, without the layers' code. What a GPU would repeat is repeated, and what
-// it could not is refused.
+// Replaces CUDA graphs on the CPU: kernels are called through a table that records their calls, and a replay makes the
+// calls again, with the same addresses and values, without the layers' code. Work that a GPU could not repeat is refused.
 
 #include <functional>
 #include <vector>
@@ -23,7 +22,7 @@ public:
     void abandon() noexcept override;
     [[nodiscard]] bool runs_at_once() const override { return true; }
 
-    /// Writes a call down that was just made, where calls are recorded.
+    /// Records a call that was just made, while calls are recorded.
     void add(std::function<void()> call) {
         if (recording_) calls_.push_back(std::move(call));
     }

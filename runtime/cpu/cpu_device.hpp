@@ -23,7 +23,7 @@ public:
 
     [[nodiscard]] model::WorkCapture* work_capture() override { return &capture_; }
     [[nodiscard]] CpuCapture& capture() { return capture_; }
-    /// For the capture: kernels that write their calls down, or those that do not.
+    /// Sets the kernels: for a capture those that record their calls, else the plain ones.
     void call_kernels(const model::KernelTable& kernels) { use_kernels(&kernels); }
 
 private:

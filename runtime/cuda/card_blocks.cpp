@@ -31,7 +31,7 @@ void CardBlocks::give_back(void* block, std::int64_t /*bytes*/) noexcept {
     static_cast<void>(cudaFree(block));
 }
 
-// Behind what the rank did with the block before, in front of what it does next.
+// On the rank's stream: after its earlier use of the block and before its next one.
 void CardBlocks::spoil(void* block, std::int64_t bytes) noexcept {
     static_cast<void>(cudaMemsetAsync(block, 0xff, static_cast<std::size_t>(bytes), stream_));
 }

@@ -11,7 +11,7 @@ namespace mgplan::runtime::cuda {
 
 /// cudaMalloc. Blocks are only given back when a pool is trimmed; cudaFree waits for the whole card then. Checks run on the stream of the
 /// rank whose blocks they are: another rank of this process may be capturing its own, which calls that wait for the whole card forbid
-/// (CUDA programming guide, "Prohibited and Unhandled Operations"). Only cudaErrorMemoryAllocation is a want of memory.
+/// (CUDA programming guide, "Prohibited and Unhandled Operations"). Only cudaErrorMemoryAllocation means that memory is exhausted.
 class CardBlocks final : public BlockSource {
 public:
     /// Makes the rank's stream on a card, which it selects for the calling thread.

@@ -7,7 +7,7 @@
 
 namespace mgplan::runtime::cuda {
 
-/// Which rank's work this thread does; -1 before it is known. What messages begin with.
+/// Sets the rank whose work this thread does, with which messages begin; -1 before it is known.
 void name_rank_of_this_thread(int rank);
 [[nodiscard]] int rank_of_this_thread();
 

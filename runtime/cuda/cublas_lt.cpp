@@ -26,7 +26,7 @@ RunError no_algorithm_for(const Gemm& x) {
                                 x.transpose_b ? "transposed " : "", x.k, x.n, to_string(x.input), to_string(x.output), epilogue_text(x)));
 }
 
-/// Mixtures of experts ask for products of ever new sizes: those that are not timed are forgotten when there are so many.
+/// Most products that are remembered: experts have products of ever new sizes, and beyond this number those not `kept` are dropped.
 constexpr std::size_t kMostKnown = 8192;
 
 struct Known {
@@ -36,7 +36,7 @@ struct Known {
     bool chosen = false;  ///< by timing
 };
 
-/// How its algorithm is found is part of it: what must be the same on all ranks takes no choice of another layer of the same size.
+/// Part of a product's key, so that a product that must be the same on all ranks takes no choice of another layer of the same size.
 using Asked = model::ProductAlgorithm;
 using Kind = std::pair<ProductKey, Asked>;
 
@@ -69,8 +69,8 @@ bool CublasLt::State::captures() const {
     return status != cudaStreamCaptureStatusNone;
 }
 
-/// What was chosen for the same product that overwrites c, where that does one that adds to c; else null. Not where that one adds in
-/// fewer bits: it is another product then.
+/// For a product that adds to c: returns the algorithm timed for the same product that overwrites c, or nullptr if it is not timed,
+/// cannot compute this one, or adds in fewer bits, which makes it a different product.
 const cublasLtMatmulAlgo_t* CublasLt::State::choice_without_sum(const CublasProduct& product, const Gemm& x) const {
     Gemm twin = x;
     twin.beta = 0;
@@ -114,7 +114,8 @@ Known CublasLt::State::prepare(const Gemm& x) {
     }
     made.kept = timed(x);
     if (made.kept && x.beta != 0) {
-        // It cannot be repeated. The first microbatch of a step writes gradients, the others add to them, so the other mostly came first.
+        // A sum cannot be repeated to time it. The first microbatch of a step writes gradients and the others add to them, so the product
+        // that overwrites was mostly timed before.
         if (const cublasLtMatmulAlgo_t* const choice = choice_without_sum(made.product, x)) {
             made.algorithm = *choice;
             return made;

@@ -122,13 +122,13 @@ CublasProduct::Layout CublasProduct::layout(Dtype dtype, std::int64_t rows, std:
     return made;
 }
 
-/// The operands have changed places, and their scales with them.
+/// The operands have changed places, and their scales have too.
 void CublasProduct::set_scales(const Gemm& x) const {
     MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &x.b_scale, sizeof(x.b_scale)));
     MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x.a_scale, sizeof(x.a_scale)));
 }
 
-/// Likewise which values share them, where blocks do.
+/// The modes of scales of blocks have changed places too.
 void CublasProduct::set_scale_modes(const Gemm& x) const {
     if (x.a_scaling == model::Fp8Scaling::tensor) return;
 #if CUBLAS_VERSION >= 120900
@@ -153,7 +153,8 @@ void CublasProduct::set_epilogue(const Gemm& x) const {
     set_bias(x);
 }
 
-/// Whoever shares the description has a vector of its own. No preference says how it is aligned, and kernels may load 16 bytes of it.
+/// Set in every run, because products with one description differ in their vectors. No preference gives its alignment, and kernels may
+/// load 16 bytes of it.
 void CublasProduct::set_bias(const Gemm& x) const {
     const void* const vector = x.bias != nullptr ? x.bias : x.row_sums;
     if (vector == nullptr) return;

@@ -1,5 +1,5 @@
 #pragma once
-// One kind of matrix product as cuBLASLt is told of it, and what it answers.
+// Describes one kind of matrix product to cuBLASLt and finds algorithms for it.
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -13,24 +13,24 @@
 
 namespace mgplan::runtime::cuda {
 
-/// What an algorithm depends on, as far as it varies; workspace and alignments among it.
+/// All varying properties of a product that its algorithm depends on, including workspace and alignments.
 using ProductKey = std::array<std::int64_t, 22>;
 [[nodiscard]] ProductKey key_of(const Gemm& gemm);
 
-/// Whether a product in fp8 may add in fewer bits than fp32.
+/// Returns true if a product in fp8 may add in fewer bits than fp32.
 [[nodiscard]] bool adds_fast(const Gemm& gemm);
 
 /// Descriptions that all products of one key share; the addresses are those of each call.
 class CublasProduct {
 public:
     CublasProduct() = default;
-    /// Throws RunError where this cuBLAS cannot be told of it.
+    /// Throws RunError if this cuBLAS cannot describe the product.
     explicit CublasProduct(const Gemm& gemm);
 
     /// The heuristic's answers, `most` at the most, the one that it takes for the fastest first; none needs more than the product's
     /// workspace. Empty where there is none.
     [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle, const Gemm& gemm, int most) const;
-    /// Whether another product's algorithm does this one too, within its workspace.
+    /// Returns true if another product's algorithm does this one too, within its workspace.
     [[nodiscard]] bool takes(cublasLtHandle_t handle, const Gemm& gemm, const cublasLtMatmulAlgo_t& algorithm) const;
     /// Issues one.
     [[nodiscard]] cublasStatus_t run(cublasLtHandle_t handle, const Gemm& gemm, const cublasLtMatmulAlgo_t& algorithm,

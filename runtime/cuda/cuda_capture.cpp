@@ -31,7 +31,7 @@ public:
     Graph(const Graph&) = delete;
     Graph& operator=(const Graph&) = delete;
     ~Graph() override {
-        // A launch may still run. Errors have been reported by the call that met them; here there is nobody to tell.
+        // A launch may still run. Errors were reported by the call that met them; a destructor cannot report them.
         static_cast<void>(cudaStreamSynchronize(stream_));
         static_cast<void>(cudaGraphExecDestroy(executable_));
     }

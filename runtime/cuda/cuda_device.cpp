@@ -116,7 +116,7 @@ CudaDevice::CudaDevice(const std::shared_ptr<CardBlocks>& blocks, int ordinal, i
 }
 
 CudaDevice::~CudaDevice() {
-    // Errors have been reported by the call that met them; here there is nobody to tell.
+    // Errors were reported by the call that met them; a destructor cannot report them.
     static_cast<void>(cudaSetDevice(ordinal_));
     static_cast<void>(cudaStreamSynchronize(stream_));
     if (uncounted_ != nullptr) static_cast<void>(cudaFree(uncounted_));

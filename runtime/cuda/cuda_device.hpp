@@ -1,6 +1,6 @@
 #pragma once
-// A GPU as one rank uses it: one stream, on which kernels, copies and products run in the order of the calls. Nothing on
-// the way waits for the GPU but read(), write() of much, kernels that return a value, and late values that are received.
+// A GPU as one rank uses it: one stream, on which kernels, copies and products run in the order of the calls. Only read(), large
+// write() calls, kernels that return a value, and LateValues::receive() wait for the GPU.
 
 #include <cuda_runtime_api.h>
 

@@ -52,7 +52,7 @@ private:
     std::optional<GraphTensor> hidden_;
 };
 
-/// The graph that cuDNN's engines know as flash attention (cuDNN developer guide, "Fused attention fprop").
+/// Describes the graph that cuDNN's engines run as flash attention (cuDNN developer guide, "Fused attention fprop").
 void describe_forward(Plan& plan, const FusedShape& shape) {
     const FusedShape s = by_group(shape);
     CudnnGraph& g = plan.graph;
@@ -155,7 +155,7 @@ std::string text_of(const FusedShape& s) {
                        s.backward ? "backward" : "forward", s.packed ? ", packed" : "");
 }
 
-/// Once for each shape and kind of reason in the process: ranks that share it say the same.
+/// Warns once for each shape and kind of reason in the process, because its ranks have the same refusals.
 void tell_refusal(const FusedShape& shape, bool of_addresses, const std::string& why) {
     static std::mutex mutex;
     static std::set<std::pair<FusedShape, bool>> told;
@@ -165,7 +165,7 @@ void tell_refusal(const FusedShape& shape, bool of_addresses, const std::string&
                text_of(shape), why);
 }
 
-/// What the first of a card's ranks has found out of a shape.
+/// Result of the first of a card's ranks for a shape.
 struct FirstPlan {
     bool works = false;
     std::string refusal;  ///< where it does not work
@@ -173,14 +173,14 @@ struct FirstPlan {
 };
 
 /// By card, shape and most bytes of workspace. Not the plans themselves: threads may call cuDNN, each with a handle of its own (developer
-/// guide, "Thread Safety"), but not share a plan (what its makers told PyTorch, github.com/pytorch/pytorch/pull/103939). Plans that are
+/// guide, "Thread Safety"), but not share a plan (NVIDIA to PyTorch, github.com/pytorch/pytorch/pull/103939). Plans that are
 /// read from one text share no state that changes ("Deviceless Ahead-of-time Compilation" in the guide).
 SharedValues<std::tuple<int, FusedShape, std::int64_t>, FirstPlan>& first_plans() {
     static SharedValues<std::tuple<int, FusedShape, std::int64_t>, FirstPlan> plans;
     return plans;
 }
 
-/// The guide has one handle made before threads make theirs at the same time.
+/// One thread at a time: the guide demands that a first handle is made before threads make theirs at the same time.
 cudnnHandle_t make_handle() {
     static std::mutex mutex;
     const std::scoped_lock lock(mutex);
@@ -221,7 +221,7 @@ public:
         Plan& plan = plan_for(shape, memory.workspace_bytes);
         if (const auto factor = static_cast<float>(scale); factor != plan.factor) {
             plan.factor = factor;
-            plan.graph.forget_addresses();  // whether cuDNN reads a scalar when it is told of it or when it runs is not documented
+            plan.graph.forget_addresses();  // cuDNN does not document when it reads a scalar: when its address is set or when it runs
         }
         std::vector<void*> addresses{const_cast<void*>(memory.q), const_cast<void*>(memory.k),
                                      const_cast<void*>(memory.v), memory.output,
@@ -248,7 +248,7 @@ public:
     }
 
 private:
-    /// The workspace hangs on the shape alone.
+    /// `workspace_bytes` depends on the shape alone, so plans are found by shape.
     Plan& plan_for(const FusedShape& shape, std::int64_t workspace_bytes) {
         auto& plan = plans_[shape];
         if (plan == nullptr) {
@@ -258,7 +258,7 @@ private:
         return *plan;
     }
 
-    /// Built where this is the card's first rank that asks, else what the first one found: its plan read again, or its refusal.
+    /// Builds the plan on the card's first rank that needs it; on others reads the first rank's plan, or takes over its refusal.
     [[nodiscard]] std::unique_ptr<Plan> make_plan(const FusedShape& shape, std::int64_t workspace_bytes) {
         std::unique_ptr<Plan> built;
         const FirstPlan& first = first_plans().get({card_, shape, workspace_bytes}, [&] {
@@ -282,8 +282,8 @@ private:
         return described_plan(shape, [&](Plan& plan) { return plan.graph.build(workspace_bytes, plan.refusal); });
     }
 
-    /// With a plan that `finish` makes or refuses. A shape that cuDNN does not even let itself describe is refused like one without an
-    /// engine: there is a way without.
+    /// Returns a plan that `finish` makes or refuses. A shape that cuDNN cannot even describe is refused like one without an engine,
+    /// because attention runs without cuDNN too.
     template <class Finish>
     [[nodiscard]] std::unique_ptr<Plan> described_plan(const FusedShape& shape, const Finish& finish) {
         std::unique_ptr<Plan> plan;

@@ -15,11 +15,11 @@
 
 namespace mgplan::runtime::cuda {
 
-/// A failed call of cuDNN, by this thread's rank. What ranks share of it does not name that rank.
+/// A failed call of cuDNN, by this thread's rank. failure() is the text that ranks share, which does not name that rank.
 class CudnnError : public RunError {
 public:
     CudnnError(int rank, const std::string& failure);
-    /// what() without the rank.
+    /// The text of what() without the rank.
     [[nodiscard]] const std::string& failure() const { return *failure_; }
 
 private:
@@ -69,19 +69,19 @@ public:
     /// scores (batch, heads, rows, columns) where row >= column, else `hidden`.
     GraphTensor causal(const GraphTensor& scores, const GraphTensor& hidden);
 
-    /// Takes the heuristics' first engine that can be compiled and does with a workspace of so many bytes; false, and why in
-    /// `refusal`, where there is none.
+    /// Takes the heuristics' first engine that can be compiled and needs at most `most_workspace_bytes`; returns false, with the reason
+    /// in `refusal`, if there is none.
     [[nodiscard]] bool build(std::int64_t most_workspace_bytes, std::string& refusal);
     /// The plan as cuDNN writes it (JSON, kernels included), from which read() makes it again; empty where cuDNN does not.
     [[nodiscard]] std::string written() const;
-    /// Takes a plan of the same operations that another handle on such a card has written, in place of build(): nothing is compiled. False
-    /// where cuDNN does not take it, or not with a workspace of so many bytes.
+    /// Reads a plan of the same operations that another handle on such a card has written, in place of build(): nothing is compiled.
+    /// Returns false if cuDNN does not take it or it needs more than `most_workspace_bytes`.
     [[nodiscard]] bool read(const std::string& written, std::int64_t most_workspace_bytes);
     [[nodiscard]] std::int64_t workspace_bytes() const { return workspace_bytes_; }
-    /// `memory`: of each stored tensor and scalar of `ids`, which are those of all calls. Addresses are told to cuDNN anew only where they
-    /// differ from the last call's.
+    /// Runs the plan. `memory`: of each stored tensor and scalar of `ids`, which are the same at all calls. Addresses are set in cuDNN
+    /// only if they differ from the last call's.
     void run(std::span<const std::int64_t> ids, std::span<void* const> memory, void* workspace);
-    /// Tells all addresses anew in the next run: what stands at a scalar's has changed.
+    /// Makes the next run set all addresses again: the value at a scalar's address has changed.
     void forget_addresses();
 
 private:
@@ -97,7 +97,7 @@ private:
     std::vector<cudnnBackendDescriptor_t> all_, operations_;
     cudnnBackendDescriptor_t plan_ = nullptr;
     cudnnBackendDescriptor_t addresses_ = nullptr;  ///< a variant pack of the last run's
-    std::vector<void*> told_;                       ///< what it holds, the workspace last
+    std::vector<void*> told_;                       ///< the addresses in it, the workspace last
     std::int64_t workspace_bytes_ = 0;
     std::int64_t ids_ = 0;
 };

@@ -18,10 +18,10 @@ namespace mgplan::runtime::cuda {
 
 MGPLAN_LIBRARY_FUNCTIONS(CudnnFunctions, MGPLAN_CUDNN_FUNCTIONS);
 
-/// Why cuDNN cannot be used here; empty where it can. Any thread.
+/// Reason why cuDNN cannot be used here; empty if it can. Any thread.
 [[nodiscard]] const std::string& cudnn_unavailable();
 
-/// cudnn_unavailable() was empty.
+/// Requires that cudnn_unavailable() is empty.
 [[nodiscard]] const CudnnFunctions& cudnn();
 
 }  // namespace mgplan::runtime::cuda

@@ -10,7 +10,8 @@
 
 namespace mgplan::runtime::cuda {
 
-/// One CUDA event for each mark, used again from take() to take(). Their clock counts about half a microsecond (cudaEventElapsedTime).
+/// One CUDA event for each mark, reused after each take(). Their clock has a resolution of about half a microsecond
+/// (cudaEventElapsedTime).
 class EventMarks final : public model::DeviceMarks {
 public:
     /// The stream must outlive it.

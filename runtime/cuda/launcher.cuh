@@ -1,5 +1,5 @@
 #pragma once
-// How the bodies of runtime/cuda/ops run on a GPU: see launch.hpp for what a launcher offers.
+// Runs the bodies of runtime/cuda/ops on a GPU; launch.hpp lists the functions of a launcher.
 
 #include <cuda_runtime.h>
 
@@ -11,7 +11,7 @@
 
 namespace mgplan::runtime::cuda {
 
-/// The lanes of one block; see portable.hpp for the contract. Sums have the order of a HostTeam of as many lanes.
+/// The lanes of one block; see portable.hpp for the contract. Sums have the order of a HostTeam with the same number of lanes.
 class BlockTeam {
 public:
     static constexpr int kMostLanes = 256;
@@ -103,7 +103,7 @@ public:
 private:
     template <class State, class Phase, class... Others>
     __device__ void run_phases(State& state, Phase& work, Others&... others) const {
-        // Hidden, so that what is reckoned from it is not kept in registers from phase to phase and from team to team.
+        // Hidden from the compiler, so that values computed from it are not kept in registers from phase to phase and from team to team.
         int lane = static_cast<int>(threadIdx.x);
         asm volatile("" : "+r"(lane));
         work(lane, state);
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(256) run_packs(Body body, std::int64_t count) 
     for (std::int64_t i = packs * N + first; i < count; i += step) body.template finish<1>(i, body.template load<1>(i));
 }
 
-/// How many teams of a body a multiprocessor shall have room for: its registers are limited to that. 0: as it comes.
+/// Number of teams of a body that must fit on a multiprocessor: the compiler limits registers for it. 0: no limit.
 template <class Body>
 constexpr int teams_at_once() {
     if constexpr (requires { Body::kTeamsAtOnce; }) return Body::kTeamsAtOnce;

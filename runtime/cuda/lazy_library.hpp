@@ -32,9 +32,9 @@ public:
     /// title: "NCCL"; file: "libnccl.so.2".
     LazyLibrary(const char* title, const char* file);
 
-    /// The function's address; nullptr where there is none, and unavailable() then says why.
+    /// The function's address; nullptr if there is none, with the reason in unavailable().
     [[nodiscard]] void* find(const char* function);
-    /// What is missing, the file or the first function that was not found: "NCCL cannot be loaded (…)". Empty so far.
+    /// Names the missing file, or the first function that was not found: "NCCL cannot be loaded (…)". Empty if nothing was missing yet.
     [[nodiscard]] const std::string& unavailable() const { return unavailable_; }
 
 private:
@@ -44,7 +44,7 @@ private:
     std::string unavailable_;
 };
 
-/// A library's functions, all looked for at once. For a function's static, so that this is when they are first needed.
+/// A library's functions, all loaded at construction. To be used as a static in a function, so that they are loaded at their first use.
 template <class Functions>
 class LibraryFunctions {
 public:
@@ -55,7 +55,7 @@ public:
     }
 
     [[nodiscard]] const std::string& unavailable() const { return unavailable_; }
-    /// unavailable() is empty.
+    /// Requires that unavailable() is empty.
     [[nodiscard]] const Functions& functions() const {
         MGPLAN_ASSERT(unavailable_.empty(), "the library is there");
         return functions_;

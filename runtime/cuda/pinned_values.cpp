@@ -14,9 +14,9 @@ PinnedValues::PinnedValues(cudaStream_t stream) : stream_(stream) {
 }
 
 PinnedValues::~PinnedValues() {
-    // Behind an error the card may never get there, and others wait to be told of it: memory and event stay the process's.
+    // After an error the copies may never end, and other ranks wait to hear of the error: memory and event are left to the process.
     if (on_the_way_ && std::uncaught_exceptions() > 0) return;
-    // Copies may still run. Errors have been reported by the call that met them; here there is nobody to tell.
+    // Copies may still run. Errors were reported by the call that met them; a destructor cannot report them.
     if (on_the_way_) static_cast<void>(cudaEventSynchronize(arrived_));
     if (memory_ != nullptr) static_cast<void>(cudaFreeHost(memory_));
     static_cast<void>(cudaEventDestroy(arrived_));

@@ -1,6 +1,6 @@
 #pragma once
-// Values on their way from the card to pinned memory of the host, which an event tells to be there: whoever asks for them waits for the
-// copies, and not for what was issued behind them.
+// Copies values from the card to pinned memory of the host. An event marks the end of the copies: receive() waits for them, and not for
+// work issued after them.
 
 #include <cuda_runtime_api.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which products' algorithms are chosen by timing or taken from a product of nearly the size, and which candidate is taken.
+// Rules for the algorithm of a product: whether it is chosen by timing or taken from a product of nearly the size, and by which times.
 
 #include <cstddef>
 #include <optional>
@@ -9,24 +9,25 @@
 
 namespace mgplan::runtime::cuda {
 
-/// How many of the library's answers are timed.
+/// Most of the library's candidates that are timed.
 inline constexpr int kMostCandidates = 8;
 
-/// Below so many FLOPs of a call, some 20 µs of a Hopper card, clock and launches are too much of what would be read.
+/// Fewest FLOPs of a call that is timed, some 20 µs of a Hopper card: below, clock and launches are too large a share of a reading.
 inline constexpr double kLeastTimedFlops = 1e10;
 
-/// Another candidate must be faster than the library's first by more than this share: what readings of one kernel differ by is no reason to
-/// take a run's sums in another order.
+/// Another candidate must be faster than the library's first by more than this share: the spread of readings of one kernel is no reason
+/// to change the order of a run's sums.
 inline constexpr double kLeastGain = 0.01;
 
-/// Whether a product may be timed and is worth it: asked for, of narrow numbers (fp32 and fp64 runs are the same to the bit), and large.
+/// Returns true if a product may be timed and is worth it: its algorithm is `timed`, its numbers are narrow (fp32 and fp64 runs are the
+/// same to the bit), and it is large.
 [[nodiscard]] bool worth_timing(const Gemm& gemm);
 
 /// The product whose algorithm serves all of nearly its size (ProductAlgorithm::near): the number of rows rounded up to 4, 5, 6, 7 or 8
 /// times a power of two. Its addresses are those of `gemm`, which may hold less.
 [[nodiscard]] Gemm of_near_size(const Gemm& gemm);
 
-/// Which candidate to take, of `seconds` in the library's order; those that failed have none. 0, the library's first, where all failed.
+/// Returns the candidate to take. `seconds`: in the library's order, none for those that failed. 0, the library's first, if all failed.
 [[nodiscard]] std::size_t fastest(std::span<const std::optional<double>> seconds);
 
 }  // namespace mgplan::runtime::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// How long one piece of a stream's work takes, by the card's own clock.
+// Measures one piece of a stream's work by the card's own clock.
 
 #include <cuda_runtime_api.h>
 
@@ -18,8 +18,8 @@ public:
     ProductTimer(const ProductTimer&) = delete;
     ProductTimer& operator=(const ProductTimer&) = delete;
 
-    /// `issue` puts the work on the stream and returns whether it could. Seconds of the shorter of two runs behind one that loads kernels
-    /// and hides from the card what issuing costs; nothing where one could not be issued, at once. Throws RunError where the card fails.
+    /// `issue` puts the work on the stream and returns true if it could. Returns seconds of the shorter of two runs, after one that loads
+    /// kernels and hides the cost of issuing; nothing as soon as one could not be issued. Throws RunError where the card fails.
     [[nodiscard]] std::optional<double> measure(const std::function<bool()>& issue);
 
 private:

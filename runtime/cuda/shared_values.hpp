@@ -9,12 +9,12 @@
 
 namespace mgplan::runtime::cuda {
 
-/// Any thread. What was made stays.
+/// Any thread may call it. Values are never dropped.
 template <class Key, class Value>
 class SharedValues {
 public:
-    /// What the first who asked for the key has made; others wait until it is there. Where `make` throws, its caller hears it and the next
-    /// one who asks makes it. `make` asks for no value of this object.
+    /// Returns the value of the key. The first caller makes it; others wait for it. If `make` throws, its caller gets the exception and the
+    /// next caller makes the value. `make` must not call get() of this object.
     [[nodiscard]] const Value& get(const Key& key, const std::function<Value()>& make) {
         Entry& entry = entry_of(key);
         const std::scoped_lock lock(entry.mutex);

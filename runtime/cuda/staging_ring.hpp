@@ -1,7 +1,7 @@
 #pragma once
-// Small values on their way to the card, without waiting for it: they are copied to pinned memory, which the card reads when its
-// stream comes to it. From memory that is not pinned a copy waits for staging, or, where the card reads it by itself, for everything that
-// was issued before.
+// Copies small values to the card without waiting for it: they are first copied to pinned memory, which the card reads when its
+// stream gets there. A copy from memory that is not pinned waits for staging, or, if the card reads that memory by itself, for all work
+// that was issued before.
 
 #include <cuda_runtime_api.h>
 
@@ -18,7 +18,7 @@ public:
     static constexpr std::size_t kSlots = 16;
 
     explicit StagingRing(cudaStream_t stream);
-    /// The stream's work is done.
+    /// Requires that the stream's work is done.
     ~StagingRing();
     StagingRing(const StagingRing&) = delete;
     StagingRing& operator=(const StagingRing&) = delete;

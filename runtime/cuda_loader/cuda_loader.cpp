@@ -24,8 +24,8 @@ std::vector<std::filesystem::path> candidates() {
     return {folder / kCudaModuleFile, library / "mgplan" / kCudaModuleFile, library / kCudaModuleFile};
 }
 
-/// CUDA reads it when it first meets the card. Of eight queues, which it takes by default, some of a rank's streams share one, where one
-/// that waits for a partner can hold up another; what the user has set stays.
+/// Sets the variable, which CUDA reads when it first uses the card, unless the user has set it. Of eight queues, CUDA's default, some
+/// of a rank's streams share one, where a stream that waits for a partner can hold up another.
 void ask_for_hardware_queues() {
     static_cast<void>(::setenv(kQueuesVariable, kHardwareQueues, 0));
 }
@@ -34,7 +34,7 @@ void ask_for_hardware_queues() {
 
 CudaModule& load_cuda_module(const std::string& file) {
     ask_for_hardware_queues();
-    // Never closed: devices and the code behind their tensors live in it.
+    // Never closed: it holds devices and the code that frees their tensors.
     void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         const char* const why = dlerror();

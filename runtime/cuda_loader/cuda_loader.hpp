@@ -1,5 +1,5 @@
 #pragma once
-// The way to a GPU for programs that must start where there is none.
+// Loads the CUDA module at run time, for programs that must also start without a GPU.
 
 #include <string>
 
@@ -14,13 +14,13 @@ public:
     using RunError::RunError;
 };
 
-/// Loads libmgplan_cuda.so once and keeps it. It is looked for where the environment variable MGPLAN_CUDA_MODULE says, or
-/// else beside the program and in ../lib from there. Throws CudaUnavailable, also where it loads and finds no driver or
+/// Loads libmgplan_cuda.so once and keeps it. The environment variable MGPLAN_CUDA_MODULE gives its path; without it the program's
+/// folder and ../lib from there are searched. Throws CudaUnavailable, also where it loads and finds no driver or
 /// card. Any thread may call it. Sets CUDA_DEVICE_MAX_CONNECTIONS first, which CUDA reads once, where it is not set
 /// (hardware_queues.hpp).
 [[nodiscard]] CudaModule& cuda_module();
 
-/// The same from a given file, without the check for driver and card, anew on each call.
+/// Loads the module from a given file, again on each call, without the check for driver and card.
 [[nodiscard]] CudaModule& load_cuda_module(const std::string& file);
 
 }  // namespace mgplan::runtime

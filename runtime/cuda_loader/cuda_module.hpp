@@ -1,5 +1,5 @@
 #pragma once
-// What libmgplan_cuda.so offers. The module has its own copy of model/ and plan/, so only what is virtual here, and plain
+// Interface of libmgplan_cuda.so. The module has its own copy of model/ and plan/, so only virtual functions declared here, and plain
 // values of both, pass between it and the program; docs/decisions/0005-cuda-module.md says why.
 
 #include <chrono>
@@ -35,7 +35,7 @@ public:
     [[nodiscard]] virtual std::int64_t free_bytes() = 0;
     /// Hands kept blocks back to the driver; nothing happens with an arena.
     virtual void trim() noexcept = 0;
-    /// A copy of these bytes on the card, beside the pool and its counters, until the device goes. One call.
+    /// Returns a copy of these bytes on the card, outside of the pool and its counters, freed with the device. To be called once.
     [[nodiscard]] virtual const std::byte* uncounted(std::span<const std::byte> bytes) = 0;
     /// The arena that its tensors lie in; nullptr with a pool alone.
     [[nodiscard]] virtual SteppedMemory* arena() = 0;
@@ -60,7 +60,7 @@ struct CudaVersions {
     std::string runtime, driver, cublas_lt, cudnn, nccl;
 };
 
-/// What a card and its libraries answer, for whoever looks into a failure.
+/// Properties of a card and its libraries, for the diagnosis of failures.
 struct CudaProbe {
     /// The card reads host memory by itself, so that copies from it may still run when they return.
     bool reads_pageable_memory = false;
@@ -68,14 +68,14 @@ struct CudaProbe {
     std::vector<std::pair<std::string, std::string>> attention;  ///< shapes, and the plan that cuDNN has or its refusal
 };
 
-/// How NCCL's ranks get to know each other: rank 0 gives bytes, every rank gets rank 0's. Called by all ranks in turn, as
-/// often and in the same order on each; what it was given on other ranks is ignored.
+/// Spreads bytes of rank 0 to all ranks, so that NCCL's ranks can connect. All ranks call it, equally often and in the same order;
+/// returns rank 0's bytes on each; the argument of other ranks is ignored.
 using Bootstrap = std::function<std::vector<std::byte>(const std::vector<std::byte>& from_rank_0)>;
 
 struct NcclOptions {
     /// An operation that takes longer ends the world: a partner is dead or hangs.
     std::chrono::milliseconds deadline{std::chrono::minutes{10}};
-    /// Asked often, from a thread of the world's, while it is made too: why it must end, or nothing.
+    /// Called often from a thread of the world, also while it is made: returns why the world must end, or an empty string.
     std::function<std::string()> ended{};
 };
 
@@ -86,7 +86,7 @@ public:
     /// As model::World says; must not outlive this object. ALL ranks of the world join in the same order, each with the
     /// list it is in (lists of one join are disjoint), because communicators are split off the world's.
     [[nodiscard]] virtual model::World view() = 0;
-    /// What this rank's communicators moved, counted where NCCL is called.
+    /// Traffic of this rank's communicators, counted at each call of NCCL.
     [[nodiscard]] virtual const model::CollectiveCounter& traffic() const = 0;
     virtual void abort(const std::string& reason) noexcept = 0;
 };
@@ -95,7 +95,7 @@ public:
 class CudaModule {
 public:
     virtual ~CudaModule() = default;
-    /// Why no GPU can be used, in one sentence: no driver, too old a driver, no card; empty where one can.
+    /// Reason why no GPU can be used, in one sentence: no driver, too old a driver, no card; empty if one can.
     [[nodiscard]] virtual std::string unavailable() = 0;
     /// Looks at the cards without using them: nothing is allocated there.
     [[nodiscard]] virtual std::vector<CudaCard> cards() = 0;
@@ -105,11 +105,11 @@ public:
     [[nodiscard]] virtual CudaVersions versions() = 0;
     /// Takes seconds: it builds plans. Throws RunError where the card does not answer.
     [[nodiscard]] virtual CudaProbe probe(int ordinal) = 0;
-    /// Whether cuDNN has no plan for attention of this shape on the card within so many bytes; why goes to stderr, once for each shape in
-    /// the process, where there is a cuDNN. Takes up to a second or two. Throws RunError where the card does not answer.
+    /// Returns true if cuDNN has no plan for attention of this shape on the card within `workspace_bytes`; prints its reason to stderr,
+    /// once per shape and process, if there is a cuDNN. Takes up to a second or two. Throws RunError where the card does not answer.
     [[nodiscard]] virtual bool refuses_attention(int ordinal, const model::FusedShape& shape, std::int64_t workspace_bytes) = 0;
     /// Several devices may share a card. `deterministic`: no kernel whose result may differ from run to run, so no fused
-    /// attention and no product's algorithm by timing. `script`: where its tensors lie in one block of memory; nullptr: in a pool; it
+    /// attention and no product's algorithm by timing. `script`: places of its tensors in one block of memory; nullptr: a pool; it
     /// outlives the device. `plans`: the device's KernelTraits::fused_plans. Call it on the rank's thread. Throws RunError, std::bad_alloc
     /// where the card has no room for that block.
     [[nodiscard]] virtual std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic = false,
@@ -120,7 +120,7 @@ public:
                                                                               const Bootstrap& bootstrap, const NcclOptions& options) = 0;
 };
 
-/// What program and module must have in common: the version and the sizes of what both look into.
+/// Version and sizes of the shared types, which must be equal in program and module.
 [[nodiscard]] std::string cuda_interface();
 
 /// The module's only exported symbol; nullptr where the interface is another. The object lives forever.

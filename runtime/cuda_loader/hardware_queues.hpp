@@ -1,11 +1,11 @@
 #pragma once
-// How many hardware queues CUDA spreads the streams of a card over. Streams that share one hold each other up: what waits at its head is
-// waited for by all behind it.
+// Number of hardware queues that CUDA spreads the streams of a card over. Streams that share one hold each other up: all work in a
+// queue waits for the work at its head.
 
 namespace mgplan::runtime {
 
 inline constexpr const char* kQueuesVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
-/// The most that there are, for a rank's streams of its own groups; CUDA's default is 8.
+/// The largest number that CUDA allows, so that streams of a rank's groups do not share one; CUDA's default is 8.
 inline constexpr const char* kHardwareQueues = "32";
 
 }  // namespace mgplan::runtime

@@ -1,5 +1,5 @@
 #pragma once
-// Reading places of a file. Read rather than mapped: a file that someone shortens meanwhile gives an error, not a signal.
+// Reads places of a file. Read rather than mapped: a file that is shortened meanwhile gives an error, not a signal.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ public:
     FileBytes& operator=(const FileBytes&) = delete;
 
     [[nodiscard]] const std::string& path() const { return path_; }
-    /// When it was opened.
+    /// Size when it was opened.
     [[nodiscard]] std::int64_t size() const { return size_; }
     /// Fills `bytes` from offset `at`. Throws RunError when the file is shorter by now or cannot be read.
     void read(std::int64_t at, std::span<std::byte> bytes) const;

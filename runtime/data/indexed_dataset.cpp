@@ -126,7 +126,7 @@ void IndexedDataset::read_index() {
                                type.name, pointer, data_.path(), data_.size()));
         gapless = gapless && pointer == tokens_ * type.bytes;
         if (!gapless && first_tokens_.empty()) {
-            // From here on each sequence is kept; those before lie one behind the other.
+            // From here on the start of each sequence is kept; the sequences before are contiguous.
             first_tokens_.push_back(0);
             first_bytes_.push_back(i == 0 ? pointer : 0);
         }

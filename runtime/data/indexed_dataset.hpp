@@ -33,7 +33,7 @@ public:
 
 private:
     void read_index();
-    /// Reads tokens that lie one behind the other from this byte on.
+    /// Reads contiguous tokens from this byte on.
     void read_run(std::int64_t at_byte, std::int64_t first, std::span<std::int32_t> tokens) const;
 
     FileBytes index_;
@@ -43,7 +43,7 @@ private:
     std::int64_t sequences_ = 0;
     std::int64_t documents_ = 0;
     std::int64_t tokens_ = 0;
-    // For files whose sequences do not lie one behind the other: first token and first byte of each. Megatron-LM's writer
+    // For files whose sequences are not contiguous: first token and first byte of each. Megatron-LM's writer
     // leaves no holes, so these are mostly empty.
     std::vector<std::int64_t> first_tokens_, first_bytes_;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Which tokens make up sequence number i of a run: a function of data and seed alone, so that batches do not depend on the
+// The tokens of sequence number i of a run: a function of data and seed alone, so that batches do not depend on the
 // layout and every rank reads only its own share.
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace mgplan::runtime {
 
 /// Data of T tokens holds n = (T - 1) / s samples of s + 1 tokens; sample k begins at token k·s, so that its last token,
-/// only a target, is the first of the next (as Megatron-LM's GPTDataset; the up to s tokens behind the last sample are not
+/// only a target, is the first of the next (as Megatron-LM's GPTDataset; the up to s tokens after the last sample are not
 /// used). Sequence i of the run is in epoch i / n the place i % n; every epoch visits each sample once, in an order of its
 /// own that the seed decides. Endless data is read in its own order.
 class Sequences {

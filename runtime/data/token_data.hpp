@@ -1,5 +1,5 @@
 #pragma once
-// Where training tokens come from: one long row of token ids, whatever holds it.
+// Interface of a source of training tokens: one long row of token ids.
 
 #include <cstdint>
 #include <memory>
@@ -24,8 +24,8 @@ public:
 };
 
 /// Opens a file: FILE.bin and FILE.idx (named by either, or by their common beginning) as Megatron-LM's indexed dataset,
-/// anything else as text whose bytes are the token ids. Throws ConfigError with every problem, also for a vocabulary of
-/// fewer than 256 ids beside a text.
+/// anything else as text whose bytes are the token ids. Throws ConfigError with every problem, also for a text with a
+/// vocabulary of fewer than 256 ids.
 [[nodiscard]] std::unique_ptr<TokenData> open_token_data(const std::string& path, std::int64_t vocab);
 
 }  // namespace mgplan::runtime

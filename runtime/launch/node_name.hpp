@@ -1,5 +1,5 @@
 #pragma once
-// What the machine of this process is called.
+// Name of this process's machine.
 
 #include <string>
 #include <vector>

@@ -34,7 +34,7 @@ std::optional<std::int64_t> read(Problems& problems, const Environment& environm
     return read_integer(problems, name, *text, low, kMostRanks);
 }
 
-/// What a launcher says, or nothing where it set neither rank nor size.
+/// Returns the rank that a launcher's variables give, or nothing if they set neither rank nor size.
 std::optional<LaunchedRank> said_by(const Names& names, const Environment& environment, Problems& problems) {
     Problems found;
     const auto rank = read(found, environment, names.rank, 0);
@@ -66,7 +66,7 @@ std::optional<LaunchedRank> said_by(const Names& names, const Environment& envir
     return launched;
 }
 
-/// RANK and WORLD_SIZE that torchrun did not set, beside another launcher of processes that says otherwise.
+/// Refuses a RANK and WORLD_SIZE that torchrun did not set if another launcher's variables differ from them.
 void check_against_launchers(const LaunchedRank& torch, const Environment& environment, Problems& problems) {
     if (environment("TORCHELASTIC_RUN_ID")) return;  // torchrun under another launcher: one torchrun for each host, say
     for (const auto& names : {kLaunchers[1], kLaunchers[2]}) {
@@ -154,7 +154,7 @@ LaunchedRank rank_from_environment(const RankFlags& flags, const Environment& en
             const auto said = said_by(names, environment, problems);
             if (!said) continue;
             launched = *said;
-            // srun speaks PMI too, which tells no local rank; Slurm's own variables do.
+            // srun also sets PMI's variables, which have no local rank; Slurm's own variables have it.
             if (names.source == RankSource::pmi && !launched.local_rank && problems.empty())
                 launched.local_rank = local_rank_of_slurm(launched, environment);
             if (names.source == RankSource::torchrun && problems.empty()) check_against_launchers(launched, environment, problems);

@@ -1,5 +1,5 @@
 #pragma once
-// Which rank this process is, from what the launcher left in its environment.
+// The rank of this process, from the variables that the launcher set.
 
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,7 @@ enum class RankSource : std::uint8_t { none, flags, torchrun, open_mpi, pmi, slu
 /// "flags", "torchrun", "Open MPI", "PMI", "Slurm", "no launcher"
 [[nodiscard]] std::string_view to_string(RankSource source);
 
-/// What the user said on the command line.
+/// Flags of the command line.
 struct RankFlags {
     std::optional<std::int64_t> rank;
     std::optional<std::int64_t> size;
@@ -23,7 +23,7 @@ struct RankFlags {
 struct LaunchedRank {
     int rank = 0;
     int size = 1;
-    /// Place among the ranks of the same host; nothing where the source does not tell.
+    /// Place among the ranks of the same host; nothing if the source does not give it.
     std::optional<int> local_rank;
     RankSource source = RankSource::none;
     bool operator==(const LaunchedRank&) const = default;
@@ -33,7 +33,7 @@ struct LaunchedRank {
 using Environment = std::function<std::optional<std::string>(std::string_view name)>;
 [[nodiscard]] Environment process_environment();
 
-/// The first of these that is there; without any, rank 0 of 1:
+/// Returns the rank by the first of these sources that is set; without any, rank 0 of 1:
 ///   flags      rank, size, local rank
 ///   torchrun   RANK, WORLD_SIZE, LOCAL_RANK
 ///   Open MPI   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK

@@ -1,5 +1,5 @@
 #pragma once
-// How long each kind of op takes on one rank.
+// Measures the time of each kind of op on one rank.
 
 #include <chrono>
 #include <cstddef>
@@ -15,10 +15,10 @@
 
 namespace mgplan::runtime {
 
-/// Hears when an op or a collective begins, or is waited for, and gives it the time until the next one does: waiting for partners counts
-/// for the collective that waits, which may have begun in front of other ops, the little work between two ops for the earlier. By the
-/// host's clock, for devices that finish an op before the next begins; with marks by the device's own, where an op also has the time that
-/// the device waits for the next one to be issued. One thread.
+/// Charges the time from the begin of an op or collective, or from the begin of a wait for it, to that op, until the next such event: a
+/// wait for partners counts for the collective, which may have begun before other ops; the little work between two ops counts for the
+/// earlier. Uses the host's clock, for devices that finish an op before the next begins; with marks the device's own, where an op also has
+/// the time that the device waits for the next one to be issued. One thread.
 class OpTimer final : public model::OpListener, public model::CollectiveListener {
 public:
     /// `marks` outlive it; nullptr: the host's clock.
@@ -29,9 +29,9 @@ public:
     void on_waiting(model::CollectiveKind kind) override { go_on(to_string(kind)); }
     /// Something begins; `name` is a literal.
     void begin(std::string_view name);
-    /// What began goes on, in front of what else was begun; nothing that never began.
+    /// Charges the time from now on to an op that began earlier; does nothing for one that never began.
     void go_on(std::string_view name);
-    /// What ran is over, and nothing begins.
+    /// Ends the running op; no other begins.
     void end();
     /// Reads the marks, for which it waits for the device. Once a step was reported, and before times().
     void settle();
@@ -52,7 +52,7 @@ private:
     std::map<std::string_view, Time> times_;
     Time* running_ = nullptr;
     Clock::time_point since_;
-    std::vector<Time*> marked_;  ///< what began at each mark; nullptr: nothing
+    std::vector<Time*> marked_;  ///< the op that began at each mark; nullptr: none
 };
 
 }  // namespace mgplan::runtime

@@ -92,7 +92,7 @@ void compare(RunValues& values) {
         values.as_predicted = values.as_predicted && is_zero(rank.difference);
         add(measured, rank.measured.collectives, 1);
         add(predicted, rank.predicted.collectives, 1);
-        add(measured, rank.predicted.collectives, 0);  // so that each side knows what the other does
+        add(measured, rank.predicted.collectives, 0);  // so that each side has an entry for all of the other's
         add(predicted, rank.measured.collectives, 0);
     }
     values.collectives.clear();

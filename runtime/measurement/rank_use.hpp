@@ -16,13 +16,13 @@ namespace mgplan::runtime {
 
 [[nodiscard]] GraphValues graph_values(const model::GraphTotals& totals);
 
-/// measured - predicted, field by field; a collective that only one side knows stands against zeros.
+/// Returns measured - predicted, field by field; a collective that only one side has is compared with zeros.
 [[nodiscard]] RankUse difference(const RankUse& measured, const RankUse& predicted);
 
-/// Whether every field is 0.
+/// Returns true if every field is 0.
 [[nodiscard]] bool is_zero(const RankUse& use);
 
-/// Fills in what follows from the ranks' measurements and predictions: their differences, and the sums over all ranks.
+/// Fills in the differences of the ranks' measurements and predictions, and the sums over all ranks.
 void compare(RunValues& values);
 
 }  // namespace mgplan::runtime

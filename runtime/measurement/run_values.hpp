@@ -1,5 +1,5 @@
 #pragma once
-// What a training run was and what it was predicted to be: values alone, for reports. Bytes are integers, times seconds.
+// Results of a training run and its prediction: values alone, for reports. Bytes are integers, times seconds.
 
 #include <array>
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr std::array<std::string_view, 6> kByteCategories{"parameters",  
                                                                  "activations", "communication", "workspace"};
 using ByteCounts = std::array<std::int64_t, kByteCategories.size()>;
 
-/// Where a rank's tensors lie.
+/// Kind of memory that a rank's tensors are in.
 enum class MemoryMode : std::uint8_t {
     pool,   ///< in blocks that are kept and used again
     arena,  ///< at offsets of one block, planned before the first step
@@ -23,13 +23,13 @@ enum class MemoryMode : std::uint8_t {
 
 /// One rank's memory from the first allocation to the last step.
 struct MemoryValues {
-    std::int64_t peak_bytes = 0;      ///< the most that lived at one time; what was asked for
-    std::int64_t reserved_bytes = 0;  ///< what the pool took from the system for it, or arena_bytes + fallback_bytes
+    std::int64_t peak_bytes = 0;      ///< the most that lived at one time, as requested, without rounding
+    std::int64_t reserved_bytes = 0;  ///< taken from the system by the pool, or arena_bytes + fallback_bytes
     ByteCounts breakdown{};           ///< at that time
     ByteCounts high_water{};          ///< each category's own maximum
     std::int64_t host_bytes = 0;      ///< the most that waited in the host's memory at one time, no part of the peak
     std::int64_t arena_bytes = 0;     ///< with an arena: up to the end of its last range in use
-    std::int64_t fallback_bytes = 0;  ///< with an arena: of the pool beside it, for sizes that no plan knows
+    std::int64_t fallback_bytes = 0;  ///< with an arena: of the additional pool, for sizes that are not planned
     bool operator==(const MemoryValues&) const = default;
 };
 
@@ -55,12 +55,12 @@ struct GraphValues {
     std::int64_t backward_graphs = 0;
     std::int64_t slots = 0;
     std::int64_t static_input_bytes = 0;
-    std::int64_t boundary_bytes = 0;   ///< of what goes from graphs to eager work …
+    std::int64_t boundary_bytes = 0;   ///< of tensors that graphs pass to eager work …
     std::vector<NamedBytes> boundary;  ///< … by name, in alphabetical order
     bool operator==(const GraphValues&) const = default;
 };
 
-/// What a rank holds and sends: measured or predicted. Collectives by group and op in alphabetical order.
+/// Memory and traffic of a rank, measured or predicted. Collectives by group and op in alphabetical order.
 struct RankUse {
     MemoryValues memory;
     GraphValues graphs;
@@ -75,7 +75,7 @@ struct OpSeconds {
     double seconds = 0;
 };
 
-/// What was planned for a rank's arena; zeros with a pool.
+/// Planned sizes of a rank's arena; zeros with a pool.
 struct ArenaValues {
     std::int64_t planned_bytes = 0;
     std::int64_t lower_bound_bytes = 0;  ///< the most bytes of planned tensors alive at once
@@ -87,9 +87,9 @@ struct RankValues {
     ArenaValues arena;
     RankUse measured;
     RankUse predicted;
-    std::int64_t graph_pieces = 0;  ///< what collectives cut the captured graphs into
+    std::int64_t graph_pieces = 0;  ///< pieces of the captured graphs, which collectives cut
     std::int64_t graph_nodes = 0;   ///< kernels, copies and fills of all of them
-    RankUse difference;             ///< measured - predicted, field by field; a collective of one side alone stands against zeros
+    RankUse difference;             ///< measured - predicted, field by field; a collective of one side alone is compared with zeros
     std::vector<OpSeconds> ops;     ///< of the steps with ops_timed; most seconds first
 };
 
@@ -98,12 +98,12 @@ struct StepValues {
     double grad_norm = 0;
     double learning_rate = 0;
     double seconds = 0;
-    /// Mean load-balancing loss of the mixtures without its coefficient, 1 when balanced; set for models that train with one.
+    /// Mean load-balancing loss of the MoE layers without its coefficient, 1 when balanced; set for models that train with one.
     std::optional<double> auxiliary_loss;
     /// Mean loss of each depth of multi-token prediction, without its factor.
     std::vector<double> mtp_losses;
     bool skipped = false;    ///< parameters were left as they were: the loss or a gradient was not finite
-    bool ops_timed = false;  ///< RankValues::ops holds this step's ops, and `seconds` what timing them costs
+    bool ops_timed = false;  ///< RankValues::ops includes this step's ops, and `seconds` the cost of timing them
 };
 
 /// Operations of one kind in the groups of one name, added up over all ranks.
@@ -119,11 +119,11 @@ struct RunValues {
     std::int64_t steps_before = 0;  ///< done before those, up to the checkpoint that the run went on from
     std::int64_t steps_asked = 0;   ///< both together
     bool interrupted = false;
-    std::string problem;    ///< why all ranks stopped behind the last of `steps`, naming step and rank; empty where nothing was wrong
+    std::string problem;    ///< why all ranks stopped after the last of `steps`, naming step and rank; empty where nothing was wrong
     std::string data;       ///< in words
     std::string device;     ///< "CPU", or the GPU's name
     std::string transport;  ///< "threads of one process", "MPI", …
-    /// One rank alone: what others would send stands for no run, so losses and gradient norms mean nothing.
+    /// One rank alone: the data of others are emulated, so losses and gradient norms mean nothing.
     bool emulated_partners = false;
     std::vector<RankValues> ranks;
     std::vector<CollectiveComparison> collectives;

@@ -35,7 +35,7 @@ void ArenaAllocator::throw_if_written() {
 }
 
 bool ArenaAllocator::is_free(std::int64_t offset, std::int64_t end) const {
-    const auto behind = live_.lower_bound(end);  // the first that begins behind it; the one before is the last that may overlap
+    const auto behind = live_.lower_bound(end);  // the first that begins at or after `end`; the one before is the last that may overlap
     return behind == live_.begin() || std::prev(behind)->second.end <= offset;
 }
 
@@ -62,7 +62,7 @@ std::byte* ArenaAllocator::take(std::int64_t bytes, model::MemoryCategory catego
         }
         source_.allow(memory, bytes);
 #ifndef NDEBUG
-        if (!keeps_contents_) source_.spoil(memory, bytes);  // reading before writing shows
+        if (!keeps_contents_) source_.spoil(memory, bytes);  // makes reading before writing visible
 #endif
     } else {
         memory = pool_.take(bytes, category, name);

@@ -11,12 +11,12 @@
 
 namespace mgplan::runtime {
 
-/// Follows a script (arena_script.hpp). What the script has no place for comes from a pool beside the arena and is counted
+/// Follows a script (arena_script.hpp). Tensors without a place in the script come from an additional pool and are counted
 /// apart. Does not trust the plan: a range that overlaps a living tensor is refused before it is handed out. For one thread
 /// on the CPU, one stream on a GPU, as PoolAllocator.
 ///
-/// With guards in its script, memory is filled with NaN when it is handed out and when it was given back, and a guard that was
-/// written is told by the next take or the end of the step. Memory handed out while a GPU's graphs are issued (keep_contents) has no guard.
+/// With guards in its script, memory is filled with NaN when it is handed out and when it was given back, and the next take or the end
+/// of the step reports a guard that was written. Memory handed out while a GPU's graphs are issued (keep_contents) has no guard.
 class ArenaAllocator final : public MeasuredAllocator, public SteppedMemory {
 public:
     /// Takes the arena from the source at once. Both outlive the allocator. Throws std::bad_alloc.
@@ -44,7 +44,7 @@ public:
 private:
     [[nodiscard]] bool checks() const { return script_.guard > 0 && !keeps_contents_; }
     void throw_if_written();
-    /// Nothing that lives reaches into [offset, end).
+    /// Returns true if no living tensor overlaps [offset, end).
     [[nodiscard]] bool is_free(std::int64_t offset, std::int64_t end) const;
 
     const ArenaScript& script_;
@@ -60,7 +60,7 @@ private:
     bool keeps_contents_ = false;
     struct Room {
         std::int64_t end;
-        bool guarded;  ///< what is behind the tensor was filled when it was handed out
+        bool guarded;  ///< the bytes after the tensor were filled when it was handed out
     };
     std::map<std::int64_t, Room> live_;  ///< by offset
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Where the allocations of a rank that repeats itself go: the n-th take of a step lies where the plan of a step put it.
+// Planned places of the allocations of a rank whose steps are alike: the n-th take of each step has the place of the n-th in the plan.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ struct ArenaTake {
     std::string_view name;  ///< a literal
     model::MemoryCategory category = model::MemoryCategory::activations;
     std::int64_t bytes = 0;
-    std::int64_t offset = 0;  ///< in the arena; kElsewhere where values decide its size: no plan has a place for it
+    std::int64_t offset = 0;  ///< in the arena; kElsewhere if its size depends on values, so that it has no planned place
     static constexpr std::int64_t kElsewhere = -1;
 };
 
@@ -28,15 +28,15 @@ struct ArenaScript {
     std::int64_t bytes = 0;        ///< of the arena
     std::int64_t lower_bound = 0;  ///< the most bytes of planned tensors alive at once
     std::int64_t alignment = 256;  ///< of offsets
-    /// Bytes behind every planned tensor that nobody may write, planned with it; 0: none, and nothing is checked.
+    /// Bytes after every planned tensor that must not be written, planned with it; 0: none, and nothing is checked.
     std::int64_t guard = 0;
-    /// What a tensor takes of the arena.
+    /// Returns the bytes of the arena that a tensor takes.
     [[nodiscard]] std::int64_t room_of(std::int64_t tensor_bytes) const {
         return (tensor_bytes + alignment - 1) / alignment * alignment + guard;
     }
 };
 
-/// Follows a script. What runs and what predicts the run both do so with this class.
+/// Follows a script. Both the run and its prediction use this class.
 class ArenaCursor {
 public:
     /// The script outlives the cursor.
@@ -52,7 +52,7 @@ public:
 
 private:
     const ArenaScript& script_;
-    const std::vector<ArenaTake>* takes_;  ///< those under way; none outside construction and steps
+    const std::vector<ArenaTake>* takes_;  ///< the list in use; none outside construction and steps
     std::size_t next_ = 0;
 };
 

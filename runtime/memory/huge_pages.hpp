@@ -12,7 +12,7 @@ namespace mgplan::runtime {
 
 inline constexpr std::size_t kHugePage = std::size_t{1} << 21;  // of x86-64 and of AArch64 with 4 KiB pages
 
-/// Asks for large pages wherever whole ones fit into the block. A wish: nothing happens where the system has none.
+/// Requests large pages wherever whole ones fit into the block. Only a hint: nothing happens if the system has none.
 inline void prefer_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef MADV_HUGEPAGE
     const auto begin = (reinterpret_cast<std::uintptr_t>(memory) + kHugePage - 1) / kHugePage * kHugePage;

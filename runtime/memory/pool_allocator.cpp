@@ -103,7 +103,7 @@ std::byte* PoolAllocator::take(std::int64_t bytes, model::MemoryCategory categor
     source_.forbid(memory, block);
     source_.allow(memory, bytes);
 #ifndef NDEBUG
-    // Reading before writing shows; of a large block both ends show it as well: a workspace of a hundred megabytes for each product
+    // Makes reading before writing visible. Of a large block only both ends: spoiling a workspace of a hundred megabytes for each product
     // would take nearly all the time.
     constexpr std::int64_t kEnd = std::int64_t{1} << 19;
     source_.spoil(memory, bytes > 2 * kEnd ? kEnd : bytes);

@@ -1,6 +1,6 @@
 #pragma once
 // Memory of a rank: blocks that were given back are kept for the next taker, and every byte is counted. These counters
-// are the measurement that predictions are held against, so this file knows allocations and nothing else.
+// are the measurement that predictions are compared with, so this file depends on nothing but allocations.
 
 #include <array>
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace mgplan::runtime {
 
-/// Where a pool gets its blocks from. It outlives the pool.
+/// Source of a pool's blocks. It outlives the pool.
 class BlockSource {
 public:
     virtual ~BlockSource() = default;
-    /// `bytes` is a multiple of 64, and so is the address. nullptr where there is no more: a pool then gives back what it keeps and asks
-    /// again. Throws RunError where memory cannot be had for another reason, which giving back would not change.
+    /// `bytes` is a multiple of 64, and so is the address. Returns nullptr if memory is exhausted: a pool then gives back its kept blocks
+    /// and tries again. Throws RunError where memory cannot be had for another reason, which giving back would not change.
     [[nodiscard]] virtual void* take(std::int64_t bytes) = 0;
     virtual void give_back(void* block, std::int64_t bytes) noexcept = 0;
     /// Fills memory that is handed out with bytes that are NaN in every float type.
     virtual void spoil(void* block, std::int64_t bytes) noexcept = 0;
-    /// Whether memory is still as spoil() left it.
+    /// Returns true if memory is still as spoil() left it.
     [[nodiscard]] virtual bool is_spoiled(const void* block, std::int64_t bytes) noexcept = 0;
-    /// What of its blocks may be touched from now on, and what not, for a source whose memory a sanitizer watches.
+    /// Mark the bytes of a block that may be touched from now on, and those that may not, for memory that a sanitizer watches.
     virtual void allow(void* /*memory*/, std::int64_t /*bytes*/) noexcept {}
     virtual void forbid(void* /*memory*/, std::int64_t /*bytes*/) noexcept {}
 };
@@ -44,7 +44,7 @@ public:
     [[nodiscard]] std::byte* take(std::int64_t bytes, model::MemoryCategory category, std::string_view name) override;
     void give_back(std::byte* memory, std::int64_t bytes, model::MemoryCategory category) noexcept override;
 
-    /// Bytes asked for; blocks themselves are rounded up to 64 bytes, those beyond 512 bytes by up to an eighth.
+    /// Bytes requested; blocks themselves are rounded up to 64 bytes, those beyond 512 bytes by up to an eighth.
     [[nodiscard]] const model::MemoryUse& use() const override { return use_; }
     /// Forgets maxima: from now on they are those of what is live.
     void restart_high_water() override;
@@ -53,7 +53,7 @@ public:
     /// Hands kept blocks back to the source.
     void trim() noexcept;
 
-    /// Size of the block that serves an allocation of so many bytes.
+    /// Returns the size of the block that serves an allocation of `bytes`.
     [[nodiscard]] static std::int64_t block_bytes_for(std::int64_t bytes) { return block_bytes(size_index(bytes)); }
 
 private:

@@ -55,7 +55,7 @@ std::optional<RendezvousMessage> MessageReader::next() {
 }
 
 bool equal_secrets(std::string_view given, std::string_view expected) {
-    // Behind the end of `expected` its first byte is compared again, so that lengths take no other way through the code.
+    // After the end of `expected` its bytes are compared again from the first, so that the code path does not depend on its length.
     unsigned difference = given.size() == expected.size() ? 0 : 1;
     for (std::size_t i = 0; i < given.size(); ++i) {
         const char other = expected.empty() ? '\0' : expected[i % expected.size()];

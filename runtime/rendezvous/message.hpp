@@ -1,11 +1,11 @@
 #pragma once
-// What travels between the ranks of a rendezvous, and how it looks on the wire:
+// Messages between the ranks of a rendezvous, and their bytes on the wire:
 //   bytes 0-3   length of the rest, little-endian
 //   byte  4     kind
 //   bytes 5-8   a number, little-endian two's complement: a rank, or the size of a world
 //   bytes 9-10  length of the key, little-endian
 //   then        key, value
-// Whatever comes in is bounded before it is kept: a length is looked at as soon as its four bytes are there.
+// Input is bounded before it is kept: a length is checked as soon as its four bytes are there.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@ enum class MessageKind : std::uint8_t {
     leave = 9,      ///< the rank is done; the server answers everybody with the same when all are
 };
 
-/// One message between a rank and the rendezvous server; what the fields mean follows from its kind.
+/// One message between a rank and the rendezvous server; its kind gives the meaning of the fields.
 struct RendezvousMessage {
     MessageKind kind{};
     std::int32_t number = 0;
@@ -40,7 +40,7 @@ struct RendezvousMessage {
 
 inline constexpr std::size_t kMostKeyBytes = 256;
 inline constexpr std::size_t kMostValueBytes = 64 * 1024;
-/// The most bytes of a message behind its length.
+/// The most bytes of a message after its length.
 inline constexpr std::size_t kMostMessageBytes = 7 + kMostKeyBytes + kMostValueBytes;
 /// The same of a peer that has not yet sent the secret.
 inline constexpr std::size_t kMostHelloBytes = 1024;
@@ -57,10 +57,10 @@ public:
 /// Turns a stream of bytes into messages. Holds no more than one message and what was fed with its end.
 class MessageReader {
 public:
-    /// The longest rest of a message from here on.
+    /// Sets the most bytes of a message after its length, from here on.
     void limit(std::size_t bytes) { most_ = bytes; }
     void feed(std::string_view bytes) { bytes_.append(bytes); }
-    /// The next whole message; nothing while it is not there. Throws MessageError for a length, kind or key that cannot be.
+    /// The next whole message; nothing while it is incomplete. Throws MessageError for an invalid length, kind or key.
     [[nodiscard]] std::optional<RendezvousMessage> next();
     [[nodiscard]] std::size_t held() const { return bytes_.size(); }
 
@@ -69,7 +69,7 @@ private:
     std::string bytes_;
 };
 
-/// Whether both are equal, in a time that depends on the length of `given` alone.
+/// Returns true if both are equal, in a time that depends on the length of `given` alone.
 [[nodiscard]] bool equal_secrets(std::string_view given, std::string_view expected);
 
 }  // namespace mgplan::runtime

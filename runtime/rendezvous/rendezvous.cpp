@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What may wait to be sent: many times more than a rank ever has to say.
+/// Most bytes that may wait to be sent: many times more than a rank ever sends.
 constexpr std::size_t kMostSending = 4U << 20U;
 
 }  // namespace
@@ -32,7 +32,7 @@ Rendezvous::Rendezvous(RendezvousOptions options, OnAbort on_abort) : options_(s
     if (options_.rank == 0) server_ = std::make_unique<RendezvousServer>(options_);
     connect();
     send(hello());
-    // Rank 0 knows who is missing, so it is to speak first; it may have begun to wait just before this rank connected.
+    // Rank 0 can name the missing ranks, so its deadline is to pass first; it may have begun to wait just before this rank connected.
     join_until_ = Clock::now() + options_.join_deadline + 5s;
     thread_ = std::thread([this] { talk(); });
     try {
@@ -238,7 +238,7 @@ void Rendezvous::talk() {
         bool writes = false;
         {
             const std::scoped_lock lock(mutex_);
-            // What is left to say goes out first, where somebody still listens.
+            // The remaining messages are sent first, if the peer still reads.
             if (stop_ && !stopping) stopping = Clock::now() + 1s;
             if (ended_ || (stopping && (out_.empty() || Clock::now() > *stopping))) return;
             writes = !out_.empty();
@@ -283,7 +283,7 @@ void Rendezvous::talk() {
                 kAbortBadInput, true);
         }
         if (lost && !answered) {
-            // Rank 0 may have taken this one for a stranger, of which it met too many: it comes again, until the constructor gives up.
+            // Rank 0 may have closed this connection as a stranger's, one too many: connects once more, until the constructor's deadline.
             std::this_thread::sleep_for(50ms);
             reader_ = {};
             const bool again = try_to_connect(1s);
@@ -297,7 +297,7 @@ void Rendezvous::talk() {
             end(fmt::format("rank 0 ({}) ended without a word", server_text_), kAbortFailed, true);
             return;  // all have left, if it was not too early
         }
-        // Before its first word rank 0 may be waiting for something else; the constructor gives up some day.
+        // Before its first message rank 0 may be waiting for something else; the constructor has a deadline.
         if (answered && now - heard > options_.silence + 2 * options_.heartbeat) {
             end(fmt::format("rank 0 ({}) has been silent for {} ms: it hangs, is stopped, or its machine is gone", server_text_,
                             std::chrono::duration_cast<std::chrono::milliseconds>(now - heard).count()),

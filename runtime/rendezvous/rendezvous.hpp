@@ -1,6 +1,6 @@
 #pragma once
-// Ranks that some launcher started as processes find each other: over TCP, at rank 0, by a secret of the job. What they
-// share then: values by name (NCCL's id), a heartbeat, and an abort.
+// Connects ranks that a launcher started as processes: over TCP, at rank 0, with a secret of the job. Then they
+// share values by name (NCCL's id), a heartbeat, and an abort.
 //
 // The secret keeps other jobs and strangers out. It and everything else travel in the clear, as NCCL's own traffic does, so
 // the network between the machines must be one that others do not listen to.
@@ -23,7 +23,7 @@
 
 namespace mgplan::runtime {
 
-/// What ranks of one world must have in common.
+/// Returns the text that must be equal on all ranks of one world.
 [[nodiscard]] std::string rendezvous_protocol(int size);
 
 /// This process's rank of the rendezvous; rank 0 holds the server as well. Any thread may call it.
@@ -51,15 +51,15 @@ public:
     /// Rank 0's bytes on every rank. All ranks call it equally often.
     [[nodiscard]] std::vector<std::byte> from_rank_0(const std::vector<std::byte>& mine);
 
-    /// Where this rank is, for what the others say if it dies: "in all_reduce in group tp". Cheap.
+    /// Sets where this rank is, for the others' message if it dies: "in all_reduce in group tp". Cheap.
     void at(std::string_view what, std::string_view group);
     [[nodiscard]] std::string where() const;
 
-    /// Ends the job for all, with a sentence and exit code 2 or 4. Returns when it is on its way, after 2 s at the latest.
+    /// Ends the job for all, with a sentence and exit code 2 or 4. Returns when the message is sent, after 2 s at the latest.
     void abort(const std::string& reason, int code = kAbortFailed) noexcept;
-    /// Why the job ends; empty while it does not.
+    /// Reason why the job ends; empty while it does not.
     [[nodiscard]] std::string reason() const;
-    /// And with which exit code.
+    /// Exit code with which the job ends.
     [[nodiscard]] int code() const;
 
     /// Waits for all ranks to be done. Throws as get() does.
@@ -101,7 +101,7 @@ private:
     std::map<std::string, std::string> values_;
     bool answered_ = false;  ///< something came from rank 0
     bool welcome_ = false;
-    std::string why_;    ///< the last connection, or attempt at one, came to nothing
+    std::string why_;    ///< reason why the last connection, or attempt at one, failed
     bool over_ = false;  ///< all ranks have left
     bool stop_ = false;
     bool ended_ = false;

@@ -1,5 +1,5 @@
 #pragma once
-// Where ranks meet, and how long they wait for each other.
+// Address at which ranks meet, and the deadlines of their waits.
 
 #include <chrono>
 #include <string>
@@ -12,7 +12,7 @@ struct RendezvousOptions {
     int rank = 0;
     int size = 1;
     std::string host;       ///< of rank 0
-    int port = 0;           ///< there; 0: any free one, which nobody but the server knows
+    int port = 0;           ///< there; 0: any free one, known to the server alone
     std::string interface;  ///< "eth0": rank 0 listens there alone, others begin their connections there; empty: by `host`
     std::string secret;     ///< the same on all ranks of the job, unknown to others
     /// Until all have come.
@@ -20,7 +20,7 @@ struct RendezvousOptions {
     /// Until a value that another rank sets is there.
     std::chrono::milliseconds deadline{std::chrono::minutes{10}};
     std::chrono::milliseconds heartbeat{250};
-    /// A rank of which nothing was heard for so long is taken for dead.
+    /// A rank that has sent nothing for this long is assumed dead.
     std::chrono::milliseconds silence{5000};
     /// From the news that the job has ended to the end of a process whose thread does not stop by itself.
     std::chrono::milliseconds patience{3000};

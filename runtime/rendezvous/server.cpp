@@ -15,9 +15,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Beside the ranks, so many connections may be unknown at one time; one more, and the oldest of them goes.
+/// Most unknown connections at one time besides the ranks; with one more, the oldest of them is closed.
 constexpr std::size_t kStrangers = 64;
-/// What may wait for one rank to read it, and what all ranks together may keep here.
+/// Most bytes that may wait for one rank to read them, most bytes that all ranks together may keep here, and most open requests of a rank.
 constexpr std::size_t kMostQueued = 4U << 20U, kMostStored = 64U << 20U, kMostAsked = 1024;
 constexpr auto kFarewell = 2s;
 
@@ -116,7 +116,7 @@ void RendezvousServer::wait_for_events() {
 }
 
 void RendezvousServer::accept_strangers(Clock::time_point now) {
-    // So many of one turn, that ranks which are known are heard meanwhile.
+    // Most connections accepted in one turn, so that messages of known ranks are read in between.
     constexpr int kMostAtOnce = 256;
     auto unknown = static_cast<std::size_t>(
         std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.rank && peer.socket.open(); }));
@@ -144,7 +144,7 @@ void RendezvousServer::accept_strangers(Clock::time_point now) {
 }
 
 bool RendezvousServer::make_room() {
-    // In the order in which they came.
+    // peers_ is in the order of arrival.
     const auto oldest = std::find_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.rank && peer.socket.open(); });
     if (oldest == peers_.end()) return false;
     drop_stranger(*oldest);

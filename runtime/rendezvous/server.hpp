@@ -20,19 +20,19 @@
 
 namespace mgplan::runtime {
 
-/// What an abort means for the exit code: input that is wrong, or a run that failed (docs/errors.md).
+/// Exit codes of an abort: for wrong input, and for a run that failed (docs/errors.md).
 inline constexpr int kAbortBadInput = 2, kAbortFailed = 4;
 
-/// Strangers cannot keep ranks out: every connection is taken at once, the whole hello must be there within hello_deadline of it, and
-/// where too many are unknown the one that has waited longest makes room (ranks greet at once, and come again where they were taken for
-/// a stranger). Who has no secret, or sends what is no message, is left out; where ranks are missing at the end, strangers are named. Ranks
-/// that do anything of that sort end the job, with a sentence that names them: two of one number, another size of the world, silence, an
-/// end without leaving. Each rank can hold a bounded number of bytes here, so one that does not read is taken for dead.
+/// Other processes cannot keep ranks out: every connection is accepted at once, its whole hello must come within hello_deadline, and
+/// if too many connections are unknown the oldest of them is closed (ranks send their hello at once, and connect again if they were
+/// closed). A connection without the secret, or with invalid messages, is dropped; if ranks are missing at the end, these are named.
+/// Invalid behaviour of ranks ends the job, with a sentence that names them: two of one number, another size of the world, silence, an end
+/// without leaving. Each rank can hold a bounded number of bytes here, so one that does not read is assumed dead.
 class RendezvousServer {
 public:
-    /// Listens. Throws ConfigError where it cannot, saying why.
+    /// Listens. Throws ConfigError with the reason if it cannot.
     explicit RendezvousServer(RendezvousOptions options);
-    /// Waits for a moment until the last messages are gone.
+    /// Waits for a moment until the last messages are sent.
     ~RendezvousServer();
     RendezvousServer(const RendezvousServer&) = delete;
     RendezvousServer& operator=(const RendezvousServer&) = delete;

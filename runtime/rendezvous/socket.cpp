@@ -37,7 +37,7 @@ Socket make(const Address& address) {
     return Socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-/// Not open, and errno as it was: closing may change it.
+/// Closes the socket, keeps errno, which closing may change, and returns a socket that is not open.
 Socket failed(Socket socket) {
     const int why = errno;
     socket.close();

@@ -1,5 +1,5 @@
 #pragma once
-// TCP as the rendezvous needs it: addresses, and sockets that never block.
+// TCP for the rendezvous: addresses, and sockets that never block.
 
 #include <sys/socket.h>
 
@@ -38,7 +38,7 @@ struct Address {
     void set_port(int port);
 };
 
-/// What a name or number stands for, with this port. Throws ConfigError where nothing does.
+/// Returns the addresses of a host name or number, with this port. Throws ConfigError if there are none.
 [[nodiscard]] std::vector<Address> resolve(const std::string& host, int port);
 
 /// Addresses of an interface of this machine ("eth0"), IPv4 before IPv6, port 0. Throws ConfigError, naming those there are.
@@ -55,9 +55,9 @@ struct Address {
 [[nodiscard]] Socket connect_to(const Address& address, const Address& from, std::chrono::steady_clock::time_point until);
 
 enum class Transfer : std::uint8_t { moved, would_block, ended };
-/// Appends up to 64 KiB that are there.
+/// Appends up to 64 KiB of received bytes.
 [[nodiscard]] Transfer read_some(const Socket& socket, std::string& to);
-/// Writes what goes, and drops it from the front.
+/// Writes as many bytes as the socket takes, and drops them from the front.
 [[nodiscard]] Transfer write_some(const Socket& socket, std::string& from);
 
 /// A pair of connected ends, by which one thread wakes another that polls.

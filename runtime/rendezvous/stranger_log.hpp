@@ -1,5 +1,5 @@
 #pragma once
-// Who connected to a port where ranks meet and is no rank of the job: counted, and named by address when ranks are missing.
+// Connections to the rendezvous port that are no rank of the job: counted, and named by address if ranks are missing.
 
 #include <array>
 #include <cstddef>

@@ -27,7 +27,7 @@ private:
     std::unique_ptr<CudaDeviceInterface> device_;
 };
 
-/// What cuDNN has on a card, each shape asked for once.
+/// Remembers for each shape whether cuDNN has a plan on a card, so that cuDNN is called once per shape.
 class CardPlans final : public model::FusedPlans {
 public:
     CardPlans(CudaModule& module, int ordinal) : module_(module), ordinal_(ordinal) {}

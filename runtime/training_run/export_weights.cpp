@@ -66,7 +66,7 @@ void put(std::byte* at, double value, Dtype dtype) {
         write(static_cast<float>(value));
 }
 
-/// Elements of one tensor that a parameter's rows are.
+/// Writes a parameter's rows to their elements of one tensor.
 void fill(std::vector<std::byte>& bytes, const PublishedParameter& parameter, const PublishedRows& rows, const std::vector<double>& values,
           Dtype dtype) {
     const std::int64_t width = bytes_of(dtype);
@@ -83,7 +83,7 @@ void fill(std::vector<std::byte>& bytes, const PublishedParameter& parameter, co
 std::int64_t write_published_weights(const SavedCheckpoint& checkpoint, const WeightExport& wanted, Dtype dtype) {
     const PublishedWeights& weights = wanted.weights;
     SafetensorsHeader header;
-    header.metadata["format"] = "pt";  // what transformers asks for
+    header.metadata["format"] = "pt";  // required by transformers
     std::int64_t at = 0;
     for (const PublishedTensor& tensor : weights.tensors) {
         const std::int64_t end = at + tensor.elements() * bytes_of(dtype);

@@ -1,5 +1,5 @@
 #pragma once
-// Writing what was trained as a repository of the Hugging Face hub holds it.
+// Writes trained weights in the format of a repository on the Hugging Face hub.
 
 #include <string>
 

@@ -80,7 +80,7 @@ std::vector<std::string> gather_texts(const model::World& world, std::string tex
     const auto words = [&](std::int64_t count, std::string_view name) {
         return device.zeros({count}, Dtype::int32, model::MemoryCategory::communication, name);
     };
-    // Text travels as whole words, with blanks at the end: JSON does not mind.
+    // Text travels as whole words, with blanks at the end, which JSON allows.
     text.resize((text.size() + 3) / 4 * 4, ' ');
     const auto length = static_cast<std::int32_t>(text.size() / 4);
     const model::Tensor own = words(1, "length of the report"), all = words(world.size, "lengths of the reports");

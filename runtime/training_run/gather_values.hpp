@@ -1,5 +1,5 @@
 #pragma once
-// Brings what all ranks know to rank 0.
+// Gathers the values of all ranks on rank 0.
 
 #include <functional>
 #include <string>
@@ -11,9 +11,9 @@
 
 namespace mgplan::runtime {
 
-/// Every rank's text on rank 0, with blanks at their ends perhaps; none elsewhere.
+/// Gathers every rank's text on rank 0, perhaps with blanks at the end; none elsewhere.
 using GatherTexts = std::function<std::vector<std::string>(std::string mine)>;
-/// Over a group of all ranks that is made for it, so counters are to be read before. `world` must outlive it.
+/// Gathers over a new group of all ranks, so traffic counters must be read before. `world` must outlive it.
 [[nodiscard]] GatherTexts gather_over(const model::World& world);
 
 /// Called by every rank; the result is complete on rank 0 and empty elsewhere.

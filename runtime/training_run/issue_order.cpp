@@ -24,7 +24,7 @@ private:
     IssuedOps& issued_;
 };
 
-/// Those of a rank that another one is in as well.
+/// Returns the operations of a rank in groups that it shares with another one.
 std::vector<IssuedOps::One> shared_with(const IssuedOps& mine, const IssuedOps& other, const std::vector<std::string>& across) {
     std::vector<IssuedOps::One> shared;
     for (const auto& each : mine.ops) {
@@ -58,7 +58,7 @@ void check_issue_order(const model::TrainingTask& asked) {
     model::TrainingTask task = asked;
     task.balanced_routing = true;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
-    // More would repeat what these do.
+    // More microbatches would repeat the order of these.
     const std::int64_t few = std::max<std::int64_t>(task.layout.sizes.pp, task.layout.group_size);
     task.layout.num_microbatches = std::min(task.layout.num_microbatches, few);
     const int world = static_cast<int>(task.layout.sizes.world);

@@ -1,5 +1,5 @@
 #pragma once
-// In which order ranks issue what needs all members of a group. Groups that overlap may wait for each other in a circle where two
+// Checks the order in which ranks issue collectives. Groups that overlap may wait for each other in a circle if two
 // ranks that share both issue in different orders: NCCL's kernels wait on the card until the partners' have begun.
 
 #include <string>
@@ -20,12 +20,12 @@ struct IssuedOps {
     std::vector<One> ops;
 };
 
-/// Where two ranks differ in the groups that they share, in words; empty where none do. Ranks of one stage are to do the same;
-/// those of different stages share the groups whose names are in `across`.
+/// Describes the first difference between two ranks in the groups that they share; empty if there is none. Ranks of one stage must do the
+/// same; those of different stages share the groups whose names are in `across`.
 [[nodiscard]] std::string order_disagreement(const std::vector<IssuedOps>& ranks, const std::vector<std::string>& across);
 
 /// Traces a step of the first and the last rank of each stage on shapes and throws RunError where they disagree. That ranks
-/// of one stage do the same follows from their shapes alone: mixtures are balanced.
+/// of one stage do the same follows from their shapes alone: MoE layers are balanced.
 void check_issue_order(const model::TrainingTask& task);
 
 }  // namespace mgplan::runtime

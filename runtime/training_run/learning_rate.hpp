@@ -15,7 +15,7 @@ struct LearningRateOptions {
     LearningRateDecay decay = LearningRateDecay::constant;
 };
 
-/// The rate of the update behind `updates` earlier ones: warm-up runs linearly from 0, so that with warm-up the first
+/// Returns the rate of the update after `updates` earlier ones: warm-up runs linearly from 0, so that with warm-up the first
 /// update has the rate 0; then constant, or from the maximum to the minimum linearly or along half a cosine. Formulas of
 /// Megatron-LM's OptimizerParamScheduler.get_lr (megatron/core/optimizer_param_scheduler.py) with init_lr = 0.
 [[nodiscard]] double learning_rate(const LearningRateOptions& options, std::int64_t updates);

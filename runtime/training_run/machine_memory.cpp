@@ -16,7 +16,7 @@ std::string text_of(const std::filesystem::path& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The number that a file holds alone; "max" and what cannot be read are none.
+/// Returns the number in a file's first line; nothing if it is "max" or cannot be read.
 std::optional<std::int64_t> number_in(const std::filesystem::path& path) {
     std::string text = text_of(path);
     text.resize(std::min(text.find('\n'), text.size()));

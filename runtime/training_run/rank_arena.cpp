@@ -47,14 +47,14 @@ Trace trace_of(const model::TrainingTask& asked, int rank, const model::KernelTr
     return trace;
 }
 
-/// Whether rows that a rank holds depend on what routers choose.
+/// Returns true if the number of rows that a rank holds depends on the routers' choices.
 bool depends_on_routing(const ModelSpec& model) {
     return model.moe && !model.moe->pad_to_capacity;
 }
 
-/// Copies from every rank to every expert, at least one from each of the others, so that no tensor is missing. The rank's own
-/// are spread a little differently with each number, for the largest group of rows is a size too; or, `uneven`, as far from that as they
-/// may be, so that sizes in whole blocks of rows differ.
+/// Returns copies from every rank to every expert, at least one from each of the others, so that no tensor is missing. The rank's own
+/// are spread a little differently for each `from_others`, because the largest group of rows is a size too; or, if `uneven`, as far from
+/// evenly as possible, so that sizes in whole blocks of rows differ.
 model::RoutingTable routing_from_others(const model::TrainingTask& task, int rank, std::int64_t from_others, bool uneven = false) {
     const MoeSpec& moe = *task.model.moe;
     const Layout& layout = task.layout;
@@ -70,7 +70,7 @@ model::RoutingTable routing_from_others(const model::TrainingTask& task, int ran
     const std::int64_t most = capacity > 0 ? capacity : rows * moe.top_k;
     model::RoutingTable table(static_cast<std::size_t>(sources * moe.experts), std::min(from_others, most));
     const auto first = table.begin() + own * moe.experts;
-    // In turn; where copies may be dropped their number varies too.
+    // Dealt out in turn; if copies may be dropped, their number varies too.
     std::int64_t choices = rows * moe.top_k;
     if (uneven) {
         for (std::int64_t expert = 0; expert < moe.experts; ++expert) {
@@ -111,7 +111,7 @@ std::vector<bool> sizes_of_values(const Trace& one, const Trace& other) {
     return varies;
 }
 
-/// The second step must do what the first did, and leave nothing behind.
+/// Checks that the second step takes the same memory as the first, and that no tensor outlives its step.
 void check_steps(const Trace& trace) {
     const auto first = trace.part(1), second = trace.part(2);
     const bool alike = std::equal(first.begin(), first.end(), second.begin(), second.end(), [](const auto& a, const auto& b) {

@@ -7,10 +7,10 @@
 
 namespace mgplan::runtime {
 
-/// The script of this rank's allocations for a device of given traits. What depends on a router's choices has no place: sizes
-/// that differ between two traces in which the other ranks send different numbers of copies. Throws ConfigError for a task
-/// whose steps are not alike.
-/// `guarded`: with room behind every tensor that nobody may write.
+/// Returns the script of this rank's allocations for a device of given traits. Tensors whose size depends on a router's choices have no
+/// place in it: their sizes differ between two traces in which the other ranks send different numbers of copies. Throws ConfigError for
+/// a task whose steps are not alike.
+/// `guarded`: with bytes after every tensor that must not be written.
 [[nodiscard]] ArenaScript arena_script(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for,
                                        bool guarded = false);
 

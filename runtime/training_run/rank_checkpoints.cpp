@@ -41,10 +41,10 @@ bool RankCheckpoints::save() {
     const auto begin = std::chrono::steady_clock::now();
     const std::string folder = step_folder(options.folder, position.steps);
     if (rank_ == options_.speaker && options.before_save) options.before_save();
-    // Nobody writes before the speaker may.
+    // No rank writes before the speaker's before_save has returned.
     trainer_.meet_all();
     save_rank_file(folder, rank_, position.steps, trainer_.state());
-    // Everybody's file is on the disk, or nobody gets past this.
+    // Returns only if the files of all ranks are on the disk.
     trainer_.meet_all();
     saved_ = position.steps;
     if (rank_ != options_.speaker) return true;
@@ -64,7 +64,7 @@ bool RankCheckpoints::save() {
 bool RankCheckpoints::export_weights() {
     if (!options_.export_weights) return false;
     const WeightExport& wanted = *options_.export_weights;
-    // Whatever the layout, a checkpoint puts the shards together. Parameters alone.
+    // A checkpoint of the parameters alone puts the shards of any layout together.
     std::vector<model::StatePiece> parameters = trainer_.state();
     std::erase_if(parameters, [](const model::StatePiece& piece) { return piece.kind != model::StateKind::parameter; });
     const std::string shards = (std::filesystem::path(wanted.folder) / "shards.unfinished").string();

@@ -13,16 +13,16 @@ public:
     /// Everything outlives this.
     RankCheckpoints(const TrainingRunOptions& options, int rank, model::RankTrainer& trainer);
 
-    /// Reads the checkpoint that the run goes on from, or the weights that it begins with, if there are any; returns the number of steps
+    /// Reads the checkpoint that the run resumes from, or the weights that it begins with, if there are any; returns the number of steps
     /// done.
     std::int64_t resume();
-    /// Whether resume() read anything.
+    /// Returns true if resume() reads anything.
     [[nodiscard]] bool resumed() const { return options_.checkpoint.resume != nullptr || options_.weights != nullptr; }
-    /// Whether one is to be saved behind this step, which is not the last one.
+    /// Returns true if a checkpoint is to be saved after this step, which is not the last one.
     [[nodiscard]] bool is_due(std::int64_t step) const;
-    /// Saves behind the trainer's last step, unless that is done. Every rank calls it; returns whether it did.
+    /// Saves the state after the trainer's last step, unless that is done. Every rank calls it; returns true if it saved.
     bool save();
-    /// Writes the weights as the hub has them, where that is asked for. Every rank calls it; returns whether it did.
+    /// Writes the weights in the hub's format, if the options request it. Every rank calls it; returns true if it wrote them.
     bool export_weights();
 
 private:

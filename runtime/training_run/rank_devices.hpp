@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks of a run compute on.
+// Devices that the ranks of a run compute on.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,14 +27,14 @@ public:
     [[nodiscard]] virtual const model::MemoryUse& memory() const = 0;
     /// Bytes that the device's pool holds, in use or kept, and those of its arena.
     [[nodiscard]] virtual std::int64_t reserved_bytes() const = 0;
-    /// Bytes that the device has left for this process and all others; nothing where it does not tell.
+    /// Free bytes of the device, for this process and all others; nothing if the device does not report them.
     [[nodiscard]] virtual std::optional<std::int64_t> free_bytes() { return std::nullopt; }
-    /// What its memory follows; nullptr for a pool alone.
+    /// The arena of its memory; nullptr for a pool alone.
     [[nodiscard]] virtual SteppedMemory* arena() { return nullptr; }
-    /// What tells the times of single ops; nullptr where an op has run when its call returns.
+    /// Returns marks that time single ops; nullptr if an op has run when its call returns.
     [[nodiscard]] virtual std::unique_ptr<model::DeviceMarks> make_marks() { return nullptr; }
-    /// A copy of these bytes in the device's memory, until it goes, that its counters do not know: for what stands in for other
-    /// ranks. One call.
+    /// Returns a copy of these bytes in the device's memory that its counters leave out, freed with the device: for the values that
+    /// emulated ranks send. To be called once.
     [[nodiscard]] virtual const std::byte* uncounted(std::span<const std::byte> bytes) = 0;
 };
 
@@ -43,9 +43,9 @@ class RankDevices {
 public:
     virtual ~RankDevices() = default;
     [[nodiscard]] virtual std::string text() const = 0;  ///< "CPU", "NVIDIA H200 without cuDNN"
-    /// Whose kernels predictions stand for.
+    /// Traits of the kernels that predictions assume.
     [[nodiscard]] virtual const model::KernelTraits& traits() const = 0;
-    /// What the ranks of this process share: of a GPU what is free, so it is asked before they begin.
+    /// Memory that the ranks of this process share: of a GPU the free bytes, so it is to be called before they begin.
     [[nodiscard]] virtual MachineMemory memory() const = 0;
     /// An op has run when its call returns, so that the host's clock times ops one by one.
     [[nodiscard]] virtual bool runs_at_once() const = 0;

@@ -19,8 +19,8 @@
 namespace mgplan::runtime {
 namespace {
 
-/// Counts allocations as the meta device does, and what lies behind them: the range of an arena where there is one; and the
-/// pool's blocks, a block that was given back serving the next taker of its size, so that the pool holds the most blocks of
+/// Counts allocations as the meta device does, and the memory they take: the range of an arena, if there is one, and the
+/// pool's blocks. A block that was given back serves the next taker of its size, so that the pool holds the most blocks of
 /// each size that lived at one time.
 class ShapeAllocator final : public model::Allocator {
 public:
@@ -96,7 +96,7 @@ struct RankPrediction::State {
           device(stands_for, arena),
           trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic), routing) {}
 
-    /// Whoever traces decides what a step without an update means.
+    /// The traced task skips an update that is not finite, and the caller decides what a step without one means.
     static model::TrainingTask skipping(model::TrainingTask task) {
         task.gradients.on_non_finite = model::OnNonFinite::skip;
         return task;

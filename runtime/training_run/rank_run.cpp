@@ -20,7 +20,7 @@
 namespace mgplan::runtime {
 namespace {
 
-/// What a rank reports goes to its timer while it is on, and to the observer where there is one.
+/// Passes a rank's reports to its timer, if one is in use, and to the observer, if there is one.
 class Ears final : public model::OpListener, public model::CollectiveListener {
 public:
     explicit Ears(RankObserver* observer) : observer_(observer) {}
@@ -56,7 +56,7 @@ public:
           device_(made.device()),
           arena_(made.arena()),
           observer_(options.observe ? options.observe(rank) : nullptr),
-          // Where ops only begin when they are called, marks on the device tell their times; there are none inside of graphs.
+          // If ops only begin when they are called, marks on the device measure their times; there are none inside of graphs.
           marks_(task.layout.cuda_graphs.empty() ? made.make_marks() : nullptr),
           timer_(marks_.get()),
           ears_(observer_.get()) {
@@ -76,12 +76,12 @@ public:
         StepValues values;
         model::StepReport report;
     };
-    /// Does or, where the device works behind the host, issues step `number`, the `made`-th that this process makes. What comes back was
-    /// done by then: this step, or the one in front of it, if any.
+    /// Does step `number`, the `made`-th of this process, or only issues it if the device runs asynchronously. Returns the last step
+    /// that is done: this one, or the one before it, if any.
     [[nodiscard]] std::optional<Step> step(std::int64_t number, std::int64_t made);
-    /// The step that was issued and not come back yet, if any: waits for it.
+    /// Waits for the step that was issued but not returned yet, if any, and returns it.
     [[nodiscard]] std::optional<Step> finish();
-    /// What device, transport and graphs have taken so far.
+    /// Writes the memory, traffic and graph sizes so far to `values`.
     void measure(const model::CollectiveCounter& traffic, RankValues& values);
 
 private:
@@ -90,7 +90,7 @@ private:
         Step step;
         model::Stopwatch* watch;
     };
-    /// Waits for how it ended. Its times are still to be read.
+    /// Waits for the step's report. Its times are read by timed().
     void read(Issued& issued);
     [[nodiscard]] Step timed(Issued issued);
 
@@ -111,7 +111,7 @@ private:
 
 std::optional<MeasuredTraining::Step> MeasuredTraining::step(std::int64_t number, std::int64_t made) {
     Issued now{{.number = number, .values = {}, .report = {}}, watches_.at(static_cast<std::size_t>(made % 2)).get()};
-    // Marks cost the host some time, so every second step goes without: the times of one are read while the next has none.
+    // Marks cost the host some time, so every second step has none: the times of one are read during the next.
     const bool times_ops = devices_.runs_at_once() || (marks_ != nullptr && made % 2 == 0);
     now.step.values.ops_timed = times_ops;
     ears_.use(times_ops ? &timer_ : nullptr);
@@ -148,7 +148,7 @@ void MeasuredTraining::read(Issued& issued) {
     StepValues& values = issued.step.values;
     const model::StepReport& report = issued.step.report;
     values.loss = report.loss;
-    // Without a loss nobody asks for the norm.
+    // Without a finite loss the norm is not computed.
     values.grad_norm = report.end == model::StepEnd::loss_not_finite ? std::numeric_limits<double>::quiet_NaN() : report.result.grad_norm;
     if (task_.model.moe && task_.model.moe->auxiliary_loss != 0) values.auxiliary_loss = report.auxiliary_loss;
     values.mtp_losses = report.mtp_losses;
@@ -199,7 +199,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
                      const std::function<void(const std::exception&)>& failed) {
     RankOutcome outcome;
     outcome.values.rank = rank;
-    // Ranks that throw would each speak; here they stop together and the caller chooses what is said.
+    // Ranks that throw would each report; here they stop together and the caller chooses the report.
     model::TrainingTask task = options.task;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
     model::RoutingLog routing;  // of the steps that were not predicted yet, two at most
@@ -215,8 +215,8 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
         RankCheckpoints checkpoints(options, rank, training.trainer());
         const std::int64_t done_before = checkpoints.resume();
         if (checkpoints.resumed()) prediction.go_on_from(training.trainer().position());
-        // Steps come back in order. One that was issued before the run heard of a problem in front of it is measured and predicted as
-        // the others are, and nobody is told of it.
+        // Steps come back in order. A step that was issued before the problem of an earlier one was seen is measured and predicted as
+        // the others are, but not reported.
         const auto take = [&](const std::optional<MeasuredTraining::Step>& done) {
             if (!done) return;
             const auto& [step, values, report] = *done;
@@ -235,7 +235,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
         for (std::int64_t step = done_before + 1; last_step.includes(rank, step) && outcome.problem.text.empty(); ++step) {
             take(training.step(step, step - done_before));
             if (!checkpoints.is_due(step)) continue;
-            take(training.finish());  // what is saved is known to be whole
+            take(training.finish());  // the step to be saved must be complete
             if (outcome.problem.text.empty() && checkpoints.save()) prediction.save();
         }
         take(training.finish());

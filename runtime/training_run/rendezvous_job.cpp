@@ -41,7 +41,7 @@ RendezvousJob::RendezvousJob(const RendezvousOptions& meeting, std::function<voi
 GatherTexts RendezvousJob::gather() {
     return [this, turn = 0](const std::string& mine) mutable {
         const auto key = [&](int rank, std::size_t piece) { return fmt::format("text {} of rank {}, piece {}", turn, rank, piece); };
-        // As many pieces as there are, and an empty one behind.
+        // The text's pieces, then an empty one that ends it.
         std::vector<std::string> texts;
         for (std::size_t piece = 0; piece * kMostValueBytes < mine.size() + kMostValueBytes; ++piece) {
             rendezvous_.set(key(rendezvous_.rank(), piece),
@@ -62,7 +62,7 @@ GatherTexts RendezvousJob::gather() {
 
 std::unique_ptr<NcclWorldInterface> RendezvousJob::connect(const RankDevices& devices, RankDevice& device,
                                                            std::chrono::milliseconds deadline) {
-    // The world hears of an end by asking, so that it can be given up while it is made.
+    // The world polls for the reason of an end, so that it can be given up while it is made.
     const NcclOptions how{deadline, [this] { return rendezvous_.reason(); }};
     return devices.connect(
         device, rendezvous_.rank(), rendezvous_.size(),

@@ -1,5 +1,5 @@
 #pragma once
-// What ranks that are processes with a GPU each do together, from their meeting to the end of all of them when one fails.
+// A job of ranks that are processes with a GPU each, from their rendezvous to the end of all of them when one fails.
 
 #include <atomic>
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace mgplan::runtime {
 
-/// Ends the process where a rank's thread stays in a call that never returns: a kernel that hangs, a driver that does not answer.
+/// Ends the process if a rank's thread stays in a call that never returns: a kernel that hangs, a driver that does not answer.
 class LastResort {
 public:
     LastResort(std::chrono::milliseconds patience, std::function<void(const std::string&)> on_stuck);
@@ -24,7 +24,7 @@ public:
     LastResort(const LastResort&) = delete;
     LastResort& operator=(const LastResort&) = delete;
 
-    /// From here on the time runs; `text` is what is said in the end. The first call counts.
+    /// Starts the deadline; `text` is the message at its end. Only the first call counts.
     void begin(const std::string& text);
 
 private:
@@ -50,10 +50,10 @@ public:
     [[nodiscard]] std::unique_ptr<NcclWorldInterface> connect(const RankDevices& devices, RankDevice& device,
                                                               std::chrono::milliseconds deadline);
 
-    /// This rank failed: tells the others, unless they ended the job, and starts the time for whoever does not stop. The first
-    /// call counts; run() calls it for what it catches.
+    /// To be called when this rank failed: aborts the others, unless they ended the job, and starts the deadline for ranks that do not
+    /// stop. Only the first call counts; run() calls it for every exception.
     void failed(const std::exception& error);
-    /// Does the work. What it throws is told to the others and thrown as a ConfigError where some rank's input was bad, else as a
+    /// Does the work. An exception aborts the others and is thrown again, as a ConfigError if some rank's input was bad, else as a
     /// RunError, with the reason, and with where this rank was.
     void run(const std::function<void()>& work);
 
@@ -61,7 +61,7 @@ private:
     LastResort last_resort_;
     std::atomic<Rendezvous*> there_ = nullptr;
     std::string said_;
-    // Declared behind what its thread uses, so that it goes first.
+    // Declared after the members that its thread uses, so that it is destroyed first.
     Rendezvous rendezvous_;
 };
 

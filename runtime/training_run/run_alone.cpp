@@ -17,7 +17,7 @@ RunValues run_alone(const TrainingRunOptions& asked, int rank) {
     MGPLAN_ASSERT(rank >= 0 && rank < size, "the rank is inside the world");
     TrainingRunOptions options = asked;
     options.speaker = rank;
-    // The rows of other ranks are unknown; balanced, they are as many as the plan's prediction has.
+    // The rows of other ranks are unknown; balanced, their number is that of the plan's prediction.
     options.task.balanced_routing = true;
     const RankDevices& devices = options.devices ? *options.devices : cpu_devices();
     check_one_rank(options, devices, rank);

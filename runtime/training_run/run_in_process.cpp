@@ -17,7 +17,7 @@ namespace {
 
 /// More threads than this are no sensible way to run on one machine.
 constexpr std::int64_t kMostThreads = 512;
-/// A kernel that adds up the arrays of a group takes as many addresses (runtime/cuda/ops/reduce.hpp, kMostRanks).
+/// Most addresses that a kernel takes which adds up the arrays of a group (runtime/cuda/ops/reduce.hpp, kMostRanks).
 constexpr std::int64_t kMostOnOneCard = 64;
 
 /// Refuses runs that the kernel's out-of-memory killer would end.

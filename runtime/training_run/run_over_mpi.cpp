@@ -20,7 +20,7 @@
 namespace mgplan::runtime {
 namespace {
 
-/// What MPI must find, and what to tell the user if it does not.
+/// Returns the options of the MPI world: its deadline, its expected size, and the source of that size for the message.
 MpiOptions mpi_options(const TrainingRunOptions& options, const LaunchedRank& launched) {
     MpiOptions mpi;
     mpi.deadline = options.deadline;
@@ -30,7 +30,7 @@ MpiOptions mpi_options(const TrainingRunOptions& options, const LaunchedRank& la
     return mpi;
 }
 
-/// Refuses what can only end in the kernel killing somebody: ranks of this machine, each as large as this one.
+/// Refuses runs that the kernel's out-of-memory killer would end; takes the machine's other ranks for as large as this one.
 void check_size(const TrainingRunOptions& options, const LaunchedRank& launched) {
     std::int64_t here = 1;
     for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
@@ -71,7 +71,7 @@ std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const L
                 throw RunError(fmt::format("it is rank {} by {} and rank {} by MPI; let mpirun number the ranks and leave --rank out",
                                            launched.rank, to_string(launched.source), world.rank()));
             }
-            // Rank 0 alone knows; its abort ends the others, which wait for it in their first collective.
+            // Only rank 0 has all texts; its abort ends the others, which wait for it in their first collective.
             if (const std::string problem = disagreement(world.gather_names(options.alike)); !problem.empty()) throw ConfigError(problem);
             if (options.ranks_per_node) {
                 const std::vector<std::string> nodes = world.gather_names(node_name(process_environment()));

@@ -22,7 +22,7 @@
 namespace mgplan::runtime {
 namespace {
 
-/// Tells the others where this rank is, and passes on what it hears.
+/// Reports this rank's place in the run to the others, and passes each call on to the next observer.
 class ReportsToRendezvous final : public RankObserver {
 public:
     ReportsToRendezvous(Rendezvous& rendezvous, std::unique_ptr<RankObserver> next) : rendezvous_(rendezvous), next_(std::move(next)) {}
@@ -43,8 +43,8 @@ private:
     std::unique_ptr<RankObserver> next_;
 };
 
-/// With one hardware queue the streams of a card have one order: a send that stands behind an open one holds up all that is issued
-/// after it, the receives that its receiver waits for among it.
+/// With one hardware queue the streams of a card have one order: a send after an open one holds up all that is issued
+/// after it, including the receives that its receiver waits for.
 void check_hardware_queues(const Layout& layout) {
     if (process_environment()(kQueuesVariable) != "1" || layout.sizes.pp == 1) return;
     const LayoutSchedule schedule(layout);
@@ -84,7 +84,7 @@ std::optional<RunValues> run_over_nccl(const TrainingRunOptions& asked, const Re
         if (const std::string problem = disagreement(gather(options.alike)); !problem.empty()) throw ConfigError(problem);
         if (options.ranks_per_node) {
             const std::vector<std::string> nodes = gather(node_name(process_environment()));
-            // Rank 0 alone knows; the others wait for it to make the world.
+            // Only rank 0 has all names; the others wait for it to make the world.
             const std::string problem = rank == 0 ? placement_problem(nodes, *options.ranks_per_node) : "";
             if (!problem.empty()) throw ConfigError(problem);
         }

@@ -1,5 +1,5 @@
 #pragma once
-// A training run: every rank trains for some steps, is measured, and is predicted anew for the device and transport in use.
+// A training run: every rank trains for some steps, is measured, and is predicted again for the device and transport in use.
 
 #include <atomic>
 #include <chrono>
@@ -20,19 +20,19 @@
 
 namespace mgplan::runtime {
 
-/// Hears what one rank does, beside the measurement. For tests, which make ranks fail, leak or talk too much.
+/// Receives one rank's ops and collectives, besides the measurement. For tests, which make ranks fail, leak or send too much.
 class RankObserver : public model::OpListener, public model::CollectiveListener {
 public:
     /// Called by the rank's thread before its first step.
     virtual void on_ready(model::Device& device, const model::World& world) = 0;
 };
 
-/// Where a run saves itself, and what it goes on from. All ranks share the folder.
+/// The folder in which a run saves its checkpoints, and the checkpoint that it resumes from. All ranks share the folder.
 struct CheckpointOptions {
     std::string folder;      ///< empty: nothing is saved
-    std::int64_t every = 0;  ///< steps; behind the last step in any case
+    std::int64_t every = 0;  ///< steps; always also after the last step
     std::int64_t keep = 0;   ///< complete checkpoints that are kept; 0: all
-    /// The run goes on behind its last step, under whatever layout. Its identity must be the run's: check_identity().
+    /// The run continues after this checkpoint's last step, under any layout. Its identity must be the run's: check_identity().
     std::shared_ptr<const SavedCheckpoint> resume;
     /// Called on the speaker before any rank writes a checkpoint; throws where none may.
     std::function<void()> before_save;
@@ -40,7 +40,7 @@ struct CheckpointOptions {
     std::function<void(std::int64_t step, std::int64_t bytes, double seconds)> on_saved;
 };
 
-/// Weights that are written when the run is done, as the hub has them. All ranks share the folder.
+/// Weights that are written when the run is done, in the hub's format. All ranks share the folder.
 struct WeightExport {
     std::string folder;
     PublishedWeights weights;  ///< of the task's model
@@ -57,29 +57,28 @@ struct TrainingRunOptions {
     std::shared_ptr<const PublishedCheckpoint> weights;
     std::optional<WeightExport> export_weights;
     MemoryMode memory = MemoryMode::pool;
-    /// With an arena: memory holds NaN before it is written and when it was given back, and writes behind a tensor end the run.
+    /// With an arena: memory holds NaN before it is written and when it was given back, and writes past a tensor's end end the run.
     bool check_memory = false;
     LearningRateOptions learning_rate;
     std::shared_ptr<const Sequences> data;
-    /// In one process: what ranks compute on; nullptr: the CPU. Over MPI it is always the CPU.
+    /// In one process: the ranks' devices; nullptr: the CPU. Over MPI it is always the CPU.
     std::shared_ptr<const RankDevices> devices;
-    /// With processes as ranks: each machine in turn must hold so many (runtime/launch/placement.hpp), else a ConfigError before the
-    /// first step. Not looked at without.
+    /// With processes as ranks: number of ranks that each machine in turn must hold (runtime/launch/placement.hpp), else a ConfigError
+    /// before the first step. Without a value nothing is checked.
     std::optional<int> ranks_per_node;
-    /// With processes as ranks: what all must have been started with, a line for each thing ("--steps = 5"), 255 bytes at most. A rank that
-    /// was started otherwise ends the run before its first step with a ConfigError that names it.
+    /// With processes as ranks: settings that all must have been started with, a line each ("--steps = 5"), 255 bytes at most. A rank with
+    /// different ones ends the run before its first step with a ConfigError that names it.
     std::string alike;
     /// A step whose loss or gradients are NaN or infinite is left out instead of ending the run.
     bool skip_non_finite = false;
     /// A rank that waits longer for the others ends the run. Longer than the slowest computation between two collectives; over NCCL, where
     /// the host is ahead of the card, than two steps.
     std::chrono::milliseconds deadline{600'000};
-    /// The rank that keeps what the steps were and looks at `interrupt`.
+    /// The rank that keeps the steps' values and checks `interrupt`.
     int speaker = 0;
-    /// Called on the speaker for each step, counted from 1, in order: behind it, or, where devices work behind the host, once the next
-    /// one is issued.
+    /// Called on the speaker for each step, counted from 1, in order: after it, or, on asynchronous devices, once the next one is issued.
     std::function<void(std::int64_t step, const StepValues& values)> on_step;
-    /// When set to true, by a signal handler say, the run stops behind the step under way (ranks in one process alone).
+    /// When set to true, by a signal handler say, the run stops after the current step (ranks in one process alone).
     const std::atomic<bool>* interrupt = nullptr;
     /// In one process, and over NCCL: called with a message when ranks do not stop within seconds after a failure. Threads
     /// cannot be ended from outside, so it should end the program.
@@ -90,7 +89,7 @@ struct TrainingRunOptions {
     std::function<std::unique_ptr<RankObserver>(int rank)> observe;
 };
 
-/// Whether this build can train at all (it has OpenBLAS); what follows throws RunError where it cannot.
+/// Returns true if this build can train at all (it has OpenBLAS); the functions below throw RunError if it cannot.
 [[nodiscard]] bool training_available();
 
 /// All ranks as threads of this process. Throws ConfigError for a plan that needs more memory than its devices have or
@@ -99,7 +98,7 @@ struct TrainingRunOptions {
 [[nodiscard]] RunValues run_in_process(const TrainingRunOptions& options);
 
 /// One rank of the plan, alone, its partners emulated (runtime/comm/alone/lone_world.hpp): its memory, and the time of what
-/// it computes. Mixtures are balanced. Losses mean nothing. Throws as run_in_process() does.
+/// it computes. MoE layers are balanced. Losses mean nothing. Throws as run_in_process() does.
 [[nodiscard]] RunValues run_alone(const TrainingRunOptions& options, int rank);
 
 /// This process's rank over NCCL, on options.devices; ranks meet as `meeting` says. Rank 0 gets the values of all. A rank that

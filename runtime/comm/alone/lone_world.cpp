@@ -33,7 +33,7 @@ std::byte* host_memory(const Tensor& tensor) {
     return tensor.elements() == 0 ? nullptr : static_cast<std::byte*>(tensor.data());
 }
 
-/// Where the stand-in numbers of this type begin, and how many bytes they are.
+/// Returns the offset of the stand-in numbers of this type, and their size, in bytes.
 std::pair<std::int64_t, std::int64_t> block_of(Dtype dtype) {
     switch (dtype) {
         case Dtype::fp64:
@@ -57,7 +57,7 @@ public:
         if (aborted_.load()) return;
         try {
             reason_ = reason;
-        } catch (...) {  // no memory for the words
+        } catch (...) {  // no memory for the reason
         }
         aborted_ = true;
     }
@@ -79,7 +79,7 @@ private:
             std::memmove(to, from, static_cast<std::size_t>(bytes));
         }
     }
-    /// All of `to` with what `from` holds, again and again.
+    /// Fills `to` with repeated copies of `from`.
     static void repeat(const Tensor& to, const std::byte* from, std::int64_t from_bytes) {
         std::byte* const first = host_memory(to);
         std::int64_t filled = std::min(from_bytes, to.bytes());

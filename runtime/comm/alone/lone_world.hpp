@@ -1,7 +1,7 @@
 #pragma once
 // One rank of a larger world, alone: every operation is done at once, without the others, at its real size.
 //
-// What stands in for the others is chosen so that numbers stay of the usual size and a rank computes what it would:
+// The values used in place of the others' keep numbers of the usual size, so that a rank does its usual work:
 //   all-reduce       the rank's own numbers
 //   all-gather       its own part in the place of each; where its part already lies in the whole (parameters), the rest stays
 //   reduce-scatter   its own numbers of its part
@@ -20,8 +20,8 @@
 
 namespace mgplan::runtime {
 
-/// What is received, to be placed in the device's memory once: as fp64, fp32, bf16, and zeros for all else, one block after
-/// the other.
+/// Returns the values that receives deliver, to be copied to the device's memory once: a block as fp64, one as fp32, one as bf16,
+/// and zeros for all other types.
 [[nodiscard]] std::vector<std::byte> stand_in_numbers();
 
 /// One thread.
@@ -30,7 +30,7 @@ public:
     /// `numbers`: stand_in_numbers() in memory of the rank's device, which outlives this.
     LoneWorld(int rank, int size, const std::byte* numbers);
 
-    /// Its communicators share what they need; they may outlive this object.
+    /// Its communicators share their state and may outlive this object.
     [[nodiscard]] model::World view() const;
     [[nodiscard]] const model::CollectiveCounter& traffic() const { return *traffic_; }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the members of one group of threads share.
+// State shared by the members of one group of threads.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ public:
     [[nodiscard]] const std::string& text() const { return text_; }
     [[nodiscard]] WaitBoard& board() const { return *board_; }
 
-    /// The group's operation number `index`, counted from 0 by each member for itself. Each member asks once.
+    /// Returns the group's operation number `index`, counted from 0 by each member for itself. Each member calls it once per index.
     [[nodiscard]] std::shared_ptr<Operation> operation(std::int64_t index);
     /// The messages from one member to another.
     [[nodiscard]] std::shared_ptr<Channel> channel(int sender, int receiver);
@@ -43,7 +43,7 @@ private:
     std::shared_ptr<WaitBoard> board_;
 
     std::mutex mutex_;
-    std::map<std::int64_t, Open> open_;  // until the last member asked
+    std::map<std::int64_t, Open> open_;  // until the last member called operation()
     std::map<std::pair<int, int>, std::shared_ptr<Channel>> channels_;
 };
 

@@ -22,8 +22,8 @@ std::byte* memory(const Tensor& tensor) {
     return static_cast<std::byte*>(tensor.data());
 }
 
-/// What moves the tensor's memory; nullptr on the host. Others will look at that memory, so its stream is waited for: what
-/// was issued before must be in it.
+/// Returns the copy operations of the tensor's device; nullptr on the host. Waits for the device's stream, because other ranks will
+/// read that memory.
 model::MemoryOperations* use(const Tensor& tensor) {
     model::Device& device = tensor.device();
     model::MemoryOperations* const operations = device.memory_operations();
@@ -36,7 +36,7 @@ public:
     void wait() override {}
 };
 
-/// What all unfinished ones share: waited for at most once, by the destructor at the latest.
+/// Base of all pending operations: waits at most once, in the destructor at the latest.
 class InProcessPending : public Pending {
 public:
     InProcessPending(std::shared_ptr<Group> group, int rank, CollectiveKind kind) : group_(std::move(group)), rank_(rank), kind_(kind) {}
@@ -148,7 +148,7 @@ std::unique_ptr<Pending> InProcessCommunicator::issue(Contribution contribution,
     board.note(global_rank(), kind, shared_->text());
     count(kind, payload_bytes);
     auto operation = shared_->operation(issued_++);
-    // From arrive() on, others use this rank's memory: the pending object stands guard before.
+    // From arrive() on, others use this rank's memory: the pending object, which waits for them, must exist before.
     auto pending = std::make_unique<PendingOperation>(shared_, global_rank(), rank(), kind, operation);
     if (const auto complaint = operation->arrive(rank(), std::move(contribution))) {
         board.abort(*complaint);

@@ -12,7 +12,7 @@
 
 namespace mgplan::runtime {
 
-/// Made by InProcessWorld. Host memory alone. A reduction of a type or to a result that reduce.hpp cannot is a bug
+/// Made by InProcessWorld. Host memory alone. A reduction that reduce.hpp does not support is a bug
 /// (assertion).
 class InProcessCommunicator final : public model::Communicator {
 public:

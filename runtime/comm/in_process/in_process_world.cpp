@@ -65,12 +65,12 @@ std::string InProcessWorld::whereabouts(int rank) const {
 
 namespace {
 
-/// What the threads of run_ranks tell each other.
+/// Failures and ends of the threads of run_ranks, shared by all of them.
 class Failures {
 public:
     explicit Failures(int ranks) : running_(static_cast<std::size_t>(ranks), true), left_(ranks) {}
 
-    /// Called inside a catch block; `where`: what the rank did last. Returns what the others are to be told.
+    /// Called inside a catch block; `where`: the rank's last action. Returns the reason to abort the others with.
     std::string add(int rank, const std::string& where) {
         bool comes_from_others = false;
         std::string what;
@@ -101,7 +101,7 @@ public:
         changed_.notify_all();
     }
 
-    /// Waits for all; once there is a failure, only for so long: then the ranks still running are told.
+    /// Waits for all; after a failure only for options.patience, then calls `stuck` with a text that names the ranks still running.
     template <class Stuck>
     void wait_for_all(const InProcessWorld& world, const RunRanksOptions& options, const Stuck& stuck) {
         std::unique_lock lock(mutex_);

@@ -29,7 +29,7 @@ struct InProcessOptions {
     std::optional<std::chrono::milliseconds> deadline;
 };
 
-/// What its communicators promise:
+/// A world of threads. Its communicators promise:
 /// - Sums are made in rank order. Types: fp64, fp32, bf16 (added in fp32, rounded once), int32 (reduce.hpp).
 /// - Collectives copy nothing when they start; the work is done by whoever waits, for everybody. Ranks may wait in any
 ///   order, across groups too, as long as the members of a group issue its operations in the same order. Members that
@@ -50,7 +50,7 @@ public:
 
     [[nodiscard]] int size() const { return size_; }
 
-    /// As model::JoinGroup says; here the members need not meet, so they may ask in any order. Called by that rank's thread.
+    /// As model::JoinGroup says; the members do not wait for each other, so they may join in any order. Called by that rank's thread.
     [[nodiscard]] std::unique_ptr<model::Communicator> join(int rank, const std::string& group, std::span<const std::int32_t> ranks);
     /// A rank's view; it must not outlive this object.
     [[nodiscard]] model::World view(int rank);
@@ -58,7 +58,7 @@ public:
     void abort(const std::string& reason) noexcept;
     [[nodiscard]] bool aborted() const;
 
-    /// What this rank's communicators moved, counted where it is moved. For its thread, or once it ended.
+    /// Traffic of this rank's communicators, counted at each operation. To be read by its thread, or after it ended.
     [[nodiscard]] model::CollectiveCounter& traffic(int rank);
 
     /// The rank takes part (again), or makes no more calls: then those that wait for it need not wait for a deadline.
@@ -69,7 +69,7 @@ public:
     [[nodiscard]] std::string whereabouts(int rank) const;
 
 private:
-    // name, ranks, how many times it was asked for before
+    // name, ranks, number of earlier joins of that group
     using Key = std::tuple<std::string, std::vector<std::int32_t>, int>;
 
     int size_;

@@ -142,7 +142,7 @@ void Operation::close() {
         const std::scoped_lock lock(close_mutex_);
         if (!taken_before_close_) {
             const int next = next_.exchange(kClosed, std::memory_order_acq_rel);
-            // parts_ is only known to be written when somebody took one.
+            // parts_ is surely written only if a part was taken.
             taken_before_close_ = next == 0 ? 0 : std::min(next, parts_);
         }
         taken = *taken_before_close_;
@@ -170,7 +170,7 @@ void Operation::do_part(int part, model::MemoryOperations* operations) {
     Contribution& own = contributions_[index];
     switch (first.kind) {
         case CollectiveKind::all_reduce: {
-            // Range `part` of the elements, for everybody.
+            // Range `part` of the elements, for all members.
             std::vector<const std::byte*> inputs;
             std::vector<std::byte*> outputs;
             for (const auto& each : contributions_) {
@@ -195,7 +195,7 @@ void Operation::do_part(int part, model::MemoryOperations* operations) {
             return;
         }
         case CollectiveKind::all_gather: {
-            // The piece of member `part`, to everybody: read once while it is in the cache.
+            // The piece of member `part`, to all members: read once while it is in the cache.
             const std::int64_t begin = first.receive_bytes.empty() ? own.bytes * part : sum_before(first.receive_bytes, index);
             for (auto& each : contributions_) copy(each.to + begin, own.from, own.bytes);
             return;

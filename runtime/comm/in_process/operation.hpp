@@ -1,5 +1,5 @@
 #pragma once
-// One collective of one group of threads: who has come, with which memory, and the work that is left.
+// One collective of one group of threads: the members that have arrived, their memory, and the remaining work.
 
 #include <atomic>
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace mgplan::runtime {
 
-/// What one member brings. The memory must stay until its leave() or until done().
+/// One member's arguments. The memory must stay until its leave() or until done().
 struct Contribution {
     model::CollectiveKind kind{};
     Dtype dtype{};
@@ -24,10 +24,10 @@ struct Contribution {
     int root = 0;
     const std::byte* from = nullptr;
     std::byte* to = nullptr;
-    std::int64_t bytes = 0;                   ///< behind `from`
+    std::int64_t bytes = 0;                   ///< at `from`
     std::vector<std::int64_t> send_bytes;     ///< of an all-to-all, or a reduce-scatter of uneven parts: to each member
     std::vector<std::int64_t> receive_bytes;  ///< of an all-to-all, or an all-gather of uneven parts: from each member
-    /// This member's device's, where the memory is not the host's; its thread uses them for the parts that it takes.
+    /// Operations of this member's device, if the memory is not the host's; its thread uses them for the parts that it takes.
     model::MemoryOperations* operations = nullptr;
 };
 
@@ -49,7 +49,7 @@ public:
     [[nodiscard]] bool done() const {
         return ready() && !failed_.load(std::memory_order_acquire) && done_.load(std::memory_order_acquire) == parts_;
     }
-    /// No part starts any more; returns when none runs (they never block). For those who leave before it is done.
+    /// Lets no more parts start; returns when none runs (they never block). For members that leave before it is done.
     void close();
 
     [[nodiscard]] std::vector<std::int32_t> missing() const override;

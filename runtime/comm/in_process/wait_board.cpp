@@ -83,7 +83,7 @@ void WaitBoard::abort(const std::string& reason) noexcept {
             reason_.clear();
         }
         aborted_.store(true, std::memory_order_release);
-        // A rank that is about to wait writes its slot before it looks at aborted_: it stands here, or it sees it.
+        // A rank writes its slot before it reads aborted_ and waits: either it is found here, or it sees the abort.
         for (const auto& slot : slots_) {
             const std::scoped_lock lock(slot->mutex);
             if (slot->awaited != nullptr) slot->awaited->ring();
@@ -116,7 +116,7 @@ std::vector<WaitBoard::Seen> WaitBoard::look() const {
     return all;
 }
 
-// Who waits longest often waits for a rank that itself waits; the one to blame stands at the end.
+// The rank that waits longest often waits for a rank that itself waits; the cause is at the end of the chain.
 std::string WaitBoard::chain_from(const std::vector<Seen>& seen, std::int32_t first) const {
     std::vector<std::int32_t> reached{first};
     std::string text;
@@ -148,7 +148,7 @@ std::optional<std::string> WaitBoard::verdict(const std::vector<Seen>& before, c
                                chain_from(now, static_cast<std::int32_t>(late - now.begin())));
         }
     }
-    // Slots are read one after the other; but if none changed since the last look, all stood so at once in between.
+    // Slots are read one after the other; but if none changed since the last look, all had these values at one time in between.
     std::string waiting;
     for (std::size_t rank = 0; rank < now.size(); ++rank) {
         if (before.empty() || before[rank].changes != now[rank].changes || (!now[rank].left && !now[rank].stuck())) return std::nullopt;

@@ -1,5 +1,5 @@
 #pragma once
-// Where the ranks of one process write down what they wait for, so that an abort can wake them, and a rank that never
+// A board on which the ranks of one process record what they wait for, so that an abort can wake them, and a rank that never
 // comes is noticed.
 
 #include <atomic>
@@ -25,12 +25,12 @@ public:
     Awaited(const Awaited&) = delete;
     Awaited& operator=(const Awaited&) = delete;
 
-    /// Global ranks that have not yet done their share; none when it will come by itself. Any thread.
+    /// Global ranks that have not yet done their share; none if nothing more is needed from them. Any thread.
     [[nodiscard]] virtual std::vector<std::int32_t> missing() const = 0;
     /// "tp (ranks 0, 1)"
     [[nodiscard]] const std::string& group_text() const { return group_text_; }
 
-    /// Wakes all who wait, to look again.
+    /// Wakes all waiting ranks, which then check again.
     void ring() {
         bell_.fetch_add(1, std::memory_order_release);
         bell_.notify_all();
@@ -38,7 +38,7 @@ public:
 
 private:
     friend class WaitBoard;
-    // std::barrier and its kin cannot be left early; a counter that every waiter compares can.
+    // A wait for std::barrier and the like cannot be ended early; one for a counter that every waiter compares can.
     std::atomic<int> bell_ = 0;
     const std::string& group_text_;
 };
@@ -73,7 +73,7 @@ public:
     /// Only the first reason counts.
     void abort(const std::string& reason) noexcept;
     [[nodiscard]] bool aborted() const { return aborted_.load(std::memory_order_acquire); }
-    /// What the call that this rank is in throws after an abort.
+    /// Returns the error that this rank's current call throws after an abort.
     [[nodiscard]] model::CommunicationError error(int rank, model::CollectiveKind kind, const std::string& group_text) const;
     /// Throws it if there was one.
     void check(int rank, model::CollectiveKind kind, const std::string& group_text) const {
@@ -92,7 +92,7 @@ public:
 private:
     struct Slot {
         std::mutex mutex;
-        Awaited* awaited = nullptr;  // alive for as long as it stands here
+        Awaited* awaited = nullptr;  // outlives its entry here
         model::CollectiveKind kind{};
         Clock::time_point since;
         bool left = false;
@@ -119,7 +119,7 @@ private:
     std::vector<std::unique_ptr<Slot>> slots_;
     std::optional<std::chrono::milliseconds> deadline_;
     std::once_flag first_abort_;
-    std::atomic<bool> aborted_ = false;  // set behind the reason
+    std::atomic<bool> aborted_ = false;  // set after the reason
     std::string reason_;
 
     std::mutex stop_mutex_;

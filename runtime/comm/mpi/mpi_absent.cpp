@@ -19,7 +19,7 @@ bool mpi_available() {
     return false;
 }
 
-// Nobody gets past the constructor.
+// The constructor throws, so the other members are never called.
 MpiWorld::MpiWorld(MpiOptions /*options*/) {
     absent();
 }

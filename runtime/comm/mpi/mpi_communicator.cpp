@@ -63,7 +63,7 @@ public:
 
 private:
     std::shared_ptr<State> state_;
-    const char* what_;  // a literal behind a string_view, so it ends with a zero
+    const char* what_;  // the data of a string_view of a literal, so it ends with a zero
     const std::string& text_;
     int exceptions_ = std::uncaught_exceptions();
     bool finished_ = false;
@@ -74,7 +74,7 @@ public:
     void wait() override {}
 };
 
-/// How MPI adds up numbers of a type: bf16 travels as fp32, so that it is rounded once.
+/// MPI's type to add up numbers of a type: bf16 travels as fp32, so that it is rounded once.
 struct Arithmetic {
     MPI_Datatype type;
     std::int64_t element_bytes;
@@ -101,7 +101,7 @@ void divide(void* numbers, std::int64_t count, int ranks) {
     for (std::int64_t i = 0; i < count; ++i) first[i] /= static_cast<Number>(ranks);
 }
 
-/// From the buffer that MPI wrote to the tensor: the division of an average, the rounding of bf16.
+/// Finishes the result in MPI's buffer, with the division of an average and the rounding of bf16, and writes it to the tensor.
 void finish_reduction(const Arithmetic& arithmetic, Reduction reduction, int ranks, std::byte* reduced, std::byte* to, std::int64_t count) {
     if (reduction == Reduction::average) {
         if (arithmetic.type == MPI_DOUBLE) {

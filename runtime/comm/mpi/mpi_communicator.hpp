@@ -1,5 +1,5 @@
 #pragma once
-// A member's side of a group of processes. For this folder alone: it shows mpi.h.
+// A member's side of a group of processes. For this folder alone: it includes mpi.h.
 
 #include <mpi.h>
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kRunFailed = 4;  // the exit code of a run that failed (docs/errors.md)
 
-// What the signal handler may read: addresses of texts that live on.
+// Data for the signal handler: addresses of texts that are never freed.
 struct LastWords {
     std::atomic<const char*> what = nullptr;
     std::atomic<const char*> group = nullptr;
@@ -39,7 +39,7 @@ public:
     }
     void write() {
         text_[length_++] = '\n';
-        // The process is about to end: there is nobody to tell of a failure.
+        // The process is about to end: a failure to write cannot be reported.
         [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text_.data(), length_);
     }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the communicators of one MPI process share. For this folder alone: it shows mpi.h.
+// State shared by the communicators of one MPI process. For this folder alone: it includes mpi.h.
 
 #include <mpi.h>
 
@@ -69,7 +69,7 @@ struct MpiWorld::State {
 
     /// Throws CommunicationError with the library's text unless the call succeeded.
     void check(int code, const char* call, const char* what, const std::string& group_text) const;
-    /// Returns when the request is done. Lets others of the same core run meanwhile.
+    /// Returns when the request is done. Lets other processes on the same core run meanwhile.
     void wait(MPI_Request& request, const char* what, const std::string& group_text, MPI_Status* status = MPI_STATUS_IGNORE);
     /// Sends a copy of the bytes.
     void send_copy(const void* bytes, std::int64_t count, int peer, MPI_Comm communicator, const std::string& group_text);

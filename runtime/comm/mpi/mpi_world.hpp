@@ -21,8 +21,8 @@ struct MpiOptions {
     /// A rank that waits longer than this for others says so on stderr and ends its process with code 4, whereupon the
     /// launcher ends the others. Longer than the slowest computation between two collectives.
     std::optional<std::chrono::milliseconds> deadline;
-    /// The number of ranks that somebody promised: another number is a ConfigError with this name and way out (a launcher
-    /// and an MPI that do not understand each other start many worlds of one rank).
+    /// Number of ranks that the launcher's variables give: another number is a ConfigError with this name and a way out (a launcher
+    /// and an MPI that do not support each other start many worlds of one rank).
     std::optional<int> expected_size;
     std::string expected_by = "the launcher";
     std::string way_out = "use mpirun of the same MPI, or srun --mpi=pmix with an Open MPI that has PMIx";
@@ -51,10 +51,9 @@ public:
     [[nodiscard]] int rank() const;
     [[nodiscard]] int size() const;
 
-    /// As model::JoinGroup says; waits for the other members. Members that ask for different names or lists get a
-    /// CommunicationError.
+    /// As model::JoinGroup says; waits for the other members. Throws CommunicationError if members pass different names or lists.
     [[nodiscard]] std::unique_ptr<model::Communicator> join(const std::string& group, std::span<const std::int32_t> ranks);
-    /// The same for those who know no transport; must not outlive this object.
+    /// This world as the transport-independent type; must not outlive this object.
     [[nodiscard]] model::World view();
 
     /// The text of every rank on rank 0, each cut at 255 bytes; nothing elsewhere. All ranks call it; no counter sees it.
@@ -66,7 +65,7 @@ public:
     /// Prints "mgplan: <reason>" and ends all ranks, with code 4 unless another is given.
     void abort(const std::string& reason, int code = 4) noexcept;
 
-    /// What this rank's communicators moved, counted where it is moved.
+    /// Traffic of this rank's communicators, counted at each operation.
     [[nodiscard]] model::CollectiveCounter& traffic();
 
     struct State;
@@ -75,7 +74,7 @@ private:
     std::shared_ptr<State> state_;
 };
 
-/// Whether this build has MPI.
+/// Returns true if this build has MPI.
 [[nodiscard]] bool mpi_available();
 
 }  // namespace mgplan::runtime

@@ -1,7 +1,7 @@
 #pragma once
-// On which of a group's NCCL communicators a message between neighbours goes. NCCL's sends wait for their receivers, and what
-// is issued on one communicator runs in the order of the calls: in a pipeline whose last stage may have several sends to
-// the first open (model/pipeline/send_depth.hpp), receives behind them would wait for ever. So a member's messages go out
+// Chooses the NCCL communicator of a group for a message between neighbours. NCCL's sends wait for their receivers, and operations
+// of one communicator run in the order of the calls: in a pipeline whose last stage may have several sends to
+// the first open (model/pipeline/send_depth.hpp), receives after them would wait for ever. So a member's messages go out
 // on one communicator and come in on another.
 
 #include <string_view>

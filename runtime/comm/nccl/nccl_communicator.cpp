@@ -48,7 +48,7 @@ ncclRedOp_t operation(Dtype dtype, Reduction reduction) {
     return ncclSum;
 }
 
-/// Elements behind one index of the first dimension.
+/// Elements per index of the first dimension.
 std::int64_t row_elements(const Tensor& tensor) {
     std::int64_t elements = 1;
     for (int i = 1; i < tensor.shape().rank(); ++i) elements *= tensor.shape()[i];
@@ -236,7 +236,7 @@ private:
     }
     void do_barrier() override {
         if (size() == 1) return;
-        // NCCL has none: everybody's sum needs everybody.
+        // NCCL has no barrier; a sum over all members is complete only after all have joined.
         void* const flag = state_->flag();
         count(CollectiveKind::barrier, 0);
         issue(CollectiveKind::barrier, [&] {

@@ -19,10 +19,10 @@ namespace mgplan::runtime::cuda {
 
 MGPLAN_LIBRARY_FUNCTIONS(NcclFunctions, MGPLAN_NCCL_FUNCTIONS);
 
-/// Why NCCL cannot be used here; empty where it can. Any thread.
+/// Reason why NCCL cannot be used here; empty if it can. Any thread.
 [[nodiscard]] const std::string& nccl_unavailable();
 
-/// nccl_unavailable() was empty.
+/// Requires that nccl_unavailable() is empty.
 [[nodiscard]] const NcclFunctions& nccl();
 
 }  // namespace mgplan::runtime::cuda

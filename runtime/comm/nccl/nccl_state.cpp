@@ -20,7 +20,7 @@ namespace {
 
 /// How long an end waits for partners that may be gone.
 constexpr std::chrono::seconds kFarewell{10};
-/// How long NCCL is asked without a pause whether it has issued an operation.
+/// Time for which NCCL is polled without a pause until it has issued an operation.
 constexpr std::chrono::milliseconds kQuick{1};
 
 std::string text_of(model::CollectiveKind kind, const NcclGroup& group) {
@@ -46,7 +46,7 @@ NcclState::NcclState(CudaDevice& device, int rank, NcclOptions options)
 
 NcclState::~NcclState() {
     if (std::uncaught_exceptions() > exceptions_) {
-        // What is held back and what runs may need partners that will never come: nothing is waited for.
+        // Held and running operations may need partners that will never come: nothing is waited for.
         abort(fmt::format("rank {} was ended by an error", rank_));
     } else {
         try {
@@ -89,8 +89,8 @@ std::shared_ptr<NcclGroup> NcclState::group_at(std::size_t i) noexcept {
     return i < groups_.size() ? groups_[i] : nullptr;
 }
 
-/// Whether all that was issued is done, graphs too, which run on the device's stream. An answer of "not yet" is kept by CUDA as the
-/// thread's last error, which its next launch would take for its own.
+/// Returns true if all issued operations are done, including graphs, which run on the device's stream. Clears CUDA's last error:
+/// "not ready" is kept there, and the thread's next launch would report it.
 bool NcclState::idle() noexcept {
     const struct Forget {
         ~Forget() { static_cast<void>(cudaGetLastError()); }
@@ -105,7 +105,7 @@ bool NcclState::idle() noexcept {
                         [](const auto& ticket) { return cudaEventQuery(ticket->event) == cudaErrorNotReady; });
 }
 
-/// Whether that is so by then; false too when the world is aborted meanwhile.
+/// Waits until idle() is true, at most until `until`; returns false if it is not by then or the world is aborted meanwhile.
 bool NcclState::idle_by(steady_clock::time_point until) noexcept {
     const bool aborted_before = abort_reason_.given();
     while (!idle()) {
@@ -144,10 +144,10 @@ void NcclState::say_farewell() {
     }
 }
 
-/// Whatever is left. A call of the rank's thread that never returns must not keep the communicators from being ended, so the
-/// lock is not waited for without end. Each has a thread of its own: ncclCommAbort() ends the kernels that run and then waits until
-/// the graphs with the communicator's operations are gone (commDestroySync() in NCCL's init.cc), while the rank's thread, which lets
-/// go of them, may wait for kernels of another one that must be ended too.
+/// Aborts all communicators that exist. Waits for the lock at most kFarewell, because a call of the rank's thread may never return.
+/// Each has a thread of its own: ncclCommAbort() ends the kernels that run and then waits until the graphs with the communicator's
+/// operations are destroyed (commDestroySync() in NCCL's init.cc), while the rank's thread, which destroys them, may wait for kernels
+/// of another communicator that must be ended too.
 void NcclState::end_communicators() noexcept {
     std::unique_lock lock(api_, std::defer_lock);
     static_cast<void>(lock.try_lock_for(kFarewell));
@@ -209,7 +209,7 @@ void NcclState::settle(NcclGroup& group, ncclResult_t result, const std::string&
     while (result == ncclInProgress) {
         {
             const std::scoped_lock lock(api_);
-            // Not there yet, or taken away by an abort: then it must not be asked.
+            // Not made yet, or taken away by an abort: then it must not be polled.
             if (const ncclComm_t communicator = group.live(); communicator != nullptr) {
                 if (const auto error = nccl().ncclCommGetAsyncError(communicator, &result); error != ncclSuccess) result = error;
             }
@@ -262,7 +262,7 @@ void NcclState::watch(const std::shared_ptr<NcclTicket>& ticket) {
 }
 
 std::shared_ptr<NcclTicket> NcclState::issue(NcclGroup& group, model::CollectiveKind kind, const std::function<ncclResult_t()>& call) {
-    flush();  // what was called before is issued before, as on the other members
+    flush();  // held operations are issued before this one, as on the other members
     auto ticket = std::make_shared<NcclTicket>(text_of(kind, group));
     abort_reason_.check(rank_, ticket->what);
     behind_the_device(group);
@@ -336,13 +336,13 @@ void NcclState::abort(const std::string& reason) noexcept {
     if (abort_reason_.set(reason)) end_communicators();
 }
 
-/// Why the world must end; empty where all is well. Drops what is done.
+/// Returns the reason to end the world; empty if there is none. Drops operations that are done.
 std::string NcclState::trouble() {
     if (abort_reason_.given()) return {};
     if (options_.ended) {
         if (std::string why = options_.ended(); !why.empty()) return why;
     }
-    // The rank's thread sees errors of its own calls: where it is inside NCCL now, the next look will do.
+    // Skipped while the rank's thread is inside NCCL: it sees errors of its own calls, and this function is called again.
     if (const std::unique_lock lock(api_, std::try_to_lock); lock) {
         for (std::size_t i = 0;; ++i) {
             const auto group = group_at(i);

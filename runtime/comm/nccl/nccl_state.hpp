@@ -1,6 +1,6 @@
 #pragma once
-// What the communicators of one rank share: the watchdog, the abort, the sends and receives that are held back, and the graphs that
-// hold operations.
+// State shared by the communicators of one rank: the watchdog, the abort, the sends and receives that are held back, and the graphs
+// that hold operations.
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -37,8 +37,8 @@ struct NcclGroup {
     [[nodiscard]] ncclComm_t take() { return std::atomic_ref(communicator).exchange(nullptr, std::memory_order_acq_rel); }
 };
 
-/// One issued operation, or one launch of a graph that holds some: done when its event is. Of an operation inside a capture the
-/// event orders streams and is never asked.
+/// One issued operation, or one launch of a graph that holds some: done when its event is. The event of an operation inside a capture
+/// orders streams and is never queried.
 struct NcclTicket {
     explicit NcclTicket(std::string text);
     ~NcclTicket();
@@ -51,7 +51,7 @@ struct NcclTicket {
     std::chrono::steady_clock::time_point since;
 };
 
-/// Whether NCCL took a call, be it that a thread of its own still works on it.
+/// Returns true if NCCL accepted a call, even if a thread of its own still works on it.
 [[nodiscard]] constexpr bool is_taken(ncclResult_t result) {
     return result == ncclSuccess || result == ncclInProgress;
 }
@@ -61,12 +61,12 @@ struct NcclTicket {
 ///
 /// While the device's stream is captured, operations go into the capture: forked off the device's stream by an event and joined again
 /// by wait(). Those of the layers' groups are on one stream, so that they begin in one order on all ranks whatever a graph runs side by
-/// side; those of groups beside the layers, on their own, so that nobody waits behind them. Graphs with operations must be gone before this
-/// object goes: NCCL keeps a communicator until they are.
+/// side; those of groups outside the layers have their own streams, so that no other operation waits for them. Graphs with operations
+/// must be destroyed before this object: NCCL keeps a communicator until they are.
 class NcclState final : public model::GraphLaunches {
 public:
     NcclState(CudaDevice& device, int rank, NcclOptions options);
-    /// Waits until partners have what was sent to them, within limits; after an error it ends everything at once.
+    /// Waits until partners have received all messages, within limits; after an error it ends everything at once.
     ~NcclState() override;
     NcclState(const NcclState&) = delete;
     NcclState& operator=(const NcclState&) = delete;
@@ -78,7 +78,7 @@ public:
 
     /// A group without a communicator yet.
     std::shared_ptr<NcclGroup> prepare(std::string text, bool beside_layers = false);
-    /// The group's communicator is there: watched from here on, with a stream.
+    /// To be called when the group's communicator is made: gives it a stream, and the watchdog watches it from here on.
     void made(NcclGroup& group);
 
     /// Runs `call` and waits until it has been taken up: calls are non-blocking. Throws CommunicationError naming `what`.
@@ -86,29 +86,28 @@ public:
     /// Waits until the communicator's last call has been taken up.
     void settle(NcclGroup& group, ncclResult_t result, const std::string& what);
 
-    /// Where the group's operations are issued now: on its stream, or on that of the capture.
+    /// Stream on which the group's operations are issued now: its own, or that of the capture.
     [[nodiscard]] cudaStream_t stream_of(const NcclGroup& group) const {
         return captures() && !group.beside_layers ? captured_ : group.stream;
     }
-    /// Runs `call` on stream_of(group), behind the device's stream and whatever is held back; watched until its event.
+    /// Runs `call` on stream_of(group), after the device's stream and all held operations; the watchdog watches it until its event.
     std::shared_ptr<NcclTicket> issue(NcclGroup& group, model::CollectiveKind kind, const std::function<ncclResult_t()>& call);
     /// Holds a send or receive back, see make_nccl_world(). `what`: for errors; empty: the operation and its group.
     std::shared_ptr<NcclTicket> hold(std::shared_ptr<NcclGroup> group, model::CollectiveKind kind, std::function<ncclResult_t()> call,
                                      std::string what = {});
     void flush();
-    /// The device's stream goes on when the operation is done.
+    /// Makes the device's stream wait until the operation is done.
     void wait(NcclTicket& ticket);
 
     [[nodiscard]] std::string take_recorded() override;
     void before_launch(const std::string& graph) override;
     void launched(const std::string& graph) override;
 
-    /// Four bytes of the card that are no memory of the model's: none of the device's pool, which counts. Zero, and so is all that is
-    /// written there.
+    /// Four bytes of the card outside of the device's pool, whose memory is counted. They are zero, and only zeros are written there.
     [[nodiscard]] void* flag(std::size_t place = 0);
     static constexpr std::size_t kFlags = 3;
 
-    /// Any thread may call it. Does not wait for NCCL, which ends a communicator when the graphs with its operations are gone.
+    /// Any thread may call it. Does not wait for NCCL, which ends a communicator when the graphs with its operations are destroyed.
     void abort(const std::string& reason) noexcept;
 
 private:
@@ -119,16 +118,16 @@ private:
         std::function<ncclResult_t()> call;
     };
 
-    /// Whether the device's stream is captured.
+    /// Returns true while the device's stream is captured.
     [[nodiscard]] bool captures() const;
     [[noreturn]] void fail(NcclGroup& group, ncclResult_t result, const std::string& what);
     void behind_the_device(NcclGroup& group);
-    /// From here on its event, behind what was issued on the group's stream, is its end.
+    /// Records the ticket's event on the group's stream: the operation ends with it.
     void issued(const std::shared_ptr<NcclTicket>& ticket, const NcclGroup& group);
     void watch(const std::shared_ptr<NcclTicket>& ticket);
     void watch_over();
     [[nodiscard]] std::string trouble();
-    /// The i-th group, nullptr behind the last.
+    /// Returns the i-th group, nullptr after the last.
     [[nodiscard]] std::shared_ptr<NcclGroup> group_at(std::size_t i) noexcept;
     [[nodiscard]] bool idle() noexcept;
     [[nodiscard]] bool idle_by(std::chrono::steady_clock::time_point until) noexcept;
@@ -148,7 +147,7 @@ private:
     void* flag_ = nullptr;
     std::vector<Held> held_;  // the rank's thread alone
 
-    std::timed_mutex api_;  // of NCCL; taken before mutex_, never behind it
+    std::timed_mutex api_;  // of NCCL; locked before mutex_, never while holding it
 
     std::mutex mutex_;  // of all below
     std::condition_variable stop_;

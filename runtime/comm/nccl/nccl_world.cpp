@@ -101,7 +101,7 @@ private:
             message(model::CollectiveKind::receive, peer, [peer, to = state_->flag(++received)](ncclComm_t over, cudaStream_t on) {
                 return nccl().ncclRecv(to, 1, ncclFloat32, peer, over, on);
             });
-        }  // the last is as many receives as sends: all are issued
+        }  // with the last receive all are issued: there is one for each send
     }
 
     std::unique_ptr<model::Communicator> join(const std::string& name, std::span<const std::int32_t> ranks) {

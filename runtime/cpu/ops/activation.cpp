@@ -46,7 +46,7 @@ ValueAndSlope<Sum> evaluate(Sum x) {
     }
 }
 
-/// What the gate is multiplied with: the value, or what it becomes, and its slope.
+/// Returns the factor of the activated gate, made of the value x, and its slope.
 template <Activation kind, class Sum>
 ValueAndSlope<Sum> gated_value(Sum x) {
     if constexpr (kind == Activation::clamped_swish) {

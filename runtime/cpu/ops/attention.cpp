@@ -21,7 +21,7 @@ struct KeyRange {
     [[nodiscard]] std::int64_t hidden(std::int64_t position) const { return window > 0 ? visible(position - window) : 0; }
 };
 
-/// The chunks of a slice; where there is one, or the second follows the first in position too, one range and an empty one.
+/// Returns the chunks of a slice; if it has one, or the second follows the first in position too, one range and an empty one.
 std::array<KeyRange, 2> key_ranges(const model::AttentionSizes& sizes) {
     const model::Positions& keys = sizes.key_positions;
     const std::int64_t length = keys.chunk_length, window = sizes.window;
@@ -29,7 +29,7 @@ std::array<KeyRange, 2> key_ranges(const model::AttentionSizes& sizes) {
     return {KeyRange{0, keys.first[0], length, window}, KeyRange{length, keys.first[1], length, window}};
 }
 
-/// Where the rows of a head stand in an array (places, sequences, kv heads, group): the first `members` heads of each group.
+/// Addresses the rows of a head in an array (places, sequences, kv heads, group): the first `members` heads of each group.
 struct HeadRows {
     std::int64_t batch, kv_heads, members, width, group;
 
@@ -38,7 +38,7 @@ struct HeadRows {
     }
 };
 
-/// Of all arrays, and of their gradients.
+/// Addresses all arrays and their gradients.
 struct AllHeadRows {
     HeadRows queries, keys, values, outputs;
     explicit AllHeadRows(const model::AttentionSizes& s)
@@ -58,7 +58,7 @@ void load(const model::Input& from, const HeadRows& rows, std::int64_t sequence,
     }
 }
 
-/// The way back.
+/// Copies a dense array to the rows [place, place + places) of one sequence and head.
 template <class Element, class Sum>
 void store(const Sum* from, const HeadRows& rows, std::int64_t sequence, std::int64_t head, std::int64_t place, std::int64_t places,
            const model::Output& to) {

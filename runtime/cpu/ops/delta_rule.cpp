@@ -11,7 +11,7 @@
 namespace mgplan::runtime::cpu {
 namespace {
 
-/// What a place keeps of a head's state: a share of its own for each row of the state, or one of all.
+/// Share of a head's state that a place keeps: one for each row of the state, or one for all.
 template <class Sum>
 struct KeptShares {
     const Sum* each;  ///< nullptr: one
@@ -19,7 +19,7 @@ struct KeptShares {
     Sum operator[](std::int64_t i) const { return each != nullptr ? each[i] : one; }
 };
 
-/// Where the parts of a delta rule lie. States are (key_dim, value_dim).
+/// Addresses the parts of a delta rule. States are (key_dim, value_dim).
 template <class Element>
 struct Rule {
     using Sum = Compute<Element>;
@@ -43,14 +43,14 @@ struct Rule {
     [[nodiscard]] Sum beta(std::int64_t row, std::int64_t head) const {
         return static_cast<Sum>(sizes.strength) / (1 + exponential(-Sum(gates[row * gate_pitch + beta_begin + head])));
     }
-    /// From a strength to its slope over its raw value.
+    /// Returns the slope of a strength over its raw value.
     [[nodiscard]] Sum beta_slope(Sum beta) const { return beta * (1 - beta / static_cast<Sum>(sizes.strength)); }
-    /// `decay`: of all the heads'.
+    /// `decay`: index among the decays of all heads.
     [[nodiscard]] Sum raw_decay(std::int64_t row, std::int64_t decay) const {
         return Sum(decays[row * decay_pitch + decay_begin + decay]) + Sum(step_bias[decay]);
     }
     [[nodiscard]] Sum rate(std::int64_t head) const { return -std::exp(Sum(log_decay[head])); }
-    /// g, the logarithm of what is kept of the state.
+    /// Returns g, the logarithm of the share of the state that is kept.
     [[nodiscard]] Sum log_kept(std::int64_t row, std::int64_t decay) const {
         return rate(decay / sizes.decays_of_head()) * softplus(raw_decay(row, decay));
     }
@@ -110,7 +110,7 @@ Rule<Element> rule_of(const Arguments& x) {
             values<Compute<Element>>(x.kept)};
 }
 
-/// Through the division by the length l = 1 / inverse: dx = inverse · (d - x (x · d) · inverse²).
+/// Backward of the division by the length l = 1 / inverse: dx = inverse · (d - x (x · d) · inverse²).
 template <class Element>
 void write_vector_gradients(const Rule<Element>& rule, const model::DeltaRuleBackwardArguments& x) {
     using Sum = Compute<Element>;
@@ -132,7 +132,7 @@ void write_vector_gradients(const Rule<Element>& rule, const model::DeltaRuleBac
     }
 }
 
-/// From the gradient of the logarithm of one decay to that of its raw value, and to the sums for its bias and its head's rate.
+/// Writes the gradient of one decay's raw value from that of its logarithm, and adds to the sums for its bias and its head's rate.
 template <class Element>
 void through_decay(const Rule<Element>& rule, const model::DeltaRuleBackwardArguments& x, std::int64_t row, std::int64_t decay,
                    Compute<Element> d_log_kept) {
@@ -144,7 +144,7 @@ void through_decay(const Rule<Element>& rule, const model::DeltaRuleBackwardArgu
     values<Sum>(x.sums)[x.sizes.decays() + head] += d_log_kept * rule.log_kept(row, decay);
 }
 
-/// To the gradients of each decay's bias and each head's rate, what all rows added up.
+/// Adds the sums over all rows to the gradients of each decay's bias and each head's rate.
 void add_sums(const model::DeltaRuleBackwardArguments& x) {
     const model::DeltaRuleSizes& s = x.sizes;
     std::int64_t begin = 0;
@@ -179,10 +179,10 @@ public:
           found_(static_cast<std::size_t>(value_dim_)),
           d_written_(static_cast<std::size_t>(value_dim_)) {}
 
-    /// Behind the last place no gradient of a state comes in.
+    /// Sets the gradient of the state after the last place to zero.
     void begin() { std::fill(slope_, slope_ + key_dim_ * value_dim_, Sum{0}); }
 
-    /// The place of `row`, in front of which the state is `before`.
+    /// Does the backward of the place of `row`; `before`: the state in front of it.
     void back(std::int64_t row, std::int64_t head, const Sum* before) {
         const std::int64_t key_head = head / (s_.value_heads / s_.key_heads);
         std::copy(before, before + key_dim_ * value_dim_, state_.begin());
@@ -248,7 +248,7 @@ private:
     const model::DeltaRuleBackwardArguments& x_;
     const model::DeltaRuleSizes& s_;
     std::int64_t key_dim_, value_dim_;
-    Sum* slope_;  ///< gradient of the state behind the place
+    Sum* slope_;  ///< gradient of the state after the place
     Sum* units_;  ///< (rows, 2, key_heads, key_dim)
     std::vector<Sum> state_, found_, d_written_;
 };
@@ -282,7 +282,7 @@ void delta_rule(model::Device& /*device*/, const model::DeltaRuleArguments& x) {
     });
 }
 
-// Behind a place the gradient of its state is L. With S' the decayed state, r = v - S'ᵀ k, u = beta r, S = S' + k uᵀ, y = Sᵀ q:
+// L is the gradient of the state after a place. With S' the decayed state, r = v - S'ᵀ k, u = beta r, S = S' + k uᵀ, y = Sᵀ q:
 // dq = S dy; L += q dyᵀ; du = Lᵀ k; dk = L u - S' (beta du); dbeta = du · r; dv = beta du;
 // L' = L - k (beta du)ᵀ; dg = <L', S'>, by rows where each has a decay; the place before gets exp(g) L'.
 void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwardArguments& x) {

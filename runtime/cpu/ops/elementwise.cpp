@@ -80,7 +80,7 @@ void clip(model::Device& /*device*/, const model::ClipArguments& x) {
             for (std::int64_t i = 0; i < x.elements; ++i) to[i] = Element(std::clamp(Value(to[i]), -bound, bound));
             return;
         }
-        // The bound as it is in the elements' type, in which they were clipped.
+        // The bound in the elements' type, in which they were clipped.
         const Value reached = Value(Element(bound));
         const Element* const clipped = values<Element>(x.clipped);
         for (std::int64_t i = 0; i < x.elements; ++i) {

@@ -13,7 +13,7 @@ namespace {
 using model::Fp8ScaleLayout;
 using model::Fp8Scaling;
 
-/// One of the two casts: where codes and scales go, and what one block covers.
+/// Output of one of the two casts: codes, scales, and the values that one block covers.
 template <class Stored>
 struct BlockCast {
     E4m3* codes;

@@ -1,6 +1,6 @@
 #pragma once
 // The kernels of the CPU: simple loops in a fixed order, for fp64, fp32 and bf16. They are the reference that other
-// devices are compared with. What they compute stands in model/ops, file by file.
+// devices are compared with. model/ops defines what they compute, file by file.
 
 #include "model/device/device.hpp"
 #include "model/ops/kernel_table.hpp"

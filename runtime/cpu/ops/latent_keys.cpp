@@ -9,7 +9,7 @@
 namespace mgplan::runtime::cpu {
 namespace {
 
-/// Bytes that move side by side, row by row.
+/// A copy of `bytes` contiguous bytes of each row.
 struct MovedRows {
     std::byte* to;
     const std::byte* from;

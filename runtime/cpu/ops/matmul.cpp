@@ -26,7 +26,7 @@ void widen(const Bf16* from, std::int64_t pitch, std::int64_t rows, std::int64_t
     }
 }
 
-/// The value of every code.
+/// Returns the value of every code.
 template <class Code>
 const std::array<float, 256>& values_of_codes() {
     static const std::array<float, 256> table = [] {
@@ -41,7 +41,7 @@ const std::array<float, 256>& values_of_codes() {
     return table;
 }
 
-/// The same of codes, without their scale.
+/// Widens codes likewise, without their scale.
 template <class Code>
 void widen(const Code* from, std::int64_t pitch, std::int64_t rows, std::int64_t columns, float* tile) {
     const std::array<float, 256>& table = values_of_codes<Code>();
@@ -55,7 +55,7 @@ struct Unscaled {
     void operator()(std::int64_t /*outer*/, std::int64_t /*rows*/, std::int64_t /*inner*/, std::int64_t /*depth*/, float* /*tile*/) const {}
 };
 
-/// Multiplies a widened tile (rows, depth) from (outer, inner) on with the scales of its blocks.
+/// Multiplies a widened tile (rows, depth), which begins at (outer, inner), by the scales of its blocks.
 template <class Scale>
 struct ScaledBlocks {
     const typename Scale::Stored* scales;
@@ -74,8 +74,8 @@ struct ScaledBlocks {
     }
 };
 
-/// Tile by tile in fp32; a product is complete before it is multiplied with `factor`, that of fp8, and rounded. What blocks are scaled by
-/// is applied to tiles in front, as powers of two that change no digit; their operands are not transposed.
+/// Multiplies tile by tile in fp32. A product is complete before it is multiplied by `factor`, that of fp8, and rounded. Scales of blocks
+/// are applied to tiles before the product, as powers of two that change no digit; operands with them are not transposed.
 template <class A, class B, class Sum, class ScaleA = Unscaled, class ScaleB = Unscaled>
 void multiply_narrow(const model::MatmulArguments& x, float factor, const ScaleA& scale_a = {}, const ScaleB& scale_b = {}) {
     using model::MatmulTile;

@@ -23,8 +23,8 @@ Softmax<Compute<Element>> softmax_of(const Element* logits, std::int64_t count) 
     return {maximum, sum_over<Sum>(count, [&](std::int64_t i) { return exponential(Sum(logits[i]) - maximum); })};
 }
 
-/// The top_k largest keys of [0, count) by falling value, ties to the lower index; NaN counts as smallest, so that ids stay in
-/// range. allowed(i): whether i is a candidate; there are enough.
+/// Chooses the top_k largest keys of [0, count) by falling value, ties to the lower index; NaN counts as smallest, so that ids stay in
+/// range. allowed(i): true for candidates, of which there are enough.
 template <class Key, class Allowed>
 void choose(std::int64_t count, std::int64_t top_k, Key key, Allowed allowed, std::int32_t* chosen) {
     for (std::int64_t slot = 0; slot < top_k; ++slot) {

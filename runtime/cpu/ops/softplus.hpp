@@ -1,5 +1,5 @@
 #pragma once
-// log(1 + e^x), by which the steps of state-space layers and the decays of delta rules are positive.
+// log(1 + e^x), which makes the steps of state-space layers and the decays of delta rules positive.
 
 #include <cmath>
 
@@ -7,7 +7,7 @@ namespace mgplan::runtime::cpu {
 
 template <class Number>
 Number softplus(Number x) {
-    // Behind 20 the rest is below what fp32 holds, and in fp64 log1p(e^x) is as exact.
+    // Above 20 the logarithm is below fp32's precision, and in fp64 log1p(e^x) is as exact.
     return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
 }
 

@@ -15,7 +15,7 @@ struct Chunk {
     std::int64_t number, sequence, begin, places;
 };
 
-/// Where the parts of a scan lie. a_t below is the sum of dt · A from the chunk's first place to t.
+/// Addresses the parts of a scan. a_t below is the sum of dt · A from the chunk's first place to t.
 template <class Element>
 struct Scan {
     using Sum = Compute<Element>;
@@ -48,7 +48,7 @@ struct Scan {
     [[nodiscard]] Sum raw(std::int64_t row, std::int64_t head) const {
         return Sum(raw_steps[row * step_pitch + step_begin + head]) + Sum(step_bias[head]);
     }
-    /// Where the state of a head at a chunk's start lies: (head_dim, state).
+    /// Returns the offset of a head's state at a chunk's start: (head_dim, state).
     [[nodiscard]] std::int64_t state_at(std::int64_t chunk, std::int64_t sequence, std::int64_t head) const {
         return ((chunk * sizes.batch + sequence) * sizes.heads + head) * sizes.head_dim * sizes.state;
     }

@@ -13,7 +13,7 @@ enum class VectorUnits : std::uint8_t { baseline, avx2, avx512 };
 
 /// The widest that this processor and its operating system offer.
 [[nodiscard]] VectorUnits available_vector_units();
-/// What kernels use: the widest available, unless limited.
+/// The units that kernels use: the widest available, unless limited.
 [[nodiscard]] VectorUnits vector_units();
 /// Keeps kernels of all threads to these units or narrower ones: for tests and comparisons. Not while kernels run.
 void limit_vector_units(VectorUnits widest);

@@ -41,7 +41,7 @@ MGPLAN_BOTH ValueAndSlope<Sum> evaluate(Activation kind, Sum x) {
     return {positive * positive, 2 * positive};
 }
 
-/// What the gate is multiplied with, and its slope.
+/// Returns the factor of the activated gate, made of the value x, and its slope.
 template <class Sum>
 MGPLAN_BOTH ValueAndSlope<Sum> gated_value(Activation kind, Sum x) {
     if (kind != Activation::clamped_swish) return {x, Sum{1}};

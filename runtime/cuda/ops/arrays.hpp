@@ -1,5 +1,5 @@
 #pragma once
-// Kernels that work through many flat arrays in one launch. Which arrays there are stands in the kernel's parameters: nothing is uploaded.
+// Kernels that work through many flat arrays in one launch. The list of arrays is a parameter of the kernel: nothing is uploaded.
 
 #include "model/ops/scratch.hpp"
 #include "runtime/cuda/ops/packs.hpp"

@@ -24,7 +24,7 @@ struct ScoreRows {
     }
 };
 
-/// A score behind scale and soft cap.
+/// Returns a scaled score after the soft cap; cap 0: none.
 template <class Sum>
 MGPLAN_BOTH Sum capped(Sum score, Sum cap) {
     return cap > 0 ? cap * hyperbolic_tangent(score / cap) : score;
@@ -101,16 +101,16 @@ struct RoundTo {
     }
 };
 
-/// An array (places, sequences · kv heads, group): a kv head's own values, or those of its query heads one behind the other, stand at
-/// the begin of each group.
+/// An array (places, sequences · kv heads, group): each group begins with the values of a kv head, or with those of its query heads
+/// one after another.
 template <class Memory>
 struct GroupedRows {
     Memory* memory;
     std::int64_t group;
 };
 
-/// What products of one query block have in common. A query head's member of its group is done in a call of its own, so that the
-/// matrices of a call lie at equal distances.
+/// The products of one query block. Each query head of a group is multiplied in a call of its own, so that the matrices of a call lie
+/// at equal distances.
 template <class Launcher>
 struct BlockProducts {
     Launcher& launcher;
@@ -220,7 +220,7 @@ inline std::byte* bytes(const model::Output& output) {
     return static_cast<std::byte*>(output.data);
 }
 
-/// What the probabilities are multiplied as.
+/// Type of the probabilities in products.
 template <class Element>
 using Weight = std::conditional_t<std::is_same_v<Element, Bf16>, Bf16, Compute<Element>>;
 
@@ -290,8 +290,8 @@ void unfused_attention_backward(Launcher& launcher, const model::AttentionBackwa
 }
 
 /// Calls work(space, memory) with the workspace of the separate products: the op's own, or, where the op brought one for a
-/// fused kernel that refused its arrays' addresses or a shape that nobody had asked about (KernelTraits::fused_plans), one more. That
-/// one is no prediction's, and the measurement shows it.
+/// fused kernel that refused its arrays' addresses or a shape not checked before (KernelTraits::fused_plans), an additional one. No
+/// prediction has that one, and the measurement shows it.
 template <class Work>
 void with_unfused_workspace(model::Device& device, Dtype dtype, const model::AttentionSizes& sizes, bool backward, bool predicted,
                             const model::Output& workspace, Work work) {
@@ -312,7 +312,7 @@ struct TransposeStatistics {
     }
 };
 
-/// What stands before and behind some places of an array (places, sequences · heads, width).
+/// The parts before and after some places of an array (places, sequences · heads, width).
 struct Outside {
     std::int64_t places, first, count;  ///< of the array; of those that are not outside
     std::int64_t place_bytes;
@@ -326,7 +326,7 @@ struct Outside {
     }
 };
 
-/// -inf wherever no key was seen: before and behind some rows.
+/// Writes -inf wherever no key was seen: before and after some rows.
 struct HideStatistics {
     float* log_sum_exp;
     std::int64_t first, count;  ///< of the rows that saw keys

@@ -10,7 +10,7 @@
 namespace mgplan::runtime::cuda {
 
 /// c (m, n) = alpha · op(a) · op(b) + beta · c for each of a batch. Matrices have no gaps in their rows; a stride is from one to the next,
-/// in values, and 0 where they lie one behind the other.
+/// in values, and 0 if they are contiguous.
 struct BatchedProduct {
     bool transpose_a = false, transpose_b = false;
     std::int64_t m = 0, n = 0, k = 0;
@@ -18,7 +18,7 @@ struct BatchedProduct {
     std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
 };
 
-/// Of `count` matrices of `dtype` each. The result has that type too, or is a sum of the statistics' type. Without a workspace.
+/// Returns the product of `count` matrices of `dtype`. The result has that type too, or is a sum of the statistics' type. No workspace.
 template <class Element, class Result>
 [[nodiscard]] Gemm batched_gemm(const BatchedProduct& product, Dtype dtype, const Element* a, const Element* b, Result* c,
                                 std::int64_t count) {

@@ -6,7 +6,7 @@
 
 namespace mgplan::runtime::cuda {
 
-/// counts[k] = entries with key k, or the same more, for one team each; the team behind the last key counts keys that are
+/// Sets counts[k] to the number of entries with key k, or adds it, one team per key; the team after the last key counts keys that are
 /// too large.
 template <class Count>
 struct CountEntries {

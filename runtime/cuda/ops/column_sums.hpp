@@ -6,8 +6,8 @@
 
 namespace mgplan::runtime::cuda {
 
-/// Parts that are added one behind the other. A sum waits for each of them, and columns alone do not fill a card: many parts are added
-/// in groups of so many side by side, then the groups.
+/// Number of parts that are added one after another. Each addition waits for the one before, and columns alone do not fill a card: many
+/// parts are added in parallel groups of this size, then the groups.
 using model::kPartsOfGroup;
 
 /// The sum of a group's parts takes the place of its first.

@@ -88,7 +88,7 @@ struct CrossEntropyGradient {
     }
 };
 
-/// What decides whether rows of logits go by packs.
+/// Address and row bytes of the logits, joined bitwise: rows are read in packs if it is a multiple of a pack.
 template <class Element>
 std::uint64_t bytes_of_rows(const model::CrossEntropyArguments& x) {
     return address(x.logits.data) | static_cast<std::uint64_t>(x.columns) * sizeof(Element);

@@ -1,18 +1,18 @@
 #pragma once
 // See model/ops/delta_rule.hpp. The rule by chunks (arXiv 2412.06464, section 3): within a chunk new values come from products with the
 // inverse of a unit lower triangular matrix, and states are carried from chunk to chunk. Products are batched ones of a library, a matrix
-// for each chunk, sequence and head; kernels here stand in between.
+// for each chunk, sequence and head; kernels here run between them.
 //
-// Of one chunk and head, with unit keys k_i, unit queries over the root of key_dim q_i, values v_i, strengths b_i and decays a_i whose
-// logarithms are summed from the chunk's begin (with a decay for each channel each is a diagonal matrix between what it stands with):
+// For one chunk and head, with unit keys k_i, unit queries over the root of key_dim q_i, values v_i, strengths b_i and decays a_i whose
+// logarithms are summed from the chunk's begin (with a decay for each channel each is a diagonal matrix between its factors):
 //   A_ij = b_i exp(a_i - a_j) k_i · k_j for j < i,  M_ij = exp(a_i - a_j) q_i · k_j for j <= i,  X = (I + A)^-1
 //   R = X (b v) - X (b exp(a) k) S          new values (`written`), S the state in front of the chunk
 //   y = (exp(a) q) S + M R,  S' = exp(a_end) S + (exp(a_end - a) k)ᵀ R
-// and back, from dy and the gradient dS' of the state behind the chunk:
+// and back, from dy and the gradient dS' of the state after the chunk:
 //   dR = Mᵀ dy + (exp(a_end - a) k) dS',  dS = exp(a_end) dS' + (exp(a) q)ᵀ dy - (X (b exp(a) k))ᵀ dR,  dZ = Xᵀ dR
 //   d(b v) = dZ,  d(b exp(a) k) = -dZ Sᵀ,  d(exp(a) q) = dy Sᵀ,  d(exp(a_end - a) k) = R dS'ᵀ,  dA = -dZ Rᵀ,  dM = dy Rᵀ
-// A summed decay's gradient is what its place's query and key that finds have of their gradients along themselves, less what the key that
-// is written under has; the last place's also what the state behind the chunk and all keys that are written to its end have. Decays are
+// A summed decay's gradient is the dot product of its place's query with its gradient, plus that of the key as it reads, minus that of the
+// key as it writes; the last place's also has those of the state after the chunk and of all keys that write to its end. Decays are
 // taken from a chunk's begin to a place and subtracted, none as the exponential of a positive number: in fp32 one that resets a state amid
 // weak ones costs the weak ones digits. Factors of products have the storage type, sums and the inversion the
 // statistics': R and dR, which are added up in two products, are rounded after each. So is X for its products where strengths are at
@@ -49,7 +49,7 @@ RuleParts<Element> rule_parts(const Arguments& x) {
             values<Compute<Element>>(x.inverse_norms)};
 }
 
-/// What delta rules are made of: kernels over blocks of chunks, products of their matrices, and a walk over their states.
+/// The steps of a delta rule: kernels over blocks of chunks, products of their matrices, and a walk over their states.
 template <class Launcher, class Element>
 class RuleRun {
 public:
@@ -105,7 +105,7 @@ private:
     [[nodiscard]] Value* part(std::int64_t begin) const {
         return begin < 0 ? nullptr : reinterpret_cast<Value*>(workspace_ + begin);
     }
-    /// The states in front of a block of a backward, and behind the last.
+    /// The state before block `index` in a backward; the index after the last block gives the final state.
     [[nodiscard]] Sum* front(std::int64_t index) const { return part<Sum>(space_.fronts) + index * state_; }
     void zero(Sum* state) const { launcher_.zero(state, state_ * static_cast<std::int64_t>(sizeof(Sum))); }
     [[nodiscard]] std::int64_t map(const RuleBlock<Element>& block) const { return block.length * s_.key_dim; }
@@ -144,7 +144,7 @@ private:
         return made;
     }
 
-    /// What does not depend on states: factors, inverses, X (b v) and -X (b exp(a) k).
+    /// Computes all that does not depend on states: factors, inverses, X (b v) and -X (b exp(a) k).
     void prepare(const RuleBlock<Element>& block) const {
         const std::int64_t length = block.length, teams = block.teams();
         launcher_.teams(teams, lanes_for(length * s_.decays_of_head()), RuleDecays<Element>{block});
@@ -172,7 +172,7 @@ private:
     }
     [[nodiscard]] std::int64_t heads() const { return s_.batch * s_.value_heads; }
 
-    /// `from`: the state in front of the block; `to` becomes that behind it.
+    /// `from`: the state before the block; `to` becomes that after it.
     void carry_states(const RuleBlock<Element>& block, const Sum* from, Sum* to) const {
         for (std::int64_t chunk = 0; chunk < block.count; ++chunk) {
             const std::int64_t first = chunk * heads();
@@ -186,7 +186,7 @@ private:
         }
     }
 
-    /// `slope`: the gradient of the state behind the block becomes that of the state in front of it.
+    /// `slope`: the gradient of the state after the block becomes that of the state before it.
     void carry_gradients(const RuleBlock<Element>& block, Sum* slope) const {
         const std::int64_t lines = 3 * line(block);
         Element* const of_outputs = block.gradients + line(block);
@@ -199,7 +199,7 @@ private:
             carry(block, chunk, slope, slope, slopes);
             multiply({.m = block.length, .n = s_.value_dim, .k = s_.key_dim, .beta = 1, .c_stride = lines}, block.left + first * map(block),
                      slopes, of_written + first * lines, heads());
-            // Queries with gradients of outputs and what new values take off with those of new values lie one behind the other.
+            // One product for both terms of dS: (exp(a) q; -X (b exp(a) k)) and (dy; dR) are each contiguous.
             multiply({.transpose_a = true, .m = s_.key_dim, .n = s_.value_dim, .k = 2 * block.length, .beta = 1, .b_stride = lines},
                      block.reads + first * 2 * map(block), of_outputs + first * lines, slope, heads());
         }
@@ -236,7 +236,7 @@ private:
                                   body);
     }
 
-    /// Of X or its transpose: of what rounding left of it first, so that the sum is rounded once.
+    /// Multiplies by X or its transpose: by its rounding remainders first, so that the sum is rounded once.
     void multiply_inverses(BatchedProduct product, const RuleBlock<Element>& block, const Element* b, Element* c) const {
         if (block.remainders != nullptr) {
             multiply(product, block.remainders, b, c, block.teams());

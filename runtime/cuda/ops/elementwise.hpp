@@ -125,7 +125,7 @@ MGPLAN_BOTH inline Piece piece_of(std::int64_t elements, std::int64_t parts, std
     return {begin, left < 0 ? 0 : (left < share ? left : share)};
 }
 
-/// Loads of so many values at a time from a flat array, whether it is aligned for packs or not.
+/// Loads `Size` values at a time from a flat array, which may be aligned for packs or not.
 template <bool kAligned, class Element>
 struct LoadPacks {
     const Element* in;

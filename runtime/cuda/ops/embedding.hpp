@@ -31,7 +31,7 @@ struct BucketOfId {
 
 /// Links each row to the next one with the same id, and marks rows that have one before them. Rows are walked by the row
 /// that has none, in order, without atomics: the sum is the same on every run. One team for each place of by_bucket, where
-/// the rows of a bucket stand together in rising order: looking through all rows behind each one would be their square.
+/// the rows of a bucket are contiguous in rising order: a search through all later rows of each row would take quadratic time.
 struct LinkRows {
     const std::int32_t *ids, *by_bucket;
     const std::int64_t *counts, *starts;  // by bucket

@@ -24,7 +24,7 @@ struct LargerNumber {
     MGPLAN_BOTH float operator()(float a, float b) const { return b > a ? b : a; }
 };
 
-/// A team's largest magnitude of so many values.
+/// Returns the largest magnitude of `count` values, found by a team.
 template <bool kAligned, class Team, class Element>
 MGPLAN_BOTH float largest_of(const Team& team, const Element* x, std::int64_t count) {
     return team.template reduce_packs<kPack<Element>>(count, 0.0F, LargerNumber{}, LoadPacks<kAligned, Element>{x},
@@ -70,7 +70,7 @@ struct LargestOfArrays {
     }
 };
 
-/// Their places as they begin, one each: the kernel that raises them comes behind.
+/// Sets the largest magnitude of each array to 0, before the kernel that raises it.
 template <class Element>
 struct ClearLargest {
     ArrayList<typename LargestOfArrays<Element>::Array> list;
@@ -99,7 +99,7 @@ struct CastToFp8 {
     }
 };
 
-/// The same of a matrix with codes turned, and as they lie where asked for: a team for each tile.
+/// Casts a matrix to transposed codes and, if `codes` is set, to codes in the matrix's own order: a team for each tile.
 template <class Element, class Code, bool kPacked>
 struct CastAndTurn {
     static constexpr int kTeamsAtOnce = kPacked ? TileValues<Element>::kTeamsAtOnce : 1;
@@ -147,7 +147,7 @@ struct CastOfArrays {
     }
 };
 
-/// A square of so many bytes a side goes through memory that a team shares, so that both sides are read and written along rows.
+/// Side in bytes of the squares that go through memory that a team shares, so that both sides are read and written along rows.
 inline constexpr int kTransposedSide = 128;
 
 /// N bytes at a time, 16 or 1: columns, pitch and addresses are multiples of it. There are rows; those up to the pitch are 0.
@@ -159,7 +159,7 @@ struct TransposeBytes {
     std::uint8_t* y;
     std::int64_t rows, columns, pitch;
 
-    /// Bytes as they were loaded: taken apart when they are used, behind the next load.
+    /// Bytes as they were loaded: unpacked when they are used, after the next load was issued.
     template <int Size>
     struct Loaded {
         std::conditional_t<Size == 1, std::uint8_t, Word16> bytes;
@@ -184,7 +184,7 @@ struct TransposeBytes {
         };
         team.template each_pack<N>(
             kSide * kSide,
-            [&](auto size, std::int64_t i) {  // what is outside reads the first bytes, so that no load waits for another's branch
+            [&](auto size, std::int64_t i) {  // places outside read the first bytes, so that no load waits for another's branch
                 constexpr int kSize = decltype(size)::value;
                 const bool has_values = inside(i / kSide, i % kSide, rows);
                 const std::int64_t at = (first_row + i / kSide) * columns + first_column + i % kSide;

@@ -74,11 +74,11 @@ struct CastPacksOfRows {
     }
 };
 
-/// What the lanes of a tile tell each other: the largest magnitudes that each saw, then the factors of blocks.
+/// Memory shared by the lanes of a tile: the largest magnitudes that each found, then the factors of blocks.
 template <int kLength>
 struct BlocksOfTile {
     static constexpr int kBlocks = Tile::kSide / kLength, kFactors = kBlocks * Tile::kSide;
-    static constexpr int kPitch = Tile::kLanes + 8;  // lanes that read four columns beside each other find them in other banks
+    static constexpr int kPitch = Tile::kLanes + 8;  // lanes that read four adjacent columns find them in different banks
     union {
         float of_columns[Tile::kWide * kPitch];
         TurnedTile turned;  ///< once factors are known
@@ -193,7 +193,7 @@ private:
     }
 };
 
-/// Squares, which are tiles: the same codes as they lie and, where asked for, turned.
+/// Casts squares, which are tiles, to codes in the matrix's order and, if `turned` is set, to the same codes transposed.
 template <class Element, bool kPacked>
 struct CastSquares {
     static constexpr int kGroups = 16, kTeamsAtOnce = kPacked ? TileValues<Element>::kTeamsAtOnce : 1;
@@ -243,7 +243,7 @@ private:
     }
 };
 
-/// Whether rows begin where a pack of sixteen codes may.
+/// Returns true if all rows begin at multiples of sixteen codes.
 inline bool come_in_packs(const model::QuantiseBlocksArguments& x) {
     const std::uint64_t sizes = static_cast<std::uint64_t>(x.columns | (x.turned ? x.rows : 0));
     return (sizes | address(x.x.data) | address(x.codes.data) | address(x.column_codes.data)) % 16 == 0;

@@ -12,7 +12,7 @@
 
 namespace mgplan::runtime::cuda {
 
-/// Of two pairs of bf16 values, the first of them magnitudes: the larger magnitudes. NaNs in the second are no magnitudes.
+/// Returns the larger magnitudes of two pairs of bf16 values, the first of which are magnitudes. NaNs in the second are ignored.
 MGPLAN_BOTH inline std::uint32_t larger_magnitudes(std::uint32_t magnitudes, std::uint32_t values) {
 #ifdef __CUDA_ARCH__
     // max.bf16x2 of a NaN and a number is the number (PTX ISA, "max" of half precision).
@@ -30,8 +30,8 @@ MGPLAN_BOTH inline std::uint32_t larger_magnitudes(std::uint32_t magnitudes, std
 #endif
 }
 
-/// What a lane holds of a tile: sixteen columns of four rows, so eight loads of sixteen bytes in bf16. Words as they were loaded, so that
-/// all are under way before the first is taken apart.
+/// One lane's part of a tile: sixteen columns of four rows, so eight loads of sixteen bytes in bf16. Words stay as they were loaded, so
+/// that all loads are issued before the first word is unpacked.
 template <class Element>
 struct TileValues {
     using Row = Pack<Element, 16>;
@@ -172,7 +172,7 @@ struct TurnedTile {
     }
 };
 
-/// A lane's values times one factor: codes as they lie, where asked for, and in words of the turned tile.
+/// Casts a lane's values times one factor: to codes in the matrix's order, if `codes` is set, and to words of the turned tile.
 template <bool kPacked, class Code, class Element>
 MGPLAN_BOTH void cast_tile(const Tile& tile, const TileValues<Element>& values, float factor, Code* codes, TurnedTile& turned, int lane) {
     std::uint32_t words[Tile::kWide] = {};

@@ -6,7 +6,7 @@
 
 namespace mgplan::runtime::cuda {
 
-/// What forward and backward read. A team works on one group of one row.
+/// Inputs of forward and backward. A team works on one group of one row.
 template <class Element>
 struct GatedNormInputs {
     using Sum = Compute<Element>;
@@ -15,7 +15,7 @@ struct GatedNormInputs {
     std::int64_t width, group, weight_width, gate_pitch, gate_begin;
     bool gate_first, sigmoid_gate;
 
-    /// N columns of a row. Without weights other values stand in their place.
+    /// N columns of a row. Without weights `weight` holds other values, which are not used.
     template <int N>
     struct Loaded {
         Pack<Element, N> x, gate, weight;
@@ -79,7 +79,7 @@ struct GatedNormGroup {
     }
 };
 
-/// What the backward reads beside it.
+/// Inputs of the backward: those of the forward, and dy.
 template <class Element>
 struct GatedNormSlopes {
     using Sum = Compute<Element>;

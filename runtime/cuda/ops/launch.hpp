@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels of a GPU are written against: how bodies are started and memory is moved. The GPU's launcher puts work
+// Interface that the kernels of a GPU are written against: it starts bodies and moves memory. The GPU's launcher puts work
 // on a stream; the host's, in tests, does it at once. From arguments to kernels, everything between is the same code.
 
 #include <cstddef>
@@ -58,7 +58,7 @@ struct FusedMemory {
 class FusedLibrary {
 public:
     virtual ~FusedLibrary() = default;
-    /// Whether it can do this shape within this workspace, with arrays at these addresses.
+    /// Returns true if the library can do this shape within this workspace, with arrays at these addresses.
     virtual bool accepts(const FusedShape& shape, const FusedMemory& memory) = 0;
     /// accepts() was true.
     virtual void run(const FusedShape& shape, const FusedMemory& memory, double scale) = 0;
@@ -92,7 +92,7 @@ inline std::uint64_t address(const void* memory) {
     return reinterpret_cast<std::uintptr_t>(memory);
 }
 
-/// Lanes for a row of so many values: few enough that most have work.
+/// Returns the number of lanes for a row of `width` values: few enough that most have work.
 inline int lanes_for(std::int64_t width) {
     int lanes = 32;
     while (lanes < 256 && lanes * 4 < width) lanes *= 2;

@@ -6,7 +6,7 @@
 
 namespace mgplan::runtime::cuda {
 
-/// N: values of a row that are loaded together. A norm without weights is a kernel of its own: asked at run time, it would cost the
+/// N: values of a row that are loaded together. A norm without weights is a kernel of its own: a check at run time would cost the
 /// others registers.
 template <class Element, int N, bool Weighted>
 struct NormRow {

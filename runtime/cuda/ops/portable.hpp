@@ -1,6 +1,6 @@
 #pragma once
-// What lets one kernel body be compiled for the GPU and, in tests, for the host: number types, and teams of lanes that
-// work on one row together. A body never asks where it runs.
+// Types with which one kernel body compiles for the GPU and, in tests, for the host: numbers, and teams of lanes that
+// work on one row together. A body never depends on where it runs.
 
 #include <cmath>
 #include <cstdint>
@@ -108,7 +108,7 @@ struct Candidate {
     std::int64_t place;  ///< negative: none
 };
 
-/// Whether a comes before b: larger values first, ties by place, NaN behind all numbers, none last.
+/// Returns true if a comes before b: larger values first, ties by place, NaN after all numbers, none last.
 template <class Number>
 MGPLAN_BOTH bool precedes(const Candidate<Number>& a, const Candidate<Number>& b) {
     if (a.place < 0) return false;
@@ -151,17 +151,17 @@ struct First {
 //                                    l + lanes, …, of each its values in order, then a single value that is left over
 //   select(count, wanted, f)         f(i, n) for every i with wanted(i), n counting them in the order of i
 //   once(f)                          f() on one lane
-//   barrier()                        what lanes wrote before it, all see behind it
-//   shared<Value, Count>()           memory for so many values that all lanes see, the same at each call
+//   barrier()                        after it all lanes see what any lane wrote before it
+//   shared<Value, Count>()           memory for Count values that all lanes see, the same at each call
 //   phases<State>(f, g, …)           f(lane, state) on every lane, with a state of its own that begins undefined; a barrier; g(lane, state)
 //   …
-// each, each_pack, select and once have no barrier of their own, phases none behind the last. reduce and reduce_packs end with one.
+// each, each_pack, select and once have no barrier of their own, phases none after the last. reduce and reduce_packs end with one.
 
-/// How many values a call of load is about.
+/// Number of values that a call of load reads.
 template <int N>
 using Width = std::integral_constant<int, N>;
 
-/// Lanes one after another: the host's team. Gives the sums of a GPU's team of as many lanes.
+/// The host's team: lanes run one after another. Its sums equal those of a GPU's team with the same number of lanes.
 class HostTeam {
 public:
     static constexpr int kMostLanes = 1024;

@@ -5,17 +5,17 @@
 
 namespace mgplan::runtime::cuda {
 
-/// Which of a place's heads stands there.
+/// Maps the index of a head to its place in the row: the same.
 struct EveryHead {
     MGPLAN_BOTH std::int64_t at(std::int64_t head) const { return head; }
 };
-/// Queries and keys of a packed projection: behind each `members` of them one head is left out, a value.
+/// Queries and keys of a packed projection: after each `members` of them one head, a value, is left out.
 struct QueriesAndKeys {
     std::int64_t members;
     MGPLAN_BOTH std::int64_t at(std::int64_t head) const { return head + row_column(head, members).row; }
 };
 
-/// All sequences and heads of one place. Cosines and sines of its angles, in fp64 until they are rounded, are made once and stand in a
+/// All sequences and heads of one place. Cosines and sines of its angles, in fp64 until they are rounded, are computed once for a
 /// table that the lanes share. N: values that are turned together. x may be y: a lane reads no other
 /// values than those that it writes.
 template <class Element, int N, class Heads>

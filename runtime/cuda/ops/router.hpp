@@ -106,7 +106,7 @@ private:
         return taken;
     }
 
-    /// One after another: the first of those that come behind the last one chosen.
+    /// Chooses experts one after another: each time the first after the last one chosen.
     template <class Team, class Key>
     MGPLAN_BOTH void choose(const Team& team, Key key, std::uint64_t taken, std::int32_t* ids) const {
         Candidate<Sum> last{Sum{0}, -1};
@@ -156,8 +156,8 @@ MGPLAN_BOTH std::uint64_t order_key(Number value) {
     return (word & kSign) != 0 ? static_cast<Word>(~word) : static_cast<Word>(word | kSign);
 }
 
-/// One team for each expert: of its entries, those behind the first `capacity` by falling probability become -1, the upper
-/// of equal ones first. The smallest probability that is kept is found bit by bit, so nothing is sorted.
+/// One team for each expert: sets its entries after the first `capacity` by falling probability to -1; of equal ones the upper are
+/// kept. The smallest probability that is kept is found bit by bit, so nothing is sorted.
 template <class Element>
 struct DropBeyondCapacity {
     using Number = Compute<Element>;

@@ -1,5 +1,5 @@
 #pragma once
-// The kernels between the products of a delta rule by chunks: see delta_rule.hpp, where the letters of the formulas stand.
+// The kernels between the products of a delta rule by chunks; delta_rule.hpp defines the letters of the formulas.
 
 #include "model/ops/scratch.hpp"
 #include "runtime/cuda/ops/launch.hpp"
@@ -80,7 +80,7 @@ struct RuleBlock {
     [[nodiscard]] MGPLAN_BOTH Sum kept(std::int64_t team, std::int64_t i, std::int64_t j) const {
         return rule.sizes.channel_decays ? Sum{1} : exponential(decay(team, i, 0) - decay(team, j, 0));
     }
-    /// Of the first of the two matrices, keys with keys; queries with keys are length² further.
+    /// The first of the two matrices of scores, keys with keys; queries with keys are length² further.
     [[nodiscard]] MGPLAN_BOTH const Sum* scores_of(std::int64_t team) const {
         const std::int64_t of = rule.sizes.channel_decays ? team : team / rule.per_key();
         return scores + of * 2 * length * length;
@@ -115,7 +115,7 @@ struct RuleDecays {
     }
 };
 
-/// Of one place and key head: lengths of its query and key, and of both what the products take, for each value head that it serves.
+/// For one place and key head: lengths of its query and key, and the factors of products made of both, for each value head it serves.
 template <class Element>
 struct RuleVectors {
     using Sum = Compute<Element>;
@@ -164,7 +164,7 @@ struct RuleValues {
     using Sum = Compute<Element>;
     RuleBlock<Element> block;
 
-    /// Where value `index` of the block's rows stands: its row and head, and the first value of a line.
+    /// The place of value `index` of the block's rows: its row and head, and the first value of a line.
     struct Place {
         std::int64_t row, head, column, team, i;
     };
@@ -224,8 +224,8 @@ struct RuleChannelScores {
     }
 };
 
-/// The inverse X of the unit lower triangular matrix I + A of one team, row by row: x_ij = -(a_ij + sum of a_in x_nj, j < n < i). And what
-/// queries read of new values. Nothing behind the diagonal is looked at.
+/// The inverse X of the unit lower triangular matrix I + A of one team, row by row: x_ij = -(a_ij + sum of a_in x_nj, j < n < i). Also the
+/// weights M of new values in outputs. Scores beyond the diagonal are not used.
 template <class Element>
 struct RuleInverse {
     using Sum = Compute<Element>;
@@ -264,7 +264,8 @@ struct RuleInverse {
     }
 };
 
-/// One chunk's states, or gradients behind it: rounded as factors, and decayed through the chunk, to which its products are added.
+/// The states before a chunk, or their gradients after it: rounded as factors, and decayed through the chunk; its products are added to
+/// the latter.
 template <class Element>
 struct RuleCarry {
     using Sum = Compute<Element>;
@@ -397,8 +398,8 @@ MGPLAN_BOTH RuleSlopes<Element> rule_slopes(const RuleBlock<Element>& block, std
     return slopes;
 }
 
-/// Of one place and head: the gradients of its value and strength, and those of its summed decays, a difference of sums that are added up
-/// along a chunk: all are of the products' own, rounded factors.
+/// For one place and head: the gradients of its value and strength, and those of its summed decays, a difference of sums that are added
+/// up along a chunk: all use the products' own, rounded factors.
 template <class Element>
 struct RuleValueGradients {
     using Sum = Compute<Element>;
@@ -445,7 +446,7 @@ struct RuleValueGradients {
     }
 };
 
-/// Of one place and key head: gradients of its query and key, through the division by their lengths.
+/// For one place and key head: gradients of its query and key, through the division by their lengths.
 template <class Element>
 struct RuleVectorGradients {
     using Sum = Compute<Element>;

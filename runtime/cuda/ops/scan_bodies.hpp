@@ -108,7 +108,7 @@ struct ScanBlock {
     }
     /// The states in front of the block's chunks; matrices (heads of a group · head_dim, state).
     [[nodiscard]] MGPLAN_BOTH std::int64_t states_at() const { return scan.state_at(first, 0, 0); }
-    /// (matrix, group, length, length), for there are at most so many pairs of these rows.
+    /// Scores (matrix, group, length, length), in the array of all rows' pairs: a block needs at most the part of its rows.
     [[nodiscard]] MGPLAN_BOTH Sum* scores() const {
         return scan.scores + scan.row(first * scan.sizes.chunk, 0) * scan.sizes.groups * scan.sizes.chunk;
     }
@@ -129,7 +129,7 @@ struct ScanMaps {
     }
 };
 
-/// Where value `index` of a block's rows stands.
+/// The place of value `index` of a block's rows.
 template <class Element>
 struct ScanPlace {
     std::int64_t row, head, k, by_head, by_group, last_row;
@@ -190,7 +190,7 @@ struct ScanValues {
     }
 };
 
-/// From what each chunk adds to one value of one head's state to that value in front of each chunk; or, for gradients, behind each.
+/// Turns the amounts that chunks add to one value of one head's state into that value before each chunk; for gradients, after each.
 template <class Element>
 struct ScanStates {
     using Sum = Compute<Element>;
@@ -230,7 +230,7 @@ struct RoundStates {
     }
 };
 
-/// For each head exp(a_i - a_j) (C_i · B_j) of places j up to i, zeros behind; in a backward also, for each group, the sum over its heads
+/// For each head exp(a_i - a_j) (C_i · B_j) of places j up to i, zeros after i; in a backward also, for each group, the sum over its heads
 /// of exp(a_i - a_j) (dy_i · dt_j x_j).
 template <class Element>
 struct ScanWeights {
@@ -246,7 +246,7 @@ struct ScanWeights {
         Sum sum = 0;
         for (std::int64_t head = group * heads; head < (group + 1) * heads; ++head) {
             const std::int64_t at = ((matrix * scan.sizes.heads + head) * block.length + i) * block.length + j;
-            // What is not seen may be infinite.
+            // For j > i the exponential may be infinite.
             const Sum kept = j <= i ? exponential(scan.decay(row, head) - scan.decay(from, head)) : Sum{0};
             block.weights[at] = j <= i ? Element(kept * score) : Element(Sum{0});
             if (block.along != nullptr && j <= i) sum += kept * block.along[at];
@@ -358,7 +358,7 @@ struct ScanStepGradients {
         const std::int64_t head = head_of, sequence = sequence_of, chunk = chunk_of;
         const std::int64_t begin = chunk * s.chunk, places = scan.end_of(chunk) - begin;
         const std::int64_t all = s.rows() * s.heads;
-        Sum* const behind = scan.pair_sums + all;  // what a place adds, then all from it on: what they read of what was before
+        Sum* const behind = scan.pair_sums + all;  // first each place's term, then the sum of the terms from the place on
         const auto row = [&](std::int64_t i) { return scan.row(begin + i, sequence); };
         Sum at_end = 0;
         if (chunk + 1 < s.chunks()) {

@@ -34,7 +34,7 @@ ScanParts<Element> scan_parts(const Arguments& x) {
             values<Sum>(x.scores)};
 }
 
-/// What scans are made of: kernels over blocks of chunks, and products of their matrices.
+/// The steps of a scan: kernels over blocks of chunks, and products of their matrices.
 template <class Launcher, class Element>
 class ScanRun {
 public:
@@ -42,7 +42,7 @@ public:
     ScanRun(Launcher& launcher, const ScanParts<Element>& scan, Dtype dtype, const model::ScanWorkspace& space, void* workspace)
         : launcher_(launcher), scan_(scan), s_(scan_.sizes), dtype_(dtype), space_(space), workspace_(static_cast<std::byte*>(workspace)) {}
 
-    /// Steps, decays and the states in front of the chunks; in a backward the gradients of those behind them too.
+    /// Computes steps, decays and the states before the chunks; in a backward also the gradients of the states after them.
     void start() const {
         const bool backward = scan_.dy != nullptr;
         launcher_.teams(s_.chunks() * s_.batch * s_.heads, lanes_for(4 * space_.length), ScanSteps<Element>{scan_});
@@ -132,7 +132,7 @@ private:
         each_pack<kPack<Element>>(launcher_, block.rows() * s_.inner(), pitches | address(scan_.mixed) | address(workspace_) | other, body);
     }
 
-    /// What all places read, of their chunks and of the states in front of these, and the weights; returns those states as factors.
+    /// Computes the weights and what all places read of their chunks and of the states before these; returns those states as factors.
     const Element* read(const ScanBlock<Element>& block) const {
         const std::int64_t groups = block.matrices() * s_.groups, length = block.length;
         multiply({false, true, length, length, s_.state}, block.reads, block.writes, block.scores(), groups);
@@ -155,7 +155,7 @@ private:
         }
     }
 
-    /// Matrices lie one behind the other.
+    /// Multiplies `count` contiguous matrices.
     void multiply(BatchedProduct product, const Element* a, const Element* b, Sum* c, std::int64_t count, double beta = 0) const {
         product.beta = beta;
         Gemm gemm = batched_gemm(product, dtype_, a, b, c, count);
