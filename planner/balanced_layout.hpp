@@ -12,8 +12,8 @@ namespace mgplan::planner {
 /// Result of balancing a layout's stages.
 struct BalancedLayout {
     Layout layout;              ///< with the balanced split, or unchanged
-    double seconds_before = 0;  ///< of an iteration with the original split, by event simulation
-    double seconds = 0;         ///< of an iteration of `layout`; never more, unless the original split does not fit
+    double seconds_before = 0;  ///< iteration with the original split, by event simulation
+    double seconds = 0;         ///< iteration of `layout`; never more, unless the original split does not fit
     bool fitted_before = true;  ///< true if the original split fits in memory
     std::string why_not;        ///< one line; empty: the split is a new one
 

@@ -45,7 +45,7 @@ private:
     const LayoutCost& cost_;
     const SearchSpace& space_;
     bool everywhere_;
-    std::vector<Known> tails_;  ///< of this branch
+    std::vector<Known> tails_;  ///< results of this branch
     std::size_t next_ = 0;      ///< index in tails_: layouts come in the same order for each choice of switches
 };
 

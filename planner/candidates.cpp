@@ -227,11 +227,11 @@ private:
     const SearchSpace& space_;
     CandidateCounts& counts_;
     const LayoutVisitor& visitor_;
-    const LegalTails::Tails* rejecting_ = nullptr;  ///< those of the previous layout
+    const LegalTails::Tails* rejecting_ = nullptr;  ///< rejected tails of the previous layout
     std::int64_t repeated_ = 0;                     ///< number of later layouts with the same, not counted yet
     Sizes micro_batches_;
     std::vector<CpCommType> cp_comm_types_;
-    std::int64_t blocks_ = 0;  ///< of the current layouts
+    std::int64_t blocks_ = 0;  ///< largest block of the current layouts
     std::optional<LegalTails> own_tails_;
 };
 

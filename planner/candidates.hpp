@@ -24,7 +24,7 @@ struct SearchSpace {
     EnumSet<RecomputeModule> recompute_modules{RecomputeModule::core_attn};
     RecomputeMethod recompute_method = RecomputeMethod::uniform;
     std::int64_t recompute_num_layers = 1;
-    std::int64_t mhc_recompute_layers = 0;  ///< of module sets with mhc: layers of a block, 0: all of a chunk
+    std::int64_t mhc_recompute_layers = 0;  ///< for module sets with mhc: layers of a block, 0: all of a chunk
     std::optional<bool> sequence_parallel;  ///< nothing: both, if tp > 1
     std::vector<CpCommType> cp_comm_types{CpCommType::p2p, CpCommType::all_gather, CpCommType::a2a};
     std::optional<std::int64_t> group_size;
@@ -72,7 +72,7 @@ struct LayoutVisitor {
     /// Called once per set of layouts that differ only in recompute, CUDA graphs and switches; `first` is one of them. Returns true if they
     /// are to be visited; they count as legal either way. Without it all are visited.
     std::function<bool(const Layout& first, std::int64_t layouts)> enter = {};
-    /// The same for subsets that also agree in their switches.
+    /// Called like `enter` for subsets that also agree in their switches.
     std::function<bool(const Layout& first, std::int64_t layouts)> enter_switched = {};
     /// Cache of legal tails of this workload and space, shared by many prefixes; null: each call computes its own.
     LegalTails* tails = nullptr;

@@ -36,7 +36,7 @@ struct Rule {
     /// Field, value, rule and way out in one sentence.
     std::string (*message)(const Workload& workload, const Layout& layout);
     bool alone = false;    ///< does not depend on fields of earlier levels
-    bool no_tail = false;  ///< of Level::switches: depends on neither recompute nor CUDA graphs
+    bool no_tail = false;  ///< for Level::switches: depends on neither recompute nor CUDA graphs
 };
 
 /// All rules, by level.

@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t kMostDocuments = 65'536;
 constexpr std::int64_t kMostPlaces = std::int64_t{1} << 27;  ///< documents times ranks
 constexpr double kSlack = 0.05;                              ///< share of the busiest rank's work within which a group is balanced
-constexpr double kMostOfABucket = 1.1;                       ///< of the mean bucket's work
+constexpr double kMostOfABucket = 1.1;                       ///< factor on the mean bucket's work
 
 using Documents = std::deque<std::int64_t>;
 

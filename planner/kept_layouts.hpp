@@ -105,7 +105,8 @@ public:
 
     void offer(const Layout& layout, const TimeEstimate& time, std::int64_t peak);
     void absorb(ContenderList&& other);
-    /// Sorted. Of equal bounds at the end either all or none are kept, so that the result does not depend on the order of the offers.
+    /// Returns the list, sorted. Either all or none of several equal last bounds are kept, so that the result does not depend on the order
+    /// of the offers.
     std::vector<Contender> take();
     /// The smallest bound of a layout that is not in the list.
     [[nodiscard]] double others() const { return others_; }

@@ -45,7 +45,7 @@ struct LegalTails::Search {
     const LegalTails& of;
     Layout layout;
     AnyBlock& found;
-    std::int64_t block = 0;  ///< of the current tail
+    std::int64_t block = 0;  ///< layers of the current tail's block
     /// By index of the space's switches: the first rule that they break without regard to recompute and graphs; null if there is none.
     std::vector<const Rule*> broken_by_switches;
 

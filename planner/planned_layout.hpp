@@ -41,15 +41,15 @@ struct ComparedRank {
 /// Gain from balanced stages among the best layouts (RankingOptions::balance_stages).
 struct BalancingGain {
     std::size_t tried = 0, faster = 0;                        ///< number of layouts
-    std::map<const StageSplit*, double> seconds_before = {};  ///< of an iteration with the even split, by the balanced one
+    std::map<const StageSplit*, double> seconds_before = {};  ///< iteration with the even split, by the balanced one
 };
 
 /// Result of a schedule with split backwards (RankingOptions::schedules).
 struct ScheduleGain {
     SplitSchedule kind{};
     std::size_t tried = 0, fit = 0;        ///< number of layouts
-    std::optional<double> seconds;         ///< of an iteration of the fastest that fits
-    std::optional<double> seconds_before;  ///< of the fastest with Megatron-LM's schedules
+    std::optional<double> seconds;         ///< iteration of the fastest that fits
+    std::optional<double> seconds_before;  ///< iteration of the fastest with Megatron-LM's schedules
     std::string why_not;                   ///< if none fits, the first reason
 };
 

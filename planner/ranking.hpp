@@ -35,7 +35,7 @@ struct RankingOptions {
     bool pareto = false;                  ///< also collects SearchResult::pareto
     bool families = false;                ///< also collects SearchResult::families, and ranks at least kRankedFamilies of them
     std::optional<Layout> compared = {};  ///< also ranks this layout: Ranking::compared
-    int threads = 0;                      ///< of the search; 0: all cores
+    int threads = 0;                      ///< threads of the search; 0: all cores
     /// Called about once a second from the calling thread with the finished and total parts. An exception from it ends the ranking.
     std::function<void(std::size_t done, std::size_t total)> progress;
     /// Called after each `replaying_every` during replays of the best, with the number of wanted families (one_per_family) or layouts that
@@ -51,7 +51,7 @@ struct Ranking {
     SearchResult search;                  ///< its best are ranked exactly and fit with their allocators replayed
     BalancingGain balanced;               ///< empty unless requested
     std::vector<ScheduleGain> schedules;  ///< one per RankingOptions::schedules
-    ComparedRank compared;                ///< of RankingOptions::compared
+    ComparedRank compared;                ///< rank of RankingOptions::compared
 };
 
 /// Enumerates and evaluates every layout of the workload in the space, ranks the best by their exact timelines (exact_ranking.hpp), tries

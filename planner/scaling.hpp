@@ -14,7 +14,7 @@ namespace mgplan::planner {
 /// Tokens to train and price of a GPU; both optional.
 struct TrainingGoal {
     std::optional<double> tokens;          ///< above zero
-    std::optional<double> gpu_hour_price;  ///< of one GPU for an hour, in any currency; zero or more
+    std::optional<double> gpu_hour_price;  ///< price of one GPU for an hour, in any currency; zero or more
 };
 
 /// A run over all tokens of a goal, without restarts, evaluations and checkpoints.
@@ -42,7 +42,7 @@ struct RunCost {
 class ParetoSet {
 public:
     void offer(const RankedLayout& candidate);
-    /// The same, but copies the layout only if it is kept.
+    /// Offers a layout; copies it only if it is kept.
     void offer(const Layout& layout, double iteration_seconds, std::int64_t peak_bytes);
     [[nodiscard]] const std::vector<RankedLayout>& layouts() const { return layouts_; }
 

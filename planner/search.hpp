@@ -25,15 +25,15 @@ struct LayoutCost {
     /// evaluated. All calls pass the same space.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds = {};
     std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes = {};
-    /// The same lower bound of seconds for layouts that also differ in stage split and vpp, or any bound that exceeds `enough`.
+    /// Lower bound like least_seconds, for layouts that also differ in stage split and vpp, or any bound that exceeds `enough`.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds_unsplit = {};
-    /// The same lower bound of bytes for layouts that differ only in overlaps and dtypes: of the first stage with even routing.
-    /// `everywhere` (slower): of the deciding bytes of the fullest stage, for layouts that differ only in overlaps, or any bound that
-    /// exceeds `enough`. Optional.
+    /// Lower bound of bytes over layouts that differ only in overlaps and dtypes: of the first stage with even routing. `everywhere`
+    /// (slower): of the deciding bytes of the fullest stage, for layouts that differ only in overlaps, or any bound that exceeds `enough`.
+    /// Optional.
     std::function<std::int64_t(const Layout&, const SearchSpace& space, bool everywhere, std::int64_t enough)> least_bytes_of_tail = {};
     /// Lower bound of bytes over layouts that also agree in switches, computed without activations. Optional.
     std::function<std::int64_t(const Layout&)> least_bytes_switched = {};
-    /// The same lower bound of seconds for layouts that also agree in switches.
+    /// Lower bound like least_seconds, for layouts that also agree in switches.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds_switched = {};
     /// Lower bound of seconds over layouts that differ only in selective recompute, CUDA graphs and switches; includes the time of full
     /// recompute. Optional.
@@ -73,7 +73,7 @@ struct SearchOptions {
     /// For bounded: SearchResult::slowest_kept of an earlier search of the same space that kept the same number.
     double slowest_known = std::numeric_limits<double>::infinity();
     bool pareto = false;                  ///< also collects SearchResult::pareto
-    double pareto_within = 0;             ///< the same, but only for layouts slower than the fastest by at most this share
+    double pareto_within = 0;             ///< with `pareto`: only layouts slower than the fastest by at most this share
     bool families = false;                ///< also collects SearchResult::families
     std::optional<Layout> compared = {};  ///< also counts SearchResult::before_compared
     /// Called about once a second from the calling thread with the finished and total parts. An exception from it ends the search.

@@ -15,13 +15,13 @@ namespace mgplan::planner {
 
 enum class SearchAxis : std::uint8_t {
     vpp,          ///< chunks of unequal layers beyond kUsualChunks too
-    dispatcher,   ///< of experts' tokens: alltoall, deepep, hybridep
+    dispatcher,   ///< dispatcher of experts' tokens: alltoall, deepep, hybridep
     recompute,    ///< module sets of selective recompute
     block,        ///< full recompute of only the first layers of each chunk
     tp_overlap,   ///< --tp-comm-overlap
     moe_overlap,  ///< --overlap-moe-expert-parallel-comm
     optimizer,    ///< gradients in bf16, and moments too
-    cuda_graphs,  ///< of layers, as far as dropless experts allow, or of the whole iteration
+    cuda_graphs,  ///< graphs of layers, as far as dropless experts allow, or of the whole iteration
 };
 
 /// The axes that `--search` selects.

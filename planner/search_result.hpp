@@ -36,7 +36,7 @@ struct CandidateCounts {
     void reject(std::string_view rule, Message message) {
         reject(rule, 1, message);
     }
-    /// The same for `count` candidates, with the message of the first.
+    /// Counts `count` rejections, with the message of the first.
     template <class Message>
     void reject(std::string_view rule, std::int64_t count, Message message) {
         auto entry = rejected.find(rule);
@@ -67,7 +67,7 @@ struct FamilyPoint {
 
 /// A cost model's fast estimate of a layout's time.
 struct TimeEstimate {
-    double seconds = 0;   ///< of one iteration
+    double seconds = 0;   ///< seconds of one iteration
     double at_least = 0;  ///< lower bound of the exact evaluation
     // Estimate without an exact evaluation: the bound is the estimate itself.
     TimeEstimate(double all = 0) : seconds(all), at_least(all) {}
@@ -122,7 +122,7 @@ struct SearchResult {
     std::optional<double> fastest_seconds;
     /// Fitting layouts each of which is the fastest with its memory (scaling.hpp ParetoSet); empty unless requested.
     std::vector<RankedLayout> pareto;
-    std::vector<FamilyPoint> families;  ///< of the fitting layouts, fastest first by the search's estimate; empty unless requested
+    std::vector<FamilyPoint> families;  ///< families of the fitting layouts, fastest first by the search's estimate; empty unless requested
     std::int64_t before_compared = 0;   ///< number of fitting layouts that rank before SearchOptions::compared by the search's estimate
     std::vector<RankedLayout> nearest;  ///< the smallest layout of each family of nearest misses; time 0
     CandidateCounts counts;
@@ -131,8 +131,8 @@ struct SearchResult {
     std::int64_t bounded = 0;  ///< number of legal layouts not evaluated, because a bound shows that they cannot enter `best`
     double cut_at_least = std::numeric_limits<double>::infinity();  ///< lower bound of the seconds of layouts that were only bounded
     std::int64_t too_large = 0;                                     ///< number of legal layouts that do not fit
-    std::array<TooLarge, kFillingTerms> too_large_by_term;  ///< of these, by FillingTerm, those that do not fit even with even routing
-    TooLarge too_large_uneven;                              ///< the others: they fit with even routing
+    std::array<TooLarge, kFillingTerms> too_large_by_term;          ///< layouts that do not fit even with even routing, by FillingTerm
+    TooLarge too_large_uneven;                                      ///< the others: they fit with even routing
     /// Layouts found to fit by the estimate, but not by a replay among the best; in none of the counts above.
     TooLarge too_large_replayed;
     std::int64_t limit_bytes = 0;  ///< the limit used: the workload's, minus a headroom
@@ -147,11 +147,11 @@ struct SearchResult {
 /// Used in counts like a rule's name: a pinned pipeline layout has no stages for the candidate.
 inline constexpr std::string_view kLayoutSuits = "pipeline_layout_suits";
 
-/// The same for layouts that do not fit, and for those that would with even routing; counted in SearchResult::too_large.
+/// Used in counts like a rule's name: layouts that do not fit, and those that would with even routing; counted in SearchResult::too_large.
 inline constexpr std::string_view kFits = "fits_in_memory";
 inline constexpr std::string_view kFitsAtP99 = "fits_in_memory_at_p99";
 inline constexpr std::string_view kFitsInHost = "fits_in_host_memory";
-/// The same for SearchResult::too_large_replayed.
+/// Used in counts like a rule's name: SearchResult::too_large_replayed.
 inline constexpr std::string_view kFitsReplayed = "fits_in_memory_when_replayed";
 
 /// A rule's short reason, "tp does not divide the attention heads", by its name; also for the names above.
@@ -163,7 +163,7 @@ struct Remedy {
     std::int64_t peak_bytes = 0;
     Layout layout;  ///< the changed layout, with the world after the change
     std::int64_t global_batch = 0;
-    OffloadSpec offload = {};  ///< of the changed training
+    OffloadSpec offload = {};  ///< offloading of the changed training
 };
 
 }  // namespace mgplan::planner

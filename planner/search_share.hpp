@@ -69,7 +69,7 @@ struct SearchShare {
 
     /// Optional inputs of price().
     struct Beside {
-        const TimeEstimate* time = nullptr;  ///< of the same layout
+        const TimeEstimate* time = nullptr;  ///< time of the same layout, if known
         UnsplitBounds* unsplit = nullptr;
         const RankedLayout* compared = nullptr;
     };

@@ -20,8 +20,8 @@ constexpr double kGrowth = 1.25;
 
 /// The layers that a rank takes after its first chunk, one by one: each goes to the chunk that is fastest so far.
 struct Tail {
-    std::vector<int> chunks;      ///< of the layer with that index
-    std::vector<double> seconds;  ///< of these chunks with c layers
+    std::vector<int> chunks;      ///< chunk of each layer
+    std::vector<double> seconds;  ///< seconds of these chunks together with c layers
     int least = 0;                ///< minimum number of layers for which no chunk is empty
 };
 

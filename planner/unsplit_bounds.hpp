@@ -29,7 +29,7 @@ private:
 
     const LayoutCost& cost_;
     const SearchSpace& space_;
-    ParallelSizes sizes_;       ///< of the layout before
+    ParallelSizes sizes_;       ///< sizes of the previous layout
     std::vector<Known> known_;  ///< with these sizes
 };
 

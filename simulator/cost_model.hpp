@@ -55,7 +55,7 @@ public:
     [[nodiscard]] MemoryPrediction memory(const Layout& layout);
     /// predict_exactly().memory without the time.
     [[nodiscard]] MemoryPrediction replayed_memory(const Layout& layout);
-    /// The same, or nothing if a stage takes more than `limit` bytes. Stops at the first replay that shows it.
+    /// replayed_memory(), or nothing if a stage takes more than `limit` bytes. Stops at the first replay that shows it.
     [[nodiscard]] std::optional<MemoryPrediction> replayed_memory(const Layout& layout, std::int64_t limit);
     /// Seconds of one iteration: estimate_time().iteration_seconds. Used by the search. Reports use exact_seconds().
     [[nodiscard]] double estimate_seconds(const Layout& layout);
@@ -65,13 +65,13 @@ public:
     /// only in recompute, CUDA graphs and switches: each piece of a layer takes its minimum over the choices, and nothing is recomputed.
     /// Returns a cheaper bound as soon as it exceeds `enough`. All calls must pass the same choices.
     [[nodiscard]] double least_seconds(const Layout& layout, const BoundedChoices& choices, double enough);
-    /// The same bound over layouts that also differ in stage split and chunks: the mean of all stages, from compute alone if that exceeds
-    /// `enough`.
+    /// Lower bound like least_seconds(), over layouts that also differ in stage split and chunks: the mean of all stages, from compute
+    /// alone if that exceeds `enough`.
     [[nodiscard]] double least_seconds_unsplit(const Layout& layout, const BoundedChoices& choices, double enough);
-    /// The same bound for the layout's own switches, or any lower bound that exceeds `enough`. `graphs`: BoundedChoices::graphs, the same
-    /// in all calls.
+    /// Lower bound of seconds over layouts with this one's switches, or any such bound that exceeds `enough`. `graphs`:
+    /// BoundedChoices::graphs, the same in all calls.
     [[nodiscard]] double least_seconds(const Layout& layout, bool graphs, double enough);
-    /// The same bound over layouts that differ only in selective recompute, CUDA graphs and switches.
+    /// Lower bound of seconds over layouts that differ from this one only in selective recompute, CUDA graphs and switches.
     [[nodiscard]] double least_seconds_repeated(const Layout& layout, const BoundedChoices& choices);
     /// Lower bound of the bytes of parameters, gradients and optimizer state on the fullest stage of such layouts.
     [[nodiscard]] std::int64_t least_bytes(const Layout& layout, const BoundedChoices& choices);
@@ -95,8 +95,8 @@ public:
     /// Exact timeline of a layout of at most kMostReplayedPasses passes. `details`: keeps the times of every pass. `slowdown`: see
     /// step_timeline().
     [[nodiscard]] LayoutTimeline timeline(const Layout& layout, bool details = true, const std::vector<double>& slowdown = {});
-    /// The same model chunks under another schedule. With two chunks a rank the layout must have vpp = 2, otherwise vpp = 1. The order must
-    /// match the layout's pp and microbatches and have at most three passes for each forward and backward.
+    /// Exact timeline of the layout's model chunks under another schedule. With two chunks a rank the layout must have vpp = 2, otherwise
+    /// vpp = 1. The order must match the layout's pp and microbatches and have at most three passes for each forward and backward.
     [[nodiscard]] LayoutTimeline timeline(const Layout& layout, const PipelineOrder& order, bool details = true,
                                           const std::vector<double>& slowdown = {});
     /// Memory of the ranks of pipeline stage `pp_rank` in [0, pp); all are equal if tokens spread evenly over experts.
@@ -133,7 +133,7 @@ private:
     [[nodiscard]] State& state_of(const std::shared_ptr<const LayoutSwitches>& switches);
     Switched* add_switched(const std::shared_ptr<const LayoutSwitches>& switches);
 
-    std::unique_ptr<State> state_;                     ///< of the workload without switches
+    std::unique_ptr<State> state_;                     ///< state of the workload without switches
     std::vector<std::unique_ptr<Switched>> switched_;  ///< one for each set of switches that a layout had
     Switched* last_ = nullptr;      ///< the element of switched_ used last: consecutive layouts of a search often share it
     std::unique_ptr<Least> least_;  ///< results of least_seconds() and least_bytes_of_tail()

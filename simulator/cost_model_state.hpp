@@ -51,7 +51,7 @@ struct CostModel::State {
     double flops;
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
     std::unordered_map<CostKey, std::vector<MuonSeconds>, MemoKeyHash> orthogonalised;
-    std::shared_ptr<ModelMemos> memos;  ///< of this thread
+    std::shared_ptr<ModelMemos> memos;  ///< owned by one thread
     const LayerKinds& kinds;
     std::shared_ptr<ShardLayers> shards;
     std::shared_ptr<ShardLayers> kept;    ///< bytes of layers; shared by more sets of switches than `shards`
@@ -59,7 +59,7 @@ struct CostModel::State {
     State* with_equal_costs = nullptr;    ///< another state of the same model with equal layer costs, which computes them; null if none
     RecordedCosts recorded;
     LayoutMemory memory;
-    std::optional<RoutingLoad> routing;  ///< of models with experts
+    std::optional<RoutingLoad> routing;  ///< set for models with experts
     PackedAttention packed;
     // For layers whose GEMMs stay in 16 bits while others are quantised; null without such layers.
     std::unique_ptr<const Workload> workload_in_bf16;

@@ -40,7 +40,7 @@ private:
     const Workload& workload_;
     const Calibration& calibration_;
     LayerKinds kinds_;
-    std::shared_ptr<SharedSchedules> schedules_;  ///< of all threads
+    std::shared_ptr<SharedSchedules> schedules_;  ///< shared by all threads
     SplitStages stages_;
     ReplayMemo replays_;
     std::unordered_map<const StageSplit*, SplitCensus> censuses_;

@@ -23,7 +23,7 @@ struct MuonSeconds {
 /// and values separately (unless --muon-no-split-qkv), each expert by itself. `kernels`: of 16-bit GEMMs.
 [[nodiscard]] MuonSeconds muon_seconds(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes, const KernelTimes& kernels);
 
-/// The same for engine mgplan, where the tp (etp) ranks orthogonalise each matrix as a whole: seconds of the ops and all-reduces that its
+/// Time of engine mgplan, where the tp (etp) ranks orthogonalise each matrix as a whole: seconds of the ops and all-reduces that its
 /// optimizer runs for each matrix, recorded on shapes (simulator/piece/muon_record.hpp), one after the other.
 [[nodiscard]] MuonSeconds own_muon_seconds(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes,
                                            const TrainingSpec& training, const OpRates& rates, const LayoutPaths& paths);

@@ -25,7 +25,7 @@ struct TimePrediction {
     double at_least_seconds = 0;
     double interval_low = 0;  ///< limits of the model's own uncertainty, see docs/accuracy.md
     double interval_high = 0;
-    double compute_seconds = 0;    ///< of the slowest stage, including recompute and waits for kernel launches
+    double compute_seconds = 0;    ///< compute on the slowest stage, including recompute and waits for kernel launches
     double recompute_seconds = 0;  ///< part of compute_seconds
     double host_seconds = 0;       ///< another part of compute_seconds: the GPU waits for kernel launches
     double bubble_seconds = 0;     ///< the slowest stage waits for others while the pipeline fills and drains

@@ -49,7 +49,7 @@ int launches(int kernels, int replayed) {
 
 /// Time of one piece in a pass.
 struct PassTimes::PieceTime {
-    double device, issue;  ///< of forward and backward
+    double device, issue;  ///< forward and backward together
     double forward, backward;
     double weight, of_backward;  ///< gradients of weights: `weight` of the `of_backward` device seconds
     double waiting, host;

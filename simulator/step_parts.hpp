@@ -25,9 +25,9 @@ struct StepInputs {
     LayoutPaths paths;
     double model_flops;
     std::vector<ParameterCount> stage_parameters;  ///< per pipeline rank
-    const PieceParameters* pieces = nullptr;       ///< of the layout's shard; used for sharded units and embedding tables
-    double offloaded_bytes = 0;                    ///< of a microbatch, to the host in its forward and back in its backward
-    /// The same for each layer, by index of its kind; empty if no module's inputs are offloaded.
+    const PieceParameters* pieces = nullptr;       ///< parameters of the layout's shard, for sharded units and embedding tables
+    double offloaded_bytes = 0;                    ///< per microbatch, to the host in its forward and back in its backward
+    /// Offloaded bytes of each layer, by index of its kind; empty if no module's inputs are offloaded.
     std::vector<std::int64_t> offloaded_by_kind{};
     /// Muon's seconds for all matrices of a layer by index of its kind, then of a multi-token prediction layer; empty with other
     /// optimizers.
@@ -41,7 +41,7 @@ struct StageTime {
     double weight = 0;                 ///< part of backward: gradients of weights
     double recompute = 0;              ///< compute seconds, part of backward
     double recompute_flops = 0;
-    double device = 0, issue = 0;  ///< of forward and backward: seconds of the device alone; seconds in which the host issues the kernels
+    double device = 0, issue = 0;  ///< forward and backward: seconds of the device alone; seconds in which the host launches
     double waiting = 0;            ///< compute seconds in which the device waits for kernel launches
     double host = 0;               ///< seconds that scale with the host's launch time
     double expert_layers = 0;      ///< part in layers with experts

@@ -11,7 +11,7 @@ namespace {
 
 /// Times of a pipeline rank in the closed form.
 struct RankTime {
-    double forward = 0, backward = 0;  ///< of one microbatch
+    double forward = 0, backward = 0;  ///< seconds of one microbatch
     double ends = 0;                   ///< forward and backward of its first or last chunk, whichever is longer
     double first = 0;                  ///< lower bound of the forward and backward of its first chunk
     double behind = 0;                 ///< seconds after the slowest rank's gradients: optimizer, and an exposed gather

@@ -17,7 +17,7 @@ namespace mgplan::simulator {
 [[nodiscard]] TimelineTrace timeline_trace(const LayoutTimeline& timeline, const std::vector<std::optional<StageTimeline>>& memory,
                                            std::size_t most);
 
-/// Returns every pass. The timeline must have its details.
+/// Returns all passes, to be drawn. The timeline must have its details.
 [[nodiscard]] PipelinePicture pipeline_picture(const LayoutTimeline& timeline);
 
 }  // namespace mgplan::simulator

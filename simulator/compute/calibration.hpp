@@ -10,13 +10,13 @@ namespace mgplan::simulator {
 /// Efficiencies are fractions of the data sheet's figure, latencies are seconds.
 struct Calibration {
     // GEMMs.
-    double gemm_efficiency = 0;      ///< of the dense peak, for large GEMMs under sustained load
-    double fp8_gemm_efficiency = 0;  ///< of operands with one scale per tensor
+    double gemm_efficiency = 0;      ///< share of the dense peak that large GEMMs reach under sustained load
+    double fp8_gemm_efficiency = 0;  ///< share of the fp8 peak, operands with one scale per tensor
     double mxfp8_rate = 1;           ///< rate of GEMMs in mxfp8, or in blocks that run as mxfp8, relative to fp8_gemm_efficiency
     double nvfp4_gemm_efficiency = 0;
     bool producers_find_amax = true;    ///< norms and activations compute the amax of their output
     int nvfp4_casts = 1;                ///< kernels that read a tensor to cast it to nvfp4 along rows and columns
-    double gemm_memory_efficiency = 1;  ///< of the memory bandwidth, for memory-bound GEMMs
+    double gemm_memory_efficiency = 1;  ///< share of the memory bandwidth that memory-bound GEMMs reach
     double accumulation_share = 0;      ///< exposed share of a weight gradient's read and write of the gradient buffer
     double gemm_k_half = 0;             ///< depth k at which the main loop reaches half its rate: k / (k + k_half)
     int multiprocessors = 0;            ///< SMs; GEMMs run in whole waves of tiles
@@ -25,10 +25,10 @@ struct Calibration {
     double grouped_rows_half = 0;        ///< rows of an expert at which a grouped GEMM reaches half the rate of a plain one
     double grouped_weight_gradient = 1;  ///< rate of a grouped weight gradient relative to a plain GEMM of that depth
     // Fused attention; FLOPs counted causally.
-    double attention_forward = 0;  ///< of the dense 16-bit peak at long sequences
+    double attention_forward = 0;  ///< share of the dense 16-bit peak at long sequences
     double attention_backward = 0;
     double attention_tail = 0;           ///< idle share after the longest query tile, forward, see KernelTimes
-    double attention_tail_backward = 0;  ///< the same for the backward, whose tiles are rows of keys
+    double attention_tail_backward = 0;  ///< idle share after the longest tile of keys, backward
     double attention_critical = 0;  ///< lower bound of a forward in longest query tiles, each of which visits its key blocks in sequence
     double attention_width_forward = 0;  ///< loss of rate per 64 of head width above 128
     double attention_width_backward = 0;
@@ -39,12 +39,12 @@ struct Calibration {
     // Memory-bound kernels.
     double memory_efficiency = 0;
     double softmax_share = 1;            ///< share of the streaming bandwidth that unfused softmax and dropout of scores reach
-    double permutation_share = 1;        ///< the same for kernels that move token rows to experts and back
-    double cross_entropy_share = 1;      ///< the same for the loss over the vocabulary
+    double permutation_share = 1;        ///< share of the streaming bandwidth reached by moves of token rows to experts and back
+    double cross_entropy_share = 1;      ///< share of the streaming bandwidth reached by the loss over the vocabulary
     double kernel_seconds = 0;           ///< start-up and end of one kernel on the device
     double checkpoint_host_seconds = 0;  ///< host time per layer that full recompute adds (saves and restores generator states)
     double host_kernel_seconds = 0;      ///< host time to launch one kernel from an eager framework
-    double issue_seconds = 0;            ///< the same for a kernel of mgplan's own engine
+    double issue_seconds = 0;            ///< host time to launch one kernel of mgplan's own engine
     // Links: share of the hardware's bandwidth.
     double nvlink_efficiency = 0;
     double small_group_loss = 0;  ///< a group of n loses this / n of NVLink's bandwidth, relative to a group of eight
@@ -55,10 +55,10 @@ struct Calibration {
     double pcie_efficiency = 0;
     double network_efficiency = 0;
     double collective_seconds = 0;     ///< fixed cost of one collective call under NCCL's Simple protocol
-    double low_latency_seconds = 0;    ///< the same under LL and LL128
+    double low_latency_seconds = 0;    ///< fixed cost under the LL and LL128 protocols
     double low_latency_bandwidth = 0;  ///< share of the bandwidth under LL and LL128; 0: not modelled
     double overlap_cost = 0;           ///< share of a hidden collective's time by which it slows down the concurrent kernel
-    double expert_overlap_cost = 0;    ///< the same for an expert exchange hidden by another microbatch
+    double expert_overlap_cost = 0;    ///< share of a hidden expert exchange's time by which it slows down the other microbatch
     // Memory outside the tensor allocator.
     std::int64_t driver_bytes = 0;            ///< an empty CUDA context
     std::int64_t module_bytes = 0;            ///< kernels of the libraries and the framework, loaded at their first use
@@ -81,7 +81,7 @@ struct Calibration {
 struct HostSeconds {
     double kernel = 0;      ///< to launch one kernel
     double checkpoint = 0;  ///< per layer that full recompute repeats
-    double update = 0;      ///< of the optimizer, independent of its size
+    double update = 0;      ///< optimizer step, independent of its size
     double iteration = 0;   ///< between iterations
 };
 

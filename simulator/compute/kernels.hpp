@@ -44,15 +44,15 @@ private:
     [[nodiscard]] double accumulating(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, double rate) const;
 
     const Calibration& calibration_;
-    double clock_;    ///< of a multiprocessor, Hz
+    double clock_;    ///< clock rate of a multiprocessor, Hz
     double peak_;     ///< FLOP/s of the GEMMs' precision
     double peak_16_;  ///< FLOP/s of attention (16-bit, or the precision itself for fp32)
     double efficiency_;
     double k_half_;  ///< scaled with the peak: the time of a tile outside its main loop does not shrink when the loop runs faster
     double element_bytes_;
     double gradient_bytes_;
-    double memory_bandwidth_;  ///< of streaming kernels
-    double gemm_bandwidth_;    ///< of memory-bound GEMMs
+    double memory_bandwidth_;  ///< reached by streaming kernels
+    double gemm_bandwidth_;    ///< reached by memory-bound GEMMs
 };
 
 }  // namespace mgplan::simulator

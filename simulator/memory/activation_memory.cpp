@@ -70,7 +70,7 @@ struct ActivationMemory::State {
     std::unordered_map<MemoKey<3>, std::int64_t, MemoKeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
     // Buffers for the current layout; members, so that they are not allocated for each layout.
     StepDeltas steps;
-    std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;  ///< of the split's distinct chunks
+    std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;  ///< weights of the split's distinct chunks
     std::array<bool, ShardLayers::kNodes> weighed{};
     std::vector<std::int64_t> held_totals;  ///< by stage
     std::vector<double> kept;

@@ -57,14 +57,14 @@ public:
     enum class Stages : std::uint8_t { all, fullest };
     /// Fast version of peak().bytes for every pipeline stage; overwrites `by_stage`.
     void peak_bytes(const Layout& layout, Stages which, std::vector<std::int64_t>& by_stage);
-    /// The same for the first stage alone.
+    /// peak().bytes of the first stage, fast.
     [[nodiscard]] std::int64_t front_peak_bytes(const Layout& layout);
-    /// The same for the stages from `first` on, one for each element of `rows`: the factors by which their experts receive more tokens than
-    /// in the even split. Never too low. The last call must have been peak_bytes() of the same layout.
+    /// Peak bytes of the stages from `first` on, one for each element of `rows`: the factors by which their experts receive more tokens
+    /// than in the even split. Never too low. The last call must have been peak_bytes() of the same layout.
     void routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first, std::vector<std::int64_t>& by_stage);
     /// Peak bytes of inputs offloaded to the host (--offload) by one rank of a stage; tokens spread evenly over experts.
     [[nodiscard]] std::int64_t host_bytes(const Layout& layout, int pp_rank);
-    /// The same under a schedule with split backwards: inputs return for the input gradient.
+    /// Peak bytes of offloaded inputs under a schedule with split backwards: inputs return for the input gradient.
     [[nodiscard]] std::int64_t host_bytes(const Layout& layout, int pp_rank, const RankSchedule& schedule);
     /// Bytes of inputs that a layer's forward leaves on the host, by index of the layer's kind.
     [[nodiscard]] const std::vector<std::int64_t>& offloaded_by_kind(const Layout& layout);
@@ -73,7 +73,7 @@ public:
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
     /// The profiles of which peak() consists; played over the schedule they have the same peak.
     [[nodiscard]] RankPasses passes(const Layout& layout, int pp_rank);
-    /// The same per tensor, each chunk once; tensors held throughout are taken before the passes and kept.
+    /// Trace of a rank's passes per tensor, each chunk once; tensors held throughout are taken before the passes and kept.
     [[nodiscard]] IterationTrace tensors(const Layout& layout, int pp_rank);
     /// Difference between the peak of a microbatch and the peak while decoder layers run: the extra memory of output layer and loss. For a
     /// layout without a pipeline.

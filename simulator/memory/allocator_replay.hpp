@@ -29,7 +29,7 @@ struct Allocation {
 [[nodiscard]] ReservedMemory replay_allocator(std::span<const Allocation> setup, std::span<const Allocation> iteration, int iterations,
                                               const CachingAllocatorOptions& options = {});
 
-/// The same, or nothing if fragmentation exceeds this share of the peak of allocated bytes; stops as soon as that is certain.
+/// replay_allocator(), or nothing if fragmentation exceeds this share of the peak of allocated bytes; stops as soon as that is certain.
 [[nodiscard]] std::optional<ReservedMemory> replay_allocator_within(double most_fragmentation, std::span<const Allocation> setup,
                                                                     std::span<const Allocation> iteration, int iterations,
                                                                     const CachingAllocatorOptions& options = {});

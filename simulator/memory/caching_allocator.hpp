@@ -48,7 +48,7 @@ public:
 
 private:
     static constexpr std::int64_t kMinBlock = 512;  ///< every size is a multiple of it
-    static constexpr int kOffsetBits = 40;          ///< of multiples of kMinBlock: half a pebibyte
+    static constexpr int kOffsetBits = 40;          ///< bits of an offset in multiples of kMinBlock: half a pebibyte
 
     struct Block {
         std::int64_t bytes = 0;

@@ -27,14 +27,14 @@ struct KeptAndTaken {
     std::int64_t kept = 0, taken = 0;
 };
 [[nodiscard]] KeptAndTaken kept_and_taken(const PassProfile& piece);
-/// The same for the norm and router of a MoE half-layer, with or without the shared experts that run between them. `stream`: bytes of the
-/// residual stream, which the norm keeps. Asserts that the trace holds a MoE half-layer.
+/// Kept and taken bytes of the norm and router of a MoE half-layer, with or without the shared experts that run between them. `stream`:
+/// bytes of the residual stream, which the norm keeps. Asserts that the trace holds a MoE half-layer.
 [[nodiscard]] KeptAndTaken router_part(const PieceTrace& mixture, std::int64_t stream, bool with_shared);
 
 /// Kept and taken bytes of the pieces of chunks, for one microbatch.
 struct PieceBytes {
     KeptAndTaken attention, dense, mixture;
-    KeptAndTaken router;  ///< of the MoE half-layer: its norm and router
+    KeptAndTaken router;  ///< norm and router of the MoE half-layer
     KeptAndTaken head;
     std::vector<std::int64_t> layers;  ///< kept by a whole decoder layer, by index of its kind
 };
@@ -59,7 +59,7 @@ struct ShardProfiles {
         streams_of_layer;  ///< by the same: bytes that ChunkStep::Kind::discard would free if it included the last stream
     /// Half-layers captured by CUDA graphs; for models without compositions.
     KeptAndTaken attention_half, dense_half, mixture_half;
-    PredictionProfiles prediction, recomputed_prediction;  ///< of models with multi-token prediction
+    PredictionProfiles prediction, recomputed_prediction;  ///< set for models with multi-token prediction
     std::int64_t stream = 0;                               ///< bytes of the residual stream between layers and stages
     std::int64_t ids = 0;                                  ///< bytes of a microbatch's token ids, and of each further list of ids
 

@@ -62,14 +62,14 @@ struct ChunkStep {
     Kind kind = Kind::piece;
     Piece piece = Piece::embedding;
     bool backward = false;
-    std::uint16_t layer_kind = 0;  ///< of a layer: index of its kind
+    std::uint16_t layer_kind = 0;  ///< for a layer: index of its kind
     bool predicting = false;       ///< norm of a chunk with multi-token prediction
-    std::int64_t depth = 0;        ///< of multi-token prediction, as traced: below kMostDepths
+    std::int64_t depth = 0;        ///< for multi-token prediction: traced depth, below kMostDepths
     std::int64_t instance = 0;     ///< layers from 0, then depths: equal in forward and backward
-    std::int64_t count = 1;        ///< of layers: number in sequence, with instances counting up (forward) or down (backward)
+    std::int64_t count = 1;        ///< for layers: number in sequence, with instances counting up (forward) or down (backward)
     Drop drop = Drop::none;
-    bool ends_block = false;    ///< of discard and remake: the last stream of these layers is the block's output, which stays
-    std::string_view tensor{};  ///< of `receive`
+    bool ends_block = false;    ///< for discard and remake: the last stream of these layers is the block's output, which stays
+    std::string_view tensor{};  ///< for receive: name of the tensor
 };
 
 struct ChunkSteps {

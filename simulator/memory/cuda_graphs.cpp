@@ -304,7 +304,7 @@ struct GraphSums {
     GraphSums& operator=(const GraphSums&) = delete;
     std::vector<std::int64_t> of_chunks;  ///< storage of the spans
     std::span<std::int64_t> static_inputs, inner, moved;
-    /// Outputs of layers of one kind under one name.
+    /// Outputs of layers under one name.
     struct Boundary {
         std::string_view name;
         std::array<std::int64_t, 2> of_layer{};  ///< bytes of one layer of each kind

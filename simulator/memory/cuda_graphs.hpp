@@ -46,7 +46,7 @@ struct GraphedLayer {
     std::int64_t saved = 0;            ///< activations inside the scope kept for the backward, including input and kept outputs
     std::int64_t outside = 0;          ///< kept boundary tensors that eager work after the graph would keep
     std::int64_t transient = 0;        ///< further bytes during its backward
-    std::int64_t eager_transient = 0;  ///< the same for the part outside the graph
+    std::int64_t eager_transient = 0;  ///< further bytes during the backward of the part outside the graph
     int kernels_forward = 0, kernels_backward = 0;
 };
 
@@ -81,7 +81,7 @@ struct GraphTerms {
     std::int64_t nodes = 0;           ///< kernel nodes of all graphs
     std::int64_t objects = 0;         ///< nodes · GraphInputs::node_bytes
     std::int64_t activations = 0;     ///< change of the activations at the peak; often negative, because tensors move
-    std::int64_t pool = 0;            ///< of megatron's private pool: activations, temporaries and outputs of all graphs
+    std::int64_t pool = 0;            ///< bytes of megatron's private pool: activations, temporaries and outputs of all graphs
     std::int64_t resident = 0;        ///< activations that stay while no microbatch is alive, as during the optimizer's update
     bool pool_is_private = false;     ///< true if the update can reuse no memory of the passes (megatron, full_iteration)
 };
@@ -90,9 +90,9 @@ struct GraphInputs {
     const Workload& workload;
     const Layout& layout;                 ///< engine megatron: policy megatron; otherwise slots
     const LayerCosts& layers;             ///< source of the kernel counts
-    const PieceBytes& bytes;              ///< of the layout's shard (ActivationMemory::pieces)
+    const PieceBytes& bytes;              ///< bytes of the layout's shard (ActivationMemory::pieces)
     const GraphedLayer &dense, &mixture;  ///< graphed_layer() and take_bytes() of both kinds
-    std::span<const ChunkCensus> chunks;  ///< of the rank
+    std::span<const ChunkCensus> chunks;  ///< chunks of the rank
     std::span<const std::int64_t> alive;  ///< microbatches of each chunk at the rank's peak (live_at_peak)
     const GraphResidency& residency;
     std::int64_t node_bytes;  ///< Calibration::graph_node_bytes
@@ -115,7 +115,7 @@ struct PaddingCost {
     double capacity_factor = 1;
     std::int64_t capacity = 0;     ///< tokens of one expert from one rank: ceil(tokens · top_k · factor / experts)
     std::int64_t sent_rows = 0;    ///< tokens that one rank sends, padding included
-    std::int64_t extra_rows = 0;   ///< of the tokens its experts process
+    std::int64_t extra_rows = 0;   ///< further tokens that its experts process
     std::int64_t extra_bytes = 0;  ///< activations of the experts
     double extra_flops = 0;
     std::int64_t extra_traffic = 0;  ///< bytes sent in dispatch and combine

@@ -48,7 +48,7 @@ struct CommunicatorUse {
 class DeviceOverhead {
 public:
     struct Sums {
-        std::int64_t end = 0, inner = 0;  ///< of the first and last stage, and of inner stages
+        std::int64_t end = 0, inner = 0;  ///< first or last stage; inner stages
     };
 
     DeviceOverhead(const Workload& workload, const Calibration& calibration) : workload_(workload), calibration_(calibration) {}
@@ -58,7 +58,7 @@ public:
     [[nodiscard]] ContextTerms terms(const Layout& layout, int pp_rank) const;
     /// The sum of terms() by stage. O(1) for layouts with groups seen before; the reference is valid as long as this object.
     [[nodiscard]] const Sums& sums(const Layout& layout);
-    /// The same for one stage.
+    /// The sum of terms() for one stage.
     [[nodiscard]] std::int64_t bytes(const Layout& layout, int pp_rank);
 
 private:

@@ -13,7 +13,7 @@ namespace mgplan::simulator {
 struct Fp8WeightBytes {
     std::int64_t rowwise = 0;     ///< data in the layout of the weight
     std::int64_t columnwise = 0;  ///< data for the backward GEMM: transposed, or scaled along the other dimension
-    std::int64_t scales = 0;      ///< of both copies
+    std::int64_t scales = 0;      ///< scales of both copies
     [[nodiscard]] std::int64_t total() const { return rowwise + columnwise + scales; }
     Fp8WeightBytes& operator+=(const Fp8WeightBytes& other) {
         rowwise += other.rowwise;
@@ -38,10 +38,10 @@ struct Fp8WeightBytes {
     return fp8_weight_bytes(rows, columns, quantised_format(recipe), compute_capability);
 }
 
-/// The same for mgplan's own engine (model/layers/fp8_weight.hpp): both copies on every GPU, because its GEMMs read both operands along the
-/// inner dimension, and as a scale the amax and the inverse factor; under delayed scaling such a pair, this step's amax and its history for
-/// the layer's input, its weight and the gradient of its output (model/layers/fp8_delayed.hpp); with blocks, the same as Transformer
-/// Engine.
+/// Bytes of an fp8 weight in mgplan's own engine (model/layers/fp8_weight.hpp): both copies on every GPU, because its GEMMs read both
+/// operands along the inner dimension, and as a scale the amax and the inverse factor; under delayed scaling such a pair, this step's amax
+/// and its history for the layer's input, its weight and the gradient of its output (model/layers/fp8_delayed.hpp); with blocks, the same
+/// as Transformer Engine.
 [[nodiscard]] Fp8WeightBytes own_fp8_weight_bytes(std::int64_t rows, std::int64_t columns, OwnFp8 scaling);
 
 }  // namespace mgplan::simulator

@@ -17,7 +17,7 @@ struct FrameworkBytes {
     GraphTerms graph;
     std::int64_t outside = 0;  ///< bytes outside the framework's allocator, without graphs
 
-    /// Net change by graphs: they hold at least `resident`, even if they remove more from the passes.
+    /// Change of the passes' bytes by graphs; afterwards at least `resident` bytes are left.
     [[nodiscard]] std::int64_t moved() const { return std::max(graph.activations, graph.resident - passes); }
     /// True if the optimizer's update is the peak: it needs copies of narrower gradients, but no activations.
     [[nodiscard]] bool peaks_in_update() const { return !graph.pool_is_private && state.update > passes + moved() - graph.resident; }

@@ -51,13 +51,13 @@ public:
     /// Use of a rank's tp shard of a parameter.
     struct Use {
         bool multiplied = true;  ///< GEMMs write its whole gradient, unlike the short backward of an embedding table
-        bool in_bf16 = false;    ///< of a layer whose GEMMs stay in 16 bits while others are quantised
-        bool repeated = false;   ///< of a layer whose forward is recomputed
+        bool in_bf16 = false;    ///< its layer's GEMMs stay in 16 bits while others are quantised
+        bool repeated = false;   ///< its layer's forward is recomputed
         bool next = false;       ///< used directly after the parameter that was added before it
     };
     void add(const Parameter& parameter, std::int64_t layers, Use use);
     [[nodiscard]] GatherBuffers bytes() const;
-    /// The same as a list of single allocations.
+    /// Bytes of each buffer, as a list of single allocations.
     [[nodiscard]] std::vector<std::int64_t> weights_one_by_one() const;
     [[nodiscard]] std::vector<std::int64_t> gradients_one_by_one() const;
 

@@ -26,7 +26,7 @@ struct IterationShare {
 struct IterationInput {
     std::string_view name;
     std::int64_t tensors = 0;  ///< number with distinct addresses
-    std::int64_t bytes = 0;    ///< of all of them
+    std::int64_t bytes = 0;    ///< sum over all of them
     bool operator==(const IterationInput&) const = default;
 };
 

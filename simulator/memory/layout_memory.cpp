@@ -51,8 +51,8 @@ struct LayoutMemory::State {
     ModelStates& model_states;
     ActivationMemory activations;
     DeviceOverhead overhead;
-    std::optional<RoutingLoad> routing;            ///< of models with experts
-    double fragmentation = kAssumedFragmentation;  ///< of engine megatron's tensors; mgplan's own runtime plans offsets
+    std::optional<RoutingLoad> routing;            ///< set for models with experts
+    double fragmentation = kAssumedFragmentation;  ///< applies to engine megatron's tensors; mgplan's own runtime plans offsets
     std::unordered_map<MemoKey<4>, std::vector<std::vector<std::int64_t>>, MemoKeyHash> alive;
     RankGraphs rank_graphs;
     // Buffers for the current layout; members, so that they are not allocated for each layout.
@@ -273,8 +273,8 @@ struct LayoutMemory::State {
         std::int64_t first = 0;
         for (const Allocation& tensor : trace.tensors) first = std::min(first, tensor.taken);
         trace.tensors.push_back({lasting_workspace(layout), --first, -1});
-        // The same holds for the buffers of gathered weights, which stay. They depend on switches that are not in the key: as part of the
-        // trace they distinguish the replays of different layouts.
+        // The buffers of gathered weights are allocated first, too, and stay. They depend on switches that are not in the key: as part of
+        // the trace they distinguish the replays of different layouts.
         for (const std::int64_t bytes : model_states.gather_buffers(layout, pp_rank)) trace.tensors.push_back({bytes, --first, -1});
         const std::int64_t limit = workload.memory_limit - overhead.bytes(layout, pp_rank) + spared_by_offloading(layout);
         ReplayKey key{layout.sizes,

@@ -38,10 +38,10 @@ class SplitStages;
 struct SharedByLayouts {
     std::function<const SplitCensus&(const Layout&)> census;
     ShardLayers* layers;         ///< recordings of the layers
-    ModelStates* states;         ///< of workloads with equal dtypes of gradients and moments
-    SplitStages* splits;         ///< of this thread
-    SharedSchedules* schedules;  ///< of all threads
-    ReplayMemo* replays;         ///< of this thread
+    ModelStates* states;         ///< shared by workloads with equal dtypes of gradients and moments
+    SplitStages* splits;         ///< owned by one thread
+    SharedSchedules* schedules;  ///< shared by all threads
+    ReplayMemo* replays;         ///< owned by one thread
 };
 
 /// Not thread-safe: use one per thread. Workload, calibration and the objects in `shared` must outlive it. Layouts must be valid
@@ -57,7 +57,7 @@ public:
     /// The fullest rank with all its terms. `replayed`: for engine megatron without CUDA graphs fragmentation comes from a replay of
     /// PyTorch's allocator on the rank's tensors (tens of milliseconds); otherwise, as in peaks(), it is assumed to be 1/32 of them.
     [[nodiscard]] MemoryPrediction predict(const Layout& layout, bool replayed, const LayerCosts* layers);
-    /// The same with the allocators replayed, or nothing if one exceeds `limit`.
+    /// predict() with the allocators replayed, or nothing if one exceeds `limit`.
     [[nodiscard]] std::optional<MemoryPrediction> predict_replayed(const Layout& layout, std::int64_t limit, const LayerCosts* layers);
     /// Only the peaks. If the model state of a stage alone exceeds `most`, that sum is returned for both peaks without computing
     /// activations; if the even peak exceeds it, it is returned for the deciding peak too.

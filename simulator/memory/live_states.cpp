@@ -25,9 +25,9 @@ MostLive most_live(int pp, int vpp, std::int64_t microbatches, std::int64_t grou
 }
 
 std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank) {
-    // Over all ranks, because each may be requested: 64 stages of 8 chunks stay below it.
+    // Limit on the passes of all ranks together, because each rank may be requested: 64 stages of 8 chunks stay below it.
     constexpr std::int64_t kMostOps = std::int64_t{1} << 22U;
-    constexpr std::size_t kMostStates = 256;  // of one op
+    constexpr std::size_t kMostStates = 256;  // limit per op
     const auto chunks = static_cast<std::size_t>(vpp);
     ScheduleRequest request;
     request.pp = pp;

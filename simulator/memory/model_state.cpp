@@ -309,7 +309,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     model::BufferOptions options = model::buffer_options(layout, training, pp_rank, chunk_number);
     if (in_parts(layout)) options = over_parts(options, training.megatron.weight_shards);
     if (layout.engine == Engine::megatron) apply_megatron_switches(options, training, parameters);
-    std::array<std::int64_t, kBuffers> numel{}, largest_shard{};  // of a bucket, in which a rank's part of a parameter is
+    std::array<std::int64_t, kBuffers> numel{}, largest_shard{};  // per bucket; a rank's part of a parameter is within it
     largest_shard.fill(std::numeric_limits<std::int64_t>::max());
     const std::int64_t groups[] = {options.dp, options.dp, options.edp, options.edp};
     ModelStateBytes bytes;

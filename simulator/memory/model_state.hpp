@@ -109,7 +109,7 @@ private:
     /// Elements of the largest parameter of each buffer of a chunk with `layers` layers of each kind.
     [[nodiscard]] static std::array<std::int64_t, kBuffers> largest_in_buffers(const Pieces& pieces, const Ends& ends,
                                                                                const std::vector<std::int64_t>& layers);
-    /// The same if more than the optimizer's state is sharded.
+    /// State of a chunk if more than the optimizer's state is sharded.
     [[nodiscard]] ModelStateBytes sharded_chunk_bytes(const Pieces& pieces, const Ends& ends, const Layout& layout,
                                                       const std::vector<std::int64_t>& layers) const;
     /// True if the layout's weights are split over neighbours (plan/training/weight_shards.hpp).
@@ -117,7 +117,8 @@ private:
     /// Replaces split parameters by the parts that a rank holds.
     void take_parts(std::vector<Parameter>& parameters, const Layout& layout) const;
     [[nodiscard]] GatherBufferList gather_list(const Layout& layout, int pp_rank) const;
-    /// The same for a stage of engine mgplan, unit by unit, with the peak of what its passes gather and reduce.
+    /// State of a stage of engine mgplan with sharded parameters or gradients, unit by unit, with the peak of what its passes gather and
+    /// reduce.
     [[nodiscard]] ModelStateBytes stage_by_units(Pieces& pieces, const Layout& layout, int pp_rank) const;
     /// Biases of the experts' scores, which no optimizer updates: one for each expert of each MoE layer of the stage, fp32 (fp64 with
     /// fp64), and the number of tokens that chose it, int32 (model/layers/expert_bias.hpp). Megatron-core counts the tokens of each expert
@@ -137,7 +138,7 @@ private:
     [[nodiscard]] std::vector<ModelStateBytes> all_stages(const Layout& layout, const Key& key);
     /// True if two chunks hold equal layers and ends.
     [[nodiscard]] bool holds_alike(const StageChunk& a, const StageChunk& b) const;
-    /// The same for the chunks of two stages, pairwise.
+    /// True if the chunks of two stages hold equal layers and ends, pairwise.
     [[nodiscard]] bool holds_alike(const StageSplit& split, int stage, int other) const;
     /// fp8 copies of the linear layers' weights among these; zero if GEMMs are not in fp8.
     [[nodiscard]] Fp8Copies fp8_of(const std::vector<Parameter>& parameters) const;

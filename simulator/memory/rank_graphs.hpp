@@ -31,7 +31,7 @@ public:
     };
     /// All zero without scopes. `costs`: of the layout; must keep their address.
     [[nodiscard]] GraphTerms of(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held);
-    /// The same without `nodes` and `objects`, the only terms that depend on layer costs.
+    /// Terms without `nodes` and `objects`, the only ones that depend on layer costs.
     [[nodiscard]] GraphTerms without_objects(const Layout& layout, int pp_rank, const Held& held);
 
 private:

@@ -24,7 +24,7 @@ struct ReplayKey {
     std::shared_ptr<const StageSplit> split;
     int vpp = 1, pp_rank = 0;
     std::int64_t group_size = 0, num_microbatches = 0;
-    const ModelStates* types = nullptr;  ///< of parameters, gradients and optimizer state: shared by layouts with the same types
+    const ModelStates* types = nullptr;  ///< bytes of parameters, gradients and optimizer state: shared by layouts with the same types
     std::int64_t update = 0, limit = 0;
     IterationTrace trace;
 };

@@ -41,7 +41,7 @@ enum class RoutingQuantile : std::uint8_t { p50, p99, worst };
 /// Received tokens relative to the even split, at least 1.
 struct RowFactors {
     double saved = 1;  ///< mean over the live layers and microbatches: scales memory kept for the backward
-    double peak = 1;   ///< of the fullest single layer and microbatch: scales memory that lives only during its pass
+    double peak = 1;   ///< factor of the fullest single layer and microbatch: scales memory that lives only during its pass
 };
 
 /// Consecutive MoE layers of a rank, and the number of live microbatches of each.
@@ -55,7 +55,7 @@ struct LiveMixtures {
 struct RoutedJob {
     std::int64_t ep = 1, etp = 1, pp = 1, world = 1;
     std::int64_t tokens = 0;        ///< that one rank routes in one layer and microbatch
-    std::int64_t microbatches = 1;  ///< of one step
+    std::int64_t microbatches = 1;  ///< microbatches of one step
 };
 
 /// Routing of one model under one skew. Not thread-safe: results are cached by ep.
@@ -68,9 +68,9 @@ public:
     struct Placement {
         double mean = 0;       ///< copies that a token gives to one rank's experts, averaged over ranks
         double most = 0;       ///< to those of the rank with the most popular experts together
-        double deviation = 0;  ///< of that number over ranks in one layer; 0 if nothing is random
+        double deviation = 0;  ///< deviation of that number over ranks in one layer; 0 if nothing is random
         double skewness = 0;
-        double step = 0;           ///< of `tail`
+        double step = 0;           ///< distance of the values in `tail`
         std::vector<double> tail;  ///< probability that the number exceeds i·step in one layer
         /// With a histogram for each layer: the same number of each ep rank, [layer·ep + rank], and its sum over the preceding layers.
         std::vector<double> by_layer, before;
@@ -81,12 +81,12 @@ public:
         RoutingQuantile quantile = RoutingQuantile::p50;
         const Placement* placement = nullptr;  ///< null if every rank receives the same number of tokens
         RoutedJob job;
-        double even_rows = 0;   ///< of one rank in one layer and microbatch
-        double worst_rows = 0;  ///< of the same
+        double even_rows = 0;   ///< tokens of one rank in one layer and microbatch with the even split
+        double worst_rows = 0;  ///< the same in the worst case
         double local = 1;       ///< number of experts of a rank
         double spread = 0;      ///< variance of a token's μ copies for a rank, divided by μ·(1 - μ/L)
         double placement_z = 0, saved_z = 0, peak_z = 0;
-        double peak = 1;  ///< RowFactors::peak, unless there is a histogram for each layer
+        double peak = 1;  ///< RowFactors::peak; unused with a histogram for each layer
     };
 
     [[nodiscard]] Level level(const RoutedJob& job, RoutingQuantile quantile);

@@ -83,8 +83,8 @@ struct DenseProfiles {
 
 /// Recordings, before any policy.
 struct Recordings {
-    SharedMemo<DenseTraceKey, PieceTrace> dense;  ///< of one and two sequences
-    SharedMemo<MixtureKey, PieceTrace> mixtures;  ///< of two numbers of rows
+    SharedMemo<DenseTraceKey, PieceTrace> dense;  ///< traces of one and of two sequences
+    SharedMemo<MixtureKey, PieceTrace> mixtures;  ///< traces of two numbers of rows
     SharedMemo<SingleMixtureKey, PieceTrace> single_mixtures;
 };
 

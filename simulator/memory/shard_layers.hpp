@@ -17,10 +17,10 @@ namespace mgplan::simulator {
 
 /// Traces of a shard, after the engine's policies.
 struct ShardTraces {
-    std::vector<PieceTrace> plain;         ///< of LayerKinds::plain_layers: embedding, mixer, dense MLP, norm and loss
-    const LayerKinds* kinds = nullptr;     ///< of the model; valid as long as the ShardLayers
-    std::optional<PieceTrace> mixture;     ///< of models with experts
-    std::optional<PieceTrace> prediction;  ///< of models with multi-token prediction: its parts, recomputed as in the layout
+    std::vector<PieceTrace> plain;         ///< traces of LayerKinds::plain_layers: embedding, mixer, dense MLP, norm and loss
+    const LayerKinds* kinds = nullptr;     ///< kinds of the model; valid as long as the ShardLayers
+    std::optional<PieceTrace> mixture;     ///< set for models with experts
+    std::optional<PieceTrace> prediction;  ///< set for models with multi-token prediction: its parts, recomputed as in the layout
     std::int64_t stream = 0;               ///< bytes of the residual stream
     std::int64_t ids = 0;                  ///< bytes of a microbatch's token ids
     /// Traces of layers whose GEMMs stay in 16 bits (LayerKindHalves::in_bf16); null unless others are quantised.

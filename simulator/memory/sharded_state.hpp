@@ -26,7 +26,7 @@ struct UnitElements {
 /// Contents of a model chunk, by units that are gathered together.
 struct ShardedChunk {
     UnitElements layers;         ///< all decoder layers, a unit each
-    UnitElements largest_layer;  ///< of these
+    UnitElements largest_layer;  ///< the largest of them
     UnitElements front, back;    ///< embedding; final norm, output layer and multi-token prediction
     bool operator==(const ShardedChunk&) const = default;
 };

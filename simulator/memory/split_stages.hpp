@@ -78,8 +78,8 @@ private:
     SharedSchedules& schedules_;
     std::unordered_map<const StageSplit*, SplitChunks> splits_;
     // Deques keep the addresses of their elements when they grow.
-    std::deque<ChunkContents> contents_;      ///< all that occurred
-    std::vector<std::uint64_t> layer_kinds_;  ///< of each of them
+    std::deque<ChunkContents> contents_;      ///< contents of all chunks that occurred
+    std::vector<std::uint64_t> layer_kinds_;  ///< bits of the layer kinds in each of them
     std::deque<Recipes> recipes_;
     std::unordered_map<MemoKey<3>, std::vector<StageInstants>, MemoKeyHash> instants_;
 };

@@ -20,7 +20,7 @@ namespace mgplan::simulator {
 /// tensor allocator's peak. Context and fragmentation stay unchanged, and the quantiles of routing keep their distance from the peak.
 [[nodiscard]] RankMemory exact_memory(const RankMemory& estimate, const RankTimeline& timeline);
 
-/// Kernels of this cluster's GPUs, whose scratch is counted.
+/// GPU kernels of this cluster, for the count of their scratch.
 [[nodiscard]] model::KernelTraits kernels_of(const ClusterSpec& cluster);
 
 /// Creates timelines of one layout's stages. MoE layers: experts are chosen in turn. Not thread-safe.

@@ -23,7 +23,7 @@ struct TimelineOp {
     std::string_view tensor;            ///< the tensor allocated at that moment; empty if the op adds nothing
 };
 
-/// Limit on the number of ops in a timeline. Of longer schedules it keeps the fullest op of each run of equal length.
+/// Limit on the number of ops in a timeline. If a schedule is longer, the timeline keeps the fullest op of each run of equal length.
 inline constexpr std::size_t kMostTimelineOps = 1U << 14U;
 
 /// Part of a step in which an event happens.
@@ -35,7 +35,7 @@ enum class StepPart : std::uint8_t {
 };
 
 struct RankTimeline {
-    model::MemoryUse use;       ///< of the whole step; current: bytes held when it ends
+    model::MemoryUse use;       ///< use over the whole step; current: bytes held when it ends
     std::int64_t peak_op = -1;  ///< index in the schedule of the op at the peak; -1: outside the passes
     StepPart peak_part = StepPart::held;
     std::string_view peak_tensor;  ///< the tensor allocated at that moment

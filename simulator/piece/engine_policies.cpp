@@ -205,7 +205,7 @@ void apply_fp8_rates(PieceTrace& trace, const PolicyContext& context) {
 void apply_megatron_policies(PieceTrace& trace, const PolicyContext& context) {
     LayerEditor::spread(trace);
     for (PieceRange& forward : trace.pieces) {
-        // Of several layers the last counts; of predictions each depth.
+        // The last of several layers counts, and each depth of predictions.
         const bool predicts = forward.piece >= Piece::mtp_embedding;
         if (forward.backward || (!predicts && &trace.range(forward.piece, false) != &forward)) continue;
         LayerEditor editor(trace, forward, trace.range(forward.piece, true, predicts ? forward.layer : -1));

@@ -14,7 +14,7 @@ namespace {
 using model::MemoryCategory;
 using EditedTensor = LayerEditor::Tensor;
 
-/// The time span of one GEMM, which is its workspace's.
+/// Begin and end of one GEMM, taken from its workspace.
 struct Product {
     std::int64_t begin = 0, end = 0;
 };

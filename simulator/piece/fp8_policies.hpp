@@ -9,7 +9,7 @@ namespace mgplan::simulator::fp8 {
 
 /// True if the GEMMs of Transformer Engine's linear layers are in fp8 and the GPU supports it.
 [[nodiscard]] bool products(const PolicyContext& context);
-/// The same, if additionally the input of attention's output projection is kept in fp8 besides the core's own output.
+/// True if GEMMs are in fp8 and the input of attention's output projection is kept in fp8 besides the core's own output.
 [[nodiscard]] bool copies_core_output(const PolicyContext& context);
 
 // Each edits one forward of a piece and its backward. They locate GEMMs by their workspaces, which no policy may have removed before.

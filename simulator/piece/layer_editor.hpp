@@ -54,7 +54,7 @@ public:
     [[nodiscard]] PieceSteps& backward_steps() { return backward_steps_; }
     /// Removes the tensor by setting its bytes to 0.
     static void drop(Tensor& tensor) { tensor.bytes = 0; }
-    /// The same for all tensors of that name taken in a range.
+    /// Drops all tensors of that name taken in a range.
     void drop_all(TraceRange where, std::string_view name);
 
 private:

@@ -14,7 +14,7 @@ namespace mgplan::simulator {
 
 struct MuonRecord {
     std::int64_t workspace = 0;            ///< peak bytes that the update takes in addition to the state
-    std::vector<model::OpRecord> ops;      ///< of the orthogonalisation
+    std::vector<model::OpRecord> ops;      ///< ops of the orthogonalisation
     std::vector<std::int64_t> reductions;  ///< bytes of each of its all-reduces over tp (etp for experts)
 };
 

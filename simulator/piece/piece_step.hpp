@@ -29,19 +29,19 @@ struct PieceStep {
     bool gate = false;         ///< part of the gate of shared experts
     bool unquantised = false;  ///< a GEMM that stays in the storage type while a recipe quantises others
     bool in_fp8 = false;       ///< fused attention over fp8 copies of its operands
-    model::OpRecord op{};      ///< of an op: kind, sizes, types, bytes read and written, FLOPs
+    model::OpRecord op{};      ///< for an op: kind, sizes, types, bytes read and written, FLOPs
     /// Further kernels that the host launches for an op, not counted by op_kernels(); each takes the host far less than an eager module.
     std::int64_t launches = 0;
 
     // Fields of a start; a wait uses only group, number and share.
     LayerGroup group = LayerGroup::tp;
-    int number = 0;  ///< of the collective within its trace; sends and receives that start together share a number
+    int number = 0;  ///< number of the collective in its trace; sends and receives that start together share it
     model::CollectiveKind collective = model::CollectiveKind::all_reduce;
     std::int64_t sent = 0, received = 0;  ///< payload bytes as counted by CollectiveRecord; of all-to-all and messages each way
 
     /// Multiprocessors that the kernel of a start occupies while it runs; negative: unknown.
     std::int64_t multiprocessors = -1;
-    double share = 1;  ///< of a wait: the share of the collective that must be complete
+    double share = 1;  ///< for a wait: share of the collective that must be complete
     /// For an all-to-all that sends a token once to each destination with any of its experts: number of copies as which its payload counts
     /// a token; 0: each copy is sent separately.
     std::int64_t copies = 0;
@@ -70,7 +70,7 @@ void grow_size(std::int64_t& one, std::int64_t two, std::int64_t rows, std::int6
 /// Extrapolates all sizes of a step linearly from rows_of_one rows (`one`) and twice that (`two`) to `rows` rows. Returns false if the
 /// steps differ in more than sizes.
 [[nodiscard]] bool grow_step(PieceStep& one, const PieceStep& two, std::int64_t rows, std::int64_t rows_of_one);
-/// The same for all steps of a pass.
+/// Extrapolates all steps of a pass with grow_step().
 [[nodiscard]] bool grow_steps(PieceSteps& one, const PieceSteps& two, std::int64_t rows, std::int64_t rows_of_one);
 
 }  // namespace mgplan::simulator

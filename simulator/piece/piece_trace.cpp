@@ -91,7 +91,7 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
     layout.sizes.world = sizes.tp * sizes.cp * layout.sizes.ep * sizes.etp;
     layout.split = split;
     model::WeightTable table;
-    std::array<std::vector<model::Weight>, 2> followed;  // of all but experts, and of experts
+    std::array<std::vector<model::Weight>, 2> followed;  // all weights but experts', and experts'
     const auto experts = model.moe ? static_cast<std::size_t>(model.moe->experts / sizes.ep) : 0;
     const auto parameters = stage_parameters(model, layout, 0);
     for (const Parameter& parameter : parameters.front()) {

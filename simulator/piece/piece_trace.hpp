@@ -20,7 +20,7 @@ namespace mgplan::simulator {
 /// Everything that a layer's record depends on.
 struct PieceSizes : ShardKey {
     std::int64_t sequence = 0;  ///< tokens
-    Dtype dtype = Dtype::bf16;  ///< of parameters and activations
+    Dtype dtype = Dtype::bf16;  ///< parameters and activations
     Dtype grad_dtype = Dtype::fp32;
     model::KernelTraits traits;        ///< kernels whose scratch is counted
     bool keep_steps = false;           ///< records steps too, not only tensors: twice the work
@@ -62,7 +62,7 @@ inline constexpr int kPieces = 11;
 struct PieceRange {
     Piece piece = Piece::embedding;
     bool backward = false;
-    std::int64_t layer = 0;  ///< of the traced model; of multi-token prediction its depth
+    std::int64_t layer = 0;  ///< layer of the traced model, or depth of multi-token prediction
     std::int64_t begin = 0, end = 0;
     PieceSteps steps;          ///< in order; those of mtp_front exclude its embedding
     std::int64_t to_host = 0;  ///< bytes that a forward of engine megatron offloads, not part of its steps
@@ -83,7 +83,7 @@ struct PieceTrace {
 /// Ranks of a ring that are traced if it has more and they divide it; the steps of all others are equal.
 inline constexpr std::int64_t kRingParts = 4;
 /// Traces embedding, mixer, dense MLP and head: everything except MoE. The model may have features that no device computes yet, as long as
-/// they do not change a size. Of a model with compositions the first layer is traced, which must not be MoE.
+/// they do not change a size. With compositions the first layer is traced, which must not be MoE.
 [[nodiscard]] PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes);
 /// Maximum number of traced depths of multi-token prediction: the first, the last, and one that represents those between them.
 inline constexpr std::int64_t kMostDepths = 3;

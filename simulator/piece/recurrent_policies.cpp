@@ -77,7 +77,7 @@ model::DeltaRuleSizes rule_sizes(const PolicyContext& context) {
 void hold_scratch_of_a_walk(LayerEditor& layer, TraceRange where, const PolicyContext& context) {
     struct Rule {
         LayerEditor::Tensor workspace;
-        std::optional<LayerEditor::Tensor> unit_gradients;  ///< of a backward, taken between the others and the sums
+        std::optional<LayerEditor::Tensor> unit_gradients;  ///< set in a backward; taken between the others and the sums
     };
     std::vector<Rule> rules;
     for (int which = 0; const LayerEditor::Tensor* found = layer.find(where, model::kRuleWorkspace, which); ++which) {

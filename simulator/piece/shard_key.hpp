@@ -26,7 +26,7 @@ struct ShardKey {
     std::int64_t micro_batch = 1;  ///< sequences
     bool sequence_parallel = false;
     CpCommType cp_comm_type = CpCommType::p2p;
-    EnumSet<RecomputeModule> modules;  ///< of selective recompute; empty without it
+    EnumSet<RecomputeModule> modules;  ///< modules of selective recompute; empty without it
     Engine engine = Engine::mgplan;
     OwnFp8 fp8 = OwnFp8::none;  ///< format of linear layers' fp8 GEMMs as run by mgplan
 

@@ -23,8 +23,9 @@ namespace mgplan::simulator {
 /// Number of kernels that an eager framework launches for an op, each with its module's overhead; the host's part of a pass is proportional
 /// to it. Kernels that quantise belong to the GEMM's module.
 [[nodiscard]] int op_kernels(const model::OpRecord& record);
-/// The same for a step, including its further launches: kLaunchesOfAKernel of them take the host as long as one kernel with its module.
-/// Engine mgplan: its own number of launches (OpRecord::launches), collectives included; a send and its receive count as one.
+/// Number of kernels that the host launches for a step: op_kernels(), and further launches, kLaunchesOfAKernel of which take the host as
+/// long as one kernel with its module. Engine mgplan: its own number of launches (OpRecord::launches), collectives included; a send and its
+/// receive count as one.
 inline constexpr std::int64_t kLaunchesOfAKernel = 20;  ///< 60 to 111 us, divided by the 3 to 6 us of a launch from C++
 [[nodiscard]] int step_kernels(const PieceStep& step, Engine engine);
 

@@ -16,7 +16,7 @@ namespace mgplan::simulator {
 
 struct PackedAttention {
     double share = 1;         ///< mean share of a whole sequence's causal pairs
-    double deviation = 0;     ///< of one sequence's share
+    double deviation = 0;     ///< standard deviation of one sequence's share
     std::int64_t length = 0;  ///< mean length in tokens of the document that a token belongs to; 0: not packed
 };
 [[nodiscard]] PackedAttention packed_attention(const BatchSpec& batch);

@@ -12,7 +12,7 @@ namespace mgplan::simulator {
 /// Seconds of one pass.
 struct PassSeconds {
     double total = 0;                                 ///< from the first step to the end of the last
-    std::array<double, kStepPasses> compute{};        ///< of ops, without slowdown by collectives
+    std::array<double, kStepPasses> compute{};        ///< seconds of ops, without slowdown by collectives
     std::array<GroupSeconds, kStepPasses> exposed{};  ///< the rest of `total`: waits for a group's collectives, and slowdown by them
 };
 

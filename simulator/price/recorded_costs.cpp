@@ -274,11 +274,11 @@ bool grow_collectives(PieceSteps& two, PieceSteps& four, std::int64_t ranks) {
 /// Everything that the costs of a shard's pieces depend on, switches included.
 struct PricedKey {
     ShardKey shard;
-    std::int64_t rows = 0;  ///< of a MoE layer
+    std::int64_t rows = 0;  ///< rows of a MoE layer
     LinksKey links;
     bool overlap_tp = false;          ///< tp overlap is on, and tp > 1
-    std::int64_t gradient_bytes = 0;  ///< of one element
-    TokenDispatcher dispatcher{};     ///< of a MoE layer
+    std::int64_t gradient_bytes = 0;  ///< bytes of one gradient element
+    TokenDispatcher dispatcher{};     ///< set for MoE layers
     bool operator==(const PricedKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
         const auto& [shard_, rows_, links_, overlap_tp_, gradient_bytes_, dispatcher_] = *this;

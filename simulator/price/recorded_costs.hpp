@@ -75,7 +75,7 @@ public:
 
     /// `sizes` and `links` must be those of the shard's layout.
     [[nodiscard]] LayerCosts of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links);
-    /// The same with MoE layers at zero cost; does not record them.
+    /// Costs with MoE layers at zero; does not record them.
     [[nodiscard]] LayerCosts without_mixtures(const Shard& shard, const PieceSizes& sizes, const LinksKey& links);
 
 private:

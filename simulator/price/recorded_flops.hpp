@@ -12,7 +12,7 @@ namespace mgplan::simulator {
 /// sequences, the pairs of their documents divided by those of whole sequences.
 [[nodiscard]] double model_flops_of(const PieceStep& step, double attention_share = 1);
 
-/// The same for the forward of a mixer's recurrent state over `rows` rows, by the mixer's kind (plan/parameters/computed_parts.hpp); a
+/// Model FLOPs of the forward of a mixer's recurrent state over `rows` rows, by the mixer's kind (plan/parameters/computed_parts.hpp); a
 /// backward has twice as many. 0 for attention.
 [[nodiscard]] double model_flops_of_state(const LayerPart& mixer, double rows);
 

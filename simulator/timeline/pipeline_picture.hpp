@@ -11,7 +11,7 @@ namespace mgplan::simulator {
 struct DrawnPass {
     double begin = 0, end = 0;  ///< seconds from the iteration's begin
     std::int32_t microbatch = 0;
-    std::uint16_t rank = 0;  ///< of the pipeline
+    std::uint16_t rank = 0;  ///< pipeline rank
     std::uint16_t chunk = 0;
     Pass pass = Pass::forward;
 };

@@ -12,7 +12,7 @@ namespace mgplan::simulator {
 enum class Stream : std::uint8_t { compute, tp, cp, ep, dp, p2p };
 
 struct TraceSlice {
-    std::uint16_t rank = 0;  ///< of the pipeline
+    std::uint16_t rank = 0;  ///< pipeline rank
     Stream stream = Stream::compute;
     double begin = 0, end = 0;  ///< seconds from the iteration's begin; end > begin
     std::string name;           ///< letters, digits, blanks and hyphens: "F3 chunk 1"
