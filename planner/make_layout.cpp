@@ -105,7 +105,7 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
             messages.insert(messages.end(), others.begin(), others.end());
             throw ConfigError(std::move(messages));
         }
-        // These sizes divide the world by now, so that their product stays small.
+        // tp and cp divide the world by now, so that their product stays small.
         if (level == Level::context && !model.moe) layout.sizes.etp = etp_without_experts(layout.sizes);
     }
 

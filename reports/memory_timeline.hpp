@@ -24,7 +24,7 @@ struct MemoryCurve {
 /// One position of a drawing: the fullest of some adjacent ops.
 struct CurveStep {
     const simulator::TimelineOp* op = nullptr;
-    /// Its position in the step: 0 the begin, then the ops of the schedule, finally the end.
+    /// Position in the step: 0 the begin, then the ops of the schedule, finally the end.
     std::int64_t place = 0;
     std::int64_t first = 0;  ///< position of the first of these ops
 };

@@ -30,11 +30,11 @@ struct NearestMiss {
 /// Layouts that do not fit and have the same largest term on their fullest rank, or the same other reason, with the one nearest to the
 /// limit.
 struct TooLargeLayouts {
-    std::optional<planner::FillingTerm> term;  ///< nothing: they would fit with even routing, or …
+    std::optional<planner::FillingTerm> term;  ///< nothing: they would fit with even routing, or see `replayed`
     std::int64_t count = 0;
     Layout nearest;
     simulator::MemoryPrediction memory;  ///< memory of the nearest
-    bool replayed = false;               ///< … if their allocator had no more fragmentation than a search assumes
+    bool replayed = false;               ///< they fit by the search's assumed fragmentation, but not when replayed
     [[nodiscard]] std::string_view rule() const {
         if (term == planner::FillingTerm::host) return planner::kFitsInHost;
         return replayed ? planner::kFitsReplayed : term ? planner::kFits : planner::kFitsAtP99;

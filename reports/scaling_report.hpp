@@ -27,7 +27,7 @@ struct ScalingChange {
     std::string kind;                ///< in JSON: one_more_node, longer_sequence, larger_batch or smaller_batch
     std::string text;                ///< in text: "one more node, 72 GPUs"
     std::optional<ScaledPlan> plan;  ///< nothing: not possible
-    std::string why_not;             ///< then one line
+    std::string why_not;             ///< one line if not possible
 };
 
 struct ScaledWorld {

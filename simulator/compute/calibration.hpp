@@ -50,7 +50,7 @@ struct Calibration {
     double small_group_loss = 0;  ///< a group of n loses this / n of NVLink's bandwidth, relative to a group of eight
     double bandwidth_growth = 0;  ///< exponent with which NVLink's bandwidth grows with the bytes, up to kFullBandwidthBytes
     double nvls_efficiency = 0;   ///< all-reduce through the switch: bytes of the array per second over NVLink bandwidth
-    double nvls_seconds = 0;      ///< its fixed cost
+    double nvls_seconds = 0;      ///< fixed cost of an all-reduce through the switch
     double all_to_all_efficiency = 0;
     double pcie_efficiency = 0;
     double network_efficiency = 0;

@@ -17,7 +17,7 @@ struct ModelStateBytes {
     std::int64_t optimizer = 0;
     std::int64_t update = 0;  ///< extra bytes during the optimizer step: fp32 copies of narrower gradients or states
     std::int64_t host = 0;    ///< optimizer state in the host's memory, not part of `optimizer`
-    std::int64_t staged = 0;  ///< its maximum on the device during the optimizer step; all_stages() adds it to `update`
+    std::int64_t staged = 0;  ///< peak bytes of this state on the device during the optimizer step; all_stages() adds it to `update`
     /// Moments in `host` that return in chunks, and those of the largest parameter, by optimizer in order: of dense parameters and of
     /// experts, or of Muon's matrices and of all else; all_stages() adds their maximum to `update`.
     std::array<std::int64_t, 2> moving{}, largest_moving{};

@@ -49,15 +49,15 @@ struct ChunkStep {
         receive,  ///< the residual stream or its gradient arrives from another stage
         give,     ///< one tensor of the residual stream is freed: sent, or not needed any more
         losses,   ///< the losses have been read
-        discard,  ///< `count` layers free their streams and the inputs read from them …
-        remake,   ///< … and take them again, before their backward
+        discard,  ///< `count` layers free their streams and the inputs read from them
+        remake,   ///< `count` layers take these streams and inputs again, before their backward
         rest,     ///< the end: frees everything left of the microbatch
     };
-    /// A forward that keeps nothing for its backward frees everything except its output when it ends …
+    /// Tensors that a forward without kept tensors for its backward frees when it ends.
     enum class Drop : std::uint8_t {
         none,
-        but_input,  ///< … and except the input from which it will be recomputed
-        all,        ///< … including its input
+        but_input,  ///< everything except its output and the input for its recompute
+        all,        ///< everything except its output
     };
     Kind kind = Kind::piece;
     Piece piece = Piece::embedding;

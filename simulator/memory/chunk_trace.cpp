@@ -159,7 +159,7 @@ private:
         play_mixer();
         play_feed_forward();
         if (step.drop == Drop::none) return;
-        // Its output is the last tensor that it hands on; everything else is freed, including an input that is not needed again.
+        // A layer's output is the last tensor that it hands on; everything else is freed, including an input that is not needed again.
         const bool has_output = !handed_.empty() && handed_.back() >= before;
         const std::size_t output = has_output ? handed_.back() : 0;
         std::vector<std::size_t> inputs;

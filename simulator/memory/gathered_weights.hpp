@@ -65,8 +65,8 @@ private:
     const TrainingSpec& training_;
     int compute_capability_;
     using Shape = std::pair<std::int64_t, std::int64_t>;          ///< rows and columns, padded
-    using Kind = std::tuple<std::int64_t, std::int64_t, bool>;    ///< and true if quantised
-    using BytesAndTurns = std::pair<std::int64_t, std::int64_t>;  ///< and the number of users in turn; above two it counts as two
+    using Kind = std::tuple<std::int64_t, std::int64_t, bool>;    ///< rows, columns, and true if quantised
+    using BytesAndTurns = std::pair<std::int64_t, std::int64_t>;  ///< bytes, and the number of users in turn; above two it counts as two
     std::map<Kind, BytesAndTurns> weights_;
     std::map<Shape, std::int64_t> gradients_;  ///< written by GEMMs, and reduced before the next one
     std::map<Shape, BytesAndTurns> summed_;    ///< results of the reduction

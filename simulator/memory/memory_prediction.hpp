@@ -62,7 +62,7 @@ struct ContextTerms {
 /// Memory of PyTorch's allocator after some iterations (simulator/memory/allocator_replay.hpp).
 struct ReservedMemory {
     std::int64_t first = 0;      ///< bytes reserved after the first iteration
-    std::int64_t steady = 0;     ///< after the last one
+    std::int64_t steady = 0;     ///< bytes reserved after the last iteration
     std::int64_t allocated = 0;  ///< the largest sum of blocks in use, each rounded up to 512 bytes
     [[nodiscard]] std::int64_t fragmentation() const { return steady - allocated; }
 };

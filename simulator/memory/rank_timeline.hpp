@@ -24,8 +24,8 @@ struct RankProbe {
     std::vector<OpProfile> weights;    ///< by chunk: the weight-gradient passes of split backwards; else empty
     bool v_shaped = false;             ///< each chunk's messages have a channel of their own, in opposite directions
     OpProfile after;                   ///< reductions, norm, update
-    std::vector<bool> sends_forward;   ///< by chunk: all except the one with the loss
-    std::vector<bool> sends_backward;  ///< all except the one with the embedding
+    std::vector<bool> sends_forward;   ///< by chunk: true except for the one with the loss
+    std::vector<bool> sends_backward;  ///< by chunk: true except for the one with the embedding
     std::int64_t message = 0;          ///< bytes of the stream between stages
 };
 

@@ -78,7 +78,7 @@ bool latent(const PolicyContext& context) {
 void keep_key_value_projection(LayerEditor& layer, const PolicyContext& context) {
     if (context.sizes.modules.contains(RecomputeModule::mla_up_proj)) return;
     const TraceRange attention = layer.forward();
-    // It comes after the queries' own projection.
+    // The projection to keys and values comes after that of the queries.
     EditedTensor& projected = must(layer.find(attention, "column-parallel output", 1), "the projection to keys and values");
     EditedTensor& values = must(layer.find(attention, "values"), "the values");
     projected.returned = values.returned;

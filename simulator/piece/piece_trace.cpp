@@ -122,7 +122,7 @@ bool carries_states(const ModelSpec& model) {
 }
 
 /// Context parallelism runs one step for each rank, and after the first few they are equal: fewer ranks with the same number of rows each
-/// allocate and free the same tensors in the same order at their peak …
+/// allocate and free the same tensors in the same order at their peak. widen_gathered() corrects tensors with the rows of all ranks.
 
 /// Hierarchical exchange, rings of all-to-alls, which no device computes, is traced as a ring.
 CpCommType exchange_traced(const PieceSizes& sizes) {
@@ -143,7 +143,7 @@ PieceSizes with_few_steps(const ModelSpec& model, PieceSizes sizes) {
     return sizes;
 }
 
-/// … except tensors with the rows of all ranks, which are scaled here.
+/// Scales tensors with the rows of all ranks from the traced ranks of a ring to all ranks.
 void widen_gathered(PieceTrace& trace, std::int64_t times) {
     for (model::AllocationRecord& tensor : trace.tensors) {
         if (tensor.name == model::kGatheredOverCp || tensor.name == model::kGradientsOverCp) tensor.bytes *= times;
