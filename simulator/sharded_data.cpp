@@ -63,8 +63,8 @@ void add_exposed(const StepInputs& in, const Hidden& forward, const Hidden& back
 
 /// Engine mgplan (model/optimizer/unit_traffic.hpp): embedding and head are units too. With overlap only the gather of a pass's first unit
 /// and the reduction of its last are exposed; without overlap all are. The embedding's backward reads no parameters; with blocks of several
-/// recomputed layers all but the last of a block are gathered once more. A backward also zeroes a unit's gradients, adds the weights' (read
-/// and write), and adds the reduced result to the shard.
+/// recomputed layers all but the last of a block are gathered once more. A backward also zeroes a unit's gradients, scales them (read and
+/// write), and adds the reduced result to the shard.
 void add_unit_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTime& time) {
     const TrainingSpec& training = in.workload.training;
     UnitSeconds layers, largest, front, back;

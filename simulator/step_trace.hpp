@@ -11,7 +11,7 @@
 
 namespace mgplan::simulator {
 
-/// Returns about `most` slices and counters at most; of longer iterations only the first and last microbatches. The timeline must have its
+/// Returns at most about `most` slices and counters; of longer iterations only the first and last microbatches. The timeline must have its
 /// details. `memory`: by pipeline rank, exact memory with ops of the same schedule; no memory counters where it is missing. Exposed tp, cp
 /// and ep communication is drawn at the end of its pass.
 [[nodiscard]] TimelineTrace timeline_trace(const LayoutTimeline& timeline, const std::vector<std::optional<StageTimeline>>& memory,

@@ -18,8 +18,8 @@ void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t 
                    const Calibration& calibration);
 
 /// Adds the paths between ranks that hold the parts of a weight (inner), and between those that hold the same part (outer): neighbours
-/// along dp, where dp and edp are multiples of the number of parts. The outer path includes context parallelism; in Megatron-LM the inner
-/// groups span it.
+/// along dp, where dp and edp are multiples of the number of parts. The outer path includes context parallelism, whose ranks are closer
+/// together here than those of the parts, but farther apart in Megatron-LM.
 void add_weight_shards(LayoutPaths& paths, const ParallelSizes& sizes, const WeightShards& shards, const ClusterSpec& cluster,
                        const Calibration& calibration);
 
