@@ -20,8 +20,8 @@ public:
     /// Starts another branch.
     void begin_branch() { tails_.clear(); }
 
-    /// Returns false if the layout exceeds `limit` bytes with all overlaps and dtypes, or `enough` seconds due to full recompute; then
-    /// lowers `cut_at_least` to at most their seconds. Neither limit may grow within a branch.
+    /// Returns false if the layout exceeds `limit` bytes for every choice of overlaps and dtypes, or `enough` seconds due to full
+    /// recompute; then lowers `cut_at_least` to at most their seconds. Neither limit may grow within a branch.
     [[nodiscard]] bool may_come_in(const Layout& layout, std::int64_t limit, double enough, double& cut_at_least);
 
 private:

@@ -42,9 +42,9 @@ struct BalancedStages {
 ///
 /// Ties are resolved, with vpp = 1, by the least sum of squares of the ranks' times, else by first chunks near the average.
 ///
-/// Method: a bound T on the slowest rank is halved until it is met exactly. For each T a programme runs over ranks and the number of layers
-/// in their first chunks: with vpp = 1 it checks that the last rank can end at the last layer; with more, it maximises the number of layers
-/// that fit in the ranks after their first chunks. Those layers are of one kind, so that any rank may take any of them.
+/// Method: bisection on a bound T of the slowest rank, until it is met exactly. For each T a programme runs over ranks and the number of
+/// layers in their first chunks: with vpp = 1 it checks that the last rank can end at the last layer; with more, it maximises the number of
+/// layers that fit in the ranks after their first chunks. Those layers are of one kind, so that any rank may take any of them.
 ///
 /// Nothing if no split satisfies the limits, or above kMostBalancedLayers layers.
 [[nodiscard]] std::optional<BalancedStages> balance_stages(const StageBalanceProblem& problem);
