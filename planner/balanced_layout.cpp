@@ -14,7 +14,7 @@
 namespace mgplan::planner {
 namespace {
 
-/// Decoders from the first on of which all are of the last one's kind.
+/// Index of the first decoder from which all decoders have the last one's kind.
 std::int64_t alike_from(const LayerKinds& kinds) {
     auto from = std::ssize(kinds.of_layer);
     while (from > 0 && kinds.of_layer[static_cast<std::size_t>(from - 1)] == kinds.of_layer.back()) --from;
@@ -23,13 +23,13 @@ std::int64_t alike_from(const LayerKinds& kinds) {
 
 using Contents = std::tuple<std::vector<std::int32_t>, std::int64_t, bool, bool>;
 
-/// What decides a chunk's seconds and bytes.
+/// Everything that determines a chunk's seconds and bytes.
 Contents contents_of(const LayerKinds& kinds, const StageChunk& chunk) {
     simulator::ChunkCensus counts = simulator::census_of(kinds, chunk);
     return {std::move(counts.kinds), counts.mtp, counts.embedding, counts.loss};
 }
 
-/// Bytes of one rank, from a pipeline whose other ranks hold nothing but the ends: they are never the fullest that decides.
+/// Memory check of one rank, in a pipeline whose other ranks hold only embedding and loss, so that they never need most.
 class RankBytes {
 public:
     RankBytes(simulator::CostModel& model, const Workload& workload, const LayerKinds& kinds, const Layout& layout)

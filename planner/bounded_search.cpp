@@ -17,8 +17,8 @@
 namespace mgplan::planner {
 namespace {
 
-/// The part of a space in which most good layouts lie: small micro-batches, no tensor parallelism of experts, no blocks and no graphs
-/// beside the first, recompute of all, nothing, or as many modules as a set has, tp overlap on and the narrowest types.
+/// The part of a space that contains most good layouts: small micro-batches, etp 1, no recompute in blocks, only the first set of graph
+/// scopes, full or no recompute or the largest module set, tp overlap on and the narrowest dtypes.
 SearchSpace likely_space(const SearchSpace& space) {
     SearchSpace few = space;
     if (few.micro_batch.empty()) few.micro_batch = {1, 2};
@@ -36,13 +36,13 @@ SearchSpace likely_space(const SearchSpace& space) {
     return few;
 }
 
-/// A part of the space and what of it is near a good layout.
+/// A part of the space, restricted to layouts near a good one.
 struct Neighbourhood {
     std::size_t part;
     SearchSpace space;
 };
 
-/// Where to look next: layouts that agree with one of the first of `best` in all sizes and in the micro-batch.
+/// Layouts to evaluate next: those that agree with one of the first of `best` in all sizes and in the micro-batch.
 std::vector<Neighbourhood> neighbourhoods(const SearchSpace& space, const std::vector<Prefix>& parts,
                                           const std::vector<RankedLayout>& best) {
     constexpr std::size_t kMost = 8;
@@ -65,8 +65,8 @@ std::vector<Neighbourhood> neighbourhoods(const SearchSpace& space, const std::v
     return found;
 }
 
-/// Prices what may come into the best. The parts go in rounds: the best of all rounds before say what a layout has to beat, and those of
-/// its own part, so that the outcome depends on no thread.
+/// Evaluates layouts that may enter the best list. The parts run in rounds: the bounds are the best of all earlier rounds and of the same
+/// part, so that the result does not depend on threads.
 class BoundedSearch {
 public:
     BoundedSearch(const Workload& workload, const SearchSpace& space, const std::vector<Prefix>& parts,
@@ -82,7 +82,7 @@ public:
 
     void run(SearchShare& all) {
         if (options_.nearest_alone) return look_for_misses(all);
-        double interest = 0;  // over the seconds of the fastest
+        double interest = 0;  // as a multiple of the fastest's seconds
         double fastest = std::numeric_limits<double>::infinity();
         if (!std::isfinite(slowest_)) {
             const std::vector<RankedLayout> likely = look_at_likely_ones();
@@ -112,14 +112,14 @@ public:
                     if (options_.progress) options_.progress(done + of_round, parts_.size());
                 });
             for (std::size_t place = done; place < done + count; ++place) offer_all(found[order_[place]], best);
-            (void)best.list();  // sorted to the last
+            (void)best.list();  // sorts the whole list
             done += count;
         }
         for (SearchShare& share : found) all.absorb(std::move(share));
     }
 
 private:
-    static constexpr std::size_t kFirstRound = 8;  ///< parts
+    static constexpr std::size_t kFirstRound = 8;  ///< number of parts
 
     [[nodiscard]] BestList<BeforeByObjective> none_yet() const { return {options_.keep, BeforeByObjective{options_.objective}}; }
 
@@ -127,8 +127,7 @@ private:
         for (const RankedLayout& ranked : share.best.list()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
     }
 
-    /// What is nearest to the limit, where nothing is within: of a few layouts first, for the last of them to say what the others must not
-    /// exceed.
+    /// Finds the nearest misses if nothing fits: first among a few likely layouts, to get a bound for the others.
     void look_for_misses(SearchShare& all) {
         const SearchSpace few = likely_space(space_);
         std::vector<LegalTails> tails(pricers_.size(), LegalTails(workload_, few));
@@ -137,7 +136,7 @@ private:
         for (SearchShare& share : misses_in_rounds(space_, tails_, farthest)) all.absorb(std::move(share));
     }
 
-    /// Of `some` of the space, by part. `farthest`: the peak of the last of the nearest that are known, before and then.
+    /// Nearest misses in the subspace `some`, by part. `farthest`: the peak of the last of the nearest misses known so far; updated.
     std::vector<SearchShare> misses_in_rounds(const SearchSpace& some, std::vector<LegalTails>& tails, std::int64_t& farthest) {
         std::vector<SearchShare> found(parts_.size(), SearchShare(options_));
         NearestMisses nearest(options_.keep_nearest);
@@ -163,7 +162,7 @@ private:
         return found;
     }
 
-    /// Prices what of a part lies in `some` of the space. The bounds are those of the whole space in any case.
+    /// Evaluates the layouts of a part in the subspace `some`. Bounds are always those of the whole space.
     void price(const SearchSpace& some, LegalTails& tails_of_some, std::size_t part, SearchShare& share, std::size_t thread) const {
         const LayoutCost& cost = pricers_[thread];
         LayoutVisitor visitor;
@@ -194,7 +193,7 @@ private:
         visit_layouts(workload_, some, parts_[part], share.counts, visitor);
     }
 
-    /// The layouts found, best first; the slowest of them says what the rest has to beat.
+    /// The layouts found, best first; sets slowest_ to the time of the last one.
     std::vector<RankedLayout> best_of(std::vector<SearchShare>& found) {
         BestList<BeforeByObjective> best = none_yet();
         for (SearchShare& share : found) offer_all(share, best);
@@ -203,8 +202,8 @@ private:
         return list;
     }
 
-    /// A few layouts of the space that are likely to be good, and then all that are like the best of these, for something to beat from the
-    /// first part on: the best of them.
+    /// Evaluates a few layouts that are likely to be good, then all similar to the best of them, to have bounds from the first part on.
+    /// Returns the best.
     std::vector<RankedLayout> look_at_likely_ones() {
         const SearchSpace few = likely_space(space_);
         std::vector<LegalTails> tails(pricers_.size(), LegalTails(workload_, few));
@@ -233,9 +232,9 @@ private:
     const std::vector<Prefix>& parts_;
     const std::vector<LayoutCost>& pricers_;
     const SearchOptions& options_;
-    std::vector<std::size_t> order_;  ///< of the parts
+    std::vector<std::size_t> order_;  ///< order of the parts
     std::vector<LegalTails> tails_;   ///< by thread
-    double slowest_;                  ///< seconds that a layout must not exceed by what was found before
+    double slowest_;                  ///< seconds that a layout must not exceed, from earlier results
 };
 
 }  // namespace

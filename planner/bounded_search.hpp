@@ -1,5 +1,5 @@
 #pragma once
-// A search that prices what may come into the best alone.
+// A search that evaluates only layouts that may enter the best list.
 
 #include <cstddef>
 #include <vector>
@@ -11,14 +11,14 @@
 
 namespace mgplan::planner {
 
-/// Those parts first that are likely to hold the fastest layouts: little tensor and context parallelism.
+/// Order of the parts that starts with those likely to hold the fastest layouts: small tensor and context parallelism.
 [[nodiscard]] std::vector<std::size_t> promising_first(const std::vector<Prefix>& parts);
 
-/// Those parts first that divide the model among most ranks: where nothing fits, the nearest misses.
+/// Order of the parts that starts with those that divide the model over most ranks: used to find the nearest misses if nothing fits.
 [[nodiscard]] std::vector<std::size_t> most_divided_first(const std::vector<Prefix>& parts);
 
-/// Prices what may come into the best of all `parts` of a space (SearchOptions::bounded), or into its nearest misses (nearest_alone), into
-/// `all`. One pricer for each thread.
+/// Searches `parts` of a space and adds the result to `all`. Evaluates only layouts that may enter the best list (SearchOptions::bounded),
+/// or the nearest misses (nearest_alone). `pricers`: one for each thread.
 void search_bounded(const Workload& workload, const SearchSpace& space, const std::vector<Prefix>& parts,
                     const std::vector<LayoutCost>& pricers, const SearchOptions& options, SearchShare& all);
 

@@ -32,7 +32,7 @@ bool BranchTails::may_come_in(const Layout& layout, std::int64_t limit, double e
 }
 
 bool BranchTails::takes_longer(const Layout& layout, double enough, double& cut_at_least) const {
-    // What selective recompute repeats takes little, and would have to be priced.
+    // Selective recompute repeats little, and its time would need an evaluation.
     if (layout.recompute != Recompute::full || !cost_.least_seconds_repeated || !std::isfinite(enough)) return false;
     const double at_least = cost_.least_seconds_repeated(layout, space_);
     if (at_least <= enough) return false;

@@ -1,5 +1,5 @@
 #pragma once
-// Which layouts of a branch cannot fit, or take too long, found out once for many of them.
+// Finds the layouts of a branch that cannot fit, or are too slow, with one bound for many of them.
 
 #include <cstdint>
 #include <optional>
@@ -10,18 +10,18 @@
 
 namespace mgplan::planner {
 
-/// A branch are layouts that differ in recompute, CUDA graphs and switches alone. Of the switches only dispatchers change what layers keep,
-/// so that one bound holds for all overlaps and types.
+/// A branch is a set of layouts that differ only in recompute, CUDA graphs and switches. Among the switches only dispatchers change the
+/// memory of layers, so that one bound holds for all overlaps and dtypes.
 class BranchTails {
 public:
-    /// Both must outlive it. `everywhere`: asks for the bytes of all stages, and tells types apart.
+    /// Both arguments must outlive it. `everywhere`: bounds the bytes of all stages, and keeps dtypes apart.
     BranchTails(const LayoutCost& cost, const SearchSpace& space, bool everywhere) : cost_(cost), space_(space), everywhere_(everywhere) {}
 
-    /// What comes next is another branch.
+    /// Starts another branch.
     void begin_branch() { tails_.clear(); }
 
-    /// False where no choice of overlaps and types brings the layout into `limit` bytes, or full recompute makes all of them take more than
-    /// `enough` seconds: `cut_at_least` becomes no more than what they take. Neither may grow within a branch.
+    /// Returns false if the layout exceeds `limit` bytes for every choice of overlaps and dtypes, or `enough` seconds due to full
+    /// recompute; then lowers `cut_at_least` to at most their seconds. Neither limit may grow within a branch.
     [[nodiscard]] bool may_come_in(const Layout& layout, std::int64_t limit, double enough, double& cut_at_least);
 
 private:
@@ -32,7 +32,7 @@ private:
         std::optional<RecomputeMethod> method;
         std::int64_t layers = 0;
         std::optional<TokenDispatcher> dispatcher;
-        bool bf16_gradients = false, bf16_moments = false;  ///< where types are told apart
+        bool bf16_gradients = false, bf16_moments = false;  ///< set only with `everywhere`
         bool operator==(const Tail&) const = default;
     };
     struct Known {
@@ -45,8 +45,8 @@ private:
     const LayoutCost& cost_;
     const SearchSpace& space_;
     bool everywhere_;
-    std::vector<Known> tails_;  ///< of this branch
-    std::size_t next_ = 0;      ///< of tails_: layouts come in the same order for each choice of switches
+    std::vector<Known> tails_;  ///< results of this branch
+    std::size_t next_ = 0;      ///< index in tails_: layouts come in the same order for each choice of switches
 };
 
 }  // namespace mgplan::planner

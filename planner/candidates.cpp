@@ -23,13 +23,13 @@ std::vector<Value> without_repeats(const std::vector<Value>& values) {
     return kept;
 }
 
-/// The pinned values, or what can be legal where nothing is pinned.
+/// The pinned values, or all possible ones if none are pinned.
 template <class Default>
 Sizes pinned_or(const Sizes& pinned, Default fallback) {
     return pinned.empty() ? fallback() : without_repeats(pinned);
 }
 
-/// Whether a rule of the level is broken; that counts as a rejection.
+/// True if a rule of the level is broken; counts that as a rejection.
 bool rejected(const Workload& workload, const Layout& layout, Level level, CandidateCounts& counts) {
     const Rule* rule = first_broken(workload, layout, level);
     if (rule == nullptr) return false;
@@ -47,7 +47,7 @@ Layout start(const Workload& workload, const SearchSpace& space) {
     return layout;
 }
 
-/// `vpp` 0 asks a pinned layout string how many chunks it makes.
+/// `vpp` 0: the pinned layout string determines the number of chunks.
 SplitChoice split_for(const Workload& workload, const SearchSpace& space, std::int64_t pp, int vpp) {
     if (space.pipeline_layout) {
         StageSplitRequest request;
@@ -78,7 +78,7 @@ std::shared_ptr<const std::vector<SplitChoice>> splits_for(const Workload& workl
     std::vector<SplitChoice> splits;
     for (const auto vpp : vpps) splits.push_back(split_for(workload, space, pp, static_cast<int>(vpp)));
     if (!space.vpp.empty() || space.pipeline_layout || pp == 1) return std::make_shared<const std::vector<SplitChoice>>(std::move(splits));
-    // As far as layers allow: embedding and loss may count as one each.
+    // Up to the number of layers: embedding and loss may count as one each.
     for (std::int64_t vpp = kUsualChunks + 1; vpp * pp <= workload.model.layers + 2; ++vpp) {
         SplitChoice choice = split_for(workload, space, pp, static_cast<int>(vpp));
         const auto equal = [](SplitKind kind) { return kind == SplitKind::even || kind == SplitKind::account_embedding_loss; };
@@ -87,14 +87,14 @@ std::shared_ptr<const std::vector<SplitChoice>> splits_for(const Workload& workl
     return std::make_shared<const std::vector<SplitChoice>>(std::move(splits));
 }
 
-/// The orders of the axes that sizes were looked at in. Two that differ in the places of axes of one rank alone make the same
+/// Orders of the axes already enumerated for the same sizes. Two orders that differ only in the positions of axes of size 1 give the same
 /// groups, and so the same layouts.
 class OrdersSeen {
 public:
     void clear() { seen_.clear(); }
 
-    /// Whether an order before this one made the same groups, and either satisfied the rules or broke the same one; `broken` is
-    /// what this one breaks, or null. Remembers it where not.
+    /// True if an earlier order gave the same groups and was legal or broke the same rule. `broken`: the rule that this order breaks, or
+    /// null. Otherwise stores this order.
     [[nodiscard]] bool repeats(const ParallelSizes& sizes, bool experts, const Rule* broken) {
         Order order{axes_of_groups(sizes, experts), broken};
         const auto before = std::find_if(seen_.begin(), seen_.end(), [&](const Order& other) {
@@ -111,8 +111,7 @@ private:
         const Rule* broken;
     };
 
-    /// The axes of more than one rank, fastest first, of the dense grid and of that of the experts: with the sizes they say what
-    /// every group is.
+    /// The axes with more than one rank, fastest first, of the dense grid and of the experts': with the sizes they determine every group.
     static std::vector<Axis> axes_of_groups(const ParallelSizes& sizes, bool experts) {
         std::vector<Axis> axes;
         const auto add = [&axes](const std::vector<GridAxis>& grid) {
@@ -128,7 +127,7 @@ private:
     std::vector<Order> seen_;
 };
 
-/// Enumerates what lies behind fixed tp, cp, pp, ep, etp and vpp.
+/// Enumerates the layouts for fixed tp, cp, pp, ep, etp and vpp.
 class TailVisitor {
 public:
     TailVisitor(const Workload& workload, const SearchSpace& space, CandidateCounts& counts, const LayoutVisitor& visitor)
@@ -201,7 +200,7 @@ private:
         }
     }
 
-    /// Counts the tails that are rejected behind `layout`. Where those of the layout before are the same, their rules have their examples.
+    /// Counts the tails rejected for `layout`. If they equal those of the previous layout, their rules already have examples.
     void reject(const LegalTails::Tails& tails, const Layout& layout) {
         if (&tails == rejecting_) {
             ++repeated_;
@@ -228,11 +227,11 @@ private:
     const SearchSpace& space_;
     CandidateCounts& counts_;
     const LayoutVisitor& visitor_;
-    const LegalTails::Tails* rejecting_ = nullptr;  ///< those of the layout before
-    std::int64_t repeated_ = 0;                     ///< layouts behind it with the same, not counted yet
+    const LegalTails::Tails* rejecting_ = nullptr;  ///< rejected tails of the previous layout
+    std::int64_t repeated_ = 0;                     ///< number of later layouts with the same, not counted yet
     Sizes micro_batches_;
     std::vector<CpCommType> cp_comm_types_;
-    std::int64_t blocks_ = 0;  ///< of the layouts at hand
+    std::int64_t blocks_ = 0;  ///< largest block of the current layouts
     std::optional<LegalTails> own_tails_;
 };
 
@@ -264,7 +263,7 @@ void CandidateCounts::merge(const CandidateCounts& other) {
     legal += other.legal;
     for (const auto& [rule, found] : other.rejected) {
         auto& mine = rejected[rule];
-        // The first example, so that the result does not depend on which thread did what.
+        // The first example in the order of enumeration, so that the result does not depend on threads.
         if (mine.count == 0 || found.part < mine.part) {
             mine.example = found.example;
             mine.part = found.part;
@@ -312,7 +311,7 @@ void visit_layouts(const Workload& workload, const SearchSpace& space, const Pre
     layout.sizes.pp = prefix.pp;
     const std::int64_t rest = workload.world / prefix.pp;
     counts.part = prefix.part;
-    // Dense models have one expert grid, whatever is pinned: ep and etp are accepted and without effect.
+    // Dense models have one expert grid, whatever is pinned: ep and etp are accepted and have no effect.
     const Sizes eps = !moe ? Sizes{1} : pinned_or(space.ep, [&] { return divisors(rest); });
     const Sizes etps = !moe ? Sizes{1} : pinned_or(space.etp, [&] { return divisors(rest); });
     TailVisitor tail(workload, space, counts, visitor);
@@ -322,7 +321,7 @@ void visit_layouts(const Workload& workload, const SearchSpace& space, const Pre
         layout.sizes.ep = ep;
         layout.sizes.etp = moe ? etp : etp_without_experts(layout.sizes);
         const Rule* broken = nullptr;
-        // The prefix satisfies the rules of its levels in the first order; one of them asks for the order.
+        // The prefix satisfies the rules of its levels in the first order; one of them depends on the order.
         if (&order != &space.orders.front()) broken = first_broken(workload, layout, Level::tensor);
         if (broken == nullptr) broken = first_broken(workload, layout, Level::expert);
         if (space.orders.size() > 1 && orders_seen.repeats(layout.sizes, moe, broken)) return;

@@ -25,7 +25,7 @@ std::string does_not_divide(std::string_view field, std::int64_t value, std::str
     return fmt::format("{} = {} does not divide {} = {}; use {}", field, value, what, n, usable_divisors(n, world));
 }
 
-/// Otherwise parts describe the layers, and say what divides them (plan/parameters/composed_layer.hpp).
+/// False: the layers are compositions, which determine their own divisors (plan/parameters/composed_layer.hpp).
 bool has_plain_layers(const ModelSpec& model) {
     return model.compositions.empty();
 }
@@ -42,7 +42,7 @@ std::int64_t tp_stride(const Layout& layout) {
     return 1;
 }
 
-/// With tp fastest (every usual order) the domain's size alone decides; other orders must know all sizes first.
+/// With tp fastest (every usual order) only the domain's size matters; for other orders all sizes must be set first.
 bool tp_is_fastest(const Layout& layout) {
     return layout.sizes.order.axes()[0] == Axis::tp;
 }
@@ -53,8 +53,8 @@ bool tp_leaves_domain(const Workload& work, std::int64_t tp, std::int64_t stride
     return domain % (tp * stride) != 0;
 }
 
-/// Megatron-Core's guide to mixtures (megatron/core/transformer/moe/README.md) keeps ep x tp inside the NVLink domain. With nodes of eight
-/// GPUs large mixtures have no such choice; with racks every published recipe keeps to it.
+/// Megatron-Core's MoE guide (megatron/core/transformer/moe/README.md) keeps ep x tp inside the NVLink domain. On nodes of eight GPUs large
+/// MoE models cannot; on racks every published recipe does.
 bool ep_leaves_domain(const Workload& work, const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     if (!work.confine_ep || sizes.ep == 1 || !spans_nodes(work.cluster)) return false;
@@ -80,8 +80,7 @@ std::string tp_domain_message(const Workload& work, const Layout& layout) {
                        usable_divisors(domain, work.world));
 }
 
-/// What stands against the scopes of CUDA graphs, apart from recompute and from the dispatcher, which a layout may choose
-/// (switch_rules.cpp).
+/// Problems of the CUDA graph scopes, except with recompute and with the dispatcher, which a layout may choose (switch_rules.cpp).
 std::vector<std::string> graph_problems(const Workload& work, const Layout& layout) {
     Problems problems;
     if (!layout.cuda_graphs.empty()) check_scopes_of_model(layout.cuda_graphs, work.model, problems);
@@ -114,7 +113,7 @@ std::string interleaved_message(const Workload&, const Layout& l) {
         l.vpp, l.num_microbatches, l.num_microbatches % l.group_size, l.group_size, pp, l.group_size);
 }
 
-/// No less than the activations of a rank at its peak, however they are recomputed and divided; far from exact.
+/// Upper bound of the activations of a rank at its peak, for any recompute and division; far from exact.
 double most_activation_bytes(const Workload& w, const Layout& l) {
     const ModelSpec& model = w.model;
     const auto real = [](std::int64_t value) { return static_cast<double>(value); };
@@ -127,7 +126,7 @@ double most_activation_bytes(const Workload& w, const Layout& l) {
     if (!l.cuda_graphs.empty()) width += real(w.batch.sequence);  // a mask
     if (w.training.attention == AttentionBackend::unfused) width += 4 * real(w.batch.sequence) * real(model.heads);
     const double tokens = real(l.micro_batch) * real(w.batch.sequence) / real(l.sizes.cp);
-    // In flight on a rank of layers/pp layers: up to 2·pp + (vpp - 1)·group pieces of 1/vpp.
+    // In flight on a rank of layers/pp layers: up to 2·pp + (vpp - 1)·group parts of 1/vpp.
     const double copies = real(model.layers + model.mtp_layers + 2) * (2 + real(l.group_size) / real(l.sizes.pp));
     constexpr double kLargestElement = 8;
     return 4 * kLargestElement * width * tokens * copies;
@@ -137,12 +136,12 @@ bool uses_fsdp2(const Workload& workload, const Layout& layout) {
     return layout.engine == Engine::megatron && workload.training.megatron.fully_sharded.kind == FullyShardedKind::torch_fsdp2;
 }
 
-/// In how many parts data-parallel neighbours hold weights.
+/// Number of parts into which data-parallel neighbours split weights.
 WeightShards parts_of_weights(const Workload& workload, const Layout& layout) {
     return layout.engine == Engine::megatron ? workload.training.megatron.weight_shards : WeightShards{};
 }
 
-/// "2, 4 or 8": values of a flag of shards that `ranks` neighbours hold, beside `over` ranks of tensor parallelism.
+/// "2, 4 or 8": legal values of a weight-shards flag for `ranks` data-parallel ranks and `over` ranks of tensor parallelism.
 std::string usable_shards(std::int64_t ranks, std::int64_t over) {
     std::vector<std::string> names;
     for (const auto parts : divisors(ranks)) {
@@ -151,8 +150,8 @@ std::string usable_shards(std::int64_t ranks, std::int64_t over) {
     return any_of_text(names);
 }
 
-/// Why Megatron-LM does not begin with its first and last layers in bf16 (transformer_config.py, __post_init__, at d98e8a64), with a way
-/// out; "" where it does.
+/// The reason, with a way out, why Megatron-LM refuses to run the first and last layers in bf16 (transformer_config.py, __post_init__, at
+/// d98e8a64); "" if it accepts.
 std::string layers_in_bf16_problem(const Workload& workload, const Layout& layout) {
     const TrainingSpec& training = workload.training;
     const std::int64_t most = std::max(training.megatron.bf16_layers_at_start, training.megatron.bf16_layers_at_end);
@@ -171,12 +170,12 @@ std::string layers_in_bf16_problem(const Workload& workload, const Layout& layou
 using W = const Workload&;
 using L = const Layout&;
 
-/// For the rules of tp, cp and pp; those of the sizes in front hold.
+/// For the rules of tp, cp and pp; the earlier sizes must satisfy theirs.
 std::string undivided_world_message(W, L l) {
     return undivided_world(l.sizes).value_or("");
 }
 
-/// What stands against the division of layers that parts describe over tp.
+/// Obstacles to dividing composed layers over tp.
 std::vector<std::string> obstacles_of_tp(W w, L l) {
     if (has_plain_layers(w.model)) return {};
     ParallelSizes sizes = l.sizes;
@@ -184,7 +183,7 @@ std::vector<std::string> obstacles_of_tp(W w, L l) {
     return obstacles_of_compositions(w.model, sizes);
 }
 
-/// And what cp adds to it.
+/// Further obstacles due to cp.
 std::vector<std::string> obstacles_of_cp(W w, L l) {
     if (has_plain_layers(w.model) || l.sizes.cp == 1) return {};
     std::vector<std::string> all = obstacles_of_compositions(w.model, l.sizes);
@@ -193,7 +192,7 @@ std::vector<std::string> obstacles_of_cp(W w, L l) {
     return all;
 }
 
-/// The largest divisor of cp that layers take.
+/// The largest divisor of cp below it that the layers support.
 std::int64_t largest_cp_of_layers(W w, L l) {
     Layout smaller = l;
     for (smaller.sizes.cp = l.sizes.cp - 1; smaller.sizes.cp > 1; --smaller.sizes.cp) {
@@ -202,18 +201,17 @@ std::int64_t largest_cp_of_layers(W w, L l) {
     return smaller.sizes.cp;
 }
 
-/// Residual streams as Megatron-LM's main has them at d98e8a64 (--enable-mhc-connections), with its limits.
+/// True for residual streams as in Megatron-LM's main at d98e8a64 (--enable-mhc-connections), with its limits.
 bool main_branch_streams(W w, L l) {
     return l.engine == Engine::megatron && w.model.hyper_connections && !w.model.hyper_connections->learned_head;
 }
 
-/// Whether attention has latents that are projected up (RecomputeModule::mla_up_proj).
+/// True if attention has latents that are projected up (RecomputeModule::mla_up_proj).
 bool projects_latents(const ModelSpec& model) {
     return model.mla.has_value() || has_part_with(model, &PartTraits::projects_latents);
 }
 
-/// Layers whose experts a table of words chooses, which stand first: how many of them Megatron-LM would find behind the stage that has the
-/// words.
+/// Number of layers routed by token id (always the first layers) that Megatron-LM would place after the stage with the token ids.
 std::int64_t word_layers_behind_words(W w, L l) {
     if (l.engine != Engine::megatron || !l.split || l.sizes.pp == 1) return 0;
     std::int64_t behind = 0;
@@ -222,7 +220,7 @@ std::int64_t word_layers_behind_words(W w, L l) {
     return behind;
 }
 
-/// Whether layers share blocks of weights, keys, or inputs out of the embeddings.
+/// True if layers share blocks of weights, keys, or inputs from the embeddings.
 bool shares_weights(const ModelSpec& model) {
     return has_keys_taken_over(model) || std::any_of(model.beside_layers.begin(), model.beside_layers.end(),
                                                      [](const LayerPart& part) { return traits_of(part).shared; });
@@ -247,7 +245,7 @@ constexpr auto kRules = std::to_array<Rule>({
              l.sizes.tp, w.model.kv_heads, (w.model.heads + 2 * w.model.kv_heads) * w.model.head_dim,
              usable_divisors(w.model.kv_heads, w.world));
      }},
-    // Megatron-LM's main at d98e8a64: HyperConnectionTransformerLayer raises at a mixture.
+    // Megatron-LM's main at d98e8a64: HyperConnectionTransformerLayer raises on a MoE layer.
     {"residual_streams_without_experts", "residual streams with experts", Level::tensor,
      [](W w, L l) { return main_branch_streams(w, l) && w.model.moe.has_value(); },
      [](W, L) {
@@ -264,7 +262,7 @@ constexpr auto kRules = std::to_array<Rule>({
     {"tp_divides_shared_ffn", "tp does not divide the shared experts' width", Level::tensor,
      [](W w, L l) { return w.model.moe && w.model.moe->shared_ffn % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "shared experts' width", w.model.moe->shared_ffn, w.world); }},
-    // Megatron-LM core/tensor_parallel/utils.py, VocabUtility: a table that is not padded is divided all the same.
+    // Megatron-LM core/tensor_parallel/utils.py, VocabUtility: a table without padding is divided too.
     {"tp_divides_padded_vocabulary", "tp does not divide the given rows of the vocabulary", Level::tensor,
      [](W w, L l) { return w.model.padded_rows % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "padded vocabulary (--padded-vocab-size)", w.model.padded_rows, w.world); }},
@@ -303,11 +301,11 @@ constexpr auto kRules = std::to_array<Rule>({
                             w.model.layers);
      },
      true},
-    // Stages would add up the gradients of such weights and pass keys and embeddings on; nobody has published how.
+    // Stages would have to sum the gradients of shared weights and forward keys and embeddings; no method is published.
     {"shared_weights_on_one_stage", "what layers share over pipeline stages", Level::pipeline,
      [](W w, L l) { return l.sizes.pp > 1 && shares_weights(w.model); },
      [](W, L l) { return fmt::format("pp = {} over weights, keys or inputs that layers share (Zamba2, Gemma 3n and 4); use pp 1", l.sizes.pp); }},
-    // Megatron-LM arguments.py, validate_args: PyTorch's FSDP2 shards whole layers and knows neither stages nor experts' ranks.
+    // Megatron-LM arguments.py, validate_args: PyTorch's FSDP2 shards whole layers and supports neither stages nor experts' ranks.
     {"fsdp2_without_pipeline", "PyTorch FSDP2 with a pipeline", Level::pipeline,
      [](W w, L l) { return l.sizes.pp > 1 && uses_fsdp2(w, l); },
      [](W, L l) {
@@ -330,7 +328,7 @@ constexpr auto kRules = std::to_array<Rule>({
              "pp = {}: activations of layers wait in the host's memory (--cpu-offloading-num-layers) without a pipeline only; use pp 1",
              l.sizes.pp);
      }},
-    // Megatron-LM parallel_state.py, initialize_model_parallel: parts of weights take their own ranks of the world.
+    // Megatron-LM parallel_state.py, initialize_model_parallel: parts of weights use separate ranks of the world.
     {"weight_shards_divide_dp", "parts of weights do not divide dp", Level::pipeline,
      [](W w, L l) { return l.dp() % parts_of_weights(w, l).dense != 0; },
      [](W w, L l) {
@@ -388,7 +386,7 @@ constexpr auto kRules = std::to_array<Rule>({
          return fmt::format("pp·vpp = {}·{} makes {} chunks of {} layers; use pp·vpp of at most {}", l.sizes.pp, l.vpp, stages(l),
                             w.model.layers, w.model.layers);
      }},
-    // Megatron-LM's branch dev at d48bd6be, transformer_config.py: its tables take words, which the first stage alone has.
+    // Megatron-LM's branch dev at d48bd6be, transformer_config.py: its tables need token ids, which only the first stage has.
     {"experts_by_words_on_the_first_stage", "experts that words choose behind the stage that has the words", Level::chunks,
      [](W w, L l) { return word_layers_behind_words(w, l) > 0; },
      [](W w, L l) {
@@ -463,7 +461,7 @@ constexpr auto kRules = std::to_array<Rule>({
              "streams that maps mix, without mlp and for engine megatron, which {} has not; use core_attn, mlp or layernorm",
              w.model.name);
      }},
-    // Megatron-LM's branch dev at d48bd6be, deepseek_v4_hybrid_attention.py: asserts that this module is not among them.
+    // Megatron-LM's branch dev at d48bd6be, deepseek_v4_hybrid_attention.py: asserts that this module is not recomputed.
     {"compressed_attention_is_kept", "recompute of compressed attention's core", Level::recompute,
      [](W w, L l) {
          return l.recompute == Recompute::selective && l.recompute_modules.contains(RecomputeModule::core_attn) &&
@@ -488,7 +486,7 @@ constexpr auto kRules = std::to_array<Rule>({
 
 static_assert(std::is_sorted(kRules.begin(), kRules.end(), [](const Rule& a, const Rule& b) { return a.level < b.level; }));
 
-/// Where each level's rules begin in kRules; the last entry is its end.
+/// Index of each level's first rule in kRules; the last entry is the end.
 constexpr auto kLevelBegins = [] {
     std::array<std::size_t, kLevels + 1> begins{};
     for (std::size_t level = 0; level <= kLevels; ++level) {
@@ -503,7 +501,7 @@ std::span<const Rule> rules_of(Level level) {
     return rules().subspan(kLevelBegins[at], kLevelBegins[at + 1] - kLevelBegins[at]);
 }
 
-/// The rules divide by the sizes and by products of them, which must stay within 64 bits.
+/// The rules divide by the sizes and by their products, which must stay within 64 bits.
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 #pragma once
-// Every rule that Megatron-LM or the arithmetic imposes on a layout, each with a name and a message. The enumerator, the
-// command line and the property tests all ask this one list.
+// Every rule that Megatron-LM or arithmetic imposes on a layout, each with a name and a message. The enumerator, the command line and the
+// property tests all use this list.
 
 #include <span>
 #include <string>
@@ -13,18 +13,18 @@
 
 namespace mgplan::planner {
 
-/// What must be known before a rule can be asked: the enumerator fixes the fields of a layout in this order.
+/// Fields of a layout that a rule requires to be set: the enumerator sets the fields in this order.
 enum class Level : std::uint8_t {
     tensor,      ///< tp
     context,     ///< cp
     pipeline,    ///< pp
-    expert,      ///< ep and etp, and with them both grids
+    expert,      ///< ep and etp, which complete both grids
     chunks,      ///< vpp and the stage split
     microbatch,  ///< micro_batch, num_microbatches, group_size
     sequence_parallel,
     context_kind,  ///< cp_comm_type
     recompute,
-    switches,  ///< Layout::switches, and with them CUDA graphs
+    switches,  ///< Layout::switches, together with CUDA graphs
 };
 inline constexpr int kLevels = 10;
 
@@ -35,8 +35,8 @@ struct Rule {
     bool (*broken)(const Workload& workload, const Layout& layout);
     /// Field, value, rule and way out in one sentence.
     std::string (*message)(const Workload& workload, const Layout& layout);
-    bool alone = false;    ///< asks for nothing that earlier levels hold
-    bool no_tail = false;  ///< of Level::switches: reads neither recompute nor CUDA graphs
+    bool alone = false;    ///< does not depend on fields of earlier levels
+    bool no_tail = false;  ///< for Level::switches: depends on neither recompute nor CUDA graphs
 };
 
 /// All rules, by level.
@@ -45,20 +45,20 @@ struct Rule {
 /// The first rule of a level that the layout breaks, or nullptr. Rules of earlier levels must hold.
 [[nodiscard]] const Rule* first_broken(const Workload& workload, const Layout& layout, Level level);
 
-/// Messages of all rules that the layout breaks; rules of later levels are asked only while the earlier ones hold, but for those that
-/// stand alone.
+/// Messages of all rules that the layout breaks. Rules of later levels are checked only if the earlier ones hold, except rules marked
+/// `alone`.
 [[nodiscard]] std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout);
-/// What rules of levels behind `level` say that stand alone.
+/// Messages of broken rules marked `alone` at levels after `level`.
 [[nodiscard]] std::vector<std::string> broken_alone_behind(const Workload& workload, const Layout& layout, Level level);
-/// What the rules of one level say.
+/// Messages of broken rules of one level.
 [[nodiscard]] std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout, Level level);
 
-/// The etp that a model without experts has: its expert grid equals the dense one, with cp folded into etp where the
-/// order is not the usual one, so that every order that the dense grid allows is allowed.
+/// The etp of a model without experts: its expert grid equals the dense one, with cp folded into etp if the order is not the default, so
+/// that every order that the dense grid allows is allowed.
 [[nodiscard]] std::int64_t etp_without_experts(const ParallelSizes& sizes);
 
-/// Fills in what a request leaves open and checks the result: throws ConfigError with every broken rule. What has no
-/// meaning gets its neutral value: ep and etp without experts, sequence parallelism without tp, cp_comm_type without cp.
+/// Fills in fields that a request leaves open and checks the result: throws ConfigError with every broken rule. Fields without effect get
+/// their neutral value: ep and etp without experts, sequence parallelism without tp, cp_comm_type without cp.
 [[nodiscard]] Layout make_layout(const LayoutRequest& request, const Workload& workload);
 
 }  // namespace mgplan::planner

@@ -25,9 +25,9 @@ namespace mgplan::planner {
 namespace {
 
 constexpr std::size_t kMostDocuments = 65'536;
-constexpr std::int64_t kMostPlaces = std::int64_t{1} << 27;  ///< of documents times ranks
-constexpr double kSlack = 0.05;                              ///< of the busiest rank's work, at which a group is balanced
-constexpr double kMostOfABucket = 1.1;                       ///< of the mean bucket's work
+constexpr std::int64_t kMostPlaces = std::int64_t{1} << 27;  ///< documents times ranks
+constexpr double kSlack = 0.05;                              ///< share of the busiest rank's work within which a group is balanced
+constexpr double kMostOfABucket = 1.1;                       ///< factor on the mean bucket's work
 
 using Documents = std::deque<std::int64_t>;
 
@@ -36,7 +36,7 @@ class Scheduler {
 public:
     Scheduler(std::int64_t most_on_a_rank, std::int64_t ranks) : most_(most_on_a_rank), ranks_(static_cast<std::size_t>(ranks)) {}
 
-    /// Places documents, longest first, until the ranks are balanced; those left over stay in `documents`.
+    /// Places documents, longest first, until the ranks are balanced; the rest stays in `documents`.
     DocumentGroup next_group(std::vector<std::int64_t>& documents) {
         std::vector<Documents> buckets = buckets_of(documents);
         lists_.assign(ranks_, {});
@@ -81,7 +81,7 @@ private:
         return static_cast<double>(tokens) * static_cast<double>(tokens) / static_cast<double>(over);
     }
 
-    /// As many buckets of equal work as there are numbers of ranks.
+    /// Buckets of equal work, one for each number of ranks that occurs.
     [[nodiscard]] std::vector<Documents> buckets_of(const std::vector<std::int64_t>& documents) const {
         std::set<std::int64_t> sizes;
         double total = 0;
@@ -124,7 +124,7 @@ private:
                std::any_of(members_.begin(), members_.end(), [&](const auto& ranks) { return std::ssize(ranks) == wanted; });
     }
 
-    /// The group that takes the next document of so many ranks: the one with least work, or a new one where free ranks have less.
+    /// The group that takes the next document on `wanted` ranks: the one with least work, or a new one if free ranks have less.
     std::size_t place(std::int64_t wanted) {
         std::size_t best = kNone;
         double least = std::numeric_limits<double>::infinity();
@@ -137,7 +137,7 @@ private:
                 best = group;
             }
         }
-        // Free ranks have done nothing.
+        // Free ranks have no work yet.
         if (free_ranks() < wanted || !(least > 0)) return best;
         std::vector<std::size_t> fresh;
         for (std::size_t rank = 0; rank < ranks_ && std::ssize(fresh) < wanted; ++rank) {
@@ -148,7 +148,7 @@ private:
         return members_.size() - 1;
     }
 
-    /// Gives back the last document of the busiest group as long as that evens ranks out.
+    /// Removes the last document of the busiest group as long as that balances the ranks.
     void trim(std::vector<std::int64_t>& documents) {
         while (true) {
             const auto [least, most] = std::minmax_element(work_.begin(), work_.end());
@@ -169,7 +169,7 @@ private:
         }
     }
 
-    /// Doubles the first of the smallest groups, and moves the work of those behind it.
+    /// Doubles the first of the smallest groups, and moves the work of the later ranks.
     void widen_one() {
         std::size_t first = 0;
         for (std::size_t group = 0; group < members_.size(); ++group) {
@@ -206,8 +206,8 @@ private:
     std::vector<std::vector<std::size_t>> members_;
 };
 
-/// Seconds of one document over so many ranks, and what a step does beside its microbatches, from two lengths of each number of ranks and
-/// the quadratic part between.
+/// Seconds of one document on a number of ranks, and of the rest of a step besides its microbatches: a parabola through three measured
+/// lengths for each number of ranks.
 class DocumentSeconds {
 public:
     DocumentSeconds(const Workload& workload, const Layout& layout, std::int64_t most_on_a_rank)
@@ -230,11 +230,11 @@ public:
         return std::max(sum, 0.0);
     }
 
-    /// A job in which all documents are so long and run over as many ranks, in `microbatches`.
+    /// A job with documents of `tokens` tokens on `over` ranks each, in `microbatches` microbatches.
     [[nodiscard]] std::pair<Workload, Layout> job(std::int64_t tokens, std::int64_t over, std::int64_t microbatches) const {
         Workload work = workload_;
         work.batch.lengths = {};
-        const std::int64_t unit = 2 * over * layout_.sizes.tp;  // what context and sequence parallelism divide
+        const std::int64_t unit = 2 * over * layout_.sizes.tp;  // divisor required by context and sequence parallelism
         work.batch.sequence = std::max(unit, (tokens + unit - 1) / unit * unit);
         Layout layout = layout_;
         layout.sizes.cp = over;
@@ -295,7 +295,7 @@ std::vector<DocumentGroup> document_groups(std::vector<std::int64_t> documents, 
 }
 
 std::vector<std::int64_t> documents_of_step(const BatchSpec& batch) {
-    // One that is longer than a sequence is cut (simulator/price/packed_attention.hpp).
+    // Documents longer than a sequence are divided (simulator/price/packed_attention.hpp).
     std::map<std::int64_t, double, std::greater<>> counts;
     const double most = *std::max_element(batch.lengths.counts.begin(), batch.lengths.counts.end());
     double tokens = 0;
@@ -328,7 +328,7 @@ simulator::Prediction predict_dynamic_context(const Workload& workload, const La
     if (ranks % 2 != 0)  // parallel_state.py, initialize_model_parallel
         throw ConfigError(fmt::format(
             "--hybrid-context-parallel needs an even number of ranks of dp·cp, and there are {}; use another tp or world", ranks));
-    // Megatron-core's layers with a state exchange heads over the groups of the command's cp, whatever a document takes.
+    // Megatron-core's layers with a state exchange heads over the groups of the command's cp, not over a document's ranks.
     const LayerKinds kinds = layer_kinds(workload.model);
     if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; }))
         throw MissingFactError("dynamic context parallelism over layers with a state along the sequence");

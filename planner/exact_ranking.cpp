@@ -8,7 +8,7 @@
 namespace mgplan::planner {
 namespace {
 
-/// Replays contenders until none is left that could be faster than the fastest; false where passes run out before that.
+/// Simulates contenders until none is left that could be faster than the fastest; false if the limit on passes is reached before.
 class Proof {
 public:
     Proof(SearchResult& found, std::size_t replayed, std::vector<double> estimated, simulator::CostModel& model)
@@ -29,7 +29,7 @@ public:
         return found_.others_at_least >= fastest_;
     }
 
-    /// Puts what was replayed for the proof among the best.
+    /// Merges the contenders simulated for the proof into the best list.
     std::size_t merge() {
         auto& best = found_.best;
         const auto first_behind = best.begin() + static_cast<std::ptrdiff_t>(replayed_);
@@ -53,13 +53,13 @@ private:
 
     SearchResult& found_;
     std::size_t replayed_;
-    std::vector<double> estimated_;  ///< by place in best: what the search had
+    std::vector<double> estimated_;  ///< by index in best: the search's estimate
     simulator::CostModel& model_;
     double fastest_ = std::numeric_limits<double>::infinity();
     std::vector<RankedLayout> added_;
 };
 
-/// How many of the best rank_exactly() replays.
+/// Number of the best layouts that rank_exactly() simulates.
 std::size_t count_ranked_exactly(const std::vector<RankedLayout>& best, std::size_t most) {
     std::size_t count = 0;
     std::int64_t passes = 0;
@@ -95,9 +95,9 @@ void rank_exactly(SearchResult& found, simulator::CostModel& model, Objective ob
 
 bool fits_when_replayed(const SearchResult& found, const RankedLayout& ranked, ReplayedMemories& memories) {
     if (!memories.host_fits(ranked.layout)) return false;
-    // What mgplan's own engine holds is known without a replay.
+    // The memory of mgplan's own engine is exact without a replay.
     if (ranked.layout.engine != Engine::megatron) return true;
-    // One that does not fit has to be nearer than what was dropped before for its bytes to be of interest.
+    // A layout that does not fit matters only if it is nearer to the limit than those dropped before.
     const std::optional<RankedLayout>& nearest = found.too_large_replayed.nearest;
     if (nearest && memories.exceeds(ranked.layout, std::max(found.limit_bytes, nearest->peak_bytes))) return false;
     return memories.of(ranked.layout).deciding_bytes() <= found.limit_bytes;

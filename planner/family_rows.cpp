@@ -20,7 +20,7 @@ Layout without_dispatcher(const Layout& layout) {
     return plain;
 }
 
-/// Whether nobody could tell why the one stands before the other.
+/// True if the order of the two layouts is arbitrary: equal time, nearly equal memory, different dispatcher.
 bool as_good(const RankedLayout& a, const RankedLayout& b) {
     return a.iteration_seconds == b.iteration_seconds && std::abs(a.peak_bytes - b.peak_bytes) < kWorthMoreTime &&
            without_dispatcher(a.layout) == without_dispatcher(b.layout);

@@ -1,5 +1,5 @@
 #pragma once
-// Sorts a list of layouts into the rows of a table, one layout after another.
+// Groups a list of layouts into the rows of a table, one layout after another.
 
 #include <cstddef>
 #include <vector>
@@ -8,17 +8,17 @@
 
 namespace mgplan::planner {
 
-/// A row holds a family (plan_families.hpp), and families that differ from it in their dispatcher alone where the first of theirs takes
-/// exactly as long as one of the row and memory differs by less than kWorthMoreTime: a second row would say the same.
+/// A row holds a family (plan_families.hpp), and families that differ only in dispatcher if their first layout takes exactly the time of
+/// one in the row and its memory differs by less than kWorthMoreTime: a second row would show the same.
 class FamilyRows {
 public:
-    /// The row of a layout, from 0: a new one where none has its like.
+    /// The row of a layout, from 0: a new one if no row matches.
     std::size_t row_of(const RankedLayout& next);
-    /// How many there are.
+    /// Number of rows.
     [[nodiscard]] std::size_t size() const { return rows_.size(); }
 
 private:
-    std::vector<std::vector<RankedLayout>> rows_;  ///< of each the first layouts of its families
+    std::vector<std::vector<RankedLayout>> rows_;  ///< for each row the first layouts of its families
 };
 
 }  // namespace mgplan::planner

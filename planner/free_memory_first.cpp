@@ -28,7 +28,7 @@ BytesOf bytes_of(ReplayedMemories& memories) {
 }
 
 struct Place {
-    std::size_t index = 0;  ///< in a list that is sorted by time
+    std::size_t index = 0;  ///< in a list sorted by time
     std::int64_t bytes = 0;
 };
 
@@ -79,7 +79,7 @@ void order_nearly_as_fast(std::vector<RankedLayout>& best, std::size_t count, co
     take_replayed_bytes(best, sorted, replayed);
     std::sort(best.begin(), at(sorted), is_faster);
     order_by_free_memory(best, sorted);
-    // Of those behind it some leave as much more free, by the search's estimate, as those before it.
+    // By the search's estimate some of the later layouts leave the same memory free as the earlier ones.
     if (behind && is_fastest(best[sorted - 1])) std::rotate(at(sorted - 1), at(sorted), at(place + 1));
 }
 

@@ -10,14 +10,14 @@
 namespace mgplan::planner {
 namespace {
 
-/// Fewer switches first.
+/// Sort key: fewer switches first.
 auto switch_order(const Layout& l) {
     const LayoutSwitches on = l.switches ? *l.switches : LayoutSwitches{};
     return std::tuple(on.dispatcher.has_value() + on.overlap_tp + on.overlap_moe + on.bf16_gradients + on.bf16_moments, on.dispatcher,
                       on.overlap_tp, on.overlap_moe, on.bf16_gradients, on.bf16_moments);
 }
 
-/// Fewer parallel axes and less machinery first.
+/// Sort key: fewer parallel axes and features first.
 auto simplicity(const Layout& l) {
     const ParallelSizes& s = l.sizes;
     return std::tuple((s.tp > 1) + (s.cp > 1) + (s.ep > 1) + (s.pp > 1) + (l.vpp > 1) + (l.recompute != Recompute::none), s.pp, l.vpp, s.tp,
@@ -25,7 +25,7 @@ auto simplicity(const Layout& l) {
                       l.sizes.order.axes(), l.recompute_method, l.recompute_num_layers, l.cuda_graphs, switch_order(l));
 }
 
-/// By their figures and, where these are equal, which they seldom are, by what is simpler.
+/// Compares figures; if they are equal, which is rare, the simpler layout comes first.
 template <class Figures>
 bool comes_before(const Figures& a, const Layout& a_layout, const Figures& b, const Layout& b_layout) {
     return a == b ? simplicity(a_layout) < simplicity(b_layout) : a < b;

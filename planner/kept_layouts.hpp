@@ -1,5 +1,5 @@
 #pragma once
-// Which layouts a search keeps of all that it prices.
+// The layouts that a search keeps.
 
 #include <algorithm>
 #include <cstddef>
@@ -12,7 +12,8 @@
 
 namespace mgplan::planner {
 
-/// The best `capacity` layouts seen; most candidates fail one comparison with the last. Few are kept sorted, many are sorted in batches.
+/// The best `capacity` layouts seen. Most candidates fail one comparison with the last. New ones are sorted in batches of a quarter of the
+/// capacity.
 template <class Before>
 class BestList {
 public:
@@ -20,7 +21,7 @@ public:
 
     void offer(const Layout& layout, double seconds, std::int64_t peak) {
         if (capacity_ == 0) return;
-        // A cheap look at the numbers before the layout is copied.
+        // Cheap comparison of the numbers before the layout is copied.
         RankedLayout candidate{{}, seconds, peak};
         if (sorted_ == capacity_ && before_.surely_behind(candidate, list_[sorted_ - 1])) return;
         candidate.layout = layout;
@@ -28,7 +29,7 @@ public:
         if (list_.size() - sorted_ >= batch_) sort();
     }
 
-    /// Seconds that a layout must not exceed to come in, where the list is sorted by them.
+    /// Seconds that a layout must not exceed to enter, if the list is sorted by time.
     [[nodiscard]] double slowest() const {
         return capacity_ > 0 && sorted_ == capacity_ ? list_[sorted_ - 1].iteration_seconds : std::numeric_limits<double>::infinity();
     }
@@ -55,14 +56,14 @@ private:
     std::size_t capacity_, batch_;
     Before before_;
     std::vector<RankedLayout> list_;
-    std::size_t sorted_ = 0;  ///< of list_, the first
+    std::size_t sorted_ = 0;  ///< number of sorted elements at the front of list_
 };
 
 /// In the order of ranks_before().
 struct BeforeByObjective {
     Objective objective;
     bool operator()(const RankedLayout& a, const RankedLayout& b) const { return ranks_before(a, b, objective); }
-    /// By the first key alone, without looking at the layouts.
+    /// Compares only the first key, without the layouts.
     [[nodiscard]] bool surely_behind(const RankedLayout& a, const RankedLayout& b) const {
         return objective == Objective::memory ? a.peak_bytes > b.peak_bytes : a.iteration_seconds > b.iteration_seconds;
     }
@@ -73,15 +74,15 @@ struct SmallerPeak {
     bool operator()(const RankedLayout& a, const RankedLayout& b) const;
 };
 
-/// Of each of the `capacity` families (plan_families.hpp) with the smallest peaks the layout that has it: what others of a family miss by
-/// says nothing new. Does not depend on the order of the offers.
+/// The smallest layout of each of the `capacity` families (plan_families.hpp) with the smallest peaks. Does not depend on the order of the
+/// offers.
 class NearestMisses {
 public:
     explicit NearestMisses(std::size_t capacity) : capacity_(capacity) {}
 
     void offer(const Layout& layout, std::int64_t peak);
 
-    /// The largest peak with which a layout may still come in.
+    /// The largest peak with which a layout may still enter.
     [[nodiscard]] std::int64_t largest_peak() const {
         if (capacity_ == 0) return 0;
         return list_.size() == capacity_ ? list_.back().peak_bytes : std::numeric_limits<std::int64_t>::max();
@@ -96,20 +97,22 @@ private:
     std::vector<RankedLayout> list_;
 };
 
-/// The layouts with the smallest bounds. Cut to size only now and then: what is behind the last of a full list is dropped at once.
+/// The layouts with the smallest bounds. Shrinks to its capacity only occasionally; layouts after the last of a full list are dropped at
+/// once.
 class ContenderList {
 public:
     explicit ContenderList(std::size_t capacity) : capacity_(capacity) {}
 
     void offer(const Layout& layout, const TimeEstimate& time, std::int64_t peak);
     void absorb(ContenderList&& other);
-    /// Sorted. Bounds that are equal are all left out or none, so that the result does not depend on the order of the offers.
+    /// Returns the list, sorted. Either all or none of several equal last bounds are kept, so that the result does not depend on the order
+    /// of the offers.
     std::vector<Contender> take();
-    /// The least bound of what is not in the list.
+    /// The smallest bound of a layout that is not in the list.
     [[nodiscard]] double others() const { return others_; }
 
 private:
-    /// Keeps the first, in no order.
+    /// Keeps the smallest, in no order.
     void shrink();
 
     std::size_t capacity_;

@@ -8,7 +8,7 @@
 namespace mgplan::planner {
 namespace {
 
-/// Values of a list, and behind them those of another, each once.
+/// The values of both lists in order, each once.
 template <class Value>
 std::vector<Value> each_once(std::vector<Value> values, const std::vector<Value>& more = {}) {
     values.insert(values.end(), more.begin(), more.end());
@@ -40,16 +40,16 @@ std::int64_t largest_block(const SearchSpace& space, const StageSplit& split) {
     return block;
 }
 
-/// Goes through all tails of one layout.
+/// Enumerates all tails of one layout.
 struct LegalTails::Search {
     const LegalTails& of;
     Layout layout;
     AnyBlock& found;
-    std::int64_t block = 0;  ///< of the tail at hand
-    /// By switches of the space: the first rule that they break without a look at recompute and graphs; null where there is none.
+    std::int64_t block = 0;  ///< layers of the current tail's block
+    /// By index of the space's switches: the first rule that they break without regard to recompute and graphs; null if there is none.
     std::vector<const Rule*> broken_by_switches;
 
-    /// first_broken() of the switches, which are the space's of that number.
+    /// first_broken() for the switches with this index in the space.
     [[nodiscard]] const Rule* broken_switch(std::size_t number) const {
         for (const Rule& rule : switch_rules()) {
             if (rule.no_tail ? &rule == broken_by_switches[number] : rule.broken(of.workload_, layout)) return &rule;

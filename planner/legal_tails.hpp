@@ -1,5 +1,5 @@
 #pragma once
-// Which recompute, CUDA graphs and switches the rules allow behind the rest of a layout, found out once for many layouts.
+// Recompute, CUDA graphs and switches that the rules allow for the rest of a layout, computed once for many layouts.
 
 #include <array>
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace mgplan::planner {
 
-/// What of a layout comes last.
+/// The fields of a layout that the enumerator sets last.
 struct LayoutTail {
     EnumSet<CudaGraphScope> cuda_graphs;
     Recompute recompute = Recompute::none;
@@ -31,15 +31,15 @@ struct LayoutTail {
     void write(Layout& layout) const;
 };
 
-/// The largest block of full recompute that is looked at, of 1, 2, 4 … layers: smaller than the largest chunk, of which uniform recompute
-/// of single layers repeats all. 0: none.
+/// The largest block size of full recompute that is searched, of 1, 2, 4 … layers: smaller than the largest chunk, because a block of the
+/// whole chunk equals uniform recompute of single layers. 0: none.
 [[nodiscard]] std::int64_t largest_block(const SearchSpace& space, const StageSplit& split);
 
-/// The tails of a space, in the order of its switches. Rules of these levels read of the rest of a layout nothing but tp, ep, etp, whether
-/// there is a pipeline and whether it is interleaved, and sequence parallelism (tests/planner/bounded_search_test.cpp).
+/// The tails of a space, in the order of its switches. Rules of these levels depend only on these fields of the rest of a layout: tp, ep,
+/// etp, sequence parallelism, and whether there is a pipeline and an interleaved one (tests/planner/bounded_search_test.cpp).
 class LegalTails {
 public:
-    /// Both must outlive it.
+    /// Both arguments must outlive it.
     LegalTails(const Workload& workload, const SearchSpace& space);
 
     struct Rejected {
@@ -52,23 +52,23 @@ public:
         std::vector<Rejected> rejected;
     };
 
-    /// Those behind the rest of `layout`; whoever visits it counts what is rejected. `blocks`: largest_block(). Valid as long as this.
+    /// Tails for the rest of `layout`; the caller counts the rejected ones. `blocks`: largest_block(). Valid as long as this object.
     [[nodiscard]] const Tails& of(const Layout& layout, std::int64_t blocks);
 
 private:
     using Key = std::array<std::int64_t, 6>;
-    /// Those with blocks of any number of layers, and by each tail the number of layers of its block, 0 where it is none of the space's.
+    /// Tails with blocks of any size; each with the number of layers of its block, 0 if it is not a block of the space.
     struct AnyBlock {
         std::vector<std::pair<std::int64_t, LayoutTail>> legal;
         std::vector<std::pair<std::int64_t, Rejected>> rejected;
     };
     struct Search;
-    /// What copies know together.
+    /// Shared by all copies.
     struct Known {
         struct Entry {
             simulator::MadeOnce once;
             AnyBlock tails;
-            std::map<std::int64_t, Tails> by_block;  ///< of blocks of at most so many layers
+            std::map<std::int64_t, Tails> by_block;  ///< key: maximum number of layers of a block
         };
         std::mutex mutex;
         std::map<Key, Entry> entries;
@@ -85,7 +85,7 @@ private:
     std::shared_ptr<Known> known_ = std::make_shared<Known>();
     Key last_key_{};
     std::int64_t last_blocks_ = 0;
-    const Tails* last_ = nullptr;  ///< of known_: neighbours often share it
+    const Tails* last_ = nullptr;  ///< element of known_: consecutive layouts often share it
 };
 
 }  // namespace mgplan::planner

@@ -29,11 +29,11 @@ Layout check(Layout layout, const Workload& workload) {
     return layout;
 }
 
-/// Megatron-LM lays out the grid of experts for models without any too: etp, the parts of experts' weights and pp divide the world
+/// Megatron-LM builds the grid of experts for models without experts too: etp, the parts of experts' weights and pp must divide the world
 /// (parallel_state.py, initialize_model_parallel, at d98e8a64).
 void check_idle_expert_grid(const LayoutRequest& request, const Workload& workload) {
     const std::int64_t etp = request.etp.value_or(request.tp), parts = request.idle_expert_shards;
-    // Divided one by one, so that no product leaves 64 bits; pp and, where nothing else is asked for, tp are known to divide.
+    // Divides one by one, so that no product exceeds 64 bits; pp, and tp as the default of etp, are already checked.
     if (workload.model.moe || request.engine != Engine::megatron || parts == 0) return;
     const std::int64_t stage = workload.world / request.pp;
     if (stage % etp == 0 && stage / etp % parts == 0) return;
@@ -44,10 +44,10 @@ void check_idle_expert_grid(const LayoutRequest& request, const Workload& worklo
         workload.world, parts > 1 ? "both flags" : "that flag"));
 }
 
-/// Model chunks of a pipeline rank: as asked for, or from the layers of a chunk.
+/// Model chunks of a pipeline rank: as requested, or from the layers of a chunk.
 std::int64_t chunks_asked_for(const LayoutRequest& request, const Workload& workload) {
     if (!request.layers_per_virtual_stage) return request.vpp;
-    // Megatron-LM's arguments.py: embedding and loss count as layers where the split counts them.
+    // Megatron-LM's arguments.py: embedding and loss count as layers if the split counts them.
     std::int64_t counted_layers = workload.model.layers;
     if (request.split && request.split->account_for_embedding) ++counted_layers;
     if (request.split && request.split->account_for_loss) ++counted_layers;
@@ -97,7 +97,7 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
     layout.engine = request.engine;
     layout.switches = request.switches;
 
-    // Sizes first: a split cannot be made for a pipeline that does not exist.
+    // Sizes first: a split needs a valid pipeline.
     for (const Level level : {Level::tensor, Level::context, Level::pipeline, Level::expert}) {
         auto messages = broken_messages(workload, layout, level);
         if (!messages.empty()) {
@@ -105,7 +105,7 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
             messages.insert(messages.end(), others.begin(), others.end());
             throw ConfigError(std::move(messages));
         }
-        // Known to divide the world by now, so that their product stays small.
+        // tp and cp divide the world by now, so that their product stays small.
         if (level == Level::context && !model.moe) layout.sizes.etp = etp_without_experts(layout.sizes);
     }
 
@@ -124,7 +124,7 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
         split.layers = model.layers;
         split.mtp_layers = model.mtp_layers;
         split.pp = static_cast<int>(request.pp);
-        // A layout string says itself how many chunks there are; 0 asks it.
+        // A layout string determines the number of chunks; 0 requests that.
         split.vpp = split.pipeline_layout && layout.vpp == 1 ? 0 : layout.vpp;
         layout.split = std::make_shared<const StageSplit>(make_stage_split(split));
         layout.vpp = layout.split->vpp();

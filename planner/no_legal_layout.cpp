@@ -5,7 +5,7 @@
 namespace mgplan::planner {
 namespace {
 
-/// The message of the first value if all values of a pinned list break a rule up to `last` with everything else neutral.
+/// Adds the message for the first value if all values of a pinned list break a rule up to level `last` with everything else neutral.
 template <class Values, class Set>
 void add_hopeless(std::vector<std::string>& messages, const Workload& workload, const Values& pinned, Level last, Set set) {
     std::vector<std::string> first;

@@ -1,6 +1,6 @@
 #pragma once
-// Which of the best layouts a reader need not see beside each other: those of one family, which share what decides how a model is
-// spread and differ in how a rank works on its share.
+// Groups the best layouts into families, of which a reader needs to see only one: layouts that spread the model equally and differ only in
+// how a rank runs its share.
 
 #include <cstddef>
 #include <span>
@@ -10,14 +10,14 @@
 
 namespace mgplan::planner {
 
-/// Layouts of equal tp, cp, ep, etp, pp (and so dp), order of axes, recompute and dispatcher. Members differ in micro-batch, vpp,
-/// sequence parallelism, cp_comm_type, CUDA graphs, overlaps, types of the optimizer or the split of stages.
+/// True for equal tp, cp, ep, etp, pp (and so dp), order of axes, recompute and dispatcher. Members differ in micro-batch, vpp, sequence
+/// parallelism, cp_comm_type, CUDA graphs, overlaps, dtypes of the optimizer or the split of stages.
 [[nodiscard]] bool same_family(const Layout& a, const Layout& b);
 
-/// Places in the list, from 0.
+/// Indices in the list, from 0.
 struct PlanFamily {
     std::size_t fastest = 0;          ///< its first member in the list
-    std::vector<std::size_t> others;  ///< those behind it
+    std::vector<std::size_t> others;  ///< the later members
     bool operator==(const PlanFamily&) const = default;
 };
 

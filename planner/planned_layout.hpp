@@ -1,5 +1,5 @@
 #pragma once
-// What a ranking answers: plain values, which reports read too.
+// Results of a ranking: plain values, which reports read too.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,39 +18,39 @@ namespace mgplan::planner {
 struct PlannedLayout {
     Layout layout;
     simulator::Prediction prediction;
-    std::size_t rank = 1;                  ///< in the search's order, from 1; --explain and --pick name it
-    std::vector<std::size_t> others = {};  ///< ranks of its family behind it (plan_families.hpp), as far as the ranking goes
+    std::size_t rank = 1;                  ///< in the search's order, from 1; --explain and --pick use it
+    std::vector<std::size_t> others = {};  ///< later ranks of its family (plan_families.hpp), within the ranking
 };
 
-/// Families that a ranking ranks where it collects their points, whatever the number of plans.
+/// Number of families that a ranking ranks if it collects their points, whatever the number of plans.
 inline constexpr std::size_t kRankedFamilies = 6;
 
 /// A point in the picture of a search (search_points.hpp).
 struct SearchPoint {
-    PlannedLayout plan;        ///< rank 0: the ranking does not reach it
-    std::int64_t members = 0;  ///< fitting layouts of its family; 0: a member of the Pareto set beside its family's point
-    bool replayed = false;     ///< its time is of the timeline event by event, its memory of a replayed allocator
+    PlannedLayout plan;        ///< rank 0: beyond the end of the ranking
+    std::int64_t members = 0;  ///< number of fitting layouts of its family; 0: a further member of the Pareto set
+    bool replayed = false;     ///< its time is from event simulation, its memory from an allocator replay
 };
 
-/// Where a layout stands among those that fit (RankingOptions::compared).
+/// Rank of a given layout among those that fit (RankingOptions::compared).
 struct ComparedRank {
     std::size_t rank = 0;  ///< from 1; 0: it does not fit
-    bool exact = false;    ///< both it and those before it were ranked by their timelines; else by the search's estimate
+    bool exact = false;    ///< true: ranked by event simulation, like all before it; false: by the search's estimate
 };
 
-/// What balancing the stages of the best layouts gained (RankingOptions::balance_stages).
+/// Gain from balanced stages among the best layouts (RankingOptions::balance_stages).
 struct BalancingGain {
-    std::size_t tried = 0, faster = 0;                        ///< layouts
-    std::map<const StageSplit*, double> seconds_before = {};  ///< of an iteration with the even split, by the balanced one
+    std::size_t tried = 0, faster = 0;                        ///< number of layouts
+    std::map<const StageSplit*, double> seconds_before = {};  ///< iteration with the even split, by the balanced one
 };
 
-/// What a schedule with divided backwards brought (RankingOptions::schedules).
+/// Result of a schedule with split backwards (RankingOptions::schedules).
 struct ScheduleGain {
     SplitSchedule kind{};
-    std::size_t tried = 0, fit = 0;        ///< layouts
-    std::optional<double> seconds;         ///< of an iteration of the fastest that fits
-    std::optional<double> seconds_before;  ///< of the fastest of Megatron-LM's schedules
-    std::string why_not;                   ///< where none fits, the first reason
+    std::size_t tried = 0, fit = 0;        ///< number of layouts
+    std::optional<double> seconds;         ///< iteration of the fastest that fits
+    std::optional<double> seconds_before;  ///< iteration of the fastest with Megatron-LM's schedules
+    std::string why_not;                   ///< if none fits, the first reason
 };
 
 }  // namespace mgplan::planner

@@ -1,5 +1,5 @@
 #pragma once
-// Pricers that several searches of one workload take turns with.
+// Cost functions shared by consecutive searches of one workload.
 
 #include <cstddef>
 #include <utility>
@@ -9,8 +9,8 @@
 
 namespace mgplan::planner {
 
-/// A search takes as many pricers as it has threads. The next one of the same workload and space gets them again, with all that they know;
-/// what one of them finds out its fellows need not, where they share (LayoutCost::another).
+/// A search takes one set of cost functions (LayoutCost) per thread. The next search of the same workload and space gets the same ones,
+/// with all their cached results; those of one pool share results if LayoutCost::another is set.
 class PricerPool {
 public:
     explicit PricerPool(CostModelFactory make) : make_(std::move(make)) {}

@@ -22,10 +22,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Layouts whose stages are balanced.
+/// Number of layouts whose stages are balanced.
 constexpr std::size_t kMostBalanced = 10;
 
-/// Puts the balanced ones of the best layouts with a pipeline among those that were replayed, where they are faster.
+/// Adds balanced versions of the best layouts with a pipeline to the simulated ones, if they are faster.
 BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, const Workload& workload, Objective objective) {
     BalancingGain report;
     std::vector<RankedLayout>& best = found.best;
@@ -46,15 +46,14 @@ BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, con
     return report;
 }
 
-/// No candidate satisfies the rules: says which ones stand in the way.
+/// Throws with the rules that reject all candidates.
 [[noreturn]] void refuse(const Workload& workload, const SearchSpace& space, const SearchResult& found) {
     auto messages = why_nothing_is_legal(workload, space, found.counts);
     if (messages.size() > 1) messages.insert(messages.begin(), "no candidate is a legal layout; what stands in the way:");
     throw ConfigError(std::move(messages));
 }
 
-/// `best`: of the search before those were dropped that do not fit when replayed.
-/// `before`: how many were dropped by then.
+/// `best`: the search's list before layouts were dropped that do not fit when replayed; `before`: number dropped by then.
 ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best, std::size_t before, const SearchResult& found,
                      ReplayedMemories& memories) {
     if (memories.of(layout).deciding_bytes() > found.limit_bytes || !memories.host_fits(layout)) return {};
@@ -64,12 +63,12 @@ ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best
         const auto place = static_cast<std::size_t>(kept - found.best.begin());
         return {place + 1, place < replayed};
     }
-    // All that were dropped stood before those that nobody looked at.
+    // All dropped layouts ranked before those that were never replayed.
     const auto dropped = static_cast<std::size_t>(found.too_large_replayed.count), dropped_since = dropped - before;
     if (const auto ranked = std::find_if(best.begin(), best.end(), is_it); ranked != best.end()) {
         const auto place = static_cast<std::size_t>(ranked - best.begin());
         if (place >= replayed) return {std::max(place - std::min(place, dropped_since), found.best.size()) + 1, false};
-        // Behind the list nobody looked yet at what of it does not fit when replayed.
+        // Beyond the list no layout has been replayed yet.
         const auto before_it = std::count_if(best.begin(), ranked, [&](const RankedLayout& each) {
             return !memories.exceeds(each.layout, found.limit_bytes) && memories.host_fits(each.layout);
         });
@@ -79,8 +78,8 @@ ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best
     return {faster - std::min(faster, dropped) + 1, false};
 }
 
-/// Seconds of the slowest layout that is shown or counts as nearly as fast as the fastest. `exact`: layouts of the list whose times are of
-/// a closer look.
+/// Seconds of the slowest layout that is displayed or counts as nearly as fast as the fastest. `exact`: number of layouts of the list with
+/// times from event simulation.
 double slowest_of_interest(const SearchResult& found, std::size_t exact, std::size_t ranks, std::size_t families) {
     const std::span<const RankedLayout> replayed(found.best.data(), exact);
     double slowest = found.fastest_seconds ? (1 + kNearlyAsFast) * *found.fastest_seconds : 0;
@@ -92,10 +91,10 @@ double slowest_of_interest(const SearchResult& found, std::size_t exact, std::si
     return slowest;
 }
 
-/// Bounds and times are sums in different orders.
+/// Margin for sums in different orders.
 constexpr double kJustAbove = 1 + 1e-9;
 
-/// Seconds of what counts as nearly as fast as the fastest of the first of `best`, event by event.
+/// Upper limit in seconds of times that count as nearly as fast as the fastest of the first of `best`, by event simulation.
 double nearly_the_fastest(const std::vector<RankedLayout>& best, simulator::CostModel& model) {
     constexpr std::size_t kFirst = 8;
     double fastest = std::numeric_limits<double>::infinity();
@@ -103,7 +102,7 @@ double nearly_the_fastest(const std::vector<RankedLayout>& best, simulator::Cost
     return best.empty() ? 0 : (1 + kNearlyAsFast) * fastest * kJustAbove;
 }
 
-/// Ranks down to which a list has to be exact: of what is asked for by its rank, and of the fastest of each family that is shown.
+/// Number of ranks that must be exact: requested ranks, and the fastest of each displayed family.
 std::size_t last_rank_shown(const SearchResult& found, std::size_t ranks, std::size_t families) {
     std::size_t last = std::min(ranks, found.best.size());
     if (families == 0) return last;
@@ -111,7 +110,7 @@ std::size_t last_rank_shown(const SearchResult& found, std::size_t ranks, std::s
     return last;
 }
 
-/// How many families a growing list holds.
+/// Number of families in a growing list.
 class FamilyCount {
 public:
     std::size_t among(std::span<const RankedLayout> list) {
@@ -124,7 +123,7 @@ private:
     std::size_t counted_ = 0;
 };
 
-/// How many of the wanted are certain; more may be where a later rank is asked for, too.
+/// Reports how many of the wanted are certain; limits the number, because later ranks may be requested too.
 void tell_how_many(const RankingOptions& options, std::size_t certain, std::size_t wanted) {
     options.replaying(std::min(certain, wanted), wanted);
 }
@@ -150,13 +149,13 @@ std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<
     return plans;
 }
 
-/// Rankings collect families and the Pareto set for themselves, too.
+/// Removes families and the Pareto set if only the ranking itself needed them.
 void keep_what_was_asked(const RankingOptions& options, SearchResult& found) {
     if (!options.pareto) found.pareto.clear();
     if (!options.families) found.families.clear();
 }
 
-/// What a ranking knows that searches once more.
+/// Caches that repeated searches of a ranking share.
 struct Known {
     PricerPool pricers;
     simulator::CostModel model;
@@ -165,19 +164,20 @@ struct Known {
     Known(const Workload& workload, const CostModelFactory& cost_model) : pricers(cost_model), model(workload) {}
 };
 
-/// Turns of a ranking for ranks that allocators' replays leave short: where most of what fits by estimate fails them, the list ends early.
+/// Maximum number of repetitions because replays leave too few ranks: if most layouts that fit by estimate fail their replay, the list ends
+/// early.
 constexpr int kMostTurns = 5;
 
-/// What a ranking that has to be made once more asks for beyond its options.
+/// Requirements of a repeated ranking beyond its options.
 struct Again {
-    std::size_t ranks = 0;   ///< that are exact
-    int turns = 0;           ///< that asked for more of them
-    double never_below = 0;  ///< of SearchOptions, as the next
+    std::size_t ranks = 0;   ///< number that must be exact
+    int turns = 0;           ///< repetitions that requested more of them
+    double never_below = 0;  ///< as in SearchOptions, like the next
     double slowest_known = std::numeric_limits<double>::infinity();
 };
 
-/// `narrowed`: the workload with as much memory as plans may take. What is replayed has the whole card: its allocator knows no headroom.
-/// `again`: what another turn found to be needed.
+/// `narrowed`: the workload with the memory that plans may use. Replays use the whole card: an allocator has no headroom. `again`:
+/// requirements found by the previous attempt.
 Ranking rank_within(const Workload& narrowed, const Workload& workload, const SearchSpace& space, const RankingOptions& options,
                     Known& known, const Again& again = {}) {
     const std::size_t wanted = std::max({options.plans, options.ranks, again.ranks});
@@ -186,8 +186,8 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     asked.keep = std::max(wanted + wanted / 2, kRankedExactly);
     asked.keep_contenders = kContenders;
     asked.objective = options.objective;
-    // Schedules are tried for what misses by little, too. Where inputs of modules wait on the host, a layout that repeats less copies more:
-    // no bound holds for all of a branch. Where Megatron-LM's host updates parameters, narrower gradients need more optimizer state.
+    // Schedules are also tried for near misses. If inputs of modules are offloaded, a layout that recomputes less copies more, so that no
+    // bound holds for a whole branch. If Megatron-LM's host updates parameters, narrower gradients need more optimizer state.
     const OffloadSpec& offload = workload.training.offload;
     const bool host_updates = space.engine == Engine::megatron && offload.optimizer > 0;
     const bool bounds_hold = options.schedules.empty() && offload.modules.empty() && !host_updates;
@@ -218,7 +218,7 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     if (!by_time) sort_as_replayed(found.best, memories);
     const std::vector<RankedLayout> best = options.compared ? found.best : std::vector<RankedLayout>{};
     const std::size_t families = std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0);
-    // A rank that nothing has is told by the caller, and needs no list up to it.
+    // The caller reports a rank that does not exist; it needs no list up to it.
     const std::size_t by_rank = std::cmp_greater(options.ranks, found.feasible + 1) ? 0 : options.ranks;
     const std::size_t ranks = options.one_per_family ? by_rank : std::max(options.plans, by_rank);
     const std::size_t ranked_exactly = found.replayed - std::min(dropped, found.replayed);
@@ -236,19 +236,19 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     };
     const std::size_t exact = keep_fitting_when_replayed(found, memories, enough, ranked_exactly);
     if (by_time && !found.fastest_seconds && !found.best.empty()) found.fastest_seconds = found.best.front().iteration_seconds;
-    // Down to the last rank that is shown times are exact, and what was dropped leaves as many as were asked for.
+    // Checks that times are exact down to the last displayed rank, and that enough layouts are left after replays.
     const std::size_t last = last_rank_shown(found, ranks, families);
     const bool kept_too_few = list_is_full && found.best.size() < ranks;
     const bool too_few_exact = last > certain_ranks(exact) && (list_is_full || !all_exact);
     Again more = again;
-    more.slowest_known = std::numeric_limits<double>::infinity();  // of a shorter list
+    more.slowest_known = std::numeric_limits<double>::infinity();  // it belongs to a shorter list
     more.ranks = (kept_too_few ? ranks : last) + static_cast<std::size_t>(found.too_large_replayed.count);
     ++more.turns;
     if (((by_time && too_few_exact) || kept_too_few) && more.ranks > wanted && more.turns < kMostTurns)
         return rank_within(narrowed, workload, space, options, known, more);
     if (by_time) {
         const double slowest = slowest_of_interest(found, exact, ranks, families);
-        // Event by event the best may take longer than what was cut off does at least.
+        // By event simulation the best may be slower than the lower bound of layouts that were cut off.
         if (found.cut_at_least < slowest)
             return rank_within(narrowed, workload, space, options, known,
                                {again.ranks, again.turns, slowest * kJustAbove, found.slowest_kept});
@@ -259,7 +259,7 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     return ranking;
 }
 
-/// Where the search found nothing that fits, and cut off what surely does not: once more for the misses that are nearest.
+/// Searches again for the nearest misses, if nothing fits and bounds cut off layouts that do not fit.
 void find_nearest_misses(const Workload& workload, const SearchSpace& space, const RankingOptions& options, SearchResult& found) {
     SearchOptions asked;
     asked.keep = 0;
@@ -271,7 +271,7 @@ void find_nearest_misses(const Workload& workload, const SearchSpace& space, con
     PricerPool pricers(options.cost_model);
     found = search(workload, space, pricers.of_next_search(), asked);
     found.seconds += seconds;
-    // Of the kinds of misses those that are among the nearest alone are known to show their own nearest.
+    // Only kinds of misses within the list of nearest ones have a known nearest layout.
     if (found.nearest.empty()) return;
     const auto leave_out = [&](TooLarge& kind) {
         if (!kind.nearest || kind.nearest->peak_bytes <= found.nearest.back().peak_bytes) return;
@@ -297,7 +297,7 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
         ranking = rank(workload, options);
         ranking.search.headroom_missed = !ranking.search.best.empty();
     }
-    // Bounds cut off what does not fit: the nearest misses are among it.
+    // Bounds cut off layouts that do not fit, including the nearest misses.
     if (ranking.search.best.empty() && ranking.search.bounded > 0) {
         const bool none_fits = ranking.search.feasible == 0 && ranking.search.too_large_replayed.count == 0;
         if (none_fits) {

@@ -16,22 +16,22 @@
 namespace mgplan::planner {
 namespace {
 
-/// One workload with its pricer, to try changed layouts on.
+/// One workload with its cost functions, to try changed layouts.
 class Trial {
 public:
     Trial(Workload workload, const CostModelFactory& cost_model) : workload_(std::move(workload)), cost_(cost_model(workload_)) {}
-    // The pricer refers to the workload.
+    // The cost functions refer to the workload.
     Trial(const Trial&) = delete;
     Trial& operator=(const Trial&) = delete;
 
-    /// The remedy where the changed layout abides by the rules and fits.
+    /// Returns the change as a remedy if the changed layout is legal and fits.
     [[nodiscard]] std::optional<Remedy> attempt(const LayoutRequest& request, std::string change) const {
         try {
             Layout layout = make_layout(request, workload_);
             const std::int64_t limit = workload_.memory_limit;
             const MemoryNeed need = cost_.memory(layout, limit);
             if (need.bytes > limit || need.host_missing > 0) return std::nullopt;
-            // What a search assumes of an allocator may be less than it does: simulate and check, which replay it, have to agree.
+            // A search may assume less memory than the allocator takes: the result must agree with simulate and check, which replay it.
             const auto bytes = cost_.replayed_bytes ? cost_.replayed_bytes(layout, limit) : need.bytes;
             if (!bytes) return std::nullopt;
             return Remedy{std::move(change), *bytes, std::move(layout), workload_.batch.global_batch, workload_.training.offload};
@@ -78,7 +78,7 @@ std::optional<Remedy> narrower_gradients(const Trial& trial, const LayoutRequest
     return trial.attempt(request, "gradients in bf16 (--grad-dtype bf16)");
 }
 
-/// The fewest modules of selective recompute that help.
+/// The smallest set of modules of selective recompute that makes the layout fit.
 std::optional<Remedy> recomputed_modules(const Trial& trial, const LayoutRequest& base) {
     if (base.recompute == Recompute::full) return std::nullopt;
     std::vector<EnumSet<RecomputeModule>> sets = useful_module_sets(trial.workload(), false);
@@ -96,7 +96,7 @@ std::optional<Remedy> recomputed_modules(const Trial& trial, const LayoutRequest
     return std::nullopt;
 }
 
-/// The fewest layers of each chunk that help; more of them never need more memory.
+/// The smallest number of layers of each chunk that makes the layout fit, by bisection: more layers never need more memory.
 std::optional<Remedy> recomputed_layers(const Trial& trial, const LayoutRequest& base) {
     if (base.recompute == Recompute::full) return std::nullopt;
     std::optional<Remedy> best;
@@ -140,7 +140,7 @@ std::optional<Remedy> more_stages(const Trial& trial, const LayoutRequest& base)
     return std::nullopt;
 }
 
-/// Weights beside their quantised copies take more than weights alone.
+/// bf16 instead of quantised weights, whose copies take memory in addition to the weights.
 std::optional<Remedy> not_quantised(const Workload& workload, const LayoutRequest& base, const CostModelFactory& cost_model) {
     if (!quantised(workload.training.precision)) return std::nullopt;
     Workload changed = workload;
@@ -149,7 +149,7 @@ std::optional<Remedy> not_quantised(const Workload& workload, const LayoutReques
     return Trial(changed, cost_model).attempt(base, change);
 }
 
-/// With what Megatron-LM asks for beside it (arguments.py, validate_args).
+/// Sets the options that Megatron-LM requires with it (arguments.py, validate_args).
 std::optional<Remedy> optimizer_on_host(const Workload& workload, const LayoutRequest& base, const CostModelFactory& cost_model) {
     Workload changed = workload;
     TrainingSpec& training = changed.training;
@@ -162,8 +162,8 @@ std::optional<Remedy> optimizer_on_host(const Workload& workload, const LayoutRe
     return Trial(changed, cost_model).attempt(base, "the optimizer on the host (--offload optimizer)");
 }
 
-/// `factor` times as many GPUs: for data parallelism alone, which shards the optimizer further, or for more experts'
-/// groups or pipeline stages.
+/// `factor` times the number of GPUs: for data parallelism, which shards the optimizer further, or for larger expert groups or more
+/// pipeline stages.
 std::optional<Remedy> more_gpus(const Trial& trial, const LayoutRequest& base, std::int64_t factor) {
     const Workload& work = trial.workload();
     const std::string gpus = fmt::format("{} GPUs instead of {}", work.world, work.world / factor);
@@ -208,7 +208,7 @@ std::vector<Remedy> remedies(const Workload& workload, const Layout& layout, con
         Workload larger = workload;
         larger.world *= factor;
         if (keep(more_gpus(Trial(larger, cost_model), base, factor))) break;
-        // Perhaps there are too few sequences for so many ranks.
+        // The batch may have too few sequences for that number of ranks.
         larger.batch.global_batch *= factor;
         if (auto remedy = more_gpus(Trial(larger, cost_model), base, factor)) {
             remedy->change += fmt::format(", global batch {}", larger.batch.global_batch);

@@ -8,7 +8,7 @@ namespace {
 
 Layout without_overlaps(const Layout& layout) {
     Layout plain = layout;
-    // The graph of an iteration holds what overlaps launch beside.
+    // The graph of an iteration contains the memory of overlapped launches.
     if (layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) return plain;
     if (!layout.switches || !(layout.switches->overlap_tp || layout.switches->overlap_moe)) return plain;
     LayoutSwitches others = *layout.switches;
@@ -20,7 +20,7 @@ Layout without_overlaps(const Layout& layout) {
 }  // namespace
 
 ReplayedMemories::Known& ReplayedMemories::known(const Layout& asked) {
-    // Overlaps that are switched on take no memory but in the graph of an iteration.
+    // Overlaps take no memory except in the graph of an iteration.
     const Layout layout = without_overlaps(asked);
     const std::size_t hash = family_hash(layout);
     const auto [first, last] = known_.equal_range(hash);

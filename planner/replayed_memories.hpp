@@ -1,5 +1,5 @@
 #pragma once
-// Memory of layouts with their allocators replayed, which takes up to a tenth of a second each: every layout's once.
+// Cache of layouts' memory with their allocators replayed; each replay takes up to a tenth of a second.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,18 +16,18 @@ public:
     /// `model` must outlive it.
     explicit ReplayedMemories(simulator::CostModel& model) : model_(model) {}
 
-    /// CostModel::replayed_memory(). Valid as long as this.
+    /// CostModel::replayed_memory(). Valid as long as this object.
     [[nodiscard]] const simulator::MemoryPrediction& of(const Layout& layout);
-    /// Whether its deciding bytes exceed `limit`, which often needs no more than one of the stages that of() replays.
+    /// True if its deciding bytes exceed `limit`; often replays only one of the stages that of() replays.
     [[nodiscard]] bool exceeds(const Layout& layout, std::int64_t limit);
 
-    /// Whether what waits on the host fits its memory (simulator::MemoryPrediction::host_fits).
+    /// True if its offloaded data fits the host memory (simulator::MemoryPrediction::host_fits).
     [[nodiscard]] bool host_fits(const Layout& layout);
 
 private:
     struct Known {
         Layout layout;
-        std::int64_t exceeded = -1;  ///< bytes that it takes more than
+        std::int64_t exceeded = -1;  ///< a number of bytes that it is known to exceed
         std::optional<simulator::MemoryPrediction> memory = {};
     };
     [[nodiscard]] Known& known(const Layout& layout);

@@ -38,7 +38,7 @@ void run_parallel(std::size_t parts, std::size_t thread_count, const std::functi
         try {
             threads.emplace_back(run, thread);
         } catch (const std::system_error&) {
-            // The system gives no more threads; those there are do the work.
+            // The system provides no more threads; the existing ones do the work.
             const std::scoped_lock lock(mutex);
             running -= thread_count - thread;
             if (thread == 0) throw;
@@ -53,7 +53,7 @@ void run_parallel(std::size_t parts, std::size_t thread_count, const std::functi
                 progress(done, parts);
             } catch (...) {
                 if (!failure) failure = std::current_exception();
-                next = parts;  // the threads finish the parts that they have
+                next = parts;  // the threads finish their current parts
             }
         }
     }

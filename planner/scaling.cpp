@@ -34,7 +34,7 @@ void ParetoSet::offer(const RankedLayout& candidate) {
 }
 
 void ParetoSet::offer(const Layout& layout, double iteration_seconds, std::int64_t peak_bytes) {
-    // Seconds rise and bytes fall along the list. Only the last of those that are no slower can stand in the way.
+    // Seconds rise and bytes fall along the list. Only the last layout that is no slower can exclude the candidate.
     const auto behind = std::upper_bound(layouts_.begin(), layouts_.end(), iteration_seconds,
                                          [](double seconds, const RankedLayout& other) { return seconds < other.iteration_seconds; });
     if (behind != layouts_.begin()) {
@@ -47,7 +47,7 @@ void ParetoSet::offer(const Layout& layout, double iteration_seconds, std::int64
         const bool equal = before.peak_bytes == peak_bytes && before.iteration_seconds == iteration_seconds;
         if (equal && !ranks_before(candidate, before, Objective::throughput)) return;
     }
-    // It stands in the way of those that are no faster and need no less.
+    // The candidate excludes layouts that are no faster and need no less.
     auto first = behind;
     while (first != layouts_.begin() && (first - 1)->iteration_seconds == iteration_seconds && (first - 1)->peak_bytes >= peak_bytes)
         --first;

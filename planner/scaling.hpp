@@ -1,6 +1,6 @@
 #pragma once
-// What a training run takes in days and money, how well a model scales from one world to another, and which layouts are the
-// fastest in the memory that they need. Plain values and arithmetic.
+// Days and cost of a training run, scaling efficiency between two worlds, and the fastest layouts for each memory size. Plain values and
+// arithmetic.
 
 #include <cstdint>
 #include <optional>
@@ -11,10 +11,10 @@
 
 namespace mgplan::planner {
 
-/// What is to be trained, and what a GPU costs; both may be unknown.
+/// Tokens to train and price of a GPU; both optional.
 struct TrainingGoal {
     std::optional<double> tokens;          ///< above zero
-    std::optional<double> gpu_hour_price;  ///< of one GPU for an hour, in any currency; zero or more
+    std::optional<double> gpu_hour_price;  ///< price of one GPU for an hour, in any currency; zero or more
 };
 
 /// A run over all tokens of a goal, without restarts, evaluations and checkpoints.
@@ -25,24 +25,24 @@ struct RunCost {
     std::optional<double> cost;  ///< in the price's currency
 };
 
-/// Nothing without tokens in the goal. `iteration_seconds` above zero.
+/// Nothing if the goal has no tokens. `iteration_seconds` must be above zero.
 [[nodiscard]] std::optional<RunCost> run_cost(const TrainingGoal& goal, const BatchSpec& batch, std::int64_t world,
                                               double iteration_seconds);
 
-/// Tokens a second of all GPUs together.
+/// Tokens per second of all GPUs together.
 [[nodiscard]] double tokens_per_second(const BatchSpec& batch, double iteration_seconds);
 
-/// Tokens a second and GPU over those of another world: 1 where a larger world is faster in proportion (strong scaling where the
-/// batch stays).
+/// Tokens per second and GPU relative to those of another world: 1 if a larger world is faster in proportion (strong scaling if the batch
+/// stays the same).
 [[nodiscard]] double scaling_efficiency(double tokens_per_second, std::int64_t world, double base_tokens_per_second,
                                         std::int64_t base_world);
 
-/// Layouts of which each is the fastest of all that need no more memory than it: fastest first, so that bytes fall from one to the
-/// next. It does not depend on the order of offers: of equals the one that ranks_before() (search.hpp) puts first stays.
+/// Layouts each of which is the fastest of all that need no more memory: fastest first, so that bytes fall along the list. Does not depend
+/// on the order of offers: of equal layouts the one that ranks_before() (search.hpp) puts first is kept.
 class ParetoSet {
 public:
     void offer(const RankedLayout& candidate);
-    /// The same where a layout need not be copied unless it stays.
+    /// Offers a layout; copies it only if it is kept.
     void offer(const Layout& layout, double iteration_seconds, std::int64_t peak_bytes);
     [[nodiscard]] const std::vector<RankedLayout>& layouts() const { return layouts_; }
 

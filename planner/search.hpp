@@ -1,5 +1,5 @@
 #pragma once
-// The search: prices every legal layout with a cost model it is given and keeps the best.
+// The search: evaluates every legal layout with a given cost model and keeps the best.
 
 #include <cstdint>
 #include <functional>
@@ -14,81 +14,81 @@
 
 namespace mgplan::planner {
 
-/// Prices layouts of one workload on one thread. Memory is asked first; time only where the layout fits.
+/// Cost functions for layouts of one workload on one thread. A search calls `memory` first, and time functions only if the layout fits.
 struct LayoutCost {
-    /// Exact where the even peak is at most `most`. Else both may be a lower bound that exceeds `most`, and `largest` be
-    /// found without the terms that were not looked at.
+    /// Exact if the even peak is at most `most`. Otherwise both peaks may be a lower bound that exceeds `most`, and `largest` may ignore
+    /// terms that were not computed.
     std::function<MemoryNeed(const Layout&, std::int64_t most)> memory;
     std::function<TimeEstimate(const Layout&)> iteration_seconds;
-    /// What no layout of the space beats that differs from this one in recompute, CUDA graphs and switches alone: seconds, by either figure
-    /// of iteration_seconds, or some that exceed `enough`; and bytes. A pricer without them is asked for every layout. Always asked with
-    /// the same space.
+    /// Lower bounds over all layouts of the space that differ from this one only in recompute, CUDA graphs and switches: of seconds, by
+    /// either figure of iteration_seconds, or any bound that exceeds `enough`; and of bytes. If they are not set, every layout is
+    /// evaluated. All calls pass the same space.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds = {};
     std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes = {};
-    /// The same seconds for layouts that differ in stage split and vpp too, or some that exceed `enough`.
+    /// Lower bound like least_seconds, for layouts that also differ in stage split and vpp, or any bound that exceeds `enough`.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds_unsplit = {};
-    /// The same bytes for layouts that differ in overlaps and types alone: of the first stage with even routing; or, for more work
-    /// (`everywhere`), those that decide, of the fullest and of layouts that differ in overlaps alone, or some that exceed `enough`.
-    /// Layouts are priced without it.
+    /// Lower bound of bytes over layouts that differ only in overlaps and dtypes: of the first stage with even routing. `everywhere`
+    /// (slower): of the deciding bytes of the fullest stage, for layouts that differ only in overlaps, or any bound that exceeds `enough`.
+    /// Optional.
     std::function<std::int64_t(const Layout&, const SearchSpace& space, bool everywhere, std::int64_t enough)> least_bytes_of_tail = {};
-    /// Bytes that no layout needs less of which agrees with this one in switches too, found without a look at activations. Layouts are
-    /// priced without it.
+    /// Lower bound of bytes over layouts that also agree in switches, computed without activations. Optional.
     std::function<std::int64_t(const Layout&)> least_bytes_switched = {};
-    /// The same seconds for layouts that agree in switches too.
+    /// Lower bound like least_seconds, for layouts that also agree in switches.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds_switched = {};
-    /// Seconds that no layout beats which differs from this one in selective recompute, CUDA graphs and switches alone: what full recompute
-    /// repeats counts. Layouts are priced without it.
+    /// Lower bound of seconds over layouts that differ only in selective recompute, CUDA graphs and switches; includes the time of full
+    /// recompute. Optional.
     std::function<double(const Layout&, const SearchSpace& space)> least_seconds_repeated = {};
-    /// MemoryNeed::bytes as a closer look at the layout finds them, with its allocator replayed, or nothing where they exceed `limit`. Of
-    /// single layouts: it takes up to a tenth of a second. A cost model may have no closer look.
+    /// MemoryNeed::bytes with the layout's allocator replayed, or nothing if they exceed `limit`. For single layouts: takes up to a tenth
+    /// of a second. Optional.
     std::function<std::optional<std::int64_t>(const Layout&, std::int64_t limit)> replayed_bytes = {};
-    /// A pricer of the same workload for another thread, which shares with this one what both find out; none shares nothing.
+    /// Cost functions of the same workload for another thread, which share cached results with these; optional.
     std::function<LayoutCost()> another = {};
 };
-/// Makes one pricer per thread for a workload, which outlives it.
+/// Creates the cost functions of one thread for a workload, which must outlive them.
 using CostModelFactory = std::function<LayoutCost(const Workload&)>;
 
 enum class Objective : std::uint8_t { throughput, memory };
 
 struct SearchOptions {
-    std::size_t keep = 10;            ///< best layouts to return
-    std::size_t keep_nearest = 3;     ///< families of SearchResult::nearest
-    std::size_t keep_contenders = 0;  ///< SearchResult::contenders
+    std::size_t keep = 10;            ///< number of best layouts to return
+    std::size_t keep_nearest = 3;     ///< number of families in SearchResult::nearest
+    std::size_t keep_contenders = 0;  ///< size of SearchResult::contenders
     Objective objective = Objective::throughput;
     int threads = 0;  ///< 0: all cores
-    /// false: the time of layouts that do not fit is computed too (the brute force that tests and benchmarks compare with)
+    /// false: also computes the time of layouts that do not fit (the brute-force reference of tests and benchmarks)
     bool prune = true;
-    /// Layouts that a lower bound keeps out of `best` are not priced and count as SearchResult::bounded: with the objective of throughput,
-    /// unless the fitting layouts are collected or counted (pareto, families, compared). What is cut off does not depend on threads.
+    /// Layouts that a lower bound keeps out of `best` are not evaluated and count as SearchResult::bounded: only with the objective of
+    /// throughput, and not if fitting layouts are collected or counted (pareto, families, compared). The result does not depend on threads.
     bool bounded = false;
-    /// Without `bounded`: layouts that fit and whose time a lower bound keeps out of `best` are not asked for it, on the same conditions.
-    /// They count as any other.
+    /// Without `bounded`: the time of fitting layouts that a lower bound keeps out of `best` is not computed, under the same conditions.
+    /// They count like any other.
     bool times_bounded = false;
-    /// With `bounded`, where nothing fits: layouts that a lower bound of bytes keeps out of SearchResult::nearest are not priced either.
+    /// With `bounded`, if nothing fits: layouts that a lower bound of bytes keeps out of SearchResult::nearest are not evaluated either.
     bool nearest_alone = false;
-    double never_below = 0;  ///< of both: layouts that may take less are priced in any case, seconds
-    /// For bounded: what may be of interest by a closer look, from the best of a small part of the space, as SearchResult::cut_at_least is
-    /// to be told, seconds. Layouts that take less, or the same multiple of the fastest found later on, are priced in any case.
+    double never_below = 0;  ///< seconds; for both: layouts that may take less are always evaluated
+    /// For bounded: returns seconds, comparable to SearchResult::cut_at_least, below which layouts may matter in the exact ranking, given
+    /// the best of a small part of the space. Layouts that take less, or the same multiple of the fastest found later, are always
+    /// evaluated.
     std::function<double(const std::vector<RankedLayout>& best)> of_interest = {};
-    /// For bounded: SearchResult::slowest_kept of an earlier search of the same space that kept as many.
+    /// For bounded: SearchResult::slowest_kept of an earlier search of the same space that kept the same number.
     double slowest_known = std::numeric_limits<double>::infinity();
-    bool pareto = false;                  ///< also collect SearchResult::pareto
-    double pareto_within = 0;             ///< the same, for the layouts alone that are slower than the fastest by at most this share
-    bool families = false;                ///< also collect SearchResult::families
-    std::optional<Layout> compared = {};  ///< also count SearchResult::before_compared
-    /// Called about once a second from the calling thread with the finished and total parts. What it throws ends the search.
+    bool pareto = false;                  ///< also collects SearchResult::pareto
+    double pareto_within = 0;             ///< with `pareto`: only layouts slower than the fastest by at most this share
+    bool families = false;                ///< also collects SearchResult::families
+    std::optional<Layout> compared = {};  ///< also counts SearchResult::before_compared
+    /// Called about once a second from the calling thread with the finished and total parts. An exception from it ends the search.
     std::function<void(std::size_t done, std::size_t total)> progress;
 };
 
-/// Whether a comes before b: the objective first; ties by less memory (or time), then the simpler layout, then a fixed order.
+/// True if a comes before b: by the objective; ties by less memory (or time), then the simpler layout, then a fixed order.
 [[nodiscard]] bool ranks_before(const RankedLayout& a, const RankedLayout& b, Objective objective);
 
 [[nodiscard]] SearchResult search(const Workload& workload, const SearchSpace& space, const CostModelFactory& cost_model,
                                   const SearchOptions& options);
 
-/// Single changes that make `layout` fit, each tried and priced, its allocator replayed where the cost model does that, at most one of
-/// each kind and that the smallest, in this order: gradients in bf16 (engine megatron), recompute of modules, of some layers, of all, a
-/// smaller micro-batch, more pp, bf16 for what is quantised, optimizer on the host, more GPUs (with whatever they are used for).
+/// Single changes that make `layout` fit, each evaluated, with the allocator replayed if the cost model supports it; of each kind at most
+/// the smallest, in this order: gradients in bf16 (engine megatron), recompute of modules, of some layers, of all, a smaller micro-batch,
+/// more pp, bf16 instead of quantisation, optimizer on the host, more GPUs (with any parallel axis).
 [[nodiscard]] std::vector<Remedy> remedies(const Workload& workload, const Layout& layout, const CostModelFactory& cost_model);
 
 }  // namespace mgplan::planner

@@ -32,7 +32,7 @@ bool has_dense_layers(const ModelSpec& model) {
     return !model.moe || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
 }
 
-/// Each choice of an axis on top of each that there is.
+/// Adds a copy of each set of switches with the given choice.
 template <class Choose>
 void multiply(std::vector<LayoutSwitches>& all, Choose choose) {
     const std::size_t before = all.size();
@@ -75,7 +75,7 @@ std::vector<LayoutSwitches> switches_of(const SearchAxes& axes, const Workload& 
     return all;
 }
 
-/// Each once; null for none.
+/// Sets the space's switches without repetitions; null for the empty set.
 void set_switches(SearchSpace& space, const std::vector<LayoutSwitches>& all) {
     space.switches.clear();
     std::vector<LayoutSwitches> seen;
@@ -129,7 +129,7 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
     const ModelSpec& model = workload.model;
     const TrainingSpec& training = workload.training;
     const bool delayed = training.precision == Precision::fp8 && training.megatron.fp8_recipe == Fp8Recipe::delayed;
-    // Parts of layers describe what is recomputed themselves, but for what their recipes have.
+    // Compositions define their own recomputed modules; published recipes take precedence.
     if (const auto published = published_recompute_sets(model); !published.empty()) {
         std::vector<Modules> sets;
         for (const Modules& modules : published) {
@@ -174,9 +174,9 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
 std::vector<EnumSet<CudaGraphScope>> graph_sets(const Workload& workload, Engine engine) {
     using Scope = CudaGraphScope;
     const ModelSpec& model = workload.model;
-    if (!model.compositions.empty()) return {};  // no graphs of layers, and nobody has published one of an iteration
+    if (!model.compositions.empty()) return {};  // layers have no graphs, and no graph of an iteration is published
     std::vector<EnumSet<Scope>> sets;
-    // As recipes of mixtures have it; beside overlapped exchanges Megatron-LM captures no MLP.
+    // As in MoE recipes; with overlapped exchanges Megatron-LM captures no MLP.
     const bool dropless = model.moe && model.moe->capacity_factor == 0;
     if (dropless) {
         sets.push_back({Scope::attn, Scope::moe_router, Scope::moe_preprocess});

@@ -10,16 +10,16 @@
 namespace mgplan::planner {
 namespace {
 
-/// Points whose timelines and allocators are replayed, and passes of all of these together. An allocator of engine megatron takes up to a
-/// tenth of a second.
+/// Limits on the number of points with event simulation and allocator replay, and on their passes in total. An allocator replay of engine
+/// megatron takes up to a tenth of a second.
 constexpr std::size_t kMostReplayedPoints = 24;
 constexpr std::int64_t kPassesOfPoints = 1'000'000;
 
-/// A layout that gets a point.
+/// A layout that becomes a point.
 struct Chosen {
     const RankedLayout* ranked;
     std::int64_t members;
-    std::size_t rank;  ///< 0: behind those that are ranked
+    std::size_t rank;  ///< 0: after the ranked ones
 };
 
 bool stands_before(const Chosen& a, const Chosen& b) {
@@ -57,7 +57,7 @@ std::vector<Chosen> other_pareto_points(const SearchResult& found, const std::ve
     return chosen;
 }
 
-/// Adds the predictions of points in their order, as long as passes allow with a replay.
+/// Adds the predictions of points in their order, with event simulation as long as passes allow.
 class PointPredictions {
 public:
     explicit PointPredictions(const Workload& workload) : model_(workload) {}
@@ -72,7 +72,7 @@ public:
                          : simulator::Prediction{model_.estimate_time(ranked->layout), model_.memory(ranked->layout)};
             points.push_back({PlannedLayout{ranked->layout, std::move(prediction), rank, {}}, members, replayed});
         }
-        // A replay may change the order of those that no ranking has replayed before.
+        // A replay may change the order of points that the ranking has not replayed.
         const auto behind =
             std::stable_partition(points.begin(), points.end(), [](const SearchPoint& point) { return point.plan.rank > 0; });
         std::stable_sort(behind, points.end(), [](const SearchPoint& a, const SearchPoint& b) {

@@ -1,5 +1,5 @@
 #pragma once
-// The picture of a search: a point for every family of layouts that fits, with what it takes in time and memory, term by term.
+// The picture of a search: a point for every family of fitting layouts, with its time and memory, term by term.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace mgplan::planner {
 
-/// Points of a picture: of more families the fastest are shown.
+/// Maximum number of points in a picture: the fastest families.
 inline constexpr std::size_t kMostPoints = 10'000;
 
-/// The points of a search that collected SearchResult::families and pareto: the families, at most `most`, best first, and behind them
-/// the members of the Pareto set that are no family's point (`members` 0). The point of a family is its first member in
-/// SearchResult::best, else its fastest. Among either, those in SearchResult::best keep its order; behind them the others stand by time.
-/// Times are of the timeline event by event as long as passes and points allow, then of the closed form that searches use; memory is
-/// replayed for the same points. Where a replay exceeds the limit although the search found that the layout fits, `plan` says so.
+/// The points of a search that collected SearchResult::families and pareto: at most `most` families, best first, then the members of the
+/// Pareto set that are no family's point (`members` 0). The point of a family is its first member in SearchResult::best, else its fastest.
+/// Within both groups those in SearchResult::best come first, in its order; the others follow by time. Times are from event simulation as
+/// long as passes and points allow, then from the closed form of the search; memory is replayed for the same points. If a replay exceeds
+/// the limit although the search found that the layout fits, `plan` shows it.
 [[nodiscard]] std::vector<SearchPoint> search_points(const Workload& workload, const SearchResult& found, std::size_t most = kMostPoints);
 
 }  // namespace mgplan::planner

@@ -1,5 +1,5 @@
 #pragma once
-// What a search found: plain values, so that reports can read them without knowing the search.
+// Results of a search: plain values, which reports can read without the search.
 
 #include <array>
 #include <cstddef>
@@ -17,11 +17,11 @@
 
 namespace mgplan::planner {
 
-/// Why candidates were turned away.
+/// Candidates rejected by one rule.
 struct Rejections {
     std::int64_t count = 0;
-    std::string example;   ///< the message of the first of them in the order of enumeration
-    std::size_t part = 0;  ///< of the space in which that one lies
+    std::string example;   ///< the message for the first of them in the order of enumeration
+    std::size_t part = 0;  ///< part of the space with that candidate
 };
 
 struct CandidateCounts {
@@ -29,14 +29,14 @@ struct CandidateCounts {
     std::map<std::string, Rejections, std::less<>> rejected;  ///< by Rule::name
 
     [[nodiscard]] std::int64_t candidates() const;
-    std::size_t part = 0;  ///< of the space, being enumerated
+    std::size_t part = 0;  ///< part of the space being enumerated
 
-    /// Counts one more; `message` is asked for once per rule, and again in parts that come before.
+    /// Counts one rejection; calls `message` once per rule, and again for earlier parts.
     template <class Message>
     void reject(std::string_view rule, Message message) {
         reject(rule, 1, message);
     }
-    /// The same of `count`, with the message of the first.
+    /// Counts `count` rejections, with the message of the first.
     template <class Message>
     void reject(std::string_view rule, std::int64_t count, Message message) {
         auto entry = rejected.find(rule);
@@ -47,7 +47,7 @@ struct CandidateCounts {
         }
         entry->second.count += count;
     }
-    /// More of a rule that has its example.
+    /// Adds to a rule that already has its example.
     void add(std::string_view rule, std::int64_t count) { rejected.find(rule)->second.count += count; }
     /// Adds another thread's counts.
     void merge(const CandidateCounts& other);
@@ -56,25 +56,25 @@ struct CandidateCounts {
 struct RankedLayout {
     Layout layout;
     double iteration_seconds = 0;
-    std::int64_t peak_bytes = 0;  ///< what has to fit (MemoryNeed::bytes)
+    std::int64_t peak_bytes = 0;  ///< the bytes that must fit (MemoryNeed::bytes)
 };
 
 /// A family of fitting layouts (plan_families.hpp).
 struct FamilyPoint {
     RankedLayout fastest;      ///< its fastest member
-    std::int64_t members = 0;  ///< that fit
+    std::int64_t members = 0;  ///< number that fit
 };
 
-/// What a cost model knows at once of a layout's time.
+/// A cost model's fast estimate of a layout's time.
 struct TimeEstimate {
-    double seconds = 0;   ///< of one iteration
-    double at_least = 0;  ///< a closer look at the layout never finds less
-    // A cost model may have no closer look.
+    double seconds = 0;   ///< seconds of one iteration
+    double at_least = 0;  ///< lower bound of the exact evaluation
+    // Estimate without an exact evaluation: the bound is the estimate itself.
     TimeEstimate(double all = 0) : seconds(all), at_least(all) {}
     TimeEstimate(double estimated, double least) : seconds(estimated), at_least(least) {}
 };
 
-/// A layout that a closer look may find fastest.
+/// A layout that may be the fastest by exact evaluation.
 struct Contender {
     Layout layout;
     double at_least = 0;  ///< TimeEstimate::at_least
@@ -82,87 +82,88 @@ struct Contender {
     std::int64_t peak_bytes = 0;
 };
 
-/// What fills a rank, as far as a layout can change it.
+/// Term of a rank's memory that a layout can change.
 enum class FillingTerm : std::uint8_t { parameters, gradients, optimizer, activations, other, host };
 inline constexpr std::size_t kFillingTerms = 6;
 [[nodiscard]] std::string_view to_string(FillingTerm term);
 
-/// What a layout asks of its fullest rank.
+/// Memory that a layout needs on its fullest rank.
 struct MemoryNeed {
-    std::int64_t bytes = 0;  ///< what has to fit: of mixtures of experts at p99 of the routing skew
-    std::int64_t even = 0;   ///< where tokens are spread evenly over experts: never more
+    std::int64_t bytes = 0;  ///< the bytes that must fit: of MoE models at p99 of the routing skew
+    std::int64_t even = 0;   ///< with tokens spread evenly over experts: never more
     FillingTerm largest = FillingTerm::other;
-    std::int64_t host_missing = 0;  ///< bytes that a node's memory lacks for what waits there
-    // A cost model may know no more than a sum.
+    std::int64_t host_missing = 0;  ///< bytes by which a node's offloaded data exceeds its host memory
+    // For a cost model with only a sum.
     MemoryNeed(std::int64_t sum = 0) : bytes(sum), even(sum) {}
 };
 
-/// Layouts that do not fit and have the same largest term on their fullest rank. Where parameters, gradients and optimizer
-/// state alone exceed the limit, that is the largest of these three: nothing else was looked at.
+/// Layouts that do not fit and have the same largest term on their fullest rank. If parameters, gradients and optimizer state alone exceed
+/// the limit, it is the largest of these three: other terms were not computed.
 struct TooLarge {
     std::int64_t count = 0;
-    /// The one that misses by the fewest bytes; time 0. Where it is the host's memory that it misses, its peak is the limit and those
+    /// The one that exceeds the limit by the fewest bytes; time 0. If host memory is exceeded, its peak is the limit plus the missing host
     /// bytes.
     std::optional<RankedLayout> nearest;
 };
 
 struct SearchResult {
     std::vector<RankedLayout> best;  ///< fitting layouts, best first
-    /// By time: of as many of them as were asked for the last one's seconds, as the search has them; infinite where there are fewer.
+    /// By time: seconds of the last of the requested number of layouts, as the search estimates them; infinite if there are fewer.
     double slowest_kept = std::numeric_limits<double>::infinity();
-    /// The fitting layouts of which the least is known of how long they take at least, by that; empty unless asked for.
+    /// The fitting layouts with the smallest lower bounds of their time, sorted by them; empty unless requested.
     std::vector<Contender> contenders;
-    double others_at_least = 0;  ///< no fitting layout that is not among the contenders takes less; infinite where there is none
-    std::size_t replayed = 0;    ///< of best, the first: their times are of a closer look
-    /// No fitting layout is faster than the first by a closer look: each of the others had one or has a bound that says so. Set by
-    /// rank_exactly() (exact_ranking.hpp); nothing where the ranking is not by time.
+    double others_at_least = 0;  ///< lower bound of the seconds of all fitting layouts not among the contenders; infinite if there are none
+    std::size_t replayed = 0;    ///< number of leading elements of best with times from event simulation
+    /// True if no fitting layout is faster than the first by exact evaluation: each of the others was simulated or has a bound that shows
+    /// it. Set by rank_exactly() (exact_ranking.hpp); nothing if the ranking is not by time.
     std::optional<bool> fastest_is_proven;
-    /// Seconds of the fastest that fits, its allocator replayed too: the first of best may be slower by up to kNearlyAsFast
-    /// (free_memory_first.hpp). Nothing where nothing fits, and where the ranking is not by time.
+    /// Seconds of the fastest layout that fits, also with its allocator replayed: the first of best may be slower by up to kNearlyAsFast
+    /// (free_memory_first.hpp). Nothing if nothing fits, or if the ranking is not by time.
     std::optional<double> fastest_seconds;
-    /// The fastest of the fitting layouts in the memory that each needs (scaling.hpp ParetoSet); empty unless asked for.
+    /// Fitting layouts each of which is the fastest with its memory (scaling.hpp ParetoSet); empty unless requested.
     std::vector<RankedLayout> pareto;
-    std::vector<FamilyPoint> families;  ///< of the fitting layouts, fastest first, as the search prices them; empty unless asked for
-    std::int64_t before_compared = 0;   ///< fitting layouts that rank before SearchOptions::compared, as the search prices both
-    std::vector<RankedLayout> nearest;  ///< the smallest layout of each family that misses by least; time 0
+    std::vector<FamilyPoint> families;  ///< families of the fitting layouts, fastest first by the search's estimate; empty unless requested
+    std::int64_t before_compared = 0;   ///< number of fitting layouts that rank before SearchOptions::compared by the search's estimate
+    std::vector<RankedLayout> nearest;  ///< the smallest layout of each family of nearest misses; time 0
     CandidateCounts counts;
-    std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed, or a bound of the time that keeps them out of `best`
+    std::int64_t evaluated = 0;  ///< layouts with computed memory and time, or with a bound of the time that keeps them out of `best`
     std::int64_t feasible = 0;
-    std::int64_t bounded = 0;  ///< legal layouts that a bound cut off: not looked at, since they cannot come into `best`
-    double cut_at_least = std::numeric_limits<double>::infinity();  ///< no layout whose time was only bounded takes less
-    std::int64_t too_large = 0;                                     ///< legal layouts that do not fit
-    std::array<TooLarge, kFillingTerms> too_large_by_term;  ///< of these, by FillingTerm, those that do not with even routing either
-    TooLarge too_large_uneven;                              ///< the others: they would fit if routing were even
-    /// Found to fit, but not by a closer look that was taken at the best of them; in none of the counts above.
+    std::int64_t bounded = 0;  ///< number of legal layouts not evaluated, because a bound shows that they cannot enter `best`
+    double cut_at_least = std::numeric_limits<double>::infinity();  ///< lower bound of the seconds of layouts that were only bounded
+    std::int64_t too_large = 0;                                     ///< number of legal layouts that do not fit
+    std::array<TooLarge, kFillingTerms> too_large_by_term;          ///< layouts that do not fit even with even routing, by FillingTerm
+    TooLarge too_large_uneven;                                      ///< the others: they fit with even routing
+    /// Layouts found to fit by the estimate, but not by a replay among the best; in none of the counts above.
     TooLarge too_large_replayed;
-    std::int64_t limit_bytes = 0;  ///< what had to fit: the workload's limit, less a headroom
-    /// Nothing leaves the headroom that was asked for (RankingOptions::headroom_bytes), but something fits without it: that is here.
+    std::int64_t limit_bytes = 0;  ///< the limit used: the workload's, minus a headroom
+    /// True if nothing leaves the requested headroom (RankingOptions::headroom_bytes); the result then contains layouts that fit without
+    /// it.
     bool headroom_missed = false;
     double seconds = 0;
     double evaluate_seconds = 0;  ///< wall time of the parallel part
     int threads = 1;
 };
 
-/// Stands for a rule in counts: a pinned pipeline layout that holds no stages for the candidate.
+/// Used in counts like a rule's name: a pinned pipeline layout has no stages for the candidate.
 inline constexpr std::string_view kLayoutSuits = "pipeline_layout_suits";
 
-/// The same for layouts that do not fit, and for those that would with even routing; counted in SearchResult::too_large.
+/// Used in counts like a rule's name: layouts that do not fit, and those that would with even routing; counted in SearchResult::too_large.
 inline constexpr std::string_view kFits = "fits_in_memory";
 inline constexpr std::string_view kFitsAtP99 = "fits_in_memory_at_p99";
 inline constexpr std::string_view kFitsInHost = "fits_in_host_memory";
-/// The same for SearchResult::too_large_replayed.
+/// Used in counts like a rule's name: SearchResult::too_large_replayed.
 inline constexpr std::string_view kFitsReplayed = "fits_in_memory_when_replayed";
 
-/// A rule's short reason, "tp does not divide the attention heads", by its name; of the four above too.
+/// A rule's short reason, "tp does not divide the attention heads", by its name; also for the names above.
 [[nodiscard]] std::string_view reason_of(std::string_view rule);
 
 /// A change to a layout that makes it fit.
 struct Remedy {
     std::string change;  ///< "full recompute", "pp 8 instead of 4", "128 GPUs instead of 64, pp 8 instead of 4"
     std::int64_t peak_bytes = 0;
-    Layout layout;  ///< changed; its world is that of the remedy
+    Layout layout;  ///< the changed layout, with the world after the change
     std::int64_t global_batch = 0;
-    OffloadSpec offload = {};  ///< of its training
+    OffloadSpec offload = {};  ///< offloading of the changed training
 };
 
 }  // namespace mgplan::planner

@@ -7,7 +7,7 @@
 namespace mgplan::planner {
 namespace {
 
-/// Most layouts are farther away, which their bytes alone tell.
+/// Keeps the layout if it is nearer to the limit. Most layouts are excluded by their bytes alone.
 void keep_nearer(TooLarge& alike, const Layout& layout, std::int64_t peak) {
     if (alike.nearest && peak > alike.nearest->peak_bytes) return;
     RankedLayout candidate{layout, 0, peak};
@@ -108,9 +108,8 @@ void SearchShare::price(const Layout& layout, const LayoutCost& cost, std::int64
         const bool uneven = !by_host && need.even <= limit;
         TooLarge& alike = uneven ? too_large_uneven : too_large[static_cast<std::size_t>(by_host ? FillingTerm::host : need.largest)];
         ++alike.count;
-        // Where the even peak is too much, it was not asked for exactly: how much too much interests the lists alone, and
-        // so only a layout that may still come into one is asked for again. What it counts as stays as it was: that must
-        // not depend on what a thread has seen before.
+        // If the even peak exceeds the limit, it is not exact. Only the lists need the exact value, so it is computed only for a layout
+        // that may still enter one. The layout's category does not change: it must not depend on what a thread has evaluated before.
         const std::int64_t farthest =
             std::max(nearest.largest_peak(), alike.nearest ? alike.nearest->peak_bytes : std::numeric_limits<std::int64_t>::max());
         const std::int64_t known = by_host ? limit + need.host_missing : need.bytes;

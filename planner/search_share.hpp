@@ -1,5 +1,5 @@
 #pragma once
-// What one thread of a search, or one part of its space, has found.
+// Results of one thread of a search, or of one part of its space.
 
 #include <algorithm>
 #include <array>
@@ -35,46 +35,46 @@ struct SearchShare {
           never_below(options.never_below),
           near(1 + options.pareto_within) {}
 
-    /// Adds what another share found.
+    /// Adds the results of another share.
     void absorb(SearchShare&& other);
 
-    /// Whether layouts that take `at_least` seconds cannot come in, where `slowest` may: these are counted.
+    /// True if layouts that take at least `at_least` seconds cannot enter a list whose last takes `slowest`; counts them as bounded.
     bool cut(std::int64_t layouts, double at_least, double slowest);
 
-    /// What a layout has to beat: `slowest`, and what this share has; or it may be nearly as fast and come into the Pareto set.
+    /// Seconds that a layout must not exceed: those of `slowest` and of this share's list, or somewhat more if it may enter the Pareto set.
     [[nodiscard]] double to_beat(double slowest) const { return std::max(never_below, near * std::min(slowest, best.slowest())); }
 
-    /// Bytes that a layout must not exceed to be of interest: those of the limit, or, where nothing fits, of the nearest misses found.
+    /// Bytes that a layout must not exceed to be of interest: the limit, or, if nothing fits, those of the nearest misses found.
     [[nodiscard]] std::int64_t bytes_of_interest(std::int64_t limit, bool nearest_alone) const {
         return nearest_alone ? std::min(farthest_known, nearest.largest_peak()) : limit;
     }
 
-    /// Whether layouts that differ from `first` in what comes last alone may come in; those that may not are counted.
-    /// `most`: bytes_of_interest().
+    /// True if layouts that differ from `first` only in recompute, graphs and switches may enter; otherwise counts them as bounded. `most`:
+    /// bytes_of_interest().
     bool enter(const Layout& first, std::int64_t layouts, const LayoutCost& cost, UnsplitBounds& unsplit, const SearchSpace& space,
                std::int64_t most, double slowest);
 
-    /// Whether a layout takes so long, by the bound of all splits, that its time is of no interest. Times are cheap beside a search that
-    /// runs again, and closer looks find some longer than bounds: what is far from the slowest alone is left out.
+    /// True if the bound over all splits shows that the layout's time is of no interest. Leaves a large margin: computing a time is cheap
+    /// compared with repeating the search, and exact times may exceed bounds.
     bool takes_too_long(const Layout& layout, UnsplitBounds& unsplit);
 
-    /// price() of a layout that is only looked at where it is fast enough.
+    /// price() for a layout that is evaluated only if it is fast enough.
     void price_bounded(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options, double slowest);
 
-    /// Where nothing fits: counts a layout that is among the nearest misses, and offers it to them; the others count as bounded.
+    /// If nothing fits: counts a layout that is among the nearest misses and offers it to them; other layouts count as bounded.
     void price_miss(const Layout& layout, const LayoutCost& cost, std::int64_t limit);
 
-    /// Most layouts are told apart by one figure, without a copy.
+    /// Counts the layout if it ranks before `compared`. Compares one figure first, which decides most cases without a copy.
     void hold_against(const RankedLayout& compared, const Layout& layout, double seconds, std::int64_t peak, Objective objective);
 
-    /// What helps to price layouts; each may be missing.
+    /// Optional inputs of price().
     struct Beside {
-        const TimeEstimate* time = nullptr;  ///< the layout's own
+        const TimeEstimate* time = nullptr;  ///< time of the same layout, if known
         UnsplitBounds* unsplit = nullptr;
         const RankedLayout* compared = nullptr;
     };
 
-    /// Counts a layout by whether it fits in `limit` bytes, and offers it to the lists.
+    /// Counts a layout as fitting in `limit` bytes or not, and offers it to the lists.
     void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options, const Beside& beside);
 };
 

@@ -17,7 +17,7 @@
 namespace mgplan::planner {
 namespace {
 
-/// The layout with the schedule; nothing where it cannot run there, with the first reason in `why_not`.
+/// The layout with the schedule; nothing if the schedule cannot run there, with the first reason in `why_not`.
 std::optional<Layout> with_schedule(const Layout& layout, SplitSchedule kind, const Workload& workload, std::string& why_not) {
     LayoutRequest request = request_of(layout);
     request.schedule = kind;
@@ -36,14 +36,14 @@ std::optional<Layout> with_schedule(const Layout& layout, SplitSchedule kind, co
     }
 }
 
-/// As many as a search keeps, smallest peak first.
+/// The nearest misses, in the number that a search keeps, smallest peak first.
 std::vector<RankedLayout> nearest_of(const std::vector<RankedLayout>& missed) {
     NearestMisses nearest(SearchOptions{}.keep_nearest);
     for (const RankedLayout& miss : missed) nearest.offer(miss.layout, miss.peak_bytes);
     return nearest.take();
 }
 
-/// Puts these among the families and the Pareto set.
+/// Adds layouts to the families and the Pareto set.
 void collect(const std::vector<RankedLayout>& added, SearchResult& found) {
     FamilySet families(std::move(found.families));
     ParetoSet pareto;
@@ -78,14 +78,14 @@ std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::Co
             if (tried.size() == kMostDivided) break;
             if (base->sizes.pp == 1) continue;
             auto layout = with_schedule(*base, kind, workload, gain.why_not);
-            // Layouts that differ in vpp alone make the same one.
+            // Layouts that differ only in vpp become equal.
             const auto equal = [&](const Layout& other) { return other == *layout; };
             if (!layout || std::any_of(tried.begin(), tried.end(), equal)) continue;
             tried.push_back(std::move(*layout));
             const Layout& one = tried.back();
             try {
                 const simulator::MemoryPrediction memory = model.replayed_memory(one);
-                if (memory.deciding_bytes() > workload.memory_limit || !memory.host_fits()) {  // headroom and all
+                if (memory.deciding_bytes() > workload.memory_limit || !memory.host_fits()) {  // including headroom
                     missed.push_back({one, 0, memory.deciding_bytes()});
                     continue;
                 }

@@ -1,5 +1,5 @@
 #pragma once
-// Schedules with divided backwards for the best layouts of a search: played event by event, their memory op by op.
+// Schedules with split backwards for the best layouts of a search: time by event simulation, memory op by op.
 
 #include <span>
 
@@ -10,14 +10,14 @@
 
 namespace mgplan::planner {
 
-/// Layouts that are tried under each schedule.
+/// Number of layouts tried under each schedule.
 inline constexpr std::size_t kMostDivided = 40;
 
-/// Tries the schedules of `kinds` for the best layouts with a pipeline, and for those that miss the memory limit by the fewest
-/// bytes, since some schedules hold less: the same sizes and recompute with the schedule's chunks and the automatic split. Those
-/// that fit come among the ranked ones by their exact time, and among families and Pareto set; `alone`: in place of all of these, and where
-/// none fits the nearest misses are those of these schedules, none where none was tried. Adds to `feasible` what fits. A ranking is
-/// not proven then: other layouts were not tried. Call it behind rank_exactly().
+/// Tries the schedules of `kinds` for the best layouts with a pipeline, and for those that exceed the memory limit by the fewest bytes,
+/// because some schedules need less: the same sizes and recompute with the schedule's chunks and the automatic split. Those that fit are
+/// added to the ranked layouts by their exact time, and to families and Pareto set. `alone`: they replace all of these, and the nearest
+/// misses are those of these schedules. Adds to `feasible` the number that fits. The ranking is then not proven, because other layouts were
+/// not tried. Must be called after rank_exactly().
 [[nodiscard]] std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::CostModel& model, const Workload& workload,
                                                             std::span<const SplitSchedule> kinds, Objective objective, bool alone);
 

@@ -15,24 +15,24 @@ namespace {
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 constexpr double kPrecision = 1e-9;
 constexpr double kRounding = 1e-12;
-/// By how much the first bounds grow until one can be met.
+/// Growth factor of the first bounds until one can be met.
 constexpr double kGrowth = 1.25;
 
-/// The layers that a rank takes behind its first chunk, one after the other: each goes to the chunk that is fastest so far.
+/// The layers that a rank takes after its first chunk, one by one: each goes to the chunk that is fastest so far.
 struct Tail {
-    std::vector<int> chunks;      ///< of the c-th layer
-    std::vector<double> seconds;  ///< of these chunks with c layers
-    int least = 0;                ///< layers without which a chunk would be empty
+    std::vector<int> chunks;      ///< chunk of each layer
+    std::vector<double> seconds;  ///< seconds of these chunks together with c layers
+    int least = 0;                ///< minimum number of layers for which no chunk is empty
 };
 
-/// Where the first chunks of the ranks end, and how many layers stand behind them.
+/// End of each rank's first chunk, and number of layers after it.
 struct Cut {
     std::vector<int> ends;   ///< by rank
     std::vector<int> tails;  ///< by rank; empty with vpp = 1
     double slowest = 0;
 };
 
-/// What is known of a rank with a first chunk: how many layers behind it fit.
+/// Known results for a rank with a first chunk: number of layers after it that fit, and that do not.
 struct MemoryRoom {
     int fits = -1;
     int misfits = std::numeric_limits<int>::max();
@@ -46,7 +46,7 @@ public:
         for (int rank = 0; rank < pp_; ++rank) tails_.push_back(make_tail(rank));
     }
 
-    /// Nothing where no split's slowest rank takes less than `beat`.
+    /// Nothing if no split's slowest rank takes less than `beat`.
     [[nodiscard]] std::optional<Cut> best(double beat) {
         double all = 0;
         for (int rank = 0; rank < pp_; ++rank) {
@@ -79,7 +79,7 @@ public:
         return found->slowest < beat ? found : std::nullopt;
     }
 
-    /// The same slowest rank with the nearest to equal first chunks.
+    /// A cut with the same slowest rank and first chunks as equal as possible.
     [[nodiscard]] Cut evened(Cut cut) {
         if (vpp_ == 1) return cut;
         const int average = layers_ / (pp_ * vpp_);
@@ -115,7 +115,7 @@ public:
     }
 
 private:
-    /// A chunk with `decoders` from the `first` on, and what else stands there.
+    /// A chunk with `decoders` from the `first` on, plus embedding, loss and MTP of its position.
     [[nodiscard]] StageChunk contents(int rank, int chunk, int first, int decoders) const {
         StageChunk made;
         made.embedding = rank == 0 && chunk == 0;
@@ -143,7 +143,7 @@ private:
         for (int v = 1; v < vpp_; ++v) {
             if (empty(contents(rank, v, 0, 0))) {
                 ++tail.least;
-                if (!takes_decoders(rank, v)) tail.least = layers_ + 1;  // nothing can stand there
+                if (!takes_decoders(rank, v)) tail.least = layers_ + 1;  // no decoder can be there
             } else {
                 all += seconds[static_cast<std::size_t>(v)] = price(v);
             }
@@ -165,7 +165,7 @@ private:
         return tail;
     }
 
-    /// First chunks that are alike have one key.
+    /// Equal first chunks share a key.
     [[nodiscard]] std::uint64_t key_of(int rank, int begin, int count) const {
         const auto from = static_cast<std::uint64_t>(std::min<std::int64_t>(begin, problem_.alike_from));
         return (static_cast<std::uint64_t>(rank) << 32) | (from << 16) | static_cast<std::uint64_t>(count);
@@ -189,7 +189,7 @@ private:
         return chunks;
     }
 
-    /// Most layers behind a first chunk within `seconds` and memory; less than the tail's least: not even those.
+    /// Maximum number of layers after a first chunk within `seconds` and memory; less than the tail's `least` if not even those fit.
     int room(int rank, int begin, int count, double seconds) {
         const Tail& tail = tails_[static_cast<std::size_t>(rank)];
         const auto above = std::upper_bound(tail.seconds.begin(), tail.seconds.end(), seconds);
@@ -205,10 +205,10 @@ private:
         return most;
     }
 
-    /// Sums are the same in whatever order they were added.
+    /// Tolerance for sums in different orders.
     static double left_of(double bound, double seconds) { return bound * (1 + kRounding) - seconds; }
 
-    /// The programme for one bound.
+    /// The dynamic programme for one bound.
     std::optional<Cut> solve(double bound) {
         const auto width = static_cast<std::size_t>(layers_) + 1;
         const auto ranks = static_cast<std::size_t>(pp_);
@@ -235,7 +235,7 @@ private:
                     const double rest = left_of(bound, head);
                     if (rest < 0) break;
                     const int behind = room(rank, begin, count, rest);
-                    if (behind < tail.least) break;  // with more decoders neither
+                    if (behind < tail.least) break;  // more decoders do not fit either
                     const double all = head + tail.seconds.front();
                     const double made = before + (vpp_ > 1 ? static_cast<double>(behind) : -all * all);
                     const std::size_t at = (r + 1) * width + static_cast<std::size_t>(begin + count);
@@ -245,7 +245,7 @@ private:
                 }
             }
         }
-        // Where the first chunks end.
+        // End of the first chunks.
         int end = -1;
         const auto distance = [&](int at) { return std::abs(static_cast<double>(at) - static_cast<double>(layers_) / vpp_); };
         for (int at = vpp_ > 1 ? static_cast<int>(problem_.alike_from) : layers_; at <= layers_; ++at) {
@@ -265,7 +265,7 @@ private:
         return cut;
     }
 
-    /// Gives the layers behind the first chunks to the ranks, each to the one that is fastest with it.
+    /// Distributes the layers after the first chunks over the ranks, each to the one that is fastest with it.
     void hand_out(Cut& cut, double bound, int left) {
         std::vector<double> heads;
         std::vector<int> rooms;
@@ -293,7 +293,7 @@ private:
 
     const StageBalanceProblem& problem_;
     int pp_, vpp_, layers_, mtp_rank_;
-    int shortest_ = 0, longest_ = std::numeric_limits<int>::max();  ///< decoders of a first chunk, with vpp > 1
+    int shortest_ = 0, longest_ = std::numeric_limits<int>::max();  ///< limits on the decoders of a first chunk, with vpp > 1
     std::vector<Tail> tails_;
     std::unordered_map<std::uint64_t, double> heads_;
     std::unordered_map<std::uint64_t, MemoryRoom> memory_;
@@ -307,10 +307,10 @@ std::optional<BalancedStages> balance_stages(const StageBalanceProblem& problem)
         return std::nullopt;
     std::optional<BalancedStages> best;
     double slowest = std::numeric_limits<double>::infinity();
-    // A rank between the MTP layers' and the last would have nothing in its last chunk.
+    // A rank between the MTP layers' rank and the last would have an empty last chunk.
     for (int mtp_rank = problem.pp - 1; mtp_rank >= problem.pp - (problem.mtp_layers > 0 ? 2 : 1); --mtp_rank) {
         Balance balance(problem, mtp_rank);
-        // Better by more than what the bound is exact to.
+        // Better by more than the precision of the bound.
         const auto cut = balance.best(slowest * (1 - 2 * kPrecision));
         if (!cut) continue;
         const Cut even = balance.evened(*cut);

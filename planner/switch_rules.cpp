@@ -33,22 +33,22 @@ bool is_flex(const Layout& l) {
     return switched_to(l, {TokenDispatcher::deep_ep, TokenDispatcher::hybrid_ep});
 }
 
-/// The model has a mixture.
+/// The model must have MoE layers.
 TokenDispatcher dispatcher_of(const Workload& w, const Layout& l) {
     return l.switches && l.switches->dispatcher ? *l.switches->dispatcher : w.model.moe->dispatcher;
 }
 
-/// Whether Megatron-LM dispatches tokens so, by the layout's choice or the job's own. mgplan's engine has no such kernels and needs none.
+/// True if Megatron-LM uses this dispatcher, by the layout's choice or the job's own. mgplan's engine has no such kernels.
 bool dispatches_with(const Workload& w, const Layout& l, TokenDispatcher dispatcher) {
     return w.model.moe && l.engine == Engine::megatron && dispatcher_of(w, l) == dispatcher;
 }
 
-/// Megatron-LM's flex dispatcher exchanges this layout's tokens, by DeepEP or HybridEP.
+/// True if Megatron-LM's flex dispatcher (DeepEP or HybridEP) exchanges this layout's tokens.
 bool exchanges_by_flex(const Workload& w, const Layout& l) {
     return dispatches_with(w, l, TokenDispatcher::deep_ep) || dispatches_with(w, l, TokenDispatcher::hybrid_ep);
 }
 
-/// The type of the tokens that experts exchange is bf16, which is all that either kernel adds up.
+/// True if exchanged tokens are bf16, the only dtype that both kernels can sum.
 bool exchanges_bf16(const Workload& w) {
     return w.training.compute_dtype() == Dtype::bf16;
 }
@@ -64,12 +64,12 @@ bool hybrid_ep_knows(const ClusterSpec& cluster) {
     return !is_amd(cluster) && major >= 8 && major <= 10 && cluster.nvlink_domain >= 2;
 }
 
-/// Whether the job could be dispatched by HybridEP, its graphs left aside.
+/// True if the job could use HybridEP, ignoring its graphs.
 bool hybrid_ep_suits(const Workload& w) {
     return exchanges_bf16(w) && hybrid_ep_knows(w.cluster);
 }
 
-/// What of the experts no graph can hold with the layout's dispatcher.
+/// Expert ops that graphs cannot contain with the layout's dispatcher.
 std::vector<std::string> graphs_beside_dispatcher(const Workload& w, const Layout& l) {
     Problems problems;
     if (w.model.moe && !l.cuda_graphs.empty())
@@ -105,7 +105,7 @@ std::optional<std::string> unpredicted_offload(const Workload& w, const Layout& 
     return std::nullopt;
 }
 
-/// What is not predicted beside weights in parts; "" where all is.
+/// Feature that is not predicted together with split weights; "" if all are.
 std::string_view unpredicted_shards(const Workload& w, const Layout& l) {
     if (l.engine != Engine::megatron || !w.training.megatron.weight_shards.active()) return "";
     return unpredicted_beside_shards(w.training, beside_offload(l));
@@ -115,13 +115,13 @@ bool overlaps_moe(const Layout& l) {
     return l.switches && l.switches->overlap_moe;
 }
 
-/// The layout switches it on, or the job has it for more than one tensor rank; on one it asks for nothing.
+/// True if the layout enables tp overlap, or the job does for more than one tensor rank; with one rank it has no effect.
 bool overlaps_tp(const Workload& w, const Layout& l) {
     const bool asked = w.training.overlap_tp && l.engine == Engine::megatron && l.sizes.tp > 1;
     return asked || (l.switches && l.switches->overlap_tp);
 }
 
-/// What is not predicted beside residual streams that maps mix; "" where all is.
+/// Feature that is not predicted together with mixed residual streams; "" if all are.
 std::string_view beside_streams(const Workload& w, const Layout& l) {
     if (!w.model.hyper_connections) return "";
     TrainingSpec training = w.training;
@@ -129,7 +129,7 @@ std::string_view beside_streams(const Workload& w, const Layout& l) {
     return unpredicted_beside_streams(w.model, training, l.cuda_graphs);
 }
 
-/// Graphs of layers hold the layers' formats; that some are in bf16 is not predicted in them.
+/// True if graphs of layers would contain layers in bf16 among quantised ones, which is not predicted.
 bool captures_layers_in_bf16(const Workload& w, const Layout& l) {
     const MegatronSwitches& switches = w.training.megatron;
     return l.engine == Engine::megatron && quantised(w.training.precision) &&
@@ -137,17 +137,17 @@ bool captures_layers_in_bf16(const Workload& w, const Layout& l) {
            !l.cuda_graphs.contains(CudaGraphScope::full_iteration);
 }
 
-/// Shared experts are computed while tokens travel.
+/// True if shared experts are computed during the exchange of tokens.
 bool overlaps_shared_expert(const Workload& w) {
     return w.model.moe && w.model.moe->shared_ffn > 0 && w.training.megatron.moe_shared_expert_overlap;
 }
 
-/// Ranks among which DeepEP exchanges: 8 peers over NVLink times 20 nodes (deepseek-ai/DeepEP, csrc/kernels/configs.cuh,
-/// NUM_MAX_NVL_PEERS and NUM_MAX_RDMA_PEERS).
+/// Maximum number of ranks for DeepEP: 8 peers over NVLink times 20 nodes (deepseek-ai/DeepEP, csrc/kernels/configs.cuh, NUM_MAX_NVL_PEERS
+/// and NUM_MAX_RDMA_PEERS).
 constexpr std::int64_t kDeepEpPeers = 8, kDeepEpRanks = kDeepEpPeers * 20;
 
-/// Why Megatron-LM refuses --overlap-moe-expert-parallel-comm for this layout (core/transformer/transformer_config.py, __post_init__), with
-/// a way out; nothing where it does not.
+/// The reason, with a way out, why Megatron-LM refuses --overlap-moe-expert-parallel-comm for this layout
+/// (core/transformer/transformer_config.py, __post_init__); nothing if it accepts.
 std::optional<std::string> moe_overlap_problem(const Workload& w, const Layout& l) {
     if (!w.model.moe) return "needs experts; drop it";
     if (l.sizes.ep == 1) return "needs ep > 1; use a larger ep or drop it";
@@ -220,9 +220,9 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
              "hybridep, or drop that flag");
      },
      false, kNoTail},
-    // deepseek-ai/DeepEP at dd758ca: csrc/kernels/legacy/launch.cuh, SWITCH_TYPES, and internode.cu, combine(), know CUDA_R_16BF alone. Its
-    // branch hybrid-ep at 94a9f8f adds tokens up as bf16 (csrc/hybrid_ep/backend/hybrid_ep_backend.cuh; extension/permute.cu asserts it).
-    // Neither dispatches in 8 bits for Megatron-LM, whose experts quantise what they receive (core/transformer/moe/fused_a2a.py).
+    // deepseek-ai/DeepEP at dd758ca: csrc/kernels/legacy/launch.cuh, SWITCH_TYPES, and internode.cu, combine(), support only CUDA_R_16BF.
+    // Its branch hybrid-ep at 94a9f8f sums tokens in bf16 (csrc/hybrid_ep/backend/hybrid_ep_backend.cuh; extension/permute.cu asserts it).
+    // Neither dispatches in 8 bits for Megatron-LM, whose experts quantise their input (core/transformer/moe/fused_a2a.py).
     {"flex_dispatcher_exchanges_bf16", "DeepEP or HybridEP with tokens that are not bf16", Level::switches,
      [](W w, L l) { return exchanges_by_flex(w, l) && !exchanges_bf16(w); },
      [](W w, L l) {
@@ -231,7 +231,7 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
              dispatcher_word(dispatcher_of(w, l)), to_string(w.training.compute_dtype()));
      },
      false, kNoTail},
-    // Megatron-Bridge training/flex_dispatcher_backend.py: Ampere, Hopper and B200 or B300, whose nodes are DeepEP's; not GB200 and GB300.
+    // Megatron-Bridge training/flex_dispatcher_backend.py: Ampere, Hopper, B200 and B300, whose nodes suit DeepEP; not GB200 and GB300.
     {"deepep_reaches_its_ranks", "DeepEP beyond nodes of 8 GPUs or 160 ranks", Level::switches,
      [](W w, L l) {
          return dispatches_with(w, l, TokenDispatcher::deep_ep) && (is_amd(w.cluster) || w.cluster.nvlink_domain > kDeepEpPeers ||
@@ -271,7 +271,7 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      false, kNoTail},
     {"moe_overlap_suits_the_layout", "overlap of experts' exchanges that Megatron-LM refuses", Level::switches,
      [](W w, L l) {
-         const bool asked = w.training.overlap_moe && w.model.moe && l.engine == Engine::megatron;  // without experts it asks for nothing
+         const bool asked = w.training.overlap_moe && w.model.moe && l.engine == Engine::megatron;  // no effect without experts
          return (asked || overlaps_moe(l)) && moe_overlap_problem(w, l).has_value();
      },
      [](W w, L l) { return fmt::format("overlap moe {}", moe_overlap_problem(w, l).value_or("")); }},
@@ -309,7 +309,7 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
              "leave these flags out, or use --engine megatron");
      },
      false, kNoTail},
-    // Documents of a sequence are told apart by fused kernels alone (Transformer Engine, dot_product_attention, qkv_format "thd").
+    // Only fused kernels separate the documents of a sequence (Transformer Engine, dot_product_attention, qkv_format "thd").
     {"packed_lengths_need_fused_attention", "documents of several lengths where nothing computes them", Level::switches,
      [](W w, L l) {
          return !w.batch.lengths.empty() && (l.engine != Engine::megatron || w.training.attention == AttentionBackend::unfused ||
@@ -365,7 +365,7 @@ std::vector<std::string> dispatcher_problems(const Workload& workload, TokenDisp
                                                                 "shared_overlap_needs_exchanges",  "flex_dispatcher_exchanges_bf16",
                                                                 "deepep_reaches_its_ranks",        "hybridep_knows_the_gpu"};
     Layout layout;
-    layout.sizes.ep = 2;  // exchanges
+    layout.sizes.ep = 2;  // with an exchange
     layout.engine = engine;
     layout.cuda_graphs = cuda_graphs;
     LayoutSwitches switches;

@@ -1,5 +1,5 @@
 #pragma once
-// The rules of what a layout switches on beside its sizes: dispatchers, overlaps, types of gradients and moments.
+// Rules for a layout's switches: dispatchers, overlaps, dtypes of gradients and moments.
 
 #include <span>
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace mgplan::planner {
 
-/// Those of Level::switches; first_broken() and rules() know them too.
+/// The rules of Level::switches; first_broken() and rules() include them.
 [[nodiscard]] std::span<const Rule> switch_rules();
 
-/// Why no layout of the job dispatches tokens so, whatever its sizes are: its type of tokens, its GPUs, other flags, or these CUDA graphs.
-/// Each with a way out; empty where nothing stands against it, and for models without experts.
+/// Reasons why no layout of the job can use this dispatcher, whatever its sizes: the dtype of tokens, the GPUs, other flags, or these CUDA
+/// graphs. Each has a way out; empty if there is no obstacle, and for models without experts.
 [[nodiscard]] std::vector<std::string> dispatcher_problems(const Workload& workload, TokenDispatcher dispatcher, Engine engine,
                                                            EnumSet<CudaGraphScope> cuda_graphs);
 

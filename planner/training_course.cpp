@@ -16,14 +16,14 @@
 namespace mgplan::planner {
 namespace {
 
-/// The layout with the microbatches of another batch; those of a batch that does not divide are cut off.
+/// The layout with the microbatches of another batch; rounded down if the batch does not divide.
 Layout with_batch(const Layout& layout, std::int64_t batch) {
     Layout changed = layout;
     changed.num_microbatches = std::max<std::int64_t>(1, batch / (layout.dp() * layout.micro_batch));
     return changed;
 }
 
-/// Refuses what stops Megatron-LM on the way. Returns how many stages were run before.
+/// Throws for stages at which Megatron-LM stops. Returns the number of stages already run.
 std::size_t refuse_stages(const Workload& workload, const Layout& layout, const std::vector<BatchStage>& stages, bool resumed) {
     constexpr std::size_t kShown = 3;
     Problems problems;
@@ -46,7 +46,7 @@ std::size_t refuse_stages(const Workload& workload, const Layout& layout, const 
     return behind_the_last;
 }
 
-/// Seconds of an iteration by its microbatches, which grow evenly with them once the pipeline is full.
+/// Seconds of an iteration by its number of microbatches, linear once the pipeline is full.
 class IterationSeconds {
 public:
     IterationSeconds(const Workload& workload, const Layout& layout, simulator::CostModel& model)
@@ -74,7 +74,7 @@ private:
     double seconds_of(std::int64_t batch) {
         const Layout layout = with_batch(layout_, batch);
         if (batch == workload_.batch.global_batch || workload_.batch.lengths.empty()) return model_.exact_seconds(layout);
-        Workload other = workload_;  // the busiest rank's documents follow the batch
+        Workload other = workload_;  // the busiest rank's documents depend on the batch
         other.batch.global_batch = batch;
         simulator::CostModel model(other);
         return model.exact_seconds(layout);

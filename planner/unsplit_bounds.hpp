@@ -1,5 +1,5 @@
 #pragma once
-// A bound on the seconds of all stage splits and numbers of chunks at once, found out once for many branches of a search.
+// Cached lower bounds of the time over all stage splits and numbers of chunks, for many branches of a search.
 
 #include <cstdint>
 #include <vector>
@@ -9,14 +9,14 @@
 
 namespace mgplan::planner {
 
-/// Lower bounds of seconds that hold for all layouts with equal sizes, micro-batch, sequence parallelism and exchange: found once, while a
-/// search asks again for each split and its chunks.
+/// Lower bounds of seconds over all layouts with equal sizes, micro-batch, sequence parallelism and cp_comm_type, each computed once,
+/// although a search requests it for each split.
 class UnsplitBounds {
 public:
-    /// Both must outlive it.
+    /// Both arguments must outlive it.
     UnsplitBounds(const LayoutCost& cost, const SearchSpace& space) : cost_(cost), space_(space) {}
 
-    /// Seconds that none of those like `layout` beats, or some that exceed `enough`, which must not grow.
+    /// Lower bound of seconds over all layouts like `layout`, or any bound that exceeds `enough`, which must not grow.
     [[nodiscard]] double of(const Layout& layout, double enough);
 
 private:
@@ -29,7 +29,7 @@ private:
 
     const LayoutCost& cost_;
     const SearchSpace& space_;
-    ParallelSizes sizes_;       ///< of the layout before
+    ParallelSizes sizes_;       ///< sizes of the previous layout
     std::vector<Known> known_;  ///< with these sizes
 };
 

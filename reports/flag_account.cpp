@@ -17,7 +17,7 @@ std::string with_feature(const formats::FlagNotComputed& one) {
     return fmt::format("{} ({})", one.flag, one.feature);
 }
 
-/// Those that decide this, alone or with the other; nothing: all.
+/// The flags that affect this answer, alone or with the other; Decides::nothing: all of them.
 std::vector<std::string> deciding(const FlagAccount& account, Decides what) {
     std::vector<std::string> flags;
     for (const auto& one : account.not_computed) {

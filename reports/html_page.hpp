@@ -1,5 +1,5 @@
 #pragma once
-// What pages have in common: the frame with its style, and text that stays text.
+// Common parts of pages: the frame with its style, and escaped text.
 
 #include <string>
 #include <string_view>
@@ -9,14 +9,14 @@
 
 namespace mgplan::reports {
 
-/// With & < > and quotes as entities: safe between tags and in attributes.
+/// Replaces & < > and quotes by entities: safe between tags and in attributes.
 [[nodiscard]] std::string html_escaped(std::string_view text);
 
-/// JSON that may stand inside a script element: nothing in it ends that.
+/// JSON that is safe inside a script element: it contains nothing that ends the element.
 [[nodiscard]] std::string json_inside_script(const nlohmann::ordered_json& json);
 
-/// A whole page: heading, faint lines below it, then `body` as it is. `title` and `details` are text. Nothing is loaded from
-/// elsewhere; light or dark as the reader has it. `style`: rules that this page adds to the common ones.
+/// A whole page: heading, faint lines below it, then `body` unescaped. `title` and `details` are plain text. Loads nothing from elsewhere;
+/// light or dark by the reader's setting. `style`: further CSS rules of this page.
 [[nodiscard]] std::string html_page(std::string_view title, const std::vector<std::string>& details, std::string_view body,
                                     std::string_view style = "");
 

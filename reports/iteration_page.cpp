@@ -55,10 +55,10 @@ std::string legend(const std::vector<std::pair<std::string_view, std::string_vie
 
 constexpr double kLeft = 64, kPlot = kWidth - kLeft - 4, kAxis = 24;
 
-/// Passes of one rank that can be told apart at the width of a page; of more the begin is drawn larger, too.
+/// Number of passes of one rank that are distinguishable at the width of a page; with more, the begin is also drawn larger.
 constexpr double kMostPassesInRow = 160;
 
-/// A stretch of the iteration that one panel shows.
+/// An interval of the iteration shown by one panel.
 struct Panel {
     double begin = 0, end = 0;
     std::string title;
@@ -119,13 +119,13 @@ public:
         const double in_row = static_cast<double>(passes) / static_cast<double>(rows_.size());
         if (passes <= kMostDrawnPasses && in_row <= kMostPassesInRow) return {{0, end_, ""}};
         if (passes <= kMostDrawnPasses) return {{0, end_, "The whole"}, {0, end_ * kMostPassesInRow / 2 / in_row, "The begin"}};
-        // Each shows its share of the passes, but no more than can be told apart.
+        // Each panel shows its share of the passes, but no more than are distinguishable.
         const double share = std::min(static_cast<double>(kMostDrawnPasses) / static_cast<double>(passes), 0.5) / 2;
         const double span = std::max(share * end_, 1e-9);
         return {{0, span, "The begin"}, {end_ - span, end_, "The end"}};
     }
 
-    /// One panel with its passes, and what the script needs of it.
+    /// One panel with its passes; adds the data for the script.
     std::string draw(const Panel& panel, int number, Json& data) const {
         std::array<std::string, kStyles.size()> paths;
         std::string numbers;
@@ -136,7 +136,7 @@ public:
         const auto box = [&](std::string_view style, int row, double begin, double end, double top, double height) {
             const double left = std::max(kLeft, x_of(begin)), right = std::min(kLeft + kPlot, x_of(end));
             if (right <= left) return 0.0;
-            // A hair between passes, where there is room for one.
+            // A thin gap between passes, if there is room for one.
             const double width = right - left > 2 ? right - left - 0.5 : right - left;
             const auto at = static_cast<std::size_t>(std::find(kStyles.begin(), kStyles.end(), style) - kStyles.begin());
             paths[at] += fmt::format("M{:.2f} {:.1f}h{:.2f}v{:g}h-{:.2f}z", left, row * height_ + top, width, height, width);
@@ -240,7 +240,7 @@ private:
         if (span < 2e-3) return fmt::format("{:.6g} µs", at * 1e6);
         return span < 2 ? fmt::format("{:.6g} ms", at * 1e3) : fmt::format("{:.6g} s", at);
     }
-    /// Ground and names of the rows.
+    /// Background and names of the rows.
     [[nodiscard]] std::string frame(double bottom) const {
         std::string svg =
             fmt::format("<rect class=\"idle\" x=\"{:.0f}\" y=\"0\" width=\"{:.0f}\" height=\"{:.0f}\"/>\n", kLeft, kPlot, bottom);
@@ -432,7 +432,7 @@ std::string groups_section(const Layout& layout, int gpus_per_node) {
     };
     for (const GridAxis& axis : dense_grid(sizes)) add(axis, false);
     for (const GridAxis& axis : expert_grid(sizes)) {
-        // The pipeline is the same; so is everything else where there are no experts.
+        // The pipeline is the same in both grids; so is everything else without experts.
         if (axis.axis != Axis::pp && sizes.ep > 1) add(axis, true);
     }
     std::string html = "<h2>Rank groups</h2>\n";

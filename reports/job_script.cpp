@@ -15,7 +15,7 @@ using jobs::Job;
 using jobs::Meeting;
 using jobs::Via;
 
-/// For comments and job names: a new line would begin a command.
+/// For comments and job names, in which a newline would begin a command.
 std::string one_line(std::string text) {
     std::replace_if(
         text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
@@ -29,15 +29,14 @@ std::string slurm_name(const std::string& id) {
     return name.substr(0, 60);
 }
 
-/// Options that sbatch reads. Names with blanks or % mean something else to it, so its own output goes nowhere and the script
-/// opens its log itself.
+/// Options for sbatch. It interprets names with blanks or %, so its own output is discarded and the script opens its log itself.
 std::string slurm_options(const Job& job) {
     std::string text = fmt::format("#SBATCH --job-name={}\n#SBATCH --nodes={}\n#SBATCH --ntasks={}\n#SBATCH --ntasks-per-node={}\n",
                                    slurm_name(job.id), job.nodes, job.world, job.ranks_per_node);
     if (job.gpus) text += fmt::format("#SBATCH --gpus-per-node={}\n", job.ranks_per_node);
     if (!job.partition.empty()) text += fmt::format("#SBATCH --partition={}\n", job.partition);
     if (job.segment > 0) text += fmt::format("#SBATCH --segment={}\n", job.segment);
-    // A node that is lost must not begin the job anew behind the launcher's back.
+    // A lost node must not restart the job without the launcher.
     return text + "#SBATCH --no-requeue\n#SBATCH --output=/dev/null\n";
 }
 
@@ -70,7 +69,7 @@ std::string exports(const Job& job) {
     return text;
 }
 
-/// Over several lines, where there are many, each of which begins with an option.
+/// Splits long commands over several lines, each of which begins with an option.
 std::string command_lines(const std::vector<std::string>& words) {
     constexpr std::size_t kCommandWidth = 110;
     std::string text, line;
@@ -84,7 +83,7 @@ std::string command_lines(const std::vector<std::string>& words) {
     return text + line;
 }
 
-/// What each rank is: checked, logged and watched by `mgplan rank`.
+/// The command of each rank: `mgplan rank` checks, logs and watches it.
 std::string rank_words(const Job& job) {
     std::vector<std::string> words{job.program,        "rank",
                                    "--world",          std::to_string(job.meeting == Meeting::none ? 1 : job.world),
@@ -104,13 +103,13 @@ std::string mpirun_words(const Job& job) {
         words.emplace_back("--hostfile");
         words.push_back(job.hostfile);
     }
-    // CPU ranks may be more than cores; whether the nodes are as many as planned the ranks check themselves.
+    // CPU ranks may outnumber cores; the ranks themselves check the number of nodes.
     if (!job.gpus) words.emplace_back("--oversubscribe");
     words.emplace_back("--bind-to");
     words.emplace_back("none");
     std::string text = shell_words(words);
     if (!job.hostfile.empty()) {
-        // mpirun passes to other machines only what it is told to.
+        // mpirun passes to other machines only variables that are listed.
         std::vector<std::string> names;
         for (const auto* list : {&job.environment, &job.weak_environment})
             for (const auto& [name, value] : *list)
@@ -122,13 +121,13 @@ std::string mpirun_words(const Job& job) {
 }
 
 std::string srun_words(const Job& job) {
-    // -K1: a rank that ends badly ends the step; without it the others may wait until the time limit.
+    // -K1: a rank that fails ends the step; without it the others may wait until the time limit.
     return fmt::format("srun -K1 --mpi={} --nodes={} --ntasks={} --ntasks-per-node={} --distribution=block:block",
                        job.meeting == Meeting::mpi ? "pmix" : "none", job.nodes, job.world, job.ranks_per_node);
 }
 
 std::string torchrun_words(const Job& job) {
-    // Spellings that old and new versions know.
+    // Spellings that old and new versions accept.
     if (job.nodes == 1)
         return fmt::format("torchrun --nnodes=1 --nproc_per_node={} --master_addr=127.0.0.1 --master_port={} --max_restarts=0 --no_python",
                            job.world, job.port);
@@ -161,12 +160,13 @@ std::string local_processes(const Job& job) {
         job.world, rank_words(job));
 }
 
-/// Before anything is trained: whether each segment's nodes, one after the other as ranks fill them, are in one of Slurm's blocks. Every
-/// task of a step is told its node's block where Slurm has topology/block (SchedMD/slurm at 075a23b8,
+/// Checks before the training that each segment's nodes, in the order in which ranks fill them, are in one of Slurm's blocks. With
+/// topology/block Slurm gives every task of a step its node's block (SchedMD/slurm at 075a23b8,
 /// src/plugins/topology/block/topology_block.c, topology_p_get_node_addr: "block.node" as SLURM_TOPOLOGY_ADDR_PATTERN); with another
-/// topology nothing is known, which the log says. Leaves word as a rank does that refuses its place (jobs/rank_failure.hpp).
+/// topology the block is unknown, which the log says. On failure writes the same file as a rank that refuses its node
+/// (jobs/rank_failure.hpp).
 std::string segment_check(const Job& job) {
-    // A line a node: its number in the job, the pattern, its block, its name.
+    // One line per node: its number in the job, the pattern, its block, its name.
     constexpr std::string_view kSay =
         R"sh(printf "%s %s %s %s\n" "$SLURM_NODEID" "${SLURM_TOPOLOGY_ADDR_PATTERN:--}" "${SLURM_TOPOLOGY_ADDR%.$SLURMD_NODENAME}" "$SLURMD_NODENAME")sh";
     constexpr std::string_view kCompare = R"awk(
@@ -216,7 +216,7 @@ std::string job_script(const Job& job) {
     if (job.via == Via::slurm) {
         if (job.segment > 1) text += segment_check(job);
         text += fmt::format("{} \\\n  {}\ncode=$?\n", srun_words(job), rank_words(job));
-        // Kept beside the logs: Slurm forgets a job after some minutes.
+        // Stored with the logs, because Slurm forgets a job after some minutes.
         return text +
                "printf '%s\\n' \"$code\" >\"$logs/exit_code.new\" && mv -f -- \"$logs/exit_code.new\" \"$logs/exit_code\"\nexit "
                "\"$code\"\n";

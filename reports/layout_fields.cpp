@@ -29,7 +29,7 @@ Json layout_fields(const Workload& workload, const Layout& layout) {
     if (layout.engine == Engine::megatron && shards.active())
         json["weight_shards"] = Json{{"dense", shards.dense}, {"experts", shards.experts}};
     json["offload"] = Json::object();
-    const bool offloads = layout.engine == Engine::megatron && layout.sizes.pp == 1;  // elsewhere nothing is priced as offloaded
+    const bool offloads = layout.engine == Engine::megatron && layout.sizes.pp == 1;  // other layouts are predicted without offloading
     if (offloads && training.megatron.offloaded_layers > 0) json["offload"]["activation_layers"] = training.megatron.offloaded_layers;
     if (training.offload.optimizer > 0) json["offload"]["optimizer"] = training.offload.optimizer;
     if (training.offload.states > 0) json["offload"]["optimizer_states"] = training.offload.states;
@@ -67,7 +67,7 @@ std::string switches_cell(const Layout& layout, bool graphs) {
         if (on.bf16_gradients || on.bf16_moments)
             words.emplace_back(on.bf16_gradients && on.bf16_moments ? "bf16:g,m" : on.bf16_gradients ? "bf16:g" : "bf16:m");
     }
-    // The sets that a search has (planner/search_axes.hpp, graph_sets()): of layers; of their routers alone; of the iteration.
+    // The sets of a search (planner/search_axes.hpp, graph_sets()): of layers; of their routers alone; of the iteration.
     using Scope = CudaGraphScope;
     const EnumSet<Scope> scopes = layout.cuda_graphs;
     if (graphs && !scopes.empty())

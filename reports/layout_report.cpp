@@ -29,7 +29,7 @@ std::vector<Share> losses(const simulator::TimePrediction& t) {
             {"optimizer", t.optimizer_seconds}};
 }
 
-/// "9 8 8 7" or, when all chunks are equal, "8 in each of 4 chunks".
+/// "9 8 8 7" or, if all chunks are equal, "8 in each of 4 chunks".
 std::string layers_text(const StageSplit& split) {
     bool equal = true;
     for (int r = 0; r < split.pp(); ++r) {

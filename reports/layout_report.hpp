@@ -1,5 +1,5 @@
 #pragma once
-// One layout and its prediction in words: what `simulate`, `check` and `plan --explain` print of it.
+// One layout and its prediction as text: output of `simulate`, `check` and `plan --explain`.
 
 #include <string>
 #include <vector>
@@ -13,16 +13,16 @@ namespace mgplan::reports {
 /// "llama3-8b on 16 GPUs (dgx-h100), batch of …": one line.
 [[nodiscard]] std::string workload_text(const Workload& workload);
 
-/// "assumed: …" wrapped at kTerminalColumns; empty where nothing was assumed.
+/// "assumed: …" wrapped at kTerminalColumns; empty if nothing was assumed.
 [[nodiscard]] std::string assumed_text(const std::vector<std::string>& assumed);
 
-/// One layout in full: sizes, what is on, time by cause, memory by category. Used by --explain and by simulate.
+/// One layout in full: sizes, switches, time by cause, memory by category. Used by --explain and by simulate.
 [[nodiscard]] std::string layout_text(const Workload& workload, const Layout& layout, const simulator::Prediction& prediction);
 
 /// "3.2 GiB over the limit of 79.2 GiB on rank 0 (stage 0), of which most is activations, 50.1 GiB".
 [[nodiscard]] std::string missing_text(const simulator::MemoryPrediction& memory);
 
-/// What costs this layout most beside useful compute: "bubble 12%", "tp 9%", "recomp 20%".
+/// The largest loss of time of this layout: "bubble 12%", "tp 9%", "recomp 20%".
 [[nodiscard]] std::string largest_loss(const simulator::TimePrediction& time);
 
 /// The fullest stage and the largest category of its memory: "s0 activ".

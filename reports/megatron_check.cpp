@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 
 std::string values_text(const formats::MegatronFlag& flag) {
     std::vector<std::string> words;
-    for (const auto& value : flag.values) words.push_back(shell_word(value));  // layout strings hold what a shell would read
+    for (const auto& value : flag.values) words.push_back(shell_word(value));  // layout strings contain shell characters
     return fmt::format("{}", fmt::join(words, " "));
 }
 
@@ -54,7 +54,7 @@ std::string fit_text(const simulator::MemoryPrediction& memory) {
     return "does not fit: " + missing_text(memory);
 }
 
-/// What the search behind "better" leaves as it is.
+/// Settings that the search for better layouts keeps.
 constexpr std::string_view kKept =
     "    all with the command's dispatcher, overlaps, types and CUDA graphs, which\n"
     "    mgplan plan --search wide varies too\n";
@@ -111,8 +111,8 @@ std::optional<bool> fits(const MegatronCheck& check) {
 GateVerdict gate_verdict(const MegatronCheck& check) {
     const auto legal = is_legal(check);
     if (legal == false) return GateVerdict::illegal;
-    // Megatron-LM's parser stops at a flag that it does not know, and a fork's may change anything: what the others ask for may not be what
-    // was meant, so that it does not fit says nothing.
+    // Megatron-LM's parser stops at an unknown flag, and a fork's flag may change anything: the other flags may not mean what they say, so
+    // that the memory result says nothing.
     if (!check.flags.unknown.empty()) return GateVerdict::cannot_say;
     const auto fitting = fits(check);
     if (fitting == false) return GateVerdict::does_not_fit;
@@ -121,7 +121,7 @@ GateVerdict gate_verdict(const MegatronCheck& check) {
 
 std::string refusal_line(std::string_view verdict, const std::vector<std::string>& problems) {
     std::string first = problems.front();
-    std::replace(first.begin(), first.end(), '\n', ' ');  // of a text with a mark below it, say
+    std::replace(first.begin(), first.end(), '\n', ' ');  // such as a text with a mark below it
     const std::size_t others = problems.size() - 1;
     return fmt::format("{}: {}{}\n", verdict, first, others == 0 ? "" : fmt::format(" (and {} more)", others));
 }

@@ -22,13 +22,13 @@ using model::MemoryCategory;
 // The picture, in units of its view box.
 constexpr double kPageWidth = 1000, kHeight = 440, kPageLeft = 84, kRight = 16, kTop = 34, kBottom = 44;
 constexpr double kPlotWidth = kPageWidth - kPageLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
-/// Steps that are drawn: more than a screen shows apart.
+/// Maximum number of drawn steps: more than a screen can resolve.
 constexpr std::size_t kMostSteps = 1200;
 
-/// The areas from below: what stays at the bottom, what comes and goes on top.
+/// The areas from below: constant memory at the bottom, varying memory on top.
 struct Area {
     std::string_view name, style;
-    int category;  ///< -1: what no tensor is
+    int category;  ///< -1: memory outside tensors
 };
 constexpr std::array<Area, 7> kAreas{{{"context and others", "other", -1},
                                       {"parameters", "parameters", static_cast<int>(MemoryCategory::parameters)},
@@ -38,7 +38,7 @@ constexpr std::array<Area, 7> kAreas{{{"context and others", "other", -1},
                                       {"workspace", "workspace", static_cast<int>(MemoryCategory::workspace)},
                                       {"activations", "activations", static_cast<int>(MemoryCategory::activations)}}};
 
-// Text alone goes into the page (textContent), never markup.
+// The page receives only text (textContent), never markup.
 constexpr std::string_view kScript = R"(
 "use strict";
 const data = JSON.parse(document.getElementById("steps").textContent);
@@ -73,7 +73,7 @@ svg.addEventListener("pointermove", show);
 svg.addEventListener("pointerleave", hide);
 )";
 
-/// What is drawn of one step: bytes of each area at its begin (where every op is drawn) and at its fullest.
+/// Heights of one step: bytes of each area at its begin (if every op is drawn) and at its peak.
 struct Heights {
     std::array<std::int64_t, kAreas.size()> begin{}, peak{};
 };
@@ -88,7 +88,7 @@ Heights heights_of(const simulator::TimelineOp& op, std::int64_t outside) {
     return heights;
 }
 
-/// Where bytes and steps lie in the picture.
+/// Converts bytes and steps to positions in the picture.
 class Scale {
 public:
     Scale(std::int64_t top, std::size_t steps) : top_(static_cast<double>(top)), steps_(static_cast<double>(steps)) {}
@@ -151,7 +151,7 @@ std::string axes(const MemoryCurve& curve, const CurveSteps& drawn, const Scale&
     };
     number(0, "start");
     for (const std::size_t cut : drawn.cuts) {
-        // Cuts at the very ends would be written over the ends' numbers.
+        // Numbers of cuts near the ends would overlap the ends' numbers.
         if (cut < count / 16 || cut > count - count / 16) continue;
         number(cut, "middle");
     }
@@ -186,7 +186,7 @@ std::string marks(const MemoryCurve& curve, const CurveSteps& drawn, const Scale
     return svg;
 }
 
-/// What the script reads: places and bytes of every step, texts by number.
+/// Data of the script: positions and bytes of every step, texts by number.
 Json steps_json(const MemoryCurve& curve, const std::vector<CurveStep>& steps, const std::vector<Heights>& heights) {
     Json data{{"width", kPageWidth}, {"left", kPageLeft}, {"plot", kPlotWidth}, {"areas", Json::array()}};
     for (const Area& area : kAreas) data["areas"].push_back(area.name);
@@ -197,7 +197,7 @@ Json steps_json(const MemoryCurve& curve, const std::vector<CurveStep>& steps, c
     Json rows = Json::array();
     for (std::size_t i = 0; i < steps.size(); ++i) {
         const simulator::TimelineOp& op = *steps[i].op;
-        // Microbatches are many; the rest of the words is said once.
+        // Microbatches are many; the rest of each text is stored once.
         std::string text = step_text(curve.timeline, steps[i]);
         if (op.op) text = text.substr(0, text.rfind(' ') + 1) + "#";
         Json row{steps[i].place, number(texts, text), number(tensors, std::string(op.tensor)), op.op ? op.op->microbatch : 0};
@@ -240,7 +240,7 @@ std::string picture(const MemoryCurve& curve) {
         "over one iteration\">\n",
         kPageWidth, kHeight, curve.stage.first_rank);
     html += axes(curve, drawn, scale);
-    // The whole first, then what lies below it, painted over it.
+    // The whole first, then the areas below it, painted over it.
     for (std::size_t a = kAreas.size(); a-- > 0;) {
         html += fmt::format("<path class=\"area\" id=\"area-{0}\" style=\"fill: var(--{0})\" d=\"{1}\"/>\n", kAreas[a].style,
                             area_path(heights, a, drawn.every_op, scale));
@@ -256,7 +256,7 @@ std::string picture(const MemoryCurve& curve) {
 std::string stage_table(const MemoryPage& page) {
     const StageMemory& worst = fullest(page.stages);
     const ByteUnit unit = unit_for(worst.memory.peak_bytes());
-    // On a narrow screen every row is a list of its own: each cell carries its column's name.
+    // On a narrow screen every row is a list of its own: each cell contains its column's name.
     std::vector<std::string> columns{"stage", "rank"};
     const auto names = memory_terms({});
     std::vector<std::size_t> shown;

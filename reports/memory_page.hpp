@@ -12,11 +12,11 @@ namespace mgplan::reports {
 struct MemoryPage {
     std::vector<StageMemory> stages;
     std::int64_t limit_bytes = 0;
-    std::string why_no_curve;  ///< in place of the picture where there is none
+    std::string why_no_curve;  ///< shown instead of the picture if there is none
 };
 
-/// Inline SVG and script, complete without the script, which shows the op and its bytes under the pointer. Long schedules are
-/// drawn as the fullest of neighbouring ops, so that it stays below 2 MB.
+/// Inline SVG and script; complete without the script, which shows the op and its bytes under the pointer. Long schedules are drawn as the
+/// fullest of adjacent ops, so that the result stays below 2 MB.
 [[nodiscard]] std::string memory_section(const MemoryPage& page, const std::optional<MemoryCurve>& curve);
 
 }  // namespace mgplan::reports

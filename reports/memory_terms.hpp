@@ -10,15 +10,15 @@
 namespace mgplan::reports {
 
 struct MemoryTerm {
-    std::string_view name;     ///< for people
-    std::string_view heading;  ///< of a narrow column
+    std::string_view name;     ///< for text
+    std::string_view heading;  ///< for a narrow column
     std::int64_t bytes = 0;
     std::string_view style;  ///< its colour on pages (html_page.cpp)
 };
 
 [[nodiscard]] std::array<MemoryTerm, 11> memory_terms(const simulator::MemoryBreakdown& breakdown);
 
-/// The largest; the first of equals.
+/// The largest term; the first of equal ones.
 [[nodiscard]] MemoryTerm largest_term(const simulator::MemoryBreakdown& breakdown);
 
 }  // namespace mgplan::reports

@@ -15,7 +15,7 @@ namespace {
 using model::MemoryCategory;
 using simulator::TimelineOp;
 
-/// Parameters, gradients and optimizer state; the update's temporaries among them.
+/// Parameters, gradients and optimizer state; includes the update's temporaries.
 std::int64_t held_bytes(const TimelineOp& op) {
     std::int64_t sum = 0;
     for (const auto category : {MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::optimizer})
@@ -26,7 +26,7 @@ std::int64_t held_bytes(const TimelineOp& op) {
 /// The characters of a drawing.
 struct Glyphs {
     std::string_view held, full, line, axis, tick, corner, floor, cut, mark;
-    std::vector<std::string_view> parts;  ///< of a cell, from low to high, without empty and full
+    std::vector<std::string_view> parts;  ///< partly filled cells, from low to high, without empty and full
 };
 
 Glyphs glyphs(bool unicode) {
@@ -40,7 +40,7 @@ struct Bar {
     std::int64_t total = 0;
 };
 
-/// The row that holds this height, from below; a height on an edge belongs to the row under it.
+/// The row that contains this height, from below; a height on an edge belongs to the row below it.
 std::int64_t row_of(std::int64_t height, std::int64_t parts) {
     return std::max<std::int64_t>(0, (height + parts - 1) / parts - 1);
 }
@@ -48,8 +48,8 @@ std::int64_t row_of(std::int64_t height, std::int64_t parts) {
 /// Columns of the scale at the left.
 constexpr std::size_t kScale = 18;
 
-/// Numbers of ops under the ends and the cuts of the axis: each begins below its place, or ends there where the next would not
-/// leave room; a number that finds none is left out.
+/// Numbers of ops under the ends and the cuts of the axis: each begins below its position, or ends there if the next would not have room; a
+/// number without room is left out.
 std::string places_text(const CurveSteps& drawn, std::size_t width, std::int64_t end) {
     const std::size_t columns = drawn.steps.size() * width;
     std::string line(kScale + columns, ' ');
@@ -90,7 +90,7 @@ CurveSteps fullest_steps(const simulator::StageTimeline& timeline, std::size_t m
         return drawn;
     }
     drawn.every_op = false;
-    // Behind the warm-up forwards comes as much again until backwards and forwards take turns; the end mirrors that.
+    // After the warm-up forwards the same number of ops follows until backwards and forwards alternate; the end mirrors that.
     const std::int64_t slope = std::min(2 * timeline.schedule.warmup + 2, end / 3);
     const auto place_before = [](const CurveStep& step, std::int64_t place) { return step.place < place; };
     const auto rise = std::lower_bound(all.begin(), all.end(), slope, place_before);
@@ -161,7 +161,7 @@ std::string memory_timeline_text(const MemoryCurve& curve, const TextDrawing& dr
         else if (row == rows - 1 || row == (rows - 1) / 2)
             label =
                 human_bytes(static_cast<std::int64_t>(static_cast<double>(top) / static_cast<double>(rows) * static_cast<double>(row + 1)));
-        // A wide limit pushes nothing out of line: the scale is as wide as the widest there is ("limit 1023.9 GiB").
+        // A wide limit does not shift the line: the scale is as wide as the widest label ("limit 1023.9 GiB").
         text += fmt::format("{:>16} {}", label, label.empty() ? glyph.axis : glyph.tick);
         std::string line;
         for (const Bar& bar : bars) {

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Walks both values; objects member by member, all else as a whole.
+/// Compares both values recursively: objects member by member, other values as a whole.
 void add_differing(const Json* a, const Json* b, const std::string& path, std::vector<DifferingField>& found) {
     if (a != nullptr && b != nullptr && a->is_object() && b->is_object()) {
         const auto inner = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };

@@ -28,7 +28,7 @@ std::vector<std::pair<std::string_view, std::int64_t>> PlanReport::too_large_rul
 
 std::string plan_report_csv(const PlanReport& report) {
     std::vector<Table::Column> columns{{"rank"}};
-    // A column of its own where there is something to say: programs find columns by name.
+    // A separate column if it has a value: programs find columns by name.
     const std::string& assumed = report.workload.model.assumed_architecture;
     if (!assumed.empty()) columns.push_back({"assumed_architecture"});
     for (const auto& name : layout_csv_columns()) columns.push_back({name});

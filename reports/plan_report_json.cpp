@@ -22,14 +22,14 @@ Json layout_and_prediction(const Workload& workload, const PlannedLayout& plan) 
     return Json{{"rank", plan.rank}, {"layout", layout_fields(workload, plan.layout)}, {"predicted", prediction_to_json(plan.prediction)}};
 }
 
-/// Of the remedy's layout, in its job.
+/// Fields of the remedy's layout, with the changed training.
 Json remedied_fields(const Workload& workload, const planner::Remedy& remedy) {
     Workload changed = workload;
     changed.training.offload = remedy.offload;
     return layout_fields(changed, remedy.layout);
 }
 
-/// A layout that does not fit: what is missing where, and what fills that rank.
+/// A layout that does not fit: the missing bytes, and the largest terms of that rank.
 Json miss_to_json(const Workload& workload, const Layout& layout, const simulator::MemoryPrediction& memory) {
     Json json{{"layout", layout_fields(workload, layout)}};
     json["peak_bytes"] = memory.deciding_bytes();

@@ -23,12 +23,12 @@
 namespace mgplan::reports {
 namespace {
 
-/// Columns of a terminal: what is shown without --wide is no wider.
+/// Width of a terminal in columns; output without --wide is no wider.
 constexpr std::size_t kColumns = 80;
-/// Assumptions that a first look shows: the first of the list decide most.
+/// Number of assumptions in a first look: the first of the list matter most.
 constexpr std::size_t kFirstAssumed = 3;
 
-/// The items in lines of at most `columns`, the first behind `head`, the others indented as far.
+/// The items in lines of at most `columns`, the first after `head`, the others indented by its width.
 std::string wrapped(const std::string& head, const std::vector<std::string>& items, std::string_view between, std::size_t columns) {
     std::string text = head;
     std::size_t width = display_width(head);
@@ -56,23 +56,23 @@ std::string first_assumed_text(const std::vector<std::string>& assumed) {
     return wrapped("assumed: ", items, ",", kColumns);
 }
 
-/// Whose runs are predicted.
+/// Engine of the predicted runs.
 Engine engine_of(const PlanReport& report) {
     return report.plans.front().layout.engine;
 }
 
-/// A search with what this one lacked and is likely to gain from; empty where there is none.
+/// Suggests a search with features that this one lacked and that are likely to help; empty if there is none.
 std::string wider_search(const PlanReport& report) {
     const auto any_plan = [&](auto has) { return std::any_of(report.plans.begin(), report.plans.end(), has); };
     if (engine_of(report) != Engine::megatron) return {};
-    // The first look is at the model's own dispatcher, without what recipes switch on.
+    // The first search uses the model's own dispatcher, without features of recipes.
     if (!report.switches_searched && report.workload.model.moe) return "--search recipe (dispatchers, overlaps and recompute of recipes)";
-    // Megatron-LM overlaps tp with Transformer Engine and sequence parallelism alone.
+    // Megatron-LM overlaps tp only with Transformer Engine and sequence parallelism.
     const auto could_overlap_tp = [](const PlannedLayout& plan) { return plan.layout.sizes.tp > 1 && plan.layout.sequence_parallel; };
     const TrainingSpec& training = report.workload.training;
     const bool settled = report.tp_overlap_pinned || training.overlap_tp || !training.megatron.transformer_engine;
     if (!report.switches_searched && !settled && any_plan(could_overlap_tp)) return "--search recipe (tp overlap, as in recipes)";
-    constexpr double kMuchWaiting = 0.05;  // of an iteration, for launches
+    constexpr double kMuchWaiting = 0.05;  // share of an iteration spent on launches
     const auto waits = [](const PlannedLayout& plan) {
         const simulator::TimePrediction& time = plan.prediction.time;
         return plan.layout.cuda_graphs.empty() && time.host_seconds > kMuchWaiting * time.iteration_seconds;
@@ -81,7 +81,7 @@ std::string wider_search(const PlanReport& report) {
     return {};
 }
 
-/// What to type next.
+/// Suggests the next command.
 std::string next_text(const PlanReport& report) {
     if (report.saved_as) {
         const std::string file = shell_word(*report.saved_as), flags = fmt::format("mgplan export {} --to megatron-args (its flags)", file);
@@ -98,10 +98,10 @@ std::string next_text(const PlanReport& report) {
     return wrapped("next: ", words, ",", kColumns);
 }
 
-/// What goes where the terminal is narrow. Ranks of dp follow from the other sizes; the largest loss is in --wide, too; tokens per second
-/// are what others publish.
+/// Columns to drop on a narrow terminal. Ranks of dp follow from the other sizes; the largest loss is also in --wide; tokens per second are
+/// dropped last, because others publish them.
 constexpr int kSpareDp = 1, kSpareLoss = 2, kSpareTokens = 4;
-/// The first of these that is enough, or else the last.
+/// Sets of columns to drop: the first that is enough, or else the last.
 constexpr std::array kSpared{kSpareDp, kSpareLoss, kSpareDp | kSpareLoss, kSpareDp | kSpareLoss | kSpareTokens};
 
 /// A column of the table of plans.
@@ -109,11 +109,11 @@ struct PlanColumn {
     std::string header;
     Align align = Align::right;
     std::string (*cell)(const PlannedLayout& plan);
-    bool always = true;  ///< false: left out where it is 1 in all rows
-    int spare = 0;       ///< of kSpared; 0: never
+    bool always = true;  ///< false: left out if it is 1 in all rows
+    int spare = 0;       ///< bits of kSpared; 0: never dropped
 };
 
-/// Whether plans differ in their CUDA graphs, or the search chose those that all rows have, so that a row must say which it has.
+/// True if plans differ in their CUDA graphs, or the search chose them, so that each row must name them.
 bool search_chose_graphs(const PlanReport& report) {
     return std::any_of(report.plans.begin(), report.plans.end(), [&](const PlannedLayout& plan) {
         return plan.layout.cuda_graphs != report.plans.front().layout.cuda_graphs ||
@@ -169,7 +169,7 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
     return columns;
 }
 
-/// Columns and their cells, and which of the columns are shown.
+/// Columns and their cells, and the choice of displayed columns.
 class PlanTable {
 public:
     explicit PlanTable(const PlanReport& report) : columns_(plan_columns(report)) {
@@ -194,7 +194,7 @@ public:
         return std::any_of(columns_.begin(), columns_.end(), [header](const PlanColumn& column) { return column.header == header; });
     }
 
-    /// Columns that would hold nothing but 1.
+    /// Names of columns that would contain only 1.
     [[nodiscard]] const std::vector<std::string>& all_one() const { return all_one_; }
 
     [[nodiscard]] std::string to_text() const { return table().to_text(); }
@@ -222,7 +222,7 @@ private:
         }
     }
 
-    /// Columns of the terminal without those of `spared`.
+    /// Width in terminal columns without those of `spared`.
     [[nodiscard]] std::size_t width(int spared = 0) const {
         std::size_t sum = 0;
         for (std::size_t i = 0; i < columns_.size(); ++i) {
@@ -239,7 +239,7 @@ private:
     std::vector<std::string> all_one_;
 };
 
-/// The terms of time that have a column: what is below a thousandth of every plan's step has none.
+/// The terms of time with a column: terms below a thousandth of every plan's step have none.
 std::vector<std::size_t> shown_times(const PlanReport& report) {
     std::vector<std::size_t> shown;
     for (std::size_t i = 0; i < kTimeTerms; ++i) {
@@ -252,7 +252,7 @@ std::vector<std::size_t> shown_times(const PlanReport& report) {
     return shown;
 }
 
-/// What the headers of shown_times() mean, where one of them says less than its name.
+/// Explanation of those headers of shown_times() that say less than the term's name.
 std::string times_legend(const PlanReport& report) {
     std::vector<std::string> words;
     bool exposed = false;
@@ -266,7 +266,7 @@ std::string times_legend(const PlanReport& report) {
     return words.empty() ? "" : fmt::format("\n{}\n", fmt::join(words, " "));
 }
 
-/// Where the time of each plan's step goes, in percent of it.
+/// Time of each plan's step by term, in percent.
 Table time_table(const PlanReport& report) {
     const std::vector<std::size_t> shown = shown_times(report);
     std::vector<Table::Column> columns{{"#"}};
@@ -281,7 +281,7 @@ Table time_table(const PlanReport& report) {
     return table;
 }
 
-/// What the rows stand for, where each is a family.
+/// Explanation of rows, if each is a family.
 std::string families_text(const PlanReport& report) {
     std::size_t others = 0;
     for (const PlannedLayout& plan : report.plans) others += plan.others.size();
@@ -290,7 +290,7 @@ std::string families_text(const PlanReport& report) {
                        report.workload.model.moe ? "ep, etp, " : "", report.plans.back().rank);
 }
 
-/// A dispatcher, and the rows of which other layouts have it and the row's own has not.
+/// A dispatcher, and the rows with layouts that use it although the displayed one does not.
 struct EqualDispatcher {
     std::string_view name;
     std::vector<std::size_t> rows;
@@ -312,7 +312,7 @@ std::vector<EqualDispatcher> equal_dispatchers(const PlanReport& report) {
     return found;
 }
 
-/// Which rows stand for another dispatcher, too.
+/// Lists the rows that also represent another dispatcher.
 std::string equal_dispatcher_text(const EqualDispatcher& equal, std::size_t rows) {
     constexpr std::size_t kMostNamed = 6;
     if (equal.rows.size() == rows) return fmt::format("{}: as fast, not listed", equal.name);
@@ -320,7 +320,7 @@ std::string equal_dispatcher_text(const EqualDispatcher& equal, std::size_t rows
     return fmt::format("{}: as fast in row{} {}, not listed", equal.name, equal.rows.size() > 1 ? "s" : "", fmt::join(equal.rows, ", "));
 }
 
-/// What the headers mean.
+/// Explanation of the headers.
 std::string legend_text(const PlanReport& report, const PlanTable& table) {
     std::string text;
     const auto shows = [&](auto what) {
@@ -363,14 +363,14 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     return wrapped("", words, "; ", kColumns);
 }
 
-/// Where the event-by-event ranking may have missed the fastest layout.
+/// A note if the event-by-event ranking may have missed the fastest layout.
 std::string unproven_text(const planner::SearchResult& search) {
     if (search.fastest_is_proven.value_or(true)) return {};
     return fmt::format("\n{} {} ranked event by event; by their lower bounds others might be as fast as the fastest.\n",
                        counted(static_cast<std::int64_t>(search.replayed), "layout"), search.replayed == 1 ? "was" : "were");
 }
 
-/// What balancing gained; empty where it was not asked for.
+/// Gain from balancing; empty if it was not requested.
 std::string balanced_text(const PlanReport& report) {
     if (!report.balanced) return {};
     std::string text = fmt::format("\nBalanced stages: {} with pp > 1 tried, {} became faster{}\n",
@@ -385,8 +385,8 @@ std::string balanced_text(const PlanReport& report) {
     return text;
 }
 
-/// How many layouts fit. Allocators are replayed of some alone: with those that do not fit then, the count is one and the same however
-/// many are shown; where no layout is left, nothing fits.
+/// Number of fitting layouts. Allocators are replayed for only some of them: the count includes those that then do not fit, so that it does
+/// not depend on the number of plans; if no layout is left, nothing fits.
 std::string feasible_text(const PlanReport& report) {
     const planner::SearchResult& found = report.search;
     const std::int64_t count = found.feasible + (report.plans.empty() ? 0 : found.too_large_replayed.count);
@@ -411,7 +411,7 @@ std::string rejections_text(const PlanReport& report) {
     return table.to_text();
 }
 
-/// What does not fit, by what fills it; and of each kind the layout that misses by the fewest bytes.
+/// Layouts that do not fit, by their largest term; for each kind the one nearest to the limit.
 std::string too_large_text(const PlanReport& report) {
     if (report.too_large.empty()) return {};
     Table table({{"too large"}, {"most is"}, {"missing at least"}, {"on rank"}, {"with the layout", Align::left}});
@@ -425,7 +425,7 @@ std::string too_large_text(const PlanReport& report) {
     return "\n" + table.to_text();
 }
 
-/// What misses by least, and what became of the schedules that were tried.
+/// The nearest misses, and the results of the schedules that were tried.
 std::string nearest_text(const PlanReport& report) {
     std::string text = report.schedules_alone ? "No layout fits with what --schedule names." : "No layout fits.";
     if (!report.nearest.empty()) text += " Nearest misses:";
@@ -454,7 +454,7 @@ std::string nearest_text(const PlanReport& report) {
     return text + schedules_text(report);
 }
 
-/// What fills the fullest GPU of each plan at its peak, in GiB; what no plan has gets no column.
+/// Memory of the fullest GPU of each plan at its peak by term, in GiB; terms that no plan has get no column.
 Table memory_table(const PlanReport& report) {
     std::vector<std::size_t> shown;
     std::vector<Table::Column> columns{{"#"}};
@@ -474,7 +474,7 @@ Table memory_table(const PlanReport& report) {
     return table;
 }
 
-/// Lines as they are, between two lines of their own.
+/// Wraps the text in a Markdown code block.
 std::string as_code(const std::string& text) {
     return text.empty() ? "" : "```text\n" + text.substr(text.front() == '\n' ? 1 : 0) + "```\n";
 }
@@ -542,7 +542,7 @@ std::string plan_report_text(const PlanReport& report) {
         if (wide) text += "\nWhere the time of a step goes:\n" + time_table(report).to_text() + times_legend(report);
         text += "\n" + accuracy_text(w, engine_of(report));
     }
-    // What was rejected has the schedules of Megatron-LM: where only others are asked for, it is no answer.
+    // Rejections are of Megatron-LM's schedules: if only others are requested, they do not explain the result.
     const bool says_why = report.plans.empty() && !report.schedules_alone;
     if (wide || says_why) text += "\n" + rejections_text(report) + too_large_text(report);
     if (!report.plans.empty()) text += next_text(report);

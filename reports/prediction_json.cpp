@@ -34,7 +34,7 @@ Json context_terms_to_json(const simulator::ContextTerms& terms) {
 }  // namespace
 
 Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes) {
-    // The categories by the names they have here.
+    // The categories by their JSON names.
     const Json breakdown = breakdown_to_json(memory.breakdown);
     const auto largest = std::max_element(breakdown.begin(), breakdown.end(),
                                           [](const Json& a, const Json& b) { return a.get<std::int64_t>() < b.get<std::int64_t>(); });

@@ -9,7 +9,7 @@ namespace mgplan::reports {
 
 [[nodiscard]] nlohmann::ordered_json prediction_to_json(const simulator::Prediction& prediction);
 
-/// The fields of predicted.memory for one rank; also what it lacks to the limit and the name of its largest category.
+/// The fields of predicted.memory for one rank; also its missing bytes and the name of its largest category.
 [[nodiscard]] nlohmann::ordered_json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes);
 
 /// predicted.memory.allocator_replay.

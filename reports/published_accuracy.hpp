@@ -1,5 +1,5 @@
 #pragma once
-// How far predictions were off where somebody published what a run took: configs/accuracy, which tests/accuracy/score writes.
+// Errors of predictions against published measurements: configs/accuracy, which tests/accuracy/score writes.
 
 #include <cstdint>
 #include <optional>
@@ -13,13 +13,13 @@ namespace mgplan::reports {
 /// Errors of predicted iteration times, over published runs of one kind of model on one GPU in one width of number.
 struct PublishedAccuracy {
     std::int64_t runs = 0;
-    double mean_error = 0;  ///< of |predicted / measured - 1|
+    double mean_error = 0;  ///< mean of |predicted / measured - 1|
 };
 
-/// Runs of the same kind (dense or with experts), GPU ("H100") and width (16, 8 or 4 bits); nothing where none is known.
+/// Runs of the same kind (dense or with experts), GPU ("H100") and width (16, 8 or 4 bits); nothing if there are none.
 [[nodiscard]] std::optional<PublishedAccuracy> published_accuracy(const Workload& work);
 
-/// "accuracy: dense on H100, 16 bits: time off by 1.6 % (58 published runs)", or that no such run is known: all were Megatron-LM's. One
+/// "accuracy: dense on H100, 16 bits: time off by 1.6 % (58 published runs)", or that there are no such runs; all are Megatron-LM's. One
 /// line.
 [[nodiscard]] std::string accuracy_text(const Workload& work, Engine engine);
 

@@ -24,7 +24,7 @@ using runtime::RankValues;
 using runtime::RunValues;
 using runtime::StepValues;
 
-/// All categories of a prediction; what the runtime never has on this device is 0.
+/// All categories of a prediction; those that the runtime never has on this device are 0.
 Json bytes_json(const ByteCounts& bytes) {
     Json json{{"parameters", bytes[0]},   {"gradients", bytes[1]}, {"optimizer", bytes[2]}, {"activations", bytes[3]},
               {"graph_static_inputs", 0}, {"graph_boundary", 0},   {"graph_objects", 0},    {"communication", bytes[4]},
@@ -71,7 +71,7 @@ std::vector<GraphNumber> graph_numbers(const RankValues& rank) {
             std::find_if(graphs.boundary.begin(), graphs.boundary.end(), [&](const auto& each) { return each.name == name; });
         return found == graphs.boundary.end() ? 0 : found->bytes;
     };
-    // The difference names the tensors of both sides.
+    // The difference contains the tensors of both sides.
     for (const auto& [name, difference] : rank.difference.graphs.boundary)
         numbers.push_back({"boundary " + name, bytes_of(rank.measured.graphs, name), bytes_of(rank.predicted.graphs, name)});
     return numbers;
@@ -81,7 +81,7 @@ Json use_json(const RankUse& use) {
     Json collectives = Json::array();
     for (const auto& each : use.collectives)
         collectives.push_back(Json{{"group", each.group}, {"op", each.op}, {"count", each.count}, {"payload_bytes", each.payload_bytes}});
-    // All memory of the CPU's tensors comes from the one allocator, so what a framework would report is the peak.
+    // All tensors on a CPU come from this allocator, so that a framework would report its peak.
     return Json{{"peak_bytes", use.memory.peak_bytes},
                 {"framework_bytes", use.memory.peak_bytes},
                 {"reserved_bytes", use.memory.reserved_bytes},
@@ -94,7 +94,7 @@ Json use_json(const RankUse& use) {
                 {"collectives", collectives}};
 }
 
-/// How well the arena was planned; null with a pool.
+/// Quality of the arena's plan; null with a pool.
 Json arena_json(const RunValues& values, const RankValues& rank) {
     if (values.memory == runtime::MemoryMode::pool) return {};
     const auto bound = static_cast<double>(rank.arena.lower_bound_bytes);
@@ -112,7 +112,7 @@ std::string signed_bytes(std::int64_t bytes) {
     return bytes > 0 ? "+" + with_thousands(bytes) : with_thousands(bytes);
 }
 
-/// Steps worth a line: all of a short run, else the first, the last, and some between.
+/// Steps to print: all of a short run, else the first, the last, and some between.
 std::vector<std::size_t> shown_steps(std::size_t steps) {
     constexpr std::size_t kMost = 40;
     std::vector<std::size_t> shown;
@@ -337,7 +337,7 @@ std::string run_report_csv(const RunValues& values) {
         if (has_graphs(rank)) {
             for (const auto& number : graph_numbers(rank)) add("graphs", number.name, number.measured, number.predicted);
         }
-        // The difference names the collectives of both sides.
+        // The difference contains the collectives of both sides.
         for (const auto& each : rank.difference.collectives) {
             std::int64_t count = 0, bytes = 0;
             for (const auto& own : rank.measured.collectives) {

@@ -36,7 +36,7 @@ std::optional<double> efficiency_of(const ScalingReport& report, const ScaledPla
 /// "1,234" or, of small amounts, "12.34".
 std::string amount(double value) {
     if (std::abs(value) < 100) return fmt::format("{:.2f}", value);
-    // Beyond 64 bits nobody counts digits.
+    // Above 64 bits exact digits do not matter.
     return std::abs(value) < 9e15 ? with_thousands(static_cast<std::int64_t>(std::llround(value))) : fmt::format("{:.3g}", value);
 }
 
@@ -92,7 +92,7 @@ Json changes_to_json(const ScalingReport& report, const ScaledWorld& world) {
     return changes;
 }
 
-/// The goal's columns: only what was asked for.
+/// The goal's columns, if requested.
 void add_cost_columns(const ScalingReport& report, std::vector<Table::Column>& columns) {
     if (!report.goal.tokens) return;
     columns.insert(columns.end(), {{"days"}, {"GPU-hours"}});
@@ -106,8 +106,8 @@ void add_cost_cells(const ScalingReport& report, const std::optional<RunCost>& c
     if (report.goal.gpu_hour_price) row.push_back(cost && cost->cost ? amount(*cost->cost) : "");
 }
 
-/// "tp2+sp dp8 pp4 mbs1 full recompute": without what is 1 or usual; etp where it is not tp, or beside ep. Layouts that the plan table
-/// tells apart have different words.
+/// "tp2+sp dp8 pp4 mbs1 full recompute": without values that are 1 or usual; etp if it is not tp, or with ep. Layouts that differ in the
+/// plan table have different texts.
 std::string short_layout(const Layout& l) {
     const ParallelSizes& s = l.sizes;
     std::string text = fmt::format("tp{}{}", s.tp, l.sequence_parallel ? "+sp" : "");
@@ -190,7 +190,7 @@ std::string changes_text(const ScalingReport& report) {
     return table.rows() == 0 ? "" : "\nWhat would change, each searched anew (tok/s of all GPUs):\n" + table.to_text();
 }
 
-/// At most eight of a set, the first and the last among them: where it is longer, evenly spread over its bytes.
+/// At most eight of a set, including the first and the last; of a longer set evenly distributed over its bytes.
 std::vector<std::size_t> shown_of(const std::vector<planner::RankedLayout>& set) {
     constexpr std::size_t kShown = 8;
     std::vector<std::size_t> shown;

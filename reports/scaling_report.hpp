@@ -1,6 +1,6 @@
 #pragma once
-// How a model scales over worlds, for people and programs: days, GPU-hours and cost of a run on each, the layouts that are the
-// fastest in their memory, and what a change to the job would bring.
+// Scaling of a model over worlds, as text and JSON: days, GPU-hours and cost of a run on each, the fastest layouts for each memory size,
+// and the effect of a change to the job.
 
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace mgplan::reports {
 
-/// The best layout of a world, or of a job that was changed.
+/// The best layout of a world, or of a changed job.
 struct ScaledPlan {
     std::int64_t world = 1;
     BatchSpec batch;
@@ -22,18 +22,18 @@ struct ScaledPlan {
     simulator::Prediction prediction;
 };
 
-/// One change to a world's job, searched anew.
+/// One change to a world's job, with its own search.
 struct ScalingChange {
-    std::string kind;                ///< for programs: one_more_node, longer_sequence, larger_batch or smaller_batch
-    std::string text;                ///< for people: "one more node, 72 GPUs"
+    std::string kind;                ///< in JSON: one_more_node, longer_sequence, larger_batch or smaller_batch
+    std::string text;                ///< in text: "one more node, 72 GPUs"
     std::optional<ScaledPlan> plan;  ///< nothing: not possible
-    std::string why_not;             ///< one line then
+    std::string why_not;             ///< one line if not possible
 };
 
 struct ScaledWorld {
     std::int64_t world = 1;
     std::optional<ScaledPlan> best;
-    std::string why_not;  ///< one line where there is no best
+    std::string why_not;  ///< one line if there is no best
     std::vector<planner::RankedLayout> pareto;
     std::vector<ScalingChange> changes;
 };
@@ -44,14 +44,14 @@ struct ScalingReport {
     std::vector<std::string> assumed;
     std::vector<ScaledWorld> worlds;
 
-    /// The smallest world with a plan, against which efficiency is measured; null where there is none.
+    /// The smallest world with a plan, the reference of efficiency; null if there is none.
     [[nodiscard]] const ScaledPlan* base() const;
 };
 
 /// The array "scaling" of `mgplan plan` (docs/scaling.md).
 [[nodiscard]] nlohmann::ordered_json scaling_to_json(const ScalingReport& report);
 
-/// Three tables of at most 100 columns where layouts are short: worlds, changes, Pareto sets.
+/// Three tables, at most 100 columns wide if layouts are short: worlds, changes, Pareto sets.
 [[nodiscard]] std::string scaling_text(const ScalingReport& report);
 
 /// One row for each world, each member of its Pareto set and each change.

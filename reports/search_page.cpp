@@ -52,7 +52,7 @@ std::string stages_flags(const Layout& l) {
     return string ? fmt::format(" --pipeline-layout '{}'", *string) : "";
 }
 
-/// Texts that many rows share, each written once.
+/// Texts shared by many rows, each stored once.
 class TextList {
 public:
     int number(const std::string& text) {
@@ -67,14 +67,14 @@ private:
     Json texts_ = Json::array();
 };
 
-/// Six digits are what a reader compares; more would only make the page larger.
+/// Readers compare six digits; more would only enlarge the page.
 double six_digits(double value) {
     if (value <= 0) return value;
     const double scale = std::pow(10.0, 5 - std::floor(std::log10(value)));
     return std::round(value * scale) / scale;
 }
 
-/// By place: no other point that fits is both as fast and as small.
+/// By index: true if no other fitting point is both as fast and as small.
 std::vector<bool> on_pareto_line(const std::vector<SearchPoint>& points) {
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < points.size(); ++i) {
@@ -96,7 +96,7 @@ std::vector<bool> on_pareto_line(const std::vector<SearchPoint>& points) {
     return on_line;
 }
 
-/// What the script reads: a list for each column, and for each point shares of its time (in 1/10,000) and MiB of its fullest rank by term.
+/// Data of the script: a list for each column, and for each point shares of its time (in 1/10,000) and MiB of its fullest rank by term.
 Json data_of(const PlanReport& report, const std::vector<SearchPoint>& points) {
     TextList recompute, recompute_given, order, cp_comm, stages;
     const auto on_line = on_pareto_line(points);
@@ -163,7 +163,7 @@ ComparedPlan compared(const SearchPoint& point, std::size_t place) {
     return {place, point.plan.layout, point.plan.prediction, fmt::format("#{}", place)};
 }
 
-/// The winner's time beside that of the next families, as bars of one scale, sentences and a table.
+/// The winner's time next to that of the next families, as bars of one scale, sentences and a table.
 std::string why_section(const std::vector<SearchPoint>& points) {
     std::vector<ComparedPlan> plans;
     for (std::size_t i = 0; i < points.size() && plans.size() < kComparedFamilies; ++i) {
@@ -215,7 +215,7 @@ std::string why_section(const std::vector<SearchPoint>& points) {
     return html + "</tbody>\n</table></div>\n";
 }
 
-/// Two columns: how many, and why with an example below.
+/// Two columns: the count, and the reason with an example below.
 std::string counted_table(std::string_view id, std::string_view head, const std::vector<std::array<std::string, 3>>& rows) {
     std::string html =
         fmt::format("<table class=\"reasons\" id=\"{}\">\n<thead><tr><th>{}</th><th>why</th></tr></thead>\n<tbody>\n", id, head);
@@ -294,7 +294,7 @@ std::string search_page(const PlanReport& report, const SearchPage& page) {
     details.push_back(accuracy_text(report.workload, report.plans.empty() ? Engine::megatron : report.plans.front().layout.engine));
     const std::string rejections = rejections_section(report);
     const auto whole = [&](const std::string& body) { return html_page(title, details, body, search_page_style()); };
-    // What was rejected has the schedules of Megatron-LM: where only others are asked for, it is no answer.
+    // Rejections are of Megatron-LM's schedules: if only others are requested, they do not explain the result.
     if (page.points.empty()) return whole(nearest_section(report) + (report.schedules_alone ? "" : rejections));
 
     const planner::PlannedLayout& winner = page.points.front().plan;

@@ -10,20 +10,20 @@
 
 namespace mgplan::reports {
 
-/// Families that the page holds against the winner, at most, with it.
+/// Maximum number of families that the page compares, the winner included.
 inline constexpr std::size_t kComparedFamilies = planner::kRankedFamilies;
-/// A page grows no larger: of the whole simulations those stay away that would not fit.
+/// Maximum size of a page: whole simulations that would exceed it are left out.
 inline constexpr std::size_t kMostPageBytes = 2'000'000;
 
 struct SearchPage {
-    std::vector<planner::SearchPoint> points;  ///< of planner::search_points()
+    std::vector<planner::SearchPoint> points;  ///< points of planner::search_points()
     /// Whole pages of `simulate --html` of the first points, in their order; each opens in a frame of its own.
     std::vector<std::string> simulations;
 };
 
-/// Time against memory of every family with the Pareto line and the limit; a table of them to sort and filter; for the point or row that is
-/// chosen its time and memory term by term beside the winner's; why the winner wins; whole simulations of the first; what was rejected and
-/// by which rule. Where nothing fits: the nearest misses in place of all but the last. What needs no script is there without it.
+/// Time against memory of every family with the Pareto line and the limit; a table of them to sort and filter; time and memory of the
+/// selected point term by term next to the winner's; reasons why the winner wins; whole simulations of the first; rejected candidates by
+/// rule. If nothing fits: the nearest misses instead of all but the last. Parts that need no script are visible without it.
 [[nodiscard]] std::string search_page(const PlanReport& report, const SearchPage& page);
 
 }  // namespace mgplan::reports

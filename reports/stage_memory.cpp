@@ -118,7 +118,7 @@ std::string estimate_text(const std::vector<StageMemory>& stages) {
 
 std::string stage_memory_text(const std::vector<StageMemory>& stages, std::int64_t limit_bytes) {
     const ByteUnit unit = unit_for(fullest(stages).memory.peak_bytes());
-    // What no stage has gets no column.
+    // Terms that no stage has get no column.
     const auto terms = memory_terms({});
     std::vector<std::size_t> shown;
     for (std::size_t i = 0; i < terms.size(); ++i) {

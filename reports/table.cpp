@@ -11,7 +11,7 @@ namespace mgplan::reports {
 namespace {
 
 constexpr std::string_view kGap = "  ";
-constexpr std::size_t kNarrowest = 13;  ///< a wrapped column stays readable
+constexpr std::size_t kNarrowest = 13;  ///< keeps a wrapped column readable
 
 struct Range {
     std::uint32_t first;
@@ -68,7 +68,7 @@ void wrap_line(std::string_view line, std::size_t width, Lines& out) {
             taken += glyph.bytes;
             if (line[taken - 1] == ' ') after_space = taken;
         }
-        // The word that does not fit goes to the next line, unless a space follows right here.
+        // The word that does not fit moves to the next line, unless a space follows here.
         if (taken < line.size() && line[taken] != ' ' && after_space > 0) taken = after_space;
         std::string_view part = line.substr(0, taken);
         while (part.ends_with(' ')) part.remove_suffix(1);

@@ -31,12 +31,12 @@ TimeTerms terms_of(double compute, double recompute, double host, double bubble,
              {"fixed", "fixed", rest, "other"}}};
 }
 
-/// Milliseconds where an iteration is short.
+/// Unit of times: milliseconds for short iterations.
 struct TimeUnit {
     std::string_view name;
     double seconds;
     [[nodiscard]] std::string text(double value) const { return fmt::format("{:.3f}", value / seconds); }
-    /// "+0.120", "-0.120"; what rounds to zero has no sign.
+    /// "+0.120", "-0.120"; values that round to zero have no sign.
     [[nodiscard]] std::string difference(double value) const {
         const double shown = value / seconds;
         return std::abs(shown) < 0.0005 ? "0.000" : fmt::format("{:+.3f}", shown);
@@ -52,8 +52,8 @@ std::string amount_text(const TimeUnit& unit, std::string_view name, double diff
     return fmt::format("{} {} {} {}", unit.text(std::abs(difference)), unit.name, difference > 0 ? "less" : "more", name);
 }
 
-/// What decides: the terms that go the way of the whole, the largest first, then those that go the other way. Terms below a tenth of the
-/// whole are left to the table; nothing is said of a whole that rounds to zero.
+/// The terms that explain a difference: those in the direction of the whole, the largest first, then those in the other direction. Terms
+/// below a tenth of the whole are only in the table; empty if the whole rounds to zero.
 std::string deciding_text(const TimeTerms& mine, const TimeTerms& other, const TimeUnit& unit) {
     std::vector<std::pair<std::string_view, double>> with, against;
     double whole = 0;
@@ -206,12 +206,12 @@ std::vector<std::string> stage_use_csv_row(const simulator::StageUse& use) {
 
 namespace {
 
-/// What is the same for all stages.
+/// True for terms that are equal for all stages.
 bool is_alike(std::string_view heading) {
     return heading == "dp" || heading == "pp" || heading == "fixed";
 }
 
-/// `narrow`: what is the same for all stages stands below, not in columns.
+/// `narrow`: terms that are equal for all stages are printed below, not in columns.
 std::string stage_use_table(const std::vector<simulator::StageUse>& stages, const TimeUnit& unit, bool narrow) {
     std::vector<std::size_t> shown;
     std::string alike;

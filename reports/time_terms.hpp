@@ -1,5 +1,5 @@
 #pragma once
-// Where the time of an iteration goes, term by term: what plan and simulate print of it.
+// Time of an iteration, term by term: output of plan and simulate.
 
 #include <array>
 #include <string>
@@ -14,21 +14,21 @@
 namespace mgplan::reports {
 
 struct TimeTerm {
-    std::string_view name;     ///< for programs and people
-    std::string_view heading;  ///< of a narrow column
+    std::string_view name;     ///< in JSON and text
+    std::string_view heading;  ///< for a narrow column
     double seconds = 0;
     std::string_view style;  ///< its colour on pages (html_page.cpp)
 };
 inline constexpr std::size_t kTimeTerms = 11;
 using TimeTerms = std::array<TimeTerm, kTimeTerms>;
 
-/// compute (without the two behind it), recompute, host (waiting for kernels to be launched), bubble, exposed tp, cp, ep, dp and
-/// pp, optimizer, and the rest: data loading, scheduler, logging. They add up to the iteration, of a prediction to the bit of
-/// rounding since the rest is what the others leave.
+/// compute (without the next two), recompute, host (waits for kernel launches), bubble, exposed tp, cp, ep, dp and pp, optimizer, and the
+/// rest: data loading, scheduler, logging. They add up to the iteration, for a prediction up to one bit of rounding because the rest is
+/// computed as the difference.
 [[nodiscard]] TimeTerms time_terms(const simulator::TimePrediction& time);
 [[nodiscard]] TimeTerms time_terms(const simulator::StageUse& use);
 
-/// A layout with its prediction and its place among the plans, or the name of its file.
+/// A layout with its prediction and its rank among the plans, or the name of its file.
 struct ComparedPlan {
     std::size_t rank = 1;
     Layout layout;
@@ -38,31 +38,31 @@ struct ComparedPlan {
     [[nodiscard]] std::string called() const;
 };
 
-/// Why one plan stands before another: the difference of their iterations and of their memory, term by term.
+/// Comparison of two plans: the difference of their iterations and of their memory, term by term.
 struct PlanComparison {
     ComparedPlan plan, against;
 };
 
 /// {"rank", "against", "difference_seconds", "terms": [{"term", "seconds", "against_seconds", "difference_seconds"}],
-/// "peak_bytes", "against_peak_bytes", "memory": [{"term", "bytes", "against_bytes", "difference_bytes"}]}. Differences are those of
-/// `against` less those of the plan: above zero, the plan is better. Seconds of the terms add up to difference_seconds; bytes, those at the
-/// peaks with even routing, to the difference of the two breakdowns.
+/// "peak_bytes", "against_peak_bytes", "memory": [{"term", "bytes", "against_bytes", "difference_bytes"}]}. Differences are values of
+/// `against` minus those of the plan: above zero, the plan is better. Seconds of the terms add up to difference_seconds; bytes, those at
+/// the peaks with even routing, to the difference of the two breakdowns.
 [[nodiscard]] nlohmann::ordered_json comparison_to_json(const PlanComparison& comparison);
 
-/// "difference_seconds" to "memory" of it.
+/// Adds the fields "difference_seconds" to "memory" of comparison_to_json().
 void add_terms(nlohmann::ordered_json& json, const PlanComparison& comparison);
 
 /// "An iteration takes 0.21 s less than plan 2's; most of it: 0.12 s less recompute, 0.03 s more exposed tp", one line.
 [[nodiscard]] std::string ahead_text(const PlanComparison& comparison);
 
-/// The same as two tables under that sentence.
+/// ahead_text(), followed by the terms as two tables.
 [[nodiscard]] std::string comparison_text(const PlanComparison& comparison);
 
-/// Use of the GPUs of every pipeline stage (StageUse), as simulate --per-rank shows it.
+/// Use of the GPUs of every pipeline stage (StageUse), as in simulate --per-rank.
 /// {"compute_seconds", "recompute_seconds", "host_seconds", "exposed_communication_seconds": {...}, "bubble_seconds",
-/// "optimizer_seconds", "fixed_seconds", "utilisation"}; the first holds the two behind it, the others add up with it.
+/// "optimizer_seconds", "fixed_seconds", "utilisation"}; compute_seconds includes the next two, the others add up with it.
 [[nodiscard]] nlohmann::ordered_json stage_use_to_json(const simulator::StageUse& use);
-/// One row of CSV of the same, and the names of its columns.
+/// The same fields as one CSV row, and the names of the columns.
 [[nodiscard]] std::vector<std::string> stage_use_csv_columns();
 [[nodiscard]] std::vector<std::string> stage_use_csv_row(const simulator::StageUse& use);
 /// A table with one row for each stage; terms that no stage has get no column.

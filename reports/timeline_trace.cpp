@@ -37,7 +37,7 @@ public:
         fmt::format_to(std::back_inserter(text_), R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"sort_index":{}}}}})", what, process,
                        thread, index);
     }
-    /// Its name holds no character that JSON escapes.
+    /// The slice's name must contain no character that JSON escapes.
     void slice(const simulator::TraceSlice& slice) {
         begin();
         fmt::format_to(std::back_inserter(text_), R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",

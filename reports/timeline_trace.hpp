@@ -1,5 +1,5 @@
 #pragma once
-// One iteration as a trace that Perfetto and chrome://tracing open: Chrome's JSON trace format.
+// One iteration as a trace for Perfetto and chrome://tracing: Chrome's JSON trace format.
 
 #include <cstddef>
 #include <ostream>
@@ -9,7 +9,7 @@
 
 namespace mgplan::reports {
 
-/// What a trace is asked to hold at most: of longer iterations the first and last microbatches.
+/// Maximum number of events of a trace: of longer iterations the first and last microbatches.
 inline constexpr std::size_t kMostTraceEvents = std::size_t{1} << 18;
 
 /// Process: pipeline rank; threads: compute, tp, cp, ep, dp, p2p. Times in microseconds.

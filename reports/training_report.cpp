@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// "25.2 billion" from the least unit on that is asked for; nothing for less.
+/// "25.2 billion", in the largest unit that is at least `least`; nothing if the number is below that unit.
 std::optional<std::string> large_number(double number, double least) {
     for (const auto& [unit, name] : {std::pair(1e18, "quintillion"), std::pair(1e15, "quadrillion"), std::pair(1e12, "trillion"),
                                      std::pair(1e9, "billion"), std::pair(1e6, "million")}) {

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A number of a rank's memory that is not as predicted.
+/// A number of a rank's memory that differs from the prediction.
 struct ByteDifference {
     int rank;
     std::string field;
@@ -60,7 +60,7 @@ std::string parts_text(const TimeComparison& time) {
     if (time.parts.empty()) return "";
     const bool measured = all_measured(time);
     std::vector<Table::Column> columns{{"part of an iteration", Align::left}, {"predicted\nms"}};
-    // Without times of the parts: by how much each alone would have to grow to explain the difference.
+    // Without times of the parts: the time that each alone would need to explain the difference.
     if (measured) {
         columns.insert(columns.end(), {{"measured\nms"}, {"difference\nms"}, {"of the\ndifference"}});
     } else {

@@ -1,5 +1,5 @@
 #pragma once
-// What `mgplan verify` compares and says: a plan that ran, or the log of a Megatron-LM job, beside the prediction.
+// Output of `mgplan verify`: a plan that ran, or the log of a Megatron-LM job, compared with the prediction.
 
 #include <cstdint>
 #include <optional>
@@ -11,29 +11,29 @@
 
 namespace mgplan::reports {
 
-/// A part of an iteration in seconds. measured: nothing where it was not timed by itself.
+/// A part of an iteration in seconds. measured: nothing if it was not timed separately.
 struct TimePart {
     std::string name;
     double predicted = 0;
     std::optional<double> measured;
 };
 
-/// One kind of op in a step, a rank's average.
+/// One kind of op in a step, averaged over ranks.
 struct OpComparison {
     std::string op;
     double count = 0;
     double predicted_count = 0;
     double predicted = 0;  ///< seconds of all of them
     double measured = 0;
-    bool communication = false;  ///< measured with the waiting for partners; predicted in `parts` alone
+    bool communication = false;  ///< measured including waits for partners; predicted only in `parts`
 };
 
 struct TimeComparison {
     double predicted = 0;
     double measured = 0;     ///< median
-    double tolerance = 0.1;  ///< of the measured seconds
+    double tolerance = 0.1;  ///< share of the measured seconds
     std::string why_not_judged;
-    std::vector<TimePart> parts;  ///< add up to the iteration on both sides, where all of them are measured
+    std::vector<TimePart> parts;  ///< add up to the iteration on both sides, if all of them are measured
     std::vector<OpComparison> ops;
     [[nodiscard]] double error() const { return predicted / measured - 1; }
     [[nodiscard]] bool misses() const { return error() > tolerance || error() < -tolerance; }
@@ -41,9 +41,9 @@ struct TimeComparison {
 
 struct Verification {
     runtime::RunValues run;
-    std::string cluster;  ///< whose figures predict the time
+    std::string cluster;  ///< the cluster whose figures predict the time
     TimeComparison time;
-    /// Nothing that was judged differs.
+    /// True if no checked value differs.
     [[nodiscard]] bool holds() const { return run.as_predicted && (!time.why_not_judged.empty() || !time.misses()); }
 };
 
@@ -67,18 +67,18 @@ struct RefitResult {
     double communication_factor = 1;
     double predicted_before = 0;
     double predicted_after = 0;
-    bool at_bound = false;  ///< the factors that would meet the measurement lie beyond their bounds
+    bool at_bound = false;  ///< the factors that would match the measurement are outside their bounds
 };
 
 struct LogVerification {
     std::string log;
-    std::string workload;  ///< in words, with a newline
+    std::string workload;  ///< as text, with a newline
     std::string cluster;
     std::int64_t lines = 0;
     double lower_quartile = 0, upper_quartile = 0;
     TimeComparison time;
     std::optional<double> logged_tflops, predicted_tflops;
-    /// Logged FLOPs of one iteration over those of the model; far from 1 the arguments are not those of the job.
+    /// Logged FLOPs of one iteration divided by those of the model; far from 1 the arguments are not those of the job.
     std::optional<double> flops_ratio;
     std::vector<LoggedRankMemory> memory;
     double memory_tolerance = 0.1;

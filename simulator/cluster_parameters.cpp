@@ -19,7 +19,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Where a parameter of the file lies in the time model.
+/// Maps a parameter name of the cluster file to its member of Calibration.
 struct Field {
     std::string_view name;
     double Calibration::*real = nullptr;
@@ -90,12 +90,12 @@ using Points = std::vector<std::pair<double, double>>;                     ///< 
 using CollectiveKey = std::tuple<std::string, std::string, std::int64_t>;  ///< operation, group, ranks
 using CollectiveCurves = std::map<CollectiveKey, Points>;
 
-/// Whether NVLink moves more bytes of it faster (network/group_path.hpp).
+/// True if NVLink's bandwidth grows with the bytes of this collective (network/group_path.hpp).
 bool grows(const CollectiveKey& key) {
     return std::get<0>(key) != "send_receive";
 }
 
-/// The bytes that would take as long at NVLink's full bandwidth.
+/// Replaces bytes by those that would take the same time at NVLink's full bandwidth.
 Points at_full_bandwidth(const Points& points, double growth) {
     GroupPath path;
     path.growth = growth;
@@ -110,8 +110,8 @@ struct Line {
     double per_byte = 0;
 };
 
-/// Least squares of relative errors (weights 1 / seconds²), so that small and large sizes count alike; nothing where the points
-/// say nothing about the slope.
+/// Least squares of relative errors (weights 1 / seconds²), so that small and large sizes count alike; nothing if the points do not
+/// determine a slope.
 std::optional<Line> line_through(const Points& points) {
     if (points.size() < 3) return std::nullopt;
     double w = 0, x = 0, y = 0, xx = 0, xy = 0;
@@ -126,7 +126,7 @@ std::optional<Line> line_through(const Points& points) {
     const double determinant = w * xx - x * x;
     if (!(determinant > 1e-9 * w * xx)) return std::nullopt;  // all of one size
     Line line{(y * xx - x * xy) / determinant, (w * xy - x * y) / determinant};
-    // A start below nothing is noise of the large sizes: then the line goes through the origin.
+    // A negative start is noise of the large sizes: the line then goes through the origin.
     if (line.start < 0) line = {0, xy / xx};
     if (!(line.per_byte > 0) || !std::isfinite(line.per_byte)) return std::nullopt;
     return line;
@@ -150,7 +150,7 @@ Precision precision_of(Dtype dtype) {
     return Precision::bf16;
 }
 
-/// Collects what is found, and keeps the model in step with it, so that what is fitted later rests on it.
+/// Collects fitted values and writes each into the model at once, so that later fits use it.
 class Fit {
 public:
     explicit Fit(const ClusterSpec& cluster) : cluster_(cluster), calibration(default_calibration(cluster)) {}
@@ -208,8 +208,8 @@ void Fit::products() {
         }
         return sum / static_cast<double>(points.size());
     };
-    // A grid over the depth, refined around its best point, and for each depth a refined grid over the efficiency: the error is
-    // piecewise smooth in both.
+    // A grid over the depth, refined around its best point, and for each depth a refined grid over the efficiency: the error is piecewise
+    // smooth in both.
     double best = std::numeric_limits<double>::infinity(), best_efficiency = 0, best_half = 0;
     const auto try_half = [&](double half) {
         double centre = 0.3, width = std::log(1e3), least = std::numeric_limits<double>::infinity();
@@ -258,7 +258,7 @@ void Fit::grouped_products() {
         }
         return sum / static_cast<double>(points.size());
     };
-    // The value of a geometric grid with the least error, and once more around it.
+    // Searches a geometric grid for the least error, then a finer one around the best value.
     const auto fit = [&](const char* name, double Calibration::*field, const std::vector<const GroupedProductTime*>& points, double low,
                          double high, bool or_nothing) {
         if (points.size() < 3) return;
@@ -302,7 +302,7 @@ void Fit::attention() {
         std::vector<double> efficiencies;
         for (const auto& each : cluster_.calibration->attention) {
             if (each.backward != backward || cluster_.peak(precision_of(each.dtype)) <= 0) continue;
-            // The time without its start is inversely proportional to the efficiency, so that one evaluation at 1 tells it.
+            // The time without its start is inversely proportional to the efficiency: one evaluation at 1 determines it.
             Calibration unit = calibration;
             unit.attention_forward = unit.attention_backward = 1;
             const KernelTimes times(cluster_, unit, precision_of(each.dtype));
@@ -342,11 +342,11 @@ void Fit::collectives() {
     const bool by_nvlink = cluster_.nvlink_domain > 1;
     const double link = by_nvlink ? cluster_.nvlink.bandwidth : cluster_.pcie.bandwidth;
     const double latency = by_nvlink ? cluster_.nvlink.latency : cluster_.pcie.latency;
-    // Below, NCCL may take LL or LL128, whose lines are others (collectives/protocol.hpp).
+    // Smaller arrays may use NCCL's LL or LL128, which follow other lines (collectives/protocol.hpp).
     const std::int64_t least = calibration.low_latency_bandwidth > 0 ? std::int64_t{16} << 20 : 0;
     CollectiveCurves curves;
     for (const auto& each : cluster_.calibration->collectives) {
-        // Groups beyond one domain tell of the network too.
+        // Groups larger than one domain also measure the network.
         if (each.nodes == 1 && each.ranks <= cluster_.fast_domain() && each.bytes >= least)
             curves[{each.op, each.group, each.ranks}].emplace_back(static_cast<double>(each.bytes), each.time.seconds);
     }
@@ -358,12 +358,12 @@ void Fit::collectives() {
         if (!line) continue;
         const double n = static_cast<double>(ranks);
         const std::array<GridAxis, 1> axes{GridAxis{Axis::tp, ranks, 1}};
-        // What the model makes of the link for a group of this size at full efficiency.
+        // The model's link bandwidth for a group of this size at full efficiency.
         Calibration unit = calibration;
         unit.nvlink_efficiency = unit.pcie_efficiency = 1;
         const double full = group_path(axes, cluster_, unit).inside;
         if (op == "all_reduce" && by_nvlink && cluster_.nvls && ranks > 4) {
-            // Once into the switch and once out of it, whatever the number of ranks (collectives/all_reduce.cpp).
+            // The array enters and leaves the switch once, whatever the number of ranks (collectives/all_reduce.cpp).
             in_switch.push_back(1 / line->per_byte / link);
             switch_starts.push_back(std::max(line->start - 2 * latency, 1e-9));
             continue;
@@ -388,7 +388,7 @@ void Fit::collectives() {
     };
     if (!ring.empty()) found(by_nvlink ? "nvlink_efficiency" : "pcie_efficiency", median(ring), source(ring));
     if (!in_switch.empty()) found("nvls_efficiency", median(in_switch), source(in_switch));
-    // The model takes this one relative to nvlink_efficiency, also where the link is PCIe.
+    // The model defines this efficiency relative to nvlink_efficiency, even if the link is PCIe.
     if (!exchange.empty()) {
         const double relative = by_nvlink ? 1 : calibration.nvlink_efficiency / calibration.pcie_efficiency;
         found("all_to_all_efficiency", median(exchange) * relative, source(exchange));
@@ -432,7 +432,7 @@ Calibration calibration_of(const ClusterSpec& cluster, Software software) {
 
 namespace {
 
-/// Whether the cluster's file says it.
+/// True if the cluster's file sets the parameter.
 bool says(const ClusterSpec& cluster, const char* parameter) {
     return cluster.calibration && cluster.calibration->parameters.contains(parameter);
 }

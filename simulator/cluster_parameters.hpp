@@ -1,5 +1,5 @@
 #pragma once
-// Between a cluster file's calibration and the time model: what it says is read, and what was measured is fitted.
+// Reads the calibration of a cluster file into the time model, and fits the model's parameters to the cluster's measurements.
 
 #include <map>
 #include <optional>
@@ -10,34 +10,32 @@
 
 namespace mgplan::simulator {
 
-/// The defaults of the cluster's architecture, and above them what its calibration says.
+/// Defaults of the cluster's architecture, overridden by the calibration in its file.
 [[nodiscard]] Calibration calibration_of(const ClusterSpec& cluster, Software software = kNewestSoftware);
 
-/// A sentence for lists of assumptions where no table and no measurement of the cluster's GPU says what share of its peaks it reaches (its
-/// file has a source for "efficiencies", which says whose shares are taken): calibration_of() doubles all deviations then.
+/// An entry for lists of assumptions if the GPU's efficiencies are assumed: the cluster file has no calibration, but a source
+/// "efficiencies" that names where they are taken from. calibration_of() then doubles all deviations.
 [[nodiscard]] std::optional<std::string> assumed_efficiencies(const ClusterSpec& cluster);
 
-/// Sentences for lists of assumptions: bytes of device memory that rest on no measurement (calibration.cpp). Nothing where the
-/// cluster's file names the parameter, module_bytes or graph_node_bytes.
+/// Entries for lists of assumptions: device memory per GPU that no measurement backs (calibration.cpp). Nothing if the cluster file sets
+/// the parameter (module_bytes, graph_node_bytes).
 [[nodiscard]] std::optional<std::string> assumed_module_bytes(const ClusterSpec& cluster);
 [[nodiscard]] std::optional<std::string> assumed_graph_node_bytes(const ClusterSpec& cluster);
 
-/// The parameters that a cluster's measurements give, in the forms that the time model itself uses:
-/// - kernel_seconds, memory_efficiency: the line through the memory-bound kernels, seconds = start + bytes / bandwidth, with the
-///   least squares of relative errors;
-/// - gemm_efficiency, gemm_k_half: those with the least mean |log(predicted / measured)| over all products, by KernelTimes;
-/// - attention_forward, attention_backward: the median over the shapes;
-/// - bandwidth_growth: of the hundredths up to 0.3 the one with which the points of NVLink's collectives come nearest to lines;
-/// - pcie_ or nvlink_efficiency, nvls_efficiency, all_to_all_efficiency, collective_seconds: lines through each collective's
-///   points, as above, medians of their slopes and intercepts;
-/// - for CPU ranks, whose kernels have neither tiles nor waves and whose host work is the kernels themselves, the parameters
-///   that stand for these become neutral.
-/// What was not measured is left out: the defaults stay. Nothing is fitted to less than three points, medians excepted.
+/// Fits the time model's parameters to the cluster's measurements, with the model's own formulas:
+/// - kernel_seconds, memory_efficiency: line through the memory-bound kernels, seconds = start + bytes / bandwidth, by least squares
+///   of relative errors;
+/// - gemm_efficiency, gemm_k_half: least mean |log(predicted / measured)| over all GEMMs, predicted by KernelTimes;
+/// - attention_forward, attention_backward: median over the shapes;
+/// - bandwidth_growth: the multiple of 0.01 up to 0.3 that brings the points of NVLink's collectives closest to lines;
+/// - pcie_ or nvlink_efficiency, nvls_efficiency, all_to_all_efficiency, collective_seconds: medians of the slopes and intercepts of
+///   lines through each collective's points, fitted as above;
+/// - for CPU ranks, parameters of tiles, waves and host launches become neutral: their kernels have none of these.
+/// Parameters without measurements are left out and keep their defaults. Except for medians, a fit needs at least three points.
 [[nodiscard]] std::map<std::string, CalibratedValue> fitted_parameters(const ClusterSpec& cluster);
 
-/// The same cluster with its efficiencies multiplied: those of products, attention and memory-bound kernels by `compute`,
-/// those of links by `communication`, each kept within what calibration_parameters() allows, and none that was not above 1
-/// rising above it. `source`: of the changed values.
+/// Copy of the cluster with scaled efficiencies: GEMMs, attention and memory-bound kernels by `compute`, links by `communication`. Each is
+/// capped at 1, or at its old value if that is higher. `source`: recorded for the changed values.
 [[nodiscard]] ClusterSpec with_scaled_efficiencies(const ClusterSpec& cluster, double compute, double communication,
                                                    const std::string& source);
 

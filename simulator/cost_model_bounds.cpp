@@ -1,4 +1,4 @@
-// Bounds of what layouts take, whatever their tails and switches are.
+// Lower bounds of memory and time over all recompute, graph and switch settings.
 
 #include <algorithm>
 
@@ -11,14 +11,14 @@ double least_of(const TimePrediction& time) {
     return std::min(time.at_least_seconds, time.iteration_seconds);
 }
 
-/// Seconds of an iteration, or less, in which a microbatch takes `whole` seconds of the device in all layers and ends: those of a stage
-/// that takes as long as the mean of all.
+/// Lower bound in seconds of an iteration in which a microbatch takes `whole` device seconds in all layers and ends: the slowest stage
+/// takes at least the mean of all stages.
 double seconds_of_mean_stage(const Layout& layout, double whole) {
-    // A hair less, for the sums are others than the closed form's.
+    // Slightly less, because the closed form adds in another order.
     return whole / static_cast<double>(layout.sizes.pp) * static_cast<double>(layout.num_microbatches) * (1 - 1e-9);
 }
 
-/// Whether one of the choices hides exchanges of experts and is the same as `switches` else.
+/// True if one of the choices hides expert exchanges and otherwise equals `switches`.
 bool hides_more(const BoundedChoices& choices, const std::shared_ptr<const LayoutSwitches>& switches) {
     const LayoutSwitches none;
     const LayoutSwitches& asked = switches ? *switches : none;
@@ -37,7 +37,7 @@ const CostModel::Bounded& CostModel::least_layers(const Layout& layout, const Bo
         Layout plain = without_tail(layout);
         std::vector<const State*> taken;
         for (const auto& switches : choices.switches) {
-            // A layer whose exchanges are hidden takes no longer than one that shows them, but for launches and passes that run alone.
+            // A layer with hidden exchanges is never slower than one with exposed exchanges, except for launches and unpaired passes.
             if (choices.graphs && hides_more(choices, switches)) continue;
             plain.switches = switches;
             State& state = state_of(plain).priced_by();
@@ -65,14 +65,14 @@ double CostModel::whole_model(const LayerCosts& costs) const {
 
 double CostModel::least_compute(const Layout& layout, const BoundedChoices& choices) {
     Layout plain = without_tail(layout);
-    plain.switches = choices.narrowest;  // whose gradients cost least to add up
+    plain.switches = choices.narrowest;  // narrow gradients cost least to accumulate
     return whole_model(state_of(plain).least_compute(plain));
 }
 
 double CostModel::least_without_exchanges(const Layout& layout, const BoundedChoices& choices) {
     Layout plain = without_tail(layout);
     LayerCosts least;
-    std::vector<std::pair<bool, Dtype>> taken;  // what alone of the switches changes what is no mixture
+    std::vector<std::pair<bool, Dtype>> taken;  // the only settings that change the cost outside MoE layers
     for (const auto& switches : choices.switches) {
         plain.switches = switches;
         State& state = state_of(plain);
@@ -87,7 +87,7 @@ double CostModel::least_without_exchanges(const Layout& layout, const BoundedCho
 }
 
 double CostModel::least_seconds_unsplit(const Layout& layout, const BoundedChoices& choices, double enough) {
-    // The slowest of all stages takes the mean of them at least: two numbers tell most layouts apart.
+    // The slowest stage takes at least the mean of all: these two cheap bounds already decide about most layouts.
     if (std::isfinite(enough)) {
         const CostKey key = cost_key_without_tail(layout, state_->workload);
         SharedLeast& shared = *least_->shared;
@@ -117,7 +117,7 @@ double CostModel::least_seconds_repeated(const Layout& layout, const BoundedChoi
 
 double CostModel::least_seconds(const Layout& layout, bool graphs, double enough) {
     State& state = state_of(layout);
-    // Most are told apart without a copy of the layout.
+    // The lookup by key avoids a copy of the layout in most calls.
     const LayerCosts* known = state.known_costs(cost_key_without_tail(layout, state_->workload));
     const LayerCosts& costs = known != nullptr ? *known : state.costs(without_tail(layout));
     auto [entry, fresh] = least_->launched.try_emplace(&costs);
@@ -136,7 +136,7 @@ std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& 
     // Full recompute keeps more gathered weights (memory/model_state.cpp).
     Layout narrow = without_tail(layout);
     narrow.switches = choices.narrowest;
-    // Above nothing, the state alone answers.
+    // With a limit of 0 bytes peaks() returns the model state alone.
     return state_of(narrow).memory.peaks(narrow, 0, nullptr).even;
 }
 
@@ -147,14 +147,14 @@ std::int64_t CostModel::least_bytes_switched(const Layout& layout) {
 std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedChoices& choices, bool everywhere, std::int64_t enough) {
     const auto [entry, fresh] = (everywhere ? least_->without_overlaps : least_->narrowest).try_emplace(layout.switches.get());
     if (fresh) {
-        // The types of `narrowest`, or the layout's own, beside its dispatcher; overlaps take no memory.
+        // Dtypes of `narrowest`, or the layout's own, with the layout's dispatcher; overlaps take no memory.
         LayoutSwitches narrow = choices.narrowest ? *choices.narrowest : LayoutSwitches{};
         if (everywhere) narrow = layout.switches ? *layout.switches : LayoutSwitches{};
         narrow.dispatcher = layout.switches ? layout.switches->dispatcher : std::nullopt;
         narrow.overlap_tp = narrow.overlap_moe = false;
         if (!(narrow == LayoutSwitches{})) entry->second = std::make_shared<const LayoutSwitches>(narrow);
     }
-    // Asked for as the layout is: its switches do not say what it keeps.
+    // The layout's own switches stay: they do not change the memory of its passes.
     return state_of(entry->second).memory.least_bytes(layout, everywhere, enough);
 }
 

@@ -13,8 +13,8 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Chunks by rank · chunks + chunk of a program, in a V: chunk 1 of a rank is what chunk 1 of the opposite rank is otherwise; a layout
-/// of its own V has it there.
+/// Layer counts of the chunks of a V-shaped schedule; index = rank · chunks + chunk. Chunk 1 of a rank is chunk 1 of the opposite rank of a
+/// plain split; a split that is itself V-shaped stays as it is.
 std::vector<ChunkCensus> in_v_shape(const Layout& layout, const PipelineProgram& program, const std::vector<ChunkCensus>& chunks) {
     if (layout.split->v_shaped()) return chunks;
     std::vector<ChunkCensus> turned;
@@ -172,7 +172,7 @@ ParameterCount CostModel::State::count_of(const PieceParameters& pieces, const C
     count += {.dense = depths * pieces.mtp.dense, .expert = depths * pieces.mtp.expert};
     if (stage.embedding) count += pieces.embedding;
     if (stage.loss) count += has_table ? pieces.head : pieces.head_with_copy;
-    // MTP looks tokens up again: without the first stage's table at hand its rank holds a copy.
+    // Multi-token prediction looks tokens up again: a rank without the first stage's table holds a copy of it.
     if (stage.mtp > 0 && !has_table) count += pieces.embedding;
     return count;
 }
@@ -201,7 +201,7 @@ StepInputs CostModel::State::inputs_of(const Layout& layout, const LayerCosts& l
 }
 
 TimePrediction CostModel::State::estimate_time(const Layout& layout) {
-    // There is no closed form of divided backwards.
+    // Split backwards have no closed form.
     if (layout.schedule) return timeline(layout, memos->program(layout), is_v_shaped(*layout.schedule), false, {}).step.time;
     return step_time(inputs_of(layout));
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What a cost model keeps of the workloads that it prices: for simulator/cost_model*.cpp alone.
+// Internal state of a cost model for each workload it predicts. Only simulator/cost_model*.cpp includes it.
 
 #include <memory>
 #include <optional>
@@ -26,7 +26,7 @@
 
 namespace mgplan::simulator {
 
-/// What layer costs depend on.
+/// Everything that layer costs depend on.
 struct CostKey {
     ShardKey shard;
     LinksKey links;
@@ -38,7 +38,7 @@ struct CostKey {
     }
 };
 
-/// The groups of ranks that layers exchange over, as far as what they cost depends on them.
+/// The properties of the layout's communication groups that layer costs depend on.
 [[nodiscard]] LinksKey links_key(const Layout& layout, const Workload& workload);
 [[nodiscard]] CostKey cost_key(const Layout& layout, const Workload& workload);
 /// The key of the same layout without recompute.
@@ -51,82 +51,82 @@ struct CostModel::State {
     double flops;
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
     std::unordered_map<CostKey, std::vector<MuonSeconds>, MemoKeyHash> orthogonalised;
-    std::shared_ptr<ModelMemos> memos;  ///< of this thread
+    std::shared_ptr<ModelMemos> memos;  ///< owned by one thread
     const LayerKinds& kinds;
     std::shared_ptr<ShardLayers> shards;
-    std::shared_ptr<ShardLayers> kept;    ///< what layers keep and take, which fewer switches change than what they cost
-    std::shared_ptr<ModelStates> states;  ///< which most switches do not change
-    State* with_equal_costs = nullptr;    ///< another of the same model, which has priced the layers
+    std::shared_ptr<ShardLayers> kept;    ///< bytes of layers; shared by more sets of switches than `shards`
+    std::shared_ptr<ModelStates> states;  ///< parameter, gradient and optimizer bytes: most switches leave them unchanged
+    State* with_equal_costs = nullptr;    ///< another state of the same model with equal layer costs, which computes them; null if none
     RecordedCosts recorded;
     LayoutMemory memory;
-    std::optional<RoutingLoad> routing;  ///< of models with experts
+    std::optional<RoutingLoad> routing;  ///< set for models with experts
     PackedAttention packed;
-    // Layers whose products stay in 16 bits beside quantised ones; null without.
+    // For layers whose GEMMs stay in 16 bits while others are quantised; null without such layers.
     std::unique_ptr<const Workload> workload_in_bf16;
     std::unique_ptr<State> others_in_bf16;
 
-    /// What is known of a workload that differs in nothing but what switches change.
+    /// Results to reuse from a workload that differs only in switches.
     struct Known {
         std::shared_ptr<ShardLayers> layers, kept;
         std::shared_ptr<ModelStates> states;
-        std::shared_ptr<ModelMemos> memos;  ///< null: for another thread
-        const State* others = nullptr;      ///< null: nothing
+        std::shared_ptr<ModelMemos> memos;  ///< null: of another thread, not reusable
+        const State* others = nullptr;      ///< null: no other state
     };
 
     State(const Workload& work, const Calibration& calibrated, Known known);
 
-    /// The layers whose products stay in 16 bits cost what they cost where all do.
+    /// Replaces the costs of layers that stay in 16 bits by `others`, the costs of an unquantised model.
     void replace_in_bf16(LayerCosts& costs, const LayerCosts& others) const;
 
-    /// By index of a layer's kind, and behind them of a layer of multi-token prediction.
+    /// Seconds of Muon's orthogonalisation by index of a layer's kind; the last entry is a multi-token prediction layer.
     std::vector<double> orthogonalise_seconds(const Layout& layout);
 
-    /// The state that has the layers' costs.
+    /// The state that computes the layers' costs.
     [[nodiscard]] State& priced_by() { return with_equal_costs != nullptr ? *with_equal_costs : *this; }
 
-    /// What layers cost, priced when first asked for.
+    /// Costs of the layers, computed at the first call for each key.
     const LayerCosts& costs(const Layout& layout);
-    /// What LayoutMemory wants: costs() of a layout with CUDA graphs, else null.
+    /// Costs for LayoutMemory: costs() if the layout has CUDA graphs, else null.
     const LayerCosts* graphed_costs(const Layout& layout) { return layout.cuda_graphs.empty() ? nullptr : &costs(layout); }
-    /// costs() by their key; null where nobody has asked for them.
+    /// The result of costs() for this key; null if not computed yet.
     [[nodiscard]] const LayerCosts* known_costs(const CostKey& key);
-    /// costs() that are not kept: of the many whose least alone counts.
+    /// costs() without storing the result: used where only the minimum over many is needed.
     LayerCosts costs_now(const Layout& layout);
 
-    /// What layers cost at least, whatever a dispatcher, an overlap or the host do: the compute of what is no mixture and the products of
-    /// experts on a rank that gets its even share.
+    /// Lower bound of layer costs over all dispatchers, overlaps and launches: compute outside MoE layers, plus the experts' GEMMs on a
+    /// rank with an even share of the tokens.
     LayerCosts least_compute(const Layout& layout);
 
-    /// costs_now() but for mixtures of experts, which cost nothing.
+    /// costs_now() with MoE layers at zero cost.
     LayerCosts costs_without_mixtures(const Layout& layout);
-    /// Adds the products of experts on a rank that gets its even share; none with a capacity.
+    /// Adds the experts' GEMMs on a rank with an even share of the tokens; adds nothing if the model has a capacity factor.
     void add_expert_products(const Layout& layout, LayerCosts& costs) const;
 
-    /// A rank's part of each layer, as prices take it.
+    /// The rank's shard of the layers, as the cost functions take it.
     Shard shard_of(const Layout& layout);
 
-    /// Parameters of the pieces in `stage`, on a rank that holds the embedding's table or not.
+    /// Parameters of `stage` on one rank. `has_table`: the rank holds the embedding table.
     [[nodiscard]] ParameterCount count_of(const PieceParameters& pieces, const ChunkCensus& stage, bool has_table) const;
 
-    /// What step_time() and step_timeline() take; `layers_of_shard` outlives it.
+    /// Inputs of step_time() and step_timeline(). `layers_of_shard` must outlive the result.
     StepInputs inputs_of(const Layout& layout) { return inputs_of(layout, costs(layout)); }
     StepInputs inputs_of(const Layout& layout, const LayerCosts& layers_of_shard);
 
-    /// In closed form, but for divided backwards, whose events are replayed.
+    /// Closed form; for schedules with split backwards the event simulation.
     TimePrediction estimate_time(const Layout& layout);
 
-    /// Parameters of a program's chunks, by rank · chunks + chunk.
+    /// Parameters of a program's chunks; index = rank · chunks + chunk.
     [[nodiscard]] std::vector<ParameterCount> counts_of(const Layout& layout, const PipelineProgram& program,
                                                         const std::vector<ChunkCensus>& chunks) const;
 
-    /// The events of a step. `v_shaped`: each rank's second chunk comes back up; `details`, `slowdown`: of step_timeline().
+    /// Event simulation of a step. `v_shaped`: chunk 1 runs from the last rank to the first. `details`, `slowdown`: see step_timeline().
     LayoutTimeline timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
                             const std::vector<double>& slowdown);
-    /// The iteration_seconds of timeline() alone.
+    /// timeline().step.time.iteration_seconds alone.
     double timeline_seconds(const Layout& layout);
 };
 
-/// A workload with switches, and what is known of it.
+/// A workload with switches applied, and its state.
 struct CostModel::Switched {
     std::shared_ptr<const LayoutSwitches> switches;
     Workload workload;
@@ -134,38 +134,38 @@ struct CostModel::Switched {
 
     Switched(const Workload& base, std::shared_ptr<const LayoutSwitches> choices);
 
-    /// Whether layers keep and take the same bytes under both: overlaps and the types of gradients and moments change none of them.
+    /// True if layers allocate the same bytes under both workloads. Overlaps and the dtypes of gradients and moments do not matter.
     [[nodiscard]] bool keeps_as(const Workload& other) const;
-    /// Whether parameters, gradients and optimizer state take the same bytes under both.
+    /// True if parameters, gradients and optimizer state take the same bytes under both.
     [[nodiscard]] bool has_types_of(const Workload& other) const;
-    /// Whether layers cost the same under both.
+    /// True if layers cost the same under both.
     [[nodiscard]] bool prices_layers_as(const Workload& other) const;
-    /// Whether layers do the same under both. The type of moments is the optimizer's, and what another microbatch hides is taken off the
-    /// price of the layers.
+    /// True if layers run the same ops under both. The dtype of moments concerns only the optimizer; hidden exchanges (overlap_moe) are
+    /// subtracted from the layers' cost later.
     [[nodiscard]] bool has_layers_of(const Workload& other) const;
 };
 
-/// What layers cost, and seconds of the device for a microbatch in all of them and in each.
+/// Layer costs, with the device seconds of one microbatch in all layers and in each piece.
 struct CostModel::Bounded {
     LayerCosts layers;
     double whole = 0;
     PieceSeconds pieces;
 
-    /// Sets the seconds of `layers`.
+    /// Sets `whole` and `pieces` from `layers`.
     void take_seconds(const State& model);
 };
 
-/// What bounds have found out, by what layers cost for the fastest of the choices; for all threads.
+/// Results of the bounds, by the key of the layout without recompute. Shared by all threads.
 struct CostModel::SharedLeast {
     SharedMemo<CostKey, Bounded> all;
-    SharedMemo<CostKey, double> compute, without_exchanges;  ///< such seconds, or less
+    SharedMemo<CostKey, double> compute, without_exchanges;  ///< lower bounds of the whole model's seconds
 };
 
-/// The same of one model.
+/// Results of the bounds of one model.
 struct CostModel::Least {
     std::shared_ptr<SharedLeast> shared;
-    std::unordered_map<const LayerCosts*, Bounded> launched;  ///< without launches where graphs may have none, by the costs with them
-    /// What least_bytes_of_tail() asks for, by a layout's switches, which the choices keep alive.
+    std::unordered_map<const LayerCosts*, Bounded> launched;  ///< without launches if graphs may remove them; key: the costs with launches
+    /// Switches that least_bytes_of_tail() uses, by the layout's switches, which BoundedChoices keeps alive.
     std::unordered_map<const LayoutSwitches*, std::shared_ptr<const LayoutSwitches>> narrowest, without_overlaps;
 };
 

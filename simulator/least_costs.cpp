@@ -137,7 +137,7 @@ double seconds_of_stages(const Layout& layout, bool repeats, const SplitCensus& 
             repeated += std::min(layout.recompute_num_layers, split.chunks[c].layers());
         return static_cast<double>(repeated) / static_cast<double>(layers);
     };
-    // With recompute in blocks a chunk may repeat less than its stage does on average.
+    // With the block method a chunk may recompute fewer layers than its stage does on average.
     const bool first_counts = !divided && !block;
     double longest = 0, in_front = 0, stage = 0, first = 0;
     for (std::size_t rank = 0; rank < split.stages.size(); ++rank) {
@@ -148,7 +148,7 @@ double seconds_of_stages(const Layout& layout, bool repeats, const SplitCensus& 
         longest = std::max(longest, in_front + static_cast<double>(layout.num_microbatches) * stage);
         in_front += first;
     }
-    // A hair less, for the sums are others than the closed form's.
+    // Slightly less, because the closed form adds in another order.
     return longest * (1 - 1e-9);
 }
 

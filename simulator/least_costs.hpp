@@ -1,5 +1,5 @@
 #pragma once
-// What layers cost at least, whatever is switched on for them: for bounds of a search.
+// Lower bounds of layer costs over all switches, for the search.
 
 #include <cstdint>
 #include <vector>
@@ -13,35 +13,35 @@
 
 namespace mgplan::simulator {
 
-/// Each piece as fast as in either; of no layers yet, those of `other`.
+/// Sets each piece to the faster of the two; copies `other` if `least` has no layers yet.
 void take_least(LayerCosts& least, const LayerCosts& other);
 
-/// Without the host's launches, which graphs leave out.
+/// Removes kernel launches by the host, as CUDA graphs may.
 void take_launches_off(LayerCosts& costs);
 
-/// Without what is exposed in passes that run alone where others are paired.
+/// Removes the communication that only passes without a paired microbatch expose.
 void take_unpaired_off(LayerCosts& costs);
 
-/// Without launches and communication.
+/// Removes kernel launches and communication.
 void take_all_but_compute_off(LayerCosts& costs);
 
-/// Seconds of the device for a microbatch in all layers, ends and depths of multi-token prediction, with nothing repeated.
+/// Device seconds of one microbatch in all layers, embedding, head and multi-token predictions, without recompute.
 [[nodiscard]] double seconds_of_model(const LayerCosts& costs, const LayerKinds& kinds, std::int64_t mtp_layers);
 
-/// Seconds of the device for a microbatch in one of each piece.
+/// Device seconds of one microbatch in one of each piece.
 struct PieceSeconds {
     struct Piece {
-        double once = 0;   ///< forward and backward, with nothing repeated
-        double again = 0;  ///< the forward once more
+        double once = 0;   ///< forward and backward, without recompute
+        double again = 0;  ///< the forward alone, as recompute repeats it
     };
-    std::vector<Piece> layers;  ///< by index of their kind
+    std::vector<Piece> layers;  ///< by index of the layer kind
     Piece mtp, embedding, head;
 };
 [[nodiscard]] PieceSeconds seconds_of_pieces(const LayerCosts& costs);
 
-/// Seconds of an iteration, or less, by both figures of TimePrediction: a stage runs all its passes behind the first chunks of those in
-/// front of it. `repeats`: what the layout's full recompute repeats counts; otherwise nothing is repeated. `mtp_layers`: of the model.
-/// `divided`: parameters or gradients are divided over data-parallel ranks, so that no chunk's own time is known.
+/// Lower bound in seconds of an iteration, for both figures of TimePrediction: a stage runs all its passes after the first chunks of the
+/// stages before it. `repeats`: counts the layout's full recompute; otherwise no recompute. `mtp_layers`: of the model. `divided`:
+/// parameters or gradients are sharded over data-parallel ranks, so that the time of a single chunk is unknown.
 [[nodiscard]] double seconds_of_stages(const Layout& layout, bool repeats, const SplitCensus& split, const PieceSeconds& pieces,
                                        std::int64_t mtp_layers, bool divided);
 
@@ -49,10 +49,10 @@ struct PassPair {
     double forward = 0, backward = 0;  ///< seconds
 };
 
-/// The products of the experts of a rank with its even share of rows, in a mixture layer; the gate's are left out.
+/// Seconds of the experts' GEMMs in one MoE layer on a rank with an even share of the tokens, without the GEMM of the gate.
 [[nodiscard]] PassPair expert_products(const Layout& layout, const Workload& workload, const KernelTimes& kernels);
 
-/// Adds them to every layer with a mixture.
+/// Adds these seconds to every MoE layer.
 void add_to_mixtures(LayerCosts& costs, const PassPair& seconds);
 
 }  // namespace mgplan::simulator

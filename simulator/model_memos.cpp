@@ -9,7 +9,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Passes of all programs that are kept.
+/// Limit on the total number of passes of all cached programs.
 constexpr std::size_t kMostKeptPasses = std::size_t{1} << 21;
 
 }  // namespace
@@ -35,7 +35,7 @@ const PieceParameters& ModelMemos::pieces(const ParallelSizes& sizes) {
 }
 
 const LayoutPaths& ModelMemos::paths(const ParallelSizes& sizes) {
-    // A search varies what follows from the sizes before it turns to others.
+    // One entry suffices: a search varies all other settings before it moves to other sizes.
     if (sizes == sizes_of_paths_) return paths_;
     paths_ = paths_of(sizes, workload_.cluster, calibration_);
     if (workload_.training.megatron.fully_sharded.active())

@@ -1,6 +1,6 @@
 #pragma once
-// What layouts of one model share whatever their switches: which layers a split's chunks hold, parameters of a shard's pieces, links of
-// its groups, the order of passes, and what allocators reserved.
+// Cached results that layouts of one model share whatever their switches: layer counts of a split's chunks, parameters of a shard's pieces,
+// links of its groups, pass order, and allocator replays.
 
 #include <cstddef>
 #include <memory>
@@ -20,7 +20,7 @@
 
 namespace mgplan::simulator {
 
-/// Not thread-safe. Workload, calibration and schedules must outlive it. References last as long as it, but for paths().
+/// Not thread-safe. Workload, calibration and schedules must outlive it. References are valid as long as it, except for paths().
 class ModelMemos {
 public:
     ModelMemos(const Workload& workload, const Calibration& calibration, std::shared_ptr<SharedSchedules> schedules);
@@ -31,24 +31,24 @@ public:
     [[nodiscard]] ReplayMemo& replays() { return replays_; }
     [[nodiscard]] const SplitCensus& census(const Layout& layout);
     [[nodiscard]] const PieceParameters& pieces(const ParallelSizes& sizes);
-    /// Valid until other sizes are asked for.
+    /// Valid until called with other sizes.
     [[nodiscard]] const LayoutPaths& paths(const ParallelSizes& sizes);
-    /// The layout's own schedule; programs are shared by layouts of equal schedule, pp, vpp, group size and microbatches.
+    /// Program of the layout's own schedule, shared by layouts with equal schedule, pp, vpp, group size and microbatches.
     [[nodiscard]] std::shared_ptr<const PipelineProgram> program(const Layout& layout);
 
 private:
     const Workload& workload_;
     const Calibration& calibration_;
     LayerKinds kinds_;
-    std::shared_ptr<SharedSchedules> schedules_;  ///< of all threads
+    std::shared_ptr<SharedSchedules> schedules_;  ///< shared by all threads
     SplitStages stages_;
     ReplayMemo replays_;
     std::unordered_map<const StageSplit*, SplitCensus> censuses_;
     std::unordered_map<MemoKey<3>, PieceParameters, MemoKeyHash> pieces_;
-    ParallelSizes sizes_of_paths_;  ///< asked for last
+    ParallelSizes sizes_of_paths_;  ///< argument of the last call of paths()
     LayoutPaths paths_;
     std::unordered_map<MemoKey<5>, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs_;
-    std::size_t kept_passes_ = 0;  ///< of all of them
+    std::size_t kept_passes_ = 0;  ///< total number of passes in programs_
 };
 
 }  // namespace mgplan::simulator

@@ -46,7 +46,7 @@ MuonSeconds muon_seconds(const ModelSpec& model, std::int64_t layer, const Paral
 MuonSeconds own_muon_seconds(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes, const TrainingSpec& training,
                              const OpRates& rates, const LayoutPaths& paths) {
     MuonSeconds seconds;
-    std::map<std::pair<std::vector<std::int64_t>, std::string>, double> known;  // experts are alike
+    std::map<std::pair<std::vector<std::int64_t>, std::string>, double> known;  // all experts of a layer cost the same
     for (const Parameter& parameter : decoder_layer_parameters(model, layer, sizes, "")) {
         if (!model::is_muon_matrix(parameter)) continue;
         auto [entry, fresh] = known.try_emplace({parameter.shape, parameter.expert ? std::string() : parameter.name}, 0.0);

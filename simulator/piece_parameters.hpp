@@ -1,5 +1,5 @@
 #pragma once
-// Parameters of the pieces of a model on one rank.
+// Parameter counts of a model's pieces on one rank.
 
 #include <vector>
 
@@ -11,9 +11,9 @@ namespace mgplan::simulator {
 
 /// Parameter counts of the pieces on one rank.
 struct PieceParameters {
-    std::vector<ParameterCount> layers;  ///< a decoder layer, by index of its kind
+    std::vector<ParameterCount> layers;  ///< one decoder layer, by index of its kind
     ParameterCount mtp, embedding, head, head_with_copy;
-    std::vector<bool> layers_in_bf16{};  ///< by index of their kind: whether products stay in 16 bits; empty: none does
+    std::vector<bool> layers_in_bf16{};  ///< by index of the layer kind: true if its GEMMs stay in 16 bits; empty if none do
 };
 
 [[nodiscard]] PieceParameters piece_parameters(const ModelSpec& model, const LayerKinds& kinds, const ParallelSizes& sizes);

@@ -43,7 +43,7 @@ UnitSeconds unit_seconds(const StepInputs& in, const ParameterCount& count) {
     return seconds;
 }
 
-/// What a pass of `compute` seconds hides of `seconds`, of which nothing hides `alone`.
+/// The hidden and the exposed part of some communication.
 struct Hidden {
     double hidden, exposed;
 };
@@ -61,10 +61,10 @@ void add_exposed(const StepInputs& in, const Hidden& forward, const Hidden& back
     time.exposed_data += forward.exposed + backward.exposed + slower_forward + slower_backward;
 }
 
-/// Engine mgplan (model/optimizer/unit_traffic.hpp). Embedding and head are units too. With overlap the gather of a pass's first unit and
-/// the reduction of its last have nothing beside them; without, none has. The embedding's backward reads no parameters; blocks of several
-/// recomputed layers gather all but their last once more. Beside that, what a backward does with a unit's gradients: zeroes,
-/// weights (reads and writes) and, of what the reduction gave, adds to the shard.
+/// Engine mgplan (model/optimizer/unit_traffic.hpp): embedding and head are units too. With overlap only the gather of a pass's first unit
+/// and the reduction of its last are exposed; without overlap all are. The embedding's backward reads no parameters; with blocks of several
+/// recomputed layers all but the last of a block are gathered once more. A backward also zeroes a unit's gradients, scales them (read and
+/// write), and adds the reduced result to the shard.
 void add_unit_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTime& time) {
     const TrainingSpec& training = in.workload.training;
     UnitSeconds layers, largest, front, back;
@@ -109,15 +109,15 @@ void add_unit_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTime&
                 time);
 }
 
-/// Bytes of a gathered parameter of a layer: with scales where it is quantised, which neither the table of words nor the output layer is.
+/// Bytes of a gathered element of a layer: with scales if quantised. Embedding table and output layer are never quantised.
 double gathered_width(const TrainingSpec& training, bool in_bf16) {
     if (!training.fp8_parameters || in_bf16) return static_cast<double>(bytes_of(training.compute_dtype()));
     return training.format() == QuantisedFormat::nvfp4 ? 0.5 + 1.0 / 16 : 1 + 1.0 / 32;
 }
 
-/// Weights in parts: each is gathered while the product before it runs, in the forward and again in the backward, and its gradient reduced
-/// while those behind it run (gtp docs, "Overlap design summary"). What comes first in a pass is gathered, and what comes last in a
-/// backward reduced, with nothing beside it. A layer has four weights and its experts two.
+/// Generalized tensor parallelism: each weight is gathered during the GEMM before it, in the forward and again in the backward, and its
+/// gradient reduced during the following GEMMs (gtp docs, "Overlap design summary"). The first gather of a pass and the last reduction of a
+/// backward are exposed. A layer counts as four weights and its experts as two.
 void add_gathered_weights(const StepInputs& in, const ChunkCensus& chunk, StageTime& time) {
     const TrainingSpec& training = in.workload.training;
     const WeightShards& shards = training.megatron.weight_shards;
@@ -145,7 +145,7 @@ void add_gathered_weights(const StepInputs& in, const ChunkCensus& chunk, StageT
     const std::vector<bool>& in_bf16 = in.pieces->layers_in_bf16;
     for (std::size_t kind = 0; kind < chunk.kinds.size(); ++kind)
         add(in.pieces->layers[kind], chunk.kinds[kind], kind < in_bf16.size() && in_bf16[kind]);
-    add(in.pieces->mtp, chunk.mtp, false);  // of which one that is used repeatedly is gathered each time
+    add(in.pieces->mtp, chunk.mtp, false);  // a shared prediction layer is gathered at each use
     const UnitSeconds front = chunk.embedding ? seconds(in.pieces->embedding, 1, true) : UnitSeconds{},
                       back = chunk.loss ? seconds(in.pieces->head, 1, true) : UnitSeconds{};
     const double first = chunk.embedding ? front.gather : one.gather / kWeights, last = chunk.loss ? back.gather : one.gather / kWeights,
@@ -181,7 +181,7 @@ void add_sharded_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTi
         add(in.pieces->embedding, chunk.embedding ? 1 : 0);
         add(in.pieces->head, chunk.loss ? 1 : 0);
     }
-    // With what it gathers left in place no backward gathers, and no forward behind the first.
+    // If gathered parameters stay in place, backwards gather nothing, and forwards only at the first microbatch.
     const bool gathers = spec.shards_parameters() && spec.reshard_after_forward;
     const Hidden forward = gathers ? behind(all.gather, largest.gather, time.forward) : Hidden{0, 0};
     const Hidden backward = behind((gathers ? all.gather : 0) + all.reduce, 0, time.backward);
@@ -193,7 +193,7 @@ DataParallelSeconds sharded_data_seconds(const StepInputs& in, const ParameterCo
     const Widths bytes = widths_of(in.workload.training, in.layout.engine);
     const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
     const LayoutPaths& paths = in.paths;
-    const bool own = in.layout.engine == Engine::mgplan;  // the passes wait for all that they gather and reduce
+    const bool own = in.layout.engine == Engine::mgplan;  // all gathers and reductions are part of the passes
     DataParallelSeconds seconds;
     switch (spec.strategy) {
         case ShardingStrategy::no_shard:
@@ -223,11 +223,11 @@ DataParallelSeconds sharded_data_seconds(const StepInputs& in, const ParameterCo
             break;
         }
     }
-    // What is communicated once is cut by layers.
+    // Traffic that occurs once per iteration is cut by layers.
     const double layer = static_cast<double>(in.pieces->layers.back().total());
     if (spec.strategy != ShardingStrategy::optim_grads_params && layer > 0) seconds.buckets = std::max(1.0, (dense + expert) / layer);
-    // Across instances each rank has the shard of its instance: gradients are summed, or with the optimizer's state divided further
-    // scattered, and parameters gathered.
+    // Between optimizer instances each rank handles the shard of its instance: gradients are all-reduced, or, if the optimizer state is
+    // sharded over instances too, reduce-scattered, and parameters gathered.
     if (paths.dp_outer.ranks > 1) {
         const double part = spec.strategy >= ShardingStrategy::optim ? static_cast<double>(paths.dp_inner.ranks) : 1;
         const double expert_part = spec.strategy >= ShardingStrategy::optim ? static_cast<double>(paths.edp_inner.ranks) : 1;

@@ -1,5 +1,5 @@
 #pragma once
-// What releases of the libraries below a framework change in the rates of a GPU.
+// Changes of a GPU's rates between releases of the libraries below a framework.
 
 #include "plan/cluster/cluster_spec.hpp"
 #include "plan/training/software.hpp"
@@ -7,8 +7,8 @@
 
 namespace mgplan::simulator {
 
-/// Sets the rates of an older release, given those of the newest; each with the source that names the change. At most eight parameters
-/// depend on the release; what a cluster file says stands above all of them.
+/// Sets the rates of an older release, given those of the newest; each change names its source. At most eight parameters may depend on the
+/// release. Values in a cluster file override all of them.
 void apply_software(Calibration& calibration, const ClusterSpec& cluster, Software software);
 
 }  // namespace mgplan::simulator

@@ -18,9 +18,9 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Seconds of work that takes the device `device` seconds and the host `issue` seconds to issue. Where both are alike the
-/// device waits behind the short kernels and the host behind the long ones, so the sum of fourth powers takes the place of
-/// the larger: vTrain's runs at hidden 1024 pass from one to the other between 2 and 8 sequences a microbatch.
+/// Seconds of work that takes the device `device` seconds and the host `issue` seconds to launch. If both are similar, the device waits
+/// after short kernels and the host after long ones, so a norm of order four replaces the maximum: vTrain's runs at hidden 1024 change from
+/// one limit to the other between 2 and 8 sequences a microbatch.
 double beside_host(double device, double issue) {
     const double larger = std::max(device, issue), smaller = std::min(device, issue);
     if (smaller <= 0) return larger;
@@ -28,30 +28,30 @@ double beside_host(double device, double issue) {
     return larger * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
 }
 
-/// By how many percent beside_host() grows when the host gets one percent slower.
+/// Percent by which beside_host() grows if the host gets one percent slower.
 double host_share(double device, double issue) {
     if (issue <= 0) return 0;
     const double ratio = device / issue;
     return 1 / (1 + ratio * ratio * ratio * ratio);
 }
 
-/// Kernels of a piece that the host does not issue one by one, because a CUDA graph replays them.
+/// Number of a piece's kernels that a CUDA graph replays, so that the host does not launch them one by one.
 struct Replayed {
     int forward = 0, backward = 0;
 };
 
-/// Launches that the host makes for `kernels` of which a graph holds `replayed`: the graph's own is one more.
+/// Launches of `kernels` kernels of which a graph holds `replayed`; the graph itself is one more launch.
 int launches(int kernels, int replayed) {
     return replayed > 0 ? std::max(0, kernels - replayed) + 1 : kernels;
 }
 
 }  // namespace
 
-/// One piece of a pass.
+/// Time of one piece in a pass.
 struct PassTimes::PieceTime {
-    double device, issue;  ///< of forward and backward
+    double device, issue;  ///< forward and backward together
     double forward, backward;
-    double weight, of_backward;  ///< gradients of weights are so much of so many seconds of the device
+    double weight, of_backward;  ///< gradients of weights: `weight` of the `of_backward` device seconds
     double waiting, host;
     double again, again_flops;
     GroupSeconds ahead, back, again_exposed;
@@ -59,7 +59,7 @@ struct PassTimes::PieceTime {
     /// `recomputed`: the whole forward runs again in the backward.
     PieceTime(const PieceCost& piece, bool recomputed, const StepInputs& in, Replayed replayed) {
         const HostSeconds host_of = host_seconds(in.calibration, in.layout.engine);
-        // Averaged over the microbatches: what an exchange exposes in passes that none of another microbatch runs beside.
+        // Average over the microbatches: exchanges that passes without a paired microbatch expose.
         const double alone =
             unpaired_share(in.layout.sizes.pp, in.layout.vpp, in.layout.num_microbatches, in.layout.vpp > 1 ? in.layout.group_size : 1);
         ahead = piece.exposed_forward;
@@ -69,12 +69,12 @@ struct PassTimes::PieceTime {
         if (in.divided) back.tp += piece.beside_weights;
         again = recomputed ? piece.forward : piece.recompute;
         again_flops = recomputed ? piece.forward_flops : piece.recompute_flops;
-        // A forward that runs again is no part of the schedule that hides exchanges (recompute_model_chunk_schedule_plan).
+        // A recomputed forward is not part of the schedule that hides exchanges (recompute_model_chunk_schedule_plan).
         again_exposed = recomputed ? piece.exposed_forward : piece.exposed_recompute;
         if (recomputed) again_exposed.ep += piece.unpaired_forward;
         const double device_forward = piece.forward + ahead.total();
         of_backward = piece.backward + back.total() + again + again_exposed.total();
-        // The host issues kernels one by one; the device waits when they are shorter than that.
+        // The host launches kernels one by one; the device waits if kernels are shorter than that.
         const double issue_forward = launches(piece.kernels_forward, replayed.forward) * host_of.kernel;
         const double issue_backward =
             (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * host_of.kernel +
@@ -93,7 +93,7 @@ struct PassTimes::PieceTime {
         time.issue += count * issue;
         time.forward += count * forward;
         time.backward += count * backward;
-        // Waiting for the host is spread over both halves of a backward.
+        // Waits for the host are spread over both parts of a split backward.
         if (of_backward > 0) time.weight += count * backward * weight / of_backward;
         time.waiting += count * waiting;
         time.host += count * host;
@@ -122,14 +122,14 @@ double recomputed_share(const StepInputs& in, int rank) {
     return static_cast<double>(recomputed) / static_cast<double>(stage.layers());
 }
 
-/// Whether the host runs ahead of the device from pass to pass, so that where it is slow can hide where it is fast. Between stages
-/// Megatron-LM waits for the device behind each exchange (p2p_communication.py, batch_p2p_sync), in mixtures for the counts of rows,
-/// unless all experts are filled up to their capacity (moe/token_dispatcher.py, drop_and_pad).
+/// True if the host runs ahead of the device across passes, so that slow launches hide behind long kernels. Megatron-LM waits for the
+/// device after each exchange between stages (p2p_communication.py, batch_p2p_sync), and in MoE layers for the token counts, unless all
+/// experts are padded to their capacity (moe/token_dispatcher.py, drop_and_pad).
 bool host_runs_ahead(const StepInputs& in) {
     return in.layout.sizes.pp == 1 && (!in.workload.model.moe || in.workload.model.moe->pad_to_capacity);
 }
 
-/// Forward and backward with one race of host and device in place of one for each piece.
+/// Takes the maximum of host and device once for forward and backward, instead of once for each piece.
 void race_once(StageTime& time) {
     if (time.total() <= 0) return;
     const double total = beside_host(time.device, time.issue), factor = total / time.total();
@@ -138,7 +138,7 @@ void race_once(StageTime& time) {
     time.host = total * host_share(time.device, time.issue);
 }
 
-/// What graphs of this kind of layer replay.
+/// Kernels that CUDA graphs of this kind of layer replay.
 Replayed replayed_kernels(const StepInputs& in, LayerKind kind) {
     if (in.layout.cuda_graphs.empty()) return {};
     const GraphedLayer layer = captured_part(in.layout.cuda_graphs, in.layers, kind);
@@ -150,7 +150,7 @@ Replayed replayed_kernels(const StepInputs& in, LayerKind kind) {
 LayerCosts launched_costs(const StepInputs& in) {
     LayerCosts layers = in.layers;
     if (!in.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) return layers;
-    // One graph for the whole iteration: nothing is launched beside it.
+    // One graph for the whole iteration: no other launches.
     for (PieceCost* piece : {&layers.mtp, &layers.embedding, &layers.head}) piece->kernels_forward = piece->kernels_backward = 0;
     for (LayerCosts::Layer& layer : layers.layers) layer.cost.kernels_forward = layer.cost.kernels_backward = 0;
     return layers;
@@ -191,7 +191,7 @@ StageTime PassTimes::of(const ChunkCensus& held, double share) {
     }
     const std::size_t kinds = layers_.layers.size();
     add(time, kinds + kPrediction, static_cast<double>(held.mtp), in_.layout.recompute == Recompute::full);
-    // Each MTP layer looks its tokens up again where it stands and has its own pass through the shared head.
+    // Each MTP layer looks its tokens up again on its own rank and has its own pass through the shared head.
     add(time, kinds + kEmbedding, static_cast<double>(held.mtp + (held.embedding ? 1 : 0)), false);
     if (held.loss) add(time, kinds + kHead, static_cast<double>(1 + in_.workload.model.mtp_layers), false);
     if (host_runs_ahead(in_)) race_once(time);
@@ -200,7 +200,7 @@ StageTime PassTimes::of(const ChunkCensus& held, double share) {
 
 namespace {
 
-/// Copies to and from the host run beside the passes; where they take longer the device waits for the host.
+/// Copies to and from the host run in parallel with the passes; if they take longer, the device waits.
 void add_offloading(const StepInputs& in, const ChunkCensus& stage, StageTime& time) {
     double bytes = in.offloaded_bytes;
     for (std::size_t kind = 0; kind < std::min(stage.kinds.size(), in.offloaded_by_kind.size()); ++kind)  // a chunk may have no layers
@@ -242,8 +242,8 @@ StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const Chunk
 
 namespace {
 
-/// Elements of a bucket: 40 M, or 1 M per data-parallel rank where that is more (Megatron-core, distributed_data_parallel.py), unless
-/// --ddp-bucket-size or --ddp-num-buckets say otherwise.
+/// Elements of a bucket: 40 M, or 1 M per data-parallel rank if that is more (Megatron-core, distributed_data_parallel.py), unless set by
+/// --ddp-bucket-size or --ddp-num-buckets.
 double bucket_elements(const StepInputs& in, std::int64_t parameters) {
     std::optional<std::int64_t> size, number;
     if (in.layout.engine == Engine::megatron) {
@@ -260,14 +260,14 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
     const TrainingSpec& training = in.workload.training;
     if (training.megatron.fully_sharded.active()) return sharded_data_seconds(in, count);
     const double grad = static_cast<double>(bytes_of(training.grad_dtype));
-    // mxfp8 parameters that share the gradients' buffer are gathered in bf16 (param_and_grad_buffer.py, shared_buffer).
+    // mxfp8 parameters in the gradients' buffer are gathered in bf16 (param_and_grad_buffer.py, shared_buffer).
     const bool one_byte = training.fp8_parameters && !(in.layout.engine == Engine::megatron && training.megatron.reuse_grad_buffer &&
                                                        training.format() == QuantisedFormat::mxfp8);
-    // Two values of nvfp4 are a byte (_compute_nvfp4_packed_layout there).
+    // Two nvfp4 values share a byte (_compute_nvfp4_packed_layout there).
     const double quantised = training.format() == QuantisedFormat::nvfp4 ? 0.5 : 1;
     const double weight = one_byte ? quantised : static_cast<double>(bytes_of(training.compute_dtype()));
     const ParameterCount held = held_count(in, count);
-    const bool parts = held.total() != count.total();  // that other ranks hold as well
+    const bool parts = held.total() != count.total();  // true if other ranks hold the same parts
     const GroupPath &dp = parts ? in.paths.dp_outer : in.paths.dp_cp, &edp = parts ? in.paths.edp_outer : in.paths.edp;
     const double dense = static_cast<double>(held.dense), expert = static_cast<double>(held.expert);
     DataParallelSeconds seconds;
@@ -290,19 +290,19 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
 
 namespace {
 
-/// Seconds in which optimizer state that waited on the host comes back, or leaves for it. `elements`: of a rank's shards.
+/// Seconds to move the offloaded optimizer state in one direction. `elements`: of the rank's shards.
 double one_way_seconds(const StepInputs& in, double elements) {
     const OffloadSpec& offload = in.workload.training.offload;
     BufferElements one{.parameters = 1, .buffer = 1};
-    // Nearly all that Muon updates are matrices.
+    // Nearly all parameters that Muon updates are matrices.
     if (in.workload.training.megatron.optimizer == OptimizerKind::muon) one.matrices = one.largest_matrix = 1;
     const ModelStateBytes each = model_state_bytes(one, in.layout.engine, in.workload.training);
     return static_cast<double>(each.optimizer + each.host) * elements * offload.waiting() / in.workload.cluster.host_bandwidth();
 }
 
-/// Megatron-LM's --offload-optimizer-states: state leaves beside the next iteration's passes and comes back from the begin of
-/// finalize_model_grads on (branch dev, training.py, train_step), which reduces what no backward has hidden: of overlapped buckets the
-/// last.
+/// Megatron-LM's --offload-optimizer-states: the state leaves during the passes of the next iteration and returns from the start of
+/// finalize_model_grads on (branch dev, training.py, train_step), which runs the reductions that no backward has hidden: the last bucket,
+/// if reductions overlap.
 double returning_state_seconds(const StepInputs& in, const ParameterCount& count, double elements, double passes) {
     const double one_way = one_way_seconds(in, elements);
     const DataParallelSeconds work = data_parallel_seconds(in, count);
@@ -310,9 +310,9 @@ double returning_state_seconds(const StepInputs& in, const ParameterCount& count
     return std::max(0.0, one_way - passes) + std::max(0.0, one_way - finalising);
 }
 
-/// Own engine: state that waits on the host comes to the device and goes back, each slice behind the other's update. Megatron-LM: fp32
-/// gradients leave and fp32 parameters come back, beside each other under --overlap-cpu-optimizer-d2h-h2d. What the host's update itself
-/// takes is nobody's published figure, and not in here.
+/// Own engine: offloaded state moves to the device and back in slices, one after the other. Megatron-LM: fp32 gradients leave and fp32
+/// parameters return, at the same time with --overlap-cpu-optimizer-d2h-h2d. The update on the host itself is not counted: no figure is
+/// published.
 double offloaded_state_seconds(const StepInputs& in, const ParameterCount& count, double elements, double passes) {
     const TrainingSpec& training = in.workload.training;
     if (training.offload.waiting() == 0) return 0;
@@ -324,9 +324,9 @@ double offloaded_state_seconds(const StepInputs& in, const ParameterCount& count
     return 2 * one_way_seconds(in, elements);
 }
 
-/// Gradients that a step of the rank sets to zero, `owned` of them its shards'. Of mgplan's own the step's first product writes what
-/// products alone make (model/optimizer/chunk_buffers.hpp). Sums of rows begin at zero, experts' and tables', and all where graphs of
-/// layers add in every replay; biases and norms are too few to count.
+/// Number of gradients that a rank zeroes in a step; `owned`: those of its shards. In mgplan the first GEMM of a step overwrites gradients
+/// that only GEMMs write (model/optimizer/chunk_buffers.hpp). Gradients accumulated over rows (experts, embedding tables) are zeroed, and
+/// all of them if graphs of layers accumulate in every replay; biases and norms are too few to count.
 double zeroed_gradients(const StepInputs& in, const ParameterCount& count, const ChunkCensus& stage, double owned) {
     if (in.workload.training.megatron.fully_sharded.shards_gradients()) return owned;
     const ParameterCount held = held_count(in, count);
@@ -344,16 +344,16 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
     const double elements = static_cast<double>(count.dense) / dense_ranks + static_cast<double>(count.expert) / expert_ranks;
     const bool chosen = in.layout.engine == Engine::megatron || training.megatron.optimizer != OptimizerKind::ademamix;
     const OptimizerKind optimizer = chosen ? training.megatron.optimizer : OptimizerKind::adam;
-    // Adam reads gradient, main parameter and two moments and writes all but the gradient and the 16-bit copy:
-    // 16 + 12 + 2 bytes; the norm and the unscaling read the gradient twice more and write it once. Other optimizers have other moments.
-    // The device reads gradients alone of what the host updates.
+    // Adam reads gradient, main parameter and two moments and writes all but the gradient, plus the 16-bit copy: 16 + 12 + 2 bytes; norm
+    // and unscaling read the gradient twice more and write it once. Other optimizers have other moments. Of parameters that the host
+    // updates the device reads only the gradients.
     constexpr double kNorm = 12;
     const double updated = in.layout.engine == Engine::megatron ? 1 - training.offload.optimizer : 1;
     const double traffic = elements * (kNorm + updated * (26 - kNorm + 8 * kept_moments(optimizer)));
     const bool sharded = training.megatron.fully_sharded.shards_gradients();
     const double zeroing = zeroed_gradients(in, count, stage, elements) *
                            static_cast<double>(bytes_of(sharded ? kept_gradient_dtype(training) : training.grad_dtype));
-    // Muon's matrices are divided over the ranks by what they take (layer_wise_optimizer.py).
+    // Muon's matrices are distributed over the ranks by their cost (layer_wise_optimizer.py).
     double orthogonalising = 0;
     if (!in.orthogonalise_seconds.empty()) {
         for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) orthogonalising += stage.kinds[kind] * in.orthogonalise_seconds[kind];
@@ -368,8 +368,8 @@ double transfer_seconds(const StepInputs& in) {
     const double bytes = static_cast<double>(in.layers.boundary);
     if (in.layout.engine != Engine::megatron || in.layout.sequence_parallel || in.layout.sizes.tp == 1)
         return send_receive_seconds(bytes, in.paths.pp, in.calibration);
-    // Without sequence parallelism all tp ranks hold the same stream. Megatron-LM has each send its part and gathers them over
-    // tp on the other side (--no-scatter-gather-tensors-in-pipeline turns it off; arXiv 2104.04473, section 4.1).
+    // Without sequence parallelism all tp ranks hold the same stream. In Megatron-LM each sends its part, and the receivers gather it over
+    // tp (--no-scatter-gather-tensors-in-pipeline turns it off; arXiv 2104.04473, section 4.1).
     return send_receive_seconds(bytes / static_cast<double>(in.layout.sizes.tp), in.paths.pp, in.calibration) +
            all_gather_seconds(bytes, in.paths.tp, in.calibration);
 }

@@ -1,7 +1,6 @@
 #pragma once
-// What the parts of an iteration take: one microbatch on a stage or on a chunk of it, gradient reduction and parameter gather,
-// the optimizer, transfers between stages. The closed form (step_time.hpp) and the exact timeline (step_timeline.hpp)
-// put them together.
+// Seconds of the parts of an iteration: one microbatch on a stage or chunk, gradient reduction and parameter gather, the optimizer,
+// transfers between stages. The closed form (step_time.hpp) and the exact timeline (step_timeline.hpp) combine them.
 
 #include <array>
 #include <cstddef>
@@ -26,77 +25,79 @@ struct StepInputs {
     LayoutPaths paths;
     double model_flops;
     std::vector<ParameterCount> stage_parameters;  ///< per pipeline rank
-    const PieceParameters* pieces = nullptr;       ///< of the layout's shard; asked for units and tables
-    double offloaded_bytes = 0;                    ///< of a microbatch, to the host in its forward and back in its backward
-    /// The same of a layer, by index of its kind; empty where no module's inputs wait on the host beside the passes.
+    const PieceParameters* pieces = nullptr;       ///< parameters of the layout's shard, for sharded units and embedding tables
+    double offloaded_bytes = 0;                    ///< per microbatch, to the host in its forward and back in its backward
+    /// Offloaded bytes of each layer, by index of its kind; empty if no module's inputs are offloaded.
     std::vector<std::int64_t> offloaded_by_kind{};
-    /// Muon's work on all matrices of a layer by index of its kind, behind them of one of multi-token prediction; empty with others.
+    /// Muon's seconds for all matrices of a layer by index of its kind, then of a multi-token prediction layer; empty with other
+    /// optimizers.
     std::vector<double> orthogonalise_seconds{};
-    bool divided = false;  ///< backwards come in two passes, the second of weight gradients
+    bool divided = false;  ///< backwards run as two passes, the second for the gradients of weights
 };
 
-/// One microbatch on one stage, or on one chunk of it.
+/// Time of one microbatch on one stage, or on one chunk of it.
 struct StageTime {
-    double forward = 0, backward = 0;  ///< seconds, all in
+    double forward = 0, backward = 0;  ///< total seconds
     double weight = 0;                 ///< part of backward: gradients of weights
     double recompute = 0;              ///< compute seconds, part of backward
     double recompute_flops = 0;
-    double device = 0, issue = 0;  ///< of forward and backward: seconds of the device alone, of the host to issue them
-    double waiting = 0;            ///< compute seconds: the device waits for the host's launches
-    double host = 0;               ///< what of it follows the host's launches
-    double expert_layers = 0;      ///< of layers with experts
+    double device = 0, issue = 0;  ///< forward and backward: seconds of the device alone; seconds in which the host launches
+    double waiting = 0;            ///< compute seconds in which the device waits for kernel launches
+    double host = 0;               ///< seconds that scale with the host's launch time
+    double expert_layers = 0;      ///< part in layers with experts
     GroupSeconds exposed;          ///< part of forward and backward
-    double exposed_data = 0;       ///< the same of gathering sharded parameters and reducing sharded gradients
+    double exposed_data = 0;       ///< part of forward and backward: gathers of sharded parameters, reductions of sharded gradients
     GroupSeconds exposed_forward;
 
     [[nodiscard]] double total() const { return forward + backward; }
 };
 
-/// The costs of layers as they are launched: one graph for the whole iteration has no launches.
+/// Layer costs as launched: without kernel launches if one graph holds the whole iteration.
 [[nodiscard]] LayerCosts launched_costs(const StepInputs& inputs);
 
-/// What the chunks of a layout take with such costs of layers. Each piece is looked at once, however many chunks have it.
+/// Times of a layout's chunks with the given layer costs. Each piece is computed once, however many chunks have it.
 class PassTimes {
 public:
-    /// Both must outlive it.
+    /// Both arguments must outlive it.
     PassTimes(const StepInputs& inputs, const LayerCosts& layers);
     ~PassTimes();
     PassTimes(const PassTimes&) = delete;
     PassTimes& operator=(const PassTimes&) = delete;
 
     [[nodiscard]] StageTime chunk(const ChunkCensus& chunk);
-    /// All chunks of a pipeline rank.
+    /// All chunks of a pipeline rank together.
     [[nodiscard]] StageTime stage(int rank);
 
 private:
     struct PieceTime;
-    // Places behind the kinds of layers.
+    // Indices into pieces_ after the kinds of layers.
     static constexpr std::size_t kPrediction = 0, kEmbedding = 1, kHead = 2, kEnds = 3;
 
-    /// `count` copies of a piece; `recomputed`: with its forward once more.
+    /// Adds `count` copies of a piece; `recomputed`: its forward runs once more.
     void add(StageTime& time, std::size_t place, double count, bool recomputed);
-    /// `share` of the layers is recomputed.
+    /// `share`: fraction of the layers that is recomputed.
     [[nodiscard]] StageTime of(const ChunkCensus& held, double share);
 
     const StepInputs& in_;
     const LayerCosts& layers_;
-    std::vector<std::optional<PieceTime>> pieces_;  ///< as they are and recomputed
+    std::vector<std::optional<PieceTime>> pieces_;  ///< two entries each: without and with recompute
 };
 
 [[nodiscard]] StageTime chunk_time(const StepInputs& inputs, const LayerCosts& layers, const ChunkCensus& chunk);
 
-/// Gradient reduction and parameter gather of `count` parameters, nothing of it hidden.
+/// Gradient reduction and parameter gather of `count` parameters, all exposed.
 struct DataParallelSeconds {
     double reduce = 0, gather = 0;
-    double buckets = 1;  ///< into which they are cut where they are cut by size
+    double buckets = 1;  ///< number of buckets, if buckets are cut by size
 };
 [[nodiscard]] DataParallelSeconds data_parallel_seconds(const StepInputs& inputs, const ParameterCount& count);
 
-/// `stage`: what the rank holds, for Muon. `passes`: seconds of all its forwards and backwards, beside which optimizer state may leave.
+/// `stage`: layer counts of the rank, for Muon. `passes`: seconds of all its forwards and backwards, which hide transfers of optimizer
+/// state.
 [[nodiscard]] double optimizer_seconds(const StepInputs& inputs, const ParameterCount& count, const ChunkCensus& stage, double passes);
-/// One transfer between neighbouring stages; 0 without a pipeline.
+/// One transfer between adjacent stages; 0 without a pipeline.
 [[nodiscard]] double transfer_seconds(const StepInputs& inputs);
-/// All-reduce of the gradient of a table that the first and the last stage share; 0 where they do not.
+/// All-reduce of the gradient of the embedding table shared by the first and last stage; 0 if they share none.
 [[nodiscard]] double tied_embedding_seconds(const StepInputs& inputs);
 
 }  // namespace mgplan::simulator

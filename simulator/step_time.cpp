@@ -9,17 +9,17 @@
 namespace mgplan::simulator {
 namespace {
 
-/// What the closed form knows of a pipeline rank.
+/// Times of a pipeline rank in the closed form.
 struct RankTime {
-    double forward = 0, backward = 0;  ///< of one microbatch
-    double ends = 0;                   ///< forward and backward of its first chunk, or of its last where that takes longer
-    double first = 0;                  ///< forward and backward of its first chunk, or less
-    double behind = 0;                 ///< seconds behind the slowest rank's gradients: optimizer, and a gather that nothing hides
+    double forward = 0, backward = 0;  ///< seconds of one microbatch
+    double ends = 0;                   ///< forward and backward of its first or last chunk, whichever is longer
+    double first = 0;                  ///< lower bound of the forward and backward of its first chunk
+    double behind = 0;                 ///< seconds after the slowest rank's gradients: optimizer, and an exposed gather
     DataParallelSeconds work;
 };
 
-/// Forward and backward of the chunks of an interleaved schedule, from what one piece of each kind takes: cheap where a stage has
-/// many chunks.
+/// Forward and backward of the chunks of an interleaved schedule, summed from the time of one piece of each kind: fast if a stage has many
+/// chunks.
 class ChunkSums {
 public:
     ChunkSums(const StepInputs& in, PassTimes& times) : in_(in) {
@@ -49,15 +49,15 @@ private:
     double mtp_ = 0, embedding_ = 0, loss_ = 0;
 };
 
-/// Of the microbatches that a chunk runs in a row, one for each rank: two in each direction, for which warm-ups give ranks room.
+/// Microbatches of slack out of the pp that a chunk runs in a row, due to warm-up: two in each direction.
 constexpr double kRoomOfWarmUps = 4;
-/// Share of what ranks would wait beyond that room that is left in the events, on average (tests/simulator/timeline/agreement_test.cpp).
+/// Average share of the waits beyond this slack that remains in the event simulation (tests/simulator/timeline/agreement_test.cpp).
 constexpr double kShareOfWaits = 0.6;
-/// By which a bound stays below the events, whose sums are others.
+/// Margin of a lower bound for the other order of additions in the event simulation.
 constexpr double kRoundingOfSums = 1e-9;
 
-/// Seconds a microbatch that ranks of a stage of `slowest` seconds wait for each other's longer chunks. Were they in step, each would wait
-/// for the longest chunk of its kind.
+/// Seconds per microbatch that ranks wait for longer chunks of other ranks, on top of the `slowest` stage's seconds. In lockstep each rank
+/// would wait for the longest chunk with its index.
 double waits_for_longer_chunks(const StepInputs& in, const ChunkSums& chunks, double slowest) {
     const int pp = static_cast<int>(in.layout.sizes.pp);
     double in_step = 0;
@@ -72,7 +72,7 @@ double waits_for_longer_chunks(const StepInputs& in, const ChunkSums& chunks, do
     return waiting * std::max(0.0, in_step - slowest);
 }
 
-/// A pipeline in which every pass of a rank takes the same, a chunk's 1/vpp of it.
+/// A pipeline in which all passes of a rank take the same time, each chunk 1/vpp of it.
 class Pipeline {
 public:
     Pipeline(const StepInputs& in, std::vector<RankTime> ranks, double uneven)
@@ -80,10 +80,10 @@ public:
 
     /// Seconds from the first forward to the last backward with transfers of `hop` seconds.
     ///
-    /// The longest of some paths through the passes, each of which the real run must take. A path goes down to rank s, stays on
-    /// it for all microbatches and comes back up. At its begin it may follow the first microbatch from s to the last rank and
-    /// back, which leaves out the forwards that s runs meanwhile: 1F1B's warm-up has one more for each rank behind s. Likewise
-    /// at its end with the last microbatch and the backwards. A rank that waits for its own sends has longer passes.
+    /// The longest of several paths through the passes, each a lower bound of the real run. A path goes down to rank s, stays there for all
+    /// microbatches and comes back up. At its start it may follow the first microbatch from s to the last rank and back, minus the forwards
+    /// that s runs meanwhile: the warm-up of 1F1B has one more for each later rank. Its end does the same with the last microbatch and the
+    /// backwards. A rank that waits for its own sends has longer passes.
     [[nodiscard]] double makespan(double hop) const {
         const int pp = static_cast<int>(ranks_.size());
         if (vpp_ > 1) return interleaved(hop);
@@ -107,12 +107,12 @@ public:
         return longest;
     }
 
-    /// What gradient reduction and parameter gather add to a run of `hop` per transfer.
+    /// Seconds that gradient reduction and parameter gather add to a run with `hop` seconds per transfer.
     [[nodiscard]] double data_parallel(double hop) const {
         const TrainingSpec& training = in_.workload.training;
         const double pp = static_cast<double>(ranks_.size());
         double late_begin = 0, late_end = 0, gathered_behind = 0;
-        // A rank starts when the first forward has come down to it, and is done before the last backward has gone up.
+        // A rank starts when the first forward has reached it, and finishes before the last backward has reached rank 0.
         double fill = 0, drain = 0;
         for (std::size_t r = 0; r < ranks_.size(); ++r) {
             const RankTime& rank = ranks_[r];
@@ -127,7 +127,7 @@ public:
                 const double seconds = std::max(first, gather + first / parts - begin);
                 const double hidden = std::max(0.0, std::min(seconds, rank.work.gather - begin));
                 late_begin = std::max(late_begin, begin + seconds + in_.calibration.overlap_cost * hidden - fill - first);
-                // The last chunk's parameters have to be there when its first forward begins.
+                // The last chunk's parameters must be complete when its first forward starts.
                 late_begin =
                     std::max(late_begin, rank.work.gather - gather * (parts > 1 ? 1 - 1 / parts : 0) - fill - (vpp_ - 1) * pp * first);
             }
@@ -138,7 +138,7 @@ public:
                 const double hidden = std::min(reduce, last) * (1 - 1 / parts);
                 const double before = in_.calibration.overlap_cost * (hidden + std::min(rank.work.reduce - reduce, (vpp_ - 1) * pp * last));
                 const double after = std::max(reduce / parts, reduce - last * (1 - 1 / parts));
-                // What other chunks have left for it when its gradients are made.
+                // Reductions of other chunks still pending when the rank's last gradients are ready.
                 const double backlog = std::max(0.0, rank.work.reduce - reduce - (vpp_ - 1) * pp * last);
                 late_end = std::max(late_end, before + after + backlog - drain);
             }
@@ -148,16 +148,15 @@ public:
         return late_begin + late_end + gathered_behind;
     }
 
-    /// Seconds from the first forward until all gradients are reduced and all ranks updated, or less. What any run must take: a rank
-    /// begins when the first forward has come down to it through the first chunks in front, runs all its passes, and from its last
-    /// backward, one of its first chunk, the gradient goes up again. On rank 0 the first forward stands behind the first bucket of its
-    /// parameters and the last bucket of gradients behind the last backward; what the others reduce is left out.
-    /// `makespan`: of the same `hop`.
+    /// Lower bound of the seconds from the first forward until all gradients are reduced and all ranks updated: a rank starts when the
+    /// first forward has passed the first chunks of the ranks before it, runs all its passes, and after its last backward, one of its first
+    /// chunk, the gradient travels back to rank 0. On rank 0 the first forward follows the first bucket of its parameters, and the last
+    /// bucket of gradients follows the last backward; reductions of other ranks are left out. `makespan`: for the same `hop`.
     [[nodiscard]] double at_least(double makespan, double hop, double tied_embedding) const {
         const TrainingSpec& training = in_.workload.training;
         const int pp = static_cast<int>(ranks_.size());
         const RankTime& front = ranks_.front();
-        // Which chunk takes which part of a rank's parameters is not looked at, so that only what one chunk moves counts.
+        // The split of a rank's parameters over its chunks is unknown here: only traffic of a single chunk counts.
         const bool one_chunk = vpp_ == 1;
         const double parts = training.overlap_grad_reduce ? std::max(1.0, front.work.buckets) : 1;
         const double begin = one_chunk && training.overlap_param_gather ? front.work.gather / parts : 0;
@@ -167,19 +166,19 @@ public:
         for (int r = 0; r < pp; ++r) {
             const RankTime& rank = ranks_[static_cast<std::size_t>(r)];
             const double passes = m_ * (forward(r, hop) + backward(r, hop));
-            // Down to it and up again; the rank's own last send is one of its passes where it waits for it.
+            // Down to the rank and up again; its own last send is part of its passes if it waits for it.
             const double hops = std::max(0, 2 * r - (overlapped() ? 0 : 1)) * hop;
             longest = std::max(longest, begin + in_front + hops + passes + reduced);
             behind = std::max(behind, rank.behind);
             in_front += rank.first;
         }
-        // The table's owners meet behind their last passes.
+        // The ranks that share the embedding table reduce its gradient after their last passes.
         return longest + tied_embedding + behind;
     }
 
 private:
-    /// The slowest rank runs without a pause; before and behind it one chunk passes through all others. For equal ranks that is
-    /// (pp - 1)/(m·vpp) of the time of the passes (Narayanan et al., arXiv 2104.04473, section 2.2).
+    /// The slowest rank runs without a pause; before and after it one chunk passes through all others. For equal ranks that adds (pp -
+    /// 1)/(m·vpp) of the time of the passes (Narayanan et al., arXiv 2104.04473, section 2.2).
     [[nodiscard]] double interleaved(double hop) const {
         const int pp = static_cast<int>(ranks_.size());
         const double sends = overlapped() ? 0 : 2 * hop;
@@ -187,7 +186,7 @@ private:
         for (const RankTime& rank : ranks_) all += rank.ends + sends;
         const std::vector<int>& alike = in_.split.alike;
         for (int s = 0; s < pp; ++s) {
-            // The ends send less than those between them, which are as slow as the first like them.
+            // Inner ranks send more than the ends; of equal inner ranks only the first is needed.
             if (s + 1 < pp && alike[static_cast<std::size_t>(s)] > 0 && alike[static_cast<std::size_t>(s)] < s) continue;
             const double rest = all - ranks_[static_cast<std::size_t>(s)].ends - sends;
             longest = std::max(longest, m_ * (forward(s, hop) + backward(s, hop) + uneven_) + rest);
@@ -196,7 +195,7 @@ private:
     }
 
     [[nodiscard]] bool overlapped() const { return vpp_ > 1 && in_.workload.training.overlap_p2p; }
-    /// A forward of all chunks with what it waits for its sends: the last stage sends nothing on, the first nothing back.
+    /// Forward of all chunks including waits for its sends: the last stage sends no activations, the first no gradients.
     [[nodiscard]] double forward(int rank, double hop) const {
         const double sends = overlapped() ? 0 : vpp_ - (rank + 1 == static_cast<int>(ranks_.size()) ? 1 : 0);
         return ranks_[static_cast<std::size_t>(rank)].forward + sends * hop;
@@ -208,7 +207,7 @@ private:
 
     const StepInputs& in_;
     std::vector<RankTime> ranks_;
-    double uneven_;  ///< seconds a microbatch that ranks wait for each other's longer chunks
+    double uneven_;  ///< seconds per microbatch that ranks wait for longer chunks of others
     double m_;
     double vpp_;
 };
@@ -253,7 +252,7 @@ TimePrediction step_time(const StepInputs& in) {
         const double ends = chunks ? std::max(first, chunks->of(rank, layout.vpp - 1)) : first;
         const DataParallelSeconds work = data_parallel_seconds(in, count);
         const double update = optimizer_seconds(in, count, in.split.stages[static_cast<std::size_t>(rank)], m * stage.total());
-        // With recompute in blocks a chunk repeats fewer layers than ChunkSums has; a layer alone has nothing that hides its gather.
+        // With the block method a chunk recomputes fewer layers than ChunkSums assumes; the gather of a single layer is not hidden.
         const bool known = (layout.recompute != Recompute::full || layout.recompute_method != RecomputeMethod::block) &&
                            !in.workload.training.megatron.fully_sharded.active();
         ranks.push_back({stage.forward, stage.backward, ends, known ? first : 0,
@@ -285,7 +284,7 @@ TimePrediction step_time(const StepInputs& in) {
 }
 
 void finish_rates(const StepInputs& in, const StageTime& slowest, double recompute_flops, TimePrediction& time) {
-    // Bubbles are waits for other stages and as uncertain as the slowest.
+    // Bubbles are waits for other stages and as uncertain as the slowest stage.
     const double m = static_cast<double>(in.layout.num_microbatches);
     const double rounds = slowest.total() > 0 ? m + time.bubble_seconds / slowest.total() : 0;
     TimeParts parts;

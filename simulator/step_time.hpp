@@ -1,13 +1,13 @@
 #pragma once
-// Time of one iteration by the closed form that the search asks: a pipeline of stages, of which the slowest runs without a pause,
-// with what gradient reduction and parameter gather leave exposed.
+// Closed form of the iteration time, used by the search: a pipeline of stages, the slowest of which runs without a pause, plus the exposed
+// parts of gradient reduction and parameter gather.
 
 #include "simulator/step_parts.hpp"
 
 namespace mgplan::simulator {
 
-/// What follows from iteration_seconds: the interval, tokens, FLOP/s, mfu and hfu. `recompute_flops`: repeated by one
-/// microbatch on all stages. `slowest`: one microbatch on the slowest stage.
+/// Sets the fields that follow from iteration_seconds: interval, tokens, FLOP/s, mfu and hfu. `recompute_flops`: recomputed for one
+/// microbatch on all stages. `slowest`: time of one microbatch on the slowest stage.
 void finish_rates(const StepInputs& inputs, const StageTime& slowest, double recompute_flops, TimePrediction& time);
 
 [[nodiscard]] TimePrediction step_time(const StepInputs& inputs);

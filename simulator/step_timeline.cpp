@@ -7,7 +7,7 @@ namespace mgplan::simulator {
 
 namespace {
 
-/// The chunk on a rank that computes `factor` times as long.
+/// Time of a chunk on a rank with `factor` times the compute time.
 StageTime slowed(StageTime time, double factor) {
     const double exposed_forward = time.exposed_forward.total(), exposed_backward = time.exposed.total() - exposed_forward;
     time.forward = (time.forward - exposed_forward) * factor + exposed_forward;
@@ -16,7 +16,8 @@ StageTime slowed(StageTime time, double factor) {
     return time;
 }
 
-/// What a microbatch costs each stage, and what the optimizer and the gathers of parameters cost it once; `recompute_flops` of all.
+/// Returns each stage's time for a microbatch; adds the seconds of optimizer and parameter gather to `step`, and FLOPs of all to
+/// `recompute_flops`.
 std::vector<StageTime> stage_times(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
                                    const std::vector<double>& slowdown, StepTimeline& step, double& recompute_flops) {
     const auto ranks = static_cast<std::size_t>(program.pp), chunks = static_cast<std::size_t>(program.chunks);
@@ -71,9 +72,9 @@ PipelineTimes pipeline_times(const StepInputs& in, const PipelineProgram& progra
             const DataParallelSeconds work = data_parallel_seconds(in, chunk.parameters);
             times.reduce.push_back(work.reduce);
             times.gather.push_back(work.gather);
-            // Only the first chunk of the first rank is cut by size, and only with overlapped reduction (Megatron-core
-            // distributed_data_parallel.py: bucket_size is None behind the first pipeline rank; training.py:
-            // disable_bucketing behind the first chunk).
+            // Only the first chunk of the first rank is cut into buckets by size, and only with overlapped reduction (Megatron-core
+            // distributed_data_parallel.py: bucket_size is None after the first pipeline rank; training.py: disable_bucketing after the
+            // first chunk).
             times.buckets.push_back(r == 0 && c == 0 && training.overlap_grad_reduce ? work.buckets : 1.0);
         }
     }
@@ -82,12 +83,12 @@ PipelineTimes pipeline_times(const StepInputs& in, const PipelineProgram& progra
 
 namespace {
 
-/// A step that was played, and what of it its causes are told from.
+/// A simulated step, with the data from which its causes are computed.
 struct PlayedStep {
-    StepTimeline step;  ///< its iteration_seconds, slowest_stage and optimizer_seconds are known, no other cause
+    StepTimeline step;  ///< iteration_seconds, slowest_stage and optimizer_seconds are set, other causes not yet
     std::vector<StageTime> stages;
     double recompute_flops = 0;
-    double after_passes = 0, gather_of_last = 0;  ///< seconds of the rank that is busy for longest behind the passes
+    double after_passes = 0, gather_of_last = 0;  ///< seconds of the rank that is busy for longest after the passes
 };
 
 PlayedStep play_step(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
@@ -138,8 +139,8 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
     TimePrediction& time = step.time;
     const StageTime& slowest = played.stages[static_cast<std::size_t>(time.slowest_stage)];
 
-    // What a cause costs is what the iteration would be shorter without it: first without communication between ranks of the
-    // pipeline and of the data-parallel group, then with the former, then with both.
+    // The cost of a cause is the time that the iteration would save without it: first without communication between pipeline ranks and of
+    // the data-parallel group, then with the former, then with both.
     PipelineTimes alone = step.times;
     alone.reduce.clear();
     alone.gather.clear();

@@ -22,15 +22,15 @@ std::string_view letter(Pass pass) {
     return "?";
 }
 
-/// "F3", with chunks "F3 chunk 1".
+/// "F3", or with chunks "F3 chunk 1".
 std::string pass_name(const ProgramOp& op, int chunks) {
     return chunks > 1 ? fmt::format("{}{} chunk {}", letter(op.pass), op.microbatch, op.chunk)
                       : fmt::format("{}{}", letter(op.pass), op.microbatch);
 }
 
-/// Microbatches at either end of the iteration that are drawn.
+/// Number of microbatches drawn at each end of the iteration.
 std::int64_t drawn_at_either_end(const PipelineProgram& program, std::int64_t microbatches, std::size_t most_slices) {
-    // A pass may come with three exposed parts, a transfer and two counters.
+    // A pass may add three exposed parts, a transfer and two counters.
     const std::size_t most = most_slices / 7;
     if (program.ops.size() <= most) return microbatches;
     const double share = static_cast<double>(most) / static_cast<double>(program.ops.size());
@@ -57,7 +57,7 @@ TimelineTrace timeline_trace(const LayoutTimeline& timeline, const std::vector<s
     const auto add = [&](int rank, Stream stream, std::string name, double begin, double end) {
         if (end > begin) trace.slices.push_back({static_cast<std::uint16_t>(rank), stream, begin, end, std::move(name)});
     };
-    // Memory: entries of the timeline by their place in the rank's list.
+    // Memory: next timeline entry of each rank, by its index in the rank's schedule.
     std::vector<std::size_t> memory_at(static_cast<std::size_t>(program.pp), 0);
     std::vector<std::int64_t> place(memory_at.size(), 0);
     const auto memory_of = [&](std::size_t rank) -> const RankTimeline* {

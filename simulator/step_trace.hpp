@@ -1,5 +1,5 @@
 #pragma once
-// From an iteration run event by event to what is drawn of it.
+// Converts a simulated iteration into data to draw.
 
 #include <optional>
 #include <vector>
@@ -11,13 +11,13 @@
 
 namespace mgplan::simulator {
 
-/// At most about `most` slices and instants: of longer iterations the first and last microbatches. The timeline must have its
-/// details. `memory`: by pipeline rank, with ops, exact memory of the same schedule; empty or nothing: no instants. Exposed tp, cp
+/// Returns at most about `most` slices and counters; of longer iterations only the first and last microbatches. The timeline must have its
+/// details. `memory`: by pipeline rank, exact memory with ops of the same schedule; no memory counters where it is missing. Exposed tp, cp
 /// and ep communication is drawn at the end of its pass.
 [[nodiscard]] TimelineTrace timeline_trace(const LayoutTimeline& timeline, const std::vector<std::optional<StageTimeline>>& memory,
                                            std::size_t most);
 
-/// Every pass of it. The timeline must have its details.
+/// Returns all passes, to be drawn. The timeline must have its details.
 [[nodiscard]] PipelinePicture pipeline_picture(const LayoutTimeline& timeline);
 
 }  // namespace mgplan::simulator

@@ -5,7 +5,7 @@
 
 namespace mgplan::simulator {
 
-/// Seconds; `bytes` is the whole array that each rank gives. Zero for a group of one.
+/// Seconds; `bytes` is the whole input array of each rank. Zero for a group of one.
 [[nodiscard]] double reduce_scatter_seconds(double bytes, const GroupPath& path, const Calibration& calibration);
 
 }  // namespace mgplan::simulator

@@ -1,5 +1,5 @@
 #pragma once
-// One point-to-point transfer between pipeline neighbours.
+// One point-to-point transfer between adjacent pipeline stages.
 
 #include "simulator/network/group_path.hpp"
 

@@ -13,7 +13,7 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 // An empty context: 426 MiB on an RTX 6000 Ada with CUDA 13 (unsloth-zoo pull request 1053), some 400 MB by PyTorch's
 // developers for CUDA 11.7 and later (pytorch issue 109888).
 constexpr std::int64_t kDriverBytes = 426 * kMiB;
-// Kernels are loaded as they are used (CUDA_MODULE_LOADING=LAZY); an assumption until measured on the device.
+// Kernels are loaded at their first use (CUDA_MODULE_LOADING=LAZY); an assumption until measured on the device.
 constexpr std::int64_t kModuleBytes = 274 * kMiB;
 // A user's measurements with driver 470 and CUDA 11.2: 362, 395 and 458 MiB with 500, 1,000 and 2,000 empty kernels, 63 to 66 KiB
 // each (forums.developer.nvidia.com, "Increasing memory footprint with large task graphs", thread 244901). An assumption for
@@ -22,10 +22,10 @@ constexpr std::int64_t kGraphNodeBytes = std::int64_t{64} << 10;
 
 Calibration ampere() {
     Calibration c;
-    // SimuMax's A100 tables (183 plain, 12 grouped products; PCIe card): 0.76 at full depth and full waves; one model of depth,
-    // waves and accumulation meets them to 4 % on average. In a training step at the power limit 0.75: the layer of Korthikanti
-    // et al. (arXiv 2205.05198, table 4, 22B on 8 SXM cards) takes 4 to 5 % longer by this, the four layers of a stage of
-    // sail-sg/VocabularyParallelism (artifact/exp_one_host.csv, hidden 3,072) as much less.
+    // SimuMax's A100 tables (183 plain, 12 grouped GEMMs; PCIe card): 0.76 at full depth and full waves; one model of depth, waves and
+    // accumulation matches them within 4 % on average. In a training step at the power limit 0.75: the layer of Korthikanti et al. (arXiv
+    // 2205.05198, table 4, 22B on 8 SXM cards) takes 4 to 5 % longer than that predicts, the four layers of a stage of
+    // sail-sg/VocabularyParallelism (artifact/exp_one_host.csv, hidden 3,072) 4 to 5 % less.
     c.gemm_efficiency = 0.75;
     c.fp8_gemm_efficiency = 0.76;  // no fp8 units: computed in 16 bits
     c.gemm_memory_efficiency = 0.95;
@@ -34,7 +34,7 @@ Calibration ampere() {
     c.multiprocessors = 108;
     c.grouped_rows_half = 58;
     c.grouped_weight_gradient = 0.95;
-    // SimuMax's sdp tables, A100, 4 to 128 heads, halved for the causal mask: met to 3 %.
+    // SimuMax's sdp tables, A100, 4 to 128 heads, halved for the causal mask: matched within 3 %.
     c.attention_forward = 0.65;
     c.attention_backward = 0.525;
     c.attention_tail = 0.77;
@@ -47,13 +47,13 @@ Calibration ampere() {
     c.permutation_share = 0.2;     // SimuMax A100, permute: 300 GB/s
     c.cross_entropy_share = 0.85;  // SimuMax A100, ce: 1,290 GB/s
     c.kernel_seconds = 3e-6;
-    // vTrain's runs at hidden 1024 take 3.3 to 3.7 ms per layer whatever the tensor parallel size: the host is the limit. Each
-    // kernel priced here, of some 60 with recompute, stands for the two or three that an eager framework launches.
+    // vTrain's runs at hidden 1024 take 3.3 to 3.7 ms per layer at any tensor parallel size: the host is the limit. Each of the some 60
+    // kernels counted here with recompute represents the two or three that an eager framework launches.
     c.host_kernel_seconds = 31e-6;
     c.checkpoint_host_seconds = 1.5e-3;
-    // All-reduces of 2, 4 and 8 by size: nccl-tests (8), Galvatron (2, 4) and vTrain's tables for its own simulator (2 to 8): 235 GB/s
-    // of bus bandwidth out of 300 at gigabytes, 170 to 200 at 64 to 128 MiB, 2 members an eighth below 8. These six numbers are the
-    // best of a grid by the mean over the three sources, 7.6 % (tests/simulator/collective_curves_test.cpp).
+    // All-reduces of 2, 4 and 8 by size: nccl-tests (8), Galvatron (2, 4) and vTrain's tables for its own simulator (2 to 8): 235 GB/s of
+    // bus bandwidth out of 300 at gigabytes, 170 to 200 at 64 to 128 MiB, 2 members an eighth below 8. These six numbers are the best of a
+    // grid by the mean error over the three sources, 7.6 % (tests/simulator/collective_curves_test.cpp).
     c.nvlink_efficiency = 0.77;
     c.small_group_loss = 0.2;
     c.bandwidth_growth = 0.06;
@@ -63,21 +63,21 @@ Calibration ampere() {
     c.low_latency_bandwidth = 0.15;
     c.pcie_efficiency = 0.75;
     c.network_efficiency = 0.80;
-    c.overlap_cost = 0.25;  // assumed: a collective beside a product takes multiprocessors and memory bandwidth from it
-    // Megatron-MoE-ModelZoo, Qwen3-235B on H100 over four nodes with and without: 19.7 and 17.6 s. Played in Megatron-LM's order 2.1 s less
-    // are left by this share.
+    c.overlap_cost = 0.25;  // assumed: a collective takes multiprocessors and memory bandwidth from a concurrent GEMM
+    // Megatron-MoE-ModelZoo, Qwen3-235B on H100 over four nodes without and with overlap: 19.7 and 17.6 s. Simulated in Megatron-LM's
+    // order, this share saves the same 2.1 s.
     c.expert_overlap_cost = 0.55;
     c.driver_bytes = kDriverBytes;
     c.module_bytes = kModuleBytes;
     c.graph_node_bytes = kGraphNodeBytes;
     c.gemm_workspace_bytes = 8 * kMiB + kMiB / 8;  // PyTorch's default before Hopper, :4096:2:16:8
     c.engine_workspace_bytes = 4 * kMiB;           // Transformer Engine, get_cublas_workspace_size_bytes
-    // vTrain's smallest runs: 2 to 4 ms an iteration beyond their layers, ends and the optimizer's traffic.
+    // vTrain's smallest runs: 2 to 4 ms an iteration on top of their layers, ends and optimizer traffic.
     c.optimizer_fixed_seconds = 1e-3;
     c.iteration_fixed_seconds = 2e-3;
-    // Uncertainty. The same layout measured twice differs by 1 to 3 % (nvidia-dgxc by container, nemo-perf by page); the product
-    // tables are met to 4 % (A100) and 12 % (B200) product by product, less in sums; the host times of the functional tests
-    // scatter by 15 % from run to run; the collective tables are met to 10 to 25 %. fp8 and experts: assumed, no table.
+    // Uncertainty. Two measurements of the same layout differ by 1 to 3 % (nvidia-dgxc by container, nemo-perf by page); the GEMM tables
+    // are matched within 4 % (A100) and 12 % (B200) per GEMM, less in sums; the host times of the functional tests scatter by 15 % from run
+    // to run; the collective tables are matched within 10 to 25 %. fp8 and experts: assumed, no table.
     c.run_deviation = 0.03;
     c.product_deviation = 0.06;
     c.fp8_deviation = 0.06;
@@ -91,38 +91,38 @@ Calibration hopper() {
     Calibration c = ampere();
     // MAMF 794 of 989 TFLOP/s in short bursts; under the power limit of a training step 0.65-0.70 remain.
     c.gemm_efficiency = 0.65;
-    // MAMF again: 1,403 of 1,979 TFLOP/s in fp8, of which the same share remains. Casts are priced apart
-    // (simulator/piece/fp8_time_policies.cpp). XLA's tables of 4,096 by 4,096, four at once: depths of half the rate 165 in 16 bits, 306 to
-    // 320 in fp8.
+    // MAMF again: 1,403 of 1,979 TFLOP/s in fp8, of which the same share remains. Casts are counted separately
+    // (simulator/piece/fp8_time_policies.cpp). XLA's tables of 4,096 by 4,096, four at once: half the rate at a depth of 165 in 16 bits, of
+    // 306 to 320 in fp8.
     c.fp8_gemm_efficiency = 0.57;
     c.gemm_k_half = 160;
     c.multiprocessors = 132;
     c.tile_n = 256;
-    c.grouped_rows_half = 120;  // no table at hand: between A100 and B200
+    c.grouped_rows_half = 120;  // no table available: between A100 and B200
     c.grouped_weight_gradient = 0.9;
     c.attention_forward = 0.66;  // cuDNN 9.19 on H200, causal: 591-688 TFLOP/s forward, 474-581 backward
     c.attention_backward = 0.55;
-    // 2,048 cycles of products and 1,024 of exponentials of a tile (see Blackwell below): 5,120 and 1,024 of the backward's 9,309.
+    // Per tile 2,048 cycles of GEMMs and 1,024 of exponentials (see Blackwell below); backward: 5,120 and 1,024 of 9,309.
     c.attention_exponentials_forward = 1024.0 / 3072;
     c.attention_exponentials_backward = 1024.0 / (5120 / 0.55);
     c.attention_fp8_forward = 3072.0 / 2048;
     c.attention_fp8_backward = (5120 / 0.55) / (5120 / 0.55 - 2560);
     c.attention_tail = 1.3;
     c.attention_tail_backward = 1.3;
-    c.attention_width_forward = 0.05;  // no table at hand: between A100 and B200
+    c.attention_width_forward = 0.05;  // no table available: between A100 and B200
     c.attention_width_backward = 0.25;
     c.memory_efficiency = 0.82;
-    c.permutation_share = 0.6;    // no table at hand: between A100 and B200
-    c.cross_entropy_share = 0.6;  // the same
+    c.permutation_share = 0.6;    // no table available: between A100 and B200
+    c.cross_entropy_share = 0.6;  // no table available: between A100 and B200
     c.kernel_seconds = 2.5e-6;
     // Megatron-LM's functional tests at hidden 512 (commit d98e8a64dd, gpt3_mcore_te_tp2_pp2_* and tp4_pp2_*: 6 layers a stage) take 0.118
-    // and 0.195 s on DGX-H100 with 4 and 8 microbatches: what 4 more passes of a stage add is 3.2 ms a layer, forward and backward, of 36
-    // kernels priced here. Transformer Engine's modules cost the host more than those of 2022.
+    // and 0.195 s on DGX-H100 with 4 and 8 microbatches: 4 more passes of a stage add 3.2 ms a layer, forward and backward, of 36 kernels
+    // counted here. Transformer Engine's modules cost the host more than those of 2022.
     c.host_kernel_seconds = 88e-6;
     c.checkpoint_host_seconds = 0.5e-3;
-    // XLA's tables of rings among 2, 4 and 8: all-gathers and reduce-scatters of 8 reach 325 to 360 of 450 GB/s, all kinds among 2
-    // a fifth less; met to 8 % on average from 4 MiB on. nccl-tests on 8 H100 and H200: 361 GB/s, and for the NVLS all-reduce of
-    // 17 GB 480 GB/s of bus bandwidth, that is 274 of the array (tests/simulator/collective_curves_test.cpp).
+    // XLA's tables of rings among 2, 4 and 8: all-gathers and reduce-scatters of 8 reach 325 to 360 of 450 GB/s, all kinds among 2 a fifth
+    // less; matched within 8 % on average from 4 MiB on. nccl-tests on 8 H100 and H200: 361 GB/s, and for the NVLS all-reduce of 17 GB 480
+    // GB/s of bus bandwidth, that is 274 of the array (tests/simulator/collective_curves_test.cpp).
     c.nvlink_efficiency = 0.77;
     c.small_group_loss = 0.6;
     c.bandwidth_growth = 0.06;
@@ -138,30 +138,30 @@ Calibration hopper() {
     return c;
 }
 
-/// Power limit of the GPU whose sustained products were measured.
+/// Power limit of the GPU on which sustained GEMMs were measured.
 constexpr double kB200Watts = 1000;
 constexpr double kPowerGrowth = 1.0305;  ///< ln(0.505 · 2,500 / (0.465 · 2,250)) / ln 1.2
 
 Calibration blackwell(const ClusterSpec& cluster) {
     Calibration c = hopper();
-    // SimuMax's B200 tables (514 plain, 108 grouped products): 0.45 to 0.50 for large products under sustained load, 0.46 to
-    // 0.48 for the largest, 0.65 for short ones. The liquid-cooled racks may draw a fifth more power (1,200 W against 1,000 W in NVIDIA's
-    // data sheets).
-    // Both say so together: what products reach under sustained load is what the board's power pays for, 1,046 TFLOP/s in 16 bits at
-    // 1,000 W (0.465 of the peak) and 1,262 at a rack's 1,200 W (0.505), its power of 1.03. Bursts reach 0.776 (MAMF), nothing more.
+    // SimuMax's B200 tables (514 plain, 108 grouped GEMMs): 0.45 to 0.50 for large GEMMs under sustained load, 0.46 to 0.48 for the
+    // largest, 0.65 for short ones. The liquid-cooled racks may draw a fifth more power (1,200 W against 1,000 W in NVIDIA's data sheets).
+    // Both together show that the board's power limits GEMMs under sustained load: 1,046 TFLOP/s in 16 bits at 1,000 W (0.465 of the peak)
+    // and 1,262 at a rack's 1,200 W (0.505), that is, they grow with the power to the 1.03. Bursts reach 0.776 (MAMF), nothing more.
     const double watts = cluster.gpu_watts > 0 ? cluster.gpu_watts : cluster.nvlink_domain > 8 ? 1200 : kB200Watts;
     const auto sustained = [&](double at_b200, Precision precision, double b200_peak, double burst) {
         const double peak = cluster.peak(precision);
         return peak > 0 ? std::min(burst, at_b200 * b200_peak / peak * std::pow(watts / kB200Watts, kPowerGrowth)) : at_b200;
     };
     c.gemm_efficiency = sustained(0.465, Precision::bf16, 2.25e15, 0.776);
-    // fp8 loses less to the power limit than 16 bits do: an H200 NVL at 600 W takes 32.0 ms in 16 bits for what fp8 operands with a scale a
-    // tensor take 16.8 for (Transformer Engine, docs/examples/gemm_profiling), 1.94 times as fast once depth is taken out, where bursts of
-    // an H200 are 1.83 times as fast as those of an H100 in 16 bits (MAMF, 1,453 and 794). Bursts of a B200 are 1.97 times as fast (3,432
+    // fp8 loses less to the power limit than 16 bits: an H200 NVL at 600 W takes 32.0 ms in 16 bits and 16.8 ms with fp8 operands with a
+    // scale per tensor (Transformer Engine, docs/examples/gemm_profiling), a ratio of 1.94 once depth is taken out, where bursts of an H200
+    // in fp8 are 1.83 times as fast as those of an H100 in 16 bits (MAMF, 1,453 and 794). Bursts of a B200 are 1.97 times as fast (3,432
     // and 1,745), so that 1.97 * 1.94 / 1.83 = 2.09 times the rate in 16 bits is left under load.
     c.fp8_gemm_efficiency = sustained(0.486, Precision::fp8, 4.5e15, 0.763);
-    // The same document, B300, operands quantised before: 6.81 ms with a scale a tensor, 7.16 in mxfp8, 3.76 in nvfp4, depths of 4,096 and
-    // more. Blocks of fp8 run as mxfp8 on Blackwell. Once depth is taken out, which costs nvfp4 more, it is 1.88 times as fast as fp8.
+    // The same document, B300, operands quantised before: 6.81 ms with a scale per tensor, 7.16 in mxfp8, 3.76 in nvfp4, depths of 4,096
+    // and more. Blocks of fp8 run as mxfp8 on Blackwell. Once depth is taken out, which costs nvfp4 more, nvfp4 is 1.88 times as fast as
+    // fp8.
     c.mxfp8_rate = 6.812 / 7.161;
     const double fp4_peak = cluster.peak(Precision::nvfp4);
     c.nvfp4_gemm_efficiency = c.fp8_gemm_efficiency * (fp4_peak > 0 ? std::min(1.0, 1.88 * cluster.peak(Precision::fp8) / fp4_peak) : 1);
@@ -169,7 +169,7 @@ Calibration blackwell(const ClusterSpec& cluster) {
     c.multiprocessors = 148;
     c.grouped_rows_half = 170;
     c.grouped_weight_gradient = 0.87;
-    // SimuMax's sdp tables, B200, 4 to 128 heads, 4,096 to 131,072 keys, halved for the causal mask: met to 8 % forward and 3 %
+    // SimuMax's sdp tables, B200, 4 to 128 heads, 4,096 to 131,072 keys, halved for the causal mask: matched within 8 % forward and 3 %
     // backward.
     c.attention_forward = 0.51;
     c.attention_backward = 0.42;
@@ -178,15 +178,15 @@ Calibration blackwell(const ClusterSpec& cluster) {
     c.attention_critical = 2.75;
     c.attention_width_forward = 0;
     c.attention_width_backward = 0.28;
-    // The forward takes about as long as its products and its exponentials one behind the other: of a tile of 128 queries by 128 keys,
-    // 128 wide, 1,024 cycles of products and 1,024 of exponentials on B200, 16 a cycle and multiprocessor (FlashAttention-4, arXiv
-    // 2603.05451, section 3), 0.50 of the peak; 2,048 and 1,024 on H100, 0.67, where 0.66 was measured. fp8 halves the products, Blackwell
-    // Ultra the exponentials (NVIDIA technical blog, Inside NVIDIA Blackwell Ultra). The backward has 2,560 cycles of products, 1,024 of
-    // exponentials and the rest; the rest and the sum are taken from the rate above.
+    // The forward takes about the sum of its GEMMs and its exponentials: a tile of 128 queries by 128 keys, 128 wide, has 1,024 cycles of
+    // GEMMs and 1,024 of exponentials on B200, 16 a cycle and multiprocessor (FlashAttention-4, arXiv 2603.05451, section 3), 0.50 of the
+    // peak; 2,048 and 1,024 on H100, 0.67, against 0.66 measured. fp8 halves the GEMMs, Blackwell Ultra the exponentials (NVIDIA technical
+    // blog, Inside NVIDIA Blackwell Ultra). The backward has 2,560 cycles of GEMMs, 1,024 of exponentials and the rest; the rest and the
+    // sum follow from the rate above.
     constexpr double kProducts = 1024, kBackwardProducts = 2560;
     const bool ultra = cluster.compute_capability >= architectures::kBlackwellUltra;
     const double exponentials = ultra ? 512 : 1024, behind = kBackwardProducts / 0.42 - 1024 + exponentials;
-    // The board's power pays for attention as for products. Bursts of cuDNN 9.19 to 9.22 reach 1,708 TFLOP/s forward and 1,473 backward on
+    // The board's power limits attention as it limits GEMMs. Bursts of cuDNN 9.19 to 9.22 reach 1,708 TFLOP/s forward and 1,473 backward on
     // GB200, 2,031 and 1,552 on GB300 (cudnn-frontend, benchmark/sdpa_benchmark_training/results, Llama 3.1, causal, up to 32,768 keys).
     constexpr double kRack = 2.5e15;  // dense 16-bit peak of both
     const auto at_most = [&](double b200, double faster, double burst) {
@@ -199,18 +199,18 @@ Calibration blackwell(const ClusterSpec& cluster) {
     c.attention_fp8_forward = (kProducts + exponentials) / (kProducts / 2 + exponentials);
     c.attention_fp8_backward = behind / (behind - kBackwardProducts / 2);
     c.memory_efficiency = 0.67;    // SimuMax B200: 0.666
-    c.permutation_share = 0.75;    // SimuMax B200, permute: 4,000 GB/s, where a plain stream reaches 5,330
+    c.permutation_share = 0.75;    // SimuMax B200, permute: 4,000 GB/s against 5,330 of a plain stream
     c.cross_entropy_share = 0.45;  // SimuMax B200, ce: 2,560 GB/s, fused 2,240
-    // SimuMax, 70B over 8 ranks of a B200: 5.5 ms a layer where kernels and links take 3.5. On GB200 the functional tests of Hopper
-    // take 5.0 to 5.6 ms a layer of 37.5 kernels, 133 to 149 us each, by runs that differ much from each other.
+    // SimuMax, 70B over 8 ranks of a B200: 5.5 ms a layer, of which kernels and links take 3.5. On GB200 the functional tests of Hopper
+    // take 5.0 to 5.6 ms a layer of 37.5 kernels, 133 to 149 us each, with large differences between runs.
     c.host_kernel_seconds = 111e-6;
-    // XLA's tables of rings, 8 B200 and racks of GB200: 616 to 690 GB/s of 900 at gigabytes; met to 7 % on average from 4 MiB on.
+    // XLA's tables of rings, 8 B200 and racks of GB200: 616 to 690 GB/s of 900 at gigabytes; matched within 7 % on average from 4 MiB on.
     c.nvlink_efficiency = cluster.nvlink_domain > 8 ? 0.75 : 0.71;
     c.bandwidth_growth = cluster.nvlink_domain > 8 ? 0.03 : 0.07;
     c.nvls_efficiency = 0.52;  // 838 GB/s of bus bandwidth over 8 ranks, 848 over 64: 430-480 GB/s of the array
     c.nvls_seconds = 80e-6;
     c.all_to_all_efficiency = 0.66;
-    c.expert_overlap_cost = c.overlap_cost;  // no such pair of runs at hand: as of other collectives
+    c.expert_overlap_cost = c.overlap_cost;  // no measured pair of runs available: as for other collectives
     c.collective_seconds = 30e-6;
     c.low_latency_seconds = 20e-6;
     c.low_latency_bandwidth = 0.5;
@@ -224,8 +224,7 @@ Calibration default_calibration(const ClusterSpec& cluster) {
                     : cluster.compute_capability >= architectures::kHopper  ? hopper()
                                                                             : ampere();
     // NVIDIA, "Getting Started with CUDA Graphs" (developer.nvidia.com/blog/cuda-graphs, 2019): 3.8 us a kernel that a C++ program on a
-    // V100 issues without waiting for any. What mgplan's trainer takes between two ops is 0.2 us, measured on a CPU. No card has run it
-    // yet.
+    // V100 launches without waiting. mgplan's trainer takes 0.2 us between two ops, measured on a CPU, on no GPU yet.
     c.issue_seconds = 4e-6;
     return c;
 }

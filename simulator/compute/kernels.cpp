@@ -8,29 +8,29 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Rate of nvfp4 over 16 bits that products come near on any GPU, whatever its peak is.
+/// Upper limit of the ratio of nvfp4's to 16 bits' GEMM rate that GPUs approach, whatever their peak.
 constexpr double kMostFaster = 4;
 
-/// Rate of what fp8 leaves in 16 bits; a cluster file may name fp8 alone.
+/// Peak of ops that stay in 16 bits under fp8; the fp8 peak if the cluster file names only that.
 double storage_peak(const ClusterSpec& cluster, Precision precision) {
     const double peak = cluster.peak(quantised(precision) ? Precision::bf16 : precision);
     return peak > 0 ? peak : cluster.peak(precision);
 }
 
-/// FLOPs of the last query tile of 128 rows, which walks all keys alone while other multiprocessors run dry, counted as if
-/// all of them worked.
+/// FLOPs of the last query tile of 128 rows, which visits all keys alone while other multiprocessors are idle, counted as if all of them
+/// worked.
 double last_tile(const Calibration& calibration, std::int64_t keys, std::int64_t head_dim) {
     return calibration.multiprocessors * 4.0 * 128.0 * static_cast<double>(keys) * static_cast<double>(head_dim);
 }
 
-/// Share of the rate at heads of 128 that others keep. Wider ones leave room for fewer stages of tiles; narrower ones have as many
-/// exponentials for fewer products.
+/// Rate relative to heads of 128. Wider heads leave room for fewer stages of tiles; narrower heads have the same number of exponentials for
+/// less GEMM work.
 double width_share(double loss, double exponentials, std::int64_t head_dim) {
     if (head_dim < 128) return 1 / (1 - exponentials + exponentials * 128 / static_cast<double>(std::max<std::int64_t>(1, head_dim)));
     return 1 / (1 + loss * std::max(0.0, static_cast<double>(head_dim - 128) / 64));
 }
 
-/// Share of the products' peak.
+/// Share of the GEMMs' peak.
 double efficiency(const Calibration& calibration, Precision precision, QuantisedFormat format) {
     if (precision == Precision::nvfp4) return calibration.nvfp4_gemm_efficiency;
     if (precision != Precision::fp8) return calibration.gemm_efficiency;
@@ -43,7 +43,7 @@ double efficiency(const Calibration& calibration, Precision precision, Quantised
 KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision, std::int64_t gradient_bytes,
                          QuantisedFormat format)
     : calibration_(calibration),
-      // At which A100, H100 and B200 have the rates of their data sheets.
+      // Clock rates of A100, and of H100 and B200, at which their data sheets state the peaks.
       clock_(cluster.compute_capability < architectures::kHopper ? 1.41e9 : 1.83e9),
       peak_(cluster.peak(precision)),
       peak_16_(storage_peak(cluster, precision)),
@@ -57,8 +57,8 @@ KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibrat
       gemm_bandwidth_(cluster.memory_bandwidth * calibration.gemm_memory_efficiency) {}
 
 double KernelTimes::gemm_rate(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const {
-    // Whole waves of output tiles: the last wave keeps all multiprocessors waiting however few tiles it has. Libraries
-    // soften this with split-k and stream-k for deep products, so half of the loss is counted.
+    // Whole waves of output tiles: the last wave occupies all multiprocessors however few tiles it has. Libraries reduce this with split-k
+    // and stream-k for deep GEMMs, so half of the loss is counted.
     const double tiles = std::ceil(static_cast<double>(m) / calibration_.tile_m) * std::ceil(static_cast<double>(n) / calibration_.tile_n) *
                          static_cast<double>(count);
     const double waves = tiles / calibration_.multiprocessors;

@@ -1,5 +1,5 @@
 #pragma once
-// Seconds of the kinds of kernel a layer is made of, and their sums.
+// Seconds of the kinds of kernels that layers run, and their sums.
 
 #include <cstdint>
 
@@ -9,34 +9,34 @@
 
 namespace mgplan::simulator {
 
-/// What a kernel bound by memory does: not every access pattern reaches the bandwidth of a plain stream.
+/// Access pattern of a memory-bound kernel: only streaming reaches the full calibrated bandwidth.
 enum class Traffic : std::uint8_t { streaming, softmax, permutation, cross_entropy };
 
 /// Rates of one GPU at one precision.
 class KernelTimes {
 public:
-    /// `gradient_bytes`: of an element of the buffer that weight gradients are added into. `format`: of operands in fp8.
+    /// `gradient_bytes`: size of an element of the weight-gradient buffer. `format`: of fp8 operands.
     KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision, std::int64_t gradient_bytes = 4,
                 QuantisedFormat format = QuantisedFormat::tensorwise);
 
-    /// C (m, n) = A (m, k) · B (k, n), `count` such products one after the other in one kernel.
+    /// C (m, n) = A (m, k) · B (k, n); `count` such GEMMs in sequence in one kernel.
     [[nodiscard]] double gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) const;
-    /// G (m, n) += A (m, k) · B (k, n): the gradient buffer is read and written besides.
+    /// G (m, n) += A (m, k) · B (k, n): also reads and writes the gradient buffer.
     [[nodiscard]] double weight_gradient(std::int64_t m, std::int64_t n, std::int64_t k) const;
-    /// `count` products of equal shape in a grouped kernel: experts of m rows each.
+    /// A grouped kernel of `count` GEMMs of equal shape: experts of m rows each.
     [[nodiscard]] double grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const;
     /// The weight gradients (m, n) of `count` experts of k rows each.
     [[nodiscard]] double grouped_weight_gradient(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const;
-    /// Products of `flops` in all that wait for nothing but arithmetic.
+    /// Purely compute-bound GEMMs of `flops` in total.
     [[nodiscard]] double products(double flops) const;
-    /// Fused attention of `flops` (the causal half) whose longest rows see `keys` keys of width `head_dim`.
+    /// Fused attention of `flops` (the causal half), whose longest rows see `keys` keys of width `head_dim`.
     [[nodiscard]] double attention_forward(double flops, std::int64_t keys, std::int64_t head_dim) const;
     [[nodiscard]] double attention_backward(double flops, std::int64_t keys, std::int64_t head_dim) const;
-    /// A kernel that issues `clocks` of work on one multiprocessor in all, spread over those that there are.
+    /// A kernel with `clocks` of work for a single multiprocessor, spread over all multiprocessors.
     [[nodiscard]] double multiprocessor_clocks(double clocks) const;
-    /// A kernel that reads and writes `bytes` in all.
+    /// A kernel that reads and writes `bytes` in total.
     [[nodiscard]] double memory_bound(double bytes, Traffic traffic = Traffic::streaming) const;
-    /// Bytes of an element of an activation; under fp8 they have 16 bits.
+    /// Bytes of an activation element; 2 under fp8.
     [[nodiscard]] double element_bytes() const { return element_bytes_; }
 
 private:
@@ -44,15 +44,15 @@ private:
     [[nodiscard]] double accumulating(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, double rate) const;
 
     const Calibration& calibration_;
-    double clock_;    ///< of a multiprocessor, Hz
-    double peak_;     ///< FLOP/s of the products' precision
+    double clock_;    ///< clock rate of a multiprocessor, Hz
+    double peak_;     ///< FLOP/s of the GEMMs' precision
     double peak_16_;  ///< FLOP/s of attention (16-bit, or the precision itself for fp32)
     double efficiency_;
-    double k_half_;  ///< calibrated for 16 bits; what a tile takes beside its main loop does not get shorter where that runs faster
+    double k_half_;  ///< scaled with the peak: the time of a tile outside its main loop does not shrink when the loop runs faster
     double element_bytes_;
     double gradient_bytes_;
-    double memory_bandwidth_;  ///< of plain streams
-    double gemm_bandwidth_;    ///< of products that wait for memory
+    double memory_bandwidth_;  ///< reached by streaming kernels
+    double gemm_bandwidth_;    ///< reached by memory-bound GEMMs
 };
 
 }  // namespace mgplan::simulator

@@ -24,7 +24,7 @@ namespace {
 
 using model::MemoryCategory;
 
-/// What a rank holds beside its layers' traces.
+/// Tensors that a rank holds in addition to its layers' traces.
 struct Held {
     std::vector<RankPasses::Held> tensors;
     BytesByCategory by_category{};
@@ -38,7 +38,7 @@ struct Held {
     }
 };
 
-/// The fullest instant of a stage, from functions of a place among the split's distinct chunks.
+/// Peak of a stage; the functions take an index among the split's distinct chunks.
 template <class Bytes, class Kept, class Peak>
 Bytes fullest(const StageInstants& stage, std::vector<Bytes>& kept, Kept kept_of, Peak peak_of) {
     if (stage.uniform()) {
@@ -68,9 +68,9 @@ struct ActivationMemory::State {
     std::unique_ptr<SplitStages> own_splits;
     SplitStages& splits;
     std::unordered_map<MemoKey<3>, std::int64_t, MemoKeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
-    // What belongs to the layout at hand; members, so that they need no memory for each.
+    // Buffers for the current layout; members, so that they are not allocated for each layout.
     StepDeltas steps;
-    std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;  ///< of the split's distinct chunks
+    std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;  ///< weights of the split's distinct chunks
     std::array<bool, ShardLayers::kNodes> weighed{};
     std::vector<std::int64_t> held_totals;  ///< by stage
     std::vector<double> kept;
@@ -84,7 +84,7 @@ struct ActivationMemory::State {
           own_splits(of_all == nullptr ? std::make_unique<SplitStages>(layers.kinds(), *own_schedules) : nullptr),
           splits(of_all == nullptr ? *own_splits : *of_all) {}
 
-    /// Nothing: neither full recompute nor blocks of streams.
+    /// Nothing: neither full recompute nor recompute of streams.
     static std::optional<ChunkRecompute> recompute_of(const Layout& layout) {
         if (layout.recompute == Recompute::full)
             return ChunkRecompute{layout.recompute_method.value_or(RecomputeMethod::uniform), layout.recompute_num_layers};
@@ -99,18 +99,18 @@ struct ActivationMemory::State {
         return chunk_profile(profiles, splits.contents(number), address(recompute));
     }
 
-    /// From now on weights() are of this layout, and what is held of its first stages.
+    /// Sets the layout of weights(), and computes the held bytes of its first stages.
     void begin(const Layout& layout, const SplitChunks& split, int stages) {
         weighed.fill(false);
         weigh_held(layout, split, stages);
     }
 
-    /// A stage whose rank holds the same beside its layers: this one, or one in front of it.
+    /// The first stage whose rank holds the same tensors besides its layers: this one, or an earlier one.
     [[nodiscard]] static int holds_like(const Layout& layout, const SplitChunks& split, int stage) {
         return layout.engine == Engine::megatron ? split.like[static_cast<std::size_t>(stage)] : stage;
     }
 
-    /// Weighs those of the split's distinct chunks that stand at these places; what weights() says of the others is not to be read.
+    /// Computes the weights of the split's distinct chunks at these indices; the other elements of the result are undefined.
     template <class Places>
     const std::vector<ChunkWeight>& weigh(const Layout& layout, const SplitChunks& split, std::size_t node, const Places& places) {
         const std::optional<ChunkRecompute> of_layout = recompute_of(layout);
@@ -131,7 +131,7 @@ struct ActivationMemory::State {
         return weigh(layout, split, node, std::views::iota(0, static_cast<int>(split.distinct.size())));
     }
 
-    /// The sum of it on each stage, which the search asks for.
+    /// Sets held_totals: the sum of held() for each stage, needed by the search.
     void weigh_held(const Layout& layout, const SplitChunks& split, int stages) {
         held_totals.clear();
         if (layout.engine == Engine::megatron) {
@@ -181,7 +181,7 @@ struct ActivationMemory::State {
         return rank;
     }
 
-    /// What a rank of the stage holds beside its layers' traces.
+    /// Tensors that a rank of the stage holds in addition to its layers' traces.
     Held held(const Layout& layout, const SplitChunks& split, int pp_rank) {
         Held held;
         if (layout.engine == Engine::megatron) {
@@ -195,7 +195,7 @@ struct ActivationMemory::State {
         return held;
     }
 
-    /// Peaks of the first stages. `all`: otherwise a stage that is no fuller than one in front of it has that one's peak.
+    /// Peaks of the first stages. `all` false: a stage that needs no more than an earlier equal one gets that one's peak.
     void peaks_of_first(const Layout& layout, int stages, bool all, std::vector<std::int64_t>& by_stage) {
         const SplitChunks& split = splits.chunks(layout);
         begin(layout, split, stages);
@@ -209,7 +209,7 @@ struct ActivationMemory::State {
         };
         by_stage.clear();
         for (std::size_t stage = 0; stage < static_cast<std::size_t>(stages); ++stage) {
-            // Microbatches of the one in front are alive for longer; mgplan's own engine may have more messages on their way behind it.
+            // Microbatches of the earlier stage are alive for longer; with mgplan's own engine the later one may have more open messages.
             const auto like = static_cast<std::size_t>(split.like[stage]);
             const bool no_fuller = !all && like < stage && held_totals[stage] <= held_totals[like];
             by_stage.push_back(no_fuller ? by_stage[like]
@@ -264,7 +264,7 @@ void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const R
         if (weights[node] == nullptr) weights[node] = &state_->weights_at(layout, split, node);
         return weights[node];
     };
-    /// Weights of the chunks at two neighbouring nodes, and how far on the way from one to the other.
+    /// Weights of the chunks at two adjacent nodes, and the position between them.
     struct Between {
         const std::vector<ChunkWeight>*low, *high;
         double share;
@@ -361,7 +361,7 @@ std::int64_t ActivationMemory::host_bytes(const Layout& layout, int pp_rank) {
     if (of_chunk.empty()) return 0;
     std::int64_t most = 0;
     for (const LiveState& state : state_->splits.live(layout, pp_rank)) {
-        if (state.op < 0) continue;  // brings some back
+        if (state.op < 0) continue;  // a backward brings some back
         std::int64_t bytes = of_chunk[static_cast<std::size_t>(state.op - 1)];
         for (std::size_t c = 0; c < of_chunk.size(); ++c) bytes += state.live[c] * of_chunk[c];
         most = std::max(most, bytes);

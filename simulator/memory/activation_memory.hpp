@@ -1,6 +1,6 @@
 #pragma once
-// What forwards and backwards add to a rank's memory at the fullest instant of an iteration, for any layout of one workload:
-// one trace for each shard of the model's layers, composed over chunks and schedule, with everything that layouts share kept.
+// Memory that forwards and backwards add to a rank at its peak in an iteration, for any layout of one workload: one trace for each shard of
+// the model's layers, composed over chunks and schedule; results that layouts share are cached.
 
 #include <cstdint>
 #include <memory>
@@ -18,24 +18,24 @@
 
 namespace mgplan::simulator {
 
-/// The fullest instant of the passes, with what the rank holds all the while beside parameters, gradients and optimizer.
+/// Peak of the passes, with everything that the rank holds throughout except parameters, gradients and optimizer.
 struct PassesPeak {
-    std::int64_t bytes = 0;        ///< of all categories together
+    std::int64_t bytes = 0;        ///< sum over all categories
     BytesByCategory at_peak{};     ///< sums to `bytes`
     BytesByCategory high_water{};  ///< each category's own maximum
-    int op = 0;                    ///< running then: +k a forward, -k a backward of chunk k-1
-    std::string_view tensor;       ///< taken at that instant
+    int op = 0;                    ///< op at the peak: +k a forward, -k a backward of chunk k-1
+    std::string_view tensor;       ///< the tensor allocated at the peak
 };
 
-/// A rank's passes, and what it holds beside their tensors, parameters, gradients and optimizer while they run.
+/// A rank's passes, and the tensors it holds during all of them, except parameters, gradients and optimizer.
 struct RankPasses {
-    /// One tensor, or one kind of tensor.
+    /// One tensor, or all tensors of one kind.
     struct Held {
         model::MemoryCategory category{};
         std::int64_t bytes = 0;
         std::string_view tensor;
     };
-    std::vector<PassProfile> chunks;  ///< what is sent to another stage is given back at the end
+    std::vector<PassProfile> chunks;  ///< tensors sent to another stage count as freed at the end of the pass
     std::vector<Held> held;
 };
 
@@ -45,42 +45,42 @@ class SplitStages;
 /// Not thread-safe. The workload must outlive it. Layouts must be valid.
 class ActivationMemory {
 public:
-    /// `layers` and `splits`: what others read too, which must outlive it; its own without.
+    /// `layers` and `splits` are shared with others and must outlive it; null: it creates its own.
     explicit ActivationMemory(const Workload& workload, ShardLayers* layers = nullptr, SplitStages* splits = nullptr);
     ~ActivationMemory();
     ActivationMemory(const ActivationMemory&) = delete;
     ActivationMemory& operator=(const ActivationMemory&) = delete;
 
     [[nodiscard]] const LayerKinds& kinds() const;
-    /// All of them, or those that may be the fullest: of engine megatron's stages between the ends with the same chunks the first, for the
-    /// microbatches of the others are alive no longer. The others have its peak.
+    /// all: every stage. fullest: with engine megatron, of inner stages with equal chunks only the first, which has the most live
+    /// microbatches; the others get its peak.
     enum class Stages : std::uint8_t { all, fullest };
-    /// peak().bytes of every pipeline stage, quickly: the list is overwritten.
+    /// Fast version of peak().bytes for every pipeline stage; overwrites `by_stage`.
     void peak_bytes(const Layout& layout, Stages which, std::vector<std::int64_t>& by_stage);
-    /// The first stage's, without the others.
+    /// peak().bytes of the first stage, fast.
     [[nodiscard]] std::int64_t front_peak_bytes(const Layout& layout);
-    /// The same of the stages from `first` on, one for each of `rows`: so many times the rows of the even split that their
-    /// experts receive. Never too little. peak_bytes() of the same layout has been asked for last.
+    /// Peak bytes of the stages from `first` on, one for each element of `rows`: the factors by which their experts receive more tokens
+    /// than in the even split. Never too low. The last call must have been peak_bytes() of the same layout.
     void routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first, std::vector<std::int64_t>& by_stage);
-    /// Most bytes of inputs that wait in the host's memory at one time (--offload), of a stage's rank; rows spread evenly over experts.
+    /// Peak bytes of inputs offloaded to the host (--offload) by one rank of a stage; tokens spread evenly over experts.
     [[nodiscard]] std::int64_t host_bytes(const Layout& layout, int pp_rank);
-    /// The same under a schedule with divided backwards: inputs come back with the input gradient.
+    /// Peak bytes of offloaded inputs under a schedule with split backwards: inputs return for the input gradient.
     [[nodiscard]] std::int64_t host_bytes(const Layout& layout, int pp_rank, const RankSchedule& schedule);
-    /// Bytes of inputs that a forward of a layer leaves there, by index of its kind.
+    /// Bytes of inputs that a layer's forward leaves on the host, by index of the layer's kind.
     [[nodiscard]] const std::vector<std::int64_t>& offloaded_by_kind(const Layout& layout);
-    /// Pieces of the layout's shard, for callers that take layers apart; without the router, unless the layout's graphs may end behind it.
+    /// Kept and taken bytes of the pieces of the layout's shard; of the router only if the layout's graphs may end after it.
     [[nodiscard]] PieceBytes pieces(const Layout& layout);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
-    /// What peak() is made of: played over the schedule it has the same peak.
+    /// The profiles of which peak() consists; played over the schedule they have the same peak.
     [[nodiscard]] RankPasses passes(const Layout& layout, int pp_rank);
-    /// The same tensor by tensor, each chunk once; what is held is taken in front of the passes and kept.
+    /// Trace of a rank's passes per tensor, each chunk once; tensors held throughout are taken before the passes and kept.
     [[nodiscard]] IterationTrace tensors(const Layout& layout, int pp_rank);
-    /// How much fuller the fullest instant of a microbatch is than the fullest while decoder layers run: what output layer and loss take
-    /// more than a layer. For a layout without a pipeline.
+    /// Difference between the peak of a microbatch and the peak while decoder layers run: the extra memory of output layer and loss. For a
+    /// layout without a pipeline.
     [[nodiscard]] std::int64_t excess_of_head(const Layout& layout);
 
 private:
-    /// Bytes of one microbatch that wait on the host, for each of a rank's chunks; empty where nothing does.
+    /// Bytes of one microbatch offloaded to the host, for each chunk of the rank; empty if nothing is offloaded.
     [[nodiscard]] std::vector<std::int64_t> host_bytes_of_chunks(const Layout& layout, int pp_rank);
 
     struct State;

@@ -12,18 +12,18 @@
 namespace mgplan::simulator {
 namespace {
 
-/// A take or return of one allocation of a list.
+/// Allocation or free of an element of a list.
 struct Event {
     std::int64_t time = 0;
     std::size_t allocation = 0;
     bool take = true;
 };
 
-/// In the order of their times, of equal ones in that of the list.
+/// Sorted by time; at equal times in the order of the list.
 std::vector<Event> events_of(std::span<const Allocation> allocations) {
     std::vector<Event> events;
     events.reserve(2 * allocations.size());
-    // Lists that were played have a time of its own for each event, from 0 on: these have their places, and the few others are sorted.
+    // Played lists have a distinct time for each event, from 0 on: such events go directly to their index; the few others are sorted.
     const std::size_t places = 2 * allocations.size();
     std::vector<Event> by_time(places, Event{-1, 0, false});
     bool apart = true;
@@ -56,13 +56,13 @@ std::vector<Event> events_of(std::span<const Allocation> allocations) {
     return by_time;
 }
 
-/// Plays a list over and over; what it keeps is taken the first time.
+/// Replays a list repeatedly; allocations that it keeps happen only the first time.
 class Tape {
 public:
     explicit Tape(std::span<const Allocation> allocations)
         : allocations_(allocations), events_(events_of(allocations)), live_(allocations.size(), -1) {}
 
-    /// False, and stopped there, where the allocator reserves `enough` or more.
+    /// Stops and returns false if the allocator reserves `enough` or more.
     bool play(CachingAllocator& allocator, std::int64_t enough) {
         for (const Event& event : events_) {
             std::int64_t& number = live_[event.allocation];
@@ -78,7 +78,7 @@ public:
         return true;
     }
 
-    /// Bytes of what it keeps, which it takes at its first playing and has at each later one from the start.
+    /// Upper bound of the bytes that it keeps: allocated in the first replay and present from the start of each later one.
     [[nodiscard]] std::int64_t kept_at_most(const CachingAllocator& allocator) const {
         std::int64_t kept = 0;
         for (const Allocation& each : allocations_) {
@@ -87,7 +87,7 @@ public:
         return kept;
     }
 
-    /// What it gives back, at the instant with most of it.
+    /// Upper bound of the peak of the bytes that it frees.
     [[nodiscard]] std::int64_t passing_at_most(const CachingAllocator& allocator) const {
         std::int64_t now = 0, most = 0;
         for (const Event& event : events_) {
@@ -100,7 +100,7 @@ public:
     }
 
 private:
-    /// It is there when the tape ends.
+    /// True if the allocation is live when the tape ends.
     [[nodiscard]] static bool lasts(const Allocation& one) { return one.returned < one.taken; }
 
     std::span<const Allocation> allocations_;
@@ -108,7 +108,7 @@ private:
     std::vector<std::int64_t> live_;
 };
 
-/// Where in the trace something happens: a pass, in front of all of them, or behind.
+/// Position of an event in the trace: the index of a pass, before all of them, or after.
 constexpr std::size_t kBefore = std::numeric_limits<std::size_t>::max() - 1;
 constexpr std::size_t kBehind = kBefore + 1;
 
@@ -155,7 +155,7 @@ private:
         return behind == trace_.passes.end() ? kBehind : static_cast<std::size_t>(behind - trace_.passes.begin());
     }
 
-    /// Taken by a pass, and returned neither by it nor by the other pass of its chunk.
+    /// True for a tensor taken by a pass and freed neither by it nor by the other pass of its chunk.
     [[nodiscard]] bool is_message(std::size_t tensor) const {
         const std::size_t taken = taken_in_[tensor], returned = returned_in_[tensor];
         if (taken >= kBefore || trace_.tensors[tensor].returned < 0) return false;
@@ -173,7 +173,7 @@ private:
                 take(event.allocation);
                 sent.push_back(event.allocation);
             } else if (event.take) {
-                // What the passes keep is there from its first time on.
+                // Tensors that passes keep are allocated only the first time.
                 if (trace_.tensors[event.allocation].returned >= 0 || !is_open(event.allocation)) take(event.allocation);
             } else if (is_open(event.allocation)) {
                 give_back(event.allocation);
@@ -201,14 +201,14 @@ private:
     const IterationTrace& trace_;
     const RankSchedule& schedule_;
     model::SendDepth depth_;
-    std::deque<std::size_t> sent_forward_, sent_backward_;  ///< messages not done, oldest first
+    std::deque<std::size_t> sent_forward_, sent_backward_;  ///< open messages, oldest first
     std::vector<std::size_t> taken_in_, returned_in_;
     std::vector<Event> before_, behind_;
     std::vector<std::vector<Event>> by_pass_;
-    // What of a tensor of the trace was taken and not given back, oldest first: a list of places in played_.
+    // Open allocations of each tensor of the trace, oldest first, as a linked list of indices in played_.
     static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
     std::vector<std::size_t> oldest_, latest_;  ///< by tensor
-    std::vector<std::size_t> next_;             ///< by place in played_: of the same tensor
+    std::vector<std::size_t> next_;             ///< by index in played_: the next one of the same tensor
     std::vector<Allocation> played_;
     std::int64_t clock_ = 0;
 };
@@ -226,7 +226,7 @@ std::optional<ReservedMemory> replay_allocator_within(double most_fragmentation,
     MGPLAN_ASSERT(iterations >= 1, "at least one iteration is played");
     CachingAllocator allocator(options);
     Tape before(setup), tape(iteration);
-    // What is reserved at most never shrinks, so that its share of what can be allocated at most is enough.
+    // The maximum reserved never shrinks, so its ratio to an upper bound of the allocated peak is enough.
     std::int64_t enough = std::numeric_limits<std::int64_t>::max();
     if (std::isfinite(most_fragmentation)) {
         const std::int64_t most = before.kept_at_most(allocator) + std::max(before.passing_at_most(allocator),

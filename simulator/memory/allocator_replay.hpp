@@ -1,6 +1,6 @@
 #pragma once
-// What PyTorch's caching allocator holds of the device after some training iterations: the recorded takes and returns of a
-// rank, played on its rules (caching_allocator.hpp). What it reserves beyond the largest sum of tensors is fragmentation.
+// Device memory that PyTorch's caching allocator reserves after some training iterations: replays the recorded allocations and frees of a
+// rank under its rules (caching_allocator.hpp). Reserved memory above the peak of live tensors is fragmentation.
 
 #include <cstdint>
 #include <optional>
@@ -14,27 +14,27 @@
 
 namespace mgplan::simulator {
 
-/// One allocation. Times order takes and returns; they need not be dense.
+/// One allocation. Times order allocations and frees; they need not be dense.
 struct Allocation {
     std::int64_t bytes = 0;
     std::int64_t taken = 0;
-    std::int64_t returned = -1;  ///< -1: kept
+    std::int64_t returned = -1;  ///< -1: never freed
     bool operator==(const Allocation&) const = default;
 };
 
-/// Plays `setup` once and `iteration` so many times (at least once), or until one reserves no more than the one before. What an
-/// iteration keeps it takes in the first one alone: optimizer state and workspaces that are made when first used. The second
-/// iteration finds other holes than the first; what is reserved at most is told (segments are given back at the limit alone). Allocations
-/// without bytes are left out.
+/// Replays `setup` once and `iteration` `iterations` times (at least once), or until an iteration reserves no more than the one before.
+/// Allocations that an iteration keeps happen only the first time: optimizer state and lazily created workspaces. The second iteration
+/// finds other holes than the first; the result is the maximum reserved (segments are freed only at the limit). Allocations of 0 bytes are
+/// skipped.
 [[nodiscard]] ReservedMemory replay_allocator(std::span<const Allocation> setup, std::span<const Allocation> iteration, int iterations,
                                               const CachingAllocatorOptions& options = {});
 
-/// The same, or nothing, told as soon as it is certain, where fragmentation is more than this share of what is allocated at most.
+/// replay_allocator(), or nothing if fragmentation exceeds this share of the peak of allocated bytes; stops as soon as that is certain.
 [[nodiscard]] std::optional<ReservedMemory> replay_allocator_within(double most_fragmentation, std::span<const Allocation> setup,
                                                                     std::span<const Allocation> iteration, int iterations,
                                                                     const CachingAllocatorOptions& options = {});
 
-/// A forward (+k) or backward (-k) of chunk k-1 in a trace: what was taken or returned at times [begin, end).
+/// A forward (+k) or backward (-k) of chunk k-1 in a trace: its allocations and frees at times [begin, end).
 struct TracedPass {
     int op = 0;
     std::int64_t begin = 0, end = 0;
@@ -44,15 +44,14 @@ struct TracedPass {
 /// A rank's iteration in which every chunk runs forward and backward once.
 struct IterationTrace {
     std::vector<Allocation> tensors;
-    std::vector<TracedPass> passes;  ///< in order; what happens between two belongs to the later one
+    std::vector<TracedPass> passes;  ///< in order; events between two passes belong to the later one
     bool operator==(const IterationTrace&) const = default;
 };
 
-/// The iteration that follows a schedule, from a trace of each pass. What a chunk's forward takes and its backward returns
-/// lives from one to the other, first in, first out. What a pass takes and something else returns is a message to another stage:
-/// of forwards and of backwards so many stay as `depth` says, an older one is done when a pass ends that sent one more, all at
-/// the end of the passes. What lies in front of the first pass and behind the last
-/// happens once.
+/// Expands a trace of each pass to the iteration of a schedule. Tensors taken in a chunk's forward and freed in its backward live from one
+/// to the other, first in, first out. A tensor taken in a pass and freed outside of both is a message to another stage: at most `depth` of
+/// forwards and of backwards stay alive; the oldest is freed when a pass that sent one more ends, and all at the end of the passes. Events
+/// before the first pass and after the last happen once.
 [[nodiscard]] std::vector<Allocation> play_allocations(const IterationTrace& trace, const RankSchedule& schedule,
                                                        const model::SendDepth& depth = {});
 

@@ -11,14 +11,14 @@ namespace {
 /// PyTorch's allocator rounds a scale's four bytes up to this.
 constexpr std::int64_t kSmallestBlock = 512;
 
-/// core/optimizer/optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8: Transformer Engine's FusedAdam holds the
-/// main parameters and reads gradients in their own type, but for fp32 ones under fp8 recipes other than delayed scaling.
+/// core/optimizer/optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8: Transformer Engine's FusedAdam holds the main
+/// parameters and reads gradients in their own type, except fp32 ones under fp8 recipes other than delayed scaling.
 bool fused_adam_holds_main_parameters(const TrainingSpec& training) {
     return training.main_param_dtype != Dtype::fp32 || !quantised(training.precision) || training.format() == QuantisedFormat::delayed;
 }
 
-/// fused_adam.py, store_param_remainders (Megatron-LM's default): an fp32 main parameter is the bf16 parameter and 16 bits more.
-/// fp8 parameters have no such half.
+/// fused_adam.py, store_param_remainders (Megatron-LM's default): an fp32 main parameter is the bf16 parameter plus 16 bits. fp8 parameters
+/// have no such half.
 bool keeps_remainders(const BufferElements& elements, const TrainingSpec& training) {
     return fused_adam_holds_main_parameters(training) && training.main_param_dtype == Dtype::fp32 &&
            training.compute_dtype() == Dtype::bf16 && !elements.fp8;
@@ -26,15 +26,15 @@ bool keeps_remainders(const BufferElements& elements, const TrainingSpec& traini
 
 OwnedElements owned_of(const BufferElements& elements, Engine engine, bool muon) {
     if (!muon || elements.matrices == 0) return {elements.buffer / elements.shards, 0};
-    // In a buffer of their own, whose shards are padded to the fullest.
+    // The matrices have a buffer of their own, whose shards are padded to the fullest.
     if (engine == Engine::mgplan) return {elements.buffer / elements.shards, elements.buffer / elements.shards};
     const std::int64_t matrices =
         elements.shards == 1 ? elements.matrices : std::max(divide_up(elements.matrices, elements.shards), elements.largest_matrix);
     return {(elements.buffer - elements.matrices) / elements.shards + matrices, matrices};
 }
 
-/// Of a buffer of quantised parameters. Megatron-LM packs two values of nvfp4 into a byte (core/distributed/param_and_grad_buffer.py,
-/// _compute_nvfp4_packed_layout) and pads what it has packed by the same rules; half of the elements' own padding is taken for that.
+/// Bytes of a buffer of quantised parameters. Megatron-LM packs two values of nvfp4 into a byte (core/distributed/param_and_grad_buffer.py,
+/// _compute_nvfp4_packed_layout) and pads the packed values by the same rules; approximated by half of the elements' own padding.
 std::int64_t quantised_bytes(std::int64_t elements, const TrainingSpec& training) {
     return training.format() == QuantisedFormat::nvfp4 ? divide_up(elements, 2) : elements;
 }
@@ -88,8 +88,8 @@ ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine,
         }
         if (by_fused_adam) return bytes;
     }
-    // A gradient narrower than the main parameters is copied for the update and freed behind it (Megatron-core
-    // distrib_optimizer.py and optimizer.py, _copy_model_grads_to_main_grads and zero_grad).
+    // A gradient narrower than the main parameters is copied for the update and freed after it (Megatron-core distrib_optimizer.py and
+    // optimizer.py, _copy_model_grads_to_main_grads and zero_grad).
     if (bytes_of(gradient) < bytes_of(main)) bytes.update += owned * bytes_of(main);
     return bytes;
 }

@@ -10,11 +10,11 @@ namespace mgplan::simulator {
 namespace {
 
 // Constants of CUDACachingAllocator.cpp (PyTorch 2.x).
-constexpr std::int64_t kSmallSize = std::int64_t{1} << 20;    // larger ones come from the large pool
+constexpr std::int64_t kSmallSize = std::int64_t{1} << 20;    // larger sizes come from the large pool
 constexpr std::int64_t kSmallBuffer = std::int64_t{2} << 20;  // segments of the small pool
 constexpr std::int64_t kMinLargeAlloc = std::int64_t{10} << 20;
 constexpr std::int64_t kLargeBuffer = std::int64_t{20} << 20;  // segments for sizes below kMinLargeAlloc, and pages
-constexpr std::int64_t kRoundLarge = std::int64_t{2} << 20;    // segments of larger ones are multiples of it
+constexpr std::int64_t kRoundLarge = std::int64_t{2} << 20;    // larger segments are multiples of it
 
 std::int64_t segment_bytes(std::int64_t bytes) {
     if (bytes <= kSmallSize) return kSmallBuffer;
@@ -121,7 +121,7 @@ CachingAllocator::Block* CachingAllocator::take(Pool& pool, std::int64_t bytes) 
 }
 
 void CachingAllocator::release_free_segments() {
-    if (whole_segments_ == 0) return;  // as most of the time where nothing fits any more
+    if (whole_segments_ == 0) return;  // the usual case when nothing fits any more
     whole_segments_ = 0;
     for (Pool* pool : {&small_, &large_}) {
         pool->erase_if([this](const Free& free) {
@@ -144,7 +144,7 @@ CachingAllocator::Block* CachingAllocator::new_segment(bool small, std::int64_t 
 }
 
 CachingAllocator::Block* CachingAllocator::grow(bool small, std::int64_t bytes) {
-    // A free block at the end of the segment is extended by whole pages; otherwise pages are mapped behind it.
+    // A free block at the end of the segment is extended by whole pages; otherwise pages are mapped after it.
     const std::int64_t page = small ? kSmallBuffer : kLargeBuffer;
     Block*& last = small ? last_small_ : last_large_;
     if (last != nullptr && !last->used) {
@@ -230,7 +230,7 @@ void CachingAllocator::free(std::int64_t allocation) {
         }
         unused_.push_back(right);
     };
-    // What is merged takes the place of one of its parts.
+    // The merged block replaces one of its parts.
     Block* behind = block->behind != nullptr && !block->behind->used ? block->behind : nullptr;
     Block* before = block->before != nullptr && !block->before->used ? block->before : nullptr;
     if (behind == nullptr && before == nullptr) {

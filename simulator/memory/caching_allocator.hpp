@@ -1,7 +1,7 @@
 #pragma once
-// PyTorch's caching allocator, replayed on sizes: how many bytes it holds from the driver for a given sequence of
-// allocations. Follows c10/cuda/CUDACachingAllocator.cpp for one stream with default settings (and, on request,
-// expandable segments); written against its constants and rules, none of its code.
+// PyTorch's caching allocator, simulated on sizes: bytes that it holds from the driver for a given sequence of allocations. Follows
+// c10/cuda/CUDACachingAllocator.cpp for one stream with default settings (and, on request, expandable segments); written against its
+// constants and rules, none of its code.
 
 #include <algorithm>
 #include <array>
@@ -18,12 +18,12 @@ struct CachingAllocatorOptions {
     /// PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: one growing segment per pool, mapped in pages.
     bool expandable_segments = false;
     std::int64_t max_split_bytes = INT64_MAX;  ///< max_split_size_mb
-    /// What the device has for segments. Where one more would exceed it, those without a tensor are given back first
-    /// (release_cached_blocks); what is needed all the same is taken beyond the limit. Not with expandable segments.
+    /// Bytes of the device available for segments. If one more would exceed them, segments without a tensor are freed first
+    /// (release_cached_blocks); a segment that is still needed exceeds the limit. Ignored with expandable segments.
     std::int64_t limit_bytes = INT64_MAX;
 };
 
-/// Replays allocations by number. Not thread-safe.
+/// Simulates allocations identified by number. Not thread-safe.
 class CachingAllocator {
 public:
     explicit CachingAllocator(const CachingAllocatorOptions& options = {});
@@ -31,24 +31,24 @@ public:
     CachingAllocator(const CachingAllocator&) = delete;
     CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-    /// An allocation of `bytes` (> 0); the number names it until it is freed.
+    /// Allocates `bytes` (> 0); returns a number that identifies the allocation until it is freed.
     std::int64_t allocate(std::int64_t bytes);
     void free(std::int64_t allocation);
 
-    /// The largest block that an allocation of `bytes` may be given: what is left over in front of the next one stays with it.
+    /// The largest block that an allocation of `bytes` may occupy: a remainder too small for a block stays with it.
     [[nodiscard]] std::int64_t largest_block(std::int64_t bytes) const;
 
-    /// Sum of what is allocated, each rounded up to 512 bytes: what memory_allocated() reports.
+    /// Sum of allocations, each rounded up to 512 bytes: the value of memory_allocated().
     [[nodiscard]] std::int64_t allocated_bytes() const { return allocated_; }
     [[nodiscard]] std::int64_t peak_allocated_bytes() const { return peak_allocated_; }
-    /// Segments held: what memory_reserved() reports. They are kept, so that the present is also the maximum, but where the limit has them
-    /// given back.
+    /// Bytes of segments held: the value of memory_reserved(). Segments are kept, so that the current value is also the maximum, unless the
+    /// limit forces some to be freed.
     [[nodiscard]] std::int64_t reserved_bytes() const { return reserved_; }
     [[nodiscard]] std::int64_t peak_reserved_bytes() const { return peak_reserved_; }
 
 private:
     static constexpr std::int64_t kMinBlock = 512;  ///< every size is a multiple of it
-    static constexpr int kOffsetBits = 40;          ///< of multiples of kMinBlock: half a pebibyte
+    static constexpr int kOffsetBits = 40;          ///< bits of an offset in multiples of kMinBlock: half a pebibyte
 
     struct Block {
         std::int64_t bytes = 0;
@@ -57,10 +57,10 @@ private:
         Block* before = nullptr;  ///< neighbours in the segment
         Block* behind = nullptr;
     };
-    /// A free block: smallest first, then lowest segment and place in it, as the allocator's own comparator orders them.
+    /// A free block, ordered by size, then segment, then offset, as the allocator's own comparator orders them.
     struct Free {
         std::int64_t bytes = 0;
-        std::uint64_t place = 0;  ///< segment and offset as one number: replays compare these most of their time
+        std::uint64_t place = 0;  ///< segment and offset as one number, because replays spend most of their time in comparisons
         Block* block = nullptr;
         explicit Free(Block* free)
             : bytes(free->bytes),
@@ -68,22 +68,22 @@ private:
               block(free) {}
         bool operator<(const Free& other) const { return bytes != other.bytes ? bytes < other.bytes : place < other.place; }
     };
-    /// Free blocks in bins by size, half a power of two each: moving the few of a sorted bin takes less than making nodes of a tree. What
-    /// is freed is mostly among the first of its bin, and so these stand at the end.
+    /// Free blocks in bins by size, two for each power of two: moving the few entries of a sorted bin is faster than allocating nodes of a
+    /// tree. Freed blocks are mostly among the smallest of their bin, which is therefore sorted in descending order.
     class Pool {
     public:
-        /// Where an entry stands, until another one moves.
+        /// Position of an entry, valid until another one moves.
         struct Place {
             std::size_t bin;
             std::ptrdiff_t index;
         };
         void insert(const Free& entry);
         void erase(const Place& place);
-        /// Puts an entry in the place of another, and where it belongs.
+        /// Removes the entry at `place` and inserts `entry` at its sorted position.
         void replace(const Place& place, const Free& entry);
         [[nodiscard]] Place place_of(const Free& entry) const;
         [[nodiscard]] Block* block_at(const Place& place) const { return bins_[place.bin][static_cast<std::size_t>(place.index)].block; }
-        /// The first block of at least `bytes`; nothing where there is none, or that one does not suit.
+        /// The first block of at least `bytes`; nothing if there is none or `suits` rejects it.
         template <class Suits>
         [[nodiscard]] std::optional<Place> find(std::int64_t bytes, Suits suits) const;
         template <class Gone>
@@ -96,7 +96,7 @@ private:
 
     private:
         static constexpr std::size_t kBins = 64;
-        // In the class, to be inlined: each event of a replay asks several times.
+        // Defined in the class, to be inlined: each event of a replay calls it several times.
         [[nodiscard]] static std::size_t bin_of(std::int64_t bytes) {
             const auto size = static_cast<std::uint64_t>(bytes);
             const auto width = static_cast<std::size_t>(std::bit_width(size));
@@ -109,8 +109,8 @@ private:
             filled_ = bins_[bin].empty() ? filled_ & ~bit : filled_ | bit;
         }
 
-        std::array<std::vector<Free>, kBins> bins_;  ///< smaller blocks in earlier ones; within each the first stands last
-        std::uint64_t filled_ = 0;                   ///< one bit for each bin
+        std::array<std::vector<Free>, kBins> bins_;  ///< smaller blocks in earlier bins; within each in descending order
+        std::uint64_t filled_ = 0;                   ///< one bit for each bin that is not empty
     };
 
     [[nodiscard]] static bool is_whole_segment(const Block& block) { return block.before == nullptr && block.behind == nullptr; }
@@ -118,22 +118,22 @@ private:
     void insert(Block* block);
     void erase(Block* block);
     [[nodiscard]] Block* new_block();
-    /// Takes a free block, without what is left over behind `bytes` of it; null where there is none.
+    /// Takes a free block and returns the part beyond `bytes` to the pool; null if there is none.
     [[nodiscard]] Block* take(Pool& pool, std::int64_t bytes);
     [[nodiscard]] Block* new_segment(bool small, std::int64_t bytes);
     [[nodiscard]] Block* grow(bool small, std::int64_t bytes);
-    /// What is left over behind `bytes` of a block, where that is worth a block of its own; else null.
+    /// Cuts off the part of a block beyond `bytes`, if it is large enough for a block of its own; else null.
     [[nodiscard]] Block* split(Block* block, std::int64_t bytes);
     void release_free_segments();
 
     CachingAllocatorOptions options_;
     Pool small_, large_;
-    std::deque<Block> blocks_;           ///< all that ever were
-    std::vector<Block*> unused_;         ///< those of them that were merged into others
-    std::vector<Block*> live_;           ///< by allocation; null where it was freed
+    std::deque<Block> blocks_;           ///< all that were ever created
+    std::vector<Block*> unused_;         ///< blocks that were merged into others, to be reused
+    std::vector<Block*> live_;           ///< by allocation; null if freed
     std::vector<std::int64_t> unnamed_;  ///< numbers of freed allocations
-    std::int64_t whole_segments_ = 0;    ///< free blocks that are a segment of their own
-    Block* last_small_ = nullptr;        ///< end of the expandable segment of each pool
+    std::int64_t whole_segments_ = 0;    ///< number of free blocks that fill their segment
+    Block* last_small_ = nullptr;        ///< last block of each pool's expandable segment
     Block* last_large_ = nullptr;
     std::int64_t segments_ = 0;
     std::int64_t allocated_ = 0, peak_allocated_ = 0, reserved_ = 0, peak_reserved_ = 0;

@@ -36,7 +36,7 @@ const PassProfile& piece_of(const ShardProfiles& shard, const ChunkStep& step, b
     }
 }
 
-/// What norm and loss take and nobody gives back: the losses.
+/// Bytes that norm and loss take and never free: the losses.
 std::int64_t losses_of(const ShardProfiles& shard) {
     const auto rest = [](const PassProfile& piece) { return piece.forward.net_total() + piece.backward.net_total(); };
     return rest(shard.norm) + rest(shard.loss);
@@ -161,7 +161,7 @@ ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfi
     if (mixture != nullptr) shard.mixture_half = kept_and_taken(of(*mixture, Piece::mixture));
     for (const LayerKindHalves& kind : kinds.kinds) {
         PassProfile& layer = shard.layers.emplace_back();
-        // Behind each half all streams; in front of it their sum, and its norm where that stands alone.
+        // Streams after each half-layer; before it their sum, and its norm if that is traced separately.
         const bool mixes = kind.mixer != LayerKindHalves::kNone, feeds = kind.mixture || kind.feed_forward != LayerKindHalves::kNone;
         const int norms = (mixes && kinds.attention_norm_alone ? 1 : 0) + (kind.mixture && kinds.mixture_norm_alone ? 1 : 0);
         shard.streams_of_layer.push_back((((mixes ? 1 : 0) + (feeds ? 1 : 0)) * (streams + 1) + norms) * stream);
@@ -197,7 +197,7 @@ PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& conte
     PassProfile chunk;
     for (const ChunkStep& step : steps.forward) chunk.forward = then(chunk.forward, profile_of_step(shard, step, recomputed));
     for (const ChunkStep& step : steps.backward) chunk.backward = then(chunk.backward, profile_of_step(shard, step, recomputed));
-    // What was received is communication and is given back as an activation by the layer that used it: categories even out here.
+    // Received tensors count as communication, but the layer that uses them frees them as activations: the categories are balanced here.
     OpProfile rest;
     for (std::size_t i = 0; i < rest.net.size(); ++i) rest.net[i] = -(chunk.forward.net[i] + chunk.backward.net[i]);
     chunk.backward = then(chunk.backward, rest);

@@ -8,7 +8,7 @@ namespace {
 using Kind = ChunkStep::Kind;
 using Drop = ChunkStep::Drop;
 
-/// Layers of each recomputed block, 1 and not recomputed for the others.
+/// Layers of one recomputed block; every layer that is not recomputed is a block of 1.
 struct Block {
     std::size_t begin, end;
     bool recomputed;
@@ -53,7 +53,7 @@ ChunkStep tensor(Kind kind, bool backward, std::string_view name = {}) {
     return step;
 }
 
-/// Equal layers in a row are one step.
+/// Merges equal consecutive layers into one step.
 void add_layer(std::vector<ChunkStep>& steps, const ChunkStep& next) {
     if (!steps.empty() && next.drop == Drop::none) {
         ChunkStep& last = steps.back();
@@ -65,7 +65,7 @@ void add_layer(std::vector<ChunkStep>& steps, const ChunkStep& next) {
     steps.push_back(next);
 }
 
-/// Layers of [begin, end) whose streams are given back, or taken again.
+/// Frees the streams of layers [begin, end), or takes them again.
 void add_streams(const ChunkContents& contents, std::size_t begin, std::size_t end, bool backward, std::vector<ChunkStep>& steps) {
     for (std::size_t i = begin; i < end;) {
         std::size_t next = i;
@@ -118,13 +118,13 @@ void add_decoder(const ChunkContents& contents, const ChunkRecompute* full, Chun
     for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
         if (block->recomputed) {
             for (std::size_t i = block->begin; i < block->end; ++i) add_layer(steps.backward, at(i, false));
-            steps.backward.push_back(tensor(Kind::give, true));  // nobody wants the block's output again
+            steps.backward.push_back(tensor(Kind::give, true));  // the block's output is not needed again
         }
         for (std::size_t i = block->end; i-- > block->begin;) add_layer(steps.backward, at(i, true));
     }
 }
 
-/// The traced depth that stands for one of so many.
+/// The traced depth that represents this one of `depths`.
 std::int64_t traced_depth(std::int64_t depth, std::int64_t depths) {
     if (depths <= kMostDepths) return depth;
     return depth == 0 ? 0 : depth + 1 == depths ? kMostDepths - 1 : 1;
@@ -178,7 +178,7 @@ ChunkSteps chunk_steps(const ChunkContents& contents, const ChunkRecompute* full
         f.push_back(tensor(Kind::losses, false));
     }
     if (contents.embedding) b.push_back(piece(Piece::embedding, true));
-    // What goes to the next stage, and what goes back.
+    // The tensors sent to the next stage and to the previous one.
     if (!contents.loss) f.push_back(tensor(Kind::give, false));
     if (!contents.embedding) b.push_back(tensor(Kind::give, true));
     b.push_back(ids(true));

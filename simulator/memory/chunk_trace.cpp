@@ -14,20 +14,20 @@ namespace {
 using Kind = ChunkStep::Kind;
 using Drop = ChunkStep::Drop;
 
-/// A tensor is taken or returned at an instant of a trace.
+/// Allocation or free of a tensor at a time of a trace.
 struct Change {
     std::int64_t when = 0;
     bool returned = false;
     std::size_t tensor = 0;
 };
 
-/// Takes and returns within one PieceRange, in the order in which TraceProfiles counts them.
+/// Allocations and frees within one PieceRange, in the order in which TraceProfiles counts them.
 struct RangeEvents {
     const PieceTrace* trace = nullptr;
     std::vector<Change> changes;
 };
 
-/// The events of each range of a shard's traces, collected once.
+/// Cache of the events of each range of a shard's traces.
 class RangeEventCache {
 public:
     const RangeEvents& of(const PieceTrace& trace, Piece piece, bool backward, std::int64_t layer) {
@@ -66,7 +66,7 @@ public:
     }
 
 private:
-    /// A tensor of one piece or layer: its trace, its instance, its place in the trace.
+    /// A tensor of one piece or layer: its trace, its instance, its index in the trace.
     struct Key {
         const PieceTrace* trace = nullptr;
         std::int64_t instance = 0;
@@ -80,7 +80,7 @@ private:
     }
     void give_back(std::size_t tensor) { tensors_[tensor].returned = clock_++; }
 
-    /// The latest of what other pieces took, of so many bytes.
+    /// Frees the latest tensor of this size that other pieces allocated.
     void give_back_handed(std::int64_t bytes) {
         for (std::size_t i = handed_.size(); i-- > 0;) {
             if (tensors_[handed_[i]].bytes != bytes) continue;
@@ -159,7 +159,7 @@ private:
         play_mixer();
         play_feed_forward();
         if (step.drop == Drop::none) return;
-        // Its output is the last tensor that it hands on; everything else of it goes, and an input that nobody needs again.
+        // A layer's output is the last tensor that it hands on; everything else is freed, including an input that is not needed again.
         const bool has_output = !handed_.empty() && handed_.back() >= before;
         const std::size_t output = has_output ? handed_.back() : 0;
         std::vector<std::size_t> inputs;
@@ -182,7 +182,7 @@ private:
         if (has_output) handed_.push_back(output);
     }
 
-    /// Whether this is what a half reads of the streams: their sum, or the output of a norm in front of the half that stands alone.
+    /// True for tensors that a half-layer reads from the streams: their sum, or the output of a separate norm before it.
     [[nodiscard]] bool read_by_half(const Key& key) const {
         const std::vector<model::AllocationRecord>& tensors = key.trace->tensors;
         const model::AllocationRecord& tensor = tensors[key.tensor];
@@ -199,7 +199,7 @@ private:
                (shard_.kinds->mixture_norm_alone && first_of(Piece::mixture));
     }
 
-    /// Gives back what the halves of these layers read of the streams, and the streams behind them but for a block's last.
+    /// Frees the tensors that the halves of these layers read from the streams, and the streams after them except a block's last.
     void discard_streams(const ChunkStep& step) {
         for (auto entry = own_.begin(); entry != own_.end();) {
             const Key& key = entry->first;
@@ -230,7 +230,7 @@ private:
         std::erase_if(gathered_, [&](const Key& key) { return own_.contains(key); });
     }
 
-    /// Streams behind the halves of these layers that do not stay.
+    /// Number of streams after the halves of these layers that are freed.
     [[nodiscard]] std::int64_t streams_behind(const ChunkStep& step) const {
         const LayerKindHalves& kind = shard_.kinds->kinds[step.layer_kind];
         const bool mixes = kind.mixer != LayerKindHalves::kNone, feeds = kind.mixture || kind.feed_forward != LayerKindHalves::kNone;
@@ -278,13 +278,13 @@ private:
         }
     }
 
-    /// Whether the loss's tensor is returned outside of everything: the losses, which are read.
+    /// True if the loss's tensor is freed outside of all pieces: the losses, which are read there.
     static bool losses(const PieceTrace& trace, const model::AllocationRecord& tensor) {
         return std::none_of(trace.pieces.begin(), trace.pieces.end(),
                             [&](const PieceRange& range) { return range.contains(tensor.returned); });
     }
 
-    /// Whether the piece that takes a tensor gives it back too, or the other half of its layer in the same trace.
+    /// True if the piece that allocates a tensor also frees it, in the same trace.
     static bool stays(const PieceTrace& trace, Piece piece, std::int64_t layer, const model::AllocationRecord& tensor) {
         if (tensor.returned < 0) return true;
         for (const bool backward : {false, true}) {
@@ -302,9 +302,9 @@ private:
     RangeEventCache& events_;
     std::vector<Allocation>& tensors_;
     std::int64_t& clock_;
-    std::map<Key, std::size_t> own_;   ///< taken, and given back by the piece itself
-    std::vector<std::size_t> handed_;  ///< taken, and given back by another piece; in order
-    std::vector<Key> gathered_;        ///< given back, and taken again in front of the backward
+    std::map<Key, std::size_t> own_;   ///< allocated and freed by the same piece
+    std::vector<std::size_t> handed_;  ///< allocated by one piece and freed by another; in order
+    std::vector<Key> gathered_;        ///< freed, and taken again before the backward
     std::vector<std::size_t> ids_;
     std::int64_t losses_ = 0;  ///< bytes of the losses
 };

@@ -1,6 +1,5 @@
 #pragma once
-// The takes and returns of whole chunks, tensor by tensor, put together from the traces of their pieces: what an allocator is
-// played with.
+// Allocations and frees of whole chunks, per tensor, composed from the traces of their pieces: input of the allocator replay.
 
 #include <cstdint>
 #include <span>
@@ -11,10 +10,10 @@
 
 namespace mgplan::simulator {
 
-/// Every chunk of a rank forward, then every chunk backward in reverse, in the order of chunk_steps(). A tensor that one piece
-/// takes and another gives back (the residual stream, its gradient) ends with the first return of as many bytes that follows, the
-/// latest taken first. Its live bytes at any instant are those of chunk_profile(); what is sent to another stage is returned at the
-/// end of its pass. `full`: null without full recompute. O(tensors of all layers · log).
+/// Every chunk of a rank forward, then every chunk backward in reverse, in the order of chunk_steps(). A tensor taken by one piece and
+/// freed by another (the residual stream, its gradient) ends at the next free of the same number of bytes, the latest taken first. Its live
+/// bytes are those of chunk_profile() at any time; tensors sent to another stage are freed at the end of their pass. `full`: null without
+/// full recompute. O(tensors of all layers · log).
 [[nodiscard]] IterationTrace chunk_traces(const ShardTraces& shard, std::span<const ChunkContents> chunks, const ChunkRecompute* full);
 
 }  // namespace mgplan::simulator

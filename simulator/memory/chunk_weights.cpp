@@ -10,20 +10,20 @@ namespace {
 using Kind = ChunkStep::Kind;
 using Drop = ChunkStep::Drop;
 
-/// First `a`, then `b`: then() of profiles with their categories added up.
+/// First `a`, then `b`: then() of profiles summed over categories.
 MemoryDelta then(const MemoryDelta& a, const MemoryDelta& b) {
     return {a.net + b.net, std::max(a.peak, a.net + b.peak)};
 }
 
-/// Where each turn adds, the last is the fullest; otherwise the first.
+/// If each repetition adds memory, the last one has the peak; otherwise the first.
 MemoryDelta repeat(const MemoryDelta& a, std::int64_t times) {
     return {times * a.net, a.peak + std::max<std::int64_t>(0, (times - 1) * a.net)};
 }
 
-// Slots: a forward has an even number, its backward the odd one behind it.
+// Slots: a forward has an even number, its backward the next odd one.
 constexpr std::size_t kNorm = 0, kPredictingNorm = 2, kLoss = 4, kEmbedding = 6, kIds = 8, kReceive = 10, kGive = 11, kLosses = 12;
 constexpr std::size_t kDepths = 13, kSlotsOfDepth = 6;
-// Slots of each kind of layer: forward, backward, forwards that drop all or all but their input; its streams given back and taken again.
+// Slots of each kind of layer: forward, backward, forwards that drop all or all except their input; its streams freed and taken again.
 constexpr std::size_t kLayers = kDepths + kSlotsOfDepth * static_cast<std::size_t>(kMostDepths), kSlotsOfLayer = 6;
 
 }  // namespace
@@ -120,7 +120,7 @@ ChunkRecipe::ChunkRecipe(const ChunkContents& contents, const ChunkRecompute* fu
 }
 
 ChunkRecipe::Pass ChunkRecipe::fold(const std::vector<ChunkStep>& steps) {
-    // A recomputed block of equal layers runs forward, gives its output back and runs backward.
+    // A recomputed block of equal layers runs forward, frees its output and runs backward.
     constexpr std::size_t kLongestPeriod = 4;
     Pass pass;
     for (const ChunkStep& step : steps) {
@@ -132,7 +132,7 @@ ChunkRecipe::Pass ChunkRecipe::fold(const std::vector<ChunkStep>& steps) {
             else
                 pass.runs.push_back({static_cast<std::uint16_t>(of), count});
         };
-        // A block's output stays, and so is not taken again.
+        // A block's output stays, so it is not taken again.
         if (step.kind == Kind::remake && step.ends_block) add(kGive, 1);
         add(*slot, step.count);
         if (step.kind == Kind::discard && step.ends_block) add(kReceive, 1);

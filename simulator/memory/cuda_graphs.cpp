@@ -34,7 +34,7 @@ StaticTensor tensor(std::string_view name, std::vector<std::int64_t> shape, Elem
     return {name, std::move(shape), type.name, bytes, source, kept, type.real};
 }
 
-/// A rank's share of a microbatch.
+/// Sizes of a rank's share of a microbatch.
 struct Sizes {
     const ModelSpec& model;
     const TrainingSpec& training;
@@ -63,21 +63,21 @@ struct Sizes {
     }
 };
 
-/// Rows of one expert from one rank under a capacity (moe_utils.py get_capacity).
+/// Tokens of one expert from one rank under a capacity (moe_utils.py get_capacity).
 std::int64_t capacity_of(const Sizes& s, double factor) {
     const double mean = static_cast<double>(s.local_rows * s.model.moe->top_k) / static_cast<double>(s.model.moe->experts);
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(mean * factor)));
 }
 
-/// Token copies that a rank sends to experts; those are known before routing, whatever the router says.
+/// Token copies that a rank sends to experts, as far as known before routing.
 std::int64_t sent_rows(const Sizes& s) {
     const MoeSpec& moe = *s.model.moe;
     if (moe.capacity_factor > 0 && moe.pad_to_capacity) return capacity_of(s, moe.capacity_factor) * moe.experts;
     return s.local_rows * moe.top_k;
 }
 
-/// The same as model/layers hands over (moe.hpp, ChosenRows; decoder_layer.cpp names them): of what Megatron-LM's dispatcher
-/// lists, the host makes most of one table of counts.
+/// The outputs of model/layers (moe.hpp, ChosenRows; decoder_layer.cpp names them). Most tensors in the list of Megatron-LM's dispatcher
+/// are derived from one table of counts on the host.
 void add_slot_outputs(GraphedLayer& layer, const Sizes& s, bool preprocess) {
     const MoeSpec& moe = *s.model.moe;
     const std::int64_t tokens = s.local_rows, ep = s.layout.sizes.ep, etp = s.layout.sizes.etp;
@@ -86,7 +86,7 @@ void add_slot_outputs(GraphedLayer& layer, const Sizes& s, bool preprocess) {
         layer.boundary.push_back(tensor(name, std::move(shape), type, source, kept));
     };
     const auto add_residual = [&] {
-        // Without the attention it is the graph's input.
+        // Without attention it is the graph's input.
         add("residual", layer.from_norm ? s.stream() : std::vector<std::int64_t>{0}, s.element, kLayerFile, layer.from_norm);
     };
     if (!preprocess) {
@@ -97,7 +97,7 @@ void add_slot_outputs(GraphedLayer& layer, const Sizes& s, bool preprocess) {
     } else {
         const bool padded = moe.capacity_factor > 0 && moe.pad_to_capacity;
         const std::int64_t sent = sent_rows(s);
-        // Where nothing is exchanged the experts keep what they get; so they do the order in which it came.
+        // Without an exchange the experts keep their input, and its order.
         const bool stays = ep * etp == 1;
         add("permuted_hidden_states", {sent, s.model.routed_width()}, s.element, kDispatcherFile, stays);
         add("probabilities", {sent}, probability, kDispatcherFile, stays);
@@ -111,7 +111,7 @@ void add_slot_outputs(GraphedLayer& layer, const Sizes& s, bool preprocess) {
              {"input_splits", "output_splits", "output_splits_tp", "num_output_tokens", "global_tokens_per_local_expert", "routing_map"})
             add(name, {0}, kInt32, kDispatcherFile, false);
     }
-    // Computed inside the graph: nothing runs beside the dispatch.
+    // Computed inside the graph, not in parallel with the dispatch.
     if (moe.shared_ffn > 0) add("shared_experts_output", s.stream(), s.element, kMoeFile, false);
 }
 
@@ -120,7 +120,7 @@ ElementType probability_type(const Sizes& s) {
     return s.training.megatron.router_fp32 ? kFp32 : s.element;
 }
 
-/// The layer's input beside the norm's output, unless it is the graph's own, handed through.
+/// The layer's input, an output besides the norm's; 0 bytes if it is the graph's own input passed through.
 StaticTensor graph_residual(const Sizes& s, bool from_norm) {
     StaticTensor residual = tensor("residual", s.stream(), s.element, kLayerFile, true);
     if (!from_norm) {
@@ -130,12 +130,12 @@ StaticTensor graph_residual(const Sizes& s, bool from_norm) {
     return residual;
 }
 
-/// What shared experts hand over where their first half runs beside the dispatch, else their output.
+/// Outputs of shared experts: of their first half if it runs in parallel with the dispatch, else the final output.
 void add_shared_outputs(std::vector<StaticTensor>& out, const Sizes& s) {
     const MoeSpec& moe = *s.model.moe;
     if (moe.shared_ffn == 0) return;
     if (!s.training.megatron.moe_shared_expert_overlap) {
-        // Computed inside the graph, where they do not run beside the dispatch.
+        // Computed inside the graph, not in parallel with the dispatch.
         out.push_back(tensor("shared_experts_output", s.stream(), s.element, kMoeFile));
         return;
     }
@@ -143,7 +143,7 @@ void add_shared_outputs(std::vector<StaticTensor>& out, const Sizes& s) {
     out.push_back(tensor("shared_experts_fc1_input", {s.rows, s.model.hidden}, s.element, kSharedFile));
 }
 
-/// The dispatcher's first half of DeepEP and HybridEP leaves tokens as they are; it brings the routing over etp and ep into one form
+/// Outputs of the dispatcher's first half for DeepEP and HybridEP: it leaves tokens unchanged and converts the routing over etp and ep
 /// (token_dispatcher.py, MoEFlexTokenDispatcher.dispatch_preprocess): DeepEP a probability and an index for each choice, HybridEP a
 /// probability and a flag for each expert.
 void add_flexible_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool from_norm) {
@@ -161,7 +161,7 @@ void add_flexible_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool f
     add_shared_outputs(out, s);
 }
 
-/// What Megatron-LM's graph of a router hands over, and with `preprocess` the dispatcher's first half.
+/// Outputs of Megatron-LM's graph of a router, and with `preprocess` of the dispatcher's first half.
 void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool preprocess, bool from_norm) {
     const MoeSpec& moe = *s.model.moe;
     const std::int64_t experts = moe.experts, tokens = s.local_rows;
@@ -186,7 +186,7 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
         out.push_back(tensor("permuted_hidden_states", {sent, s.model.routed_width()}, s.element, kDispatcherFile));
         out.push_back(tensor("probabilities", {sent}, probability_type(s), kDispatcherFile));
     } else {
-        // Tokens are permuted behind the all-gather.
+        // Tokens are permuted after the all-gather.
         out.push_back(tensor("permuted_hidden_states", s.stream(), s.element, kDispatcherFile, !s.recomputes(RecomputeModule::layernorm)));
         out.push_back(tensor("probabilities", {tokens, experts}, probability_type(s), kDispatcherFile, true));
     }
@@ -198,7 +198,7 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
     counts("num_output_tokens", {1}, dispatches);
     counts("global_tokens_per_local_expert", {etp * ep, local}, dispatches && local > 1);
     if (s.training.megatron.moe_permute_fusion)
-        // Transformer Engine's row map (triton/permutation.py): for each token its experts, their rows, and how many.
+        // Transformer Engine's row map (triton/permutation.py): for each token its experts, their rows, and their number.
         out.push_back(tensor("reversed_permutation_map", {dispatches ? tokens : 0, 2 * experts + 1}, kInt32, kDispatcherFile));
     else
         out.push_back(tensor("reversed_permutation_map", {dispatches ? sent : 0}, kInt64, kDispatcherFile));
@@ -209,13 +209,13 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
 /// The inputs of a layer's graph.
 std::vector<StaticTensor> layer_inputs(const Sizes& s, bool attention) {
     std::vector<StaticTensor> inputs{tensor("hidden_states", s.stream(), s.element, kLayerFile, true)};
-    // Megatron-LM gives a graph with attention a mask, whatever the attention kernel does with it.
+    // Megatron-LM passes a mask to a graph with attention, whether or not the attention kernel uses it.
     if (attention && s.policy == GraphPolicy::megatron)
         inputs.push_back(tensor("attention_mask", {s.batch, 1, s.sequence, s.sequence * s.layout.sizes.cp}, kBool, kLayerFile));
     return inputs;
 }
 
-/// Bytes of the kept ones.
+/// Bytes of the tensors with `kept` set.
 std::int64_t kept_bytes(const std::vector<StaticTensor>& tensors) {
     std::int64_t bytes = 0;
     for (const StaticTensor& t : tensors) bytes += t.kept ? t.bytes : 0;
@@ -239,7 +239,7 @@ void count_kernels(GraphedLayer& layer, const LayerCosts& costs, LayerKind kind,
     if (router) count(costs.router);
 }
 
-/// A product that stays far within 64 bits, whatever the factors; absurd sizes are cut off at 2^59.
+/// Converts a product to 64 bits; limits absurd sizes to 2^59.
 std::int64_t bounded(double product) {
     return static_cast<std::int64_t>(std::min(product, 0x1p59));
 }
@@ -252,8 +252,8 @@ void add_boundary(GraphTerms& terms, std::string_view name, std::int64_t bytes) 
     terms.boundary_bytes += bytes;
 }
 
-/// One graph for all microbatches: its inputs are the batch, its output the loss: Megatron-LM's of each microbatch (StaticBufferLoader),
-/// mgplan's in fp64 of all together, and of each depth of multi-token prediction.
+/// Terms of one graph for all microbatches. Its inputs are the batch, its outputs the losses: Megatron-LM's of each microbatch
+/// (StaticBufferLoader), mgplan's in fp64 summed over all, plus one of each depth of multi-token prediction.
 GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
     GraphTerms terms;
     const Sizes s(in.workload, in.layout, policy);
@@ -279,7 +279,7 @@ GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
     }
     for (const IterationInput& input : iteration_inputs(share)) terms.static_inputs += input.bytes;
     if (policy == GraphPolicy::slots) {
-        // In eager passes each chunk that is alive has its microbatch's ids and targets.
+        // Eager passes hold the ids and targets of the microbatch of each live chunk.
         for (std::size_t c = 0; c < in.chunks.size(); ++c)
             terms.activations -= in.alive[c] * 4 * s.rows * (2 + (in.chunks[c].mtp > 0 ? model.mtp_layers : 0));
     }
@@ -291,7 +291,7 @@ GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
     return terms;
 }
 
-/// What the layers of all chunks add up to; each vector has an entry for a chunk.
+/// Sums over the layers of all chunks; each vector has one entry per chunk.
 struct GraphSums {
     explicit GraphSums(std::size_t chunks) : of_chunks(5 * chunks, 0) {
         auto begin = of_chunks.begin();
@@ -302,15 +302,15 @@ struct GraphSums {
     }
     GraphSums(const GraphSums&) = delete;
     GraphSums& operator=(const GraphSums&) = delete;
-    std::vector<std::int64_t> of_chunks;  ///< what the spans hold
+    std::vector<std::int64_t> of_chunks;  ///< storage of the spans
     std::span<std::int64_t> static_inputs, inner, moved;
-    /// What layers of a kind hand over under one name.
+    /// Outputs of layers under one name.
     struct Boundary {
         std::string_view name;
         std::array<std::int64_t, 2> of_layer{};  ///< bytes of one layer of each kind
     };
     std::vector<Boundary> boundary;                    ///< in the order of appearance
-    std::array<std::span<std::int64_t>, 2> handing{};  ///< by kind: layers of each chunk that hand something over
+    std::array<std::span<std::int64_t>, 2> handing{};  ///< by kind: layers of each chunk with an output
     std::int64_t inside = 0, outside = 0;              ///< backward temporaries
     bool attention = false, norms_ahead = false;
 };
@@ -342,12 +342,12 @@ void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, Layer
     sums.attention |= layer.from_norm;
     sums.norms_ahead |= !layer.from_norm && !layer.to_router && layer.outside > 0;
     const std::int64_t input_bytes = all_bytes(layer.inputs), kept = layer.saved + layer.outside;
-    // Tables of all experts leave the graph even where the layers keep less than that of the routing.
+    // Tables of all experts leave the graph even if the layers keep less than that of the routing.
     const std::int64_t moving = std::min(kept, kept_bytes(layer.inputs) + kept_bytes(layer.boundary));
     const std::int64_t rest = kept - moving;
     const GraphedLayer& other = kind == LayerKind::dense ? in.mixture : in.dense;
     const bool ends_layer = !layer.to_router && (layer.whole || !layer.from_norm);
-    // Slots write a layer's output straight into the input of the next one's graph.
+    // Slots write a layer's output directly into the input of the next layer's graph.
     const auto leaving = [&](const ChunkCensus& chunk) {
         const std::int64_t layers = layers_of(chunk), own = layers - mtp_of(chunk);
         if (megatron || !ends_layer || own == 0) return layers;
@@ -367,13 +367,13 @@ void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, Layer
         auto named = std::find_if(sums.boundary.begin(), sums.boundary.end(), [&](const auto& each) { return each.name == t.name; });
         if (named == sums.boundary.end()) named = sums.boundary.insert(named, {t.name});
         named->of_layer[index_of(kind)] += t.bytes;
-        // Gradients of the outputs come in at fixed addresses too, one set for all graphs with the same outputs.
+        // Gradients of the outputs arrive at fixed addresses too, one set for all graphs with the same outputs.
         if (megatron && t.real) terms.static_inputs += t.bytes;
     }
 }
 
-/// What is held of each name. Layers of both kinds share slots; where one kind alone hands a name over, as many layers of it are held
-/// whatever the name is.
+/// Adds the held bytes of each name. Layers of both kinds share slots; if only one kind outputs a name, the number of held layers does not
+/// depend on the name.
 void add_boundaries(GraphTerms& terms, const GraphSums& sums, const GraphResidency& residency) {
     std::array<std::optional<std::int64_t>, 2> layers;
     const auto layers_held = [&](std::size_t kind) {
@@ -430,7 +430,7 @@ GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const
     } else if (layer.to_router) {
         add_router_outputs(layer.boundary, s, preprocess, layer.from_norm);
     } else {
-        // Behind a graph that ends inside a layer, or in front of an eager attention, a norm keeps its input.
+        // After a graph that ends inside a layer, or before an eager attention, a norm keeps its input.
         layer.boundary.push_back(tensor("hidden_states", s.stream(), s.element, kLayerFile, !layer.whole));
         layer.outside = kept_bytes(layer.boundary);
     }
@@ -466,7 +466,7 @@ GraphTerms graph_terms(const GraphInputs& in) {
     for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) add_layers(sums, terms, in, kind);
     add_boundaries(terms, sums, in.residency);
     terms.static_inputs += in.residency.held(sums.static_inputs);
-    // The angles are one table for all layers; latent attention computes them inside.
+    // The RoPE angles are one table for all layers; latent attention computes them inside.
     if (megatron && sums.attention && model.position == PositionEmbedding::rope && !model.mla)
         terms.static_inputs += s.sequence * static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction) * 4;
     terms.objects = bounded(static_cast<double>(terms.nodes) * static_cast<double>(in.node_bytes));
@@ -481,7 +481,7 @@ GraphTerms graph_terms(const GraphInputs& in) {
         loss |= in.chunks[c].loss;
     }
     if (megatron) {
-        // The graphs' private pool keeps what their backwards used, and eager work cannot have it.
+        // The graphs' private pool keeps the memory of their backwards, and eager work cannot use it.
         const std::int64_t eager = std::max(sums.outside, loss ? in.bytes.head.taken : 0);
         terms.activations += sums.inside + eager - std::max(sums.inside, eager);
         terms.resident += sums.inside;
@@ -506,7 +506,7 @@ PaddingCost padding_cost(const Workload& workload, const Layout& layout, double 
     cost.sent_rows = cost.capacity * moe.experts;
     const std::int64_t extra_sent = cost.sent_rows - s.local_rows * moe.top_k;
     cost.extra_rows = extra_sent * layout.sizes.etp;
-    // What experts keep of a row (model/layers/experts.hpp): input, before and behind the activation, its probability.
+    // Kept by experts per token (model/layers/experts.hpp): input, before and after the activation, its probability.
     cost.extra_bytes = cost.extra_rows * ((workload.model.routed_width() + first + width) * s.element.bytes + 4);
     cost.extra_flops = 3 * 2.0 * static_cast<double>(cost.extra_rows) * static_cast<double>(workload.model.routed_width()) *
                        static_cast<double>(first + width);

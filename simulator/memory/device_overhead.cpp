@@ -27,11 +27,11 @@ constexpr std::int64_t kMostChannels = 64;
 constexpr std::int64_t kPairInside = round_up(kLowLatency + kLowLatency128 + kSimple + 1, kIpcMinimum) + kIpcMinimum;
 constexpr std::int64_t kPairNetwork = 2 * (kLowLatency128 + kSimple);
 
-/// Channels of the collectives of a group with `inside` members in each domain.
+/// Number of channels of the collectives of a group with `inside` members in each domain.
 std::int64_t collective_channels(const ClusterSpec& cluster, std::int64_t inside, bool crosses_network) {
     if (crosses_network) {
-        // graph/connect.cc, ncclTopoPostset: the search finds a path for each network card near a member; each makes two
-        // channels, four from Hopper on where that is less than 16 and the path inside the node is fast (45 GB/s: NVLink).
+        // graph/connect.cc, ncclTopoPostset: the search finds a path for each network card near a member; each makes two channels, four
+        // from Hopper on if that gives less than 16 and the path inside the node is fast (45 GB/s: NVLink).
         const std::int64_t cards = std::max<std::int64_t>(1, inside * cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
         const std::int64_t channels = 2 * cards;
         const bool doubled = cluster.compute_capability >= architectures::kHopper && cluster.nvlink_domain > 1 && channels < 16;
@@ -39,8 +39,8 @@ std::int64_t collective_channels(const ClusterSpec& cluster, std::int64_t inside
     }
     if (cluster.nvlink_domain <= 1) return 2;  // one path over PCIe
     // Logs of 8 A100 ("Channel 19/24", nccl-tests issue 100) and 8 H100 (channels 0 to 23, nccl issue 1259). On 8 B300 sends use 64 (nccl
-    // issue 2363), the next power of two of the collectives'; 48 is assumed, for racks too: the search for rings (graph/search.cc) divides
-    // a GPU's own bandwidth, whatever the size of the domain.
+    // issue 2363), the next power of two above the collectives' number; 48 is assumed, for racks too: the search for rings
+    // (graph/search.cc) divides a GPU's own bandwidth, whatever the size of the domain.
     return cluster.compute_capability >= architectures::kBlackwell ? 48 : 24;
 }
 
@@ -55,8 +55,8 @@ std::int64_t send_channels(std::int64_t collective_channels) {
     return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(collective_channels)));
 }
 
-/// The channels on which a group that crosses the network connects each two members: two a card, one where two would give channels more
-/// than four operations at a time (graph/paths.cc of 2.28.9, ncclTopoGetNchannels). It is the least of all pairs, and so holds inside
+/// Number of channels that connect two members of a group that crosses the network: two per card, one if two would give channels more than
+/// four operations at a time (graph/paths.cc of 2.28.9, ncclTopoGetNchannels). It is the minimum over all pairs, and so applies inside
 /// domains too.
 std::int64_t channels_per_peer_across(std::int64_t ranks, std::int64_t collective_channels) {
     return 2 * ranks > 4 * collective_channels ? 1 : 2;
@@ -68,10 +68,10 @@ struct Group {
     bool expert_grid = false;
     EnumSet<Axis> axes;
     CommunicatorUse use;
-    bool ends_only = false;  ///< on the first and last stage
-    /// What of the dp axis, with weights in parts: all of it, the neighbours that hold a weight's parts, or those that hold the same part.
+    bool ends_only = false;  ///< only between the first and last stage
+    /// Part of the dp axis if weights are split: all of it, the neighbours with the parts of a weight, or those with the same part.
     enum class Data { all, parts, same_part } data = Data::all;
-    std::int64_t first_ranks = 0;  ///< so many neighbours among the members, 0: all
+    std::int64_t first_ranks = 0;  ///< only this number of adjacent members; 0: all
 };
 
 std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
@@ -98,15 +98,15 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
             groups.push_back({"intra-optimizer", false, {Axis::tp, Axis::cp, Axis::dp, Axis::pp}, {.small_reduces = true}});
         else
             groups.push_back({"tp-pp", false, {Axis::tp, Axis::dp, Axis::pp}, {.small_reduces = true}, false, Group::Data::parts});
-        // GTP_WEIGHT_REMAT_GROUP: weights are gathered, and their gradients scattered.
+        // GTP_WEIGHT_REMAT_GROUP: weights are gathered, and their gradients reduce-scattered.
         groups.push_back({"weight-parts", false, {Axis::dp}, {.gathers = true}, false, Group::Data::parts});
     } else {
         groups.push_back({"pp", false, {Axis::pp}, {.small_reduces = true, .streams = 1}});
         groups.push_back({"pp-backward", false, {Axis::pp}, {.streams = 1}});
         groups.push_back({"tp-pp", false, {Axis::tp, Axis::pp}, {.small_reduces = true}});
     }
-    // Dynamic context parallelism (parallel_state.py, create_hybrid_dp_cp_groups): groups of each power of two of ranks, but for one and
-    // for all, over which documents pass keys and values around. Each is made at its first use; all are counted.
+    // Dynamic context parallelism (parallel_state.py, create_hybrid_dp_cp_groups): groups of each power of two of ranks, except one and
+    // all, in which documents pass keys and values around. Each is created at its first use; all are counted.
     const std::int64_t ranks = layout.dp() * layout.sizes.cp;
     if (megatron && work.training.megatron.document_tokens > 0) {
         for (std::int64_t size = 2; size < ranks && ranks % size == 0; size *= 2)
@@ -115,15 +115,15 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
     if (work.model.tied_embeddings && layout.sizes.pp > 1)
         groups.push_back({"embedding", false, {Axis::pp}, {.large_reduces = true}, true});
     if (moe) {
-        // The flexible dispatchers exchange by kernels of their own; over the communicator they tell each other where their buffers are
-        // (deep_ep/hybrid_ep_buffer.py and buffers/legacy.py: all-gathers of handles).
+        // The flexible dispatchers exchange tokens with kernels of their own; they use the communicator only to share the handles of their
+        // buffers (deep_ep/hybrid_ep_buffer.py and buffers/legacy.py: all-gathers of handles).
         const bool exchanges = work.model.moe->dispatcher == TokenDispatcher::all_to_all;
         groups.push_back({"ep", true, {Axis::ep}, {.gathers = !exchanges, .exchanges = exchanges}});
         groups.push_back({"etp", true, {Axis::tp}, {.gathers = true}});
         groups.push_back({"expert-dp", true, {Axis::dp}, data, false, Group::Data::same_part});
         if (megatron) groups.push_back({"expert-weight-parts", true, {Axis::dp}, {.gathers = true}, false, Group::Data::parts});
         groups.push_back({"tp-cp", false, {Axis::tp, Axis::cp}, {.small_reduces = true}});
-        // Spans the neighbours that hold parts, too (_EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP_WITH_EGTP).
+        // Also spans the neighbours with the parts of a weight (_EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP_WITH_EGTP).
         if (!megatron || !distributed)
             groups.push_back(
                 {"expert-tp-ep-pp", true, {Axis::tp, Axis::ep, Axis::dp, Axis::pp}, {.small_reduces = true}, false, Group::Data::parts});
@@ -131,7 +131,7 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
     return groups;
 }
 
-/// Buffers of the layout's dispatcher. mgplan's own engine has none beside its tensors.
+/// Buffers of the layout's dispatcher. mgplan's own engine has none except tensors.
 std::int64_t dispatcher_bytes(const GroupPath& path, const Layout& layout, const Workload& work) {
     if (!work.model.moe || layout.engine != Engine::megatron) return 0;
     DispatcherBuffers buffers;
@@ -162,7 +162,7 @@ std::int64_t communicator_bytes(const GroupPath& path, const CommunicatorUse& us
     const std::int64_t sends = send_channels(collective);
     const std::int64_t domains = (path.ranks + inside - 1) / inside;
 
-    // Each channel enters and leaves a domain at one member: that much of a member's connections cross the network.
+    // Each channel enters and leaves a domain at one member: that share of a member's connections crosses the network.
     std::int64_t pairs_inside = 0, pairs_network = 0;
     const bool reduces = use.large_reduces || use.small_reduces, rings = use.gathers || use.large_reduces;
     if (inside > 1) pairs_inside = reduces && inside > 2 ? 2 : (rings || reduces) ? 1 : 0;
@@ -183,7 +183,7 @@ std::int64_t communicator_bytes(const GroupPath& path, const CommunicatorUse& us
 std::int64_t library_workspace_bytes(const Workload& workload, Engine engine, const Calibration& calibration) {
     if (engine != Engine::megatron) return calibration.gemm_workspace_bytes;
     const MegatronSwitches& megatron = workload.training.megatron;
-    // Reproducible products need CUBLAS_WORKSPACE_CONFIG, which Megatron-LM's tests set to :4096:8, 32 MiB.
+    // Reproducible GEMMs need CUBLAS_WORKSPACE_CONFIG, which Megatron-LM's tests set to :4096:8, 32 MiB.
     const std::int64_t each = megatron.deterministic ? 32 * kMebibyte : calibration.gemm_workspace_bytes;
     const bool grouped = workload.model.moe && workload.model.moe->grouped_gemm;
     return 2 * each + (megatron.transformer_engine ? (grouped ? 5 : 1) * calibration.engine_workspace_bytes : 0);
@@ -191,7 +191,7 @@ std::int64_t library_workspace_bytes(const Workload& workload, Engine engine, co
 
 namespace {
 
-/// The first so many members of a group over these axes, the fastest varying first.
+/// The first `members` members of a group over these axes, the fastest varying first.
 std::vector<GridAxis> first_members(std::vector<GridAxis> axes, std::int64_t members) {
     for (GridAxis& axis : axes) {
         axis.size = std::min(axis.size, members);
@@ -217,7 +217,7 @@ ContextTerms DeviceOverhead::terms(const Layout& layout, int pp_rank) const {
             const bool cut = axis.axis == Axis::dp && group.data != Group::Data::all;
             axes.push_back(
                 cut ? axis_of_parts(axis, group.expert_grid ? shards.experts : shards.dense, group.data == Group::Data::same_part) : axis);
-            // The first stage and the last, side by side or at the two ends.
+            // The first stage and the last, adjacent or at the two ends.
             if (group.ends_only) axes.back() = {axis.axis, 2, axis.stride * (axis.size - 1)};
         }
         if (group.first_ranks > 0) axes = first_members(std::move(axes), group.first_ranks);

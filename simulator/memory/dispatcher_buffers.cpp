@@ -22,7 +22,7 @@ std::int64_t hybrid_ep_bytes(const GroupPath& path, const DispatcherBuffers& buf
 std::int64_t deep_ep_bytes(const GroupPath& path, const DispatcherBuffers& buffers) {
     if (path.single()) return 0;
     constexpr std::int64_t kPeers = 8, kRdmaChunk = 128;
-    // Beside a row: source, indices and weights of up to 128 experts, 128 scales.
+    // In addition to a row: source, indices and weights of up to 128 experts, 128 scales.
     constexpr std::int64_t kMeta = 8 + 128 * (8 + 4 + 4);
     const std::int64_t channels = (buffers.multiprocessors > 0 ? buffers.multiprocessors : 20) / 2;
     const std::int64_t near = std::min(path.ranks, kPeers), nodes = divide_up(path.ranks, kPeers);

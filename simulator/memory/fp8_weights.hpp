@@ -1,6 +1,6 @@
 #pragma once
-// Bytes of a weight of Transformer Engine's linear layers in fp8: the copy that the forward multiplies with, the one for the
-// gradient of its input, and their scales.
+// Bytes of an fp8 weight in Transformer Engine's linear layers: the copy for the forward GEMM, the one for the gradient of its input, and
+// their scales.
 
 #include <cstdint>
 
@@ -11,9 +11,9 @@ namespace mgplan::simulator {
 
 /// One weight matrix in fp8.
 struct Fp8WeightBytes {
-    std::int64_t rowwise = 0;     ///< data as the weight lies
-    std::int64_t columnwise = 0;  ///< data for the backward product: transposed, or scaled along the other dimension
-    std::int64_t scales = 0;      ///< of both
+    std::int64_t rowwise = 0;     ///< data in the layout of the weight
+    std::int64_t columnwise = 0;  ///< data for the backward GEMM: transposed, or scaled along the other dimension
+    std::int64_t scales = 0;      ///< scales of both copies
     [[nodiscard]] std::int64_t total() const { return rowwise + columnwise + scales; }
     Fp8WeightBytes& operator+=(const Fp8WeightBytes& other) {
         rowwise += other.rowwise;
@@ -38,10 +38,10 @@ struct Fp8WeightBytes {
     return fp8_weight_bytes(rows, columns, quantised_format(recipe), compute_capability);
 }
 
-/// The same of mgplan's own engine (model/layers/fp8_weight.hpp): both copies on every GPU, for its products read both operands along the
-/// inner size, and as a scale the largest magnitude and the inverse factor; under delayed scaling such a pair, this step's largest
-/// magnitude and the history of it for the layer's input, its weight and the gradient of its output (model/layers/fp8_delayed.hpp); of
-/// blocks, what Transformer Engine has.
+/// Bytes of an fp8 weight in mgplan's own engine (model/layers/fp8_weight.hpp): both copies on every GPU, because its GEMMs read both
+/// operands along the inner dimension, and as a scale the amax and the inverse factor; under delayed scaling such a pair, this step's amax
+/// and its history for the layer's input, its weight and the gradient of its output (model/layers/fp8_delayed.hpp); with blocks, the same
+/// as Transformer Engine.
 [[nodiscard]] Fp8WeightBytes own_fp8_weight_bytes(std::int64_t rows, std::int64_t columns, OwnFp8 scaling);
 
 }  // namespace mgplan::simulator

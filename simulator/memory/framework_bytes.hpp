@@ -1,5 +1,5 @@
 #pragma once
-// What a framework's allocator holds on one pipeline stage.
+// Bytes that a framework's allocator holds on one pipeline stage.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,23 +12,23 @@ namespace mgplan::simulator {
 /// Bytes of the framework on one stage at its peak.
 struct FrameworkBytes {
     ModelStateBytes state;
-    std::int64_t passes = 0;  ///< what forwards and backwards take, workspaces of the trace included
+    std::int64_t passes = 0;  ///< bytes that forwards and backwards take, workspaces of the trace included
     std::int64_t lasting_workspace = 0;
     GraphTerms graph;
-    std::int64_t outside = 0;  ///< what the framework's allocator does not count, graphs left aside
+    std::int64_t outside = 0;  ///< bytes outside the framework's allocator, without graphs
 
-    /// What graphs hold is there even where they take more out of the passes than they hold.
+    /// Change of the passes' bytes by graphs; afterwards at least `resident` bytes are left.
     [[nodiscard]] std::int64_t moved() const { return std::max(graph.activations, graph.resident - passes); }
-    /// The update needs copies of narrower gradients, but no activations; the larger of the two instants counts.
+    /// True if the optimizer's update is the peak: it needs copies of narrower gradients, but no activations.
     [[nodiscard]] bool peaks_in_update() const { return !graph.pool_is_private && state.update > passes + moved() - graph.resident; }
     [[nodiscard]] std::int64_t total() const {
         const std::int64_t eager = passes + moved();
         const std::int64_t rest = graph.pool_is_private ? eager + state.update : peaks_in_update() ? state.update + graph.resident : eager;
         return state.parameters + state.gradients + state.optimizer + lasting_workspace + graph.static_inputs + graph.boundary_bytes + rest;
     }
-    /// With more fragmentation than this, a share of total(), the stage takes more than `limit` bytes.
+    /// Fragmentation, as a share of total(), above which the stage takes more than `limit` bytes.
     [[nodiscard]] double fragmentation_within(std::int64_t limit) const {
-        constexpr std::int64_t kRounding = 1;  // of what a stage's fragmentation is rounded to
+        constexpr std::int64_t kRounding = 1;  // the step to which a stage's fragmentation is rounded
         const auto left = static_cast<double>(limit - graph.objects - outside + kRounding);
         return left / static_cast<double>(std::max<std::int64_t>(total(), 1)) - 1;
     }

@@ -13,7 +13,7 @@ bool named(const Parameter& parameter, std::string_view part) {
     return parameter.name.find(part) != std::string::npos;
 }
 
-/// Linear layers that are whole on every tp rank: Transformer Engine's plain ones.
+/// True for linear layers that every tp rank holds whole: Transformer Engine's plain ones.
 bool is_whole_linear(const Parameter& parameter) {
     for (const std::string_view whole : {"linear_q_down_proj", "linear_kv_down_proj", "linear_wq_b", "linear_wk", "linear_weights_proj"}) {
         if (named(parameter, whole)) return true;
@@ -102,7 +102,7 @@ GatherBuffers GatherBufferList::bytes() const {
 std::vector<std::int64_t> GatherBufferList::weights_one_by_one() const {
     std::vector<std::int64_t> list;
     add_turns(weights_, list);
-    add_turns(expert_weights_, list);  // gathered a layer of experts ahead
+    add_turns(expert_weights_, list);  // gathered one layer of experts ahead
     return list;
 }
 
@@ -110,7 +110,7 @@ std::vector<std::int64_t> GatherBufferList::gradients_one_by_one() const {
     std::vector<std::int64_t> list;
     for (const auto& [shape, bytes] : gradients_) list.push_back(bytes);
     add_turns(summed_, list);
-    add_turns(expert_gradients_, list);  // reduced a layer behind
+    add_turns(expert_gradients_, list);  // reduced one layer later
     return list;
 }
 

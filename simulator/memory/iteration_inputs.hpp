@@ -1,5 +1,5 @@
 #pragma once
-// What the CUDA graph of a whole iteration (scope full_iteration) reads at fixed addresses: the batch.
+// Inputs of the CUDA graph of a whole iteration (scope full_iteration) at fixed addresses: the batch.
 //
 // Sources: mgplan model/training/microbatch_source.hpp; Megatron-LM core/full_cuda_graph.py (StaticBufferLoader).
 
@@ -16,22 +16,22 @@ namespace mgplan::simulator {
 struct IterationShare {
     GraphPolicy policy = GraphPolicy::slots;
     std::int64_t microbatches = 1;
-    bool first = false, last = false;  ///< whether it embeds tokens, and whether it computes losses
-    const ModelSpec* model = nullptr;  ///< null: none is known, and what only some models read is left out
+    bool first = false, last = false;  ///< embeds tokens; computes losses
+    const ModelSpec* model = nullptr;  ///< null: unknown, and inputs of specific models are left out
     std::int64_t rows = 0;             ///< tokens of a microbatch on this rank; 0: only tensors are counted, and most bytes are 0
-    std::int64_t mask_bytes = 0;       ///< policy megatron: attention masks of all microbatches, where its data loader makes them
+    std::int64_t mask_bytes = 0;       ///< policy megatron: attention masks of all microbatches, if its data loader creates them
 };
 
 /// Tensors of one name.
 struct IterationInput {
     std::string_view name;
-    std::int64_t tensors = 0;  ///< at distinct addresses
-    std::int64_t bytes = 0;    ///< of all of them
+    std::int64_t tensors = 0;  ///< number with distinct addresses
+    std::int64_t bytes = 0;    ///< sum over all of them
     bool operator==(const IterationInput&) const = default;
 };
 
-/// Policy slots: by the names that mgplan's runtime gives them. Policy megatron: its loader copies each microbatch's tensors (ids,
-/// positions, targets, loss mask, attention mask) together, and each microbatch counts as one. Only what is there is listed.
+/// Policy slots: by the names in mgplan's runtime. Policy megatron: its loader copies each microbatch's tensors (ids, positions, targets,
+/// loss mask, attention mask) together, and each microbatch counts as one. Lists only inputs that exist.
 [[nodiscard]] std::vector<IterationInput> iteration_inputs(const IterationShare& share);
 
 }  // namespace mgplan::simulator

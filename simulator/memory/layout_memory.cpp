@@ -31,15 +31,14 @@
 namespace mgplan::simulator {
 namespace {
 
-/// What the optimizer's update works on.
+/// Name of the peak's tensor if the optimizer's update is the peak.
 constexpr std::string_view kUpdateCopies = "fp32 copies of gradients or moments", kStateIsBack = "optimizer state back from the host";
 
-/// What a search takes for what a caching allocator holds and no tensor fills, of the tensors' bytes: an assumption where its
-/// replay is too slow.
+/// Fragmentation that a search assumes, as a share of the tensors' bytes: used if a replay is too slow.
 constexpr double kAssumedFragmentation = 1.0 / 32;
 constexpr double kAnyFragmentation = std::numeric_limits<double>::infinity();
 
-/// Stages that may turn out the fullest once their allocators are replayed: so near to the fullest by the assumption, and so many.
+/// Stages that may have the peak once their allocators are replayed: those close to the assumed peak, and their largest number.
 constexpr double kNearlyFullest = 0.95;
 constexpr std::size_t kMostReplayed = 4;
 
@@ -52,11 +51,11 @@ struct LayoutMemory::State {
     ModelStates& model_states;
     ActivationMemory activations;
     DeviceOverhead overhead;
-    std::optional<RoutingLoad> routing;            ///< of models with experts
-    double fragmentation = kAssumedFragmentation;  ///< of engine megatron's tensors; mgplan's own runtime plans offsets
+    std::optional<RoutingLoad> routing;            ///< set for models with experts
+    double fragmentation = kAssumedFragmentation;  ///< applies to engine megatron's tensors; mgplan's own runtime plans offsets
     std::unordered_map<MemoKey<4>, std::vector<std::vector<std::int64_t>>, MemoKeyHash> alive;
     RankGraphs rank_graphs;
-    // What belongs to the layout at hand; members, so that they need no memory for each.
+    // Buffers for the current layout; members, so that they are not allocated for each layout.
     std::vector<std::int64_t> passes;
     std::vector<LiveMixtures> live_mixtures;
     std::vector<FrameworkBytes> stages;
@@ -64,7 +63,7 @@ struct LayoutMemory::State {
     std::vector<RowFactors> factors;
     std::vector<std::int64_t> routed_passes;
 
-    const LayerCosts* layer_costs = nullptr;  ///< as callers hand them in
+    const LayerCosts* layer_costs = nullptr;  ///< as passed by callers
 
     State(const Workload& work, const Calibration& rates, SharedByLayouts known)
         : workload(work),
@@ -103,8 +102,8 @@ struct LayoutMemory::State {
         return rank_graphs.of(layout, pp_rank, *layer_costs, held_by(layout, pp_rank));
     }
 
-    /// Megatron-LM's libraries have workspaces that last. In mgplan's own layers every product's scratch is a tensor of the trace, and what
-    /// lasts takes up losses: the model's, each depth's of multi-token prediction, and the auxiliary one, in fp64 each
+    /// Megatron-LM's libraries have workspaces that last. In mgplan's own layers every GEMM's scratch is a tensor of the trace, and only
+    /// buffers for losses last: the model's, each depth's of multi-token prediction, and the auxiliary one, in fp64 each
     /// (model/training/rank_trainer.cpp).
     std::int64_t lasting_workspace(const Layout& layout) const {
         if (layout.engine == Engine::megatron) return library_workspace_bytes(workload, layout.engine, calibration);
@@ -125,8 +124,8 @@ struct LayoutMemory::State {
         return allocated + fragmentation_bytes(layout.engine, allocated) + framework.graph.objects + framework.outside;
     }
 
-    /// A stage under a schedule with divided backwards: mgplan's own layers on shapes, each pass played in turn. Mixtures: tokens are
-    /// spread evenly.
+    /// Memory of a stage under a schedule with split backwards: mgplan's own layers on shapes, each pass played in turn. MoE layers: tokens
+    /// are spread evenly.
     RankMemory divided_stage(const Layout& layout, int pp_rank) {
         StageTimelines timelines(workload, layout, kernels_of(workload.cluster), {});
         const auto timeline = timelines.of(pp_rank, false);
@@ -140,13 +139,13 @@ struct LayoutMemory::State {
         return exact_memory(memory, timeline->memory);
     }
 
-    /// What the ranks of a stage leave in the host's memory, by stage, into `prediction`: of the node whose ranks leave most.
+    /// Sets the host memory fields of `prediction`. `of_stage`: bytes that a rank of each stage leaves on the host.
     void sum_over_nodes(const Layout& layout, const std::vector<std::int64_t>& of_stage, MemoryPrediction& prediction) const {
         prediction.host_limit_bytes = workload.cluster.host_memory_bytes;
         prediction.node_host_bytes = fullest_node_host_bytes(layout, of_stage, workload.cluster.gpus_per_node);
     }
 
-    /// By stage.
+    /// Host bytes of a rank, by stage.
     std::vector<std::int64_t> on_host(const Layout& layout) {
         std::vector<std::int64_t> bytes;
         for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank)
@@ -178,7 +177,7 @@ struct LayoutMemory::State {
         return prediction;
     }
 
-    /// What the update alone needs most of.
+    /// Name of the largest tensors that exist only during the update.
     [[nodiscard]] std::string_view of_update() const { return workload.training.offload.states > 0 ? kStateIsBack : kUpdateCopies; }
 
     RankMemory stage(const Layout& layout, int pp_rank) {
@@ -249,13 +248,13 @@ struct LayoutMemory::State {
             probe.forward.push_back(chunk.forward);
             probe.backward.push_back(chunk.backward);
         }
-        // A chunk's profile ends with its messages gone.
+        // A chunk's profile ends with its messages sent and freed.
         probe.sends_forward.assign(passes_of_rank.chunks.size(), false);
         probe.sends_backward.assign(passes_of_rank.chunks.size(), false);
         return probe;
     }
 
-    /// From now on the fragmentation of a stage is that of its allocator's replay; without one the assumed.
+    /// Sets the fragmentation to the result of the stage's allocator replay, or to the assumed one if there is no replay.
     void replay_fragmentation(const Layout& layout, int pp_rank) {
         fragmentation = kAssumedFragmentation;
         // The blocks of graphs' private pools are not in the traces.
@@ -270,12 +269,12 @@ struct LayoutMemory::State {
 
     std::optional<ReservedMemory> replay(const Layout& layout, int pp_rank, double most_fragmentation) {
         IterationTrace trace = activations.tensors(layout, pp_rank);
-        // The libraries' scratch is made in front of everything else that the iteration takes.
+        // The libraries' scratch is allocated before everything else in the iteration.
         std::int64_t first = 0;
         for (const Allocation& tensor : trace.tensors) first = std::min(first, tensor.taken);
         trace.tensors.push_back({lasting_workspace(layout), --first, -1});
-        // So are, and stay, the buffers of gathered weights, which depend on switches that sizes do not tell: as part of the trace they
-        // tell one layout's replay from another's.
+        // The buffers of gathered weights are allocated first, too, and stay. They depend on switches that are not in the key: as part of
+        // the trace they distinguish the replays of different layouts.
         for (const std::int64_t bytes : model_states.gather_buffers(layout, pp_rank)) trace.tensors.push_back({bytes, --first, -1});
         const std::int64_t limit = workload.memory_limit - overhead.bytes(layout, pp_rank) + spared_by_offloading(layout);
         ReplayKey key{layout.sizes,
@@ -296,7 +295,7 @@ struct LayoutMemory::State {
     // Routing
 
     RoutingLoad::Level routing_level(const Layout& layout, RoutingQuantile quantile) {
-        // Buffers of a fixed size hold what arrives, or the step runs again without them (moe/paged_stash.py, PagedStashRunner).
+        // Buffers of a fixed size hold all tokens, or the step runs again without them (moe/paged_stash.py, PagedStashRunner).
         if (layout.engine == Engine::megatron && workload.training.megatron.expert_buffers.capacity > 0) {
             RoutingLoad::Level even;
             even.even_rows = 1;
@@ -313,7 +312,7 @@ struct LayoutMemory::State {
                               quantile);
     }
 
-    /// Factors of the rows that experts of the stages [first, end) receive at a quantile, into `factors`.
+    /// Sets `factors` to those of the tokens that experts of the stages [first, end) receive at a quantile.
     void row_factors(const Layout& layout, const RoutingLoad::Level& level, int first, int end) {
         const std::vector<ChunkCensus>& chunks = shared.census(layout).chunks;
         const auto& counts = live_counts(layout);
@@ -331,7 +330,7 @@ struct LayoutMemory::State {
         }
     }
 
-    /// Peak of the fullest of the stages [first, end), which weigh_stages() has seen, at a quantile.
+    /// Peak at a quantile of the fullest of the stages [first, end), for which weigh_stages() must have been called.
     std::int64_t routed_peak(const Layout& layout, RoutingQuantile quantile, int first, int end) {
         row_factors(layout, routing_level(layout, quantile), first, end);
         activations.routed_peak_bytes(layout, factors, first, routed_passes);
@@ -347,7 +346,7 @@ struct LayoutMemory::State {
         return most;
     }
 
-    /// What every stage's framework holds, into `stages`; with Stages::fullest that of some is what another one's, which is fuller, is.
+    /// Sets `stages` to the framework bytes of every stage; with Stages::fullest some get those of an equal, fuller stage.
     void weigh_stages(const Layout& layout, ActivationMemory::Stages which = ActivationMemory::Stages::all) {
         const bool graphed_now = !layout.cuda_graphs.empty();
         activations.peak_bytes(layout, graphed_now ? ActivationMemory::Stages::all : which, passes);
@@ -375,7 +374,7 @@ struct LayoutMemory::State {
                 .worst = routed_peak(layout, RoutingQuantile::worst, first, end)};
     }
 
-    /// The fullest stage where tokens are spread evenly, and its peak.
+    /// The fullest stage with tokens spread evenly, and its peak.
     std::pair<int, std::int64_t> fullest_stage(const Layout& layout, ActivationMemory::Stages which = ActivationMemory::Stages::all) {
         weigh_stages(layout, which);
         std::pair<int, std::int64_t> fullest{0, -1};
@@ -422,7 +421,7 @@ struct LayoutMemory::State {
         return peaks;
     }
 
-    /// What there is of a stage at least beside its passes.
+    /// Lower bound of a stage's bytes without its passes.
     [[nodiscard]] FrameworkBytes beside_passes(const Layout& layout, int rank, const ModelStateBytes& state) {
         const DeviceOverhead::Sums& outside = overhead.sums(layout);
         FrameworkBytes stage;
@@ -441,7 +440,7 @@ struct LayoutMemory::State {
         return most;
     }
 
-    /// Weighs the first `number` stages, but for graphs' objects, into `stages`, and returns the peak of the fullest.
+    /// Sets `stages` to the first `number` stages, without graphs' objects, and returns the peak of the fullest.
     std::int64_t least_of_first(const Layout& layout, int number) {
         if (number == 1)
             passes.assign(1, activations.front_peak_bytes(layout));
@@ -466,7 +465,7 @@ struct LayoutMemory::State {
         if (layout.schedule) return 0;
         if (!everywhere) {
             (void)least_of_first(layout, 1);
-            stages.front().state.update = 0;  // where gradients are wide it needs no copies of them
+            stages.front().state.update = 0;  // workloads with wide gradients need no copies of them
             return peak_of(layout, stages.front());
         }
         const int number = static_cast<int>(layout.sizes.pp);
@@ -476,8 +475,8 @@ struct LayoutMemory::State {
         return std::max(most, routed_peak(layout, RoutingQuantile::p99, 0, number));
     }
 
-    /// The fullest stage where allocators are replayed: of those that are nearly the fullest without. Its fragmentation stays. Nothing
-    /// where one exceeds `limit`.
+    /// The fullest stage after allocator replays of those that are nearly the fullest. Leaves its fragmentation set. Nothing if a replayed
+    /// stage exceeds `limit`.
     std::optional<int> fullest_replayed(const Layout& layout, std::int64_t limit) {
         const auto [fullest, most] = fullest_stage(layout);
         std::vector<std::pair<std::int64_t, int>> near;
@@ -508,7 +507,7 @@ struct LayoutMemory::State {
         return result;
     }
 
-    /// Nothing where an allocator is replayed that exceeds `limit`.
+    /// Nothing if the replay of a stage exceeds `limit`.
     std::optional<MemoryPrediction> predict(const Layout& layout, bool replayed, std::int64_t limit) {
         if (layout.schedule) return predict_divided(layout);
         const bool replays = replayed && layout.engine == Engine::megatron && layout.cuda_graphs.empty();

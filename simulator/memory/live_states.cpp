@@ -25,9 +25,9 @@ MostLive most_live(int pp, int vpp, std::int64_t microbatches, std::int64_t grou
 }
 
 std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank) {
-    // For all ranks together, each of which may be asked for: 64 stages of 8 chunks are walked.
+    // Limit on the passes of all ranks together, because each rank may be requested: 64 stages of 8 chunks stay below it.
     constexpr std::int64_t kMostOps = std::int64_t{1} << 22U;
-    constexpr std::size_t kMostStates = 256;  // of one op
+    constexpr std::size_t kMostStates = 256;  // limit per op
     const auto chunks = static_cast<std::size_t>(vpp);
     ScheduleRequest request;
     request.pp = pp;
@@ -48,7 +48,7 @@ std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, s
     if (vpp == 1 || 2 * request.microbatches * vpp > kMostOps / pp) return taken_together();
     request.group_size = std::min(group_size, request.microbatches);
     const RankSchedule schedule = Schedule(request).rank(pp_rank);
-    std::vector<std::vector<std::vector<std::int32_t>>> fullest(2 * chunks);  // by op: backwards behind the forwards
+    std::vector<std::vector<std::vector<std::int32_t>>> fullest(2 * chunks);  // by op: forwards, then backwards
     std::vector<std::int32_t> live(chunks, 0);
     for (const PipelineOp& op : schedule.ops) {
         const auto chunk = static_cast<std::size_t>(op.chunk);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kIterations = 3;
 
-/// Appends takes and returns in order.
+/// Appends allocations and frees in order.
 class AllocationList {
 public:
     explicit AllocationList(std::int64_t clock = 0) : clock_(clock) {}
@@ -30,7 +30,7 @@ private:
     std::vector<Allocation> list_;
 };
 
-/// What a rank of Megatron-LM's stage holds, chunk by chunk.
+/// Tensors that a rank of Megatron-LM's stage holds, chunk by chunk.
 class StageTensors {
 public:
     StageTensors(const Workload& workload, const Layout& layout, int pp_rank)

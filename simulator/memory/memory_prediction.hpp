@@ -1,5 +1,5 @@
 #pragma once
-// What a layout will hold: the memory that `plan` and `simulate` print (CLI.md "predicted").
+// Predicted memory of a layout: the values that `plan` and `simulate` print (CLI.md "predicted").
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace mgplan::simulator {
 
-/// Bytes by category. What counts where: CLI.md, "Borders".
+/// Bytes by category. CLI.md, "Borders", defines the categories.
 struct MemoryBreakdown {
     std::int64_t parameters = 0;
     std::int64_t gradients = 0;
@@ -31,10 +31,10 @@ struct MemoryBreakdown {
     bool operator==(const MemoryBreakdown&) const = default;
 };
 
-/// Peak bytes of a rank with mixtures of experts at quantiles of the rows that they receive, context and all. What the
-/// quantiles are over: memory/routing_load.hpp.
+/// Peak bytes of a rank of a MoE model at quantiles of the tokens that its experts receive, including context. memory/routing_load.hpp
+/// defines the quantiles.
 struct RoutedPeaks {
-    std::string skew;  ///< in words, as in "uniform"
+    std::string skew;  ///< as text, such as "uniform"
     std::int64_t p50 = 0;
     std::int64_t p99 = 0;
     std::int64_t worst = 0;
@@ -47,7 +47,7 @@ struct CommunicatorTerm {
     std::int64_t bytes = 0;
 };
 
-/// What `context` is made of (simulator/memory/device_overhead.hpp).
+/// Parts of `context` (simulator/memory/device_overhead.hpp).
 struct ContextTerms {
     std::int64_t driver = 0;   ///< the context itself
     std::int64_t modules = 0;  ///< kernels loaded into it
@@ -59,39 +59,39 @@ struct ContextTerms {
     }
 };
 
-/// What PyTorch's allocator holds after some iterations (simulator/memory/allocator_replay.hpp).
+/// Memory of PyTorch's allocator after some iterations (simulator/memory/allocator_replay.hpp).
 struct ReservedMemory {
-    std::int64_t first = 0;      ///< bytes reserved behind the first iteration
-    std::int64_t steady = 0;     ///< behind the last one
+    std::int64_t first = 0;      ///< bytes reserved after the first iteration
+    std::int64_t steady = 0;     ///< bytes reserved after the last iteration
     std::int64_t allocated = 0;  ///< the largest sum of blocks in use, each rounded up to 512 bytes
     [[nodiscard]] std::int64_t fragmentation() const { return steady - allocated; }
 };
 
-/// What runs when a rank is fullest, and the tensor that it takes then.
+/// The op that runs at a rank's peak, and the tensor that it allocates then.
 struct PeakInstant {
     int op = 0;               ///< +k a forward, -k a backward of chunk k-1; 0: the optimizer's update
-    std::string_view tensor;  ///< a literal
+    std::string_view tensor;  ///< points to a string literal
 };
 
-/// One rank's memory, where tokens are spread evenly over experts.
+/// One rank's memory, with tokens spread evenly over experts.
 struct RankMemory {
-    MemoryBreakdown breakdown;         ///< at the peak instant
+    MemoryBreakdown breakdown;         ///< at the peak
     MemoryBreakdown high_water;        ///< each category's own maximum over the iteration
-    std::int64_t framework_bytes = 0;  ///< what a framework's tensor allocator would report as its peak
-    std::int64_t reserved_bytes = 0;   ///< what that allocator would have taken from the device
-    std::int64_t host_bytes = 0;       ///< most that waits in the host's memory at one time (--offload); no part of the peak
-    /// Set for models with experts. MemoryPrediction::worst has at each quantile that of the fullest rank there.
+    std::int64_t framework_bytes = 0;  ///< peak that the framework's tensor allocator would report
+    std::int64_t reserved_bytes = 0;   ///< bytes that this allocator would reserve on the device
+    std::int64_t host_bytes = 0;       ///< peak of data offloaded to the host (--offload); not part of the peak
+    /// Set for models with experts. In MemoryPrediction::worst each quantile is that of the fullest rank at that quantile.
     std::optional<RoutedPeaks> routing;
-    /// Not known where CUDA graphs rearrange the passes, and where sums alone are asked for.
+    /// Unknown if CUDA graphs rearrange the passes, and not set if only sums are requested.
     std::optional<PeakInstant> peak_at;
-    ContextTerms context_terms;  ///< parts of breakdown.context; left empty where only sums are asked for
+    ContextTerms context_terms;  ///< parts of breakdown.context; empty if only sums are requested
     [[nodiscard]] std::int64_t peak_bytes() const { return breakdown.total(); }
-    /// Moves the peak at each quantile of the skew by as many bytes: what the peak without it was off by, they were, too.
+    /// Shifts the peak at each quantile of the skew: applies a correction of the even peak to the quantiles too.
     void shift_routing(std::int64_t bytes) {
         if (!routing) return;
         for (std::int64_t* peak : {&routing->p50, &routing->p99, &routing->worst}) *peak += bytes;
     }
-    /// What has to fit: the peak, of a mixture of experts at p99 of its routing skew.
+    /// Bytes that must fit: the peak, for MoE models at p99 of the routing skew.
     [[nodiscard]] std::int64_t deciding_bytes() const { return routing ? routing->p99 : peak_bytes(); }
 };
 
@@ -101,8 +101,8 @@ struct MemoryPrediction {
     std::int64_t worst_rank = 0;
     int worst_stage = 0;
     std::int64_t limit_bytes = 0;
-    std::int64_t node_host_bytes = 0;   ///< what the ranks of a node leave in its memory, of the node where that is most
-    std::int64_t host_limit_bytes = 0;  ///< a node's memory; 0: not known
+    std::int64_t node_host_bytes = 0;   ///< data that the ranks of a node offload to its host memory, on the fullest node
+    std::int64_t host_limit_bytes = 0;  ///< host memory of a node; 0: unknown
     [[nodiscard]] std::int64_t deciding_bytes() const { return worst.deciding_bytes(); }
     [[nodiscard]] std::int64_t host_missing() const {
         return host_limit_bytes == 0 ? 0 : std::max<std::int64_t>(0, node_host_bytes - host_limit_bytes);

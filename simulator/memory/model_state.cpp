@@ -26,7 +26,7 @@ std::size_t buffer_index(bool expert, bool fp8) {
     return (expert ? 2U : 0U) + (fp8 ? 1U : 0U);
 }
 
-/// Buckets as engine megatron's flags say: core's training.py resolve_ddp_bucket_size divides the rank's parameters.
+/// Sets buckets from engine megatron's flags: core's training.py resolve_ddp_bucket_size divides the rank's parameters.
 void apply_megatron_switches(model::BufferOptions& options, const TrainingSpec& training, std::int64_t parameters) {
     const MegatronSwitches& megatron = training.megatron;
     options.pad_buckets_for_high_nccl_busbw = megatron.pad_buckets;
@@ -36,7 +36,7 @@ void apply_megatron_switches(model::BufferOptions& options, const TrainingSpec& 
     options.bucket_size = model::resolve_bucket_size(size, number, parameters, options.dp, training.overlap_grad_reduce);
 }
 
-/// A layer's parameters with attention's projection behind what it multiplies the result of: Megatron-core registers it in front.
+/// A layer's parameters with attention's output projection last, in order of use: Megatron-core registers it first.
 std::vector<Parameter> in_order_of_use(std::vector<Parameter> parameters) {
     const auto has = [](std::string_view part) {
         return [part](const Parameter& parameter) { return parameter.name.find(part) != std::string::npos; };
@@ -47,17 +47,18 @@ std::vector<Parameter> in_order_of_use(std::vector<Parameter> parameters) {
     return parameters;
 }
 
-/// What stays in fp32 where all else is in 16 bits: maps of residual streams, and what brings streams together, on Megatron-LM's branch dev
-/// (d48bd6be, core/transformer/hyper_connection.py, __init__, and transformer_block.py: mark_keep_in_fp32). Main has no such parameters.
+/// True for parameters that stay in fp32 while all others have 16 bits: mixing maps of residual streams, and their final merge, on
+/// Megatron-LM's branch dev (d48bd6be, core/transformer/hyper_connection.py, __init__, and transformer_block.py: mark_keep_in_fp32). Main
+/// has no such parameters.
 bool stays_in_fp32(const Parameter& parameter, const ModelSpec& model) {
     const bool of_streams =
         parameter.name.find("_hyper_connection.") != std::string::npos || parameter.name.find("hc_head_") != std::string::npos;
     return of_streams && model.hyper_connections && model.hyper_connections->learned_head;
 }
 
-/// Counts so many parameters as fp32 that `bytes` holds in the model's type: they and their gradients are in buffers of their own, and
-/// their optimizer's main parameters are they themselves (core/optimizer/distrib_optimizer.py, shard_fp32_groups). Padding of these
-/// buffers is left out.
+/// Converts `parameters` elements that `bytes` counts in the model's dtype to fp32: they and their gradients are in buffers of their own,
+/// and are also the optimizer's main parameters (core/optimizer/distrib_optimizer.py, shard_fp32_groups). Without the padding of these
+/// buffers.
 void widen_to_fp32(ModelStateBytes& bytes, std::int64_t parameters, std::int64_t shards, const TrainingSpec& training) {
     if (parameters == 0) return;
     TrainingSpec wide = training;
@@ -73,7 +74,7 @@ void widen_to_fp32(ModelStateBytes& bytes, std::int64_t parameters, std::int64_t
     bytes.host += whole.host - narrow.host;
 }
 
-/// State of a buffer that holds Muon's matrices alone, or none.
+/// State of a buffer that holds only Muon's matrices, or none.
 ModelStateBytes matrices_apart_bytes(const model::BufferLayout& buffer, const TrainingSpec& training) {
     BufferElements elements{buffer.numel, buffer.numel, buffer.param_dtype == Dtype::fp8, buffer.sharded ? buffer.dp : 1,
                             std::ssize(buffer.spans)};
@@ -165,7 +166,7 @@ std::int64_t ModelStates::in_fp32_of(const std::vector<Parameter>& parameters) c
 std::int64_t ModelStates::workspace_of(const std::vector<Parameter>& parameters, const ParallelSizes& sizes) const {
     std::int64_t most = 0;
     if (workload_.training.megatron.optimizer != OptimizerKind::muon) return most;
-    std::vector<std::pair<std::vector<std::int64_t>, std::string>> known;  // experts are alike
+    std::vector<std::pair<std::vector<std::int64_t>, std::string>> known;  // all experts are equal
     for (const Parameter& parameter : parameters) {
         if (!model::is_muon_matrix(parameter)) continue;
         std::pair like(parameter.shape, parameter.expert ? std::string() : parameter.name);
@@ -203,7 +204,7 @@ GatherBufferList ModelStates::gather_list(const Layout& layout, int pp_rank) con
         StageChunk chunk = layout.split->chunk(pp_rank, c);
         for (std::int64_t i = 0; i < chunk.decoders; ++i) ++layers[kinds_.of_layer[static_cast<std::size_t>(chunk.first_decoder + i)]];
         chunk.decoders = chunk.first_decoder = 0;
-        // A table that is no output layer too is multiplied by nothing.
+        // An embedding table that is not the output layer too has no GEMM.
         for (const Parameter& parameter : chunk_parameters(model, layout.sizes, chunk))
             buffers.add(parameter, 1, {.multiplied = !parameter.name.starts_with("embedding.") || (model.tied_embeddings && chunk.loss)});
     }
@@ -308,7 +309,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     model::BufferOptions options = model::buffer_options(layout, training, pp_rank, chunk_number);
     if (in_parts(layout)) options = over_parts(options, training.megatron.weight_shards);
     if (layout.engine == Engine::megatron) apply_megatron_switches(options, training, parameters);
-    std::array<std::int64_t, kBuffers> numel{}, largest_shard{};  // of a bucket, in which a rank's piece of a parameter lies
+    std::array<std::int64_t, kBuffers> numel{}, largest_shard{};  // per bucket; a rank's part of a parameter is within it
     largest_shard.fill(std::numeric_limits<std::int64_t>::max());
     const std::int64_t groups[] = {options.dp, options.dp, options.edp, options.edp};
     ModelStateBytes bytes;
@@ -346,7 +347,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
                                 .tensors = tensors,
                                 .largest = std::min(largest[b], largest_shard[b]),
                                 .expert = b >= 2};
-        // Those in fp8 are matrices all; the others lie where what else there is lies.
+        // fp8 parameters are all matrices; the other matrices are in the buffers of the other parameters.
         const std::size_t kind = b / 2;
         const std::int64_t quantised = sums[buffer_index(kind == 1, true)].numel;
         elements.matrices = elements.fp8 ? elements.parameters : std::max<std::int64_t>(0, matrices.elements[kind] - quantised);
@@ -361,8 +362,8 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     Fp8WeightBytes fp8 = ends.fp8.of(layout.engine);
     for (std::size_t kind = 0; kind < layers.size(); ++kind) fp8 += pieces.layers[kind].fp8.of(layout.engine).times(layers[kind]);
     bytes.parameters += fp8.total();
-    // Stored in fp8 the buffer is the first copy. With mxfp8 the weights lie beside it and the buffer is the gradients' own
-    // memory (core/distributed/param_and_grad_buffer.py, shared_buffer).
+    // If weights are stored in fp8, the buffer is the first copy. With mxfp8 the weights are outside of it, and the buffer is the
+    // gradients' own memory (core/distributed/param_and_grad_buffer.py, shared_buffer).
     if (training.fp8_parameters && fp8.rowwise > 0)
         bytes.parameters -= training.megatron.fp8_recipe == Fp8Recipe::mxfp8 ? numel[1] + numel[3] : fp8.rowwise;
     return bytes;
@@ -380,7 +381,7 @@ ModelStateBytes ModelStates::sharded_chunk_bytes(const Pieces& pieces, const End
         return unit;
     };
     const TrainingSpec& training = workload_.training;
-    // Copies of weights that are not stored in fp8 are no part of what is sharded.
+    // Copies of weights that are not stored in fp8 are not sharded.
     const auto stored = [&](const Fp8WeightBytes& bytes) { return training.fp8_parameters ? bytes : Fp8WeightBytes{}; };
     ShardedChunk chunk;
     Fp8WeightBytes copies = ends.fp8.megatron;
@@ -456,12 +457,12 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout, const
     Pieces& pieces = pieces_of(layout);
     const bool by_units = layout.engine == Engine::mgplan && workload_.training.megatron.fully_sharded.shards_gradients();
     std::vector<ModelStateBytes> stages(static_cast<std::size_t>(layout.sizes.pp));
-    std::vector<int> different;  // the first stages of what they hold
+    std::vector<int> different;  // the first of each group of stages with equal contents
     Key of_chunks = key;
     of_chunks.split = nullptr;
     of_chunks.stages = layout.sizes.pp;
     std::vector<KnownChunk>& of_all_splits = chunks_[of_chunks];
-    std::vector<KnownChunk> of_split;  // few: most of its chunks hold the same
+    std::vector<KnownChunk> of_split;  // few: most chunks of a split have equal contents
     const auto bytes_of_chunk = [&](int stage, int number) {
         const StageChunk& chunk = layout.split->chunk(stage, number);
         const bool cut = stage == 0 && number == 0;
@@ -477,7 +478,7 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout, const
     };
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
         ModelStateBytes& bytes = stages[static_cast<std::size_t>(stage)];
-        // The first stage is like no other.
+        // The first stage equals no other.
         const auto like = std::find_if(different.begin(), different.end(), [&](int other) {
             return other > 0 && holds_alike(*layout.split, other, stage) &&
                    expert_bias_bytes(layout, other) == expert_bias_bytes(layout, stage);
@@ -496,7 +497,7 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout, const
         }
         bytes.parameters += expert_bias_bytes(layout, stage);
         bytes.update += bytes.staged + most_moving(bytes, workload_.training);
-        // Matrices are orthogonalised one behind the other.
+        // Matrices are orthogonalised one after the other.
         if (layout.engine == Engine::mgplan && !by_units) bytes.update += stage_workspace(pieces, layout, stage);
     }
     return stages;

@@ -1,6 +1,5 @@
 #pragma once
-// Bytes of parameters, gradients and optimizer state that one rank holds all the time, with every hole and padding of the
-// buffers they lie in.
+// Bytes of parameters, gradients and optimizer state that one rank holds all the time, including all holes and padding of their buffers.
 
 #include <algorithm>
 #include <array>
@@ -20,26 +19,26 @@
 
 namespace mgplan::simulator {
 
-/// The model state of any rank of any layout of one workload; every sum that layouts share is computed once. Not
-/// thread-safe. The workload must outlive it.
+/// The model state of any rank of any layout of one workload; every sum that layouts share is computed once. Not thread-safe. The workload
+/// must outlive it.
 class ModelStates {
 public:
     explicit ModelStates(const Workload& workload) : workload_(workload), kinds_(layer_kinds(workload.model, workload.training.megatron)) {}
 
-    /// What every rank of pipeline stage `pp_rank` holds. The reference lasts as long as this.
+    /// State of every rank of pipeline stage `pp_rank`. The reference is valid as long as this object.
     [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank) {
         return stages(layout).of[static_cast<std::size_t>(pp_rank)];
     }
-    /// Of all stages of a layout.
+    /// States of all stages of a layout.
     struct Stages {
         std::vector<ModelStateBytes> of;  ///< by stage
-        int fullest = 0;                  ///< the first with the most of parameters, gradients and optimizer state together
+        int fullest = 0;                  ///< the first stage with the largest sum of parameters, gradients and optimizer state
     };
-    /// The reference lasts as long as this.
+    /// The reference is valid as long as this object.
     [[nodiscard]] const Stages& stages(const Layout& layout);
 
-    /// Buffers of a stage for gathered weights and their gradients, bytes of each (gathered_weights.hpp); none where weights are whole.
-    /// They are in of(), too.
+    /// Bytes of each buffer of a stage for gathered weights and their gradients (gathered_weights.hpp); empty if weights are not split.
+    /// Also included in of().
     [[nodiscard]] std::vector<std::int64_t> gather_buffers(const Layout& layout, int pp_rank) const;
 
 private:
@@ -49,34 +48,34 @@ private:
 
     struct Key {
         const StageSplit* split = nullptr;
-        std::int64_t stages = 0;  ///< where no split is
+        std::int64_t stages = 0;  ///< set if `split` is not
         std::int64_t tp = 0, ep = 0, etp = 0, world = 0;
         Engine engine = Engine::mgplan;
-        bool gathers_again = false;  ///< weights in parts, for a forward that is repeated
+        bool gathers_again = false;  ///< split weights whose forward is recomputed
         bool operator==(const Key&) const = default;
     };
     struct KeyHash {
         std::size_t operator()(const Key& key) const;
     };
-    /// What Muon orthogonalises, by [0] dense, [1] expert parameters.
+    /// Elements of Muon's matrices, by [0] dense, [1] expert parameters.
     struct Matrices {
         std::array<std::int64_t, 2> elements{}, largest{};
         Matrices& operator+=(const Matrices& other);
         [[nodiscard]] Matrices times(std::int64_t count) const;
     };
-    /// Copies of weights in fp8, as Transformer Engine and as mgplan's own engine has them.
+    /// Copies of weights in fp8, as in Transformer Engine and as in mgplan's own engine.
     struct Fp8Copies {
         Fp8WeightBytes megatron, own;
         [[nodiscard]] const Fp8WeightBytes& of(Engine engine) const { return engine == Engine::mgplan ? own : megatron; }
     };
-    /// What a chunk holds beside decoder layers.
+    /// Parts of a chunk other than decoder layers.
     struct Ends {
         StageChunk contents;  ///< without decoders
         Sums sums{};
         Fp8Copies fp8;
         Matrices matrices;
-        std::int64_t workspace = 0;                          ///< in bytes, of Muon on the matrix that needs most
-        std::int64_t in_fp32 = 0;                            ///< elements of those that stay so with engine megatron
+        std::int64_t workspace = 0;                          ///< in bytes, of Muon for the matrix that needs most
+        std::int64_t in_fp32 = 0;                            ///< elements that stay in fp32 with engine megatron
         std::vector<std::int64_t> alone;                     ///< shared embeddings, which are dense and never fp8
         std::vector<model::BufferParameter> before, behind;  ///< in module order, around the decoder layers
     };
@@ -94,41 +93,42 @@ private:
         std::vector<Ends> ends;
     };
     struct Entry {
-        std::shared_ptr<const StageSplit> split;  ///< keeps the key's address taken
+        std::shared_ptr<const StageSplit> split;  ///< keeps the key's address valid
         Stages stages;
     };
-    /// A chunk that was met in one split or another of a pipeline.
+    /// A chunk that occurred in some split of a pipeline.
     struct KnownChunk {
         StageChunk contents;
-        bool cut = false;  ///< the first of the first stage, which alone cuts its buffers into buckets
+        bool cut = false;  ///< the first chunk of the first stage, the only one with its buffers cut into buckets
         ModelStateBytes bytes;
     };
 
     [[nodiscard]] Pieces& pieces_of(const Layout& layout);
     [[nodiscard]] const Ends& ends_of(Pieces& pieces, const Layout& layout, const StageChunk& chunk) const;
     [[nodiscard]] ModelStateBytes chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk) const;
-    /// Elements of the largest parameter of each buffer of a chunk with so many layers of each kind.
+    /// Elements of the largest parameter of each buffer of a chunk with `layers` layers of each kind.
     [[nodiscard]] static std::array<std::int64_t, kBuffers> largest_in_buffers(const Pieces& pieces, const Ends& ends,
                                                                                const std::vector<std::int64_t>& layers);
-    /// The same where more than the optimizer's state is sharded.
+    /// State of a chunk if more than the optimizer's state is sharded.
     [[nodiscard]] ModelStateBytes sharded_chunk_bytes(const Pieces& pieces, const Ends& ends, const Layout& layout,
                                                       const std::vector<std::int64_t>& layers) const;
-    /// Whether the layout's weights are held in parts (plan/training/weight_shards.hpp).
+    /// True if the layout's weights are split over neighbours (plan/training/weight_shards.hpp).
     [[nodiscard]] bool in_parts(const Layout& layout) const;
-    /// The parts of these that a rank holds, where they are.
+    /// Replaces split parameters by the parts that a rank holds.
     void take_parts(std::vector<Parameter>& parameters, const Layout& layout) const;
     [[nodiscard]] GatherBufferList gather_list(const Layout& layout, int pp_rank) const;
-    /// A stage of engine mgplan that does the same unit by unit, with the most that its passes gather and reduce at once.
+    /// State of a stage of engine mgplan with sharded parameters or gradients, unit by unit, with the peak of what its passes gather and
+    /// reduce.
     [[nodiscard]] ModelStateBytes stage_by_units(Pieces& pieces, const Layout& layout, int pp_rank) const;
-    /// Biases of the experts' scores, which no optimizer moves: one for each expert of each mixture of the stage, fp32 (fp64 with
-    /// fp64), and the rows that chose it, int32 (model/layers/expert_bias.hpp). Megatron-core counts the tokens of each expert in
-    /// fp32 (transformer/moe/router.py, TopKRouter). Of mixtures for which a table of words chooses, the table in place of biases: top_k
-    /// experts of each word, int32 (its branch dev at d48bd6be, moe/router.py, tid2eid).
+    /// Biases of the experts' scores, which no optimizer updates: one for each expert of each MoE layer of the stage, fp32 (fp64 with
+    /// fp64), and the number of tokens that chose it, int32 (model/layers/expert_bias.hpp). Megatron-core counts the tokens of each expert
+    /// in fp32 (transformer/moe/router.py, TopKRouter). MoE layers that route by a table of token ids have the table instead of biases:
+    /// top_k experts of each id, int32 (its branch dev at d48bd6be, moe/router.py, tid2eid).
     [[nodiscard]] std::int64_t expert_bias_bytes(const Layout& layout, int pp_rank) const;
-    /// Elements of those that stay in fp32 with engine megatron, whatever the model's type.
+    /// Number of elements that stay in fp32 with engine megatron, whatever the model's dtype.
     [[nodiscard]] std::int64_t in_fp32_of(const std::vector<Parameter>& parameters) const;
-    /// Bytes in which engine mgplan's Muon orthogonalises a matrix, the most among some parameters, and on a stage. 0 with other
-    /// optimizers.
+    /// Scratch bytes with which engine mgplan's Muon orthogonalises one matrix: the maximum over some parameters, and on a stage. 0 with
+    /// other optimizers.
     [[nodiscard]] std::int64_t workspace_of(const std::vector<Parameter>& parameters, const ParallelSizes& sizes) const;
     [[nodiscard]] std::int64_t stage_workspace(Pieces& pieces, const Layout& layout, int pp_rank) const;
     /// All parameters of a chunk.
@@ -136,13 +136,13 @@ private:
                                                                       const StageChunk& chunk) const;
     /// `key`: of the layout.
     [[nodiscard]] std::vector<ModelStateBytes> all_stages(const Layout& layout, const Key& key);
-    /// Whether two chunks hold equal layers and ends.
+    /// True if two chunks hold equal layers and ends.
     [[nodiscard]] bool holds_alike(const StageChunk& a, const StageChunk& b) const;
-    /// The same of the chunks of two stages, one by one.
+    /// True if the chunks of two stages hold equal layers and ends, pairwise.
     [[nodiscard]] bool holds_alike(const StageSplit& split, int stage, int other) const;
-    /// Copies in fp8 of the linear layers' weights among these; nothing where products are not in fp8.
+    /// fp8 copies of the linear layers' weights among these; zero if GEMMs are not in fp8.
     [[nodiscard]] Fp8Copies fp8_of(const std::vector<Parameter>& parameters) const;
-    /// `in_bf16`: of a layer whose products stay in 16 bits.
+    /// `in_bf16`: of a layer whose GEMMs stay in 16 bits.
     [[nodiscard]] model::BufferParameter in_buffer(const Parameter& parameter, bool in_bf16) const;
     [[nodiscard]] Sums sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone, bool in_bf16) const;
     [[nodiscard]] Matrices matrices_of(const std::vector<Parameter>& parameters) const;
@@ -151,7 +151,7 @@ private:
     LayerKinds kinds_;
     std::unordered_map<Key, Pieces, KeyHash> pieces_;
     std::unordered_map<Key, Entry, KeyHash> entries_;
-    std::unordered_map<Key, std::vector<KnownChunk>, KeyHash> chunks_;  ///< by keys that have the stages in place of the split
+    std::unordered_map<Key, std::vector<KnownChunk>, KeyHash> chunks_;  ///< keys without split, but with the number of stages
     Key last_key_;
     const Entry* last_ = nullptr;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks of one node leave in its host's memory.
+// Host memory that the ranks of one node use for offloaded data.
 
 #include <cstdint>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace mgplan::simulator {
 
-/// Of the node whose ranks leave most, where each rank of a stage leaves `of_stage` bytes. `gpus`: of a node.
+/// Bytes on the fullest node, if each rank of a stage offloads `of_stage` bytes. `gpus`: per node.
 [[nodiscard]] std::int64_t fullest_node_host_bytes(const Layout& layout, const std::vector<std::int64_t>& of_stage, std::int64_t gpus);
 
 }  // namespace mgplan::simulator

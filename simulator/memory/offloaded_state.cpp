@@ -8,7 +8,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// What comes back of moments at once: a chunk of `asked` bytes, or the largest parameter's moments where they are more.
+/// Bytes of moments that return at once: a chunk of `asked` bytes, or the largest parameter's moments if they are more.
 std::int64_t bytes_of_chunk(std::int64_t asked, std::int64_t moving, std::int64_t largest) {
     return std::min(moving, std::max(asked, largest));
 }
@@ -21,8 +21,8 @@ std::int64_t moment_bytes(OptimizerKind optimizer, const TrainingSpec& training)
 }
 
 // Megatron-core hybrid_optimizer.py, HybridDeviceOptimizer with param_update_in_fp32. On the host a parameter has an fp32 copy, a gradient
-// and two moments; of the others the device keeps all in fp32, whatever types the precision-aware optimizer was asked for, and gradients
-// too where they are narrower. Parameters come back in fp32 and become 16 bits on the device, gradients leave it in fp32.
+// and two moments; of the others the device keeps everything in fp32, whatever types the precision-aware optimizer requests, and gradients
+// too if they are narrower. Parameters return in fp32 and become 16 bits on the device, gradients leave it in fp32.
 void divide_between_devices(ModelStateBytes& bytes, std::int64_t owned, std::int64_t largest, bool mixed, const TrainingSpec& training) {
     const std::int64_t away = offloaded_elements(owned, training.offload.optimizer);
     const bool widened = bytes_of(training.grad_dtype) < bytes_of(Dtype::fp32);
@@ -30,14 +30,14 @@ void divide_between_devices(ModelStateBytes& bytes, std::int64_t owned, std::int
     bytes.optimizer = (owned - away) * (kMoments + (mixed ? kCopy : 0) + (widened ? kCopy : 0));
     bytes.host = away * (kMoments + 2 * kCopy);
     const std::int64_t travels = std::min(largest > 0 ? largest : owned, away);
-    // On one stream a copy's place is taken by the next one.
+    // On one stream the next copy reuses the memory of the one before.
     const bool both_ways = mixed && widened && training.megatron.overlap_host_update;
     bytes.staged = mixed || widened ? travels * kCopy * (both_ways ? 2 : 1) : 0;
 }
 
 // Branch dev of Megatron-LM at d48bd6be, core/optimizer/cpu_offloading/chunked_optimizer_state_offload.py (before 9050d4c5
-// optimizer_state_offloader.py): all of it is back during the update; in chunks that is so of main parameters alone, and moments are
-// summed up by optimizer. What stays is updated first, then one chunk after the other.
+// optimizer_state_offloader.py): without chunks the whole state is on the device during the update; with chunks only main parameters are,
+// and moments are summed by optimizer. State that never leaves is updated first, then one chunk after the other.
 std::int64_t keep_between_updates(ModelStateBytes& bytes, const BufferElements& elements, const OwnedElements& owned, std::int64_t main,
                                   const TrainingSpec& training) {
     const std::int64_t asked = training.megatron.offload_chunk_mib << 20;
@@ -65,7 +65,7 @@ std::int64_t keep_between_updates(ModelStateBytes& bytes, const BufferElements& 
     return most;
 }
 
-// An optimizer has two chunks on the device while it steps, and all have the first of theirs there from the gradients' end on
+// An optimizer has two chunks on the device while it steps, and every optimizer has its first chunk there once the gradients are complete
 // (training.py, train_step).
 std::int64_t most_moving(const ModelStateBytes& bytes, const TrainingSpec& training) {
     const std::int64_t asked = training.megatron.offload_chunk_mib << 20;

@@ -1,5 +1,5 @@
 #pragma once
-// Optimizer state that engine megatron keeps in the host's memory: updated there (--optimizer-cpu-offload), or only waiting there between
+// Optimizer state that engine megatron keeps in the host's memory: updated there (--optimizer-cpu-offload), or only stored there between
 // two updates (--chunked-optimizer-state-offload). docs/memory-optimizers.md, "The optimizer on the host", "Its state between two updates".
 
 #include <cstdint>
@@ -14,19 +14,19 @@ struct OwnedElements {
     std::int64_t all = 0, matrices = 0;  ///< Muon's matrices are part of all
 };
 
-/// Bytes that an optimizer keeps of an element beside the main parameter.
+/// Bytes that an optimizer keeps of an element in addition to the main parameter.
 [[nodiscard]] std::int64_t moment_bytes(OptimizerKind optimizer, const TrainingSpec& training);
 
-/// With a share of the parameters updated on the host: sets what the device and the host keep. `largest`: elements of the largest
-/// parameter's shard, 0 where not known; `mixed`: parameters of 16 bits.
+/// Splits the state between device and host if the host updates a share of the parameters. `largest`: elements of the largest parameter's
+/// shard, 0 if unknown; `mixed`: 16-bit parameters.
 void divide_between_devices(ModelStateBytes& bytes, std::int64_t owned, std::int64_t largest, bool mixed, const TrainingSpec& training);
 
-/// With state that waits on the host between updates: moves it there. `main`: bytes of a main parameter. Returns the most elements that
-/// are updated at once.
+/// Moves state that is stored on the host between updates. `main`: bytes of a main parameter. Returns the largest number of elements
+/// updated at once.
 [[nodiscard]] std::int64_t keep_between_updates(ModelStateBytes& bytes, const BufferElements& elements, const OwnedElements& owned,
                                                 std::int64_t main, const TrainingSpec& training);
 
-/// Moments in chunks that are on the device at one time, of all that a stage has.
+/// Maximum bytes of a stage's chunked moments on the device at one time.
 [[nodiscard]] std::int64_t most_moving(const ModelStateBytes& bytes, const TrainingSpec& training);
 
 }  // namespace mgplan::simulator

@@ -21,11 +21,11 @@ TraceProfiles::TraceProfiles(std::span<const model::AllocationRecord> trace) {
     changes_.reserve(2 * trace.size());
     const auto earlier = [](const Change& a, const Change& b) { return a.when < b.when; };
     for (const auto& tensor : trace) {
-        if (tensor.bytes == 0) continue;  // a policy took it out of the trace
+        if (tensor.bytes == 0) continue;  // a policy removed it from the trace
         changes_.push_back({tensor.taken, false, &tensor});
         if (tensor.returned >= 0) returns.push_back({tensor.returned, true, &tensor});
     }
-    // Recorded in the order of their takes, but for what policies have added.
+    // Sorted by the times of the allocations, except for additions by policies.
     if (!std::is_sorted(changes_.begin(), changes_.end(), earlier)) std::stable_sort(changes_.begin(), changes_.end(), earlier);
     std::stable_sort(returns.begin(), returns.end(), earlier);
     const auto takes = std::ssize(changes_);
@@ -80,8 +80,8 @@ OpProfile then(const OpProfile& a, const OpProfile& b) {
 
 OpProfile repeat(const OpProfile& a, std::int64_t times) {
     MGPLAN_ASSERT(times >= 1, "work is done at least once");
-    // Where each turn adds, the last is the fullest; otherwise the first.
-    OpProfile before;  // all turns but one
+    // If each repetition adds memory, the last one has the peak; otherwise the first.
+    OpProfile before;  // all repetitions except the last
     for (std::size_t i = 0; i < a.net.size(); ++i) {
         before.net[i] = (times - 1) * a.net[i];
         before.high_water[i] = std::max<std::int64_t>(0, a.high_water[i] + std::max<std::int64_t>(0, (times - 2) * a.net[i]));

@@ -1,5 +1,5 @@
 #pragma once
-// What a stretch of work does to live memory, taken from a trace of allocations, and how such stretches follow each other.
+// Effect of some work on live memory, computed from a trace of allocations, and composition of such effects in sequence.
 
 #include <cstdint>
 #include <span>
@@ -16,24 +16,24 @@ using model::BytesByCategory;
 /// Bytes of all categories.
 [[nodiscard]] std::int64_t sum(const BytesByCategory& bytes);
 
-/// Changes of live bytes over a stretch of work, all relative to what was alive when it began.
+/// Changes of live bytes over some work, relative to the live bytes at its beginning.
 struct OpProfile {
-    BytesByCategory net{};         ///< at its end; negative where more was given back than taken
-    BytesByCategory at_peak{};     ///< when the sum over categories is first at its maximum
+    BytesByCategory net{};         ///< at its end; negative if more was freed than taken
+    BytesByCategory at_peak{};     ///< when the sum over categories first reaches its maximum
     BytesByCategory high_water{};  ///< each category's own maximum, at least 0
     std::int64_t peak = 0;         ///< the sum of at_peak, at least 0
-    std::string_view peak_tensor;  ///< what was taken at the peak; empty where the peak is the beginning
+    std::string_view peak_tensor;  ///< the tensor allocated at the peak; empty if the peak is the beginning
 
     [[nodiscard]] std::int64_t net_total() const;
 };
 
-/// Profiles of stretches of a trace, whose takes and returns are put in order once. The trace must outlive it.
+/// Profiles of intervals of a trace, whose events are sorted once. The trace must outlive it.
 class TraceProfiles {
 public:
     /// O(n log n) in the tensors of the trace.
     explicit TraceProfiles(std::span<const model::AllocationRecord> trace);
-    /// Of the takes and returns in [begin, end). Times need not be dense: where a take and a return fall on one instant, the take counts as
-    /// the earlier.
+    /// Profile of the events in [begin, end). Times need not be dense: if an allocation and a free have the same time, the allocation
+    /// counts as the earlier.
     [[nodiscard]] OpProfile of(std::int64_t begin, std::int64_t end) const;
 
 private:
@@ -45,13 +45,13 @@ private:
     std::vector<Change> changes_;  ///< in order
 };
 
-/// Bytes taken at once (given back if negative) and kept.
+/// Bytes taken at once (freed if negative) and kept.
 [[nodiscard]] OpProfile change_of(model::MemoryCategory category, std::int64_t bytes, std::string_view tensor = {});
 
 /// First `a`, then `b`.
 [[nodiscard]] OpProfile then(const OpProfile& a, const OpProfile& b);
 
-/// `a`, `times` times (at least once) in a row. O(1).
+/// `a`, `times` times (at least once) in sequence. O(1).
 [[nodiscard]] OpProfile repeat(const OpProfile& a, std::int64_t times);
 
 }  // namespace mgplan::simulator

@@ -1,5 +1,5 @@
 #pragma once
-// What CUDA graphs take on the ranks of any layout of one workload; what layouts share is found out once.
+// Memory of CUDA graphs on the ranks of any layout of one workload; results that layouts share are computed once.
 
 #include <cstdint>
 #include <span>
@@ -18,24 +18,24 @@
 
 namespace mgplan::simulator {
 
-/// Not thread-safe. What it is made of must outlive it. Layouts must be valid.
+/// Not thread-safe. All constructor arguments must outlive it. Layouts must be valid.
 class RankGraphs {
 public:
     RankGraphs(const Workload& workload, const Calibration& calibration, SharedSchedules& schedules, ActivationMemory& activations)
         : workload_(workload), calibration_(calibration), schedules_(schedules), activations_(activations) {}
 
-    /// A rank's chunks, and microbatches of each at its peak.
+    /// A rank's chunks, and the live microbatches of each at its peak.
     struct Held {
         std::span<const ChunkCensus> chunks;
         std::span<const std::int64_t> alive;
     };
-    /// All zero without scopes. `costs`: of the layout, which keep their address.
+    /// All zero without scopes. `costs`: of the layout; must keep their address.
     [[nodiscard]] GraphTerms of(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held);
-    /// The same but for `nodes` and `objects`, which alone need to know what layers cost.
+    /// Terms without `nodes` and `objects`, the only ones that depend on layer costs.
     [[nodiscard]] GraphTerms without_objects(const Layout& layout, int pp_rank, const Held& held);
 
 private:
-    /// `kinds`: what is kept for all layouts with the same costs.
+    /// `kinds`: cached for all layouts with the same costs.
     [[nodiscard]] GraphTerms terms(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held, GraphedLayers& kinds);
     [[nodiscard]] const GraphResidency& residency(const Layout& layout, int pp_rank, GraphPolicy policy);
 
@@ -43,7 +43,7 @@ private:
     const Calibration& calibration_;
     SharedSchedules& schedules_;
     ActivationMemory& activations_;
-    std::unordered_map<MemoKey<6>, const GraphResidency*, MemoKeyHash> residencies_;  ///< of the shared schedules
+    std::unordered_map<MemoKey<6>, const GraphResidency*, MemoKeyHash> residencies_;  ///< owned by the shared schedules
     std::unordered_map<const LayerCosts*, GraphedLayers> graphed_;
     std::unordered_map<ShardKey, GraphedLayers, MemoKeyHash> without_kernels_;
 };

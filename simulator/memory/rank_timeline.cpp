@@ -13,11 +13,11 @@ namespace {
 /// Streams between stages are outputs of layers.
 constexpr auto kMessage = static_cast<std::size_t>(model::MemoryCategory::activations);
 
-/// Tensors on their way to the next stage: how many are open on one channel.
+/// Number of open sends on one channel: tensors in transit to another stage.
 class Outbox {
 public:
     explicit Outbox(std::int64_t depth) : depth_(depth) {}
-    /// Messages more than before, once this one is sent: the oldest is done when there are `depth` already.
+    /// Returns the increase in open messages when one more is sent: 0 if there are `depth` already, because the oldest is then done.
     std::int64_t push() {
         if (open_ == depth_) return 0;
         ++open_;
@@ -29,7 +29,7 @@ private:
     std::int64_t depth_, open_ = 0;
 };
 
-/// A rank's: forward and backward, in a V apart for each chunk.
+/// Outboxes of a rank: forward and backward, in a V separate for each chunk.
 class Outboxes {
 public:
     Outboxes(const model::SendDepth& depth, bool v_shaped)
@@ -48,7 +48,7 @@ private:
     std::vector<Outbox> forward_, backward_;
 };
 
-/// Adds up a step.
+/// Accumulates the memory of a step.
 class StepPlayer {
 public:
     StepPlayer(const BytesByCategory& held, RankTimeline& timeline) : timeline_(timeline) {
@@ -59,7 +59,7 @@ public:
 
     [[nodiscard]] std::int64_t live() const { return live_; }
 
-    /// The op as it is about to run.
+    /// Returns the op's timeline entry before it runs.
     [[nodiscard]] TimelineOp look(const OpProfile& profile) const {
         TimelineOp op;
         op.live = live_;
@@ -85,7 +85,7 @@ public:
         live_ += profile.net_total();
     }
 
-    /// Messages that stay alive, or are done.
+    /// Adds the bytes of messages that stay alive; negative: messages that are done.
     void keep(std::int64_t bytes) {
         timeline_.use.current[kMessage] += bytes;
         live_ += bytes;
@@ -149,7 +149,7 @@ RankProbe probe_rank(const model::TrainingTask& task, int pp_rank, const model::
         passes_end = std::max(passes_end, range.end);
     }
     probe.before = stretches.of(begin, passes_begin);
-    // Behind the passes the probe's own open messages are given back, one after the other.
+    // After the passes the probe frees its own open messages one after the other; the interval starts after that.
     probe.after = stretches.of(passes_end + boxes.open(), end);
     return probe;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What replays of PyTorch's allocator found, for layouts whose ranks allocate the same: sets of recomputed modules and overlaps often
-// change nothing of it.
+// Cache of allocator replays for layouts whose ranks allocate the same: different recompute modules and overlaps often give equal
+// allocations.
 
 #include <cstdint>
 #include <limits>
@@ -17,15 +17,14 @@
 
 namespace mgplan::simulator {
 
-/// What a replay of engine megatron's allocations depends on (megatron_replay.hpp), within one workload but for switches that change no
-/// type of what is held. Anything else that a replay is to depend on, such as whether weights in parts are gathered for a forward that is
-/// repeated, is in `trace`.
+/// Inputs of a replay of engine megatron's allocations (megatron_replay.hpp), within one workload and switches that keep the types of held
+/// tensors. Any other input of a replay, such as gathers of split weights for a recomputed forward, must be part of `trace`.
 struct ReplayKey {
     ParallelSizes sizes;
     std::shared_ptr<const StageSplit> split;
     int vpp = 1, pp_rank = 0;
     std::int64_t group_size = 0, num_microbatches = 0;
-    const ModelStates* types = nullptr;  ///< of parameters, gradients and optimizer state: layouts of the same types share it
+    const ModelStates* types = nullptr;  ///< bytes of parameters, gradients and optimizer state: shared by layouts with the same types
     std::int64_t update = 0, limit = 0;
     IterationTrace trace;
 };
@@ -39,7 +38,7 @@ struct ReplayKey {
 /// Not thread-safe.
 class ReplayMemo {
 public:
-    /// `replay(key)`, found once: what is reserved, or nothing where fragmentation is more than `most_fragmentation`.
+    /// The cached result of `replay(key)`: reserved memory, or nothing if fragmentation exceeds `most_fragmentation`.
     template <class Replay>
     std::optional<ReservedMemory> of(ReplayKey key, double most_fragmentation, const Replay& replay) {
         Known& known = find(std::move(key));
@@ -54,9 +53,9 @@ private:
     struct Known {
         ReplayKey key;
         std::optional<ReservedMemory> memory;
-        double exceeded = -std::numeric_limits<double>::infinity();  ///< a fragmentation that it is known to exceed
+        double exceeded = -std::numeric_limits<double>::infinity();  ///< the largest fragmentation that it is known to exceed
     };
-    /// Their traces take some hundred kilobytes each.
+    /// Each trace takes several hundred kilobytes.
     static constexpr std::size_t kMostKnown = 128;
 
     Known& find(ReplayKey key) {

@@ -11,20 +11,20 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Shares, in any unit, to the probabilities that an expert is among a token's choices.
+/// Converts shares, in any unit, to the probabilities that an expert is among a token's choices.
 std::vector<double> inclusion_probabilities(const std::vector<double>& shares, std::int64_t top_k) {
     std::vector<double> probabilities(shares.size(), 0);
-    // Experts with the largest shares are chosen by every token as long as their part of what is left exceeds 1.
+    // Every token chooses the expert with the largest share while its part of the remaining choices exceeds 1.
     std::vector<std::size_t> order(shares.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return shares[a] > shares[b]; });
     double choices = static_cast<double>(top_k), sum = std::accumulate(shares.begin(), shares.end(), 0.0);
-    bool settled = false;  // whether the popular ones leave choices to those behind them in proportion
+    bool settled = false;  // true once the remaining choices are distributed in proportion to the shares
     for (std::size_t i = 0; i < order.size(); ++i) {
         const double share = shares[order[i]];
         double& p = probabilities[order[i]];
         if (share <= 0) {
-            // Experts that nobody chose take what the others cannot.
+            // Experts with share 0 take the choices that the others cannot.
             p = settled ? 0.0 : std::min(1.0, choices / static_cast<double>(order.size() - i));
             continue;
         }
@@ -44,18 +44,18 @@ std::vector<double> zipf_shares(std::int64_t experts, double exponent) {
     return shares;
 }
 
-/// Quantile of Pearson's type III of mean 0, variance 1 and this skewness, from the normal one.
+/// Quantile of Pearson's type III with mean 0, variance 1 and this skewness, from the normal one.
 double skewed_quantile(double z, double skewness) {
     if (skewness < 1e-6) return z;
     const double root = 1 + skewness * z / 6 - skewness * skewness / 36;
     return 2 / skewness * (std::pow(std::max(0.0, root), 3) - 1);
 }
 
-/// The sum of L of the values drawn without replacement: `tail` of Placement. Each expert is drawn on its own with
-/// probability L/E, and counts by its distance from the mean, which leaves mean and variance as they are (Hájek 1960).
-/// Values count in buckets of `step`, those between two in both in proportion.
+/// The sum of L of the values drawn without replacement: `tail` of Placement. Each expert is drawn independently with probability L/E, and
+/// counts by its distance from the mean, which preserves mean and variance (Hájek 1960). Values count in buckets of `step`; those between
+/// two are split in proportion.
 std::vector<double> tail_of_sum(std::vector<double> values, std::int64_t local, double step, std::size_t buckets) {
-    // Beyond this many, the least popular experts count by their mean: they hardly differ.
+    // Beyond this number, the least popular experts count by their mean: they hardly differ.
     constexpr std::size_t kMostConvolved = 4096;
     std::sort(values.begin(), values.end(), std::greater<>());
     const double experts = static_cast<double>(values.size()), chance = static_cast<double>(local) / experts;
@@ -74,7 +74,7 @@ std::vector<double> tail_of_sum(std::vector<double> values, std::int64_t local, 
         into[below + 1] += amount * part;
     };
     put(mass, start / step, 1);
-    // From the back: what is cut off at 0 is cut off before the popular ones come.
+    // From the least popular: values cut off at 0 are cut off before the popular ones are added.
     for (std::size_t i = convolved; i-- > 0;) {
         const double shift = (values[i] - mean) / step;
         next.assign(buckets, 0);
@@ -222,7 +222,7 @@ RoutingLoad::Level RoutingLoad::level(const RoutedJob& job, RoutingQuantile quan
     level.placement = &placement(job.ep);
     const bool random = level.placement->deviation > 0;
     const double miss = (quantile == RoutingQuantile::p50 ? 0.5 : 0.01) / (random ? 2 : 1);
-    // Ranks that hold other experts or other layers; those that see other tokens too; passes through a mixture.
+    // Number of ranks with different experts or layers; of ranks with different tokens; of passes through a MoE layer.
     const double holders = static_cast<double>(job.ep), stages = static_cast<double>(job.pp);
     const double stage_ranks = static_cast<double>(job.world / (job.etp * job.pp)), microbatches = static_cast<double>(job.microbatches);
     const double passes = static_cast<double>(layers_);
@@ -256,8 +256,8 @@ double RoutingLoad::busiest(std::int64_t ep) {
         for (auto layer = place.by_layer.begin(); layer != place.by_layer.end(); layer += ep) sum += *std::max_element(layer, layer + ep);
         copies = sum * static_cast<double>(ep) / static_cast<double>(place.by_layer.size());
     } else if (place.deviation > 0) {
-        // The mean of what is never negative is the integral of its tail; that of the largest has ep tails, as far as they are not one
-        // another's.
+        // The mean of a nonnegative number is the integral of its tail; the tail of the largest of ep numbers is at most ep times the
+        // single tail, limited to 1.
         copies = 0;
         for (const double above : place.tail) copies += place.step * std::min(1.0, static_cast<double>(ep) * above);
         copies = std::clamp(copies, place.mean, place.most);
@@ -270,8 +270,8 @@ double RoutingLoad::choice_spread(double held) const {
     if (experts < 2) return 0;
     double spread = (1 - held / experts) * experts / (experts - 1);
     if (moe_.groups > 1 && moe_.group_top_k < moe_.groups) {
-        // A token's choices lie in `chosen` of the groups. With j of those on this rank it draws from j·size experts of its
-        // own out of chosen·size; a rank inside one group has it chosen or not.
+        // A token's choices are in `chosen` of the groups. With j of those on this rank it draws from j·size experts of its own out of
+        // chosen·size; a rank inside one group has that group chosen or not.
         const double groups = static_cast<double>(moe_.groups), chosen = static_cast<double>(moe_.group_top_k), size = experts / groups;
         const double pool = chosen * size;
         const double even = top_k * held / experts;
@@ -299,7 +299,7 @@ double RoutingLoad::rows_of(const Level& level, double choices, double z, double
 }
 
 RowFactors RoutingLoad::rows(const Level& level, std::span<const LiveMixtures> live) const {
-    // Sums of the weights that layers have by their microbatches, of their squares and cubes.
+    // Sums over layers of their weights (number of microbatches), of the squares and of the cubes.
     double passes = 0, squares = 0, cubes = 0, held = 0;
     for (const auto& part : live) {
         const auto layers = static_cast<double>(part.layers), microbatches = static_cast<double>(part.microbatches);
@@ -322,7 +322,7 @@ RowFactors RoutingLoad::rows(const Level& level, std::span<const LiveMixtures> l
         for (std::int64_t rank = 0; rank < ep; ++rank) {
             double sum = 0;
             for (const auto& part : live) {
-                // Multi-token prediction comes behind the last layer counted, and is taken to be like it.
+                // Multi-token prediction comes after the last counted layer, and is assumed to be equal to it.
                 const std::int64_t first = std::min(part.first, known - 1), last = std::min(part.first + part.layers, known) - 1;
                 const auto at = [&](const std::vector<double>& of, std::int64_t layer) {
                     return of[static_cast<std::size_t>(layer * ep + rank)];

@@ -1,31 +1,30 @@
 #pragma once
-// How many token copies the fullest rank's experts receive, against the even split, under a routing skew.
+// Token copies that the fullest rank's experts receive under a routing skew, relative to the even split.
 //
-// What the quantiles are over. A rank runs out of memory when its fullest instant does not fit, and a job stops when one of
-// its ranks does. So a p99 is a number that, with a probability of 99 %, no rank of the job exceeds in a step: over all
-// ranks, mixture layers and microbatches. (p50: the same with 50 %.) Two things are random, and drawn anew for every job and
-// step:
-//  - Which experts are popular. A skew's shares are handed to the experts of each layer in a random order, independent of
+// Definition of the quantiles. A rank runs out of memory if its peak does not fit, and a job stops if one of its ranks does. So p99 is a
+// number that, with a probability of 99 %, no rank of the job exceeds in a step: over all ranks, MoE layers and microbatches (p50: the same
+// with 50 %). Two things are random, drawn independently for every job and step:
+//  - Which experts are popular. The skew's shares are assigned to the experts of each layer in a random order, independent of
 //    the other layers, and each ep rank holds experts / ep consecutive experts, as in Megatron-LM (moe_layer.py,
-//    local_expert_indices). All microbatches and all data-parallel ranks share it: it does not average out over them, only
-//    over layers. With a histogram for each layer nothing of this is random.
+//    local_expert_indices). All microbatches and data-parallel ranks share the order: it does not average out over them, only
+//    over layers. With a histogram for each layer none of this is random.
 //  - Which experts each token chooses: top_k different ones, independent of other tokens. Over thousands of tokens this
-//    averages out. Tokens of real text are not independent, so that real counts vary more than this: that is what a
-//    histogram or an exponent is for.
+//    averages out. Tokens of real text are not independent, so that real counts vary more than this: a histogram or an
+//    exponent models that.
 // Formulas:
-//  - An expert of share w is among a token's choices with probability π = top_k·w, no more than 1 (what is cut off goes to
-//    the other experts in proportion; sampling proportional to size: Särndal, Swensson, Wretman, Model Assisted Survey
-//    Sampling, section 3.6).
+// - An expert of share w is among a token's choices with probability π = top_k·w, at most 1 (the excess goes to the other
+//    experts in proportion; sampling proportional to size: Särndal, Swensson, Wretman, Model Assisted Survey Sampling,
+//    section 3.6).
 //  - The number of choices that one token gives to the L experts of a rank with μ = Σ π has the variance
 //    μ·(1 - μ/L)·(1 - L/E)·E/(E - 1): exact for equal shares (hypergeometric), else Hájek's for fixed-size sampling (Annals
 //    of Mathematical Statistics 35, 1964) with equal π inside a rank. Group-limited routing (DeepSeek-V2, arXiv 2405.04434,
-//    section 2.2.2) multiplies it as for equal shares, where it is exact again. The rows of many tokens are normal.
-//  - μ itself under random order: by a numerical convolution over the experts where one layer counts; in a sum over layers
+//    section 2.2.2) multiplies it as for equal shares, where it is exact again. The counts of many tokens are normal.
+//  - μ itself under random order: by a numerical convolution over the experts if a single layer counts; in a sum over layers
 //    by its mean, variance and skewness (Pearson's type III, quantile after Wilson and Hilferty, PNAS 17, 1931).
-//  - The fullest of n: Boole's inequality, the level of each is (1 - q)/n. It needs no independence and never says too little.
-//    What is random in both ways gets half of 1 - q for each.
-//  - worst: every token sends as many copies as it can to one rank: min(top_k, L) of its top_k.
-// With experts that drop what exceeds their capacity no rank gets more than that; padded to it, all get exactly that.
+//  - The fullest of n: Boole's inequality, each at the level (1 - q)/n. It needs no independence and never underestimates.
+//    If both kinds are random, each gets half of 1 - q.
+//  - worst: every token sends as many copies as possible to one rank: min(top_k, L) of its top_k.
+// With experts that drop tokens beyond their capacity no rank gets more than that; padded to it, all get exactly that.
 
 #include <cstdint>
 #include <span>
@@ -39,66 +38,65 @@ namespace mgplan::simulator {
 
 enum class RoutingQuantile : std::uint8_t { p50, p99, worst };
 
-/// Received rows over those of the even split, at least 1.
+/// Received tokens relative to the even split, at least 1.
 struct RowFactors {
-    double saved = 1;  ///< mean over the layers and microbatches alive at once: of what is kept for the backward
-    double peak = 1;   ///< of the fullest single layer and microbatch: of what lives during its pass alone
+    double saved = 1;  ///< mean over the live layers and microbatches: scales memory kept for the backward
+    double peak = 1;   ///< factor of the fullest single layer and microbatch: scales memory that lives only during its pass
 };
 
-/// Mixture layers of a rank that lie behind one another, and how many microbatches of each are alive at once.
+/// Consecutive MoE layers of a rank, and the number of live microbatches of each.
 struct LiveMixtures {
-    std::int64_t first = 0;  ///< among the model's mixture layers, from 0
+    std::int64_t first = 0;  ///< among the model's MoE layers, from 0
     std::int64_t layers = 0;
     std::int64_t microbatches = 0;
 };
 
-/// What the quantiles of one layout depend on.
+/// Inputs of the quantiles of one layout.
 struct RoutedJob {
     std::int64_t ep = 1, etp = 1, pp = 1, world = 1;
     std::int64_t tokens = 0;        ///< that one rank routes in one layer and microbatch
-    std::int64_t microbatches = 1;  ///< of one step
+    std::int64_t microbatches = 1;  ///< microbatches of one step
 };
 
-/// One model under one skew. Not thread-safe: results are remembered by ep.
+/// Routing of one model under one skew. Not thread-safe: results are cached by ep.
 class RoutingLoad {
 public:
-    /// `model` has a mixture and `skew` suits it (validate()); both are copied.
+    /// `model` must have MoE layers that `skew` suits (validate()); both are copied.
     RoutingLoad(const ModelSpec& model, RoutingSkew skew);
 
-    /// How popular experts lie on the ranks of one ep.
+    /// Distribution of popular experts over the ranks of one ep.
     struct Placement {
-        double mean = 0;       ///< copies that a token gives to one rank's experts, on average over ranks
+        double mean = 0;       ///< copies that a token gives to one rank's experts, averaged over ranks
         double most = 0;       ///< to those of the rank with the most popular experts together
-        double deviation = 0;  ///< of that number over ranks in one layer; 0 where nothing is random
+        double deviation = 0;  ///< deviation of that number over ranks in one layer; 0 if nothing is random
         double skewness = 0;
-        double step = 0;           ///< of `tail`
-        std::vector<double> tail;  ///< probability that the number is above i·step in one layer
-        /// With a histogram for each layer: the same number of each ep rank, [layer·ep + rank], and its sum over the layers
-        /// in front.
+        double step = 0;           ///< distance of the values in `tail`
+        std::vector<double> tail;  ///< probability that the number exceeds i·step in one layer
+        /// With a histogram for each layer: the same number of each ep rank, [layer·ep + rank], and its sum over the preceding layers.
         std::vector<double> by_layer, before;
     };
 
     /// One layout at one quantile.
     struct Level {
         RoutingQuantile quantile = RoutingQuantile::p50;
-        const Placement* placement = nullptr;  ///< nothing where every rank has the same rows
+        const Placement* placement = nullptr;  ///< null if every rank receives the same number of tokens
         RoutedJob job;
-        double even_rows = 0;   ///< of one rank in one layer and microbatch
-        double worst_rows = 0;  ///< of the same
-        double local = 1;       ///< experts of a rank
-        double spread = 0;      ///< variance of a token's μ copies for a rank, over μ·(1 - μ/L)
+        double even_rows = 0;   ///< tokens of one rank in one layer and microbatch with the even split
+        double worst_rows = 0;  ///< the same in the worst case
+        double local = 1;       ///< number of experts of a rank
+        double spread = 0;      ///< variance of a token's μ copies for a rank, divided by μ·(1 - μ/L)
         double placement_z = 0, saved_z = 0, peak_z = 0;
-        double peak = 1;  ///< RowFactors::peak, but with a histogram for each layer
+        double peak = 1;  ///< RowFactors::peak; unused with a histogram for each layer
     };
 
     [[nodiscard]] Level level(const RoutedJob& job, RoutingQuantile quantile);
-    /// Factors of a rank that holds `live`; 1 where that is no mixture at all.
+    /// Factors of a rank that holds `live`; 1 if it holds no MoE layer.
     [[nodiscard]] RowFactors rows(const Level& level, std::span<const LiveMixtures> live) const;
 
-    /// For time, as all ranks of an ep group wait for the one with the most copies in each layer: its copies over the even number,
-    /// on average over layers and, where which experts are popular is random, over their orders; at least 1. What single tokens'
-    /// choices vary by, which many tokens average out, is left out. Random orders: the largest of ep ranks by Boole's inequality, which
-    /// says little too much here: where one rank has many, the others of the group have few.
+    /// For the time model, because all ranks of an ep group wait for the one with the most copies in each layer: its copies relative to the
+    /// even number, averaged over layers and, if expert popularity is random, over orders; at least 1. The variance of single tokens'
+    /// choices, which many tokens average out, is left out. Random orders: the largest of ep ranks by Boole's inequality, slightly too low
+    /// here, because the ranks of a group are negatively correlated.
     [[nodiscard]] double busiest(std::int64_t ep);
 
     [[nodiscard]] const RoutingSkew& skew() const { return skew_; }
@@ -107,18 +105,18 @@ private:
     [[nodiscard]] const Placement& placement(std::int64_t ep);
     [[nodiscard]] Placement place_at_random(std::int64_t ep) const;
     [[nodiscard]] Placement place_as_counted(std::int64_t ep) const;
-    /// Rows of one rank, mean over `draws` layers and microbatches, of experts that a token gives `choices` copies.
+    /// Tokens of one rank, mean over `draws` layers and microbatches, for experts to which a token gives `choices` copies.
     [[nodiscard]] static double rows_of(const Level& level, double choices, double z, double draws);
     [[nodiscard]] double choice_spread(double held) const;
 
     MoeSpec moe_;
     RoutingSkew skew_;
-    std::int64_t layers_ = 0;                         ///< mixture layers, those of multi-token prediction included
+    std::int64_t layers_ = 0;                         ///< number of MoE layers, including those of multi-token prediction
     std::vector<std::vector<double>> probabilities_;  ///< π of each expert; one list, or one for each layer
     std::unordered_map<std::int64_t, Placement> placements_;
 };
 
-/// z with P(Z > z) = p of a standard normal, p in (0, 0.5].
+/// z with P(Z > z) = p of a standard normal Z, p in (0, 0.5].
 [[nodiscard]] double normal_upper_quantile(double p);
 
 }  // namespace mgplan::simulator

@@ -17,14 +17,14 @@ namespace mgplan::simulator {
 namespace {
 
 constexpr std::array<double, ShardLayers::kNodes> kReceived{1.0, 1.5, 4.0, 1e9};
-/// In keys, in place of a node: buffers of a fixed size.
+/// Used in keys instead of a node: buffers of a fixed size.
 constexpr int kFixedNode = ShardLayers::kNodes;
 
-/// What is traced without mixtures. Dense pieces are those of one of LayerKinds::plain_layers. `two_parts`: dense, of a sequence over two
-/// ranks of a ring, with as many rows on each.
+/// Kinds of traces without MoE layers. Dense pieces: of one of LayerKinds::plain_layers. `two_parts`: dense, with a sequence over a ring of
+/// two ranks, with the same number of rows on each.
 enum class Traced : std::uint8_t { dense, prediction, recomputed_prediction, two_parts };
 
-/// A trace of what is not a mixture.
+/// Key of a trace without MoE layers.
 struct DenseTraceKey {
     ShardKey shard;  ///< without_experts()
     Traced what = Traced::dense;
@@ -36,12 +36,12 @@ struct DenseTraceKey {
     }
 };
 
-/// A mixture of so many rows, of which its experts receive as many as at a node (ShardLayers::received_at).
+/// Key of a MoE layer with `rows` rows, whose experts receive tokens as at a node (ShardLayers::received_at).
 struct MixtureKey {
     ShardKey shard;  ///< mixture_alone()
     std::int64_t rows = 0;
     int node = 0;
-    std::uint64_t fixed = 0;  ///< bits of fixed_rows(), in place of a node
+    std::uint64_t fixed = 0;  ///< bits of fixed_rows(), instead of a node
     bool operator==(const MixtureKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
         const auto& [shard_, rows_, node_, fixed_] = *this;
@@ -49,11 +49,11 @@ struct MixtureKey {
     }
 };
 
-/// A mixture whose rows do not follow from those of others.
+/// Key of a MoE layer with a number of rows that cannot be extrapolated.
 struct SingleMixtureKey {
     ShardKey shard;  ///< mixture_alone()
     std::int64_t rows = 0;
-    std::uint64_t received = 0;  ///< bits of what trace_mixture() takes
+    std::uint64_t received = 0;  ///< bits of the argument `received` of trace_mixture()
     bool with_steps = false;
     bool operator==(const SingleMixtureKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
@@ -62,7 +62,7 @@ struct SingleMixtureKey {
     }
 };
 
-/// All layers of a shard, its mixtures at a node.
+/// Key of all layers of a shard, its MoE layers at a node.
 struct ProfilesKey {
     ShardKey shard;
     int node = 0;
@@ -73,22 +73,22 @@ struct ProfilesKey {
     }
 };
 
-/// Everything that does not depend on mixtures.
+/// Profiles of everything except MoE layers.
 struct DenseProfiles {
     std::vector<PieceProfiles> pieces;  ///< by LayerKinds::plain_layers
     PredictionProfiles prediction, recomputed_prediction;
-    std::array<StepDeltas, 2> steps;  ///< without mixtures; the second with recomputed predictions
-    std::vector<PassDeltas> mixers;   ///< by kind of layer; of those without a mixer nothing
+    std::array<StepDeltas, 2> steps;  ///< without MoE layers; the second with recomputed predictions
+    std::vector<PassDeltas> mixers;   ///< by kind of layer; empty for those without a mixer
 };
 
-/// What was recorded, before any policy.
+/// Recordings, before any policy.
 struct Recordings {
-    SharedMemo<DenseTraceKey, PieceTrace> dense;  ///< of one and two sequences
-    SharedMemo<MixtureKey, PieceTrace> mixtures;  ///< of two numbers of rows
+    SharedMemo<DenseTraceKey, PieceTrace> dense;  ///< traces of one and of two sequences
+    SharedMemo<MixtureKey, PieceTrace> mixtures;  ///< traces of two numbers of rows
     SharedMemo<SingleMixtureKey, PieceTrace> single_mixtures;
 };
 
-/// What was made of recordings under the policies of one workload.
+/// Results computed from recordings under the policies of one workload.
 struct SharedProfiles {
     SharedMemo<ShardKey, DenseProfiles> dense;
     SharedMemo<MixtureKey, PassDeltas> mixtures;
@@ -99,20 +99,20 @@ struct SharedProfiles {
 struct ShardLayers::State {
     const Workload& workload;
     LayerKinds kinds;
-    std::vector<ModelSpec> plain_fields;  ///< that describe LayerKinds::plain_layers
+    std::vector<ModelSpec> plain_fields;  ///< equivalent fields of LayerKinds::plain_layers
     ModelSpec mixture_fields;
     model::KernelTraits traits;
     bool on_cpu = false;  ///< the cluster's ranks are a CPU's
     std::shared_ptr<Recordings> recordings;
     std::shared_ptr<SharedProfiles> shared;
-    // What this thread has asked for of these: it looks there most of the time.
+    // This thread's cache of the shared results, which serves most lookups.
     std::unordered_map<ShardKey, const DenseProfiles*, MemoKeyHash> dense_pieces;
     std::unordered_map<MixtureKey, const PassDeltas*, MemoKeyHash> mixture_deltas;
     std::unordered_map<MixtureKey, PieceProfiles, MemoKeyHash> mixtures;
     std::unordered_map<MixtureKey, KeptAndTaken, MemoKeyHash> routers;
     std::unordered_map<ProfilesKey, ShardProfiles, MemoKeyHash> shards;
     std::unordered_map<ShardKey, std::vector<std::int64_t>, MemoKeyHash> on_host;  ///< host_bytes()
-    // Layers whose products stay in 16 bits; null without.
+    // Layers whose GEMMs stay in 16 bits; null without.
     std::unique_ptr<const Workload> workload_in_bf16;
     std::shared_ptr<ShardLayers> layers_in_bf16;
 
@@ -129,7 +129,7 @@ struct ShardLayers::State {
         on_cpu = work.cluster.calibration && work.cluster.calibration->device == "cpu";
     }
 
-    /// By index of their kind, what `of` finds in those that stay in 16 bits takes the place of what is there.
+    /// Replaces the elements of layer kinds that stay in 16 bits by the result of `of` for the layers in bf16.
     template <class Items, class Of>
     void replace_in_bf16(Items& items, const Of& of) const {
         if (layers_in_bf16 == nullptr) return;
@@ -149,10 +149,10 @@ struct ShardLayers::State {
         if (layout.engine == Engine::mgplan) sizes.fp8 = own_fp8(workload.model, workload.training);
         sizes.grad_dtype = dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;  // no trace depends on it
         sizes.traits = traits;
-        // Rates of a CPU are those of its own kernels, whose attention is one op whatever the types are.
+        // The rates of a CPU are those of its own kernels, whose attention is one op whatever the dtypes are.
         if (layout.engine == Engine::mgplan && on_cpu) sizes.traits.kind = model::DeviceKind::cpu;
         sizes.offloaded = workload.training.offload.modules;
-        // Both FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
+        // Both FlashAttention and cuDNN support windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
         sizes.fuses_windows = layout.engine == Engine::megatron;
         return sizes;
     }
@@ -161,14 +161,14 @@ struct ShardLayers::State {
         return workload.model.compositions.empty() || plain_layer >= kinds.mixers.size() ? nullptr : &kinds.mixers[plain_layer].part;
     }
 
-    /// `fields`: that describe the layer which was traced.
+    /// `fields`: those of the traced layer.
     TracePointer under_policies(TracePointer trace, const PieceSizes& sizes, const ModelSpec& fields,
                                 const LayerPart* mixer = nullptr) const {
         const bool megatron = sizes.engine == Engine::megatron;
         const bool assumes_fp8 = !megatron && sizes.keep_steps && sizes.fp8 == OwnFp8::none && quantised(workload.training.precision);
         if (!megatron && !assumes_fp8) return trace;
         const PolicyContext context{fields, workload.training, sizes, mixer};
-        // What was made for this call alone is changed where it is.
+        // A trace created only for this call is changed in place.
         const bool own = trace.use_count() == 1;
         std::shared_ptr<PieceTrace> changed = own ? std::const_pointer_cast<PieceTrace>(std::move(trace))
                                                   : std::make_shared<PieceTrace>(sizes.keep_steps ? *trace : without_steps(*trace));
@@ -182,7 +182,7 @@ struct ShardLayers::State {
     [[nodiscard]] MixtureKey mixture_key(const Layout& layout, const PieceSizes& sizes, int node) const {
         if (const double fixed = fixed_rows(layout); fixed > 0)
             return {mixture_alone(sizes), sizes.rows(), kFixedNode, std::bit_cast<std::uint64_t>(fixed)};
-        // The last nodes are one where rows cannot be as uneven as that.
+        // The last nodes are equal if tokens cannot be that uneven.
         while (node > 0 && received_at(layout, node) == received_at(layout, node - 1)) --node;
         return {mixture_alone(sizes), sizes.rows(), node, 0};
     }
@@ -203,19 +203,19 @@ struct ShardLayers::State {
         return trace_prediction(workload.model, sizes, what == Traced::recomputed_prediction);
     }
 
-    /// For a trace that the recordings keep: it owns nothing.
+    /// Pointer to a trace that the recordings own; it owns nothing.
     static TracePointer kept(const PieceTrace& trace) { return {TracePointer{}, &trace}; }
     static TracePointer made(PieceTrace trace) { return std::make_shared<PieceTrace>(std::move(trace)); }
 
-    /// Whole chunks in the workspace of a scan or a delta rule are cut to a largest size: neither its bytes nor the launches of their
-    /// products grow by as much with each sequence.
+    /// True if the workspace of a scan or a delta rule is limited to a largest size in whole chunks: then neither its bytes nor the
+    /// launches of its GEMMs grow linearly with the number of sequences.
     static bool works_by_blocks(const PieceTrace& trace) {
         return std::ranges::any_of(
             trace.tensors, [](const auto& tensor) { return tensor.name == model::kScanWorkspace || tensor.name == model::kRuleWorkspace; });
     }
 
-    /// Larger micro-batches are made from the traces of one and two sequences but where blocks of chunks forbid it. With steps where the
-    /// sizes keep them.
+    /// Larger micro-batches are extrapolated from the traces of one and two sequences unless works_by_blocks(). Includes steps if `sizes`
+    /// requests them.
     TracePointer dense_trace(const PieceSizes& sizes, Traced what, std::size_t plain_layer = 0) {
         DenseTraceKey key{without_experts(sizes), what, plain_layer};
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
@@ -232,8 +232,8 @@ struct ShardLayers::State {
         return made(trace_now(sizes, what, plain_layer));
     }
 
-    /// `key`: of the sizes. Its trace is made from those of two numbers of rows, both large enough for scratch that is cut to a
-    /// largest size, and such that an even split is one. With steps where the sizes keep them.
+    /// `key`: of the sizes. Extrapolates from the traces of two numbers of rows, both large enough for scratch with a size limit, and
+    /// divisible into an even split. Includes steps if `sizes` requests them.
     TracePointer mixture_trace(const PieceSizes& sizes, double received, MixtureKey key) {
         constexpr std::int64_t kEnough = 8192;
         const std::int64_t unit = workload.model.moe->experts * (sizes.sequence_parallel ? sizes.tp : 1);
@@ -248,7 +248,7 @@ struct ShardLayers::State {
                 return trace_mixture(kinds.mixture_layer, few, received);
             });
         };
-        // Few copies for each expert: what does not divide weighs.
+        // With few copies for each expert the rounding of the even split matters.
         const std::int64_t copies = sizes.rows_outside() * workload.model.moe->top_k, experts = workload.model.moe->experts;
         if (copies % experts != 0 && copies < 64 * experts) return kept(single_mixture(sizes, received));
         if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows, sizes.keep_steps)) return made(*std::move(trace));
@@ -261,8 +261,7 @@ struct ShardLayers::State {
             [&] { return trace_mixture(kinds.mixture_layer, sizes, received); });
     }
 
-    /// The most rows that a rank's experts can receive, over those of the even split: every token sends as many copies to them as
-    /// it may.
+    /// Upper bound of a rank's received tokens relative to the even split: every token sends as many copies as possible to its experts.
     [[nodiscard]] double most_received(const Layout& layout) const {
         const MoeSpec& moe = *workload.model.moe;
         if (moe.pad_to_capacity || layout.sizes.ep == 1) return 1;
@@ -271,7 +270,7 @@ struct ShardLayers::State {
         const double most = std::min(top_k, static_cast<double>(own_experts)) * static_cast<double>(layout.sizes.ep) / top_k;
         return moe.capacity_factor > 0 ? std::max(1.0, std::min(most, moe.capacity_factor)) : most;
     }
-    /// For how many times the rows of an even split Megatron-LM's buffers are made, whatever arrives; 0: for what there is.
+    /// Size of Megatron-LM's fixed buffers relative to an even split, independent of routing; 0: buffers fit the tokens.
     [[nodiscard]] double fixed_rows(const Layout& layout) const {
         return layout.engine == Engine::megatron ? workload.training.megatron.expert_buffers.capacity : 0;
     }
@@ -324,7 +323,7 @@ struct ShardLayers::State {
         auto [entry, fresh] = routers.try_emplace(key);
         if (fresh) {
             const std::int64_t stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
-            // mgplan's graphs hold the shared experts; Megatron-LM's may leave them to run beside the dispatch.
+            // mgplan's graphs contain the shared experts; Megatron-LM's may leave them to run in parallel with the dispatch.
             entry->second =
                 simulator::router_part(*under_policies(mixture_trace(sizes, received_at(layout, 0), key), sizes, mixture_fields), stream,
                                        layout.engine == Engine::mgplan);

@@ -1,6 +1,6 @@
 #pragma once
-// What the layers of one shard of a model allocate, for any layout of one workload: traces of its pieces under the engine's
-// policies, and their profiles, each made once.
+// Allocations of the layers of one shard of a model, for any layout of one workload: traces of its pieces under the engine's policies, and
+// their profiles, each computed once.
 
 #include <array>
 #include <cstdint>
@@ -17,25 +17,25 @@ namespace mgplan::simulator {
 
 /// Traces of a shard, after the engine's policies.
 struct ShardTraces {
-    std::vector<PieceTrace> plain;         ///< of LayerKinds::plain_layers: embedding, mixer, dense MLP, norm and loss
-    const LayerKinds* kinds = nullptr;     ///< of the model; they last as long as the ShardLayers
-    std::optional<PieceTrace> mixture;     ///< of models with experts
-    std::optional<PieceTrace> prediction;  ///< of models with multi-token prediction: its parts, as the layout recomputes them
+    std::vector<PieceTrace> plain;         ///< traces of LayerKinds::plain_layers: embedding, mixer, dense MLP, norm and loss
+    const LayerKinds* kinds = nullptr;     ///< kinds of the model; valid as long as the ShardLayers
+    std::optional<PieceTrace> mixture;     ///< set for models with experts
+    std::optional<PieceTrace> prediction;  ///< set for models with multi-token prediction: its parts, recomputed as in the layout
     std::int64_t stream = 0;               ///< bytes of the residual stream
     std::int64_t ids = 0;                  ///< bytes of a microbatch's token ids
-    /// Traces of layers whose products stay in 16 bits (LayerKindHalves::in_bf16); null where there are none beside quantised ones.
+    /// Traces of layers whose GEMMs stay in 16 bits (LayerKindHalves::in_bf16); null unless others are quantised.
     std::shared_ptr<const ShardTraces> in_bf16{};
 };
 
-/// A trace of its own, or one that others keep.
+/// A trace owned by this pointer, or one that is kept elsewhere.
 using TracePointer = std::shared_ptr<const PieceTrace>;
 
 /// Not thread-safe. The workload must outlive it. Layouts must be valid.
 class ShardLayers {
 public:
     explicit ShardLayers(const Workload& workload);
-    /// With the recordings of `others`, of a workload that differs in nothing but what LayoutSwitches change: no recording sees these. Of
-    /// an equal workload with their profiles too. Another thread may have the others.
+    /// Shares the recordings of `others`, whose workload differs only in LayoutSwitches, on which recordings do not depend (switched), or
+    /// is equal, which also shares profiles (equal). `others` may belong to another thread.
     enum class Workloads : std::uint8_t { switched, equal };
     ShardLayers(const Workload& workload, const ShardLayers& others, Workloads which);
     ~ShardLayers();
@@ -43,34 +43,34 @@ public:
     ShardLayers& operator=(const ShardLayers&) = delete;
 
     [[nodiscard]] const LayerKinds& kinds() const;
-    /// Layers of the same workload in bf16: those whose products stay in 16 bits. Null where nothing is quantised, or all is.
+    /// Layers of the same workload in bf16, for those whose GEMMs stay in 16 bits. Null if none or all GEMMs are quantised.
     [[nodiscard]] const std::shared_ptr<ShardLayers>& in_bf16() const;
     [[nodiscard]] PieceSizes sizes(const Layout& layout) const;
 
-    /// Received rows over the even split's at which mixtures are traced: node 0 is the even split, the last the most there can
-    /// be. Between two nodes bytes are interpolated: a peak is the largest of sums that grow with the rows, so that the chord lies
-    /// above it.
+    /// Ratios of received tokens to the even split at which MoE layers are traced: node 0 is the even split, the last node the maximum.
+    /// Bytes are interpolated between two nodes: a peak is the largest of sums that grow with the tokens, a convex function, so that the
+    /// chord never underestimates it.
     static constexpr std::size_t kNodes = 4;
     [[nodiscard]] double received_at(const Layout& layout, int node) const;
-    /// The reference lasts as long as this object.
+    /// The reference is valid as long as this object.
     [[nodiscard]] const ShardProfiles& profiles(const Layout& layout, int node);
-    /// Bytes of inputs that a forward through a layer leaves in the host's memory, by index of its kind.
-    /// The reference lasts as long as this object.
+    /// Bytes of inputs that a forward through a layer leaves in the host's memory, by index of the layer's kind. The reference is valid as
+    /// long as this object.
     [[nodiscard]] const std::vector<std::int64_t>& host_bytes(const Layout& layout);
-    /// What chunks of the shard are weighed by, as if made of profiles(): quickly, into `steps`. `recomputed`: predictions are.
+    /// Sets `steps` to the deltas of profiles(), fast. `recomputed`: predictions are recomputed.
     void steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps);
-    /// router_part() of the layout's shard, for a model with mixtures and rows spread evenly.
+    /// router_part() of the layout's shard, for a MoE model with tokens spread evenly.
     [[nodiscard]] KeptAndTaken router_part(const Layout& layout);
-    /// Records with their steps under the engine's policies, for who prices them: made anew at each call, or of the recordings that all
-    /// share, which last as long as the last ShardLayers that has them.
-    /// Dense pieces (embedding, mixer, dense MLP, norm and loss) of one of LayerKinds::plain_layers: a ring of more than four ranks
-    /// has the four parts that stand for it, or two of as many rows each.
+    /// Traces with their steps under the engine's policies, for the time model: created at each call, or shared recordings, which live as
+    /// long as the last ShardLayers that shares them.
+    /// Dense pieces (embedding, mixer, dense MLP, norm and loss) of one of LayerKinds::plain_layers: a ring of more than four ranks is
+    /// represented by four parts, or by two with the same number of rows each.
     enum class RingParts : std::uint8_t { all, two };
     [[nodiscard]] TracePointer dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts = RingParts::all);
     [[nodiscard]] TracePointer prediction_steps(const PieceSizes& shard);
-    /// `received` as of trace_mixture().
+    /// `received` as in trace_mixture().
     [[nodiscard]] TracePointer mixture_steps(const PieceSizes& shard, double received);
-    /// Made anew at each call, with rows spread evenly.
+    /// Created at each call, with tokens spread evenly.
     [[nodiscard]] ShardTraces traces(const Layout& layout);
 
 private:
@@ -78,9 +78,9 @@ private:
     std::unique_ptr<State> state_;
 };
 
-/// Whether some layers' products stay in 16 bits and those of others do not.
+/// True if some layers' GEMMs stay in 16 bits and those of others do not.
 [[nodiscard]] bool has_layers_in_bf16(const TrainingSpec& training);
-/// The workload with no product quantised.
+/// Copy of the workload with no GEMM quantised.
 [[nodiscard]] Workload in_bf16(const Workload& workload);
 
 }  // namespace mgplan::simulator

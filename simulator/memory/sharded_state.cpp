@@ -7,7 +7,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// megatron_fsdp.py: the least that is communicated at once without --suggested-communication-unit-size, elements.
+/// megatron_fsdp.py: minimum communicated at once without --suggested-communication-unit-size, elements.
 constexpr std::int64_t kLeastCommunicationUnit = 1'000'000'000;
 
 std::int64_t shard(const std::array<std::int64_t, 2>& elements, const ShardingRanks& ranks, std::int64_t copies) {
@@ -25,8 +25,8 @@ struct Sharding {
 
     [[nodiscard]] bool mxfp8() const { return training.format() == QuantisedFormat::mxfp8; }
 
-    /// Weights of a unit as they are stored. The two copies of mxfp8 are both parameters (fp8_need_transpose_data); other recipes
-    /// make the second from the first.
+    /// Bytes of a unit's weights as stored. The two copies of mxfp8 are both parameters (fp8_need_transpose_data); other recipes create the
+    /// second from the first.
     [[nodiscard]] std::int64_t stored(const UnitElements& unit, std::int64_t shards_dense, std::int64_t shards_expert) const {
         const std::int64_t plain = divide_up(unit.plain[0], shards_dense) + divide_up(unit.plain[1], shards_expert);
         const std::int64_t copies = mxfp8() ? 2 : 1;
@@ -34,8 +34,8 @@ struct Sharding {
         return plain * bytes_of(training.compute_dtype()) + copies * quantised;
     }
     [[nodiscard]] std::int64_t whole(const UnitElements& unit) const { return stored(unit, 1, 1); }
-    /// Weights of a unit in use: a pass multiplies with one copy of mxfp8's two, and other recipes' second copy lasts as long as the unit
-    /// is gathered.
+    /// Bytes of a unit's weights in use: a pass uses one of mxfp8's two copies; other recipes' second copy lives as long as the unit is
+    /// gathered.
     [[nodiscard]] std::int64_t in_use(const UnitElements& unit) const {
         const std::int64_t plain = (unit.plain[0] + unit.plain[1]) * bytes_of(training.compute_dtype());
         const std::int64_t elements = unit.quantised[0] + unit.quantised[1];
@@ -43,12 +43,12 @@ struct Sharding {
     }
 };
 
-/// As many pieces of `unit` elements as fit `room` and the one that exceeds it, in elements; at most all of `total`.
+/// Smallest multiple of `unit` that is at least `room`, in elements; at most `total`.
 std::int64_t up_to_and_over(std::int64_t room, std::int64_t unit, std::int64_t total) {
     return unit == 0 ? 0 : std::min(total, divide_up(room, unit) * unit);
 }
 
-/// Bytes of main parameters and moments of `owned` elements, and what the update copies.
+/// Adds the bytes of main parameters and moments of `owned` elements, and the update's copies.
 void add_optimizer(ModelStateBytes& bytes, std::int64_t owned, std::int64_t main_bytes, std::int64_t gradient_bytes,
                    const TrainingSpec& training) {
     const int moments = kept_moments(training.megatron.optimizer);

@@ -1,5 +1,5 @@
 #pragma once
-// What schedules alone decide of a stage's memory, found out once for all threads of a search and all switches of its layouts.
+// Parts of a stage's memory model that depend only on the schedule, computed once for all threads of a search and all switches.
 
 #include <cstdint>
 #include <memory>
@@ -12,16 +12,16 @@
 
 namespace mgplan::simulator {
 
-/// Thread-safe. References last as long as it.
+/// Thread-safe. References are valid as long as it.
 class SharedSchedules {
 public:
-    /// live_states().
+    /// Cached live_states().
     [[nodiscard]] const std::vector<LiveState>& live(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank) {
         return live_.of({{pp, vpp, microbatches, group_size, pp_rank}},
                         [&] { return live_states(pp, vpp, microbatches, group_size, pp_rank); });
     }
 
-    /// GraphResidency of a legal request.
+    /// Cached GraphResidency of a legal request.
     [[nodiscard]] const GraphResidency& residency(const ScheduleRequest& request, int pp_rank, GraphPolicy policy) {
         const MemoKey<6> key{
             {request.pp, request.vpp, request.microbatches, request.group_size.value_or(0), pp_rank, static_cast<std::int64_t>(policy)}};

@@ -11,7 +11,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Passes of a layout that decide which of its instants are the fullest.
+/// Sizes of a layout that determine which states can be the peak.
 struct Passes {
     int pp, vpp;
     std::int64_t microbatches, group;
@@ -33,7 +33,7 @@ int rank_like(const SplitChunks& chunks, int rank, const StageSplit& split) {
     return rank;
 }
 
-/// Adds an instant unless one of the table has as many of every kind alive, and takes out those of which that can be said now.
+/// Adds a state unless another one covers it (same op, no fewer live microbatches of any kind); removes states that it covers.
 void add_instant(StageInstants& stage, const std::vector<std::int32_t>& instant) {
     const auto width = static_cast<std::ptrdiff_t>(stage.width());
     const auto no_fuller = [&](auto a, auto b) {
@@ -118,7 +118,7 @@ const std::vector<LiveState>& SplitStages::live(const Layout& layout, int pp_ran
 StageInstants SplitStages::instants_of_stage(const Layout& layout, const SplitChunks& split, int pp_rank) {
     const Passes passes(layout);
     StageInstants stage;
-    std::vector<std::size_t> place;  // by chunk, in stage.kinds
+    std::vector<std::size_t> place;  // by chunk, index in stage.kinds
     for (int c = 0; c < layout.vpp; ++c) {
         const int number = split.kind[SplitChunks::place_of(layout, pp_rank, c)];
         const auto at = std::find(split.distinct.begin(), split.distinct.end(), number) - split.distinct.begin();

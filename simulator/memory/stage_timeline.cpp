@@ -8,7 +8,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Forwards and backwards of all stages that are played at most: about ten seconds' worth.
+/// Limit on the simulated forwards and backwards of all stages: about ten seconds of work.
 constexpr std::int64_t kMostOps = std::int64_t{1} << 27U;
 
 model::TrainingTask task_of(const Workload& workload, const Layout& layout) {

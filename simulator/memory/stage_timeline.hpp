@@ -1,7 +1,7 @@
 #pragma once
-// Where memory timelines of a layout's stages come from, for whoever shows them. Engine mgplan: its own layers on shapes, so that
-// they are what the runtime will hold, byte for byte. Engine megatron: chunks composed from the traces of their pieces under
-// Megatron-LM's policies, the same that the search's estimate is made of.
+// Creates memory timelines of a layout's stages for reports. Engine mgplan: its own layers run on shapes, so that the result equals the
+// runtime's memory byte for byte. Engine megatron: chunks composed from the traces of their pieces under Megatron-LM's policies, as in the
+// search's estimate.
 
 #include <cstdint>
 #include <functional>
@@ -16,29 +16,28 @@
 
 namespace mgplan::simulator {
 
-/// `estimate` with what the timeline knows exactly in place of what was estimated: tensors by category at the peak, each
-/// category's maximum, what the tensor allocator reports. Context and fragmentation stay as they are, and the quantiles of routing
-/// as far above the peak as they were.
+/// `estimate` with estimated values replaced by exact ones of the timeline: tensors by category at the peak, each category's maximum, the
+/// tensor allocator's peak. Context and fragmentation stay unchanged, and the quantiles of routing keep their distance from the peak.
 [[nodiscard]] RankMemory exact_memory(const RankMemory& estimate, const RankTimeline& timeline);
 
-/// The kernels whose scratch a plan for this cluster's GPUs takes.
+/// GPU kernels of this cluster, for the count of their scratch.
 [[nodiscard]] model::KernelTraits kernels_of(const ClusterSpec& cluster);
 
-/// Makes timelines of one layout's stages. Mixtures: experts are chosen in turn. Not thread-safe.
+/// Creates timelines of one layout's stages. MoE layers: experts are chosen in turn. Not thread-safe.
 class StageTimelines {
 public:
-    /// `stands_for`: whose kernels' scratch is counted. The layout must be valid (planner/constraints.hpp). `megatron_ops`: of a
-    /// stage, for layouts of engine megatron, which have no timeline without (CostModel::megatron_ops).
+    /// `stands_for`: GPU kernels whose scratch is counted. The layout must be valid (planner/constraints.hpp). `megatron_ops`: returns a
+    /// stage's ops (CostModel::megatron_ops), required for engine megatron.
     StageTimelines(const Workload& workload, const Layout& layout, const model::KernelTraits& stands_for,
                    std::function<RankProbe(int pp_rank)> megatron_ops);
     StageTimelines(const StageTimelines&) = delete;
     StageTimelines& operator=(const StageTimelines&) = delete;
 
-    /// Why there are no timelines, in one line; empty where there are.
+    /// The reason in one line if there are no timelines; otherwise empty.
     [[nodiscard]] const std::string& why_none() const { return why_none_; }
-    /// Whether they hold what mgplan's own runtime will: of engine mgplan.
+    /// True for engine mgplan: the timelines equal the memory of mgplan's own runtime.
     [[nodiscard]] bool exact() const { return task_.layout.engine == Engine::mgplan; }
-    /// The timeline of stage `pp_rank` in [0, pp); nothing where why_none() says so.
+    /// The timeline of stage `pp_rank` in [0, pp); nothing if why_none() is not empty.
     [[nodiscard]] std::optional<StageTimeline> of(int pp_rank, bool keep_ops);
 
 private:

@@ -14,33 +14,33 @@ namespace mgplan::simulator {
 
 /// One entry of the schedule in the timeline.
 struct TimelineOp {
-    std::optional<PipelineOp> op;       ///< nothing: what surrounds the passes
+    std::optional<PipelineOp> op;       ///< nothing: the part of the step before or after the passes
     std::int64_t index = 0;             ///< in the schedule
-    std::int64_t live = 0;              ///< bytes when it begins: the sum of at_begin
-    std::int64_t peak = 0;              ///< most bytes while it runs: the sum of at_peak
+    std::int64_t live = 0;              ///< live bytes when it begins: the sum of at_begin
+    std::int64_t peak = 0;              ///< peak bytes while it runs: the sum of at_peak
     model::BytesByCategory at_begin{};  ///< live when it begins
-    model::BytesByCategory at_peak{};   ///< live when it is fullest
-    std::string_view tensor;            ///< what was allocated at that moment; empty where the op adds nothing
+    model::BytesByCategory at_peak{};   ///< live at its peak
+    std::string_view tensor;            ///< the tensor allocated at that moment; empty if the op adds nothing
 };
 
-/// A longer schedule's timeline keeps, of each run of so many neighbours, the fullest op.
+/// Limit on the number of ops in a timeline. If a schedule is longer, the timeline keeps the fullest op of each run of equal length.
 inline constexpr std::size_t kMostTimelineOps = 1U << 14U;
 
-/// Where in a step something happens.
+/// Part of a step in which an event happens.
 enum class StepPart : std::uint8_t {
     held,    ///< all the time: buffers and optimizer state
-    begin,   ///< in front of the first forward
+    begin,   ///< before the first forward
     passes,  ///< forwards and backwards
     end,     ///< reductions, norm, update
 };
 
 struct RankTimeline {
-    model::MemoryUse use;       ///< of the whole step; current: what is held when it ends
+    model::MemoryUse use;       ///< use over the whole step; current: bytes held when it ends
     std::int64_t peak_op = -1;  ///< index in the schedule of the op at the peak; -1: outside the passes
     StepPart peak_part = StepPart::held;
-    std::string_view peak_tensor;  ///< what was allocated at that moment
-    TimelineOp begin, end;         ///< the parts of the step around the passes
-    std::vector<TimelineOp> ops;   ///< by index; empty unless asked for
+    std::string_view peak_tensor;  ///< the tensor allocated at that moment
+    TimelineOp begin, end;         ///< the parts of the step before and after the passes
+    std::vector<TimelineOp> ops;   ///< by index; empty unless requested
 };
 
 /// One step of a pipeline stage's first rank.

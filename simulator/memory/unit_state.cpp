@@ -10,13 +10,13 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Bytes of a unit: whole, and of what its reduction gives this rank.
+/// Bytes of a unit: whole, and of this rank's part after its reduction.
 struct UnitBytes {
     std::int64_t whole = 0, sum = 0;
 };
 using Units = std::map<int, UnitBytes>;
 
-/// The largest unit, or the largest two in a row.
+/// The largest unit, or the largest two adjacent units.
 std::int64_t most_gathered(const Units& units, bool ahead) {
     std::int64_t most = 0, before = 0;
     for (const auto& [number, bytes] : units) {
@@ -26,7 +26,7 @@ std::int64_t most_gathered(const Units& units, bool ahead) {
     return most;
 }
 
-/// A backward goes from the last unit to the first: a unit's gradients, beside them with overlap those of the unit before and their sum;
+/// A backward goes from the last unit to the first: it holds a unit's gradients, with overlap also those of the unit before and their sum;
 /// and each with its own sum when it is reduced.
 std::int64_t most_reduced(const Units& units, bool overlaps) {
     std::int64_t most = 0, before = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Bytes of parameters, gradients and optimizer state where mgplan's own engine shards more than the optimizer's state, unit by unit
+// Bytes of parameters, gradients and optimizer state if mgplan's own engine shards more than the optimizer's state, unit by unit
 // (model/optimizer/unit_traffic.hpp).
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 namespace mgplan::simulator {
 
 struct UnitState {
-    ModelStateBytes held;  ///< all the time: shards, and what one rank has to itself
-    /// Most bytes of parameters and of gradients that a pass has beside these: the largest unit, or with overlap the largest two
-    /// neighbours; with the gradients what a reduction gives.
+    ModelStateBytes held;  ///< all the time: shards, and unsharded state of the rank
+    /// Peak bytes of parameters and of gradients that a pass adds to these: the largest unit, or with overlap the largest two adjacent
+    /// units; gradients include the result of a reduction.
     std::int64_t gathered = 0, reduced = 0;
 };
 

@@ -11,7 +11,7 @@ GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster,
     GroupPath path;
     for (const auto& axis : axes) {
         path.ranks *= axis.size;
-        // Members along this axis that fall into one domain: neighbours are `stride` ranks apart.
+        // Members along this axis inside one domain: neighbours are `stride` ranks apart.
         path.ranks_per_domain *= std::clamp<std::int64_t>(domain / std::max<std::int64_t>(axis.stride, 1), 1, axis.size);
     }
     path.ranks_per_domain = std::min(path.ranks_per_domain, path.ranks);
@@ -26,7 +26,7 @@ GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster,
     path.latency = path.crosses_network() ? cluster.network.latency : path.latency_inside;
     path.one_port = !by_nvlink;
     if (by_nvlink) path.growth = calibration.bandwidth_growth;
-    // NCCL picks NVLS from five ranks of one domain on (ml-engineering, H200 and B200 by number of GPUs).
+    // NCCL uses NVLS from five ranks of one domain on (ml-engineering, H200 and B200 by number of GPUs).
     if (by_nvlink && cluster.nvls && !path.crosses_network() && path.ranks > 4)
         path.in_switch = cluster.nvlink.bandwidth * calibration.nvls_efficiency;
     return path;

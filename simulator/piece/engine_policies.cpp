@@ -27,7 +27,7 @@ constexpr unsigned kHalves = in(Piece::attention) | in(Piece::recurrent) | in(Pi
 constexpr std::string_view kNoBytes = "time alone";
 
 constexpr EnginePolicy kPolicies[] = {
-    // Under fp8; in front of all that drops the products' workspaces.
+    // Under fp8; before all policies that drop the GEMMs' workspaces.
     {"gathered rows travel in fp8", kHalves, "linear layers with sequence parallelism", "gathered inputs and output gradients",
      "fp8 and scales", "transformer_engine/pytorch/distributed.py, gather_along_first_dim", fp8::products, fp8::gather_quantised},
     {"gradients are quantised for both products", kHalves, "linear layers", "output gradient, along rows and along columns",
@@ -114,7 +114,7 @@ constexpr EnginePolicy kPolicies[] = {
     {"weight gradients are put off", kHalves, "linear layers under --delay-wgrad-compute", "inputs, and gradients of outputs", "as kept",
      "megatron/core/models/common/model_chunk_schedule_plan.py, TransformerLayerSchedulePlan.run", weights::puts_off_gradients,
      weights::keep_operands},
-    // What changes steps alone; that of chunks behind all that removes steps between a product and its collective, fp8 last.
+    // Policies that change only steps; overlap in chunks comes after all that remove steps between a GEMM and its collective, fp8 last.
     {"the loss passes over the logits in fp32", in(Piece::loss), "cross-entropy", "kernels", kNoBytes,
      "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", always, timed::lose_in_fp32},
     {"lengths of streams are taken by the product", kHalves, "hyper-connections with --use-fused-mhc", "kernels", kNoBytes,

@@ -1,6 +1,6 @@
 #pragma once
-// How Megatron-LM with Transformer Engine holds memory where mgplan's own runtime does otherwise: named changes to the trace
-// of a layer. Everything not named here is predicted by mgplan's own layers.
+// Differences between Megatron-LM with Transformer Engine and mgplan's own runtime in memory: named changes to the trace of a layer.
+// Everything not listed here is predicted by mgplan's own layers.
 
 #include <cstdint>
 #include <span>
@@ -14,21 +14,21 @@
 
 namespace mgplan::simulator {
 
-/// What a policy may depend on.
+/// Inputs of a policy.
 struct PolicyContext {
     const ModelSpec& model;
     const TrainingSpec& training;
     const PieceSizes& sizes;
-    const LayerPart* mixer = nullptr;  ///< of layers that parts describe; null where the model's fields do
+    const LayerPart* mixer = nullptr;  ///< set for layers of a composition; null if the model's fields describe the layer
     [[nodiscard]] const MegatronSwitches& megatron() const { return training.megatron; }
 };
 
 class LayerEditor;
 
-/// One difference. `module`, `tensor`, `dtype` and `source` are for people (docs/memory-megatron.md lists the table).
+/// One difference. `module`, `tensor`, `dtype` and `source` are for readers (docs/memory-megatron.md lists the table).
 struct EnginePolicy {
     std::string_view name;
-    unsigned pieces;  ///< the bit of each piece that it concerns
+    unsigned pieces;  ///< a bit for each piece that it changes
     std::string_view module;
     std::string_view tensor;
     std::string_view dtype;
@@ -40,23 +40,23 @@ struct EnginePolicy {
 /// The whole table, in the order in which policies are applied.
 [[nodiscard]] std::span<const EnginePolicy> megatron_policies();
 
-/// What a policy about a whole rank may depend on.
+/// Inputs of a policy for a whole rank.
 struct RankContext {
     PolicyContext layer;
     const Layout& layout;
     int pp_rank = 0;
-    bool embedding = false, loss = false;  ///< what the rank holds, over all its chunks
-    std::uint64_t kinds = 0;               ///< of its decoder layers, a bit for each index (LayerKinds::without_window)
+    bool embedding = false, loss = false;  ///< over all chunks of the rank
+    std::uint64_t kinds = 0;               ///< kinds of its decoder layers, a bit for each index (LayerKinds::without_window)
     std::int64_t stream = 0;               ///< bytes of the residual stream between stages
     std::int64_t linear_elements = 0;      ///< linear_elements() of its decoder layers
-    std::int64_t offloaded_layer = 0;      ///< most bytes that one of its decoder layers leaves on the host
+    std::int64_t offloaded_layer = 0;      ///< maximum bytes that one of its decoder layers leaves on the host
 };
 
-/// Elements of one weight of each shape among the linear layers of a rank that holds these kinds of layers, a bit for each index.
+/// Elements of one weight of each shape in the linear layers of a rank. `held`: kinds of its layers, a bit for each index.
 [[nodiscard]] std::int64_t linear_elements(const ModelSpec& model, const LayerKinds& kinds, std::int64_t tp, std::int64_t etp,
                                            std::uint64_t held);
 
-/// One tensor, or one kind of tensor, that a rank holds at its peak beside what its layers' traces say.
+/// One tensor, or one kind of tensor, that a rank holds at its peak in addition to its layers' traces.
 struct RankPolicy {
     std::string_view name;
     std::string_view module;
@@ -64,13 +64,13 @@ struct RankPolicy {
     std::string_view dtype;
     std::string_view source;
     model::MemoryCategory category;
-    std::int64_t (*bytes)(const RankContext&);  ///< 0 where it does not hold
+    std::int64_t (*bytes)(const RankContext&);  ///< 0 if the policy does not apply
 };
 
 [[nodiscard]] std::span<const RankPolicy> megatron_rank_policies();
 
-/// The steps of mgplan's own layers with products in fp8, as Transformer Engine would run them: what a prediction for engine mgplan
-/// assumes where that one does not run fp8 (plan/training/own_fp8.hpp).
+/// Changes the steps of mgplan's own layers to fp8 GEMMs as Transformer Engine runs them: the assumption for engine mgplan if it does not
+/// run fp8 itself (plan/training/own_fp8.hpp).
 void apply_fp8_rates(PieceTrace& trace, const PolicyContext& context);
 
 /// Changes a trace of mgplan's layers into that of Megatron-LM's. Afterwards times are no longer dense.

@@ -20,7 +20,7 @@ void stash_rows(LayerEditor& layer, const PolicyContext& context) {
     const EditedTensor* const output = layer.find(layer.forward(), "expert output");
     if (product == nullptr || output == nullptr || product->bytes == 0) return;  // no rows
     const MoeSpec& moe = *context.model.moe;
-    const std::int64_t width = moe.expert_ffn / context.sizes.etp * 2;  // of gated experts
+    const std::int64_t width = moe.expert_ffn / context.sizes.etp * 2;  // gated experts
     const std::int64_t rows = product->bytes / bytes_of(context.sizes.dtype) / width;
     const std::int64_t even = context.sizes.rows_outside() * moe.top_k * context.sizes.etp;
     const double pages = std::abs(context.megatron().expert_buffers.pages) * static_cast<double>(even) / static_cast<double>(rows);

@@ -14,7 +14,7 @@ namespace {
 using model::MemoryCategory;
 using EditedTensor = LayerEditor::Tensor;
 
-/// One product, told by its workspace.
+/// Begin and end of one GEMM, taken from its workspace.
 struct Product {
     std::int64_t begin = 0, end = 0;
 };
@@ -29,7 +29,7 @@ std::vector<Product> products_of(const LayerEditor& layer, TraceRange where) {
     return products;
 }
 
-/// The first product from an instant on; the last in front of it.
+/// The first GEMM after a time; product_before(): the last before it.
 Product product_after(const std::vector<Product>& products, std::int64_t when) {
     const auto found = std::ranges::find_if(products, [&](const Product& each) { return each.begin > when; });
     MGPLAN_ASSERT(found != products.end(), "a product follows");
@@ -58,7 +58,7 @@ std::int64_t columns_of(const PolicyContext& context, const EditedTensor& tensor
     return tensor.bytes / element(context) / rows;
 }
 
-/// Rows of experts, each quantised for itself and padded for itself.
+/// Tokens of experts, quantised and padded separately for each expert.
 Fp8OperandBytes expert_operand(const PolicyContext& context, std::int64_t rows, std::int64_t columns) {
     const std::int64_t experts = context.model.moe->experts / context.sizes.ep;
     return operand(context, (rows + experts - 1) / experts, columns).times(experts);
@@ -80,15 +80,15 @@ bool recomputes(const PolicyContext& context, RecomputeModule module) {
     return context.sizes.modules.contains(module);
 }
 
-/// Where a module's forward returns, and with it what Python names there: right in front of the sum with the residual stream.
+/// Time at which a module's forward returns and frees its local variables: directly before the addition to the residual stream.
 std::int64_t module_end(LayerEditor& layer) {
     const EditedTensor* stream = layer.find(layer.forward(), "residual stream");
     MGPLAN_ASSERT(stream != nullptr, "the residual stream");
     return stream->taken - 1;
 }
 
-/// The input of a product that quantises it: in 16 bits until `sixteen_bits`, both ways while the product runs, one way until it
-/// was read for the weight's gradient, as long as the trace keeps it.
+/// Input of a GEMM that quantises it: 16 bits until time `sixteen_bits`, quantised both ways during the GEMM, then one way until it is read
+/// for the weight's gradient or as long as the trace keeps it.
 void quantise_input(LayerEditor& layer, EditedTensor& input, const Fp8OperandBytes& bytes, Product product, std::int64_t sixteen_bits) {
     const std::int64_t until = input.returned, taken = std::max(product.begin - 1, input.taken + 1);
     input.returned = std::min(until, sixteen_bits);
@@ -96,13 +96,13 @@ void quantise_input(LayerEditor& layer, EditedTensor& input, const Fp8OperandByt
     layer.add("input in fp8, along rows", MemoryCategory::activations, bytes.both - bytes.columnwise, taken, product.end + 1);
 }
 
-/// What activations hand to the second linear layer of a dense MLP or of shared experts, which run ahead of the others.
+/// Quantises the input of the second linear layer of a dense MLP or of shared experts, which run before the routed ones.
 void quantise_activation(LayerEditor& layer, const PolicyContext& context, std::int64_t rows) {
     EditedTensor* activation = layer.find(layer.forward(), "activation output");
     MGPLAN_ASSERT(activation != nullptr, "the activation's output");
     const Product second = product_after(products_of(layer, layer.forward()), activation->taken);
     quantise_input(layer, *activation, operand(context, rows, columns_of(context, *activation, rows)), second, module_end(layer));
-    // Made again for the backward: by all of a mixture, else by the first product and the activation alone.
+    // Recomputed for the backward: in a MoE layer everything, else only the first GEMM and the activation.
     activation = layer.find(layer.backward(), "activation output");
     if (activation == nullptr || (mixture(layer) && !recomputes(context, RecomputeModule::moe))) return;
     const Product again = mixture(layer) ? product_after(products_of(layer, layer.backward()), activation->taken)
@@ -112,18 +112,18 @@ void quantise_activation(LayerEditor& layer, const PolicyContext& context, std::
 
 void quantise_latent_inputs(LayerEditor& layer, const PolicyContext& context) {
     EditedTensor& normed = *layer.find(layer.forward(), "norm output");
-    // Under recompute of the norm the layers keep what is made again (transformer_layer.py, set_for_recompute_input_layernorm).
+    // Under recompute of the norm the layers keep the recomputed tensor (transformer_layer.py, set_for_recompute_input_layernorm).
     if (normed.returned < layer.backward().begin || recomputes(context, RecomputeModule::layernorm)) return;
     const std::int64_t until = normed.returned;
     const Fp8OperandBytes bytes = operand(context, context.sizes.rows_outside(), context.model.hidden);
     const Product first = product_after(products_of(layer, layer.forward()), normed.taken);
-    // What makes the norms of a block again holds their outputs until the block ends, and from its backward on.
+    // Recompute of a block's norms holds their outputs until the block ends, and from its backward on.
     if (!recomputes(context, RecomputeModule::mhc)) normed.returned = module_end(layer);
-    for (int layers = 0; layers < 2; ++layers)  // down to, or up to, queries; down to keys and values
+    for (int layers = 0; layers < 2; ++layers)  // queries down (or up), and keys and values down
         layer.add("input in fp8", MemoryCategory::activations, bytes.columnwise, first.begin - 1, until);
 }
 
-/// The output's gradient of the linear layer whose input's gradient is the `which`-th of the backward.
+/// Quantises the output gradient of the linear layer whose input gradient is number `which` of the backward.
 void quantise_gradient(LayerEditor& layer, const PolicyContext& context, int which, std::int64_t rows, std::int64_t columns,
                        bool weight_first) {
     const EditedTensor* d_input = layer.find(layer.backward(), "input gradient", which);
@@ -156,7 +156,7 @@ bool copies_core_output(const PolicyContext& context) {
 }
 
 void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
-    // Without norms in front (OLMo 2) linear layers read the residual stream, which stays in 16 bits.
+    // Without norms before them (OLMo 2) linear layers read the residual stream, which stays in 16 bits.
     if (!context.model.pre_norms) return;
     const std::int64_t rows = context.sizes.rows_outside();
     const auto quantise = [&](TraceRange where, int which, std::int64_t width) {
@@ -197,7 +197,7 @@ void keep_linear_inputs(LayerEditor& layer, const PolicyContext& context) {
     }
     if (context.model.moe->shared_ffn == 0 || recomputes(context, RecomputeModule::shared_experts)) return;
     quantise_activation(layer, context, context.sizes.rows());
-    // The router keeps the norm's output in 16 bits; with other recipes Megatron-LM has the shared experts do the same.
+    // The router keeps the norm's output in 16 bits; with recipes other than delayed, Megatron-LM's shared experts use it too.
     if (context.training.format() != QuantisedFormat::delayed) return;
     const EditedTensor* normed = layer.find(layer.forward(), "norm output");
     if (normed->returned < layer.backward().begin || recomputes(context, RecomputeModule::layernorm)) return;
@@ -244,11 +244,11 @@ void keep_expert_inputs(LayerEditor& layer, const PolicyContext& context) {
         MGPLAN_ASSERT(output != nullptr, "the experts' output");
         const std::int64_t second = output->taken;
         const Product last = product_after(all, second);
-        // Before the product is taken, which may be as large.
+        // The time before the GEMM's result is taken, which may have the same size.
         EditedTensor* const dispatched = host::keeps_expert_rows(context) ? nullptr : layer.alive(at - 1, rows * hidden * element(context));
         if (dispatched != nullptr)
             quantise_input(layer, *dispatched, expert_operand(context, rows, hidden), product_after(all, at), last.end + 1);
-        // Recomputed activations are kept as they are (experts.py, set_save_original_input).
+        // Recomputed activations are kept unquantised (experts.py, set_save_original_input).
         if (recomputes(context, RecomputeModule::moe_act)) continue;
         const std::int64_t inner = context.model.moe->expert_ffn / context.sizes.etp;
         if (EditedTensor* activation = layer.alive(second, rows * inner * element(context), "activation output"))
@@ -258,9 +258,9 @@ void keep_expert_inputs(LayerEditor& layer, const PolicyContext& context) {
 
 void gather_quantised(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t rows = context.sizes.rows();
-    // Keys' rotated part enters no product.
+    // Keys' rotated part enters no GEMM.
     const std::int64_t rotated = context.model.mla && attention(layer) ? context.model.mla->qk_rope_head_dim : 0;
-    // Instants at which gradients of inputs are taken, and their sums over tp.
+    // Times at which gradients of inputs, and their sums over tp, are taken.
     const auto taken = [&](std::string_view name) {
         std::vector<std::int64_t> instants;
         for (int which = 0; const EditedTensor* tensor = layer.find(layer.backward(), name, which); ++which)
@@ -274,8 +274,8 @@ void gather_quantised(LayerEditor& layer, const PolicyContext& context) {
             const std::int64_t columns = columns_of(context, *gathered, rows);
             if (columns == rotated) continue;
             const Fp8OperandBytes bytes = operand(context, rows, columns);
-            // What is there while an input's gradient is computed is multiplied for it, an output's gradient, or gathered for the weight's,
-            // an input: then that gradient is being summed over tp when it goes.
+            // A gathered tensor that lives while an input's gradient is computed is either an output gradient, multiplied for it, or an
+            // input gathered for the weight's gradient: then the sum of that gradient over tp runs while it lives.
             const auto lives = [&](std::int64_t when) { return gathered->taken < when && gathered->returned > when; };
             const bool beside = std::ranges::any_of(gradients, lives), for_weight = beside && std::ranges::any_of(sums, lives);
             const bool gradient = beside && !for_weight;

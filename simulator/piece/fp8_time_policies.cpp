@@ -10,10 +10,10 @@
 namespace mgplan::simulator::timed {
 namespace {
 
-/// Kernels that bring the operands of a linear layer's products to fp8 (Transformer Engine 2.x, transformer_engine/pytorch/module/:
-/// linear.py, layernorm_linear.py, base.py): the input and the output's gradient, each once for two products. Before Blackwell fp8
-/// products take operands of one layout alone, and the transpose is written beside (nvte_is_non_tn_fp8_gemm_supported). Weights are
-/// quantised once an iteration and left out.
+/// Adds the kernels that convert the operands of a linear layer's GEMMs to fp8 (Transformer Engine 2.x, transformer_engine/pytorch/module/:
+/// linear.py, layernorm_linear.py, base.py): the input and the output's gradient, each once for two GEMMs. Before Blackwell fp8 GEMMs take
+/// operands of one layout only, and the transpose is written in addition (nvte_is_non_tn_fp8_gemm_supported). Weights are quantised once
+/// per iteration and left out.
 class Quantiser {
 public:
     Quantiser(LayerEditor& layer, const PolicyContext& context) : layer_(layer), context_(context) {}
@@ -32,24 +32,24 @@ private:
     [[nodiscard]] std::int64_t element() const { return bytes_of(context_.sizes.dtype); }
     [[nodiscard]] QuantisedFormat format() const { return context_.training.format(); }
     [[nodiscard]] bool delayed() const { return format() == QuantisedFormat::delayed; }
-    /// Recipes with one scale for a tensor store the same bytes in both directions; the others' scales differ, so that they quantise twice.
+    /// Recipes with one scale per tensor store the same bytes in both directions; the others have different scales and quantise twice.
     [[nodiscard]] bool one_scale() const { return delayed() || format() == QuantisedFormat::tensorwise; }
-    /// 16-bit elements read, fp8 written for both products.
+    /// Bytes of 16-bit elements read and fp8 written for both GEMMs.
     [[nodiscard]] std::int64_t quantise(std::int64_t rows, std::int64_t columns) const {
         return rows * columns * element() + operand(rows, columns).both;
     }
-    /// A rank's own rows, in the one direction that is gathered.
+    /// Bytes for a rank's own rows, in the one direction that is gathered.
     [[nodiscard]] std::int64_t quantise_own(std::int64_t columns) const {
         const std::int64_t rows = context_.sizes.rows_outside();
         return one_scale() ? rows * columns * element() + operand(rows, columns).rowwise : quantise(rows, columns);
     }
-    /// One byte an element read, one written.
+    /// Bytes: one read and one written per element.
     [[nodiscard]] std::int64_t transpose(std::int64_t rows, std::int64_t columns) const {
         const Fp8OperandBytes bytes = operand(rows, columns);
         return one_scale() ? 2 * (bytes.both - bytes.rowwise) : 0;
     }
 
-    /// Router, gate, what asks for it and everything outside of linear layers stay in the storage type.
+    /// True for GEMMs of linear layers: router, gate, steps marked as unquantised and everything else stay in the storage type.
     [[nodiscard]] static bool linear(const PieceStep& step) {
         return step.kind == StepKind::op && !step.router && !step.gate && !step.unquantised && step.op.product.m > 0;
     }
@@ -57,10 +57,9 @@ private:
         return step.kind == StepKind::start && step.group == LayerGroup::tp && step.collective == model::CollectiveKind::all_gather &&
                context_.sizes.sequence_parallel && step.sent == rows * columns * element();
     }
-    /// A product's input and weight gradients are so near each other, with collectives between.
+    /// Maximum distance in steps between a layer's input-gradient and weight-gradient GEMMs, with collectives between.
     static constexpr std::size_t kNear = 5;
-    /// The first of the starts and waits of tp that stand right in front of a product: those of its own collectives, in whatever order they
-    /// run beside it.
+    /// The first of the tp starts and waits directly before a GEMM: those of its own collectives, in any order.
     static std::size_t with_collectives(const PieceSteps& steps, std::size_t product) {
         while (product > 0 && steps[product - 1].kind != StepKind::op && steps[product - 1].group == LayerGroup::tp) --product;
         return product;
@@ -73,15 +72,15 @@ private:
         return false;
     }
 
-    /// Whether a norm in front of `place` is fused with the linear layer behind it. Those of mixtures stand alone, and so does the one in
-    /// front of latent attention's down projections; the latents' norms both run in front of the projections up.
+    /// True if a norm before `place` is fused with the following linear layer. Norms of MoE layers are separate, and so is the one before
+    /// latent attention's down projections; both norms of the latents run before the up projections.
     [[nodiscard]] bool is_fused_with_norm(const PieceSteps& steps, std::size_t place, std::int64_t columns) const {
         if (place == 0 || layer_.piece() == Piece::mixture) return false;
         const auto is_norm = [](const PieceStep& step) { return step.kind == StepKind::op && step.op.name.ends_with("_norm"); };
         const std::optional<MlaSpec>& mla = context_.model.mla;
         if (layer_.piece() != Piece::attention || !mla) return is_norm(steps[place - 1]);
         if (columns != mla->q_lora_rank && columns != mla->kv_lora_rank) return false;
-        constexpr std::int64_t kStatistics = 4;  // elements beside a row's
+        constexpr std::int64_t kStatistics = 4;  // elements in addition to a row's
         const std::int64_t row = context_.sizes.rows_outside() * element();
         return std::any_of(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(place), [&](const PieceStep& step) {
             return is_norm(step) && step.pass == steps[place].pass && step.op.bytes_written >= row * columns &&
@@ -90,11 +89,11 @@ private:
     }
     static bool is_activation(const PieceStep& step) { return op_named(step, "activation"); }
 
-    /// Quantises in front of `place`; returns how many steps it added. `produced`: by a norm or an activation right in front.
+    /// Quantises before `place`; returns the number of added steps. `produced`: directly after a norm or an activation.
     ///
-    /// Recipes whose scale comes from the tensor itself read all of it for its largest magnitude first: tensorwise the only scale, nvfp4
-    /// the one above its blocks'. Under tensorwise scaling norms and activations find it as they write (Transformer Engine #2004 and
-    /// #2013); nvfp4 looks for that of the Hadamard transform too (transformer_engine/common/hadamard_transform).
+    /// Recipes whose scale depends on the tensor itself first read all of it for its amax: tensorwise for its only scale, nvfp4 for the one
+    /// above its blocks'. Under tensorwise scaling norms and activations compute the amax of their output (Transformer Engine #2004 and
+    /// #2013); nvfp4 also needs that of the Hadamard transform (transformer_engine/common/hadamard_transform).
     [[nodiscard]] std::size_t insert_cast(PieceSteps& steps, std::size_t place, bool produced, std::int64_t elements,
                                           std::int64_t bytes) const {
         std::size_t added = 0;
@@ -107,7 +106,7 @@ private:
         return added + insert(steps, place + added, "quantise", bytes);
     }
 
-    /// An op that moves so many bytes, in front of `place`; returns how many steps it added.
+    /// Inserts an op that moves `bytes` before `place`; returns the number of added steps.
     static std::size_t insert(PieceSteps& steps, std::size_t place, std::string_view name, std::int64_t bytes) {
         if (bytes <= 0) return 0;
         PieceStep step;
@@ -158,7 +157,7 @@ private:
             if (!steps[i].op.product.accumulate) continue;
             // (out, in) += gradient (rows, out) · input (rows, in)
             const std::int64_t out = steps[i].op.product.m, in = steps[i].op.product.n, rows = steps[i].op.product.k;
-            // The gradient is quantised in front of the first product that reads it, and transposed where it was gathered.
+            // The gradient is quantised before the first GEMM that reads it, and transposed where it was gathered.
             std::size_t first = i;
             for (std::size_t j = i; j-- > 0 && i - j <= kNear;) {
                 const model::ProductSizes& near = steps[j].op.product;
@@ -181,7 +180,7 @@ private:
     }
 
     void gather_quantised_rows(PieceSteps& steps) const {
-        // Keys' rotated part enters no product.
+        // Keys' rotated part enters no GEMM.
         const std::int64_t rotated = context_.model.mla ? context_.model.mla->qk_rope_head_dim : 0, rows = context_.sizes.rows();
         for (PieceStep& step : steps) {
             const std::int64_t columns = step.sent / (rows * element());
@@ -209,7 +208,7 @@ bool attends_in_fp8(const PolicyContext& context) {
 }
 
 void attend_in_fp8(LayerEditor& layer, const PolicyContext& context) {
-    // Queries, keys and values are cast in front; the output's gradient on the way back: two bytes read, one written.
+    // Queries, keys and values are cast before attention; the output's gradient in the backward: two bytes read, one written.
     const std::int64_t bytes = bytes_of(context.sizes.dtype) + 1;
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
         for (std::size_t i = 0; i < steps->size(); ++i) {

@@ -12,14 +12,14 @@ namespace {
 using model::MemoryCategory;
 using EditedTensor = LayerEditor::Tensor;
 
-/// A tensor that mgplan's layers are known to take: its absence is a bug here.
+/// A tensor that mgplan's layers always take: asserts that it exists.
 EditedTensor& must(EditedTensor* tensor, std::string_view name) {
     MGPLAN_ASSERT(tensor != nullptr, name);
     return *tensor;
 }
 
-/// The experts' first product that waits for its backward; null where the mixture is recomputed, or where no token chose an expert of this
-/// rank, as may be with fewer copies than experts.
+/// The experts' first GEMM result, if it is kept for the backward; null if the MoE layer is recomputed, or if no token chose an expert of
+/// this rank, which is possible with fewer copies than experts.
 const EditedTensor* kept_first_product(LayerEditor& layer) {
     const EditedTensor* const product = layer.find(layer.forward(), "expert first product");
     return product == nullptr || product->returned < layer.backward().begin ? nullptr : product;
@@ -29,7 +29,7 @@ std::int64_t output_bytes(const PolicyContext& context) {
     return context.sizes.rows() * context.model.heads / context.sizes.tp * context.model.v_head_dim() * bytes_of(context.sizes.dtype);
 }
 
-/// Instants at which the core's own tensors begin and end their lives.
+/// Begin and end of the lives of the core's own tensors.
 struct CoreLife {
     std::int64_t begin, end;
 };
@@ -51,7 +51,7 @@ bool in_place_loss(const PolicyContext& context) {
 
 }  // namespace
 
-/// The libraries' scratch for products is held for good and counted beside the trace.
+/// The libraries' scratch for GEMMs is permanent and counted outside the trace.
 void drop_product_workspaces(LayerEditor& layer, const PolicyContext& /*context*/) {
     for (const TraceRange where : {layer.forward(), layer.backward()}) {
         layer.drop_all(where, "matmul workspace");
@@ -78,7 +78,7 @@ bool latent(const PolicyContext& context) {
 void keep_key_value_projection(LayerEditor& layer, const PolicyContext& context) {
     if (context.sizes.modules.contains(RecomputeModule::mla_up_proj)) return;
     const TraceRange attention = layer.forward();
-    // Behind the queries' own projection.
+    // The projection to keys and values comes after that of the queries.
     EditedTensor& projected = must(layer.find(attention, "column-parallel output", 1), "the projection to keys and values");
     EditedTensor& values = must(layer.find(attention, "values"), "the values");
     projected.returned = values.returned;
@@ -91,15 +91,14 @@ bool exchanges_heads(const PolicyContext& context) {
 
 void keep_output_by_heads(LayerEditor& layer, const PolicyContext& context) {
     const TraceRange attention = layer.forward(), backward = layer.backward();
-    // What the core itself saves lives until its backward; recomputed cores save nothing (the trace says so of the sums).
+    // Tensors saved by the core itself live until its backward; recomputed cores save nothing (as the trace shows for the sums).
     const EditedTensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
     if (sums.returned < backward.begin) return;
     layer.add("attention output by heads", MemoryCategory::activations, output_bytes(context), sums.taken + 1, sums.returned);
 }
 
-/// The flash-attn package runs where it is asked for, and where Transformer Engine chooses and cuDNN does not stand above it
-/// (dot_product_attention/utils.py, get_attention_backend): cuDNN is preferred from Hopper on, but outside Hopper it is not
-/// reproducible.
+/// True if the flash-attn package runs: if requested, or if Transformer Engine chooses it because cuDNN does not take precedence
+/// (dot_product_attention/utils.py, get_attention_backend): cuDNN is preferred from Hopper on, but outside Hopper it is not reproducible.
 bool flash_package(const PolicyContext& context) {
     if (context.training.attention != AttentionBackend::flash || context.sizes.cp > 1 || context.sizes.micro_batch == 1) return false;
     if (!context.megatron().transformer_engine) return true;
@@ -151,7 +150,7 @@ void keep_scores(LayerEditor& layer, const PolicyContext& context) {
     keep(life.begin, kept_until);
     const std::int64_t at = must(layer.find(backward, "attention query gradient"), "the queries' gradient").taken;
     if (recomputed) keep(at - 1, at + 2);
-    // Gradients of the scores behind and before the softmax.
+    // Gradients of the scores after and before the softmax.
     layer.add("gradient of the scores", MemoryCategory::activations, 2 * scores * element, at - 1, at + 2);
 }
 
@@ -187,7 +186,7 @@ bool weights_activations(const PolicyContext& context) {
 void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& /*context*/) {
     const EditedTensor* const product = kept_first_product(layer);
     if (product == nullptr) return;
-    // As wide as the product: of a gated one the activated half and the product of both.
+    // As wide as the GEMM result: for gated experts the activated half and the product of both halves.
     layer.add("unweighted activation", MemoryCategory::activations, product->bytes, product->taken + 1, product->returned);
 }
 
@@ -215,7 +214,7 @@ void copy_logits(LayerEditor& head, const PolicyContext& context) {
     const std::int64_t elements = logits.bytes / bytes_of(context.sizes.dtype), bytes = logits.bytes, end = logits.returned;
     const std::int64_t copied = must(head.find(forward, "logit maximum"), "the row maxima").taken;
     logits.returned = forward.end - 1;
-    // The fp32 copy becomes the softmax in place, later its gradient; the compiled one works beside it.
+    // The fp32 copy becomes the softmax in place, later its gradient; the compiled loss needs another buffer.
     head.add("fp32 logits", MemoryCategory::activations, elements * 4, copied, backward.begin + 3);
     if (context.training.fused_cross_entropy)
         head.add("exponentials of logits", MemoryCategory::activations, elements * 4, copied, forward.end - 1);
@@ -239,7 +238,7 @@ bool gathers_rows(const PolicyContext& context) {
     return context.sizes.sequence_parallel && context.sizes.tp > 1;
 }
 
-/// The buffer for gathered rows is made once and kept; it is counted beside the trace.
+/// The buffer for gathered rows is created once and kept; it is counted outside the trace.
 void drop_gathered_rows(LayerEditor& head, const PolicyContext& /*context*/) {
     for (const TraceRange where : {head.forward(), head.backward()}) {
         head.drop_all(where, "gathered rows");

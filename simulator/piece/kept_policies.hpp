@@ -1,16 +1,16 @@
 #pragma once
-// Tensors that Megatron-LM's layers keep or drop otherwise than mgplan's own, in attention, mixtures, embedding and loss: conditions and
-// edits of the table in engine_policies.cpp, which says what each is and where it stands in the sources.
+// Tensors that Megatron-LM's layers keep or drop differently from mgplan's own, in attention, MoE, embedding and loss: conditions and edits
+// of the table in engine_policies.cpp, which describes each and names its source.
 
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/layer_editor.hpp"
 
 namespace mgplan::simulator::kept {
 
-// Products: the libraries' scratch is held for good and counted beside the trace.
+// GEMMs: the libraries' scratch is permanent and counted outside the trace.
 void drop_product_workspaces(LayerEditor& layer, const PolicyContext& context);
 
-// Attention: projections that values are views of, what the core keeps, and whose kernels it runs.
+// Attention: projections of which values are views, tensors kept by the core, and its kernels.
 [[nodiscard]] bool without_engine(const PolicyContext& context);
 void keep_packed_projection(LayerEditor& layer, const PolicyContext& context);
 [[nodiscard]] bool latent(const PolicyContext& context);
@@ -27,13 +27,13 @@ void keep_scores(LayerEditor& layer, const PolicyContext& context);
 void keep_dropout_masks(LayerEditor& layer, const PolicyContext& context);
 void keep_embedding_mask(LayerEditor& layer, const PolicyContext& context);
 
-// Mixtures: tables of the routing, and what stands between the experts' products.
+// MoE: tables of the routing, and tensors between the experts' GEMMs.
 void keep_dense_routing(LayerEditor& layer, const PolicyContext& context);
 [[nodiscard]] bool weights_activations(const PolicyContext& context);
 void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& context);
 void keep_clamped_product(LayerEditor& layer, const PolicyContext& context);
 
-// The vocabulary: gradients of its weights, copies of logits, rows that are gathered once and counted beside the trace.
+// The vocabulary: gradients of its weights, copies of logits, rows gathered into a permanent buffer outside the trace.
 void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context);
 [[nodiscard]] bool copies_logits(const PolicyContext& context);
 void copy_logits(LayerEditor& head, const PolicyContext& context);

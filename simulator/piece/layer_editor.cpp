@@ -3,7 +3,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Names are as long as others, and begin alike: most are told apart by their last letters.
+/// Compares sizes and last letters first: many names have equal beginnings.
 bool is_named(const LayerEditor::Tensor& tensor, std::string_view name) {
     return tensor.name.size() == name.size() && !name.empty() && tensor.name.back() == name.back() && tensor.name == name;
 }
@@ -15,7 +15,7 @@ void LayerEditor::spread(PieceTrace& trace) {
         tensor.taken *= kRoom;
         if (tensor.returned >= 0) tensor.returned *= kRoom;
     }
-    // A range begins before the room in front of its first instant.
+    // A range begins before the room in front of its first time.
     for (PieceRange& range : trace.pieces) {
         range.begin = range.begin * kRoom - kRoom / 2;
         range.end = range.end * kRoom - kRoom / 2;

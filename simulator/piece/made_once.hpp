@@ -1,15 +1,15 @@
 #pragma once
-// What one of several threads makes and all have.
+// Runs an initialisation once, although several threads request it.
 
 #include <atomic>
 
 namespace mgplan::simulator {
 
-/// Like std::once_flag. That one asks the kernel to wake whoever waits each time something is made: with thousands of small things, most of
-/// which nobody waits for, this is a tenth of a short search.
+/// Like std::once_flag, which however makes a system call to wake waiters at each initialisation: with thousands of small values, most of
+/// them without waiters, that is a tenth of a short search.
 class MadeOnce {
 public:
-    /// The first that comes makes it, and who comes meanwhile waits. Where making throws, the next one tries again.
+    /// The first caller runs `make`; concurrent callers wait. If `make` throws, the next caller tries again.
     template <class Make>
     void call(const Make& make) {
         for (int now = state_.load(std::memory_order_acquire); now != kMade; now = state_.load(std::memory_order_acquire)) {
@@ -33,7 +33,7 @@ private:
         }
         leave(kMade);
     }
-    /// In one order with the count of waiting threads, which a weaker store could pass.
+    /// Sequentially consistent: a weaker store could be reordered with the count of waiting threads.
     void leave(int state) {
         state_.store(state, std::memory_order_seq_cst);
         state_.notify_all();

@@ -9,7 +9,7 @@
 
 namespace mgplan::simulator {
 
-/// A field of a key as bits: numbers, enumerators, and whatever hashes itself.
+/// Bits of a key's field: a number, an enumerator, or a type with a hash() of its own.
 template <class Field>
 constexpr std::uint64_t field_bits(const Field& field) {
     if constexpr (requires { field.hash(); })
@@ -34,8 +34,8 @@ private:
     std::uint64_t hash_ = 1469598103934665603ULL;
 };
 
-/// A key's hash() takes its fields apart by a structured binding and hands all of them to this: with a field more it does not compile
-/// until that one is hashed too.
+/// A key's hash() passes all its fields to this function by a structured binding: with an additional field it does not compile until that
+/// one is hashed too.
 template <class... Fields>
 constexpr std::size_t hash_of(const Fields&... fields) {
     FieldHash hash;
@@ -55,7 +55,7 @@ struct MemoKey {
     }
 };
 
-/// For unordered containers: the hash of whatever key hashes itself.
+/// For unordered containers: calls the key's own hash().
 struct MemoKeyHash {
     template <class Key>
     std::size_t operator()(const Key& key) const {

@@ -1,4 +1,4 @@
-// What Megatron-LM's mixtures of experts compute and send otherwise than mgplan's own.
+// Computation and communication of Megatron-LM's MoE layers that differ from mgplan's own.
 
 #include <algorithm>
 #include <string_view>
@@ -30,7 +30,7 @@ bool exchanges_over_ep(const PieceStep& step) {
     return starts_over(step, LayerGroup::ep) && step.collective == model::CollectiveKind::all_to_all;
 }
 
-/// Whole rows travel, rather than a value for each of them.
+/// Bytes of the largest exchange: of whole rows, rather than of one value for each of them.
 std::int64_t bytes_of_rows(const PieceSteps& steps) {
     std::int64_t largest = 0;
     for (const PieceStep& step : steps) {
@@ -39,7 +39,7 @@ std::int64_t bytes_of_rows(const PieceSteps& steps) {
     return largest;
 }
 
-/// Bytes of the rows that the rank's experts receive.
+/// Bytes of the tokens that the rank's experts receive.
 double received_bytes(const PolicyContext& context, const PieceSteps& forward) {
     const auto first = std::find_if(forward.begin(), forward.end(), is_grouped);
     if (first == forward.end()) return 0;
@@ -47,7 +47,7 @@ double received_bytes(const PolicyContext& context, const PieceSteps& forward) {
            static_cast<double>(context.model.routed_width() * bytes_of(context.sizes.dtype));
 }
 
-/// Permutation of copies, the bookkeeping for it, and what sorts them behind an exchange.
+/// True for permutations of copies, the bookkeeping for them, and sorts after an exchange.
 bool arranges_copies(const PieceStep& step) {
     for (const std::string_view name : {"count_by_expert", "sort_by_expert", "permute_probabilities", "unpermute_probabilities",
                                         "permute_rows", "unpermute_rows", "reorder_blocks"}) {
@@ -59,8 +59,8 @@ bool arranges_copies(const PieceStep& step) {
 }  // namespace
 
 void send_tokens_once(LayerEditor& layer, const PolicyContext& context) {
-    // Tokens leave as they are, with their probabilities and choices. What arrived is read and the experts' copies are written behind the
-    // exchange, and the results are added up in front of the way back.
+    // Tokens are sent unpermuted, with their probabilities and choices. After the exchange the received rows are read and the experts'
+    // copies written; before the way back the results are summed.
     const std::int64_t top_k = context.model.moe->top_k;
     const bool hybrid = context.model.moe->dispatcher == TokenDispatcher::hybrid_ep;
     const bool in_exchange = context.megatron().permute_in_hybrid_ep && hybrid;
@@ -88,7 +88,7 @@ void send_tokens_once(LayerEditor& layer, const PolicyContext& context) {
             ++exchange;
             kept.push_back(step);
             kept.back().copies = top_k;
-            // What HybridEP moves, 16 of them reach as well as 32 (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md): they are no limit.
+            // For HybridEP 16 multiprocessors reach the rate of 32 (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md): they are no limit.
             if (!hybrid) kept.back().multiprocessors = dispatcher_multiprocessors(context.model.moe->dispatcher, context.megatron());
         }
         *steps = std::move(kept);
@@ -100,7 +100,7 @@ bool gathers_tokens(const PolicyContext& context) {
 }
 
 void gather_tokens(LayerEditor& layer, const PolicyContext& context) {
-    // Rows of all tokens of the group in place of the copies that are sent; probabilities travel as a table of all experts.
+    // Rows of all tokens of the group instead of the sent copies; probabilities travel as a table of all experts.
     const std::int64_t tokens = context.sizes.rows_outside() * context.sizes.ep;
     const std::int64_t row = context.model.routed_width() * bytes_of(context.sizes.dtype);
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
@@ -148,7 +148,7 @@ void sort_in_place(LayerEditor& layer, const PolicyContext& /*context*/) {
 }
 
 void route_by_pytorch(LayerEditor& layer, const PolicyContext& context) {
-    // Scores, the choice and two tables, in fp32; where experts lie in groups their sums, a mask and what it leaves (moe_utils.py,
+    // Scores, the choice and two tables, in fp32; with groups of experts also their sums, a mask and its result (moe_utils.py,
     // group_limited_topk); for a balancing loss within each sequence the scores and choices once more.
     const MoeSpec& moe = *context.model.moe;
     const double passes = 6 + (moe.groups > 0 ? 4 : 0) + (moe.sequence_auxiliary_loss > 0 ? 2 : 0);
@@ -190,10 +190,10 @@ bool adds_expert_biases(const PolicyContext& context) {
 }
 
 void add_expert_biases(LayerEditor& layer, const PolicyContext& context) {
-    // The probabilities are fp32 and so are the sums: b·p is written (4 bytes an element), the rows are read with it and written
-    // (2 + 4 + 4), joined (4 + 4) and cast (4 + 2). Backward: cast (2 + 4), the rows' own gradients cast (4 + 2) and joined (2 + 2), and
-    // for probabilities and biases each a product and a sum (4 + 4 + 4). The first product's biases have their gradients summed up from the
-    // rows'. Two splits of views, a product and a sum for each expert; six and a sum of biases on the way back.
+    // The probabilities are fp32 and so are the sums: b·p is written (4 bytes an element), the rows are read with it and written (2 + 4 +
+    // 4), joined (4 + 4) and cast (4 + 2). Backward: cast (2 + 4), the rows' own gradients cast (4 + 2) and joined (2 + 2), and for
+    // probabilities and biases each a product and a sum (4 + 4 + 4). The gradients of the first GEMM's biases are summed over those of the
+    // rows. Launches: two splits of views, a product and a sum for each expert; six and a sum of biases in the backward.
     const double rows = received_bytes(context, layer.forward_steps()) / static_cast<double>(bytes_of(context.sizes.dtype));
     const std::int64_t experts = context.model.moe->experts / context.sizes.ep;
     const auto replace = [](PieceSteps& steps, std::string_view old, PieceStep with) {
@@ -231,7 +231,7 @@ bool clamps_products(const PolicyContext& context) {
 
 void clamp_products(LayerEditor& layer, const PolicyContext& /*context*/) {
     // Each half, as wide as the activation, is clamped (read and written), then joined again (read and written). Backward: the joined
-    // gradient is taken apart by views; each half's is masked by the product (two read, one written), and the two are joined.
+    // gradient is split by views; each half's is masked by the GEMM result (two read, one written), and the two are joined.
     double width = 0;  // bytes of an activation
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
         for (std::size_t i = 0; i < steps->size(); ++i) {
@@ -278,14 +278,14 @@ void fuse_expert_activations(LayerEditor& layer, const PolicyContext& /*context*
 }
 
 bool pads_expert_rows(const PolicyContext& context) {
-    // DeepEP and HybridEP pad as they permute; rows in numbers that capacity decides are aligned.
+    // DeepEP and HybridEP pad during their permutation; a capacity gives aligned numbers of rows.
     return context.model.moe && context.model.moe->grouped_gemm && fp8::products(context) &&
            context.model.moe->dispatcher == TokenDispatcher::all_to_all && !context.model.moe->pad_to_capacity &&
            context.model.moe->experts / context.sizes.ep > 1;
 }
 
 void pad_expert_rows(LayerEditor& layer, const PolicyContext& context) {
-    // In front of the first product and behind the second one every row is read and written, and the same of their gradients.
+    // Before the first GEMM and after the second one every row is read and written, and the same for their gradients.
     const double rows = 2 * received_bytes(context, layer.forward_steps());
     const auto around = [&](PieceSteps& steps, bool again) {
         const auto of_pass = [&](const PieceStep& step) { return is_grouped(step) && (step.pass == StepPass::recompute) == again; };
@@ -308,8 +308,8 @@ bool quantises_by_expert(const PolicyContext& context) {
 }
 
 void quantise_by_expert(LayerEditor& layer, const PolicyContext& context) {
-    // Under tensorwise scaling each expert's rows have a tensor of their own, its data, transpose, scale and largest value allocated one by
-    // one, and three more kernels find the largest value and the scale; the other recipes take memory for all experts at once
+    // Under tensorwise scaling each expert's rows have a tensor of their own, its data, transpose, scale and amax allocated one by one, and
+    // three more kernels compute the amax and the scale; the other recipes allocate memory for all experts at once
     // (csrc/extensions/cast.cpp, split_quantize; csrc/quantizer.cpp, Float8CurrentScalingQuantizer).
     const std::int64_t experts = context.model.moe->experts / context.sizes.ep;
     const std::int64_t beside = context.training.format() == QuantisedFormat::tensorwise ? 2 * (3 + 5) : 0;

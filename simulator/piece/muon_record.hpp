@@ -1,5 +1,5 @@
 #pragma once
-// What engine mgplan's Muon does with one matrix, recorded by running it on shapes (model/optimizer/muon.hpp).
+// Ops of engine mgplan's Muon for one matrix, recorded by running it on shapes (model/optimizer/muon.hpp).
 
 #include <cstdint>
 #include <vector>
@@ -13,13 +13,13 @@
 namespace mgplan::simulator {
 
 struct MuonRecord {
-    std::int64_t workspace = 0;            ///< bytes that the update takes beside the state, at most
-    std::vector<model::OpRecord> ops;      ///< of the orthogonalisation
-    std::vector<std::int64_t> reductions;  ///< bytes that each of its all-reduces over tp (etp of experts) sums up
+    std::int64_t workspace = 0;            ///< peak bytes that the update takes in addition to the state
+    std::vector<model::OpRecord> ops;      ///< ops of the orthogonalisation
+    std::vector<std::int64_t> reductions;  ///< bytes of each of its all-reduces over tp (etp for experts)
 };
 
-/// Records a matrix as one rank holds it, with the options that `run` has by default; where a rank has a part of a kv head the packed
-/// projection is one matrix.
+/// Records one rank's shard of a matrix, with the default options of `run`; if a rank has part of a kv head, the packed projection counts
+/// as one matrix.
 [[nodiscard]] MuonRecord record_muon(const Parameter& parameter, const ModelSpec& model, const ParallelSizes& sizes,
                                      const TrainingSpec& training);
 

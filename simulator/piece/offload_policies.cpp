@@ -15,7 +15,7 @@ std::int64_t stream_bytes(const PolicyContext& context) {
     return context.sizes.rows_outside() * context.model.hidden * bytes_of(context.sizes.dtype);
 }
 
-/// The tensors of one half, and what becomes of them.
+/// Offloads tensors of one half-layer.
 class Leaving {
 public:
     Leaving(LayerEditor& layer, const PolicyContext& context) : layer_(layer), context_(context) {
@@ -25,7 +25,7 @@ public:
         }
     }
 
-    /// What its forward keeps until its backward. Not changed by leave().
+    /// Tensors that its forward keeps until its backward. Not changed by leave().
     [[nodiscard]] const std::vector<EditedTensor>& kept() const { return kept_; }
 
     [[nodiscard]] bool large(const EditedTensor& tensor) const {
@@ -37,24 +37,24 @@ public:
         if (large(tensor)) layer_.to_host() += tensor.bytes;
     }
 
-    /// `tensor`: as it was.
+    /// `tensor`: as recorded, before any change.
     void leave(const EditedTensor& tensor) {
         if (!large(tensor)) return;
         copy(tensor);
         cut(tensor);
     }
 
-    /// The device has no more of it, whoever copied it.
+    /// Removes the tensor from the device between forward and backward, without counting a copy.
     void cut(const EditedTensor& tensor) {
         if (!large(tensor)) return;
-        // Several tensors may be alike: the same instants make it one of them.
+        // Several tensors may be equal: equal times identify one of them.
         EditedTensor* const found = layer_.find({tensor.taken, tensor.taken + 1}, tensor.name);
         if (found == nullptr || found->returned != tensor.returned) return;
         found->returned = layer_.forward().end - 1;
         layer_.add(tensor.name, tensor.category, tensor.bytes, layer_.backward().begin + 1, tensor.returned);
     }
 
-    /// The stream that the half's norm reads, made by the half in front of it.
+    /// The stream that the half-layer's norm reads, made by the half-layer before it.
     void leave_stream() {
         const EditedTensor* const stream = layer_.alive(layer_.forward().begin, stream_bytes(context_));
         if (stream == nullptr || stream->returned < layer_.backward().begin) return;
@@ -77,7 +77,7 @@ void leave_attention(LayerEditor& layer, const PolicyContext& context) {
     const auto chosen = context.sizes.offloaded;
     Leaving leaving(layer, context);
     const EditedTensor* const output = named(leaving.kept(), "attention output");
-    // Behind the core's backward all that it kept goes, and then the next tensor is taken.
+    // The core's backward frees everything that the core kept; then the next tensor is taken.
     std::int64_t core_end = std::numeric_limits<std::int64_t>::max();
     for (const EditedTensor& tensor : layer.tensors()) {
         if (output != nullptr && tensor.bytes > 0 && layer.backward().contains(tensor.taken) && tensor.taken > output->returned)
@@ -87,13 +87,13 @@ void leave_attention(LayerEditor& layer, const PolicyContext& context) {
         if (output == nullptr) break;
         const bool is_output = &tensor == output;
         const bool of_core = !is_output && tensor.returned >= output->returned && tensor.returned < core_end;
-        // The output is the core's and the projection's, each of which copies it.
+        // The output belongs to the core and to the projection; each of them copies it.
         if (is_output && chosen.contains(core_attn)) leaving.copy(tensor);
         if (is_output && chosen.contains(attn_proj)) leaving.leave(tensor);
         if (of_core && chosen.contains(core_attn)) leaving.leave(tensor);
         if (!is_output && !of_core && tensor.taken < output->taken && chosen.contains(qkv_linear)) leaving.leave(tensor);
     }
-    // Latent attention has a norm of its own in front of its projections; elsewhere the two are one module.
+    // Latent attention has a separate norm before its projections; otherwise the two are one module.
     if (chosen.contains(context.model.mla ? attn_norm : qkv_linear)) leaving.leave_stream();
 }
 
@@ -107,7 +107,7 @@ void leave_mixture(LayerEditor& layer, const PolicyContext& context) {
     if (chosen.contains(expert_fc1)) {
         const std::int64_t width = context.model.moe->expert_ffn / context.sizes.etp * (context.model.gated_mlp ? 2 : 1);
         const std::int64_t rows = product->bytes / bytes_of(context.sizes.dtype) / width * context.model.routed_width();
-        const EditedTensor* input = nullptr;  // the latest in front of the activation
+        const EditedTensor* input = nullptr;  // the latest before the activation
         for (const EditedTensor& tensor : leaving.kept()) {
             const bool copied = !keeps_expert_rows(context) && tensor.name == std::string_view("input in fp8");
             if (&tensor == product || !(copied || tensor.bytes == rows * bytes_of(context.sizes.dtype))) continue;

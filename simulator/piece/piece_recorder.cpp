@@ -42,7 +42,7 @@ PieceStep PieceRecorder::step(StepKind kind) const {
     step.router = routers_ > 0;
     step.gate = gates_ > 0;
     step.unquantised = unquantised_ > 0;
-    // Forwards stand inside of backwards where they run again.
+    // Recomputed forwards are inside of backwards.
     if (recomputes_ > 0)
         step.pass = StepPass::recompute;
     else if (backwards_ > 0)
@@ -93,7 +93,7 @@ void PieceRecorder::on_collective(const model::CollectiveRecord& record) {
     const bool message = is_message(record.kind), receives = record.kind == model::CollectiveKind::receive;
     if (message && !steps_.empty() && steps_.back().kind == StepKind::start && steps_.back().group == group &&
         is_message(steps_.back().collective)) {
-        // Messages that start together travel together, those that come beside those that go.
+        // Messages that start together travel together, receives in parallel with sends.
         (receives ? steps_.back().received : steps_.back().sent) += record.payload_bytes;
         starts.push_back(steps_.size() - 1);
         return;
@@ -110,7 +110,7 @@ void PieceRecorder::on_collective(const model::CollectiveRecord& record) {
 
 void PieceRecorder::on_wait(std::string_view group, std::int64_t number) {
     const auto& starts = starts_[static_cast<std::size_t>(layer_group(group))];
-    // Messages that travel together are waited for one by one: once is enough.
+    // Messages that travel together are waited for one by one: one wait step is enough.
     const bool again = !steps_.empty() && steps_.back().kind == StepKind::wait &&
                        steps_.back().number == steps_[starts[static_cast<std::size_t>(number)]].number;
     if (again) return;

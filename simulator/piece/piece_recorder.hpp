@@ -1,5 +1,5 @@
 #pragma once
-// Listens to a model that runs on shapes, and writes down what it does in order.
+// Listens to a model that runs on shapes, and records its steps in order.
 
 #include <array>
 #include <cstddef>
@@ -12,17 +12,17 @@
 
 namespace mgplan::simulator {
 
-/// A Range of the code that ran, and the steps that were taken in it.
+/// A Range of the code that ran, and the steps within it.
 struct RecordedRange : model::RangeRecord {
     std::size_t first_step = 0, end_step = 0;
 };
 
-/// Set as listener of the device and of the rank's communicators ("tp", "cp", "expert:ep", "expert:tp", "tp-cp"; others are an
-/// assertion), which must be recording ones. Both must outlive it.
+/// Must be set as listener of the device and of the rank's communicators, all of them recording ones ("tp", "cp", "expert:ep", "expert:tp",
+/// "tp-cp"; asserts on others). Both must outlive it.
 class PieceRecorder final : public model::OpListener, public model::CollectiveListener, public model::WaitListener {
 public:
-    /// `keep_steps`: otherwise ranges alone. `keep_zeros`: "zero", with which mgplan's layers begin sums that no other engine's have, is a
-    /// step too.
+    /// `keep_steps` false: records only ranges. `keep_zeros`: also records "zero", with which mgplan's layers initialise sums, unlike other
+    /// engines.
     PieceRecorder(const model::MetaDevice& device, bool keep_steps, bool keep_zeros)
         : device_(device), keep_steps_(keep_steps), keep_zeros_(keep_zeros) {
         if (keep_steps) steps_.reserve(256);
@@ -45,7 +45,7 @@ private:
     PieceSteps steps_;
     std::vector<RecordedRange> ranges_;
     std::vector<std::size_t> open_;
-    int recomputes_ = 0, routers_ = 0, gates_ = 0, unquantised_ = 0, backwards_ = 0;  ///< open ranges of these names
+    int recomputes_ = 0, routers_ = 0, gates_ = 0, unquantised_ = 0, backwards_ = 0;  ///< number of open ranges of these names
     std::array<std::vector<std::size_t>, kLayerGroups> starts_;                       ///< by group: the step of each operation
     int collectives_ = 0;
 };

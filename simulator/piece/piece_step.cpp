@@ -6,7 +6,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Calls `grow(number of one, number of two)` with all numbers of a step that count things.
+/// Calls `grow(number of one, number of two)` for all counts of a step.
 template <class Grow>
 void for_each_size(PieceStep& one, const PieceStep& two, Grow grow) {
     grow(one.sent, two.sent);
@@ -51,8 +51,8 @@ bool grow_step(PieceStep& one, const PieceStep& two, std::int64_t rows, std::int
     using Own = model::OwnKernels;
     for (double Own::*const size : {&Own::bytes, &Own::product_flops, &Own::exponentials, &Own::instructions, &Own::of_a_thread})
         grow_real(one.op.own.*size, two.op.own.*size);
-    // Separate products of attention come in blocks of scores, the more the more rows; the other counts change once at most (sums in
-    // stages).
+    // Separate GEMMs of attention run in blocks of scores, whose number grows with the rows; other launch counts change at most once (sums
+    // in stages).
     if (two.op.part.queries > 0 && !two.op.part.fused)
         grow_size(one.op.launches, two.op.launches, rows, rows_of_one);
     else

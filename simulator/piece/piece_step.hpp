@@ -1,6 +1,6 @@
 #pragma once
-// What a piece of a model does in one pass on one shard, in order: ops, and the starts and waits of collectives. Recorded by running
-// model/ on shapes; read for time (simulator/price) and for FLOPs.
+// Steps of a piece of a model in one pass on one shard, in order: ops, and the starts and waits of collectives. Recorded by running model/
+// on shapes; used for time (simulator/price) and for FLOPs.
 
 #include <cstdint>
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace mgplan::simulator {
 
-/// What a step is done for. Gradients of weights are products that add into a gradient buffer; all else of a backward that does not run
-/// a forward again counts as gradient of inputs.
+/// Purpose of a step. Weight gradients are GEMMs that add into a gradient buffer; everything else in a backward, except recomputed
+/// forwards, counts as gradient of inputs.
 enum class StepPass : std::uint8_t { forward, recompute, input_gradient, weight_gradient };
 inline constexpr int kStepPasses = 4;
 
@@ -21,29 +21,29 @@ inline constexpr int kLayerGroups = 5;
 
 enum class StepKind : std::uint8_t { op, start, wait };
 
-/// One step of the rank's computing stream.
+/// One step of the rank's compute stream.
 struct PieceStep {
     StepKind kind = StepKind::op;
     StepPass pass = StepPass::forward;
     bool router = false;       ///< part of choosing experts
-    bool gate = false;         ///< part of weighing shared experts
-    bool unquantised = false;  ///< a product that stays in the storage type where a recipe quantises others
-    bool in_fp8 = false;       ///< of fused attention: over fp8 copies of its operands
-    model::OpRecord op{};      ///< of an op: kind, sizes, types, bytes read and written, FLOPs
-    /// Single kernels that the host launches for an op beside those of op_kernels(); each takes it far less than an eager module does.
+    bool gate = false;         ///< part of the gate of shared experts
+    bool unquantised = false;  ///< a GEMM that stays in the storage type while a recipe quantises others
+    bool in_fp8 = false;       ///< fused attention over fp8 copies of its operands
+    model::OpRecord op{};      ///< for an op: kind, sizes, types, bytes read and written, FLOPs
+    /// Further kernels that the host launches for an op, not counted by op_kernels(); each takes the host far less than an eager module.
     std::int64_t launches = 0;
 
-    // What follows belongs to a start; a wait has group, number and share alone.
+    // Fields of a start; a wait uses only group, number and share.
     LayerGroup group = LayerGroup::tp;
-    int number = 0;  ///< of the collective within its trace; sends and receives that start together have one number
+    int number = 0;  ///< number of the collective in its trace; sends and receives that start together share it
     model::CollectiveKind collective = model::CollectiveKind::all_reduce;
-    std::int64_t sent = 0, received = 0;  ///< payload bytes as CollectiveRecord counts them; of all-to-all and messages each way
+    std::int64_t sent = 0, received = 0;  ///< payload bytes as counted by CollectiveRecord; of all-to-all and messages each way
 
-    /// Multiprocessors that the kernel of a start holds while it runs; negative where that is not known.
+    /// Multiprocessors that the kernel of a start occupies while it runs; negative: unknown.
     std::int64_t multiprocessors = -1;
-    double share = 1;  ///< of a wait: the part of the collective that must have passed
-    /// For an all-to-all in which a token goes once to each place that has any of its experts: the copies into which its payload counts a
-    /// token; 0: each copy goes for itself.
+    double share = 1;  ///< for a wait: share of the collective that must be complete
+    /// For an all-to-all that sends a token once to each destination with any of its experts: number of copies as which its payload counts
+    /// a token; 0: each copy is sent separately.
     std::int64_t copies = 0;
 
     [[nodiscard]] static PieceStep wait_for(const PieceStep& start) {
@@ -60,17 +60,17 @@ struct PieceStep {
 
 using PieceSteps = std::vector<PieceStep>;
 
-/// The share of a token's copies that go to different ones of `places`, where each copy's place is drawn for itself: n places are
-/// hit by k draws n (1 - (1 - 1/n)^k) times.
+/// Share of a token's copies with different destinations out of `places`, each drawn independently: k draws hit n (1 - (1 - 1/n)^k) of n
+/// destinations.
 [[nodiscard]] double share_of_different(std::int64_t copies, double places);
 
-/// Makes of a size of rows_of_one rows that of `rows` rows, `two` being of twice as many: it grows by as much with each row. In two steps,
-/// for rows · bytes may leave 64 bits.
+/// Extrapolates a size linearly from rows_of_one rows (`one`) and twice that (`two`) to `rows` rows. Works in two steps, because rows ·
+/// bytes may exceed 64 bits.
 void grow_size(std::int64_t& one, std::int64_t two, std::int64_t rows, std::int64_t rows_of_one);
-/// Makes a step one of `rows` rows: `one` has rows_of_one rows and `two` twice as many, and all sizes grow by as much with each
-/// row. false where the two differ in more than sizes.
+/// Extrapolates all sizes of a step linearly from rows_of_one rows (`one`) and twice that (`two`) to `rows` rows. Returns false if the
+/// steps differ in more than sizes.
 [[nodiscard]] bool grow_step(PieceStep& one, const PieceStep& two, std::int64_t rows, std::int64_t rows_of_one);
-/// The same of all steps of a pass.
+/// Extrapolates all steps of a pass with grow_step().
 [[nodiscard]] bool grow_steps(PieceSteps& one, const PieceSteps& two, std::int64_t rows, std::int64_t rows_of_one);
 
 }  // namespace mgplan::simulator

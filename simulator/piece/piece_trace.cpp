@@ -25,7 +25,7 @@ namespace {
 
 using model::MemoryCategory;
 
-/// One layer of one kind, and nothing else of the model's depth.
+/// A model of a single layer of one kind.
 ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtures) {
     ModelSpec few = model;
     few.layers = 1;
@@ -43,13 +43,13 @@ ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtur
         few.moe_layers.assign(1, true);
     } else {
         few.moe.reset();
-        if (few.ffn == 0) few.ffn = few.hidden;  // a model of mixtures alone, whose dense half nobody asks for
+        if (few.ffn == 0) few.ffn = few.hidden;  // a model of only MoE layers, whose dense half-layer is not used
     }
-    // What no device computes is traced as its nearest kin, which keeps as much: a norm over the whole width where ranks share kv
-    // heads as one of each head, an odd rotary width as the next even one.
+    // Features that no device computes are replaced by similar ones that keep the same memory: a norm over the whole width, if ranks share
+    // kv heads, by one of each head; an odd rotary width by the next even one.
     if (few.qk_norm_full_width && sizes.tp > few.kv_heads) few.qk_norm_full_width = false;
     few.qk_norm_per_head = false;
-    // Ranks that share a kv head, with a gate in their packed rows, as ranks of one kv head each.
+    // Ranks that share a kv head, with a gate in their packed rows, become ranks of one kv head each.
     if (few.attention_output_gate && sizes.tp > few.kv_heads) few.kv_heads = sizes.tp;
     if (few.moe) few.order = LayerOrder::sequential;
     const bool turned = few.compositions.empty() || few.position != PositionEmbedding::none;
@@ -61,7 +61,7 @@ ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtur
     return few;
 }
 
-/// Groups of one rank that pose as large as the layout says.
+/// Groups of one rank that report the layout's group sizes.
 struct Groups {
     model::RecordingCommunicator tp, cp, ep, etp, tp_cp;
     Groups(const PieceSizes& sizes, PieceRecorder& recorder)
@@ -69,7 +69,7 @@ struct Groups {
           cp("cp", static_cast<int>(sizes.cp), 0),
           ep("expert:ep", static_cast<int>(sizes.ep), 0),
           etp("expert:tp", static_cast<int>(sizes.etp), 0),
-          // A mixture is recorded once for every cp: its sums over tp and cp are noted for one rank too, and cost nothing there.
+          // A MoE layer is recorded once for every cp: its sums over tp and cp are recorded for one rank too, and cost nothing there.
           tp_cp("tp-cp", std::max(2, static_cast<int>(sizes.tp * sizes.cp)), 0) {
         if (!sizes.keep_steps) return;
         for (model::RecordingCommunicator* group : {&tp, &cp, &ep, &etp, &tp_cp}) {
@@ -84,14 +84,14 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
     Layout layout;
     layout.sizes.tp = sizes.tp;
     layout.sizes.cp = sizes.cp;
-    // A trace leaves weights out: one expert's stand for all. Casts to fp8 are recorded for each.
+    // A trace excludes weights: one expert's represent all. Casts to fp8 are recorded for each.
     const bool one_expert = model.moe && sizes.fp8 == OwnFp8::none;
     layout.sizes.ep = one_expert ? model.moe->experts : sizes.ep;
     layout.sizes.etp = sizes.etp;
     layout.sizes.world = sizes.tp * sizes.cp * layout.sizes.ep * sizes.etp;
     layout.split = split;
     model::WeightTable table;
-    std::array<std::vector<model::Weight>, 2> followed;  // of all but experts, and of experts
+    std::array<std::vector<model::Weight>, 2> followed;  // all weights but experts', and experts'
     const auto experts = model.moe ? static_cast<std::size_t>(model.moe->experts / sizes.ep) : 0;
     const auto parameters = stage_parameters(model, layout, 0);
     for (const Parameter& parameter : parameters.front()) {
@@ -104,7 +104,7 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
         if (sizes.fp8 != OwnFp8::none && is_linear_weight(parameter)) {
             weight.fp8 = model::make_fp8_weight(device, s[0], s[1], sizes.fp8);
             followed[parameter.expert ? 1 : 0].push_back(weight);
-            weight.fp8->fresh = true;  // the first microbatch of a step casts; all others are like this one
+            weight.fp8->fresh = true;  // only the first microbatch of a step casts; this one represents all others
         }
         if (one_expert && parameter.expert && parameter.name.ends_with('0'))
             table.add_of_experts(parameter.name.substr(0, parameter.name.size() - 1), experts, std::move(weight));
@@ -121,10 +121,10 @@ bool carries_states(const ModelSpec& model) {
     return std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; });
 }
 
-/// Context parallelism takes one step for each rank, and beyond the first few they are alike: fewer ranks with as many rows each
-/// take and return the same tensors in the same order at their fullest …
+/// Context parallelism runs one step for each rank, and after the first few they are equal: fewer ranks with the same number of rows each
+/// allocate and free the same tensors in the same order at their peak. widen_gathered() corrects tensors with the rows of all ranks.
 
-/// Hierarchical exchange, rings of all-to-alls, which no device computes: the rings' tensors stand for it.
+/// Hierarchical exchange, rings of all-to-alls, which no device computes, is traced as a ring.
 CpCommType exchange_traced(const PieceSizes& sizes) {
     return sizes.cp_comm_type == CpCommType::a2a_p2p ? CpCommType::p2p : sizes.cp_comm_type;
 }
@@ -143,14 +143,14 @@ PieceSizes with_few_steps(const ModelSpec& model, PieceSizes sizes) {
     return sizes;
 }
 
-/// … but for what holds the rows of all ranks.
+/// Scales tensors with the rows of all ranks from the traced ranks of a ring to all ranks.
 void widen_gathered(PieceTrace& trace, std::int64_t times) {
     for (model::AllocationRecord& tensor : trace.tensors) {
         if (tensor.name == model::kGatheredOverCp || tensor.name == model::kGradientsOverCp) tensor.bytes *= times;
     }
 }
 
-/// Copies that every rank sends to each expert, more of them to the experts of this one, the first.
+/// Copies that every rank sends to each expert; the experts of this rank, the first, get more of them.
 std::vector<std::int64_t> uneven_copies(const MoeSpec& moe, const PieceSizes& sizes, double received) {
     const std::int64_t copies = sizes.rows_outside() * moe.top_k, local = moe.experts / sizes.ep, others = moe.experts - local;
     const auto here =
@@ -162,7 +162,7 @@ std::vector<std::int64_t> uneven_copies(const MoeSpec& moe, const PieceSizes& si
     return row;
 }
 
-/// What running a model on shapes leaves behind.
+/// Result of running a model on shapes.
 struct Recorded {
     std::vector<model::AllocationRecord> tensors;
     std::vector<RecordedRange> ranges;
@@ -188,11 +188,11 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     context.cp_comm_type = exchange_traced(sizes);
     context.dtype = sizes.dtype;
     context.norm_epsilon = model.norm_epsilon;
-    context.adds_path_in_norms = sizes.engine == Engine::mgplan;  // Megatron-LM's autograd adds gradients by kernels of their own
-    // Transformer Engine gets queries and keys that a rotation wrote elsewhere, and autograd joins their gradients by a copy.
+    context.adds_path_in_norms = sizes.engine == Engine::mgplan;  // Megatron-LM's autograd adds gradients by separate kernels
+    // Transformer Engine's queries and keys are separate outputs of a rotation, and autograd joins their gradients by a copy.
     context.attends_packed = sizes.engine == Engine::mgplan;
-    context.biases_in_products = sizes.engine == Engine::mgplan;              // what Megatron-LM adds where is a policy's (fuse_biases)
-    if (sizes.engine == Engine::mgplan) context.offloaded = sizes.offloaded;  // what Megatron-LM leaves there a policy says
+    context.biases_in_products = sizes.engine == Engine::mgplan;              // for Megatron-LM see policy fuse_biases
+    if (sizes.engine == Engine::mgplan) context.offloaded = sizes.offloaded;  // for Megatron-LM see the policies of offload_policies.hpp
     context.routing_log = routing;
     std::optional<model::ExpertBiases> biases;
     if (model.moe && model.moe->expert_bias)
@@ -219,7 +219,7 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     (void)chunk.forward(context, microbatch, ids, targets, saved);
     (void)chunk.backward(context, microbatch, {}, 1, ids, targets, saved);
     Recorded recorded{device.allocations(), recorder.ranges(), recorder.steps()};
-    // Weights are there before anything runs and concern no piece; of experts they are most of what was taken.
+    // Weights exist before anything runs and belong to no piece; those of experts are most allocations.
     const std::int64_t begin = recorded.ranges.empty() ? 0 : recorded.ranges.front().begin;
     std::erase_if(recorded.tensors, [begin](const model::AllocationRecord& tensor) {
         const bool of_weight = tensor.category == MemoryCategory::parameters || tensor.category == MemoryCategory::gradients;
@@ -232,7 +232,7 @@ bool is_backward(const RecordedRange& range) {
     return range.name.ends_with("backward");
 }
 
-/// A place in what was recorded: both members grow with time.
+/// A position in the recording: both members grow with time.
 struct Instant {
     std::int64_t clock = 0;
     std::size_t step = 0;
@@ -253,13 +253,13 @@ void add_piece(std::vector<PieceRange>& pieces, const Recorded& recorded, Piece 
     pieces.push_back({piece, backward, layer, begin.clock, end.clock, PieceSteps(at(begin), at(end))});
 }
 
-/// The stretches in front of a head's loss and behind it, and the loss itself. Ranges are in order of their beginning.
+/// Adds the parts of a head before and after its loss, and the loss itself. Ranges are sorted by their beginning.
 void add_head(const Recorded& recorded, std::size_t head, std::vector<PieceRange>& pieces) {
     const std::vector<RecordedRange>& ranges = recorded.ranges;
     const bool backward = is_backward(ranges[head]);
     Instant first = end_of(ranges[head]), last = begin_of(ranges[head]);
     for (std::size_t i = head + 1; i < ranges.size() && ranges[i].depth > ranges[head].depth; ++i) {
-        // The products that bring streams together are a part of the norm.
+        // The GEMMs that merge streams are part of the norm.
         if (ranges[i].depth > ranges[head].depth + 1 || ranges[i].name.starts_with("gate")) continue;
         first = std::min(first, begin_of(ranges[i]));
         last = std::max(last, end_of(ranges[i]));
@@ -270,7 +270,7 @@ void add_head(const Recorded& recorded, std::size_t head, std::vector<PieceRange
               backward ? end_of(ranges[head]) : first);
 }
 
-/// One depth's pieces around its layer.
+/// Adds one depth's pieces around its layer.
 void add_depth(const Recorded& recorded, std::size_t mtp, std::vector<PieceRange>& pieces) {
     const std::vector<RecordedRange>& ranges = recorded.ranges;
     const RecordedRange& depth = ranges[mtp];
@@ -371,7 +371,7 @@ PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {
 PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, bool recomputed) {
     ModelSpec few = shortened(model, sizes, false);
     few.mtp_layers = std::min(model.mtp_layers, kMostDepths);
-    few.mtp_repeated = false;  // a depth does the same whichever has the weights
+    few.mtp_repeated = false;  // a depth runs the same ops whether or not it shares weights
     Recorded recorded = run_layers(few, with_few_steps(few, sizes), nullptr, recomputed);
     PieceTrace trace;
     trace.tensors = std::move(recorded.tensors);
@@ -379,7 +379,7 @@ PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, boo
         if (recorded.ranges[i].name.starts_with("head")) add_head(recorded, i, trace.pieces);
         if (recorded.ranges[i].name == "mtp forward" || recorded.ranges[i].name == "mtp backward") add_depth(recorded, i, trace.pieces);
     }
-    // A recomputed layer gives up what it kept as soon as it has run, and what it kept is another layer's business.
+    // A recomputed layer frees its tensors as soon as it has run; tensors that it keeps are counted with its layer.
     for (const PieceRange& end : trace.pieces) {
         if (end.piece != Piece::mtp_end || end.backward) continue;
         const std::int64_t layer = trace.range(Piece::mtp_front, false, end.layer).end;
@@ -421,8 +421,8 @@ PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double
     PieceSizes rows = sizes;
     rows.sequence = sizes.rows();
     rows.micro_batch = rows.cp = 1;
-    // What every source brings every expert is listed; where that would be vast, or more than all bring, as many rows in all instead, which
-    // errs upwards.
+    // Lists the number of rows from every source to every expert; if that list would be huge, or `received` exceeds what all sources send,
+    // traces the same total number of rows instead, which overestimates.
     const bool beyond = received > static_cast<double>(sizes.ep);
     if (beyond ||
         (received > 1 && static_cast<double>(sizes.etp) * static_cast<double>(sizes.ep) * static_cast<double>(model.moe->experts) > 1e6)) {

@@ -1,4 +1,4 @@
-// What engine megatron holds on a whole rank beside its layers.
+// Memory that engine megatron holds on a whole rank outside its layers.
 
 #include <algorithm>
 #include <set>
@@ -17,8 +17,8 @@ std::int64_t element(const RankContext& rank) {
     return bytes_of(rank.layer.sizes.dtype);
 }
 
-/// With gradient accumulation fusion the GEMM adds to the main gradient, and autograd gets an empty tensor instead: one of each
-/// weight's shape, kept for good.
+/// With gradient accumulation fusion the GEMM adds to the main gradient, and autograd gets an empty tensor instead: one of each weight's
+/// shape, kept permanently.
 std::int64_t dummy_weight_gradients(const RankContext& rank) {
     const MegatronSwitches& megatron = rank.layer.megatron();
     if (!megatron.transformer_engine || !megatron.gradient_accumulation_fusion) return 0;
@@ -53,7 +53,7 @@ std::int64_t posted_receives(const RankContext& rank) {
     return rank.layout.vpp > 1 && rank.layer.training.overlap_p2p ? 2 * rank.stream : 0;
 }
 
-/// The last layer's inputs stay where its backward is next, and while a backward runs the next layer's come back.
+/// The last layer's inputs stay because its backward is next, and during a backward the next layer's inputs return.
 std::int64_t inputs_on_their_way(const RankContext& rank) {
     return rank.offloaded_layer;
 }
@@ -90,7 +90,7 @@ std::int64_t linear_elements(const ModelSpec& model, const LayerKinds& kinds, st
     ParallelSizes sizes;
     sizes.tp = tp;
     sizes.etp = etp;
-    // All experts have the same shapes, so that one tells them all.
+    // All experts have the same shapes, so one represents all.
     sizes.ep = model.moe ? model.moe->experts : 1;
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
         if ((held >> kind & 1U) == 0) continue;

@@ -20,7 +20,7 @@ namespace {
 
 using model::MemoryCategory;
 
-/// Places of a chunk (flash-linear-attention, ops/gated_delta_rule/chunk.py).
+/// Tokens of a chunk (flash-linear-attention, ops/gated_delta_rule/chunk.py).
 constexpr std::int64_t kChunk = 64;
 
 bool runs_in(const PolicyContext& context, StateKernels kernels) {
@@ -34,12 +34,12 @@ const LayerEditor::Tensor& kept_output(LayerEditor& layer, std::string_view name
     return *output;
 }
 
-/// What a state gave, as the gated norm takes it: behind the exchange of heads where there is one.
+/// Name of a state's output as the gated norm takes it: after the exchange of heads, if there is one.
 std::string_view output_of(const PolicyContext& context, std::string_view whole, std::string_view by_sequence) {
     return context.sizes.cp > 1 ? by_sequence : whole;
 }
 
-/// Sizes of this rank's gated delta net; rows and heads of all of cp where they are multiplied, so that exchanged ones come to as many.
+/// Sizes of this rank's gated delta net. Rows are per rank and heads are not divided by cp: their product equals that after the exchange.
 struct DeltaSizes {
     std::int64_t rows, value_heads, key_dim, value_dim;
     explicit DeltaSizes(const PolicyContext& context)
@@ -53,8 +53,8 @@ struct DeltaSizes {
 model::DeltaRuleSizes rule_sizes(const PolicyContext& context) {
     const auto size = [&](std::string_view name) { return part_size(*context.mixer, name); };
     const std::int64_t batch = context.sizes.micro_batch, cp = context.sizes.cp, places = context.sizes.rows() * cp / batch;
-    const std::int64_t tp = context.sizes.tp * cp;  // what divides heads while the rule runs
-    // Megatron-LM has kernels for gated delta nets, and no Kimi delta attention.
+    const std::int64_t tp = context.sizes.tp * cp;  // divisor of the heads while the rule runs
+    // Megatron-LM has kernels for gated delta nets, but no Kimi delta attention.
     if (!runs_in(context, StateKernels::chunked_delta_rule))
         return {.places = places,
                 .batch = batch,
@@ -71,13 +71,13 @@ model::DeltaRuleSizes rule_sizes(const PolicyContext& context) {
             .value_dim = size("value_dim")};
 }
 
-/// In the place of the workspace of mgplan's delta rule by chunks: the scratch of one that walks, states in front of each chunk and of
-/// each place of one. It stands in for what flash-linear-attention's kernels hand to each other, which nothing here counts. Taken one
-/// behind the other and returned the other way round, as an op does: fragmentation depends on it.
+/// Replaces the workspace of mgplan's chunked delta rule by the scratch of the sequential one, states before each chunk and each of its
+/// tokens, as an estimate of the tensors between flash-linear-attention's kernels, which are not counted. Taken one after the other and
+/// freed in reverse order, like an op's: fragmentation depends on it.
 void hold_scratch_of_a_walk(LayerEditor& layer, TraceRange where, const PolicyContext& context) {
     struct Rule {
         LayerEditor::Tensor workspace;
-        std::optional<LayerEditor::Tensor> unit_gradients;  ///< of a backward, taken between the others and the sums
+        std::optional<LayerEditor::Tensor> unit_gradients;  ///< set in a backward; taken between the others and the sums
     };
     std::vector<Rule> rules;
     for (int which = 0; const LayerEditor::Tensor* found = layer.find(where, model::kRuleWorkspace, which); ++which) {
@@ -157,7 +157,7 @@ void exchange_gates(LayerEditor& layer, const PolicyContext& /*context*/) {
             const auto in = std::find_if(std::make_reverse_iterator(here), steps->rend(), over_cp);
             const auto out = std::find_if(here, steps->end(), over_cp);
             MGPLAN_ASSERT(in != steps->rend() && out != steps->end(), "exchanges around a state");
-            // Gates are as wide as the state's output, which the other exchange takes.
+            // Gates are as wide as the state's output, which the other exchange sends.
             PieceStep &widened = backward ? *out : *in, &as_wide = backward ? *in : *out;
             widened.sent += as_wide.sent;
             widened.received += as_wide.received;
@@ -169,8 +169,8 @@ void multiply_by_chunks(LayerEditor& layer, const PolicyContext& context) {
     const DeltaSizes sizes(context);
     const double heads = static_cast<double>(sizes.rows * sizes.value_heads), c = static_cast<double>(kChunk);
     const double k = static_cast<double>(sizes.key_dim), v = static_cast<double>(sizes.value_dim);
-    // A row and head take, a multiplication and an addition as two: keys with keys and their inversion, both products with it; queries with
-    // keys and the values weighted so; what the state gives to keys and queries, and what is added to it.
+    // FLOPs per row and head, multiply and add counted as two: keys with keys and their inversion, both products with it; queries with keys
+    // and the values weighted by them; the state's products with keys and queries, and its update.
     const double forward = 2 * heads * (c * k + c * c / 2 + c * (k + v) + c * (k + v) + 3 * k * v);
     // Written by one kernel and read by the next: unit queries and keys, inverted matrices, both products with them, new values, and a
     // state for each chunk.
@@ -180,7 +180,7 @@ void multiply_by_chunks(LayerEditor& layer, const PolicyContext& context) {
         for (PieceStep& step : *steps) {
             const bool backward = timed::op_named(step, "delta_rule_backward");
             if (!backward && !timed::op_named(step, "delta_rule")) continue;
-            // The backward makes states and new values again, and has two products for each of the forward's.
+            // The backward recomputes states and new values, and has two products for each of the forward's.
             step.op.flops = backward ? 3 * forward : forward;
             const auto half = static_cast<std::int64_t>((backward ? 2 : 1) * between / 2);
             const auto rows = static_cast<std::int64_t>(element * heads * (2 * k + v));  // queries, keys, values, or their gradients

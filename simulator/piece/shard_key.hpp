@@ -1,5 +1,5 @@
 #pragma once
-// The sizes of one rank's share of one microbatch, as memos of times and traces are looked up by.
+// Sizes of one rank's share of one microbatch: the key of memos of times and traces.
 
 #include <bit>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace mgplan::simulator {
 
-/// A set as one bit for each enumerator, at the place that is its value.
+/// A set as bits, one for each enumerator at the position of its value.
 [[nodiscard]] constexpr std::uint32_t bits_of(EnumSet<RecomputeModule> modules) {
     return std::bit_cast<std::uint32_t>(modules);
 }
@@ -19,16 +19,16 @@ namespace mgplan::simulator {
     return std::bit_cast<EnumSet<RecomputeModule>>(bits_of(modules) & ~bits_of(others));
 }
 
-/// What the layers of a layout depend on, beside the workload. Layouts with equal keys have equal traces, and, where their groups
-/// run over equal links, equal costs.
+/// Everything that the layers of a layout depend on, in addition to the workload. Layouts with equal keys have equal traces, and, if their
+/// groups use equal links, equal costs.
 struct ShardKey {
     std::int64_t tp = 1, cp = 1, ep = 1, etp = 1;
     std::int64_t micro_batch = 1;  ///< sequences
     bool sequence_parallel = false;
     CpCommType cp_comm_type = CpCommType::p2p;
-    EnumSet<RecomputeModule> modules;  ///< of selective recompute; empty without it
+    EnumSet<RecomputeModule> modules;  ///< modules of selective recompute; empty without it
     Engine engine = Engine::mgplan;
-    OwnFp8 fp8 = OwnFp8::none;  ///< how linear layers multiply in fp8, as they run here
+    OwnFp8 fp8 = OwnFp8::none;  ///< format of linear layers' fp8 GEMMs as run by mgplan
 
     bool operator==(const ShardKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
@@ -52,7 +52,7 @@ struct ShardKey {
             OwnFp8::none};
 }
 
-/// The key of what does not see experts: fields that only mixtures depend on are set to their defaults, all others are kept.
+/// The key of pieces without experts: fields that only MoE depends on are set to their defaults.
 [[nodiscard]] constexpr ShardKey without_experts(ShardKey key) {
     using enum RecomputeModule;
     key.ep = key.etp = 1;
@@ -60,8 +60,8 @@ struct ShardKey {
     return key;
 }
 
-/// The key of a mixture's half layer, which sees rows, however sequences and context parallelism make them: fields that only
-/// the rest depends on are set to their defaults, all others are kept.
+/// The key of a MoE half-layer, which depends on rows but not on how sequences and context parallelism divide them: fields that only other
+/// pieces depend on are set to their defaults.
 [[nodiscard]] constexpr ShardKey mixture_alone(ShardKey key) {
     using enum RecomputeModule;
     key.cp = key.micro_batch = 1;

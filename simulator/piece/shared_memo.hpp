@@ -1,5 +1,5 @@
 #pragma once
-// A memo that several threads fill.
+// A memo shared by several threads.
 
 #include <mutex>
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace mgplan::simulator {
 
-/// Values by key, each made by whoever asks first; who asks meanwhile waits for it. Making one must not ask for the same. References last
-/// as long as the memo.
+/// Values by key, each computed by the first thread that requests it, while others wait. `make` must not request the same key. References
+/// are valid as long as the memo.
 template <class Key, class Value>
 class SharedMemo {
 public:

@@ -1,5 +1,5 @@
 #pragma once
-// What policies that change a piece's steps are written with.
+// Helpers of policies that change a piece's steps.
 
 #include <algorithm>
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace mgplan::simulator::timed {
     return step.kind == StepKind::op && step.op.grouped.groups > 0;
 }
 
-/// The wait of a start that stands right behind it.
+/// True if the start's wait is the next step.
 [[nodiscard]] inline bool waits_at_once(const PieceSteps& steps, std::size_t start) {
     return start + 1 < steps.size() && steps[start + 1].kind == StepKind::wait && steps[start + 1].number == steps[start].number;
 }
@@ -38,7 +38,7 @@ inline void move_step(PieceSteps& steps, std::size_t from, std::size_t to) {
         std::rotate(at(from), at(from + 1), at(to));
 }
 
-/// Collectives over tp that other steps run beside begin where they are waited for.
+/// Moves the start of each overlapped collective over tp to its wait.
 inline void start_where_waited_for(PieceSteps& steps) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
         if (!starts_over(steps[i], LayerGroup::tp) || waits_at_once(steps, i)) continue;
@@ -53,7 +53,7 @@ inline void insert_at(PieceSteps& steps, std::size_t place, const PieceStep& ste
     steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(place), step);
 }
 
-/// An op that reads and writes so many bytes in all, in the same pass as `like`.
+/// An op that reads and writes `bytes` in total, in the same pass as `like`.
 [[nodiscard]] inline PieceStep stream_op(const PieceStep& like, std::string_view name, double bytes) {
     PieceStep step;
     step.pass = like.pass;

@@ -17,8 +17,7 @@ std::int64_t stream_bytes(const PolicyContext& context) {
     return context.sizes.rows_outside() * context.model.stream_width() * bytes_of(context.sizes.dtype);
 }
 
-/// Bias, dropout and addition are kernels of their own: always on main, where there is dropout on dev, which else has one compiled
-/// function.
+/// True if bias, dropout and addition are separate kernels: always on main; on dev only with dropout, otherwise one compiled function.
 bool adds_apart(const PolicyContext& context) {
     return !context.model.hyper_connections->learned_head || context.model.hidden_dropout > 0;
 }
@@ -33,7 +32,7 @@ LayerEditor::Tensor must(LayerEditor::Tensor* tensor, std::string_view name) {
     return *tensor;
 }
 
-/// Passes over all streams behind each op of that name, each of them read or written once, by so many kernels.
+/// Adds, after each op of that name, `passes` reads or writes of all streams by `kernels` kernels.
 void add_passes(PieceSteps& steps, std::string_view op, double passes, std::int64_t kernels, std::int64_t bytes) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
         if (!op_named(steps[i], op)) continue;
@@ -43,9 +42,9 @@ void add_passes(PieceSteps& steps, std::string_view op, double passes, std::int6
     }
 }
 
-/// Rounds of two divisions, each with a sum and, on main, a bound. Main runs op by op; dev compiles them, to about a kernel for each
-/// division since a row's and a column's sums read what the division before wrote (an assumption). The backward runs all forward once more,
-/// and then about twice as many kernels.
+/// Rounds of two divisions, each with a sum and, on main, a bound. Main runs op by op; dev compiles them, to about one kernel per division,
+/// because a row's and a column's sums read the result of the previous division (an assumption). The backward reruns the forward, followed
+/// by about twice the number of kernels.
 void balance_by_kernels(LayerEditor& layer, const PolicyContext& context) {
     const HyperConnections& sizes = *context.model.hyper_connections;
     const std::int64_t forward = sizes.sinkhorn_iterations * (sizes.learned_head ? 2 : 6);
@@ -66,17 +65,17 @@ bool mixed_by_kernels(const PolicyContext& context) {
 void mix_by_kernels(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t all = stream_bytes(context);
     const bool apart = adds_apart(context), bias = has_bias(layer, context) && apart;
-    // The streams mixed by their matrix; what the half gives spread over them, and its bias; the sum. These live until the last is there.
+    // The streams mixed by their matrix; the half-layer's output spread over them, and its bias; the sum. All live until the sum exists.
     const LayerEditor::Tensor output = must(layer.find(layer.forward(), "residual stream"), "the streams behind a half");
     layer.add("mixed streams", MemoryCategory::activations, all, output.taken - 2, output.taken + 2);
     if (apart)
         layer.add("output of a half for each stream", MemoryCategory::activations, (bias ? 2 : 1) * all, output.taken - 2,
                   output.taken + 2);
-    // Gradients by the sum, the mix and the maps wait beside each other.
+    // Gradients by the sum, the mix and the maps live at the same time.
     const LayerEditor::Tensor by_maps = must(layer.find(layer.backward(), "residual stream gradient", 1), "the streams' gradient by maps");
     layer.add("stream gradients side by side", MemoryCategory::activations, all, by_maps.taken - 1, by_maps.returned + 1);
-    // Forward, in passes of n S: the product with the matrix writes what the sum reads (2); apart, so do the spread output and the bias (2
-    // each).
+    // Forward, in passes of n S: the product with the matrix writes the input of the sum (2); if separate, so do the spread output and the
+    // bias (2 each).
     const double forward = apart ? 4 + (bias ? 2 : 0) : 2;
     add_passes(layer.forward_steps(), "mix_streams", forward, apart ? (bias ? 4 : 3) : 2, all);
     add_passes(layer.backward_steps(), "mix_streams", forward, apart ? (bias ? 4 : 3) : 2, all);
@@ -108,7 +107,7 @@ void keep_fp32_streams(LayerEditor& layer, const PolicyContext& context) {
     const LayerEditor::Tensor by_maps = must(layer.find(layer.backward(), "residual stream gradient", 1), "the streams' gradient by maps");
     layer.add("streams in fp32", MemoryCategory::activations, copy, lengths.taken - 1, by_maps.returned);
     layer.add("fp32 gradient of streams", MemoryCategory::activations, copy, by_maps.taken - 1, by_maps.taken + 1);
-    // The copy is read from the streams (1) and written (2), then read twice instead of the streams (2 more). Back: the gradient is
+    // The copy is read from the streams (1) and written (2), then read twice instead of the streams (2 more). Backward: the gradient is
     // written, added to and cast in fp32 (2, 3 more, 3).
     const std::int64_t all = stream_bytes(context);
     add_passes(layer.forward_steps(), "stream_lengths", 5, 1, all);

@@ -74,7 +74,7 @@ void pass_gradients_beside(LayerEditor& layer, const PolicyContext& /*context*/)
             attention = i;
             --parts;
         }
-        // The last hop brings the gradients home, and nothing is left beside it.
+        // The last hop returns the gradients, with nothing left to overlap it.
         if (parts == 0 || attention == steps.size() || !starts_over(steps[i], LayerGroup::cp) || steps[i].pass == StepPass::recompute)
             continue;
         move_step(steps, i, attention);
@@ -101,7 +101,7 @@ void attend_to_gathered(LayerEditor& layer, const PolicyContext& /*context*/) {
                 first->op.bytes_read += step->op.bytes_read;
                 first->op.bytes_written += step->op.bytes_written;
             }
-            // Between the parts and behind the last: sums of partial results, copies of gradients to their places.
+            // Between the parts and after the last: sums of partial results, copies of gradients to their places.
             steps->erase(std::remove_if(first + 1, end,
                                         [&](const PieceStep& step) {
                                             return attends(step) || op_named(step, "merge_attention") || op_named(step, "add") ||
@@ -124,7 +124,7 @@ void fuse_attention(LayerEditor& layer, const PolicyContext& /*context*/) {
 
 namespace {
 
-/// Adds passes of softmax or dropout, each a read or a write of every score in the storage type, to attention that is not fused.
+/// Adds passes of softmax or dropout, each a read or a write of every score in the storage type, to unfused attention.
 void add_score_passes(LayerEditor& layer, const PolicyContext& context, double forward, double backward) {
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
         for (std::size_t i = 0; i < steps->size(); ++i) {
@@ -143,9 +143,9 @@ void add_score_passes(LayerEditor& layer, const PolicyContext& context, double f
 
 bool softmax_by_pytorch(const PolicyContext& context) {
     if (context.training.attention == AttentionBackend::flash) return false;
-    // megatron/core/fusions/fused_softmax.py, is_kernel_available: 17 to 16,384 keys, rows and keys in multiples of four, and as many
-    // (sequence, head) pairs as fill its blocks of four warps (csrc/megatron/scaled_upper_triang_masked_softmax.h: a warp a row of more
-    // than 128 keys, two rows of fewer).
+    // megatron/core/fusions/fused_softmax.py, is_kernel_available: 17 to 16,384 keys, rows and keys in multiples of four, and a number of
+    // (sequence, head) pairs that fills its blocks of four warps (csrc/megatron/scaled_upper_triang_masked_softmax.h: a warp per row above
+    // 128 keys, else per two rows).
     const std::int64_t keys = context.sizes.sequence, rows = keys / context.sizes.cp;
     const std::int64_t in_block = keys > 128 ? 4 : 8, pairs = context.sizes.micro_batch * context.model.heads / context.sizes.tp;
     const bool fits = keys > 16 && keys <= 16384 && rows % 4 == 0 && keys % 4 == 0 && pairs % in_block == 0;
@@ -186,11 +186,11 @@ bool overlaps_tp(const PolicyContext& context) {
 }
 
 void overlap_in_chunks(LayerEditor& layer, const PolicyContext& /*context*/) {
-    // Gathers and reductions of the backward's linear layers are passed round a ring: a rank begins with its own chunk, and none shows. The
-    // reduction behind a forward's product is a pipeline of four parts, of which the last shows (initialize_ub: "ring_exchange",
-    // "pipeline"). Kernels that communicate hold 16 multiprocessors, which the product leaves to them (num_sm and set_sm_margin in
-    // get_default_config). Round a ring copy engines move the data; what their traffic takes from a product is not known, and is assumed to
-    // be as much.
+    // Gathers and reductions of the backward's linear layers move round a ring: a rank begins with its own chunk, and all are hidden. The
+    // reduction after a forward's GEMM is a pipeline of four parts, of which the last is exposed (initialize_ub: "ring_exchange",
+    // "pipeline"). Communication kernels occupy 16 multiprocessors, which the GEMM leaves free (num_sm and set_sm_margin in
+    // get_default_config). In a ring copy engines move the data; the slowdown of a GEMM by their traffic is unknown, and assumed to be the
+    // same.
     constexpr double kPipelined = 0.25;
     constexpr std::int64_t kHeld = 16;
     for (PieceSteps* pointer : {&layer.forward_steps(), &layer.backward_steps()}) {
@@ -205,7 +205,7 @@ void overlap_in_chunks(LayerEditor& layer, const PolicyContext& /*context*/) {
                 std::swap(steps[i + 1], steps[i + 2]);  // start, product, wait
                 i += 2;
             } else if (!gathers && i > 0 && multiplies(i - 1) && steps[i].pass != StepPass::input_gradient) {
-                // Start, part, product, wait: the first part is waited for in place of the last, which takes as long.
+                // Start, part, GEMM, wait: the first part is waited for instead of the last, which takes the same time.
                 PieceStep part = steps[i + 1];
                 part.share = kPipelined;
                 move_step(steps, i, i - 1);
@@ -246,7 +246,7 @@ void make_table_gradient(LayerEditor& layer, const PolicyContext& context) {
         if (!op_named(step, "embedding_backward")) continue;
         step.op.bytes_read = rows * 2 * element + entries * (element + bytes_of(context.training.grad_dtype));
         step.op.bytes_written = rows * element + entries * (element + bytes_of(context.training.grad_dtype));
-        return;  // the words' table; positions come behind it
+        return;  // only the token table; positions come after it
     }
 }
 
@@ -262,7 +262,7 @@ void lose_in_fp32(LayerEditor& head, const PolicyContext& context) {
         *found = stream_op(*found, name, bytes);
     };
     // Unfused: cast to fp32, maximum, subtract, exponential, sum, divide; fused: two passes over the 16-bit logits. The unfused backward
-    // scales what the forward left and casts it.
+    // scales the forward's result and casts it.
     std::erase_if(forward, [](const PieceStep& step) { return op_named(step, "softmax_sums"); });
     replace(forward, "row_maximum", fused ? "fused_cross_entropy" : "fp32_cross_entropy", elements * (fused ? 6 : 30));
     replace(backward, "cross_entropy_backward", fused ? "fused_cross_entropy" : "scaled_exponentials", elements * (fused ? 6 : 14));

@@ -1,6 +1,6 @@
 #pragma once
-// What Megatron-LM with Transformer Engine computes and sends otherwise than mgplan's own layers: policies of the table in
-// engine_policies.cpp that change a piece's steps. Some belong to a policy that changes tensors too, and are called by it.
+// Computation and communication of Megatron-LM with Transformer Engine that differ from mgplan's own layers: policies of the table in
+// engine_policies.cpp that change a piece's steps. Some are part of a policy that also changes tensors, which calls them.
 
 #include <cstdint>
 
@@ -33,63 +33,63 @@ namespace mgplan::simulator::timed {
 [[nodiscard]] bool attends_in_fp8(const PolicyContext& context);
 [[nodiscard]] bool multiplies_output_in_fp8(const PolicyContext& context);
 
-/// Multiprocessors that a dispatcher's kernels hold: as set, else DeepEP's 20 (deep_ep/buffers/legacy.py, num_sms) and HybridEP's 24
-/// (csrc/hybrid_ep/config.cuh).
+/// Multiprocessors that a dispatcher's kernels occupy: as configured, else DeepEP's 20 (deep_ep/buffers/legacy.py, num_sms) and HybridEP's
+/// 24 (csrc/hybrid_ep/config.cuh).
 [[nodiscard]] std::int64_t dispatcher_multiprocessors(TokenDispatcher dispatcher, const MegatronSwitches& switches);
 
 /// Queries, keys and values are views of the packed projection, and their gradients are joined by one kernel.
 void split_by_views(LayerEditor& layer, const PolicyContext& context);
-/// Biases are added, and their gradients summed, by the products' own kernels or those behind them.
+/// Biases are added, and their gradients summed, in the GEMMs' own kernels or those after them.
 void fuse_biases(LayerEditor& layer, const PolicyContext& context);
-/// A column-parallel layer's gradient of its input is reduced when that of its weight is computed, not meanwhile.
+/// A column-parallel layer's input gradient is reduced after the weight gradient is computed, not concurrently.
 void reduce_behind_products(LayerEditor& layer, const PolicyContext& context);
-/// Chunks of a gather or a reduction run beside chunks of the product at its end.
+/// Chunks of a gather or a reduction overlap with chunks of the GEMM next to it.
 void overlap_in_chunks(LayerEditor& layer, const PolicyContext& context);
-/// What all-to-all context parallelism exchanged for the forward is kept for the backward.
+/// Tensors that all-to-all context parallelism exchanged in the forward are kept for the backward.
 void keep_exchanged_heads(LayerEditor& layer, const PolicyContext& context);
-/// The ring's backward sends keys, values and the gradients of the part before beside a part's attention.
+/// The ring's backward sends keys, values and the gradients of the previous part during a part's attention.
 void pass_gradients_beside(LayerEditor& layer, const PolicyContext& context);
-/// A rank's queries see all gathered keys in one call.
+/// A rank's queries attend to all gathered keys in one call.
 void attend_to_gathered(LayerEditor& layer, const PolicyContext& context);
-/// FlashAttention and cuDNN know windows, and both together more sizes than mgplan's own device asks of cuDNN.
+/// FlashAttention and cuDNN support windows, and together more sizes than mgplan's own device uses of cuDNN.
 void fuse_attention(LayerEditor& layer, const PolicyContext& context);
-/// Scores that the fused softmax does not take pass through PyTorch's kernels one by one.
+/// Scores that the fused softmax does not support pass through PyTorch's kernels one by one.
 void pass_scores_through_pytorch(LayerEditor& layer, const PolicyContext& context);
 /// Dropout of scores: a mask is drawn, kept and read.
 void drop_scores(LayerEditor& layer, const PolicyContext& context);
-/// A checkpoint around the MLP runs its second product again too.
+/// A checkpoint around the MLP also recomputes its second GEMM.
 void recompute_second_product(LayerEditor& layer, const PolicyContext& context);
-/// DeepEP and HybridEP take tokens as they are, and one kernel carries all of a token.
+/// DeepEP and HybridEP take tokens without copies, and one kernel sends everything that belongs to a token.
 void send_tokens_once(LayerEditor& layer, const PolicyContext& context);
-/// Copies' probabilities are permuted and sorted by the kernels that do so with their rows.
+/// The probabilities of copies are permuted and sorted by the same kernels as their rows.
 void move_probabilities_with_rows(LayerEditor& layer, const PolicyContext& context);
-/// Every rank of an ep group gets all of its tokens.
+/// Every rank of an ep group receives all of its tokens.
 void gather_tokens(LayerEditor& layer, const PolicyContext& context);
 void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& context);
-/// The second product's biases, times the tokens' probabilities, are added expert by expert in fp32.
+/// The second GEMM's biases, times the tokens' probabilities, are added expert by expert in fp32.
 void add_expert_biases(LayerEditor& layer, const PolicyContext& context);
-/// Experts' activations and their quantisation run behind the products, forward and backward.
+/// Experts' activations and their quantisation are fused with the GEMMs, forward and backward.
 void fuse_expert_activations(LayerEditor& layer, const PolicyContext& context);
-/// Rows of experts are copied to places that quantised products can begin at, and results back.
+/// Tokens of experts are copied to aligned rows for quantised GEMMs, and results back.
 void pad_expert_rows(LayerEditor& layer, const PolicyContext& context);
-/// Each expert's rows are quantised for themselves, their scales brought into the product's order, and a product started for each.
+/// Each expert's tokens are quantised separately, their scales reordered for the GEMM, and a GEMM launched for each.
 void quantise_by_expert(LayerEditor& layer, const PolicyContext& context);
-/// What arrives is sorted by expert even where the rank got it from itself alone.
+/// Received tokens are sorted by expert even if the rank received them only from itself.
 void sort_in_place(LayerEditor& layer, const PolicyContext& context);
 
-// Parts of policies that change tensors too.
+// Parts of policies that also change tensors.
 
 /// Router: scores, choices and tables of all experts in fp32, kernel by kernel.
 void route_by_pytorch(LayerEditor& layer, const PolicyContext& context);
-/// The halves of the experts' first product are clamped and joined by kernels of their own in front of a gated GELU.
+/// The halves of the experts' first GEMM result are clamped and joined by separate kernels before a gated GELU.
 void clamp_products(LayerEditor& layer, const PolicyContext& context);
-/// Embedding: a table of zeros, the tokens' rows added, and the whole of it added to the gradient buffer.
+/// Embedding: creates a table of zeros, adds the tokens' rows, and adds the whole table to the gradient buffer.
 void make_table_gradient(LayerEditor& layer, const PolicyContext& context);
 /// Loss: over an fp32 copy of the logits, or compiled to two passes over them.
 void lose_in_fp32(LayerEditor& head, const PolicyContext& context);
 /// Core attention over fp8 copies of queries, keys and values.
 void attend_in_fp8(LayerEditor& layer, const PolicyContext& context);
-/// Products of linear layers in fp8, the kernels that quantise their operands, and gathers of what is quantised.
+/// fp8 GEMMs of linear layers, the kernels that quantise their operands, and gathers of quantised tensors.
 void multiply_in_fp8(LayerEditor& layer, const PolicyContext& context);
 
 }  // namespace mgplan::simulator::timed

@@ -11,7 +11,7 @@ namespace {
 using EditedTensor = LayerEditor::Tensor;
 
 constexpr std::string_view kRoutedRows = "reordered blocks";
-/// Inputs of linear layers and gradients of their outputs, as the trace names them.
+/// Inputs of linear layers and gradients of their outputs, by their names in the trace.
 constexpr std::array<std::string_view, 9> kOperands{
     "norm output",   "attention output", "packed queries, keys, values", "activation output", "activation input gradient", kRoutedRows,
     "gathered rows", "input in fp8",     "output gradient in fp8"};
@@ -27,11 +27,11 @@ bool puts_off_gradients(const PolicyContext& context) {
 
 void keep_operands(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t end = layer.backward().end - 1;
-    std::int64_t of_experts = 0, experts_end = 0;  // when theirs are asked for; when the last of their own tensors goes
+    std::int64_t of_experts = 0, experts_end = 0;  // when experts' weight gradients run; when the last of their own tensors is freed
     if (layer.piece() == Piece::mixture) {
         const EditedTensor* const last = layer.find(layer.backward(), "expert input gradient");
         if (last != nullptr) {
-            of_experts = last->taken + 2 * LayerEditor::kRoom;  // the last product among them
+            of_experts = last->taken + 2 * LayerEditor::kRoom;  // the last GEMM among them
             experts_end = last->returned;
         }
     }
@@ -39,7 +39,7 @@ void keep_operands(LayerEditor& layer, const PolicyContext& context) {
         for (const TraceRange where : {layer.forward(), layer.backward()}) {
             for (int which = 0; EditedTensor* operand = layer.find(where, name, which); ++which) {
                 if (operand->returned < layer.backward().begin) continue;
-                // Shared experts come behind the others.
+                // Shared experts come after the routed ones.
                 const bool routed = operand->returned <= experts_end || name == kRoutedRows;
                 operand->returned = std::max(operand->returned, routed ? of_experts : end);
             }

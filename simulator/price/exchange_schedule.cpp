@@ -18,7 +18,7 @@ bool multiplies_experts(const PieceStep& step) {
 }
 
 struct Segment {
-    double compute = 0;  ///< with what is exposed of other groups
+    double compute = 0;  ///< including exposed communication of other groups
     double weights = 0;  ///< part of compute
     double exchange = 0;
 };
@@ -32,7 +32,7 @@ Segment play(PieceSteps::const_iterator from, PieceSteps::const_iterator to, con
     return segment;
 }
 
-/// The steps of pairs of passes over some layers, in order: their kinds, and which of the seconds of a pair each takes.
+/// Steps of paired passes over several layers in order: their kinds, and for each the entry of AllSeconds that is its duration.
 class PairSteps {
 public:
     enum Seconds : std::uint8_t {
@@ -71,7 +71,7 @@ public:
         }
     }
 
-    /// Seconds of exchanges that nothing hides, where each takes `taken` seconds.
+    /// Exposed seconds of exchanges, if each takes the share `taken` of the speed of concurrent ops.
     [[nodiscard]] double exposed(const AllSeconds& seconds, double taken) const {
         const StepPrice price = [&](const PieceStep& step) { return seconds[takes_[static_cast<std::size_t>(&step - steps_.data())]]; };
         const PassSeconds pass = replay(steps_, price, [taken](const PieceStep&) { return taken; });
@@ -109,7 +109,7 @@ ExchangeNodes cut_at_exchanges(const PieceSteps& mixture, const StepPrice& price
         nodes.first = all.exchange;
         return nodes;
     }
-    // Behind the last wait of either exchange.
+    // Returns the position after the last wait of the exchange.
     const auto behind = [](PieceSteps::const_iterator from, PieceSteps::const_iterator to) {
         while (to != from && !over_experts(*(to - 1))) --to;
         return to;
@@ -119,7 +119,7 @@ ExchangeNodes cut_at_exchanges(const PieceSteps& mixture, const StepPrice& price
         play(mixture.begin(), begin_first, price, overlap_cost), play(begin_first, end_first, price, overlap_cost),
         play(end_first, begin_second, price, overlap_cost), play(begin_second, end_second, price, overlap_cost),
         play(end_second, mixture.end(), price, overlap_cost)};
-    // What is computed beside an exchange within the pass belongs to the experts; an exchange among what is run again stays where it is.
+    // Computation concurrent with an exchange of the pass counts with the experts; exchanges inside recomputed parts stay in their part.
     for (const Segment* part : {&parts[0], &parts[4]}) {
         nodes.outside += part->compute + part->exchange - part->weights;
         nodes.outside_weights += part->weights;
@@ -145,13 +145,13 @@ double shown_exchanges(const ExchangeNodes& forward, const ExchangeNodes& backwa
     seconds[PairSteps::backward_second] = backward.second;
     seconds[PairSteps::backward_weights] = backward.expert_weights;
     seconds[PairSteps::backward_outside] = backward.outside + backward.outside_weights;
-    // What is exposed grows by as much with each further layer once there are layers on either side.
+    // With layers on both sides, each further layer adds the same exposed time.
     constexpr int kInside = 3;
     struct Both {
         PairSteps more, inside;
         explicit Both(bool off) : more(kInside + 1, off), inside(kInside, off) {}
     };
-    static const Both at_once(false), put_off(true);  // a search asks for many
+    static const Both at_once(false), put_off(true);  // built once: a search calls this often
     const Both& steps = puts_off ? put_off : at_once;
     return steps.more.exposed(seconds, taken) - steps.inside.exposed(seconds, taken);
 }

@@ -9,7 +9,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// The dp axis of a grid cut into `instances`: the parts inside one, and those across.
+/// The dp axis of a grid divided into `instances`: inside one instance, or across all.
 std::vector<GridAxis> axes_of_instances(const std::vector<GridAxis>& grid, std::int64_t instances, bool across) {
     std::vector<GridAxis> cut;
     for (GridAxis axis : grid) {
@@ -23,7 +23,8 @@ std::vector<GridAxis> axes_of_instances(const std::vector<GridAxis>& grid, std::
     return cut;
 }
 
-/// The dp axis of a grid whose neighbours hold `parts` of a weight: they, or those that hold the same.
+/// The dp axis of a grid whose neighbours hold `parts` of a weight. `same`: the axis of ranks with the same part; else that of different
+/// parts.
 std::vector<GridAxis> axes_of_parts(const std::vector<GridAxis>& grid, std::int64_t parts, bool same) {
     std::vector<GridAxis> cut;
     for (GridAxis axis : grid) {

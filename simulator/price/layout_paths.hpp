@@ -1,5 +1,5 @@
 #pragma once
-// The links that the groups of a layout run over.
+// Links used by the groups of a layout.
 
 #include <cstdint>
 
@@ -13,12 +13,13 @@ namespace mgplan::simulator {
 
 [[nodiscard]] LayoutPaths paths_of(const ParallelSizes& sizes, const ClusterSpec& cluster, const Calibration& calibration);
 
-/// Adds those inside and across so many instances of the distributed optimizer.
+/// Adds the paths inside and across `instances` instances of the distributed optimizer.
 void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t instances, const ClusterSpec& cluster,
                    const Calibration& calibration);
 
-/// Adds those of ranks that hold the parts of a weight (inner), and of those that hold the same part (outer): neighbours along dp, which dp
-/// and edp are multiples of. Context parallelism is beside them, where Megatron-LM has it around them.
+/// Adds the paths between ranks that hold the parts of a weight (inner), and between those that hold the same part (outer): neighbours
+/// along dp, where dp and edp are multiples of the number of parts. The outer path includes context parallelism, whose ranks are closer
+/// together here than those of the parts, but farther apart in Megatron-LM.
 void add_weight_shards(LayoutPaths& paths, const ParallelSizes& sizes, const WeightShards& shards, const ClusterSpec& cluster,
                        const Calibration& calibration);
 

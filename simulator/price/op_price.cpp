@@ -6,20 +6,20 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Places of keys that a tile of queries walks at once (FlashAttention, hopper/tile_size.h: 64 to 192 by head width).
+/// Number of keys per tile of queries (FlashAttention, hopper/tile_size.h: 64 to 192 by head width).
 constexpr std::int64_t kKeyTile = 128;
-/// Tiles of keys that a tile of queries could walk beside those of its window: half of one at either end, and four while it is loaded, its
-/// pipeline fills and its rows are written. cuDNN's benchmark on GB200 (cudnn-frontend, benchmark/sdpa_benchmark_training/results, heads of
-/// 64, 4,096 keys): 0.21 ms for windows of 128 over 256 sequences' heads and of 1,024 over 128.
+/// Overhead of a tile of queries with a window, in tiles of keys: half a tile at either end, and four for loading it, filling its pipeline
+/// and writing its rows. cuDNN's benchmark on GB200 (cudnn-frontend, benchmark/sdpa_benchmark_training/results, heads of 64, 4,096 keys):
+/// 0.21 ms for windows of 128 over 256 sequences' heads and of 1,024 over 128.
 constexpr double kBesideWindow = 5;
 
 bool is_attention_backward(const model::OpRecord& record) {
     return record.name == "attention_backward";
 }
 
-/// FLOPs of a forward over the keys that fused attention walks. Causal attention computes half of its pairs; what the tiles on the
-/// diagonal add is in the fitted efficiency. With a window of w of s places what a tile of queries takes beside its keys counts too, the
-/// less, the more the window is like the sequence, whose efficiency has it.
+/// Forward FLOPs over the keys that fused attention visits. Causal attention computes half of its pairs; the extra work of the tiles on the
+/// diagonal is part of the fitted efficiency. With a window of w out of s keys a tile's overhead is added with the factor 1 - w/s: the
+/// efficiency for whole sequences already includes it.
 double walked_flops(const model::AttentionPart& part, double visible) {
     const double all = part.causal_half_flops();
     if (part.window == 0 || part.window >= part.keys) return all;
@@ -33,7 +33,7 @@ double fused_attention(const model::OpRecord& record, const OpRates& rates) {
     const KernelTimes& times = *rates.products;
     const model::AttentionPart& part = record.part;
     const bool backward = is_attention_backward(record);
-    // The forward has two of the backward's five products: record.flops counts 3 qk + 2 v of them, the forward qk + v.
+    // The forward runs two of the backward's five GEMMs: record.flops counts 3 qk + 2 v for the backward, qk + v for the forward.
     const double width = static_cast<double>(part.qk_dim + part.v_dim);
     const double visible = backward ? record.flops * width / static_cast<double>(3 * part.qk_dim + 2 * part.v_dim) : record.flops;
     const double walked = std::min(walked_flops(part, visible), part.causal_half_flops() * rates.attention_share);
@@ -44,7 +44,7 @@ double fused_attention(const model::OpRecord& record, const OpRates& rates) {
     const double seconds =
         backward ? times.attention_backward(2.5 * walked, longest, part.qk_dim) : times.attention_forward(walked, longest, part.qk_dim);
     if (!windowed) return seconds;
-    // Few keys a query: moving the operands may take longer. The backward adds the queries' gradient up in fp32 besides.
+    // With few keys per query, memory traffic may take longer. The backward also accumulates the gradient of the queries in fp32.
     const std::int64_t moved = record.bytes_read + record.bytes_written;
     const std::int64_t added = backward ? 8 * part.batch * part.queries * part.heads * part.qk_dim : 0;
     return std::max(seconds, times.memory_bound(static_cast<double>(moved + added)));
@@ -82,19 +82,18 @@ Traffic traffic_of(std::string_view op) {
     return Traffic::streaming;
 }
 
-/// Clocks of a multiprocessor that an op's arithmetic takes, of which it begins 16 exponentials and 128 other instructions a clock (CUDA
-/// C++ Programming Guide, table of the throughput of arithmetic instructions, compute capabilities 8.0 to 10.0). A kernel takes longer
-/// than its instructions.
+/// Clocks of a multiprocessor for an op's arithmetic: it issues 16 exponentials and 128 other instructions a clock (CUDA C++ Programming
+/// Guide, table of the throughput of arithmetic instructions, compute capabilities 8.0 to 10.0). Lower bound of the kernel's time.
 double arithmetic_clocks(double exponentials, double instructions) {
     return exponentials / 16 + instructions / 128;
 }
 
-/// Clocks until what depends on an instruction begins (Jia et al., arXiv 1804.06826, table 4.1: most of Volta's arithmetic; later ones
-/// are alike). Loads take longer.
+/// Clocks until a dependent instruction can start (Jia et al., arXiv 1804.06826, table 4.1: most of Volta's arithmetic; later GPUs are
+/// similar). Loads take longer.
 constexpr double kDependentClocks = 4;
 
-/// Kernels one behind the other: products by a library, and others beside whose bytes their arithmetic runs. No thread is done before its
-/// instructions have come one by one.
+/// Consecutive kernels: GEMMs of a library, and others that take the longer of memory traffic and arithmetic. No thread finishes before it
+/// has issued its instructions one by one.
 double own_kernels(const model::OpRecord& record, const OpRates& rates) {
     const model::OwnKernels& own = record.own;
     const KernelTimes& times = *rates.storage;
@@ -106,7 +105,7 @@ double own_kernels(const model::OpRecord& record, const OpRates& rates) {
     return products + others + rates.calibration->kernel_seconds * static_cast<double>(std::max<std::int64_t>(0, further));
 }
 
-/// Start-up and tail of the single kernels beside the first. Those of grouped products run on four streams at once (Transformer Engine,
+/// Start-up and end of the further kernels of the step. Those of grouped GEMMs run on four streams at once (Transformer Engine,
 /// common/util/multi_stream.cpp, nvte_get_num_compute_streams).
 double further_starts(const PieceStep& step, const OpRates& rates) {
     constexpr double kStreams = 4;
@@ -151,28 +150,28 @@ int step_kernels(const PieceStep& step, Engine engine) {
         if (step.kind == StepKind::start) return step.collective == model::CollectiveKind::receive ? 0 : 1;
         return static_cast<int>(std::min(kMost, step.op.launches));
     }
-    // Exchanges of experts are modules of their own; tp's and cp's belong to those of products and attention.
+    // Exchanges of experts are modules of their own; collectives of tp and cp belong to the modules of GEMMs and attention.
     if (step.kind == StepKind::start) return step.group == LayerGroup::ep || step.group == LayerGroup::etp ? 1 : 0;
     return op_kernels(step.op) + static_cast<int>(std::min(kMost, (step.launches + kLaunchesOfAKernel - 1) / kLaunchesOfAKernel));
 }
 
 int op_kernels(const model::OpRecord& record) {
     if (record.part.queries > 0) {
-        // FlashAttention's backward multiplies the outputs with their gradients first and converts dQ last (flash_bwd_launch_template.h).
+        // FlashAttention's backward first multiplies the outputs with their gradients and converts dQ last (flash_bwd_launch_template.h).
         if (record.part.fused) return is_attention_backward(record) ? 3 : 1;
         return is_attention_backward(record) ? 7 : 4;
     }
     if (record.name == "matmul_by_group") return static_cast<int>(std::min<std::int64_t>(record.grouped.groups, 256));
-    // A weight's gradient is followed by the hook that marks it as ready.
+    // A weight gradient is followed by the hook that marks it as ready.
     if (record.product.accumulate || record.grouped.accumulate) return 2;
-    // Gradients of inputs and, summed over rows in a second kernel, of weights; dropout in front of the addition.
+    // Gradients of inputs, and of weights summed over rows in a second kernel; dropout before the addition.
     if (record.name.ends_with("norm_backward") || record.name == "dropout_add") return 2;
-    // Autograd's own sums of gradients have no module around them, nor have casts to fp8 inside a linear layer.
+    // Autograd's own sums of gradients have no module overhead, nor do casts to fp8 inside a linear layer.
     for (const std::string_view name : {"add", "quantise", "quantise_again", "transpose_fp8", "find_largest", "find_largest_produced",
                                         "quantise_attention", "cast_to_fp8", "largest_magnitude", "transpose_codes"}) {
         if (record.name == name) return 0;
     }
-    // Cast, maximum, subtraction, mask of foreign targets, exponentials, sum, division; and back: target's share, scale, cast
+    // Cast, maximum, subtraction, mask of other ranks' targets, exponentials, sum, division; backward: target's share, scale, cast
     // (Megatron-core, tensor_parallel/cross_entropy.py).
     if (record.name == "fp32_cross_entropy") return 7;
     if (record.name == "scaled_exponentials") return 3;

@@ -6,7 +6,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// The value that a standard normal variable stays below with this probability, by bisection.
+/// Quantile of the standard normal distribution, by bisection.
 double inverse_normal(double probability) {
     double low = -10, high = 10;
     for (int i = 0; i < 60; ++i) {
@@ -22,7 +22,7 @@ PackedAttention packed_attention(const BatchSpec& batch) {
     PackedAttention attention;
     if (batch.lengths.empty()) return attention;
     const auto places = static_cast<double>(batch.sequence);
-    const double most = *std::max_element(batch.lengths.counts.begin(), batch.lengths.counts.end());  // counts of any size are shares
+    const double most = *std::max_element(batch.lengths.counts.begin(), batch.lengths.counts.end());  // only ratios of counts matter
     double count = 0, first = 0, second = 0, third = 0, fourth = 0;                                   // sums of powers of l / s
     const auto add = [&](double documents, std::int64_t tokens) {
         const double part = static_cast<double>(tokens) / places;
@@ -40,7 +40,7 @@ PackedAttention packed_attention(const BatchSpec& batch) {
     }
     attention.share = second / first;
     attention.length = std::max<std::int64_t>(1, std::llround(attention.share * places));
-    // l^2 - share l has mean 0; so many documents fill a sequence: count / first.
+    // l^2 - share l has mean 0; the mean number of documents in a sequence is count / first.
     const double variance = (fourth - 2 * attention.share * third + attention.share * attention.share * second) / count;
     attention.deviation = std::sqrt(std::max(0.0, variance) * count / first);
     return attention;

@@ -25,7 +25,7 @@ double& seconds_of(GroupSeconds& seconds, LayerGroup group) {
 struct Running {
     int number = 0;
     LayerGroup group = LayerGroup::tp;
-    double taken = 0;  ///< of the speed of ops beside it
+    double taken = 0;  ///< share of the speed of concurrent ops
     double begin = 0, end = 0;
 };
 
@@ -51,7 +51,7 @@ public:
     void compute(const PieceStep& step, double seconds, PassSeconds& pass) {
         pass.compute[static_cast<std::size_t>(step.pass)] += seconds;
         for (double left = seconds; left > 0;) {
-            const Running* beside = nullptr;  // what takes most, until any collective ends or begins
+            const Running* beside = nullptr;  // the running collective with the largest overlap cost, until any collective ends or begins
             double until = std::numeric_limits<double>::infinity();
             for (const Running& each : running_) {
                 if (each.end <= now_) continue;
@@ -81,7 +81,7 @@ public:
 
 private:
     double now_ = 0;
-    std::array<double, kLayerGroups> busy_{};  ///< when each kind of group falls idle
+    std::array<double, kLayerGroups> busy_{};  ///< time at which each kind of group becomes idle
     std::vector<Running> running_;
 };
 

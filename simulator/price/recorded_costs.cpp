@@ -35,13 +35,13 @@ const GroupPath& path_of_group(LayerGroup group, const LayoutPaths& paths) {
     return paths.tp;
 }
 
-/// Share of the copies that travel where a token goes once to each place that holds any of its experts: inside one node each rank is a
-/// place, else each node.
+/// Share of the copies that travel if a token is sent once to each destination that holds any of its experts: each rank inside a node,
+/// otherwise each node.
 double sent_once(std::int64_t copies, const GroupPath& path) {
     return share_of_different(copies, path.crosses_network() ? path.domains() : static_cast<double>(path.ranks));
 }
 
-/// The path of DeepEP's and HybridEP's kernels, which drive one plane of an adapter: of a ConnectX-8, 800 Gb/s in two planes, 400 Gb/s.
+/// The path of DeepEP's and HybridEP's kernels, which use one plane of an adapter: of a ConnectX-8, 800 Gb/s in two planes, 400 Gb/s.
 /// DeepEP's queues all lie on the first plane (deepseek-ai/DeepEP, pull request 650, two nodes of B300); HybridEP reached 44 GB/s a GPU
 /// there (issue 590).
 GroupPath one_plane(GroupPath path, const Calibration& calibration) {
@@ -50,7 +50,7 @@ GroupPath one_plane(GroupPath path, const Calibration& calibration) {
     return path;
 }
 
-/// A rank's share of the model's FLOPs: experts count as if they were alike, though the busiest rank's are priced.
+/// A rank's share of the model's FLOPs: experts count evenly, although the time is that of the busiest rank.
 double even_flops(const PieceStep& step, const Shard& shard) {
     const double flops = model_flops_of(step, shard.packed.share);
     return step.op.grouped.groups > 0 ? flops / shard.busiest_experts : flops;
@@ -61,7 +61,7 @@ void sum_passes(const std::array<Value, kStepPasses>& by_pass, Add add) {
     for (int pass = 0; pass < kStepPasses; ++pass) add(static_cast<StepPass>(pass), by_pass[static_cast<std::size_t>(pass)]);
 }
 
-/// Steps of a mixture's norm and router, and of the residual stream around them.
+/// Steps of a MoE layer's norm and router, and of the residual stream around them.
 PieceSteps router_steps(const PieceSteps& steps) {
     PieceSteps part;
     for (const PieceStep& step : steps) {
@@ -72,7 +72,7 @@ PieceSteps router_steps(const PieceSteps& steps) {
     return part;
 }
 
-/// What a shard's steps take.
+/// Functions that return the seconds and the overlap cost of a shard's steps.
 struct StepPrices {
     StepPrice seconds, taken;
     explicit StepPrices(const Shard& shard)
@@ -83,8 +83,8 @@ struct StepPrices {
           taken([calibration = shard.calibration](const PieceStep& start) { return overlap_cost(start, *calibration); }) {}
 };
 
-/// What tp exposes more in a backward, played as `back`, whose weight gradients come in a pass of their own: nothing runs beside its
-/// gathers, which go there too, and its reductions. Sums of biases, which still do, are left out.
+/// Additional exposed tp communication of a backward (simulated as `back`) if weight gradients run in a separate pass: its gathers, which
+/// move there too, and its reductions then run without concurrent ops. Sums of biases, which would still run, are left out.
 double tp_beside_weights(const PieceSteps& backward, const PassSeconds& back, const StepPrices& prices) {
     const auto beside = [&](std::size_t i) {
         return timed::starts_over(backward[i], LayerGroup::tp) && !timed::waits_at_once(backward, i);
@@ -102,8 +102,8 @@ PieceCost both(PieceCost one, const PieceCost& other) {
     return one;
 }
 
-/// Share of a hidden exchange's time that it takes from the products beside it. Kernels of DeepEP and HybridEP occupy multiprocessors,
-/// which products then lack. Across domains, and of NCCL's kernels, the calibration says it.
+/// Share of a hidden exchange's time by which it slows down concurrent GEMMs. Inside a domain kernels of DeepEP and HybridEP occupy
+/// multiprocessors, which GEMMs then lack. Across domains, and for NCCL's kernels, the value is calibrated.
 double exchange_overlap_cost(const Shard& shard) {
     const TokenDispatcher dispatcher = shard.model().moe->dispatcher;
     const bool own_kernels = dispatcher == TokenDispatcher::deep_ep || dispatcher == TokenDispatcher::hybrid_ep;
@@ -112,11 +112,11 @@ double exchange_overlap_cost(const Shard& shard) {
     return std::min(1.0, occupied / static_cast<double>(shard.calibration->multiprocessors));
 }
 
-/// An exchange in which a token goes once to each place that has any of its experts. DeepEP moves its rows by the multiprocessors that
-/// its kernels hold, a rank's own rows too: on B200 and GB200, ep 8, 24 of them dispatch 494 and combine 420 GB/s, 28 of them 560 and 477
-/// (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md, bf16). Between two nodes 24 forward 141 to 147 GB/s over NVLink, whether that has 200
-/// GB/s (H800, docs/legacy.md: 43 GB/s over the network) or 450 (H20, issue 137; H200, issue 493). Other numbers of them are assumed to
-/// move as much each.
+/// Seconds of an exchange that sends a token once to each destination with any of its experts. DeepEP moves rows, a rank's own rows too, by
+/// the multiprocessors that its kernels occupy: on B200 and GB200, ep 8, 24 of them dispatch 494 and combine 420 GB/s, 28 of them 560 and
+/// 477 (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md, bf16). Between two nodes 24 forward 141 to 147 GB/s over NVLink, whether that has 200
+/// GB/s (H800, docs/legacy.md: 43 GB/s over the network) or 450 (H20, issue 137; H200, issue 493). The rate per multiprocessor is assumed
+/// to be the same for other numbers of them.
 double sent_once_seconds(const PieceStep& start, double bytes, const GroupPath& path, const Calibration& calibration) {
     constexpr double kInside = (494e9 + 420e9) / 2 / 24, kAcross = 144e9 / 24;  // bytes/s of a multiprocessor
     const double wire = all_to_all_seconds(bytes * sent_once(start.copies, path), one_plane(path, calibration), calibration);
@@ -166,7 +166,7 @@ void hide_exchanges(PieceCost& layer, const PieceCost& mixer, const MixtureNodes
     const bool puts_off = shard.megatron() != nullptr && shard.megatron()->delay_wgrad;
     const double alone = layer.exposed_forward.ep + layer.exposed_backward.ep;
     if (alone > 0) {
-        // The pair has one time: either pass gets its share of it.
+        // The pair has one time: each pass gets its proportional share.
         const double shown = shown_exchanges(forward, backward, puts_off, exchange_overlap_cost(shard)) / alone;
         const auto hide = [shown](double& exposed, double& unpaired) {
             unpaired = exposed * (1 - std::min(1.0, shown));
@@ -176,8 +176,8 @@ void hide_exchanges(PieceCost& layer, const PieceCost& mixer, const MixtureNodes
         hide(layer.exposed_backward.ep, layer.unpaired_backward);
     }
     if (shard.megatron() == nullptr) return;
-    // Attention and router, dispatch, experts and combine are nodes with a stream, events and a call of autograd of their own, and weight
-    // gradients that are put off a call more for attention and for experts.
+    // Attention with router, dispatch, experts and combine are nodes, each with a stream, events and a call of autograd; delayed weight
+    // gradients add one call each for attention and for experts.
     constexpr int kNodes = 4, kPutOff = 2;
     layer.kernels_forward += kNodes;
     layer.kernels_backward += kNodes + (puts_off ? kPutOff : 0);
@@ -219,19 +219,19 @@ PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, con
 
 namespace {
 
-/// What does not see experts.
+/// Costs that do not depend on experts.
 struct DenseCosts {
-    std::vector<PieceCost> mixers, windowed, feed_forwards;  ///< by their indices in LayerKinds, mixtures apart; windowed: with the window
+    std::vector<PieceCost> mixers, windowed, feed_forwards;  ///< by their indices in LayerKinds, without MoE; windowed: with the window
     PieceCost embedding, head;
     PieceCost prediction;  ///< one depth of multi-token prediction without its layer, embedding and loss
 };
 
 struct MixtureCosts {
     PieceCost all, router;
-    MixtureNodes nodes;  ///< where another microbatch hides exchanges
+    MixtureNodes nodes;  ///< used if another microbatch hides exchanges
 };
 
-/// Cost of a ring over so many ranks, from rings of two and of four: each further rank adds half of what two add.
+/// Cost of a ring over `ranks`, extrapolated from rings of two and of four: each further rank adds half of the difference.
 PieceCost further_parts(const PieceCost& two, const PieceCost& four, std::int64_t ranks) {
     const double times = static_cast<double>(ranks - 4) / 2;
     const auto grow = [times](double from, double to) { return to + times * (to - from); };
@@ -255,8 +255,8 @@ PieceCost further_parts(const PieceCost& two, const PieceCost& four, std::int64_
     return cost;
 }
 
-/// Gives the collectives of a pass over two ranks of a ring and over four the bytes of one over `ranks`: they grow by as much with each
-/// rank. false where the passes communicate differently.
+/// Sets the bytes of the collectives in passes over two and four ranks of a ring to those over `ranks`: they grow linearly with the ranks.
+/// Returns false if the two passes communicate differently.
 bool grow_collectives(PieceSteps& two, PieceSteps& four, std::int64_t ranks) {
     const auto next_start = [](PieceSteps& steps, PieceSteps::iterator from) {
         return std::find_if(from, steps.end(), [](const PieceStep& step) { return step.kind == StepKind::start; });
@@ -271,14 +271,14 @@ bool grow_collectives(PieceSteps& two, PieceSteps& four, std::int64_t ranks) {
     return of_two == two.end() && of_four == four.end();
 }
 
-/// The costs of a shard's pieces over the links of a layout, under what of the switches changes them.
+/// Everything that the costs of a shard's pieces depend on, switches included.
 struct PricedKey {
     ShardKey shard;
-    std::int64_t rows = 0;  ///< of a mixture
+    std::int64_t rows = 0;  ///< rows of a MoE layer
     LinksKey links;
-    bool overlap_tp = false;          ///< and there is something to overlap
-    std::int64_t gradient_bytes = 0;  ///< of one element
-    TokenDispatcher dispatcher{};     ///< of a mixture
+    bool overlap_tp = false;          ///< tp overlap is on, and tp > 1
+    std::int64_t gradient_bytes = 0;  ///< bytes of one gradient element
+    TokenDispatcher dispatcher{};     ///< set for MoE layers
     bool operator==(const PricedKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
         const auto& [shard_, rows_, links_, overlap_tp_, gradient_bytes_, dispatcher_] = *this;
@@ -290,7 +290,7 @@ struct PricedKey {
 
 struct RecordedCosts::Priced {
     SharedMemo<PricedKey, DenseCosts> dense;
-    SharedMemo<PricedKey, MixtureCosts> mixtures;  ///< whose exchanges nothing hides
+    SharedMemo<PricedKey, MixtureCosts> mixtures;  ///< without hidden exchanges
 };
 
 struct RecordedCosts::State {
@@ -305,7 +305,7 @@ struct RecordedCosts::State {
         return price_piece(trace.range(piece, false).steps, trace.range(piece, true).steps, shard);
     }
 
-    /// Attention of a plain layer as recorded for these very sizes, with such a window.
+    /// Attention of a plain layer, recorded for exactly these sizes with the given window.
     [[nodiscard]] PieceCost recorded_attention(const Shard& shard, const PieceSizes& sizes, std::int64_t window,
                                                std::size_t plain_layer) const {
         ModelSpec windowed = kinds.plain_layers[plain_layer];
@@ -324,7 +324,7 @@ struct RecordedCosts::State {
         return price(trace, Piece::attention, shard);
     }
 
-    /// Attention over a ring of which `four` parts are recorded; nothing where its steps do not say what more of them do.
+    /// Attention over a larger ring, extrapolated from the recording of `four` parts; nothing if the steps do not allow it.
     [[nodiscard]] std::optional<PieceCost> ring_attention(const Shard& shard, const PieceSizes& sizes, const PieceTrace& four,
                                                           std::size_t plain_layer) const {
         const ShardRecords::Record record = records.two_parts(sizes, plain_layer);
@@ -333,7 +333,7 @@ struct RecordedCosts::State {
             return further_parts(price(two, Piece::attention, shard), price(four, Piece::attention, shard), sizes.cp);
         PieceSteps forward = two.range(Piece::attention, false).steps, backward = two.range(Piece::attention, true).steps;
         PieceSteps forward_of_four = four.range(Piece::attention, false).steps, backward_of_four = four.range(Piece::attention, true).steps;
-        // One call over all gathered keys, and gathers of more bytes; or a call for each rank's keys.
+        // Either one call over all gathered keys, with gathers of more bytes, or a call for each rank's keys.
         if (forward.size() == forward_of_four.size()) {
             if (!grow_steps(forward, forward_of_four, sizes.cp, 2) || !grow_steps(backward, backward_of_four, sizes.cp, 2))
                 return std::nullopt;
@@ -398,10 +398,10 @@ struct RecordedCosts::State {
                 mixture_nodes(forward, backward, shard)};
     }
 
-    /// A mixture whose exchanges nothing hides.
+    /// MoE layer without hidden exchanges.
     const MixtureCosts& mixture_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
         ShardKey half = mixture_alone(sizes);
-        // The sums of the load-balancing loss run over tp and cp, whatever rows there are.
+        // The sums of the load-balancing loss run over tp and cp, whatever the number of rows.
         if (model().moe->auxiliary_loss > 0) half.cp = sizes.cp;
         PricedKey key = key_of(half, sizes.rows(), links);
         key.dispatcher = model().moe->dispatcher;

@@ -1,5 +1,5 @@
 #pragma once
-// Costs of the kinds of layer of one shard, read from their records.
+// Costs of the kinds of layers of one shard, computed from recorded ops.
 
 #include <array>
 #include <cstdint>
@@ -16,31 +16,31 @@
 
 namespace mgplan::simulator {
 
-/// Seconds of a started collective over the links of its group; sends and receives that started together run at once, each way.
+/// Seconds of a started collective over the links of its group; a send and a receive that start together run concurrently.
 [[nodiscard]] double collective_seconds(const PieceStep& start, const LayoutPaths& paths, const Calibration& calibration);
 
-/// Share of its time that a started collective takes from the ops beside it: that of the multiprocessors which it holds, or as assumed
-/// (Calibration::overlap_cost).
+/// Share of its time by which a started collective slows down concurrent ops: the share of the multiprocessors that it occupies, or if
+/// unknown Calibration::overlap_cost.
 [[nodiscard]] double overlap_cost(const PieceStep& start, const Calibration& calibration);
 
-/// Time of a piece: its forward and its backward played on their streams.
+/// Time of a piece: its forward and its backward, each simulated on its streams.
 [[nodiscard]] PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard);
 
-/// A mixture's passes cut at its exchanges.
+/// The passes of a MoE half-layer, divided at their exchanges.
 struct MixtureNodes {
     ExchangeNodes forward, backward;
 };
 [[nodiscard]] MixtureNodes mixture_nodes(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard);
 
-/// Another microbatch's computation hides dispatch and combine of `layer`, which is the cost of `mixer` and `mixture`, as
-/// shown_exchanges() says of two passes over such a layer; the host issues the nodes of that schedule. `shard`: with experts.
+/// Subtracts the seconds of dispatch and combine that another microbatch's computation hides (shown_exchanges() of two passes over such a
+/// layer) from `layer`, the sum of `mixer` and `mixture`, and adds the schedule's launches by the host. `shard`: of a model with experts.
 void hide_exchanges(PieceCost& layer, const PieceCost& mixer, const MixtureNodes& mixture, const Shard& shard);
 
-/// Which links a layout's groups have, beside the sizes of its shard. In the default order of axes the strides of tp, cp, ep and etp follow
-/// from their sizes, and the fields keep their defaults; other orders need all of them.
+/// Properties of the links of a layout's groups, in addition to the sizes of its shard. In the default order of axes the strides of tp, cp,
+/// ep and etp follow from their sizes, and the fields keep their defaults; other orders set all of them.
 struct LinksKey {
     std::int64_t pp = 0, world = 0;
-    std::int64_t packed_over = 0;  ///< of packed sequences: the ranks whose busiest one is priced
+    std::int64_t packed_over = 0;  ///< with packed sequences: number of data-parallel ranks, the busiest of which counts
     std::array<Axis, 5> order{};
     bool operator==(const LinksKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
@@ -51,9 +51,9 @@ struct LinksKey {
     }
 };
 
-/// Records of a shard with their steps, under the engine's policies. Dense pieces are those of one of LayerKinds::plain_layers.
-/// `two_parts`: dense pieces of a sequence over two ranks of a ring, with as many rows on each as `dense`, which has four parts for a
-/// longer one. `mixture`: of so uneven rows as trace_mixture() takes.
+/// Recorded traces of a shard with their steps, under the engine's policies. Dense pieces: of one of LayerKinds::plain_layers. `two_parts`:
+/// dense pieces with the sequence over a ring of two ranks, with the same number of rows on each as `dense`, which records four parts for a
+/// larger ring. `mixture`: a MoE layer with `received` as in trace_mixture().
 struct ShardRecords {
     using Record = std::shared_ptr<const PieceTrace>;
     std::function<Record(const PieceSizes&, std::size_t plain_layer)> dense, two_parts;
@@ -61,22 +61,21 @@ struct ShardRecords {
     std::function<Record(const PieceSizes&, double received)> mixture;
 };
 
-/// Costs of layers read from records of model/, with what engine megatron does otherwise as its policies say. A half layer is priced once
-/// for all layouts that it is the same for, from the recordings that its memory is read from. A ring of more than four ranks is priced by
-/// those of two and of four with as many rows each: every further rank adds the same step. Not thread-safe. The workload and what
+/// Costs of layers computed from recordings of model/, modified for engine megatron by its policies. Each half-layer is computed once for
+/// all layouts with equal key, from the same recordings as its memory. A ring of more than four ranks is extrapolated from rings of two and
+/// four ranks with the same number of rows each: every further rank adds the same step. Not thread-safe. The workload and the objects that
 /// `records` refers to must outlive it.
 class RecordedCosts {
 public:
-    /// With the prices of `others`, if any, of a workload that differs in nothing but what LayoutSwitches change; another thread may have
-    /// them.
+    /// Shares the results of `others`, if not null, whose workload differs only in LayoutSwitches; `others` may belong to another thread.
     RecordedCosts(const Workload& workload, ShardRecords records, const RecordedCosts* others);
     ~RecordedCosts();
     RecordedCosts(const RecordedCosts&) = delete;
     RecordedCosts& operator=(const RecordedCosts&) = delete;
 
-    /// `sizes` and `links` are those of the shard's layout.
+    /// `sizes` and `links` must be those of the shard's layout.
     [[nodiscard]] LayerCosts of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links);
-    /// The same with mixtures that take no time: nothing of theirs is recorded.
+    /// Costs with MoE layers at zero; does not record them.
     [[nodiscard]] LayerCosts without_mixtures(const Shard& shard, const PieceSizes& sizes, const LinksKey& links);
 
 private:

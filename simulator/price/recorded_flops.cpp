@@ -10,7 +10,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// FLOPs of a piece's forward and backward for one sequence; nothing is computed again in the trace.
+/// FLOPs of a piece's forward and backward for one sequence; the trace contains no recompute.
 double flops_of(const PieceTrace& trace, Piece piece, double attention_share = 1) {
     double flops = 0;
     for (const bool backward : {false, true}) {
@@ -31,11 +31,11 @@ double model_flops_of(const PieceStep& step, double attention_share) {
 double model_flops_of_state(const LayerPart& mixer, double rows) {
     const ComputedPart* const computed = find_computed_part(mixer);
     if (computed == nullptr || computed->traits.state_flops == nullptr) return 0;
-    return rows * computed->traits.state_flops(stated_sizes(mixer, 0));  // no width of a mixer's state is the model's
+    return rows * computed->traits.state_flops(stated_sizes(mixer, 0));  // no width of a mixer's state equals the model's
 }
 
 double model_flops(const ModelSpec& model, const BatchSpec& batch) {
-    // One sequence on one rank; every token's experts count, within capacity or not.
+    // One sequence on one rank; all experts of a token count, within capacity or not.
     PieceSizes one;
     one.sequence = batch.sequence;
     one.keep_steps = true;
@@ -46,7 +46,7 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     }
     const LayerKinds kinds = layer_kinds(counted);
     std::vector<double> mixers, feed_forwards;
-    double loss = 0, ends = 0;  // products in front of the layers and behind them: of residual streams (Gemma 3n)
+    double loss = 0, ends = 0;  // GEMMs before and after the layers: of residual streams (Gemma 3n)
     for (std::size_t i = 0; i < kinds.plain_layers.size(); ++i) {
         const PieceTrace trace = trace_dense_pieces(kinds.plain_layers[i], one);
         if (i < kinds.mixers.size()) {

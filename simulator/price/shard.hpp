@@ -1,5 +1,5 @@
 #pragma once
-// One rank's share of one microbatch, with the rates and links that its records are priced by.
+// One rank's share of one microbatch, with the rates and links that determine its cost.
 
 #include <cstdint>
 
@@ -15,24 +15,23 @@ namespace mgplan::simulator {
 /// Links of a layout's groups.
 struct LayoutPaths {
     GroupPath tp, cp, dp_cp, edp, ep, etp, pp;
-    /// Parts of dp_cp and edp inside one optimizer instance, and across instances; set where parameters or gradients are
-    /// sharded.
+    /// Parts of dp_cp and edp inside one optimizer instance, and across instances; set if parameters or gradients are sharded.
     GroupPath dp_inner, dp_outer, edp_inner, edp_outer;
 };
 
-/// What layer costs depend on. Layouts that agree in these fields have equal layer costs.
+/// Inputs of layer costs. Layouts that agree in these fields have equal layer costs.
 struct Shard : ShardKey {
     const Workload* workload = nullptr;
     const Calibration* calibration = nullptr;
-    OpRates rates{};  ///< with the share of attention of the busiest data-parallel rank (busiest_share)
+    OpRates rates{};  ///< with the attention share of the busiest data-parallel rank (busiest_share)
     const LayoutPaths* paths = nullptr;
-    std::int64_t tokens_outside = 0;  ///< rows outside a tp region: micro_batch · sequence / cp, over tp with sequence parallelism
+    std::int64_t tokens_outside = 0;  ///< rows outside a tp region: micro_batch · sequence / cp, divided by tp with sequence parallelism
     std::int64_t element = 2;         ///< bytes of an activation
-    PackedAttention packed{};         ///< of the batch
-    double busiest_experts = 1;       ///< token copies of the busiest rank of an ep group over the even number (RoutingLoad::busiest)
+    PackedAttention packed{};         ///< packing of the batch
+    double busiest_experts = 1;  ///< token copies of the busiest rank of an ep group, relative to the even number (RoutingLoad::busiest)
 
     [[nodiscard]] const ModelSpec& model() const { return workload->model; }
-    /// Megatron-LM's switches where it is the engine, else nothing.
+    /// Megatron-LM's switches; null with engine mgplan.
     [[nodiscard]] const MegatronSwitches* megatron() const { return engine == Engine::megatron ? &workload->training.megatron : nullptr; }
 };
 

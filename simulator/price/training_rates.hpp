@@ -1,5 +1,5 @@
 #pragma once
-// The rates that ops of one training are priced by: built here for the cost model, for `verify` and for whoever prices ops.
+// Rates that determine the cost of a training's ops: used by the cost model and by `verify`.
 
 #include <cstdint>
 
@@ -9,22 +9,22 @@
 
 namespace mgplan::simulator {
 
-/// What op_seconds() takes (simulator/price/op_price.hpp). Its pointers are those of a TrainingRates, which outlives it.
+/// Rates for op_seconds() (simulator/price/op_price.hpp). The pointers refer to a TrainingRates, which must outlive it.
 struct OpRates {
-    const KernelTimes* products = nullptr;  ///< of products whose operands are fp8, and of all else
-    const KernelTimes* storage = nullptr;   ///< of products that stay in the storage type: head, router, unfused core of attention
+    const KernelTimes* products = nullptr;  ///< for GEMMs with fp8 operands and for all other ops
+    const KernelTimes* storage = nullptr;   ///< for GEMMs that stay in the storage type: head, router, unfused attention core
     const Calibration* calibration = nullptr;
     double host_bandwidth = 0;          ///< bytes per second between GPU and host, each way
-    double attention_share = 1;         ///< packed sequences: pairs of their documents over those of whole sequences
-    std::int64_t attention_length = 0;  ///< places of a document, for the rate of attention; 0: not packed
+    double attention_share = 1;         ///< with packed sequences: pairs of their documents divided by those of whole sequences
+    std::int64_t attention_length = 0;  ///< tokens of a document, for the rate of attention; 0: not packed
 };
 
-/// Rates of a cluster's GPU at a training's precision, format and type of gradients, and at 16 bits where that precision is quantised.
+/// Rates of a cluster's GPU for a training's precision, format and gradient dtype, and for 16 bits if that precision is quantised.
 /// `calibration` must outlive it.
 class TrainingRates {
 public:
     TrainingRates(const ClusterSpec& cluster, const Calibration& calibration, const TrainingSpec& training);
-    // What ops() gives points into it.
+    // The result of ops() points into it.
     TrainingRates(const TrainingRates&) = delete;
     TrainingRates& operator=(const TrainingRates&) = delete;
 

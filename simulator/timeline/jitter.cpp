@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kMostDrawn = std::int64_t{1} << 22;
 constexpr std::int64_t kFewestRuns = 20, kMostRuns = 200;
 
-/// Standard normal numbers. The standard says what mt19937_64 draws, but not what normal_distribution makes of it.
+/// Standard normal numbers. The C++ standard defines the output of mt19937_64, but not the algorithm of normal_distribution.
 class Normal {
 public:
     explicit Normal(std::uint64_t seed) : bits_(seed) {}
@@ -27,7 +27,7 @@ public:
     }
 
 private:
-    /// In [0, 1).
+    /// Uniform in [0, 1).
     double uniform() { return static_cast<double>(bits_() >> 11) * 0x1p-53; }
     std::mt19937_64 bits_;
     double second_ = 0;

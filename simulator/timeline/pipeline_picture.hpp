@@ -1,5 +1,5 @@
 #pragma once
-// One iteration of a pipeline as it is drawn: when each pass ran. Plain values, for whoever draws it.
+// Data to draw one iteration of a pipeline: begin and end of each pass. Plain values.
 
 #include <cstdint>
 #include <vector>
@@ -11,12 +11,12 @@ namespace mgplan::simulator {
 struct DrawnPass {
     double begin = 0, end = 0;  ///< seconds from the iteration's begin
     std::int32_t microbatch = 0;
-    std::uint16_t rank = 0;  ///< of the pipeline
+    std::uint16_t rank = 0;  ///< pipeline rank
     std::uint16_t chunk = 0;
     Pass pass = Pass::forward;
 };
 
-/// Gradients reduced or parameters gathered beside the passes.
+/// Reduction of gradients or gather of parameters in parallel with the passes.
 struct DrawnTraffic {
     double begin = 0, end = 0;
     std::uint16_t rank = 0;
@@ -29,7 +29,7 @@ struct PipelinePicture {
     std::vector<DrawnTraffic> data_parallel;
     double optimizer_begin = 0;
     std::vector<double> optimizer;  ///< seconds by rank
-    std::vector<double> gather;     ///< seconds by rank behind the optimizer
+    std::vector<double> gather;     ///< seconds by rank after the optimizer
 };
 
 }  // namespace mgplan::simulator

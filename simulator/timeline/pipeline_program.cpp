@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int32_t kNotRun = -1;
 
-/// Where the results of the passes are, by stage and microbatch.
+/// Indices of the ops that produce each result, by stage and microbatch.
 class Results {
 public:
     Results(int stages, std::int64_t microbatches) : microbatches_(static_cast<std::size_t>(microbatches)) {
@@ -28,7 +28,7 @@ private:
     std::array<std::vector<std::int32_t>, 2> index_;
 };
 
-/// The result that an op takes, if it takes one.
+/// The result that an op needs, if any.
 struct Input {
     bool needed = false;
     bool forward = true;
@@ -79,7 +79,7 @@ PipelineProgram make_program(const PipelineOrder& order) {
     std::vector<bool> begun(ranks * static_cast<std::size_t>(order.chunks), false);
     std::vector<std::int32_t> last_gradient(begun.size(), -1);
 
-    // Ranks that may go on. A rank that waits is put back by the op that it waits for: by the neighbour that runs it.
+    // Ranks that may continue. A blocked rank is queued again by the op that it waits for, which runs on a neighbour.
     std::vector<int> ready;
     for (int r = order.pp - 1; r >= 0; --r) ready.push_back(r);
     std::vector<char> queued(ranks, 1);

@@ -10,7 +10,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Streams of one rank: until when each is taken.
+/// Streams of one rank: time until which each is occupied.
 struct Streams {
     double compute = 0;
     double data_parallel = 0;
@@ -54,7 +54,7 @@ private:
         return static_cast<std::size_t>(rank) * static_cast<std::size_t>(program_.chunks) + static_cast<std::size_t>(chunk);
     }
 
-    /// The parameters of the iteration before it are gathered chunk by chunk from its begin on.
+    /// Gathers the parameters updated by the iteration before, chunk by chunk from the start of this one.
     void start_gathers() {
         for (int r = 0; r < program_.pp; ++r) {
             double& stream = streams_[static_cast<std::size_t>(r)].data_parallel;
@@ -69,7 +69,7 @@ private:
         }
     }
 
-    /// A ranking plays millions of passes: what none of them changes is looked up in front of the loop.
+    /// Searches simulate millions of passes: values that no pass changes are read before the loop.
     void run_ops() {
         const std::size_t count = program_.ops.size(), chunks = static_cast<std::size_t>(program_.chunks);
         const ProgramOp* const ops = program_.ops.data();
@@ -111,8 +111,8 @@ private:
         }
     }
 
-    /// When a chunk's first forward begins and how long it takes: layer by layer it follows the buckets, waits for the first and ends
-    /// behind the last.
+    /// Begin and duration of a chunk's first forward: layer by layer it follows the buckets, so it waits for the first and ends after the
+    /// last.
     [[nodiscard]] std::pair<double, double> follow_gather(std::size_t chunk, double begin, double seconds) const {
         if (gathered_[chunk] <= 0) return {begin, seconds};
         const double parts = times_.buckets[chunk];
@@ -120,8 +120,8 @@ private:
         return {behind_first, std::max(seconds, gathered_[chunk] + seconds / parts - behind_first)};
     }
 
-    /// The chunk's gradients are made by the op from `begin` to `end`, bucket by bucket: starts their reductions. When the op
-    /// ends: what runs beside it takes its share.
+    /// Starts the reductions of the chunk's gradients, which the op from `begin` to `end` completes bucket by bucket. Returns the end of
+    /// the op, slowed down by concurrent communication.
     double reduce(const ProgramOp& op, std::size_t chunk, double begin, double end) {
         Streams& streams = streams_[op.rank];
         const double seconds = times_.reduce[chunk];
@@ -132,7 +132,7 @@ private:
         }
         const double parts = times_.buckets[chunk];
         const double whole = end - begin;
-        // All but the last bucket may run beside the op.
+        // All but the last bucket may run in parallel with the op.
         const double hidden = std::min(seconds * (1 - 1 / parts), whole * (1 - 1 / parts));
         end += times_.overlap_cost * hidden;
         const double first = begin + (end - begin) / parts;
@@ -146,8 +146,8 @@ private:
     const PipelineTimes& times_;
     bool details_;
     std::vector<Streams> streams_;
-    std::vector<double> gathered_;  ///< by chunk: its parameters are there
-    std::vector<double> held_;      ///< by rank: reductions that wait for its last pass
+    std::vector<double> gathered_;  ///< by chunk: time at which its parameters are complete
+    std::vector<double> held_;      ///< by rank: seconds of reductions that wait for its last pass
     std::vector<double> arrivals_;
     PipelineRun result_;
 };

@@ -1,6 +1,6 @@
 #pragma once
-// One iteration of a pipeline program as discrete events: when each pass begins and ends on its rank's compute stream, when its
-// result has arrived, and what gradient reductions and parameter gathers do beside it on the rank's dp stream.
+// Event simulation of one iteration of a pipeline program: begin and end of each pass on its rank's compute stream, arrival of its result,
+// and gradient reductions and parameter gathers on the rank's dp stream.
 
 #include <cstdint>
 #include <vector>
@@ -9,24 +9,24 @@
 
 namespace mgplan::simulator {
 
-/// Seconds. Vectors by chunk are indexed rank · chunks + chunk.
+/// Durations in seconds. Vectors by chunk have the index rank · chunks + chunk.
 struct PipelineTimes {
     std::vector<double> passes;  ///< by PipelineProgram::slot
     double transfer = 0;         ///< from one rank to a neighbour
-    /// Transfers go on beside the passes, one after the other in each direction (Megatron-LM's overlap_p2p_comm). Otherwise the
-    /// sending rank waits until its message is gone: Megatron-LM's compute stream waits for the communication
+    /// True: transfers run in parallel with the passes, one after the other in each direction (Megatron-LM's overlap_p2p_comm). False: the
+    /// sending rank waits until its message is sent, as Megatron-LM's compute stream waits for the communication
     /// (pipeline_parallel/p2p_communication.py).
     bool overlap_transfers = false;
-    /// Data-parallel work of every chunk; empty: none.
+    /// Seconds of data-parallel communication of every chunk; empty: none.
     std::vector<double> reduce, gather;
-    std::vector<double> buckets;  ///< into which both are cut; 1: not
-    bool overlap_reduce = false;  ///< else it follows the last pass of the rank
-    bool overlap_gather = false;  ///< else it is not part of the run: it follows the optimizer
-    std::vector<double> factors;  ///< by op: how many times its seconds it takes; empty: once
-    double overlap_cost = 0;      ///< share of its time that hidden communication takes from the pass beside it
+    std::vector<double> buckets;  ///< number of buckets of both; 1: not divided
+    bool overlap_reduce = false;  ///< false: the reduction follows the rank's last pass
+    bool overlap_gather = false;  ///< false: the gather follows the optimizer and is not part of the run
+    std::vector<double> factors;  ///< by op: factor on its seconds; empty: 1
+    double overlap_cost = 0;      ///< share of its time by which hidden communication slows down the concurrent pass
 };
 
-/// A piece of work on a rank's dp stream.
+/// One gather or reduction on a rank's dp stream.
 struct DataParallelEvent {
     std::uint16_t rank = 0, chunk = 0;
     bool gather = false;
@@ -34,11 +34,11 @@ struct DataParallelEvent {
 };
 
 struct PipelineRun {
-    std::vector<double> last_pass;  ///< by rank: end of its last pass, and of the message it waits for to be sent
-    std::vector<double> busy;       ///< by rank: inside passes
-    std::vector<double> reduced;    ///< by rank: its gradients are complete
-    double end = 0;                 ///< the last of reduced
-    // Where details are asked for:
+    std::vector<double> last_pass;  ///< by rank: end of its last pass, and of the send that it waits for
+    std::vector<double> busy;       ///< by rank: seconds inside passes
+    std::vector<double> reduced;    ///< by rank: time at which its gradients are complete
+    double end = 0;                 ///< the largest element of reduced
+    // Set only with details:
     std::vector<double> begins, ends, arrivals;  ///< by op
     std::vector<DataParallelEvent> data_parallel;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Ranks that compute more slowly than the others, and what they do to their pipeline.
+// Ranks that compute more slowly than the others, and the resulting slowdown of their pipelines.
 
 #include <cstdint>
 #include <vector>
@@ -14,12 +14,12 @@ struct Straggler {
     double factor = 1;
 };
 
-/// How much longer each stage of a pipeline computes, by pipeline rank: one entry for every data-parallel replica that has a
-/// straggler (replicas without one wait for these when gradients are reduced), equal ones once.
+/// Factors on the compute time of each stage of a pipeline, by pipeline rank: one entry per data-parallel replica with a straggler
+/// (replicas without one wait for these when gradients are reduced); equal entries appear once.
 ///
-/// The ranks of a stage in one replica (tp, cp) meet in collectives in every layer and go at the pace of the slowest: the largest
-/// factor counts. Where expert-parallel groups reach over replicas (`ep` > 1), their exchanges couple the replicas in every layer
-/// too: they are taken as one, again with the largest factor of each stage.
+/// The ranks of a stage in one replica (tp, cp) meet in collectives in every layer and run at the pace of the slowest: the largest factor
+/// counts. If expert-parallel groups span replicas (`ep` > 1), their exchanges couple the replicas in every layer: all replicas are merged
+/// into one, with the largest factor of each stage.
 [[nodiscard]] std::vector<std::vector<double>> stage_slowdowns(const ParallelSizes& sizes, const std::vector<Straggler>& stragglers);
 
 }  // namespace mgplan::simulator
