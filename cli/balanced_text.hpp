@@ -7,7 +7,7 @@
 
 namespace mgplan::cli {
 
-/// One line: what it gained, or why there is nothing to gain.
+/// One line with the gain, or the reason why there is none.
 [[nodiscard]] std::string balanced_text(const planner::BalancedLayout& balanced);
 
 }  // namespace mgplan::cli

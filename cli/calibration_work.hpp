@@ -1,5 +1,5 @@
 #pragma once
-// Which shapes `mgplan calibrate` measures.
+// The shapes that `mgplan calibrate` measures.
 
 #include <cstdint>
 #include <optional>
@@ -21,13 +21,13 @@ struct ShapesToMeasure {
     std::int64_t micro_batch = 1;
 };
 
-/// Products, grouped products and attention of the models' shards, one layer of each kind; nothing without models. Sizes that
+/// Returns products, grouped products and attention of the models' shards, one layer of each kind; nothing without models. Sizes that
 /// cannot be computed are named in `left_out`. Throws ConfigError for unknown models and those of which nothing can be computed.
 [[nodiscard]] runtime::TracedWork work_of_models(const ShapesToMeasure& asked, const std::vector<Precision>& precisions,
                                                  const ClusterSpec& cluster, const model::KernelTraits& traits,
                                                  std::vector<std::string>& left_out);
 
-/// The same of a rank of every pipeline stage of the plan. Throws ConfigError for a plan that breaks a rule.
+/// Returns the same for a rank of every pipeline stage of the plan. Throws ConfigError for a plan that breaks a rule.
 [[nodiscard]] runtime::TracedWork work_of_plan(const Plan& plan, const model::KernelTraits& traits);
 
 }  // namespace mgplan::cli

@@ -130,7 +130,7 @@ int gate_exit_code(reports::GateVerdict verdict) {
     return kCannotSay;
 }
 
-/// The same of documents that run over as many ranks as each needs.
+/// Judges documents that run over as many ranks as each needs likewise.
 void judge_documents(reports::MegatronCheck& check, std::int64_t most, const Layout& layout, simulator::CostModel& model) {
     try {
         check.asked = {layout, planner::predict_dynamic_context(check.workload, layout, most)};
@@ -171,7 +171,7 @@ ResolvedWorkload resolve_command(const Options& options, const WorkloadOptions& 
     return resolved;
 }
 
-/// Without any answer.
+/// Returns a check without any prediction.
 reports::MegatronCheck unjudged(const ResolvedWorkload& resolved) {
     reports::MegatronCheck check;
     check.workload = resolved.workload;
@@ -198,7 +198,7 @@ void add_problems_behind(const Options& options, const WorkloadOptions& values, 
     }
 }
 
-/// Nothing where a gate cannot say for want of a fact, which it has said then. Its line is written before what is refused leaves, too.
+/// Resolves the command; returns nothing if a gate lacks a fact. A gate prints its line then, and before it throws.
 std::optional<ResolvedWorkload> resolve_or_say(const Options& options, const WorkloadOptions& values, Console& console, bool gate) {
     try {
         return resolve_command(options, values);
@@ -218,7 +218,7 @@ std::optional<ResolvedWorkload> resolve_or_say(const Options& options, const Wor
     }
 }
 
-/// --strict, of what was found open while the command was judged.
+/// --strict: throws if the check left something open; a gate prints its line first.
 void refuse_what_is_open(const Options& options, const formats::FlagAccount& flags, Console& console, bool gate) {
     try {
         refuse_partial_answer(flags);
@@ -311,7 +311,7 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     options.write(console, report_text(check, options.format(), gate));
     if (gate) return gate_exit_code(reports::gate_verdict(check));
     if (!check.asked) return kBadInput;
-    return reports::fits(check).value_or(true) ? kDone : kNothingFits;  // where it cannot be said, no verdict stops a script
+    return reports::fits(check).value_or(true) ? kDone : kNothingFits;  // an unknown fit stops no script
 }
 
 }  // namespace mgplan::cli

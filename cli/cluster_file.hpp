@@ -7,7 +7,7 @@
 
 namespace mgplan::cli {
 
-/// Today in UTC: 2026-11-21.
+/// Returns today's date in UTC: 2026-11-21.
 [[nodiscard]] std::string today();
 
 /// Text of a file for --cluster FILE.

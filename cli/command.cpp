@@ -84,7 +84,7 @@ int dispatch(const std::vector<std::string>& args, Console& console) {
         fmt::format("unknown command '{}'; {}", first.substr(0, 60), hint.empty() ? "mgplan --help lists the commands" : hint));
 }
 
-/// Lines after the first are indented, so that none that came from outside looks like one of ours.
+/// Prints a problem with lines after the first indented, so that none that came from outside looks like one of mgplan's own.
 void say_problem(std::ostream& err, std::string_view problem) {
     constexpr std::string_view kIndent = "    ";
     err << "mgplan: ";

@@ -20,28 +20,28 @@ struct CommandDescription;
 /// Exit codes (CLI.md).
 enum ExitCode : int { kDone = 0, kBadInput = 2, kNothingFits = 3, kRunFailed = 4, kMissedTolerance = 5, kCannotSay = 6 };
 
-/// The contents of a file that the caller holds already, under the name by which messages and results call it.
+/// The contents of a file that the caller has in memory, and the file's name in messages and results.
 struct GivenText {
     std::string name;
     std::string text;
 };
 
-/// Where a command writes: results to `out`, progress and warnings to `err`. run_mgplan() makes what goes to `err` harmless for a
-/// terminal, and what goes to `out` where that is one; into a file or a pipe results go as they are.
+/// Streams of a command: results go to `out`, progress and warnings to `err`. run_mgplan() makes text to `err` harmless for a
+/// terminal, and text to `out` if that is one; results into a file or a pipe stay as they are.
 struct Console {
     std::ostream& out;
     std::ostream& err;
     bool out_is_terminal = false;
-    bool err_is_terminal = false;  ///< somebody watches: progress is shown
+    bool err_is_terminal = false;  ///< progress is shown
 
     // For callers that are programs.
-    /// In place of files, by the option that would name one ("model") or by the positional ("PLAN"): Options::use_texts.
+    /// Texts in place of files, by the option that would name one ("model") or by the positional ("PLAN"): Options::use_texts.
     std::map<std::string, GivenText> texts = {};
-    /// Gets the plans that plan, simulate and check answer with, in the order of the answer, as --save-plan writes them.
+    /// Receives the plans of the answers of plan, simulate and check, in the order of the answer, as --save-plan writes them.
     std::function<void(const Plan& plan)> plans = {};
-    /// Called about once a second while a search goes on; what it throws ends the command.
+    /// Called about once a second during a search; an exception from it ends the command.
     std::function<void()> waiting = {};
-    /// Gets the page of a search, as `plan --html` writes it.
+    /// Receives the page of a search, as `plan --html` writes it.
     std::function<void(std::string page)> page = {};
 };
 
@@ -55,7 +55,7 @@ struct Command {
 /// All commands in the order of the overview.
 [[nodiscard]] std::span<const Command> commands();
 
-/// The whole program: picks the command, turns errors into messages and exit codes. `args` without the program's name.
+/// Runs the whole program: picks the command, turns errors into messages and exit codes. `args` without the program's name.
 int run_mgplan(const std::vector<std::string>& args, Console& console);
 
 // One file per subcommand.

@@ -43,7 +43,7 @@ struct CommandDescription {
     bool operator==(const CommandDescription&) const = default;
 };
 
-/// All commands in the order of the overview, each described by its --help --format json. Defined in cli/command.cpp, with their table.
+/// Returns all commands in the order of the overview, each by its --help --format json. Defined in cli/command.cpp, with their table.
 [[nodiscard]] std::vector<CommandDescription> describe_commands();
 
 /// The JSON of --help --format json, for one command.

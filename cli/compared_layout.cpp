@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::string_view kOption = "--compare";
 
-/// Says what of the file is not that of the job, since only the layout is taken.
+/// Prints the fields of the file that differ from the job's, because only the layout is used.
 void note_other_job(const std::string& given, const std::vector<std::string>& differing, Console& console) {
     if (differing.empty()) return;
     console.err << fmt::format("mgplan: --compare {}: its {} {} not that of this search; its layout alone is compared\n", given,
@@ -92,7 +92,7 @@ std::optional<EnumSet<CudaGraphScope>> scopes_of_cell(std::string_view word, con
     return sets.empty() ? std::nullopt : std::optional(sets.front());
 }
 
-/// Writes into a layout in words what they leave open and the search has for all its rows.
+/// Fills in fields that the words leave open and that are equal in all rows of the search.
 void take_from_space(LayoutInWords& words, const planner::SearchSpace& space) {
     if (!words.says_sequence_parallel && space.sequence_parallel) words.sequence_parallel = *space.sequence_parallel;
     if (words.recompute == Recompute::full && !words.says_block && space.recompute_method == RecomputeMethod::uniform)
@@ -134,7 +134,7 @@ LayoutInWords layout_in_words(const std::string& given, const Workload& workload
     }
 }
 
-/// Holds against the layout what words say that follows from its sizes. Throws ConfigError.
+/// Throws ConfigError if words contradict the layout in fields that follow from its sizes.
 void check_what_follows(const LayoutInWords& words, const Layout& layout) {
     Problems problems;
     if (words.dp && *words.dp != layout.dp())
@@ -146,7 +146,7 @@ void check_what_follows(const LayoutInWords& words, const Layout& layout) {
     problems.throw_if_any();
 }
 
-/// The layout in the first of the search's orders that a table calls as the words do, or in the first of all where they name none.
+/// Returns the layout in the first of the search's orders that has the words' name in a table, or in the very first if they name none.
 Layout layout_of_words(LayoutInWords words, const Workload& workload, const planner::SearchSpace& space) {
     const bool moe = workload.model.moe.has_value();
     std::vector<AxisOrder> orders = space.orders;

@@ -11,10 +11,10 @@
 namespace mgplan::cli {
 
 /// `given` is a plan written by --save-plan, a file of Megatron-LM arguments, or a layout in words (plan/layout/layout_words.hpp). Of a
-/// file the layout alone counts, for the job that is searched; where the file is about another job, console.err says so. Words leave open
-/// what `space` pins or every row of the search's table has: its CUDA graphs, order of the axes, group size, layers per stage, sequence
-/// parallelism, and how often full recompute repeats. Throws ConfigError, each problem prefixed by "--compare": not readable, not
-/// understood, or a rule of the job that the layout breaks.
+/// file only the layout is used, for the job that is searched; a file about another job causes a warning on console.err. Words may leave
+/// out fields that `space` pins or every row of the search's table has: its CUDA graphs, order of the axes, group size, layers per stage,
+/// sequence parallelism, and how often full recompute repeats. Throws ConfigError, each problem prefixed by "--compare": not readable,
+/// not understood, or a rule of the job that the layout breaks.
 [[nodiscard]] Layout read_compared_layout(const std::string& given, const Workload& workload, const planner::SearchSpace& space,
                                           Console& console);
 

@@ -84,7 +84,7 @@ DisturbedIteration disturbed_iteration(const DisturbanceOptions& options, const 
         simulator::JitterRequest request;
         request.deviation = options.jitter_percent / 100;
         request.seed = static_cast<std::uint64_t>(options.seed);
-        // The others wait for the replica that has the stragglers.
+        // Replicas without stragglers wait for the one with them.
         request.replicas = stragglers.empty() ? layout.dp() : 1;
         const double behind = slowest.step.time.iteration_seconds - slowest.step.run.end;
         result.jitter = simulator::run_with_jitter(*slowest.program, std::move(slowest.step.times), request);

@@ -1,5 +1,5 @@
 #pragma once
-// `simulate --straggler` and `--jitter`: the iteration when not everything goes as planned.
+// `simulate --straggler` and `--jitter`: the iteration with slow ranks or varying times.
 
 #include <cstdint>
 #include <functional>
@@ -34,7 +34,7 @@ struct DisturbedIteration {
     std::optional<simulator::JitterResult> jitter;  ///< of the whole iteration
 };
 
-/// `timeline_of` replays the layout with the given slowdown and without details. Throws ConfigError where a straggler is no rank
+/// `timeline_of` replays the layout with the given slowdown and without details. Throws ConfigError if a straggler is no rank
 /// of the layout.
 [[nodiscard]] DisturbedIteration disturbed_iteration(
     const DisturbanceOptions& options, const Layout& layout,

@@ -1,5 +1,5 @@
 #pragma once
-// Megatron-LM's flags in mgplan: which a prediction honours, and which not, and why.
+// Megatron-LM's flags in mgplan: those that a prediction honours, those that it does not, and the reasons.
 
 #include <string>
 
@@ -7,11 +7,11 @@
 
 namespace mgplan::cli {
 
-/// A row for each flag of the table (formats/megatron/megatron_flags.hpp), by name: flag, what it is to a prediction ("used", "not
-/// computed", "without effect"), and of those not computed their feature and what stays open ("time alone", "fits", "legal and fits").
+/// Returns a row for each flag of the table (formats/megatron/megatron_flags.hpp), by name: flag, effect ("used", "not computed",
+/// "without effect"), and for those not computed the feature and the open question ("time alone", "fits", "legal and fits").
 [[nodiscard]] reports::Table flag_list();
 
-/// The table as text, and how many flags of each kind there are.
+/// Returns the table as text, with the number of flags of each kind.
 [[nodiscard]] std::string flag_list_text();
 
 /// [{"flag", "effect", "asks_for", "leaves_open"}]: the same; texts that do not apply are null.

@@ -21,7 +21,7 @@ struct GraphsOptions {
     std::optional<std::string> capacity_factor;
 };
 
-/// Everything that the counts need, and the bytes where there is a model.
+/// Input of the counts, and of the bytes if there is a model.
 struct GraphsRequest {
     ScheduleRequest schedule;
     GraphedChunk layers;                  ///< without a model: of every chunk …
@@ -36,7 +36,7 @@ struct GraphsRequest {
 
 void declare_graphs_options(Options& options, GraphsOptions& given);
 
-/// Throws ConfigError with what is wrong.
+/// Throws ConfigError with all problems.
 [[nodiscard]] GraphsRequest read_graphs_request(const GraphsOptions& given);
 
 }  // namespace mgplan::cli

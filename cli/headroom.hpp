@@ -1,5 +1,5 @@
 #pragma once
-// `plan --headroom`: how much of a card the search leaves free.
+// `plan --headroom`: memory of a card that the search leaves free.
 
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@ inline constexpr const char* kDefaultHeadroom = "5%";
 /// A check for Options::checked: a size (4GiB), a share in percent (5%), or a fraction below 1 (0.05); 0 is none.
 void check_headroom(const std::string& given, Problems& problems);
 
-/// Bytes of it, for a text that check_headroom() accepts. Throws ConfigError where it leaves nothing of the workload's limit.
+/// Returns the bytes of a text that check_headroom() accepts. Throws ConfigError if they leave nothing of the workload's limit.
 [[nodiscard]] std::int64_t headroom_bytes(const std::string& given, const Workload& workload);
 
 }  // namespace mgplan::cli

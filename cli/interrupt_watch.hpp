@@ -1,15 +1,15 @@
 #pragma once
-// Ctrl-C makes long work stop at its next good place.
+// Ctrl-C stops long work at its next suitable place.
 
 #include <atomic>
 #include <csignal>
 
 namespace mgplan::cli {
 
-/// While it lives, the first SIGINT sets interrupted(); the next one ends the program as usual. One at a time.
+/// While it lives, the first SIGINT sets interrupted(); the next one ends the program as usual. At most one object exists.
 class InterruptWatch {
 public:
-    /// `heard`: a line for standard error when the first one comes; a literal.
+    /// `heard`: a line printed to standard error on the first SIGINT; a literal.
     explicit InterruptWatch(const char* heard);
     ~InterruptWatch();
     InterruptWatch(const InterruptWatch&) = delete;

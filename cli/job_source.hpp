@@ -1,5 +1,5 @@
 #pragma once
-// Where the job comes from that a command is about: a model, Megatron-LM's flags, a record of a launch, Megatron-Bridge's configuration.
+// The source of a command's job: a model, Megatron-LM's flags, a record of a launch, Megatron-Bridge's configuration.
 
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,7 @@ namespace mgplan::cli {
 [[nodiscard]] std::vector<std::string> source_options(const WorkloadOptions& values);
 /// Returns true if the source holds a layout and training options, too.
 [[nodiscard]] bool is_command(const WorkloadOptions& values);
-/// Adds what is wrong with their number, or with options for one of them.
+/// Adds problems with their number, or with options for one of them.
 void add_source_problems(const WorkloadOptions& values, Problems& problems);
 
 struct SourcedJob {

@@ -143,7 +143,7 @@ int wait_for_job(const Options& options, const jobs::Job& job, jobs::Record reco
     return code;
 }
 
-/// A process of its own follows the job; this one returns as soon as the engine has taken it.
+/// Starts a process that follows the job, and returns as soon as the engine has accepted the job.
 int leave_job(const Options& options, const jobs::Job& job, const LaunchRequest& request, Console& console) {
     std::array<int, 2> news{};
     if (::pipe2(news.data(), O_CLOEXEC) != 0) throw RunError("--detach: no pipe to the process that follows the job");

@@ -48,7 +48,7 @@ struct Placement {
 };
 [[nodiscard]] Placement placement_of(const LaunchRequest& request, const Plan& plan);
 
-/// The job, to lie in `folder`; `format` is that of rank 0's report.
+/// Returns the job, with `folder` for its files; `format` is that of rank 0's report.
 [[nodiscard]] jobs::Job job_of(const LaunchRequest& request, const Plan& plan, const std::string& id, const std::string& folder,
                                std::string_view format);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which rank of a run a process is, and how it finds the others.
+// The rank of a process in a run, and its way to find the others.
 
 #include <chrono>
 #include <cstdint>
@@ -17,15 +17,15 @@ struct RankChoice {
     bool gpu = false;
 };
 
-/// This process's rank among those of the plan; nothing where it is all of them, or one alone. Throws ConfigError where a launcher
-/// started another number, what the user said contradicts it, or refuse_without_mpi() does.
+/// Returns this process's rank among those of the plan; nothing if it is all of them, or one alone. Throws ConfigError if a launcher
+/// started another number, if the user's options contradict it, or if refuse_without_mpi() does.
 [[nodiscard]] std::optional<runtime::LaunchedRank> launched_rank(const RankChoice& choice, std::int64_t world);
 
-/// MPI carries what CPU ranks that are processes send each other. Throws ConfigError where several were started without it: by torchrun, or
-/// by what sets its variables, and by no launcher of MPI.
+/// CPU ranks that are processes communicate over MPI. Throws ConfigError if several were started without it: by torchrun or a program
+/// that sets its variables, and by no launcher of MPI.
 void refuse_without_mpi(const runtime::LaunchedRank& launched);
 
-/// Where processes with a GPU each meet. Throws ConfigError for variables that are missing or wrong.
+/// Returns the options of the meeting of processes with a GPU each. Throws ConfigError for variables that are missing or wrong.
 [[nodiscard]] runtime::RendezvousOptions meeting_of(const runtime::LaunchedRank& launched, std::chrono::milliseconds deadline);
 
 }  // namespace mgplan::cli

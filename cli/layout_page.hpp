@@ -1,5 +1,5 @@
 #pragma once
-// The page of one layout: what `simulate --html` writes, and `plan --html` holds of the first plans.
+// The page of one layout, which `simulate --html` writes and which `plan --html` contains for the first plans.
 
 #include <optional>
 #include <string>
@@ -12,17 +12,17 @@
 
 namespace mgplan::cli {
 
-/// Everything that was simulated of one layout. `details`: faint lines below the title. `timeline`: nothing where the iteration has
-/// too many passes to be replayed; `schedule` its name.
+/// Returns the page with all simulated values of one layout. `details`: faint lines below the title. `timeline`: nothing if the iteration
+/// has too many passes to be replayed; `schedule`: its name.
 [[nodiscard]] std::string layout_page(const StageMemories& memories, const Workload& work, const Layout& layout,
                                       const std::vector<std::string>& details, const simulator::Prediction& prediction,
                                       const std::optional<simulator::LayoutTimeline>& timeline, const std::string& schedule);
 
-/// The same of a layout without changes: on the cluster's GPUs, under its own schedule.
+/// Returns the same for a layout without changes: on the cluster's GPUs, under its own schedule.
 [[nodiscard]] std::string layout_page(simulator::CostModel& model, const Workload& work, const Layout& layout,
                                       const simulator::Prediction& prediction);
 
-/// The lines below the title that describe the layout: its summary, other choices, and its layers per stage where a string gives them.
+/// Returns the lines below the title that describe the layout: its summary, other choices, and its layers per stage if a string gives them.
 [[nodiscard]] std::vector<std::string> layout_lines(const Workload& work, const Layout& layout);
 
 }  // namespace mgplan::cli

@@ -29,7 +29,7 @@ public:
         text({digits, static_cast<std::size_t>(end - digits)});
     }
 
-    /// The numbers with `separator` between them.
+    /// Writes the numbers with `separator` between them.
     template <class Number>
     void numbers(std::span<const Number> values, std::string_view separator) {
         for (std::size_t i = 0; i < values.size(); ++i) {
@@ -38,7 +38,7 @@ public:
         }
     }
 
-    /// [1,2,3]
+    /// Writes [1,2,3].
     template <class Number>
     void list(std::span<const Number> values) {
         text("[");

@@ -105,7 +105,7 @@ struct LocalServer::State {
 
 namespace {
 
-/// One connection; kept alive by what it waits for. Everything but the search itself runs on the context's thread.
+/// One connection; kept alive by the operation it waits for. All but the search itself runs on the context's thread.
 template <class State>
 class Connection : public std::enable_shared_from_this<Connection<State>> {
 public:

@@ -35,21 +35,21 @@ struct LocalServerLimits {
 /// that a page from elsewhere cannot read the answers through a name of its own; methods but GET and HEAD with 405.
 class LocalServer {
 public:
-    /// Answers that take no time. Nothing: the request is for `search`.
+    /// Returns answers that take no time; nothing if the request is for `search`.
     using Quick = std::function<std::optional<PageAnswer>(const PageRequest&)>;
-    /// Answers that take long, on a thread of their own. `closed()` turns true once the client has gone or the server stops.
+    /// Returns answers that take long; runs on a thread of its own. `closed()` turns true once the client has gone or the server stops.
     using Search = std::function<PageAnswer(const PageRequest&, const std::function<bool()>& closed)>;
 
-    /// Listens from here on. `port` 0: one that is free. Throws ConfigError where the port cannot be had.
+    /// Starts to listen. `port` 0: a free one. Throws ConfigError if the port is not available.
     LocalServer(std::uint16_t port, Quick quick, Search search, LocalServerLimits limits = {});
     ~LocalServer();
     LocalServer(const LocalServer&) = delete;
     LocalServer& operator=(const LocalServer&) = delete;
 
     [[nodiscard]] std::uint16_t port() const;
-    /// Answers until stop(), SIGINT or SIGTERM; returns when the searches at work have ended.
+    /// Answers until stop(), SIGINT or SIGTERM; returns when running searches have ended.
     void run();
-    /// From any thread.
+    /// May be called from any thread.
     void stop();
 
 private:
@@ -57,7 +57,7 @@ private:
     std::unique_ptr<State> state_;
 };
 
-/// Reads the target of a request line. Nothing where an escape is broken or a byte is a control character.
+/// Reads the target of a request line; returns nothing if an escape is broken or a byte is a control character.
 [[nodiscard]] std::optional<PageRequest> parse_target(const std::string& target);
 
 }  // namespace mgplan::cli

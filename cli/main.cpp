@@ -11,8 +11,8 @@
 
 namespace {
 
-/// A search takes and frees memory all the time, on several threads: what is freed stays with the process, which takes more in large
-/// steps. The kernel's part of its time is half of what it is else. Other commands hold large tensors, or run for days.
+/// Lets a search, which takes and frees memory all the time on several threads, keep freed memory and take more in large steps, which
+/// halves the kernel's part of its time. Not for other commands, which hold large tensors or run for days.
 void keep_freed_memory() {
     constexpr int kStep = 64 << 20, kNeverTrimmed = 1 << 30, kLargestInHeap = 32 << 20;  // bytes; the last is the most there may be
     (void)::mallopt(M_TOP_PAD, kStep);
@@ -25,7 +25,7 @@ void keep_freed_memory() {
 int main(int argc, char** argv) {
     if (argc < 2 || argv[1] == std::string_view("plan") || argv[1][0] == '-') keep_freed_memory();
     std::ios::sync_with_stdio(false);
-    // A file that may not grow (ulimit -f) then makes the write fail, which is reported, and does not end the process.
+    // With a limit of file sizes (ulimit -f) the write then fails, which is reported, instead of ending the process.
     std::signal(SIGXFSZ, SIG_IGN);
     mgplan::cli::Console console{std::cout, std::cerr, ::isatty(STDOUT_FILENO) == 1, ::isatty(STDERR_FILENO) == 1};
     return mgplan::cli::run_mgplan(std::vector<std::string>(argv + 1, argv + argc), console);

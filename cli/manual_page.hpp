@@ -9,7 +9,7 @@
 
 namespace mgplan::cli {
 
-/// troff source with the macros of man(7): overview, each command with its options, exit codes, environment, examples. Holds no
+/// Returns troff source with the macros of man(7): overview, each command with its options, exit codes, environment, examples. Has no
 /// date, so that one source always gives one page.
 [[nodiscard]] std::string manual_page(const std::vector<CommandDescription>& commands, std::string_view version);
 

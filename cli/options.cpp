@@ -283,7 +283,7 @@ std::map<std::string, std::string> Options::taken_apart(const std::vector<std::s
             for (auto& each : nearest) each.insert(0, "--");
             const std::string hint = nearest.empty() ? "" : fmt::format("did you mean {}?", any_of_text(nearest));
             problems.add("unknown option --{}; {}", name.substr(0, 60), hint.empty() ? "--help lists the options" : hint);
-            // Its value, if it has one, is no further problem.
+            // Skips its value, if it has one, so that it causes no further problem.
             if (equals == std::string::npos && i + 1 < args.size() && !args[i + 1].starts_with("-")) ++i;
             continue;
         }
@@ -417,7 +417,7 @@ void Options::write(Console& console, const std::function<void(std::ostream&)>& 
         return;
     }
     if (write_output_file(*state_->output, write_to)) return;
-    // It could be written when the command began. What was computed since is not to be lost.
+    // The file could be written when the command began; the console keeps the result.
     write_to(console.out);
     console.out.flush();
     throw RunError(fmt::format("--output {}: the file cannot be written any more, is the disk full? The result went to standard output",

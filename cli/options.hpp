@@ -34,9 +34,9 @@ public:
     void flag(const char* name, bool& target, const char* help);
     void text(const char* name, std::string& target, const char* value_name, const char* help);
     void text(const char* name, std::optional<std::string>& target, const char* value_name, const char* help);
-    /// The same for an option that may be given several times, each time with one text.
+    /// Declares an option that may be given several times, each time with one text.
     void texts(const char* name, std::vector<std::string>& target, const char* value_name, const char* help);
-    /// A file that the command writes, with write_output_file(): parse() tries it, so that nothing is computed in vain.
+    /// A file that the command writes with write_output_file(). parse() checks that it can be written before anything is computed.
     void output_file(const char* name, std::optional<std::string>& target, const char* help);
     void integer(const char* name, std::int64_t& target, std::int64_t low, std::int64_t high, const char* help);
     void integer(const char* name, std::optional<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help);
@@ -58,10 +58,10 @@ public:
     /// Words without a flag; at most `most` of them.
     void positional(const char* name, std::vector<std::string>& target, int most, const char* help);
 
-    /// Options and positionals whose contents `console.texts` holds count as given, by the name of the text; contents() has them. Call it
-    /// before parse(). Throws ConfigError for a text that no option takes.
+    /// Options and positionals whose contents are in `console.texts` count as given, by the name of the text; contents() returns them.
+    /// Called before parse(). Throws ConfigError for a text that no option takes.
     void use_texts(const Console& console);
-    /// Contents of the file that this option or positional names, if the caller gave them; null: the file is to be read.
+    /// Returns the contents of the file that this option or positional names, if the caller gave them; nullptr: the file is to be read.
     [[nodiscard]] const GivenText* contents(const std::string& name) const;
 
     /// Adds --format, --output and --help, reads `args` and stores values. Returns false if --help was given and
@@ -70,7 +70,7 @@ public:
     /// command line names, too.
     bool parse(const std::vector<std::string>& args, std::ostream& out);
 
-    /// For commands of which not every process writes: parse() does not try output files, try_outputs() does.
+    /// Leaves the check of output files to try_outputs(), for commands of which not every process writes.
     void try_outputs_later();
     void try_outputs() const;
 
@@ -79,10 +79,10 @@ public:
     [[nodiscard]] const std::optional<std::string>& output_path() const;
     /// Returns true if the option was on the command line.
     [[nodiscard]] bool given(const char* name) const;
-    /// Names of all options that did, in alphabetical order.
+    /// Returns the names of all options on the command line, in alphabetical order.
     [[nodiscard]] std::vector<std::string> given() const;
-    /// One line on `console.err` where the option stood on the command line and is `idle`: it is accepted, and changes nothing.
-    /// What contradicts other options is no case for this but an error.
+    /// Prints one line to `console.err` if the option was on the command line and is `idle`: accepted without effect.
+    /// Contradictions between options are errors instead.
     void note_idle(Console& console, const char* name, bool idle, std::string_view why) const;
     [[nodiscard]] std::string help() const;
     /// The declarations, without the command's name and summary.

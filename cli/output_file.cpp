@@ -23,14 +23,14 @@ bool same_file(const fs::path& a, const fs::path& b) {
     return !one.empty() && one == other;
 }
 
-/// There, and neither file nor folder: a pipe or a device, which more than one may use.
+/// Returns true if the path exists and is neither file nor folder: a pipe or a device, which more than one may use.
 bool is_special(const std::string& path) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
 }
 
-/// The files that a word of the command line may stand for.
+/// Returns the files that a word of the command line may name.
 std::vector<fs::path> files_of(const std::string& word) {
     std::vector<fs::path> files;
     const auto add = [&](const fs::path& file) {
@@ -96,7 +96,7 @@ void add_unwritable_problems(Problems& problems, const std::vector<NamedFile>& o
         errno = 0;
         const bool is_writable = std::ofstream(output.path, std::ios::binary | std::ios::app).is_open();
         const int reason = errno;
-        // A link to a file that was not there stays, as it was.
+        // A link to a file that did not exist stays as it was.
         if (is_writable && !is_there) fs::remove(fs::canonical(output.path, error), error);
         if (!is_writable)
             problems.add("{} = {} cannot be written ({}); name a file in a folder that exists and is writable", output.option, output.path,

@@ -1,5 +1,5 @@
 #pragma once
-// Files that a command writes: tried before anything is computed, and replaced by nothing less than the whole new text.
+// Files that a command writes: checked before anything is computed, and replaced only by the whole new text.
 
 #include <functional>
 #include <iosfwd>
@@ -25,8 +25,8 @@ void add_same_file_problems(Problems& problems, const std::vector<NamedFile>& ou
 void add_unwritable_problems(Problems& problems, const std::vector<NamedFile>& outputs);
 
 /// Writes the file, through a neighbour that takes its place only when it is complete: on failure an existing file is as
-/// before. Straight into the file where that cannot be (pipes, devices, files with several names, links to
-/// nothing, folders that take no new file). Returns whether all of it was written.
+/// before. Writes directly where that is not possible (pipes, devices, files with several names, links to
+/// nothing, folders that accept no new file). Returns true if all of it was written.
 [[nodiscard]] bool write_output_file(const std::string& path, const std::function<void(std::ostream&)>& write_to);
 
 }  // namespace mgplan::cli

@@ -6,9 +6,9 @@
 
 namespace mgplan::cli {
 
-/// Throws ConfigError where mgplan's own engine needs more memory for `layout`, the plan's as it is to run, than a GPU of the plan's
-/// cluster has: by the search's estimate and, where that says so, by the exact timeline of every stage too. `device` is what computes: CPU
-/// ranks have no CUDA context.
+/// Throws ConfigError if mgplan's own engine needs more memory for `layout`, the plan's as it is to run, than a GPU of the plan's
+/// cluster has: by the search's estimate and, if that is too large, by the exact timeline of every stage too. `device`: kind that computes;
+/// CPU ranks have no CUDA context.
 void refuse_what_own_engine_cannot_hold(const Plan& plan, const Layout& layout, model::DeviceKind device);
 
 }  // namespace mgplan::cli

@@ -30,7 +30,7 @@
 namespace mgplan::cli {
 namespace {
 
-/// Says once what of a Megatron-LM command the search chooses instead.
+/// Prints once the choices of a Megatron-LM command that the search makes instead.
 void note_searched(const formats::FlagAccount& flags, Console& console) {
     if (flags.searched.empty()) return;
     console.err << fmt::format(
@@ -117,7 +117,7 @@ public:
         options_.use_texts(console);
     }
 
-    /// Exit code. Throws ConfigError for what the options say wrong, and where no layout is legal.
+    /// Returns the exit code. Throws ConfigError for wrong options, and if no layout is legal.
     int run(const std::vector<std::string>& args) {
         if (!options_.parse(args, console_.out)) return kDone;
         settle_job();
@@ -164,7 +164,7 @@ ResolvedWorkload PlanRun::resolve(const WorkloadOptions& job) {
     return resolved;
 }
 
-/// Reads the options into the job of the first world. Throws ConfigError with all that is wrong.
+/// Reads the options into the job of the first world. Throws ConfigError with all problems.
 void PlanRun::settle_job() {
     Problems problems;
     if (values_.headroom && job_.max_memory)
@@ -192,7 +192,7 @@ void PlanRun::settle_job() {
     if (!divided_.empty()) imply_engine(divided_.front(), options_, resolved_, console_);
 }
 
-/// Completes the space that is searched, and says what of the options it leaves without effect.
+/// Completes the search space, and prints options that have no effect in it.
 void PlanRun::settle_space() {
     values_.space.engine = resolved_.engine;
     if (values_.space.pipeline_layout) check_pipeline_layout(*values_.space.pipeline_layout, resolved_.workload.model);
@@ -229,7 +229,7 @@ void PlanRun::search() {
     compared_rank_ = ranked.compared;
 }
 
-/// Searches several worlds, or one with what would change it.
+/// Searches several worlds, or one with changes of the job.
 void PlanRun::study() {
     planner::TrainingGoal goal;
     if (values_.tokens) goal.tokens = parse_large_count(*values_.tokens);
@@ -270,7 +270,7 @@ void PlanRun::describe() {
     report_.orders = values_.space.orders.size();
 }
 
-/// Explains, compares, saves and prints. Exit code.
+/// Explains, compares, saves and prints. Returns the exit code.
 int PlanRun::answer() {
     const auto& best = report_.search.best;
     refuse_ranks_beyond(values_, report_.search);

@@ -22,7 +22,7 @@
 namespace mgplan::cli {
 namespace {
 
-/// The plan as its words are to name it.
+/// Returns the plan with all switches in its layout, so that its words name them.
 reports::ComparedPlan in_words(const Workload& workload, reports::ComparedPlan plan) {
     plan.layout = with_all_switches(plan.layout, workload.model, workload.training);
     return plan;
@@ -77,7 +77,7 @@ void add_too_large(reports::PlanReport& report) {
     simulator::CostModel model(judged);
     const planner::TooLarge& replayed = report.search.too_large_replayed;
     const auto closely = [&](const Layout& layout) { return model.replayed_memory(layout); };
-    // As simulate and check say it; the search's estimate where that alone does not fit.
+    // The same number as in simulate and check; the search's estimate if that alone does not fit.
     const auto missing = [&](const Layout& layout) {
         simulator::MemoryPrediction memory = closely(layout);
         return memory.fits() ? model.memory(layout) : memory;
@@ -94,7 +94,7 @@ void add_too_large(reports::PlanReport& report) {
             const auto alike = [&](const auto& shown) { return planner::same_family(shown.layout, miss.layout); };
             if (std::none_of(report.nearest.begin(), report.nearest.end(), alike)) add_nearest(miss.layout, missing(miss.layout));
         }
-        // The search has estimates alone.
+        // The search ranked by estimates.
         std::stable_sort(report.nearest.begin(), report.nearest.end(),
                          [](const auto& a, const auto& b) { return missing_bytes(a.memory) < missing_bytes(b.memory); });
     }

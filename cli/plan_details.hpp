@@ -1,5 +1,5 @@
 #pragma once
-// Answers of `plan` besides its plans.
+// Other answers of `plan` than its plans.
 
 #include <cstddef>
 #include <string>
@@ -21,7 +21,7 @@ void compare(reports::PlanReport& report, simulator::CostModel& model, const Lay
 /// them fit. Judged by the limit of the search, including headroom.
 void add_too_large(reports::PlanReport& report);
 
-/// The search as a page.
+/// Returns the search as a page.
 [[nodiscard]] std::string search_page_of(const reports::PlanReport& report, simulator::CostModel& model);
 
 /// Writes the page of --html, which Options::output_file() has tried. Throws RunError when it cannot be written.

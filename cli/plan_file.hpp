@@ -14,25 +14,25 @@ namespace mgplan::cli {
 /// the file in messages. The caller checks rules between layout and model.
 [[nodiscard]] Plan read_plan(const std::string& path, const std::string& option = "plan");
 
-/// The same for a model whose layers all have a price: throws ConfigError otherwise (plan/model/layer_parts.hpp, refuse_counted_only()).
+/// Does the same, and throws ConfigError for a model with layers that have no price (plan/model/layer_parts.hpp, refuse_counted_only()).
 [[nodiscard]] Plan read_priced_plan(const std::string& path, const std::string& option = "plan");
 
-/// As read_plan() for the plan that the positional PLAN of a command names, or whose text it was given.
+/// Does the same as read_plan() for the plan that the positional PLAN of a command names, or whose text it was given.
 [[nodiscard]] Plan read_asked_plan(const Options& options, const std::string& path);
 
-/// The same for callers that change nothing of it: also throws for a layout that breaks a rule of its model
+/// Does the same for callers that do not change the plan: also throws for a layout that breaks a rule of its model
 /// (planner/constraints).
 [[nodiscard]] Plan load_plan(const std::string& path);
-/// The same for the positional PLAN of a command.
+/// Does the same for the positional PLAN of a command.
 [[nodiscard]] Plan load_asked_plan(const Options& options, const std::string& path);
 
-/// The plan of one layout of a workload; `batches`: of a command.
+/// Returns the plan of one layout of a workload; `batches`: of a command.
 [[nodiscard]] Plan plan_of(const Workload& work, const Layout& layout, const BatchSchedule& batches = {});
 
-/// Gives `console.plans` the plan, if it is set.
+/// Calls `console.plans` with the plan, if it is set.
 void hand_over_plan(const Console& console, const Workload& work, const Layout& layout, const BatchSchedule& batches = {});
 
-/// Writes it for --save-plan, which Options::output_file() has tried. Throws RunError when the file cannot be written.
+/// Writes the file of --save-plan, which Options::output_file() has checked. Throws RunError if it cannot be written.
 void save_plan(const std::string& path, const Plan& plan);
 
 }  // namespace mgplan::cli

@@ -1,5 +1,5 @@
 #pragma once
-// Options of `plan` alone: how the search is restricted, and what is answered.
+// Options of `plan` alone: restrictions of the search, and contents of the answer.
 
 #include <cstdint>
 #include <optional>
@@ -36,20 +36,20 @@ struct PlanOptions {
     std::optional<std::string> tokens, gpu_hour_price;
 };
 
-/// Plans without --top: what a first look has room for, and what programs get.
+/// Plans without --top, in a table and in lists for programs.
 constexpr std::int64_t kTopOfATable = 5, kTopOfAList = 10;
 
-/// Names them for Options::parse(), with groups of their own.
+/// Declares the options, in groups of their own.
 void declare_plan_options(Options& options, PlanOptions& values);
 
-/// A count that people write large: a real number with an optional suffix K, M, B (or G) or T, powers of 1000 in any case of
-/// letters: "15T", "1.5e12", "300B". Nothing for anything else, for what is not above zero, and beyond 1e18.
+/// Reads a large count: a real number with an optional suffix K, M, B (or G) or T, powers of 1000 in any case of
+/// letters: "15T", "1.5e12", "300B". Returns nothing for other texts, for numbers not above zero, and beyond 1e18.
 [[nodiscard]] std::optional<double> parse_large_count(std::string_view text);
 
 /// Reads the words into the space; problems are added.
 void finish_space(PlanOptions& values, Problems& problems);
 
-/// Adds what options of the answer contradict, with `worlds` those of --world.
+/// Adds contradictions between options of the answer; `worlds`: those of --world.
 void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& worlds, Format format, Problems& problems);
 
 }  // namespace mgplan::cli

@@ -12,16 +12,16 @@
 
 namespace mgplan::cli {
 
-/// Fast links confine tp and ep where no option says their sizes.
+/// Confines tp and ep to fast links if no option gives their sizes.
 void confine(Workload& workload, const planner::SearchSpace& space);
 
 /// Sets the recompute modules by the model, unless --recompute-modules was given.
 void settle_for_model(const Options& options, const ModelSpec& model, planner::SearchSpace& space);
 
-/// Takes from a Megatron-LM command, which `resolved` has, what a search does not choose, where no option says otherwise.
+/// Takes choices that a search does not make from the Megatron-LM command in `resolved`, unless an option gives them.
 void keep_of_command(const Options& options, ResolvedWorkload& resolved, planner::SearchSpace& space);
 
-/// Adds the axes of --search and --dispatcher, as far as nothing else pins them. Throws ConfigError for contradictions.
+/// Adds the axes of --search and --dispatcher that nothing else pins. Throws ConfigError for contradictions.
 void add_axes(const Options& options, const PlanOptions& values, const ResolvedWorkload& resolved, const WorkloadOptions& job,
               planner::SearchSpace& space);
 
@@ -33,7 +33,7 @@ void check_graphs_and_dispatchers(const PlanOptions& values, const planner::Sear
 /// Refuses a layout string that suits the model on no pipeline: wrong numbers of layers, E or L out of place. Throws ConfigError.
 void check_pipeline_layout(const std::string& text, const ModelSpec& model);
 
-/// Assumptions of a single layout, less those that rows of a search decide for themselves.
+/// Returns the assumptions of a single layout without those that each row of a search decides.
 [[nodiscard]] std::vector<std::string> without_what_is_searched(std::vector<std::string> assumed, const Workload& workload,
                                                                 const planner::SearchSpace& space);
 

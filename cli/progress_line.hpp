@@ -1,5 +1,5 @@
 #pragma once
-// How far a command is, where somebody watches: one line of a terminal that goes away. Pipes and files get nothing.
+// Progress of a command as one line of a terminal, which is erased at the end. Pipes and files get nothing.
 
 #include <string_view>
 

@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Programs that start training or hand it to others. Each python on PATH has a stand-in besides: python3.11.
+/// Programs that start training or pass it to others. Each other python on PATH has a stand-in too: python3.11.
 constexpr std::array kLaunchers{"python", "python3", "torchrun", "srun",      "sbatch",    "salloc",
                                 "mpirun", "mpiexec", "ray",      "deepspeed", "accelerate"};
 
@@ -54,7 +54,7 @@ env -0 > "$MGPLAN_RECORD/$n.env" 2>/dev/null
 exit 0
 )";
 
-/// A folder that goes with this object.
+/// A folder that is removed with this object.
 class RecordFolder {
 public:
     RecordFolder() {
@@ -82,7 +82,7 @@ private:
     fs::path path_;
 };
 
-/// The names that stand-ins have.
+/// Returns the names of the stand-ins.
 std::set<std::string> stand_in_names(const std::string& path) {
     std::set<std::string> names(kLaunchers.begin(), kLaunchers.end());
     for (const auto& folder : split(path, ':')) {

@@ -12,10 +12,10 @@
 namespace mgplan::cli {
 namespace {
 
-/// To be called before a save; `last`: the newest checkpoint that this job has seen.
+/// Called before a save; `last`: the newest checkpoint that this job has seen.
 void keep_folder(runtime::FolderLock& lock, const std::string& folder, std::int64_t last, Console& console) {
     if (!lock.keep()) return;
-    // Somebody may have come in and be gone again.
+    // Another job may have used the folder and ended meanwhile.
     if (const auto steps = runtime::complete_checkpoints(folder); !steps.empty() && steps.back() > last) {
         throw RunError(fmt::format(
             "checkpoint folder {}: its file lock was removed while this job ran, and another job has saved step {} there since: "

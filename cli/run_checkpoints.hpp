@@ -18,15 +18,16 @@ struct CheckpointRequest {
     std::int64_t keep = 0;   ///< 0: all
     bool resume = false;
     std::int64_t steps = 1;  ///< of the training
-    bool reports = true;     ///< this rank speaks for the job
+    bool reports = true;     ///< this rank reports for the job
 };
 
-/// Makes the folder where it is not there, and keeps other jobs out of it; nothing without a folder, and on ranks that do not report:
-/// one of a job speaks for all. Throws ConfigError where the folder cannot be written or another job has it.
+/// Makes the folder if it does not exist, and locks it against other jobs; returns nullptr without a folder, and on ranks that do not
+/// report, because one rank locks for all. Throws ConfigError if the folder cannot be written or another job has it.
 [[nodiscard]] std::unique_ptr<runtime::FolderLock> lock_checkpoints(const CheckpointRequest& request, Console& console);
 
-/// Where the run saves and what it goes on from, by what the folder holds. `lock`: nullptr, or outlives the run; the folder is this job's
-/// at every save, or nothing is saved. Throws ConfigError for a folder that holds checkpoints without --resume, or others than the run's.
+/// Returns the folder to save to and the checkpoint to resume from, by the folder's contents. `lock`: nullptr, or outlives the run;
+/// each save first checks that the folder is still this job's. Throws ConfigError for a folder with checkpoints without --resume, or with
+/// others than the run's.
 [[nodiscard]] runtime::CheckpointOptions checkpoints_of(const CheckpointRequest& request, const runtime::TrainingRunOptions& run,
                                                         runtime::FolderLock* lock, Console& console);
 

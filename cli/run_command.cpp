@@ -215,7 +215,7 @@ model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
     return task;
 }
 
-/// Choices of the plan that predictions read, that training does not, and that are none of the defaults of `plan`: those are no news.
+/// Returns choices of the plan that predictions read and training does not, except the defaults of `plan`.
 std::vector<std::string> unused_choices(const Plan& plan) {
     std::vector<std::string> unused;
     const ParallelSizes& sizes = plan.layout.sizes;
@@ -275,7 +275,7 @@ std::string alike_text(const RunOptions& values, const Plan& plan, const runtime
 }
 
 void report(const Options& options, const runtime::RunValues& result, Console& console) {
-    // Said before the report, which may not find its file writable any more.
+    // Printed before the report, whose file may not be writable any more.
     if (!result.problem.empty()) console.err << fmt::format("mgplan: {}\n", result.problem);
     if (result.interrupted)
         console.err << fmt::format("mgplan: interrupted: stopped behind step {} of {}\n", result.steps_before + std::ssize(result.steps),
@@ -320,7 +320,7 @@ std::shared_ptr<const runtime::TokenData> token_data_of(const RunOptions& values
     return std::make_unique<runtime::SyntheticStream>(data_seed(values), vocab);
 }
 
-/// Throws ConfigError where an arena is to be checked and there is none.
+/// Returns the run's memory mode. Throws ConfigError if an arena is to be checked and there is none.
 runtime::MemoryMode memory_of(const RunOptions& values, const Layout& layout) {
     const bool arena = values.memory == "arena" || (values.memory == "auto" && !layout.cuda_graphs.empty());
     if (values.check_memory && !arena) throw ConfigError("--check-memory looks into an arena; add --memory arena");
@@ -338,7 +338,7 @@ void set_watch(runtime::TrainingRunOptions& run, const RunOptions& values, Conso
     };
 }
 
-/// As one of the processes that a launcher started; nothing on ranks other than 0, which reports.
+/// Runs as one of the processes that a launcher started; returns values on rank 0 alone, which reports.
 std::optional<runtime::RunValues> run_launched(runtime::TrainingRunOptions& run, const RunOptions& values,
                                                const runtime::LaunchedRank& launched) {
     run.on_failure = [&](const std::string& what, int code) {
@@ -354,7 +354,7 @@ runtime::RunValues run_here(runtime::TrainingRunOptions& run, const RunOptions& 
     return values.rank ? runtime::run_alone(run, static_cast<int>(*values.rank)) : runtime::run_in_process(run);
 }
 
-/// Trains; nothing on ranks that do not report.
+/// Trains; returns nothing on ranks that do not report.
 std::optional<RunOutcome> train(const Options& options, const RunOptions& values, Console& console) {
     const auto devices = check(values);
     Plan plan = read_plan(values.plan.front());
@@ -405,7 +405,7 @@ int run_checked(const Options& options, const RunOptions& values, Console& conso
     return outcome->finished() ? kDone : kRunFailed;
 }
 
-/// This process's rank by the environment, 0 if the environment is contradictory.
+/// Returns this process's rank by the environment, 0 if the environment is contradictory.
 int rank_by_environment() {
     try {
         return runtime::rank_from_environment({}, runtime::process_environment()).rank;
@@ -436,8 +436,8 @@ std::optional<RunOutcome> RunJob::train(const Options& options, Console& console
 }
 
 void let_rank_0_speak() {
-    // Bad input is bad on every rank: the launcher stops the others when rank 0 has said so. What only this one sees
-    // (a file that is missing on its machine) is said a little later.
+    // Bad input is bad on every rank: the launcher stops the others when rank 0 has reported it. A problem of this rank alone
+    // (a file that is missing on its machine) is reported a little later.
     if (rank_by_environment() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
 }
 

@@ -32,7 +32,7 @@ public:
     void declare(Options& options);
     /// None or one.
     [[nodiscard]] const std::vector<std::string>& plan_files() const;
-    /// After parsing: checks, trains, and returns what there is to report; nothing on ranks that do not report. Throws
+    /// Called after parsing. Checks, trains, and returns the values to report; nothing on ranks that do not report. Throws
     /// ConfigError and RunError as `mgplan run` does.
     [[nodiscard]] std::optional<RunOutcome> train(const Options& options, Console& console) const;
 
@@ -41,7 +41,7 @@ private:
     std::unique_ptr<State> state_;
 };
 
-/// For the handler of bad input: on other ranks than the launcher's first it waits a little.
+/// Waits a little on other ranks than the launcher's first; called by the handler of bad input.
 void let_rank_0_speak();
 
 }  // namespace mgplan::cli

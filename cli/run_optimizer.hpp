@@ -24,9 +24,9 @@ struct OtherOptimizers {
 };
 
 void declare_optimizers(Options& options, OtherOptimizers& values);
-/// Throws ConfigError naming what is not the default and belongs to another optimizer than the plan's.
+/// Throws ConfigError naming options that are not the default and belong to another optimizer than the plan's.
 void apply_optimizers(const OtherOptimizers& values, const TrainingSpec& training, model::OptimizerOptions& optimizer);
-/// The same text for the same choices.
+/// Returns a text of all choices, to compare processes by.
 [[nodiscard]] std::string alike_text(const OtherOptimizers& values);
 
 }  // namespace mgplan::cli

@@ -1,5 +1,5 @@
 #pragma once
-// Plans a job for several worlds, and for each what changes to the job would bring: what `plan --world LIST` and `--tokens` show.
+// Plans a job for several worlds, each with the effect of changes to the job: the answer of `plan --world LIST` and `--tokens`.
 
 #include <functional>
 #include <vector>
@@ -11,12 +11,12 @@
 
 namespace mgplan::cli {
 
-/// Where a study gets its answers from.
+/// Functions that resolve and search a study's jobs.
 struct ScalingSources {
-    /// A job of these options; throws ConfigError where there is none.
+    /// Returns the job of these options; throws ConfigError if there is none.
     std::function<ResolvedWorkload(const WorkloadOptions&)> resolve;
-    /// All layouts of it, the best of them ranked by their exact time; with SearchResult::pareto where `pareto`. Throws ConfigError
-    /// where no layout is legal.
+    /// Returns a search of all layouts, the best of them ranked by their exact time; with SearchResult::pareto if `pareto`. Throws
+    /// ConfigError if no layout is legal.
     std::function<planner::SearchResult(const Workload&, bool pareto)> search;
 };
 
@@ -27,9 +27,9 @@ struct ScalingStudy {
     planner::SearchResult search;
 };
 
-/// Studies each of `worlds` (one at least): a world that no layout suits, or that all are too large for, is reported as not possible
-/// next to the others. Where no layout is legal on any of them, throws ConfigError with the problems of each.
-/// Says on console.err what is being searched.
+/// Studies each of `worlds` (one at least). A world that no layout suits, or that all are too large for, is reported as not possible
+/// next to the others. Throws ConfigError with the problems of each if no layout is legal on any of them.
+/// Prints the progress to console.err.
 [[nodiscard]] ScalingStudy study_scaling(const WorkloadOptions& options, const std::vector<std::int64_t>& worlds,
                                          const planner::TrainingGoal& goal, const ScalingSources& sources, Console& console);
 

@@ -45,7 +45,7 @@ ScheduleRequest request_of(const ScheduleOptions& given) {
     return request;
 }
 
-/// The order of a split schedule; nothing: given.kind is another.
+/// Returns the order of a split schedule; nothing if given.kind is another.
 std::optional<PipelineOrder> split_order_of(const ScheduleOptions& given, bool vpp_given) {
     const auto kind = parse_split_schedule(given.kind);
     if (!kind) return std::nullopt;

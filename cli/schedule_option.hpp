@@ -11,13 +11,13 @@
 
 namespace mgplan::cli {
 
-/// "auto", for what Megatron-LM runs on the layout's pp and vpp, and the names of the others.
+/// Returns "auto", which is Megatron-LM's schedule for the layout's pp and vpp, and the names of the others.
 [[nodiscard]] std::vector<std::string> schedule_choices();
 
-/// The others among the words, each once.
+/// Returns the other schedules among the words, each once.
 [[nodiscard]] std::vector<SplitSchedule> split_schedules_in(const std::vector<std::string>& words);
 
-/// Such a schedule needs --engine mgplan: takes that engine and says so where none is named. Throws ConfigError for --engine megatron
+/// Such a schedule needs --engine mgplan: takes that engine, with a message, if none is named. Throws ConfigError for --engine megatron
 /// and for a Megatron-LM command without --engine mgplan.
 void imply_engine(SplitSchedule schedule, const Options& options, ResolvedWorkload& resolved, Console& console);
 

@@ -22,8 +22,8 @@ struct Block {
     std::string text;
 };
 
-/// Runs the order lists against their dependencies up to `horizon` steps; what each of the first ranks does, and whether
-/// anything was left undone.
+/// Result of running the order lists against their dependencies up to `horizon` steps: the work of the first ranks;
+/// `complete` if nothing was left undone.
 struct Run {
     std::vector<std::vector<Block>> rows;
     bool complete = true;

@@ -8,12 +8,12 @@
 
 namespace mgplan::cli {
 
-/// "F3" or, with chunks, "F3b": what one entry of a list with undivided backwards does.
+/// Returns "F3" or, with chunks, "F3b": one entry of a list with undivided backwards.
 [[nodiscard]] std::string operation_text(const PipelineOp& op, bool chunks);
 
-/// The picture with a forward of one chunk as one step and a backward as two, as drawn in the literature (Narayanan et
+/// Returns the picture with a forward of one chunk as one step and a backward as two, as in the literature (Narayanan et
 /// al. 2021, arXiv 2104.04473, figure 4), without communication. At most `columns` wide: long schedules wrap into a few
-/// bands and are then cut, with a note; so are many ranks. Work is bounded by what is drawn.
+/// bands and are then cut, with a note; so are many ranks. Its cost depends only on the size of the picture.
 [[nodiscard]] std::string schedule_picture(const Schedule& schedule, std::size_t columns);
 
 }  // namespace mgplan::cli

@@ -16,7 +16,7 @@
 namespace mgplan::cli {
 namespace {
 
-/// Options of `serve` that the page's own fields take the place of, and those that are not plan's.
+/// Options that the page's own fields replace, and those of `serve` alone.
 constexpr std::array kOwnOptions{"world", "global-batch", "global-batch-tokens", "seq", "precision", "port", "format", "output"};
 
 /// Options with which a reader of the page may restrict a search: those of plan that neither read nor write a file.
@@ -70,7 +70,7 @@ std::vector<std::string> words_for_plan(const std::vector<std::string>& args) {
     return words;
 }
 
-/// Arguments of plan from a request, to follow those that serve was started with. Throws ConfigError for other options.
+/// Returns arguments of plan from a request, which follow those of serve's own start. Throws ConfigError for other options.
 std::vector<std::string> asked_words(const PageRequest& request) {
     std::vector<std::string> words;
     Problems problems;
@@ -99,7 +99,7 @@ std::vector<std::string> asked_words(const PageRequest& request) {
     return words;
 }
 
-/// Ends a search that nobody waits for any more.
+/// Ends a search whose client has gone.
 struct ReaderHasGone {};
 
 PageAnswer search_answer(std::vector<std::string> words, const PageRequest& request, const std::function<bool()>& closed) {

@@ -14,8 +14,8 @@ struct ServedJob {
     std::int64_t sequence = 1;      ///< tokens
 };
 
-/// A whole page. Every change requests /plan?world=…&global_batch=…&sequence=…&precision=…&restrict=…, the page of a search, and shows that
-/// in a frame; a request that is given up closes its connection.
+/// Returns a whole page. Every change requests /plan?world=…&global_batch=…&sequence=…&precision=…&restrict=…, the page of a search, and
+/// shows that in a frame; an aborted request closes its connection.
 [[nodiscard]] std::string serve_page(const ServedJob& job);
 
 }  // namespace mgplan::cli

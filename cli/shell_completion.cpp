@@ -155,7 +155,7 @@ std::string zsh_script(const std::vector<CommandDescription>& commands, const Pr
                 text += fmt::format("                {} \\\n", single_quoted(line));
             }
         }
-        // A message in place of an action would keep zsh from completing options, so only what has an action is named.
+        // A message in place of an action would keep zsh from completing options, so only values with an action are named.
         const Values words = values_of(command, presets);
         if (words.takes_files || !words.words.empty())
             text += fmt::format("                {} \\\n", single_quoted("*:word:" + zsh_action(words)));

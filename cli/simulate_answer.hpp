@@ -28,7 +28,7 @@ struct SimulatedLayout {
     BatchSchedule batches;                      ///< the same
 };
 
-/// All that is known in the end, and which of it is shown.
+/// All results, and those to show.
 struct SimulateAnswer {
     const SimulatedLayout& asked;
     const simulator::Prediction& prediction;
@@ -46,10 +46,10 @@ struct SimulateAnswer {
     [[nodiscard]] std::string text_of_disturbance() const;
 };
 
-/// The lines at the head of the page.
+/// Returns the lines at the head of the page.
 [[nodiscard]] std::vector<std::string> details_of(const SimulateAnswer& answer);
 
-/// Writes it in the format of the options.
+/// Writes the answer in the format of the options.
 void write_simulate_answer(const Options& options, const SimulateAnswer& answer, simulator::CostModel& model, Console& console);
 
 }  // namespace mgplan::cli

@@ -41,7 +41,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The layout's own options; given ones win over what a Megatron-LM argument file says.
+/// The layout's own options; given ones replace those of a Megatron-LM argument file.
 struct LayoutOptions {
     std::optional<std::int64_t> tp, cp, ep, etp, pp, vpp, group_size, micro_batch, recompute_num_layers, first_stage_layers,
         last_stage_layers;
@@ -89,7 +89,7 @@ void declare_layout_options(Options& options, LayoutOptions& values) {
                    "dispatcher of experts' tokens, engine megatron; without it the model's");
 }
 
-/// The words were checked when they were read.
+/// Makes the request from words that were checked when they were read.
 LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& resolved) {
     Problems problems;
     LayoutRequest request = resolved.job.layout.value_or(LayoutRequest{});
@@ -150,7 +150,7 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
     return request;
 }
 
-/// Says which options change nothing for this layout.
+/// Prints the options that change nothing for this layout.
 void note_idle_options(const Options& options, const Workload& work, const Layout& layout, const LayoutOptions& values, Console& console) {
     const std::string no_experts = fmt::format("{} has no experts", work.model.name);
     options.note_idle(console, "ep", !work.model.moe && values.ep != 1, no_experts);
@@ -170,7 +170,7 @@ void note_idle_options(const Options& options, const Workload& work, const Layou
     options.note_idle(console, "account-for-loss", whole, "pp is 1");
 }
 
-/// A plan holds model, batch, training options and layout; only options that it is judged by may be given with it.
+/// A plan contains model, batch, training options and layout: throws ConfigError for all options but those that judge or print it.
 void refuse_what_a_plan_holds(const Options& options) {
     constexpr std::array<std::string_view, 15> kBesidePlan{"cluster",  "max-memory", "routing-skew", "per-rank",       "html",
                                                            "markdown", "device",     "format",       "output",         "timeline",
@@ -185,8 +185,8 @@ void refuse_what_a_plan_holds(const Options& options) {
     problems.throw_if_any();
 }
 
-/// Schedules that split the backward pass are those of mgplan's own engine: Megatron-LM has none of them. `named`: --engine or a command
-/// gave it.
+/// Sets mgplan's own engine for a schedule that splits the backward pass, which Megatron-LM does not have. `named`: --engine or a command
+/// gave the engine.
 void use_engine_of_schedule(const std::string& kind, bool named, const Workload& work, Layout& layout, std::vector<std::string>& assumed) {
     if (!parse_split_schedule(kind) || layout.engine != Engine::megatron) return;
     if (named)
@@ -199,7 +199,7 @@ void use_engine_of_schedule(const std::string& kind, bool named, const Workload&
     assumed.push_back(fmt::format("engine mgplan, whose schedule {} is", kind));
 }
 
-/// The search's estimate decides what fits; where the exact timeline says otherwise, that is worth a word.
+/// Warns if the search's estimate, which decides what fits, and the exact timeline differ in that.
 void warn_where_exact_differs(const StageMemories& memories, const simulator::MemoryPrediction& estimate, Console& console) {
     const reports::StageMemory& worst = *std::max_element(memories.stages.begin(), memories.stages.end(), [](const auto& a, const auto& b) {
         return a.memory.deciding_bytes() < b.memory.deciding_bytes();
@@ -297,7 +297,7 @@ void declare_simulate_options(Options& options, WorkloadOptions& workload, Layou
     options.output_file("timeline", values.timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
 }
 
-/// The whole training by a command's schedule; nothing, with a message on stderr, where one of its batches does not suit the layout.
+/// Returns the whole training by a command's schedule; nothing, with a message on stderr, if one of its batches does not suit the layout.
 std::optional<TrainingCourse> training_of(const SimulatedLayout& asked, simulator::CostModel& model, Console& console) {
     if (!asked.batches.stated()) return std::nullopt;
     try {
@@ -308,7 +308,7 @@ std::optional<TrainingCourse> training_of(const SimulatedLayout& asked, simulato
     }
 }
 
-/// --timeline and --html.
+/// Writes the files of --timeline and --html.
 void write_files(const SimulateOptions& values, const SimulateAnswer& answer, const std::vector<double>& slowdown,
                  simulator::CostModel& model) {
     if (!values.timeline && !values.html) return;
@@ -408,7 +408,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     write_files(values, answer, slowdown, model);
     write_simulate_answer(options, answer, model, console);
     hand_over_plan(console, work, layout, asked.batches);
-    // Where a flag that decides it is not computed, nothing is said about it.
+    // If a flag that decides the fit is not computed, the exit code claims no misfit.
     return prediction.memory.fits() || (asked.flags && reports::leaves_fit_open(*asked.flags)) ? kDone : kNothingFits;
 }
 

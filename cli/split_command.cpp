@@ -46,12 +46,12 @@ StageSplitRequest request_of(const SplitOptions& given, std::string& assumed_arc
     }
     request.mtp_layers = given.mtp_layers.value_or(request.mtp_layers);
     request.pp = static_cast<int>(given.pp);
-    // A layout string says by itself how many chunks there are.
+    // A layout string gives the number of chunks.
     request.vpp = static_cast<int>(given.vpp.value_or(request.pipeline_layout ? 0 : 1));
     return request;
 }
 
-/// The options that give this split, for hints: "--account-for-embedding --account-for-loss".
+/// Returns the options that give this split, for hints: "--account-for-embedding --account-for-loss".
 std::string options_for(const StageSplitRequest& request) {
     std::string text;
     if (request.first_stage_layers) text += fmt::format(" --first-stage-layers {}", *request.first_stage_layers);
@@ -62,7 +62,7 @@ std::string options_for(const StageSplitRequest& request) {
     return text;
 }
 
-/// Makes the split; where a plain even one does not exist, says what the planner would take.
+/// Makes the split; if there is no plain even one, the error names the planner's split.
 StageSplit split_of(const StageSplitRequest& request) {
     try {
         return make_stage_split(request);
@@ -160,7 +160,7 @@ void write_table(std::ostream& out, const StageSplit& split) {
     if (request.pipeline_layout) out << "layout string: " << *request.pipeline_layout << "\n";
     out << "E embedding, numbers decoder layers (from 0), m MTP, L loss\n\n";
 
-    // Many stages: the first and last rows, and how many lie between.
+    // Many stages: the first and last rows, and the number of those between.
     const int shown = split.pp() > kMostSplitRows ? kMostSplitRows / 2 : split.pp();
     const auto visible = [&](int p) { return p < shown || p >= split.pp() - shown; };
     std::vector<std::size_t> widths;

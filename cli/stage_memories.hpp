@@ -23,11 +23,11 @@ struct StageMemories {
 [[nodiscard]] StageMemories stage_memories(simulator::CostModel& model, const Workload& workload, const Layout& layout,
                                            model::DeviceKind device);
 
-/// The curve that is drawn of them, in text and on a page; nothing without a timeline. Refers to `memories`.
+/// Returns the curve to draw in text and on a page; nothing without a timeline. Refers to `memories`.
 [[nodiscard]] std::optional<reports::MemoryCurve> curve_of(const StageMemories& memories, std::int64_t limit_bytes);
 
-/// Tables of all stages and the drawing of the fullest, in Unicode where the environment's locale is UTF-8 (POSIX: LC_ALL,
-/// else LC_CTYPE, else LANG), or why there is none.
+/// Returns tables of all stages, and the drawing of the fullest or the reason why there is none. Draws in Unicode if the environment's
+/// locale is UTF-8 (POSIX: LC_ALL, else LC_CTYPE, else LANG).
 [[nodiscard]] std::string stage_memories_text(const StageMemories& memories, std::int64_t limit_bytes);
 
 }  // namespace mgplan::cli

@@ -1,5 +1,5 @@
 #pragma once
-// --sharding and --optimizer: what the optimizer keeps and which ranks keep it. The search does not vary them.
+// --sharding and --optimizer: the optimizer's state and the ranks that hold it. The search does not vary them.
 
 #include "cli/workload_options.hpp"
 #include "plan/text/errors.hpp"
@@ -9,10 +9,10 @@ namespace mgplan::cli {
 
 void declare_state_options(Options& options, WorkloadOptions& values);
 
-/// Writes them into a training whose types are set; adds a problem for what contradicts itself.
+/// Writes them into a training whose types are set; adds a problem for each contradiction.
 void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems);
 
-/// Adds a problem where overlaps, or types of moments, do not go with what is divided; for a training that is complete.
+/// Adds a problem if overlaps, or types of moments, do not suit the sharding; for a training that is complete.
 void refuse_state_that_contradicts(const WorkloadOptions& values, const TrainingSpec& training, Problems& problems);
 
 }  // namespace mgplan::cli

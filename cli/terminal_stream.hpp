@@ -1,5 +1,5 @@
 #pragma once
-// A stream on its way to a terminal: what is written to it goes through plan/terminal_text.
+// A stream to a terminal, whose text passes through plan/terminal_text.
 
 #include <ostream>
 #include <streambuf>
@@ -18,7 +18,7 @@ public:
     TerminalBuffer(const TerminalBuffer&) = delete;
     TerminalBuffer& operator=(const TerminalBuffer&) = delete;
 
-    /// Passes it on as it is.
+    /// Writes the text unchanged.
     void write_raw(std::string_view text);
 
 protected:
@@ -40,7 +40,7 @@ private:
     TerminalBuffer buffer_;
 };
 
-/// Our own control sequence ("\r\x1b[K"), which nothing from outside is part of: the only way for one to a terminal.
+/// Writes mgplan's own control sequence ("\r\x1b[K"), without text from outside; no other sequence reaches a terminal.
 void write_control(std::ostream& to, std::string_view sequence);
 
 }  // namespace mgplan::cli

@@ -53,7 +53,7 @@ private:
     simulator::OpRates rates_;
 };
 
-/// The ops of a step, average of these ranks. MoE layers are balanced.
+/// Returns the ops of a step, as the average of these ranks. MoE layers are balanced.
 PricedOps priced_ops(const RunOutcome& outcome, const ClusterSpec& cluster, const std::vector<int>& ranks) {
     const simulator::Calibration calibration = simulator::calibration_of(cluster, outcome.plan.training.software);
     const simulator::TrainingRates rates(cluster, calibration, outcome.plan.training);
@@ -91,7 +91,7 @@ bool is_communication(const std::string& op) {
     return false;
 }
 
-/// Which part of an iteration a kernel belongs to.
+/// Returns the part of an iteration that a kernel belongs to.
 const char* part_of(const std::string& op) {
     if (op == "matmul" || op == "grouped_matmul") return "matrix products";
     if (op == "attention" || op == "attention_backward") return "attention";
@@ -129,7 +129,7 @@ std::map<std::string, reports::OpComparison> compared_ops(const runtime::RunValu
     return ops;
 }
 
-/// Fills in ops and parts; the parts get a last one for what is left on both sides. `communication`: predicted seconds of that part;
+/// Fills in ops and parts, the last of which is the rest on both sides. `communication`: predicted seconds of that part;
 /// nothing: there is no such part.
 void fill_in(const std::map<std::string, reports::OpComparison>& ops, std::optional<double> communication, reports::TimeComparison& time) {
     std::vector<reports::TimePart> parts{{"matrix products", 0, 0}, {"attention", 0, 0}, {"optimizer", 0, 0}, {"other kernels", 0, 0}};

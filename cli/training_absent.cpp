@@ -1,4 +1,4 @@
-// Compiled into mgplan_without_training alone, instead of the commands that train, start jobs, measure this machine or serve pages.
+// Compiled only into mgplan_without_training, in place of the commands that train, start jobs, measure this machine or serve pages.
 #include "cli/command.hpp"
 #include "plan/text/errors.hpp"
 

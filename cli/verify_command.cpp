@@ -30,7 +30,7 @@ namespace mgplan::cli {
 namespace {
 
 constexpr std::size_t kMostLogBytes = std::size_t{256} << 20;
-/// Bounds of a refit's factors. Outside of them it is not the efficiencies that are wrong.
+/// Bounds of a refit's factors. Beyond them the error is not in the efficiencies.
 constexpr double kLeastFactor = 0.5, kMostFactor = 2;
 
 struct VerifyOptions {
@@ -111,8 +111,8 @@ struct Factors {
     bool at_bound = false;
 };
 
-/// The factor within the bounds with which `excess` is 0, or the bound that comes nearest. `excess` is of the predicted time over the
-/// measured, above 0 where the prediction is longer; it falls as the factor grows. Few calls: each may replay an iteration event by event.
+/// Returns the factor within the bounds for which `excess` is 0, or the nearest bound. `excess`, of the predicted time over the measured,
+/// is above 0 if the prediction is longer, and falls as the factor grows. Few calls: each may replay an iteration event by event.
 template <class Excess>
 double fitting_factor(const Excess& excess) {
     struct Point {
@@ -142,7 +142,8 @@ double fitting_factor(const Excess& excess) {
     return std::exp(met.exponent);
 }
 
-/// Factors with which the predicted time is the measured one: compute alone where that is enough within bounds, then communication too.
+/// Returns factors that make the predicted time the measured one: of compute alone if that is enough within bounds, else of communication
+/// too.
 Factors fitting_factors(const Workload& work, const Layout& layout, double measured) {
     const auto excess = [&](const Factors& factors) {
         Workload scaled = work;

@@ -111,7 +111,7 @@ PackedLengths load_lengths(const Options& options, const std::string& given) {
     return packed_lengths_from_json(parse_json(formats::read_text_file(given, "--lengths"), where), where);
 }
 
-/// The last batch of a schedule that training comes to.
+/// Ends a schedule at the last batch that training reaches.
 void end_with_the_last_step(ResolvedWorkload& resolved) {
     if (resolved.batches.steps.empty()) return;
     BatchSpec& batch = resolved.workload.batch;
@@ -339,7 +339,7 @@ void note_idle_workload_options(const Options& options, const WorkloadOptions& v
 namespace {
 
 /// Megatron-LM's data loader makes a mask of a byte for each pair of tokens of a sequence unless a flag forbids it, and fused attention
-/// does not read it. From this length on nobody trains with it, so that a job without a command of its own is assumed to leave it out.
+/// does not read it. From this length on a job without a command of its own is assumed to leave it out.
 constexpr std::int64_t kLongestWithMask = 16384;
 
 void settle_attention_mask(ResolvedWorkload& resolved) {
@@ -361,7 +361,7 @@ void settle_attention_mask(ResolvedWorkload& resolved) {
                     human_bytes(bytes), work.batch.sequence));
 }
 
-/// Which engine is predicted, and what follows from that for the training; the data loader's mask is Megatron-LM's.
+/// Sets the engine that is predicted, and training choices that follow from it; the data loader's mask is Megatron-LM's.
 void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
     TrainingSpec& training = resolved.workload.training;
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
@@ -381,8 +381,8 @@ void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
     settle_attention_mask(resolved);
 }
 
-/// Documents over as many ranks as they need are predicted by check alone, of lengths that are given, and without experts, whose exchanges
-/// wait for other ranks; else the flags for it are not computed.
+/// Documents over as many ranks as they need are predicted only by check, for given lengths, and without experts, whose exchanges
+/// wait for other ranks; else their flags are not computed.
 void settle_documents(const WorkloadOptions& values, ResolvedWorkload& resolved) {
     const bool dense = !resolved.job.model.moe;
     const LayoutRequest& layout = *resolved.job.layout;
@@ -402,7 +402,7 @@ void settle_documents(const WorkloadOptions& values, ResolvedWorkload& resolved)
     leave_documents_open(resolved.job.flags, open);
 }
 
-/// Who chooses experts, and how unevenly. Throws ConfigError where it is said that nobody does, and how.
+/// Sets the routing of tokens to experts, and its skew. Throws ConfigError if both forced (random) routing and a skew are given.
 void settle_routing(const Options& options, const WorkloadOptions& values, ResolvedWorkload& resolved) {
     Workload& work = resolved.workload;
     if (values.routing && work.model.moe) work.training.megatron.forced_routing = values.routing == "forced";

@@ -1,5 +1,5 @@
 #pragma once
-// Options that plan and simulate share: which model, on what, with which batch and training choices.
+// Options that plan and simulate share: model, cluster, batch and training choices.
 
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace mgplan::cli {
 
-/// Values as given; what is not given is filled in by resolve_workload().
+/// Values as given; resolve_workload() fills in the others.
 struct WorkloadOptions {
     std::optional<std::int64_t> world;
     std::vector<std::int64_t> worlds;  ///< where several are taken; parse() leaves `world` alone then
@@ -55,7 +55,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
 /// Default engine, which most people train with; `run` and `verify` predict for mgplan's own engine, whatever a plan says.
 inline constexpr Engine kDefaultEngine = Engine::megatron;
 
-/// A workload ready to be searched or priced, and how it came about.
+/// A workload ready to be searched or priced, and its origin.
 struct ResolvedWorkload {
     Workload workload;
     formats::Job job;  ///< read from --model or --megatron-args
@@ -78,29 +78,29 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 inline constexpr std::string_view kNoCudaGraphs = "no CUDA graphs";
 [[nodiscard]] std::string assumed_gradients(const TrainingSpec& training);
 
-/// --strict: throws where something is left out of the prediction.
+/// --strict: throws if the prediction leaves something out.
 void refuse_partial_answer(const formats::FlagAccount& flags);
 
 /// The flags of dynamic context parallelism are not computed.
 void leave_documents_open(formats::FlagAccount& account, std::string_view why);
 
-/// A layout keeps the weight shards of the command's flags even if its tp and etp differ from the command's: adds a warning where they are
+/// A layout keeps the weight shards of the command's flags even if its tp and etp differ from the command's: adds a warning if they are
 /// not `tp` and `etp`; nullopt: several are tried.
 void warn_of_kept_shards(ResolvedWorkload& resolved, std::optional<std::int64_t> tp, std::optional<std::int64_t> etp);
 
-/// Where the command decreases batches (--decrease-batch-size-if-needed): the batch becomes what dp times the micro-batch of the layout
-/// divides, which is said under what is assumed. Throws ConfigError for one that is less than both.
+/// If the command decreases batches (--decrease-batch-size-if-needed), rounds the batch down to a multiple of dp times the layout's
+/// micro-batch and adds that to the assumptions. Throws ConfigError for a batch below both.
 void decrease_batch(ResolvedWorkload& resolved, const LayoutRequest& layout);
 
-/// Says which of these options change nothing for the model, whatever its layout.
+/// Prints those of these options that change nothing for the model under any layout.
 void note_idle_workload_options(const Options& options, const WorkloadOptions& values, const ModelSpec& model, Console& console);
 
 /// Loads the cluster of --cluster, or of the text that was given in its place (Options::contents). Throws ConfigError as load_cluster()
 /// does.
 [[nodiscard]] ClusterSpec load_asked_cluster(const Options& options, const std::string& given);
 
-/// Reads --routing-skew: a word, a file of counts, or the text of one (Options::contents). Throws ConfigError with all problems, among them
-/// what does not suit the model.
+/// Reads --routing-skew: a word, a file of counts, or the text of one (Options::contents). Throws ConfigError with all problems, including
+/// values that do not suit the model.
 [[nodiscard]] RoutingSkew load_routing_skew(const Options& options, const std::string& given, const ModelSpec& model);
 
 /// A check for Options::checked: the text is an order of axes.

@@ -86,7 +86,7 @@ Child::Child(const ChildOptions& options) : own_group_(options.own_group) {
     ::close(report[1]);
     if (output >= 0) ::close(output);
     if (process_ > 0) {
-        // Both set it, so that it is set before anybody signals the group.
+        // Parent and child both set it, so that it is set before the group gets a signal.
         if (own_group_) ::setpgid(process_, process_);
         int told = 0;
         ssize_t length = 0;
@@ -138,7 +138,7 @@ Answer ask(const std::vector<std::string>& words, std::chrono::milliseconds pati
         ChildOptions options;
         options.words = words;
         options.output = fmt::format("/proc/self/fd/{}", opened);
-        options.own_group = true;  // Ctrl-C is not meant for it
+        options.own_group = true;  // so that Ctrl-C does not reach it
         Child child(options);
         const auto until = std::chrono::steady_clock::now() + patience;
         while (!child.ended() && std::chrono::steady_clock::now() < until) pause(std::chrono::milliseconds(3));

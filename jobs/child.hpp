@@ -1,5 +1,5 @@
 #pragma once
-// Processes of the operating system that end with the one who started them.
+// Processes of the operating system that end with the one that started them.
 
 #include <sys/types.h>
 
@@ -13,7 +13,7 @@ namespace mgplan::jobs {
 
 /// "was killed by signal 9 (Killed)" or "ended with exit code 3", for a status of waitpid().
 [[nodiscard]] std::string end_text(int wait_status);
-/// The exit code as a shell has it: 128 + signal for what a signal ended.
+/// Returns the exit code as a shell has it: 128 + signal for a process that a signal ended.
 [[nodiscard]] int exit_code_of(int wait_status);
 
 struct ChildOptions {
@@ -26,19 +26,19 @@ struct ChildOptions {
     int signal_without_parent = 9;
 };
 
-/// A child process. Destroyed before its end it is killed, and with it its group where it has one of its own.
+/// A child process. The destructor kills it if it runs, and its group if it has one of its own.
 class Child {
 public:
-    /// Throws RunError where the program cannot be started or the output cannot be opened.
+    /// Throws RunError if the program cannot be started or the output cannot be opened.
     explicit Child(const ChildOptions& options);
     ~Child();
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
 
     [[nodiscard]] pid_t process() const { return process_; }
-    /// The status of waitpid() once it has ended.
+    /// Returns the status of waitpid() once it has ended.
     [[nodiscard]] std::optional<int> ended();
-    /// To its group where it has one of its own, else to it alone.
+    /// Sends a signal to its group if it has one of its own, else to it alone.
     void signal(int number) const;
 
 private:
@@ -47,12 +47,12 @@ private:
     std::optional<int> status_;
 };
 
-/// Output of a short command (both streams) and its exit code; 124 where it did not end in time.
+/// Output of a short command (both streams) and its exit code; 124 if it did not end in time.
 struct Answer {
     int code = 0;
     std::string text;
 };
-/// Throws RunError where the program cannot be started.
+/// Throws RunError if the program cannot be started.
 [[nodiscard]] Answer ask(const std::vector<std::string>& words, std::chrono::milliseconds patience);
 
 }  // namespace mgplan::jobs

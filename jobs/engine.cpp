@@ -40,7 +40,7 @@ public:
         ChildOptions options;
         options.words = words_;
         options.output = log_;
-        // Ctrl-C is ours to pass on; and mpirun ends its ranks on SIGTERM, not when it is killed.
+        // mgplan itself passes Ctrl-C on; and mpirun ends its ranks on SIGTERM, not when it is killed.
         options.own_group = true;
         options.signal_without_parent = SIGTERM;
         child_.emplace(options);
@@ -60,7 +60,7 @@ private:
     std::optional<Child> child_;
 };
 
-/// Those of a job's nodes that Slurm calls down, or does not hear from ("*"): "n3, n4"; empty if it names none.
+/// Returns those of a job's nodes that Slurm reports as down or not responding ("*"): "n3, n4"; empty if there are none.
 std::string lost_nodes_by_sinfo(const std::string& nodes) {
     if (nodes.empty()) return "";
     std::string names;

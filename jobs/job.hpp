@@ -1,5 +1,5 @@
 #pragma once
-// A job: which command runs as how many ranks, on which machines, under which engine. A value; reports/job_script writes it
+// A job: its command, number of ranks, machines and engine. A value; reports/job_script writes it
 // as a script, jobs/supervisor starts that and watches it.
 
 #include <cstdint>
@@ -27,7 +27,7 @@ enum class Via : std::uint8_t { local, mpirun, slurm, torchrun };
     return "";
 }
 
-/// How ranks that are processes find each other.
+/// The way in which ranks that are processes find each other.
 enum class Meeting : std::uint8_t {
     none,     ///< there is one process, which is all ranks
     mpi,      ///< the engine connects them through PMIx

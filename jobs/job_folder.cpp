@@ -47,7 +47,7 @@ std::string first_line(const std::string& path) {
     return text.substr(0, text.find('\n'));
 }
 
-/// When a process began, in clock ticks since the machine did; 0 where there is no such process, or only its remains.
+/// Returns the start of a process in clock ticks since the machine's; 0 if there is no such process, or only a zombie.
 std::int64_t start_of(std::int64_t process) {
     const std::string stat = text_of_file(fmt::format("/proc/{}/stat", process));  // "12 (name) S 11 …"
     const auto name_end = stat.rfind(')');

@@ -14,20 +14,20 @@
 namespace mgplan::jobs {
 
 enum class State : std::uint8_t {
-    starting,  ///< written down, not yet given to the engine
+    starting,  ///< recorded, not yet passed to the engine
     waiting,   ///< for the engine to begin it
     running,
     finished,  ///< all ranks ended with 0
     failed,
     cancelled,  ///< by Ctrl-C, a signal to the launcher, or scancel
-    lost,       ///< nobody watches it any more, and how it ended is not known
+    lost,       ///< not watched any more; its end is unknown
 };
 [[nodiscard]] std::string_view to_string(State state);
 [[nodiscard]] constexpr bool is_over(State state) {
     return state >= State::finished;
 }
 
-/// A process, so that another one of the same number later is not taken for it.
+/// Identifies a process, also against a later one of the same number.
 struct ProcessMark {
     std::int64_t process = 0;
     std::string host;
@@ -55,17 +55,17 @@ struct Record {
     std::string engine_job;  ///< Slurm's number of the attempt
     ProcessMark launcher;
     int exit_code = 0;
-    std::string reason;  ///< why it ended as it did, or what it waits for
+    std::string reason;  ///< of its end, or for which it waits
     std::optional<RankFailure> failure;
 };
 
-/// $XDG_STATE_HOME/mgplan/jobs, else $HOME/.local/state/mgplan/jobs. Throws ConfigError where neither is an absolute path.
+/// Returns $XDG_STATE_HOME/mgplan/jobs, else $HOME/.local/state/mgplan/jobs. Throws ConfigError if neither is an absolute path.
 [[nodiscard]] std::string jobs_folder(const runtime::Environment& environment);
 
-/// A name that is not taken there: time and title in plain letters.
+/// Returns an unused name of a job: time and title in plain letters.
 [[nodiscard]] std::string new_job_id(const std::string& jobs_folder, const std::string& title);
 
-/// The same, and makes its folder: two launches at the same time get two folders. Throws RunError.
+/// Does the same and makes the job's folder: two launches at the same time get two folders. Throws RunError.
 [[nodiscard]] std::string claim_job_id(const std::string& jobs_folder, const std::string& title);
 
 /// Makes a folder and those above it, for this user alone. Throws RunError.
@@ -73,16 +73,16 @@ void make_folder(const std::string& path);
 /// Replaces the file by one that has all of the text, or throws RunError and leaves it as it was. `mode` as for chmod.
 void write_whole(const std::string& path, const std::string& text, unsigned mode = 0644);
 
-/// FOLDER/record.json. Throws RunError.
+/// Writes FOLDER/record.json. Throws RunError.
 void write_record(const Record& record);
-/// Nothing where there is none; throws RunError, naming file and reason, for one that cannot be read.
+/// Returns nothing if there is no record; throws RunError, naming file and reason, for one that cannot be read.
 [[nodiscard]] std::optional<Record> read_record(const std::string& folder);
-/// All jobs, oldest first; folders whose record cannot be read add a sentence to `unreadable`.
+/// Returns all jobs, oldest first; folders whose record cannot be read add a sentence to `unreadable`.
 [[nodiscard]] std::vector<Record> read_records(const std::string& jobs_folder, std::vector<std::string>& unreadable);
 
 /// FOLDER/attempt-N
 [[nodiscard]] std::string logs_folder(const std::string& job_folder, int attempt);
-/// The last line in which rank 0's log says how far it is, without "mgplan: "; empty where there is none.
+/// Returns the last line of progress in rank 0's log, without "mgplan: "; empty if there is none.
 [[nodiscard]] std::string progress(const std::string& job_folder, int attempt);
 /// Returns the end of a text file: whole lines, at most `most`, out of the last 64 KiB.
 [[nodiscard]] std::vector<std::string> last_lines(const std::string& path, std::size_t most);

@@ -58,12 +58,12 @@ void leave_word(const std::string& logs, const RankFailure& failure) {
         std::ofstream file(mine);
         file << json.dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
     }
-    // A name is given once, also on network file systems, and whoever sees it sees the whole text.
+    // A link is made once, also on network file systems, and its readers see the whole text.
     if (::link(mine.c_str(), failure_file(logs).c_str()) == 0 || errno == EEXIST) {
         ::unlink(mine.c_str());
         return;
     }
-    // No hard links here: renamed, so that the last one wins; unless there is one already.
+    // Without hard links the file is renamed, unless there is one already: of two at the same time the last one stays.
     if (::access(failure_file(logs).c_str(), F_OK) != 0)
         std::rename(mine.c_str(), failure_file(logs).c_str());
     else

@@ -21,12 +21,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Where the command of a rank may leave word of its failure.
+/// Variable with the folder in which the command of a rank may report its failure.
 constexpr const char* kLogsVariable = "MGPLAN_JOB_LOGS";
 constexpr auto kPatience = std::chrono::seconds(2);
-/// A rank that ends because another one's connection broke must not be taken for the first. Some are killed by it: SIGPIPE where MPI
-/// writes, and Open MPI says of a lost peer that the process "may even hang or crash" (help-mpi-btl-tcp.txt). So only what was
-/// killed from outside is reported at once, the others so much later.
+/// Delay of failures that may follow from another rank's: a rank that ends because a connection broke must not count as the first. Some
+/// are killed by it: SIGPIPE while MPI writes, and with a lost peer an Open MPI process "may even hang or crash" (help-mpi-btl-tcp.txt).
+/// Only a kill from outside is reported at once.
 constexpr auto kReflection = std::chrono::milliseconds(300);
 
 /// Number of ranks of this machine, if the launcher gives it.
@@ -117,7 +117,7 @@ std::string start_problem(const RankProcessOptions& options, const runtime::Laun
 }
 
 int run_rank_process(const RankProcessOptions& options) {
-    // The engine's process is ours to follow: where it is killed, nobody else would end us.
+    // This process must end with the engine's: if that is killed, nothing else ends this one.
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     const Signals signals;
     const runtime::Environment environment = runtime::process_environment();
@@ -168,7 +168,7 @@ int run_rank_process(const RankProcessOptions& options) {
     failure.code = exit_code_of(status);
     if (failure.code == 0 || stopped) return failure.code;
     if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
-        // Stopped meanwhile, because another one fell: not the first.
+        // A rank that is stopped meanwhile, because another one failed, is not the first.
         for (const auto until = Clock::now() + kReflection; Clock::now() < until;) {
             const int number = signals.next(kReflection);
             if (number != 0 && number != SIGCHLD) return failure.code;

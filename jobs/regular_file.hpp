@@ -1,5 +1,5 @@
 #pragma once
-// Reading files of jobs, whose folders anybody may have put something else into.
+// Reads files of jobs; their folders may contain other kinds of files.
 
 #include <cstddef>
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace mgplan::jobs {
 
-/// The last bytes of a file, `most` of them; nothing where there is none that can be opened. Never waits: a pipe without a writer, or a
+/// Returns at most the last `most` bytes of a file; nothing if there is none that can be opened. Never waits: a pipe without a writer, or a
 /// device, is none. Sets `began` to true if the file's first byte is among them.
 [[nodiscard]] std::optional<std::string> end_of_regular_file(const std::string& path, std::size_t most, bool* began = nullptr);
 

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 using Phase = EngineStatus::Phase;
 
-constexpr auto kGrace = 2s;         // from a rank's failure to our request to the engine to end
+constexpr auto kGrace = 2s;         // from a rank's failure to the request to the engine to end
 constexpr auto kKillPatience = 3s;  // from the request to killing
 constexpr auto kTurn = 30ms;
 constexpr int kBadInput = 2, kFailed = 4;  // exit codes (docs/errors.md)
@@ -105,7 +105,7 @@ private:
         failed_at_ = Clock::now();
         write_record(record_);
         watch_.say(text_of(*record_.failure));
-        // Rank 0's words were passed on as they came.
+        // Rank 0's output was already passed on.
         if (record_.failure->rank == 0 || record_.failure->log.empty()) return;
         constexpr std::size_t kLines = 5;
         for (const auto& line : last_lines(record_.failure->log, kLines)) watch_.say(fmt::format("  {}", line));
@@ -147,7 +147,7 @@ private:
             record_.state = State::failed;
             record_.exit_code = kFailed;
             record_.reason = status_.text.empty() ? fmt::format("the engine ended with exit code {}", status_.code) : status_.text;
-            // No rank left word: what the engine says itself is all there is.
+            // No rank reported a failure: only the engine's own output is left.
             constexpr std::size_t kLines = 8;
             for (const auto& line : last_lines(logs_ + "/job.log", kLines)) watch_.say(fmt::format("  {}", line));
         } else {

@@ -28,7 +28,7 @@ std::int64_t sum(std::span<const std::int64_t> counts) {
     return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-/// Who hears what is captured; nullptr where no graph is.
+/// Returns the recorder of the graph that is being captured; nullptr if there is none.
 GraphRecorder* recorder_of(const Tensor& tensor) {
     return tensor.defined() ? tensor.device().recorder() : nullptr;
 }
@@ -76,7 +76,7 @@ Communicator::Communicator(std::string group, int size, int rank) : group_(std::
     MGPLAN_ASSERT(size >= 1 && rank >= 0 && rank < size, "the rank is a member of the group");
 }
 
-/// Who is to start this collective instead, again in each replay; nullptr where no graph is captured, or the graph holds it.
+/// Returns the recorder that starts this collective instead, also in each replay; nullptr if no graph is captured, or the graph holds it.
 GraphRecorder* Communicator::cut_at(const Tensor& tensor) {
     GraphRecorder* const recorder = recorder_of(tensor);
     return recorder != nullptr && graph_launches() == nullptr ? recorder : nullptr;

@@ -40,7 +40,7 @@ void RecordingCommunicator::check(CollectiveKind kind) const {
 
 std::unique_ptr<Pending> RecordingCommunicator::done(CollectiveKind kind) {
     check(kind);
-    // Groups of one are not reported (Communicator), and nobody hears of their waits.
+    // Groups of one are not reported (Communicator), nor are their waits.
     return std::make_unique<Recorded>(size() > 1 ? waits_ : nullptr, group(), issued_++);
 }
 

@@ -10,8 +10,8 @@
 namespace mgplan::model {
 namespace {
 
-/// Which of some lives are taken up so far and overlap a given one: lives in the order of their begins below a tree of
-/// latest ends, so that a question costs O(log n) for each answer.
+/// Finds those of the lives added so far that overlap a given one: lives in the order of their begins below a tree of
+/// latest ends, so that a search costs O(log n) for each life found.
 class LivesInTree {
 public:
     explicit LivesInTree(std::vector<ArenaItem> items) : items_(std::move(items)), order_(items_.size()), place_(items_.size()) {

@@ -55,7 +55,7 @@ private:
 
 constexpr std::align_val_t kHostAlignment{64};
 
-/// Where a tensor's values begin that wait on the host; nullptr where they do not.
+/// Returns the first of a tensor's values if they are offloaded to the host, else nullptr.
 std::byte* waiting_on_host(const Tensor& tensor) {
     const Storage& storage = *tensor.storage();
     return storage.on_host() ? storage.host_data() + tensor.first_element() * bytes_of(tensor.dtype()) : nullptr;

@@ -11,7 +11,7 @@
 namespace mgplan::model {
 namespace {
 
-/// While it lives, memory is handed out as it is, if captured work runs only after all takes and returns of its tensors.
+/// While it lives, allocated memory keeps its contents, if captured work runs only after all takes and returns of its tensors.
 class KeptContents {
 public:
     explicit KeptContents(Device& device) : device_(device) {

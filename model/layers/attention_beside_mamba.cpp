@@ -9,7 +9,7 @@ namespace mgplan::model {
 AttentionBesideMamba::AttentionBesideMamba(const ModelSpec& model, const LayerPart& part, const WeightTable& weights,
                                            const std::string& prefix, std::int64_t layer, EnumSet<RecomputeModule> recompute)
     : model_(model),
-      // Both branches' norm bears the name that it has in front of attention alone.
+      // The norm of both branches is named as the one in front of attention alone.
       ends_(model, weights, prefix + "self_attention.linear_qkv", layer, recompute),
       attention_(model, weights, prefix, layer, recompute),
       state_(model, part, weights, prefix, layer, recompute) {}

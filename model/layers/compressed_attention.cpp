@@ -18,7 +18,7 @@ namespace {
 /// Products that stay in the storage type where a recipe quantises others (simulator/piece/piece_recorder.cpp).
 constexpr std::string_view kUnquantised = "16 bits";
 
-/// Turns the last values of each head, in place.
+/// Rotates the last `rotated` values of each head in place; `inverse`: back.
 void turn_last(const ModelSpec& model, const Positions& positions, const Tensor& heads, std::int64_t rotated, bool inverse) {
     if (rotated == 0) return;
     const std::int64_t rows = heads.shape()[0], count = heads.shape()[1], width = heads.shape()[2];
@@ -178,7 +178,7 @@ Tensor CompressedAttention::forward(const RankContext& context, const Microbatch
         saved.q_raw = saved.q = saved.keys_raw = saved.keys = {};
         saved.q_statistics = saved.keys_statistics = {};
     }
-    // Values were turned as keys: their sum is turned back, apart from what the core's backward reads.
+    // Values were rotated as keys are; a copy of their sum is rotated back, because the core's backward reads the sum itself.
     saved.turned = context.device->empty(saved.core.output.shape(), x.dtype(), MemoryCategory::activations, "attention output turned back");
     copy(saved.core.output, saved.turned);
     turn_last(model_, positions_of(context, microbatch), saved.turned, rotated_, true);

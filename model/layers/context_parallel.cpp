@@ -107,7 +107,7 @@ AttentionGradients ring_backward(const RankContext& context, const MicrobatchCon
     return total;
 }
 
-/// All ranks' keys or values, (ranks · rows, heads, width), rank by rank.
+/// Returns all ranks' keys or values, (ranks · rows, heads, width), rank by rank.
 Tensor gathered(const RankContext& context, const Tensor& part) {
     Tensor whole = context.device->empty({part.shape()[0] * context.cp->size(), part.shape()[1], part.shape()[2]}, part.dtype(),
                                          MemoryCategory::communication, kGatheredOverCp);
@@ -164,7 +164,7 @@ Positions whole_sequence(const MicrobatchContext& microbatch) {
     return zigzag_positions(microbatch.sequence, microbatch.batch, 1, 0);
 }
 
-/// Values of the heads that this rank has between the exchanges, of those it has outside.
+/// Returns the values of the heads that this rank has between the exchanges, a part of those it has outside.
 Tensor of_exchanged_heads(const RankContext& context, const Tensor& by_head) {
     const std::int64_t heads = by_head.elements() / context.cp->size();
     return by_head.slice(heads * context.cp->rank(), heads * (context.cp->rank() + 1));
@@ -176,12 +176,12 @@ AttentionResult by_heads(const RankContext& context, const MicrobatchContext& mi
     const Positions all = whole_sequence(microbatch);
     AttentionResult result;
     {
-        // Named, for every rank has to exchange in one order, and C++ leaves that of arguments open.
+        // Named, because all ranks must exchange in one order, and C++ does not define that of arguments.
         const Tensor q_heads = exchange.to_heads(q), k_heads = exchange.to_heads(k), v_heads = exchange.to_heads(v);
         result = attention(q_heads, k_heads, v_heads, all, all, core.scale, core.window, core.soft_cap);
     }
     if (core.sinks.defined()) add_sinks(result, of_exchanged_heads(context, core.sinks.value));
-    // The log-sum-exp stays with the heads that the backward will see again.
+    // The log-sum-exp stays with the exchanged heads, which the backward has too.
     return {exchange.to_sequence(result.output), result.log_sum_exp};
 }
 
@@ -202,7 +202,7 @@ AttentionGradients by_heads_backward(const RankContext& context, const Microbatc
     return {exchange.to_sequence(gradients.q), exchange.to_sequence(gradients.k), exchange.to_sequence(gradients.v)};
 }
 
-/// Attention of this rank's slice of the sequence, without sinks; all-to-all apart.
+/// Returns attention of this rank's slice of the sequence, without sinks, for every kind of exchange but all-to-all.
 AttentionResult by_sequence(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k,
                             const Tensor& v, const CoreAttention& core) {
     if (context.cp->size() == 1) {

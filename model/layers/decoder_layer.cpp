@@ -148,7 +148,7 @@ ChosenUpTo chosen_up_to(const RankContext& context) {
     return context.graphs->captures_preprocess() ? ChosenUpTo::permuted : ChosenUpTo::router;
 }
 
-/// Name of the stream that a layer or its attention gives: a graph that reads it next has counted it as its input.
+/// Returns the name of a layer's or its attention's output; empty if a graph reads it next, which has counted it as its input.
 std::string_view name_of_stream(bool leaves) {
     return leaves ? "hidden_states" : "";
 }
@@ -223,7 +223,7 @@ Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext
     };
     const auto attends = [&](const Tensor& input) { return attend(context, microbatch, input, saved); };
     const auto transforms = [&](const Tensor& input) { return transform(context, microbatch, x, input, saved); };
-    // Outside of graphs, which would cast in every replay.
+    // Refreshed outside of graphs, which would cast in every replay.
     events.before_use(0);
     refresh_mixer();
     if (part == GraphedPart::whole || part == GraphedPart::attention_router) {

@@ -163,7 +163,7 @@ ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, 
     d_after = Tensor();
     saved.before = Tensor();
     if (!second_.biases.empty()) {
-        // Every etp rank has the whole gradient of a bias; the rows' weights get theirs once.
+        // Every etp rank has the whole gradient of a bias; the gradients of the rows' weights are added on one of them.
         const Tensor elsewhere = context.etp->rank() == 0
                                      ? gradients.row_weights
                                      : context.device->zeros(gradients.row_weights.shape(), gradients.row_weights.dtype(),

@@ -36,7 +36,7 @@ Fp8Blocks gather_blocks(const RankContext& context, const Fp8Blocks& own) {
     return {codes, all.view({all.elements()}), own.scaling};
 }
 
-/// Codes, as rows lie, and scales of all ranks.
+/// Returns codes, in the order of rows, and scales of all ranks.
 Fp8Columns arranged(Tensor codes, const Tensor& scales, Fp8Scaling scaling) {
     // A rank's rows are blocks of their own of every column: vectors of 128 are ordered block by block, those of 32 in tiles of columns.
     const std::int64_t columns = codes.shape()[1];

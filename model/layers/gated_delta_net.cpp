@@ -15,12 +15,12 @@ namespace {
 Columns mixed_columns(const DeltaRuleSizes& sizes) {
     return {0, sizes.width()};
 }
-/// Where z lies: in the projection, or alone.
+/// Returns the columns of z, in the projection or alone.
 Columns gates_of(const GatedDeltaNetSaved& saved, const DeltaRuleSizes& own) {
     return {saved.gates.defined() ? 0 : own.width(), own.values()};
 }
 
-/// The output of the rule, on its way between heads and sequence.
+/// Returns the exchange of the rule's output between heads and sequence.
 ColumnExchange exchange_of_output(const RankContext& context, const MicrobatchContext& microbatch, const DeltaRuleSizes& own) {
     return {context, microbatch, {{.begin = 0, .width = own.values(), .shares = context.cp->size()}}};
 }
@@ -105,7 +105,7 @@ Tensor GatedDeltaNet::forward(const RankContext& context, const MicrobatchContex
 }
 
 Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    // Each tensor is freed right after its last read, as autograd does.
     Tensor d_gated = output_.backward(context, ends_.backward_into(context, microbatch, dy, saved), saved.gated);
     saved.gated = {};
     const std::optional<ColumnExchange> exchange = exchange_of(context, microbatch);

@@ -14,7 +14,7 @@
 namespace mgplan::model {
 namespace {
 
-/// Each head a row, for its norm.
+/// Returns each head as a row, for its norm.
 Tensor head_rows(const Tensor& heads) {
     return heads.view({heads.shape()[0] * heads.shape()[1], heads.shape()[2]});
 }

@@ -43,7 +43,7 @@ bool contains(const std::string& name, std::string_view part) {
     return name.find(part) != std::string::npos;
 }
 
-/// A tied table has one name wherever its copies live.
+/// Returns the parameter's name; copies of a tied table have one name on all ranks.
 std::string name_on_rank(const Parameter& parameter) {
     return parameter.shared_embedding ? "embedding.word_embeddings.weight" : parameter.name;
 }
@@ -55,7 +55,7 @@ std::uint64_t key_of(const ModelSpec& model, const Parameter& parameter, const S
     return spread_bits(options.seed ^ hash_of(whole_name(model, parameter, place)));
 }
 
-/// Few values, made by the host: those of layers with a state.
+/// Makes the initial values of layers with a state on the host, because they are few.
 void write_recurrent_values(const ModelSpec& model, const Parameter& parameter, const Tensor& value, const ShardPlace& place,
                             const InitializationOptions& options) {
     Device& device = value.device();

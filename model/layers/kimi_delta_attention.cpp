@@ -87,7 +87,7 @@ Tensor KimiDeltaAttention::to_normed(const RankContext& context, const Microbatc
     const auto gradient_of = [&](const Tensor& x, std::string_view name) {
         return context.device->empty(x.shape(), x.dtype(), MemoryCategory::activations, name);
     };
-    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    // Each tensor is freed right after its last read, as autograd does.
     Tensor d_gates = gradient_of(saved.gates, "gradient of the output's gates");
     Tensor d_attended =
         gated_norm_backward(d_gated, saved.attended, saved.gates, {0, sizes.values()}, gated_norm_weight_.value, saved.inverse_deviation,

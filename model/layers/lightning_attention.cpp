@@ -71,7 +71,7 @@ Tensor LightningAttention::forward(const RankContext& context, const MicrobatchC
 }
 
 Tensor LightningAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    // Each tensor is freed right after its last read, as autograd does.
     Tensor d_gated = output_.backward(context, ends_.backward_into(context, microbatch, dy, saved), saved.gated);
     saved.gated = {};
     const StateSpaceSizes sizes = sizes_of(context, microbatch, saved.projected);

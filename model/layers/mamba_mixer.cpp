@@ -18,7 +18,7 @@ Columns convolved_columns(const StateSpaceSizes& sizes, bool exchanged) {
     return {exchanged ? 0 : sizes.inner(), sizes.width()};
 }
 
-/// The output of a scan, on its way between heads and sequence.
+/// Returns the exchange of a scan's output between heads and sequence.
 ColumnExchange exchange_of_output(const RankContext& context, const MicrobatchContext& microbatch, const StateSpaceSizes& own) {
     return {context, microbatch, {{.begin = 0, .width = own.inner(), .shares = context.cp->size()}}};
 }
@@ -129,7 +129,7 @@ Tensor MambaMixer::backward(const RankContext& context, const MicrobatchContext&
 
 Tensor MambaMixer::branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const Tensor& normed,
                                    Saved& saved) const {
-    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    // Each tensor is freed right after its last read, as autograd does.
     Tensor d_gated = output_.backward(context, dy, saved.gated);
     dy = {};
     saved.gated = {};

@@ -10,13 +10,13 @@
 namespace mgplan::model {
 namespace {
 
-/// Parallel attention and MLP may share the attention's norm.
+/// Returns the name of the MLP's norm, which is the attention's if parallel halves share it.
 std::string norm_of_mlp(const ModelSpec& model, const std::string& prefix, std::string_view end) {
     const bool shared = model.order == LayerOrder::parallel_shared_norm;
     return prefix + (shared ? "self_attention.linear_qkv.layer_norm_" : "mlp.linear_fc1.layer_norm_") + std::string(end);
 }
 
-/// Returns, of a cast with one scale, the codes in the order of rows, from which turned ones are made. Casts in blocks stay both.
+/// Returns a cast with one scale without its turned codes, which are made from those in the order of rows; else x itself.
 LinearInput what_both_passes_need(const LinearInput& x) {
     const bool one_scale = x.lie == ColumnCodes::turned && x.forward.defined() && !x.forward.scales.defined();
     return one_scale ? LinearInput(Fp8Tensor{x.forward.codes, x.scale}) : x;
@@ -111,7 +111,7 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     }
     saved.normed.end_forward();
     saved.after.end_forward();
-    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    // Each tensor is freed right after its last read, as autograd does.
     Tensor d_after = second_.backward(
         context, behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.behind),
         saved.after);

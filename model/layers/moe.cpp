@@ -10,7 +10,7 @@
 namespace mgplan::model {
 namespace {
 
-/// One value for each copy, as rows that can travel.
+/// Returns one value for each copy as rows, which can be sent.
 Tensor as_rows(const Tensor& values) {
     return values.view({values.elements(), 1});
 }
@@ -219,7 +219,7 @@ Tensor Moe::backward(const RankContext& context, const MicrobatchContext& microb
     move_inputs(context, saved, inputs_from_host);
     if (!saved.mixture) {
         const Range range(*context.device, "recompute");
-        // All of it again, its output and traffic included, as a checkpoint around the layer does (moe_layer.py, forward).
+        // Runs the layer again, with its output and traffic, as a checkpoint around it does (moe_layer.py, forward).
         if (!saved.normed.defined()) {
             NormStatistics again;
             saved.normed = normalise(context, saved.x, again);

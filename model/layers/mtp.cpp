@@ -13,13 +13,13 @@ Tensor gather_output(const RankContext& context, const Tensor& part) {
     Tensor whole = gather_columns(context, part);
     if (!context.sequence_parallel) return whole;
     const std::int64_t rows = whole.shape()[0] / context.tp->size(), first = rows * context.tp->rank();
-    // A copy, or the rows of all ranks would live on with it.
+    // A copy, because a slice would keep the rows of all ranks.
     Tensor own = context.device->empty({rows, whole.shape()[1]}, whole.dtype(), MemoryCategory::activations, "projected states");
     copy(whole.slice(first, first + rows), own);
     return own;
 }
 
-/// Its backward.
+/// Does the backward of gather_output().
 Tensor scatter_output_gradient(const RankContext& context, const Tensor& dy) {
     return own_columns(context, enter_region(context, dy));
 }

@@ -25,7 +25,7 @@ Tensor norm_rows(const ModelSpec& model, const Tensor& x) {
     return model.qk_norm_full_width ? x.view({rows, heads * width}) : x.view({rows * heads, width});
 }
 
-/// Norms with weights of their own for each of the rank's heads. Nothing but their input is kept: statistics are made again.
+/// Norms with weights of their own for each of the rank's heads. Keeps their input alone: the backward computes statistics again.
 class HeadNorms {
 public:
     HeadNorms(const RankContext& context, const ModelSpec& model, const Weight& weight, const Weight& bias)
@@ -72,7 +72,7 @@ private:
     const Weight &weight_, &bias_;
 };
 
-/// How one kv head's group lies on several tp ranks.
+/// The tp ranks that hold one kv head's group.
 struct SharedGroup {
     std::int64_t ranks;  ///< that share it
     std::int64_t first;  ///< of these, in tp
@@ -86,7 +86,7 @@ bool shares_groups(const ModelSpec& model, const RankContext& context) {
     return context.tp->size() > model.kv_heads;
 }
 
-/// The rank's part of the packed projection -> the whole group of its kv head. Every rank gathers all groups, as in
+/// Returns the whole group of the rank's kv head from its part of the packed projection. Every rank gathers all groups, as in
 /// Megatron-core, though it needs one.
 Tensor gather_group(const RankContext& context, const SharedGroup& group, const Tensor& part) {
     const std::int64_t rows = part.shape()[0], width = part.shape()[1];
@@ -96,7 +96,7 @@ Tensor gather_group(const RankContext& context, const SharedGroup& group, const 
     return swap_leading(by_rank.slice(group.first, group.first + group.ranks)).view({rows, group.ranks * width});
 }
 
-/// The way back: each rank's gradient of the group, summed, and of the sum the rank's part.
+/// Does the backward of gather_group(): sums the ranks' gradients of the group and returns the rank's part.
 Tensor scatter_group(const RankContext& context, const SharedGroup& group, const Tensor& gradient) {
     const std::int64_t rows = gradient.shape()[0], width = gradient.shape()[1] / group.ranks;
     const Tensor by_rank =

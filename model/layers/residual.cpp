@@ -55,7 +55,7 @@ Tensor add_residual(const RankContext& context, const MicrobatchContext& microba
                     ResidualPlace place, const Tensor& x, const Tensor& residual) {
     if (mixed_as_streams(model, place)) return x;
     const PathFactors factors = factors_of(model, place);
-    // The path is kept elsewhere: only the sum takes its factor.
+    // The path's tensor is also used elsewhere, so it is not scaled: the sum takes its factor.
     if (factors.branch != factors.path) scale(x, factors.branch / factors.path);
     Tensor sum = dropout_add(x, residual, place_of(context, microbatch, model, layer, place));
     if (factors.path != 1) scale(sum, factors.path);

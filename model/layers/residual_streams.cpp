@@ -14,7 +14,7 @@ namespace {
 /// (training.py, num_floating_point_operations).
 constexpr std::string_view kRange = "gate of streams";
 
-/// Adds to dx what comes by the maps and by the lengths, and the gradient of the maps' weight.
+/// Adds the gradient through maps and lengths to dx, and that of the maps' weight to its sum.
 void maps_backward(const RankContext& context, const Tensor& d_raw, const Tensor& x, const Tensor& lengths, const Weight& weight,
                    const Tensor& dx) {
     const Range range(*context.device, kRange);

@@ -72,7 +72,7 @@ Tensor SelectiveMixer::forward(const RankContext& context, const MicrobatchConte
 }
 
 Tensor SelectiveMixer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    // Each tensor is freed right after its last read, as autograd does.
     Tensor d_gated = output_.backward(context, ends_.backward_into(context, microbatch, dy, saved), saved.scan.gated);
     saved.scan.gated = {};
     // The scan and the convolution write all columns of it between them.

@@ -189,7 +189,7 @@ AttentionResult SelfAttention::attend(const RankContext& context, const Microbat
 Tensor SelfAttention::branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const LinearInput& normed,
                                       SelfAttentionSaved& saved) const {
     recompute(context, microbatch, normed, saved);
-    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    // Each tensor is freed right after its last read, as autograd does.
     Tensor d_output = projection_.backward(context, dy, projection_input(saved));
     dy = {};
     saved.gated = {};

@@ -126,7 +126,7 @@ Tensor SharedBlockMixer::backward(const RankContext& context, const MicrobatchCo
 
 Tensor SharedBlockMixer::block_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                         Saved& saved) const {
-    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    // Each tensor is freed right after its last read, as autograd does.
     Tensor d_after = second_.backward(context, map_.backward(context, dy, saved.mlp_output), saved.after);
     saved.mlp_output = saved.after = {};
     Tensor d_before = activation_backward(d_after, saved.before, model_.activation, true);

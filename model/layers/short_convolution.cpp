@@ -20,7 +20,7 @@ Tensor ShortConvolution::forward(const RankContext& context, const MicrobatchCon
 }
 
 Tensor ShortConvolution::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    // Each tensor is freed right after its last read, as autograd does.
     Tensor d_mixed = output_.backward(context, ends_.backward_into(context, microbatch, dy, saved), saved.mixed);
     saved.mixed = {};
     Tensor d_projected = short_conv_backward(d_mixed, saved.projected, conv_weight_.value, microbatch.batch, conv_weight_.gradient);

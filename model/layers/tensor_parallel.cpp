@@ -15,7 +15,7 @@ namespace mgplan::model {
 
 namespace {
 
-/// A layer whose product makes the gradient.
+/// Marks that a layer's product makes the weight's gradient, and returns the weight.
 const Weight& with_product(const Weight& weight) {
     if (weight.start != nullptr) weight.start->products = true;
     return weight;
@@ -30,7 +30,7 @@ ProductAlgorithm of_duplicates(const RankContext& context) {
     return context.tp->size() == 1 || context.sequence_parallel ? ProductAlgorithm::timed : ProductAlgorithm::first;
 }
 
-/// The gradient (out, in) of dy (rows, out) and x (rows, in); with it that of a bias (out), where it is defined.
+/// Adds the product of dy (rows, out) and x (rows, in) to the gradient (out, in), or overwrites an empty one; likewise a bias's (out).
 void add_product(const Weight& weight, const Tensor& dy, const Tensor& x, ProductAlgorithm algorithm, const Tensor& bias_gradient = {}) {
     const bool adds = weight.start == nullptr || !weight.start->empty;
     if (bias_gradient.defined())
@@ -42,7 +42,7 @@ void add_product(const Weight& weight, const Tensor& dy, const Tensor& x, Produc
     if (!adds) weight.start->empty = false;
 }
 
-/// x Wᵀ (rows, out), and the bias where there is one.
+/// Returns x Wᵀ (rows, out), with the bias if there is one.
 Tensor product_with_bias(const RankContext& context, const Weight& weight, const Weight& bias, const Tensor& x, std::string_view name) {
     if (!bias.defined()) return matmul(x, weight.value, {.b = true}, name, kOwn);
     return linear(x, weight.value, bias.value, name, kOwn, context.biases_in_products);
@@ -53,7 +53,7 @@ bool makes_bias_gradient(const RankContext& context, const Weight& weight, const
     return context.biases_in_products && bias.defined() && weight.fp8 == nullptr && sums_columns_in_product(dy, x.x, weight.gradient);
 }
 
-/// The gradient (out, in) of what is cast, likewise.
+/// Adds the product of casts likewise.
 void add_fp8_product(const Weight& weight, const Fp8Tensor& dy, const Fp8Tensor& x, ProductAlgorithm algorithm) {
     const auto columns = [](const Fp8Tensor& cast) -> Fp8Tensor {
         return {cast.turned.defined() ? cast.turned : transpose_codes(cast.codes), cast.scale};
@@ -74,7 +74,7 @@ void refresh_copies(const Weight& weight) {
     if (!weight.fp8->fresh) refresh(std::array{CopiedWeight{weight.fp8, weight.value}});
 }
 
-/// Over whose tp rows of column-parallel inputs are gathered; null: they are there.
+/// Returns the context over whose tp rows of column-parallel inputs are gathered; nullptr if they need not be.
 const RankContext* gathering(const RankContext& context) {
     return context.sequence_parallel && context.tp->size() > 1 ? &context : nullptr;
 }
@@ -88,7 +88,7 @@ Fp8Tensor columns_of(const LinearInput& x) {
     return x.lie == ColumnCodes::turned ? Fp8Tensor{{}, x.scale, x.x} : Fp8Tensor{x.x, x.scale};
 }
 
-/// A layer's input, and a gradient of its output. Ranks of `group` have one scale, which under delayed scaling all ranks have.
+/// Cast a layer's input, and a gradient of its output. Ranks of `group` have one scale, which under delayed scaling all ranks have.
 Fp8Tensor input_in_fp8(const Weight& weight, const Tensor& x, Communicator* group, Fp8Copies copies) {
     constexpr std::string_view kName = "input in fp8";
     const auto& followed = weight.fp8->followed;
@@ -100,23 +100,23 @@ Fp8Tensor gradient_in_fp8(const Weight& weight, const Tensor& dy, Communicator* 
     return followed ? to_fp8(dy, Dtype::e5m2, followed->gradient, copies, kName) : to_fp8(dy, Dtype::e5m2, group, copies, kName);
 }
 
-/// Codes that ranks gather lie as rows; others are turned with the cast.
+/// Returns the order of a cast's codes: rows alone if ranks gather them; else turned ones too.
 Fp8Copies copies_of(const RankContext* gathered) {
     return gathered != nullptr ? Fp8Copies::rows : Fp8Copies::both;
 }
 
-/// The gradient of an input: dy · W. Lets go of dy's codes that the gradient of the weight does not read.
+/// Returns the gradient of an input, dy · W. Frees dy's codes that the gradient of the weight does not read.
 Tensor multiply_fp8_gradient(const Weight& weight, Fp8Tensor& dy, ProductAlgorithm algorithm) {
     Tensor dx = fp8_matmul(dy, {weight.fp8->transposed, weight.fp8->values.scale}, weight.value.dtype(), "input gradient", algorithm);
     if (dy.turned.defined()) dy.codes = {};
     return dx;
 }
-/// The layer's input for the gradient of its weight, cast again where nobody kept a cast.
+/// Returns the layer's input for the gradient of its weight, cast again if no cast was kept.
 Fp8Tensor columns_of_input(const Weight& weight, const LinearInput& x) {
     return x.in_fp8() ? columns_of(x) : input_in_fp8(weight, x.x, nullptr, Fp8Copies::turned);
 }
 
-/// Codes on their way from all tp ranks, which have one scale; or rows that go nowhere, cast where they are waited for.
+/// Codes on their way from all tp ranks, which have one scale; or own rows that are not gathered, cast in wait().
 struct Fp8Underway {
     const Weight& weight;
     LinearInput own;
@@ -287,7 +287,7 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
             if (added_.defined()) add_bias(y, added_.value);
             return y;
         }
-        // A cast that nobody keeps goes with the product.
+        // A cast that is not kept is freed after the product.
         const auto multiply = [&](const Fp8Tensor& own) {
             return fp8_matmul(own, weight_.fp8->values, weight_.value.dtype(), "row-parallel output", kOwn);
         };
@@ -303,8 +303,8 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
 }
 
 Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
-    // Several ranks gather the rows that this one sums up alone, or each sum up all of them and must come to the same bits, which products
-    // that are timed do not.
+    // Not on several ranks: either each sums its own rows, while the product reads gathered ones, or each sums all rows and must get the
+    // same bits, which timed products do not give.
     const bool in_product = context.tp->size() == 1 && makes_bias_gradient(context, weight_, added_, dy, x);
     if (added_.defined() && !in_product) bias_gradient(dy, added_.gradient);
     if (in_blocks(weight_)) {

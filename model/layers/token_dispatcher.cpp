@@ -19,13 +19,13 @@ bool needs_sorting(const RankContext& context, const DispatchPlan& plan) {
     return plan.per_expert.size() > 1 && context.ep->size() * context.etp->size() > 1;
 }
 
-/// The context's rank's part of a table.
+/// Returns the begin of this rank's part of a table.
 RoutingTable::const_iterator own_counts(const RankContext& context, const RoutingTable& table) {
     const std::int64_t ranks = context.etp->size() * context.ep->size();
     return table.begin() + (context.etp->rank() * context.ep->size() + context.ep->rank()) * (std::ssize(table) / ranks);
 }
 
-/// Rows that the next step of an exchange takes up are staging; the last step's are what layers compute with.
+/// Returns a tensor of `rows` rows: staging for the next step of an exchange; of the last step, an input of the layers.
 Tensor rows_like(const RankContext& context, const Tensor& x, std::int64_t rows, bool last, std::string_view name) {
     return context.device->empty({rows, x.shape()[1]}, x.dtype(), last ? MemoryCategory::activations : MemoryCategory::communication, name);
 }
@@ -137,7 +137,7 @@ DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const Microbat
         plan.etp_rows.push_back(brought);
     }
     if (!context.device->computes()) {
-        // No row moves: one block of them all says as much as thousands, and a search plans for tens of thousands of shapes.
+        // No row moves, so one block of all rows is enough: thousands would slow a search, which plans for tens of thousands of shapes.
         plan.arriving = plan.sorted = {sum(plan.per_expert)};
         plan.arriving_order = plan.sorted_order = {0};
         return plan;

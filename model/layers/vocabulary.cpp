@@ -16,7 +16,7 @@ std::int64_t shard_rows(const RankContext& context, const ModelSpec& model) {
     return model.padded_vocab(context.tp->size()) / context.tp->size();
 }
 
-/// x · factor: x itself where the factor is 1.
+/// Returns x · factor; x itself if the factor is 1.
 Tensor scaled(const RankContext& context, const Tensor& x, double factor) {
     if (factor == 1) return x;
     Tensor y = context.device->empty(x.shape(), x.dtype(), MemoryCategory::activations, "scaled gradient");

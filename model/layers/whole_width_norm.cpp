@@ -7,7 +7,7 @@ namespace mgplan::model {
 
 Tensor WholeWidthNorm::forward(const Tensor& part, NormStatistics& statistics) const {
     if (context_.tp->size() == 1) return norm(part, weight_.value, bias_.value, kind_, epsilon_, statistics);
-    // Named, for every rank has to gather in one order.
+    // Named, because all ranks must gather in one order.
     const Tensor x = gather_columns(context_, part), weight = whole(weight_), bias = whole(bias_);
     return own_columns(context_, norm(x, weight, bias, kind_, epsilon_, statistics));
 }

@@ -32,17 +32,17 @@ struct Stretch {
     std::int64_t alive = 0;            ///< microbatches of chunks in a slot while it runs
 };
 
-/// How hard to try.
+/// Settings of a plan: few addresses, or little waste.
 struct Effort {
     double slot_waste = 0;         ///< room that equal slots may waste, as a share of the lower bound
     bool between_carried = false;  ///< local tensors may lie where no carried tensor does during their pass
     bool fixed = false;            ///< slots are equal, whatever it wastes, and no pass depends on its neighbours in time
 };
 
-/// First the plan with the fewest addresses; when it wastes more than this, the tightest one.
+/// The plan with the fewest addresses is made first; if it wastes a larger share than kEnough, so is the tightest one.
 constexpr Effort kFewAddresses{0.01, false}, kTightest{0, true};
 constexpr double kEnough = 0.02;
-/// Where that one wastes more than this too, and there are few records, each tensor is placed alone.
+/// If the better plan wastes a larger share than kTooMuch, and there are at most kMostAlone records, each tensor is placed alone.
 constexpr double kTooMuch = 0.03;
 constexpr std::int64_t kMostAlone = 20'000;
 
@@ -131,7 +131,7 @@ private:
         return static_cast<std::size_t>(next - stretches_.begin());
     }
 
-    /// Says of every record which region it belongs to.
+    /// Assigns every record to its region.
     void sort_records() {
         std::size_t at = 0;
         for (std::size_t i = 0; i < records_.size(); ++i) {
@@ -149,7 +149,7 @@ private:
                 stretch.local.push_back(i);
             } else if (stretch.forward && stretch.partner >= 0 &&
                        static_cast<std::int64_t>(stretch_at(record.returned)) == stretch.partner) {
-                // The piece that the last cut began. What a loss leaves is no slot's where it can be the scratch's.
+                // The piece that the last cut began. What a loss leaves to a backward right after it is in the scratch, not in a slot.
                 const auto cut = std::upper_bound(stretch.cuts.begin(), stretch.cuts.end(), record.taken) - stretch.cuts.begin();
                 if (stretch.joint && cut == std::ssize(stretch.cuts)) {
                     stretch.local.push_back(i);
@@ -166,7 +166,7 @@ private:
         }
     }
 
-    /// A forward that its backward follows at once may save more than others: the loss's input, say. Tensors beyond the size
+    /// A forward right before its backward may save more than others, such as the loss's input. Tensors beyond the size
     /// of the others' pieces are treated as local.
     void trim_joint_pieces() {
         std::int64_t largest = 0;
@@ -357,7 +357,7 @@ private:
         }
     }
 
-    /// Slots and scratch are free, and while buffers are being made so are those that are not there yet.
+    /// Slots and scratch are free then, and while persistent buffers are being made, so is the room of those that do not exist yet.
     void place_outside(const Stretch& stretch) {
         std::vector<ArenaItem> items;
         for (const std::size_t i : stretch.local) items.push_back({records_[i].bytes, records_[i].taken, records_[i].returned});

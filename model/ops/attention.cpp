@@ -91,7 +91,7 @@ double visible_pairs(const AttentionSizes& sizes) {
     return pairs * static_cast<double>(sizes.query_positions.batch * sizes.heads);
 }
 
-/// One rank holds the sequences, and no window hides a part of them.
+/// Returns true if one rank holds the sequences, and no window hides a part of them.
 bool is_whole(const AttentionSizes& sizes) {
     const Positions &queries = sizes.query_positions, &keys = sizes.key_positions;
     return queries.chunks == 1 && keys.chunks == 1 && sizes.window == 0 && queries.first[0] == 0 && keys.first[0] == 0 &&
@@ -132,7 +132,7 @@ std::int64_t launches_of(const KernelTraits& traits, Dtype dtype, const Attentio
     return blocks * (5 * group + 1) + (space.weights >= 0 ? 2 : 0);
 }
 
-/// Undefined where the kernels are the CPU's.
+/// Returns the GPU kernels' workspace; undefined on the CPU.
 Tensor gpu_workspace(Device& device, Dtype dtype, const AttentionSizes& sizes, bool backward) {
     const KernelTraits& traits = device.traits();
     if (traits.kind != DeviceKind::cuda) return {};

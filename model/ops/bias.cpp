@@ -7,7 +7,7 @@
 namespace mgplan::model {
 namespace {
 
-/// Biases are those of each expert in turn: nothing runs for one without rows.
+/// Returns the launches for the rows of one expert; none if it has no rows.
 std::int64_t launches_of(const Tensor& rows, std::int64_t launches) {
     return rows.elements() > 0 ? launches : 0;
 }

@@ -20,11 +20,11 @@ std::int64_t filled(std::int64_t rows) {
     return Fp8ScaleLayout::up(rows, kRowsOfVectors);
 }
 
-/// Where each group's rows and scales begin, and the end of all.
+/// First row and first scale of each group, and the ends of all.
 struct GroupPlaces {
     std::vector<std::int64_t> rows{0}, scales{0};
     [[nodiscard]] bool is_empty(std::size_t group) const { return rows[group] == rows[group + 1]; }
-    /// A group's part of all.
+    /// Returns a group's part of `all`.
     [[nodiscard]] Tensor of(const Tensor& all, std::size_t group) const { return all.slice(rows[group], rows[group + 1]); }
     [[nodiscard]] Tensor scales_of(const Tensor& all, std::size_t group) const { return all.slice(scales[group], scales[group + 1]); }
     [[nodiscard]] Fp8Blocks of(const Fp8Blocks& all, std::size_t group) const {
@@ -68,7 +68,7 @@ Tensor scales_of_groups(const Tensor& x, Fp8Scaling scaling, const GroupPlaces& 
     return x.device().empty({places.scales.back()}, fp8_scale_dtype(scaling), MemoryCategory::activations, "scales of groups in blocks");
 }
 
-/// Room for casts along rows, and zeros after the last group.
+/// Returns room for casts along rows, with zeros after the last group.
 Fp8Blocks rows_of_groups(const Tensor& x, Fp8Scaling scaling, const GroupPlaces& places, std::string_view name) {
     MGPLAN_ASSERT(places.rows.back() == x.shape()[0], "the groups are all rows");
     Fp8Blocks made{codes_of_groups(x, kRowsOfVectors, name), scales_of_groups(x, scaling, places), scaling};

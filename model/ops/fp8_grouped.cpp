@@ -29,7 +29,7 @@ std::int64_t padded(std::int64_t rows) {
     return (rows + kFp8Multiple - 1) / kFp8Multiple * kFp8Multiple;
 }
 
-/// work(group, first row, end) for all that have rows.
+/// Calls work(group, first row, end) for all groups that have rows.
 template <class Work>
 void for_each_group(std::span<const std::int64_t> rows, const Work& work) {
     std::int64_t begin = 0;

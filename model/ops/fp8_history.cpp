@@ -17,7 +17,7 @@ void expect_place(const Tensor& x, const Tensor& largest) {
     expect_same_device(x, largest);
 }
 
-/// `raise`: as LargestOfArraysArguments has it; without it a kernel more begins the places at 0.
+/// `raise`: see LargestOfArraysArguments; without it, one more kernel sets the places to 0 first.
 void search_all(std::span<const RaisedLargest> all, bool raise) {
     if (all.empty()) return;
     Device& device = all.front().x.device();

@@ -19,7 +19,7 @@ void expect_groups(const Tensor& a, std::span<const std::int64_t> rows, std::siz
     MGPLAN_ASSERT(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == a.shape()[0], "the groups are all rows");
 }
 
-/// For the largest product (m, n, k) among the groups; absent where nothing needs it.
+/// Returns scratch for the largest product (m, n, k) among the groups; undefined if none is needed.
 ProductScratch scratch_for(Device& device, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
     if (m == 0 || n == 0 || k == 0) return {};
     return product_scratch(device, dtype, m, n, k);

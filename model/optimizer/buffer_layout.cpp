@@ -76,7 +76,7 @@ private:
     bool full_ = false;
 };
 
-/// The groups of the dense or of the expert buffers. An fp8 buffer comes with another one for the parameters that stay in
+/// Returns the groups of the dense or of the expert buffers. An fp8 buffer comes with another one for the parameters that stay in
 /// bf16 or fp32, few and small; reducing those together with one fp8 bucket saves a communication call for each. They
 /// join the last one, so that the others need not wait for them.
 std::vector<BucketGroup> partition_buckets(const std::vector<BufferLayout>& buffers, bool expert, bool one_group) {

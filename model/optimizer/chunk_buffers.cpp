@@ -103,7 +103,7 @@ void ChunkBuffers::bind(Device& device, const BufferLayout& layout, Dtype comput
         } else if (fp8 != OwnFp8::none && is_linear_weight(parameter)) {
             copies = make_fp8_weight(device, shape[0], shape[1], fp8);
         }
-        // Gradients of a unit come with zeros and go.
+        // Gradients of a unit are zeros when they are allocated, so they need no start.
         weights_.add(parameter.name, {value, view(buffer.gradients, buffer.unit_gradients),
                                       divided ? nullptr : std::make_shared<GradientStart>(), std::move(copies)});
     }

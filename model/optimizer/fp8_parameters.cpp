@@ -51,7 +51,8 @@ void Fp8Parameters::cast(std::span<const Optimizer::Owned> owned) const {
     raise_all_largest(raised);
     if (scales_.defined() && shards_.size() > 1) shards_.all_reduce(scales_, Reduction::maximum);
     quantise_all(parts);
-    // A weight without a part here also needs the inverse factor, which a cast writes: one value is cast, to a code that the gather writes.
+    // A weight without a part here also needs the inverse factor, which a cast writes: one value is cast, to a code that the gather
+    // overwrites.
     for (std::size_t i = 0; i < weights_.size(); ++i) {
         const Fp8Tensor& values = copies(i).values;
         if (!has_part[i])

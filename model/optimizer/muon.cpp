@@ -26,7 +26,7 @@ constexpr std::array kQuinticSteps{QuinticStep{4.0848, -6.8946, 2.9270}, Quintic
                                    QuinticStep{2.8366, -3.0525, 1.2012}};
 constexpr double kSmallestNorm = 1e-7;  ///< a smaller one counts as this
 
-/// Divided by its Frobenius norm, no singular value is above 1.
+/// Divides x by its Frobenius norm, so that no singular value is above 1.
 void normalise(const Tensor& x, Communicator* ranks) {
     Device& device = x.device();
     const Tensor sum = device.empty({1}, Dtype::fp64, MemoryCategory::communication, "sum of squares of a matrix");
@@ -68,7 +68,7 @@ Tensor orthogonalised(Tensor x, std::optional<int> axis, Communicator* ranks, in
     Device& device = x.device();
     normalise(x, ranks);
     const std::int64_t rows = x.shape()[0], columns = x.shape()[1];
-    // Either Gram matrix gives the same polynomial. That of what is not divided sums up what the ranks have; else the smaller one.
+    // Either Gram matrix gives the same polynomial. If x is divided, that of the undivided dimension, a sum over ranks; else the smaller.
     const bool of_rows = axis ? *axis == 1 : rows <= columns;
     const std::int64_t side = of_rows ? rows : columns;
     const auto temporary = [&](const Shape& shape, std::string_view name) {

@@ -70,8 +70,8 @@ Optimizer::Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const Op
     dense_ = dense_end - counted_.begin();
 }
 
-// Every rank of dp·cp and tp·pp, so all of them, holds a different shard. Without shards ranks of one dp·cp group are equal in what is
-// dense, those of one edp group in their experts: two sums over different ranks.
+// Returns true if sums of experts are over other ranks than those of dense values: without shards, ranks of one dp·cp group have the same
+// dense values, those of one edp group the same experts. With shards all ranks have different ones.
 bool Optimizer::adds_experts_apart() const {
     return !options_.distributed && groups_.expert_model != nullptr;
 }

@@ -14,7 +14,7 @@ struct Link {
     std::int64_t received = 0;
 };
 
-/// Walks all lists as far as they get with `depth` open messages on every link; whether all finish.
+/// Walks all lists as far as they get with `depth` open messages on every link; returns true if all finish.
 bool finishes(const PipelineOrder& order, std::int64_t depth) {
     const auto stages = static_cast<std::size_t>(order.stages());
     // By the stage that sends. Neighbours on one rank hand over without a message.

@@ -30,7 +30,7 @@ Fp8Gpus gpus_of(OwnFp8 scaling) {
     return {89, std::numeric_limits<int>::max(), "8.9 (Ada) or later", "bf16"};
 }
 
-/// A GPU that computes must have the products of the plan's precision.
+/// Refuses a GPU without the products of the plan's precision.
 void check_products(const TrainingTask& task, const KernelTraits& traits) {
     if (task.training.precision != Precision::fp8 || traits.kind != DeviceKind::cuda) return;
     const OwnFp8 own = own_fp8(task.model, task.training);
@@ -47,7 +47,8 @@ void check_products(const TrainingTask& task, const KernelTraits& traits) {
                     precision_text(task.training), gpus.who, traits.architecture / 10, traits.architecture % 10, gpus.instead));
 }
 
-/// Where a step's end holds the sum of losses, that of auxiliary losses, what the optimizer says (2), and those of multi-token prediction.
+/// Places in a step's end of the sum of losses, that of auxiliary losses, the optimizer's outcome (2), and losses of multi-token
+/// prediction.
 constexpr std::int64_t kLoss = 0, kAuxiliaryLoss = 1, kSquares = 2, kMtpLosses = 4;
 
 }  // namespace
@@ -253,7 +254,7 @@ std::vector<StatePiece> RankTrainer::state() const {
     std::vector<StatePiece> pieces;
     for (const Optimizer::Owned& owned : optimizer_->owned()) {
         const Parameter& parameter = *owned.description;
-        // Who holds the same values: without shards all data-parallel ranks, with replicas one of each, and of what is not divided all
+        // Ranks with the same values: without shards all data-parallel ranks, with replicas one of each, and of undivided parameters all
         // ranks of tp (etp).
         const Communicator& data = parameter.expert ? *groups_.expert_dp : *groups_.dp_cp;
         const Communicator& divided = parameter.expert ? *groups_.etp : *groups_.tp;
@@ -323,8 +324,8 @@ void RankTrainer::gather_parameters() {
 
 void RankTrainer::begin_gradients(std::int64_t microbatches) {
     if (iteration_graph_) return;  // run_passes() does
-    // A layer's graph serves every microbatch of its slot, and adds for all of them. No capture meets what no eager step did: one of a
-    // single microbatch, where nothing would be added to, adds to zeros too.
+    // A layer's graph serves every microbatch of its slot, so it adds for all of them. With a single microbatch the eager step adds to
+    // zeros too, so that a capture runs nothing that no eager step ran.
     const bool adds = layer_graphs_ && (layer_graphs_->replays() || microbatches == 1);
     for (auto& buffers : buffers_) adds ? buffers->zero_gradients() : buffers->begin_gradients();
 }
@@ -346,7 +347,7 @@ void RankTrainer::run_passes(const SequenceSource& source, const RankSchedule& s
     const std::vector<Microbatch> all = microbatches_->make_all(steps_, microbatches, source);
     const auto passes = [&] {
         for (auto& traffic : traffic_) traffic->start_gathers();
-        // In the graph: its passes come in one order, so that the product that wrote first when it was captured does in each replay.
+        // Inside the graph, because its passes have one order: the product that wrote first when it was captured does so in each replay.
         for (auto& buffers : buffers_) buffers->begin_gradients();
         run([&](std::int64_t index) { return all.at(static_cast<std::size_t>(index)); });
     };

@@ -35,7 +35,7 @@ BucketTrafficOptions traffic_options(const TrainingTask& task) {
     return options;
 }
 
-/// Which of the chunk's parameters come and go together; nothing where no more than the optimizer's state is sharded.
+/// Returns the parts of the chunk whose parameters are gathered and freed together; none if only the optimizer's state is sharded.
 ChunkSharding sharding_of(const TrainingTask& task, std::span<const Parameter> parameters, const StageChunk& contents) {
     ChunkSharding sharding;
     const FullyShardedSpec& spec = task.training.megatron.fully_sharded;
@@ -97,7 +97,7 @@ void RankTrainer::join_groups(const World& world) {
         groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
     }
     const auto ends = group_with("embedding");
-    // Every rank takes part in every join; those between the ends have a group of their own, in which nothing happens.
+    // Every rank takes part in every join; those between the ends have a group of their own, without traffic.
     const std::vector<std::int32_t> alone{world.rank};
     if ((model.tied_embeddings || model.mtp_layers > 0) && task_.layout.sizes.pp > 1)
         groups_.embedding = world.join("embedding", ends.empty() ? alone : ends);

@@ -24,7 +24,7 @@
 namespace mgplan::model {
 namespace {
 
-/// Types of gradients and optimizer state that are not computed with, each in words.
+/// Adds a text for each type of gradients and optimizer state that is not computed with.
 void add_unsupported_types(const TrainingSpec& training, std::vector<std::string>& features) {
     if (training.precision == Precision::fp64) return;  // all state is fp64
     if (training.grad_dtype != Dtype::fp32 && training.grad_dtype != training.compute_dtype())
