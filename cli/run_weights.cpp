@@ -12,6 +12,7 @@
 #include "formats/model_source.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
+#include "plan/text/text_file.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 
 namespace mgplan::cli {
@@ -40,7 +41,7 @@ std::string fitting_config(std::string_view text, const PublishedWeights& weight
 std::string fitting_file(const fs::path& path, const PublishedWeights& weights) {
     std::error_code error;
     if (!fs::is_regular_file(path, error)) return "";
-    return fitting_config(formats::read_text_file(path.string(), "config"), weights);
+    return fitting_config(read_text_file(path.string(), "config"), weights);
 }
 
 std::string config_of(const WeightRequest& request, const ModelSpec& model, const PublishedWeights& weights) {
