@@ -9,6 +9,8 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
@@ -126,7 +128,12 @@ std::optional<std::int64_t> sentencepiece_size(std::string_view bytes) {
 }
 
 std::optional<std::int64_t> json_vocabulary_size(std::string_view text) {
-    const TokenizerJson json = TokenizerJson::parse(text, nullptr, false);
+    TokenizerJson json;
+    try {
+        json = parse_sorted_json(text, "tokenizer");
+    } catch (const ConfigError&) {
+        return std::nullopt;
+    }
     if (!json.is_object()) return std::nullopt;
     std::int64_t size = 0;
     const auto take = [&](const TokenizerJson& id) {
