@@ -1,16 +1,19 @@
 #pragma once
-// Ctrl-C asks long work to stop at its next good place.
+// Ctrl-C, and signals that end a process, ask long work to stop at its next good place.
 
 #include <atomic>
 #include <csignal>
+#include <initializer_list>
+#include <utility>
+#include <vector>
 
 namespace mgplan::cli {
 
-/// While it lives, the first SIGINT asks to stop; the next one ends the program as ever. One at a time.
+/// While it lives, the first of its signals asks to stop; the next one ends the program as ever. One at a time.
 class InterruptWatch {
 public:
     /// `heard`: a line for standard error when the first one comes; a literal.
-    explicit InterruptWatch(const char* heard);
+    explicit InterruptWatch(const char* heard, std::initializer_list<int> signals = {SIGINT});
     ~InterruptWatch();
     InterruptWatch(const InterruptWatch&) = delete;
     InterruptWatch& operator=(const InterruptWatch&) = delete;
@@ -18,7 +21,7 @@ public:
     [[nodiscard]] const std::atomic<bool>& interrupted() const;
 
 private:
-    struct sigaction before_ {};
+    std::vector<std::pair<int, struct sigaction>> before_;
 };
 
 }  // namespace mgplan::cli

@@ -24,6 +24,9 @@ struct ChildOptions {
     bool own_group = false;
     /// What the child gets when this process is gone, however that happened.
     int signal_without_parent = 9;
+    /// Not nullptr: the child ends, as its program did, once every process that the program started has ended, those in the background
+    /// included. If they outlive the program, the child writes this line to standard error. A literal.
+    const char* outlived = nullptr;
 };
 
 /// A child process. Destroyed before its end it is killed, and with it its group where it has one of its own.
@@ -38,6 +41,8 @@ public:
     [[nodiscard]] pid_t process() const { return process_; }
     /// The status of waitpid() once it has ended.
     [[nodiscard]] std::optional<int> ended();
+    /// Kills the processes that the program of a child with `outlived` started, and it. The child ends by itself then.
+    void kill_descendants() const;
     /// To its group where it has one of its own, else to it alone.
     void signal(int number) const;
 
