@@ -2,11 +2,11 @@
 // The checkpoints of `mgplan run`, as its options ask for them.
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "cli/command.hpp"
+#include "cli/run_folder.hpp"
 #include "runtime/checkpoint/folder_lock.hpp"
 #include "runtime/training_run/training_run.hpp"
 
@@ -21,9 +21,8 @@ struct CheckpointRequest {
     bool reports = true;     ///< this rank speaks for the job
 };
 
-/// Makes the folder where it is not there, and keeps other jobs out of it; nothing without a folder, and on ranks that do not report:
-/// one of a job speaks for all. Throws ConfigError where the folder cannot be written or another job has it.
-[[nodiscard]] std::unique_ptr<runtime::FolderLock> lock_checkpoints(const CheckpointRequest& request, Console& console);
+/// The folder of --checkpoint.
+[[nodiscard]] RunFolder checkpoint_folder(const std::string& path);
 
 /// Where the run saves and what it goes on from, by what the folder holds. `lock`: nullptr, or outlives the run; the folder is this job's
 /// at every save, or nothing is saved. Throws ConfigError for a folder that holds checkpoints without --resume, or others than the run's.

@@ -12,12 +12,17 @@
 
 namespace mgplan::runtime {
 
+/// The content of a file or folder, which messages name together with a way out that fits it.
+enum class FilePurpose : std::uint8_t { checkpoint, weights };
+/// "checkpoint", "weights".
+[[nodiscard]] std::string_view to_string(FilePurpose purpose);
+
 /// A file that is written anew. Everything throws RunError naming the file and the system's reason.
 class DurableFile {
 public:
     /// An existing one is emptied first. `size`: bytes that will come; where the file system can, they are set aside at once, so
     /// that a full disk is known before anything is written.
-    DurableFile(std::string path, std::int64_t size);
+    DurableFile(std::string path, std::int64_t size, FilePurpose purpose = FilePurpose::checkpoint);
     /// Without finish(): the file may hold anything.
     ~DurableFile();
     DurableFile(const DurableFile&) = delete;
@@ -34,6 +39,7 @@ private:
     void set_direct(bool direct);
 
     std::string path_;
+    FilePurpose purpose_;
     int descriptor_ = -1;
     bool direct_ = false;        ///< what the descriptor is set to
     bool may_be_direct_ = true;  ///< until the file system says that it cannot
@@ -67,11 +73,11 @@ private:
 
 /// Writes a small file whole: under a name of its own beside it, to the disk, and then renamed into place together with the folder's
 /// entry. At any moment `path` holds what it held or all of `text`.
-void replace_file(const std::string& path, std::string_view text);
+void replace_file(const std::string& path, std::string_view text, FilePurpose purpose = FilePurpose::checkpoint);
 
 /// Makes a folder and those above it; nothing where it exists. Throws RunError.
-void make_folder(const std::string& path);
+void make_folder(const std::string& path, FilePurpose purpose = FilePurpose::checkpoint);
 /// Returns once the names in the folder are on the disk. Throws RunError.
-void sync_folder(const std::string& path);
+void sync_folder(const std::string& path, FilePurpose purpose = FilePurpose::checkpoint);
 
 }  // namespace mgplan::runtime

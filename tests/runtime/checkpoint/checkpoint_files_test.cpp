@@ -219,6 +219,18 @@ TEST(Manifest, ReadsWhatItWroteAndSeesEveryChange) {
         EXPECT_THROW(static_cast<void>(parse_manifest(text.substr(0, size), "manifest.json")), ConfigError);
 }
 
+TEST(Manifest, NamesFilesOfItsOwnFolderAlone) {
+    for (const std::string& name : {std::string("rank-00000.safetensors\0/x", 24), std::string("../rank"), std::string(".rank"),
+                                    std::string("a\x1b"), std::string(200, 'a'), std::string()}) {
+        EXPECT_FALSE(is_name_in_folder(name)) << name;
+        Manifest manifest = some_manifest();
+        manifest.files[0].name = name;
+        EXPECT_THROW((void)parse_manifest(manifest_text(manifest), "manifest.json"), ConfigError) << name;
+    }
+    EXPECT_TRUE(is_name_in_folder("model-00001-of-00002.safetensors"));
+    EXPECT_FALSE(is_name_in_folder(std::string("model.safetensors\0", 18)));
+}
+
 TEST(Manifest, OfFp8WithoutARecipeIsOfCurrentScaling) {
     Manifest manifest = some_manifest();
     manifest.identity.precision = "fp8";
@@ -260,8 +272,32 @@ TEST(CheckpointFolder, ListsCompleteOnesAndRemovesOnlyItsOwn) {
     EXPECT_TRUE(fs::exists(folder.path() + "/step-7"));
     std::ofstream(folder.path() + "/file") << "x";
     EXPECT_THROW(static_cast<void>(complete_checkpoints(folder.path() + "/file")), ConfigError);
-    EXPECT_THROW(check_checkpoint_folder(folder.path() + "/file"), ConfigError);
-    EXPECT_THROW(check_checkpoint_folder("/proc/no/folder"), ConfigError);
+    EXPECT_THROW(check_writable_folder(folder.path() + "/file"), ConfigError);
+    EXPECT_THROW(check_writable_folder("/proc/no/folder"), ConfigError);
+    fs::create_directory_symlink(folder.path() + "/gone", folder.path() + "/dangling");
+    try {
+        check_writable_folder(folder.path() + "/dangling");
+        ADD_FAILURE();
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(),
+                    HasSubstr("dangling is a symbolic link to " + folder.path() + "/gone, which is not there; make that folder"));
+    }
+}
+
+TEST(DurableFiles, SayWhatToDoAboutAFullDiskByTheirPurpose) {
+    const auto refusal = [](FilePurpose purpose) -> std::string {
+        try {
+            DurableFile file("/dev/full", 0, purpose);
+            file.write(0, std::as_bytes(std::span("x", 1)));
+            return "written";
+        } catch (const RunError& error) {
+            return error.what();
+        }
+    };
+    EXPECT_THAT(refusal(FilePurpose::checkpoint),
+                testing::AllOf(testing::StartsWith("checkpoint file /dev/full"), HasSubstr("--checkpoint-keep")));
+    EXPECT_THAT(refusal(FilePurpose::weights), testing::AllOf(testing::StartsWith("weights file /dev/full"), HasSubstr("make room"),
+                                                              testing::Not(HasSubstr("--checkpoint-keep"))));
 }
 
 TEST(CheckpointFolder, NeverFollowsALink) {
