@@ -4,7 +4,6 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -56,8 +55,11 @@ std::optional<std::string> file_at_hand(const std::string& named, const std::str
         if (!fs::is_regular_file(candidate, failed)) continue;
         const auto size = fs::file_size(candidate, failed);
         if (failed || size > kLargestFile) return std::nullopt;  // too long: the name has to tell
+        std::string bytes(size, '\0');
         std::ifstream file(candidate, std::ios::binary);
-        return std::string(std::istreambuf_iterator<char>(file), {});
+        file.read(bytes.data(), static_cast<std::streamsize>(size));
+        bytes.resize(static_cast<std::size_t>(file.gcount()));
+        return bytes;
     }
     return std::nullopt;
 }
