@@ -10,9 +10,9 @@
 #include "cli/options.hpp"
 #include "cli/parameter_file.hpp"
 #include "cli/workload_options.hpp"
-#include "formats/model_source.hpp"
 #include "model/optimizer/shard_ranges.hpp"
 #include "plan/text/text.hpp"
+#include "plan/text/text_file.hpp"
 #include "plan/workload.hpp"
 #include "planner/constraints.hpp"
 #include "reports/table.hpp"
@@ -147,8 +147,7 @@ BuffersRequest read_request(const Options& options_given, const BuffersOptions& 
     options.disable_bucketing = given.disable_bucketing;
     if (given.params) {
         const GivenText* text = options_given.contents("params");
-        request.named =
-            read_parameter_list(text != nullptr ? text->text : formats::read_text_file(*given.params, "--params"), *given.params);
+        request.named = read_parameter_list(text != nullptr ? text->text : read_text_file(*given.params, "--params"), *given.params);
     } else {
         const ModelSpec model = load_noted_model(*given.model, given.assume, console).model;
         request.assumed_architecture = model.assumed_architecture;

@@ -15,13 +15,13 @@
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/workload_options.hpp"
-#include "formats/model_source.hpp"
 #include "plan/cluster/cluster_names.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
+#include "plan/text/text_file.hpp"
 #include "reports/table.hpp"
 #include "runtime/calibration/calibrate.hpp"
 #include "runtime/calibration/cpu_cluster.hpp"
@@ -83,7 +83,7 @@ bool holds_something(const std::string& path) {
 std::optional<ClusterCalibration> earlier(const std::string& path, bool resume, const ClusterCalibration& fresh) {
     if (!holds_something(path)) return std::nullopt;
     if (!resume) throw ConfigError(fmt::format("--output {} is there already; go on with it by --resume, or name another file", path));
-    const ClusterSpec cluster = cluster_from_json(parse_json(formats::read_text_file(path, "--output"), path), path);
+    const ClusterSpec cluster = cluster_from_json(parse_json(read_text_file(path, "--output"), path), path);
     if (!cluster.calibration) throw ConfigError(fmt::format("--resume: {} holds no calibration; name another file", path));
     const ClusterCalibration& begun = *cluster.calibration;
     Problems problems;

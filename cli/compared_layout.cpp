@@ -16,6 +16,7 @@
 #include "plan/layout/layout_words.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
+#include "plan/text/text_file.hpp"
 #include "planner/constraints.hpp"
 #include "planner/search_axes.hpp"
 #include "reports/layout_cells.hpp"
@@ -75,7 +76,7 @@ LayoutRequest request_of_arguments(const std::string& given, const Workload& wor
 }
 
 bool holds_json(const std::string& path) {
-    const std::string text = formats::read_text_file(path, kOption);
+    const std::string text = read_text_file(path, kOption);
     const auto first = text.find_first_not_of(" \t\r\n");
     return first != std::string::npos && text[first] == '{';
 }

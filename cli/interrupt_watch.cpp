@@ -23,17 +23,21 @@ extern "C" void note_interrupt(int /*signal*/) {
 
 }  // namespace
 
-InterruptWatch::InterruptWatch(const char* text) {
+InterruptWatch::InterruptWatch(const char* text, std::initializer_list<int> signals) {
     heard = false;
     heard_text = text;
     struct sigaction action {};
     action.sa_handler = note_interrupt;
     action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-    ::sigaction(SIGINT, &action, &before_);
+    for (const int number : signals) {
+        struct sigaction before {};
+        ::sigaction(number, &action, &before);
+        before_.emplace_back(number, before);
+    }
 }
 
 InterruptWatch::~InterruptWatch() {
-    ::sigaction(SIGINT, &before_, nullptr);
+    for (const auto& [number, before] : before_) ::sigaction(number, &before, nullptr);
 }
 
 const std::atomic<bool>& InterruptWatch::interrupted() const {

@@ -12,6 +12,7 @@
 #include "formats/megatron/shell_words.hpp"
 #include "formats/model_source.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/text/text_file.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -47,7 +48,7 @@ formats::ScriptInputs script_inputs(const WorkloadOptions& values) {
 /// Returns the contents of the file that an option names, or the text that was given in its place, with its name.
 GivenText text_of(const Options& options, const char* option, const std::string& path, std::string_view what) {
     if (const GivenText* given = options.contents(option)) return *given;
-    return {path, formats::read_text_file(path, what)};
+    return {path, read_text_file(path, what)};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "cli/local_server.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <string_view>
@@ -120,6 +121,7 @@ public:
         stream_.expires_after(std::chrono::milliseconds(static_cast<std::int64_t>(state_.limits.header_seconds * 1000)));
         http::async_read_header(stream_, buffer_, parser_, [self = this->shared_from_this()](beast::error_code error, std::size_t) {
             if (error == http::error::header_limit) return self->answer({431, plain_page("The request is too long.")});
+            if (error == http::error::body_limit) return self->refuse_body(self->parser_.get());
             if (error) return;  // gone, too slow, or no HTTP
             self->stream_.expires_never();
             self->take(self->parser_.get());
@@ -127,14 +129,40 @@ public:
     }
 
 private:
-    void take(const http::request<http::empty_body>& request) {
+    using Request = http::request<http::empty_body>;
+
+    static std::string_view field(const Request& request, std::string_view name) {
+        const auto text = request[beast::string_view(name.data(), name.size())];
+        return {text.data(), text.size()};
+    }
+
+    /// True for a request that a page of another site makes the browser send. Browsers say so in Sec-Fetch-Site, older ones in Origin
+    /// alone.
+    bool is_of_another_site(const Request& request) const {
+        const std::string_view site = field(request, "Sec-Fetch-Site"), origin = field(request, "Origin");
+        if (!site.empty()) return site != "same-origin" && site != "none";
+        constexpr std::string_view kScheme = "http://";
+        return !origin.empty() && !(origin.starts_with(kScheme) && state_.is_this_machine(origin.substr(kScheme.size())));
+    }
+
+    bool is_read(const Request& request) {
         head_ = request.method() == http::verb::head;
-        if (!head_ && request.method() != http::verb::get) return answer({405, plain_page("Only GET and HEAD are answered.")});
-        if (!state_.is_this_machine(std::string_view(request[http::field::host].data(), request[http::field::host].size())))
+        return head_ || request.method() == http::verb::get;
+    }
+
+    void refuse_body(const Request& request) {
+        if (is_read(request)) return answer({413, plain_page("A request has no body here.")});
+        answer({405, plain_page("Only GET and HEAD are answered.")});
+    }
+
+    void take(const Request& request) {
+        if (!is_read(request)) return answer({405, plain_page("Only GET and HEAD are answered.")});
+        if (request.count(http::field::host) != 1 || !state_.is_this_machine(field(request, "Host")))
             return answer({403, plain_page("This page is for this machine: open it as 127.0.0.1.")});
         const auto asked = parse_target(std::string(request.target().data(), request.target().size()));
         if (!asked) return answer({400, plain_page("The address cannot be read.")});
         if (auto at_hand = state_.quick(*asked)) return answer(std::move(*at_hand));
+        if (is_of_another_site(request)) return answer({403, plain_page("Another site asks for a search: open it as 127.0.0.1.")});
         if (state_.searching >= state_.limits.searches) return answer({503, std::string(kBusy)});
         ++state_.searching;
         watch();
@@ -152,16 +180,28 @@ private:
         });
     }
 
-    /// Notes when the client closes its side while its answer is searched for.
+    /// Notes when the client closes its side while its answer is searched for. What it sends until then is passed over.
     void watch() {
         stream_.socket().async_wait(tcp::socket::wait_read, [weak = this->weak_from_this()](beast::error_code error) {
             const auto self = weak.lock();
             if (error || !self) return;
-            char byte = 0;
             beast::error_code ended;
             self->stream_.socket().non_blocking(true, ended);
-            const auto count = self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, ended);
-            if (count == 0 && ended != asio::error::would_block) self->gone_ = true;
+            const auto count = self->stream_.socket().receive(asio::buffer(self->passed_over_), 0, ended);
+            self->passed_over_bytes_ += count;
+            if ((count == 0 && ended != asio::error::would_block) || self->passed_over_bytes_ > kMostPassedOver)
+                self->gone_ = true;
+            else
+                self->watch();
+        });
+    }
+
+    /// Until the client closes its side: a connection that is closed before what came is read loses the answer on its way.
+    void pass_over_rest() {
+        stream_.expires_after(std::chrono::seconds(1));
+        stream_.async_read_some(asio::buffer(passed_over_), [self = this->shared_from_this()](beast::error_code error, std::size_t count) {
+            self->passed_over_bytes_ += count;
+            if (!error && self->passed_over_bytes_ <= kMostPassedOver) self->pass_over_rest();
         });
     }
 
@@ -175,6 +215,7 @@ private:
         response_.set("Content-Security-Policy",
                       "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; frame-src 'self'; "
                       "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'");
+        if (found.status == 405) response_.set(http::field::allow, "GET, HEAD");
         if (found.status == 503) response_.set(http::field::retry_after, "1");
         response_.keep_alive(false);
         response_.content_length(found.body.size());
@@ -183,11 +224,16 @@ private:
         http::async_write(stream_, response_, [self = this->shared_from_this()](beast::error_code, std::size_t) {
             beast::error_code ignored;
             self->stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+            self->pass_over_rest();
         });
     }
 
+    static constexpr std::size_t kMostPassedOver = std::size_t{1} << 20U;
+
     State& state_;
     beast::tcp_stream stream_;
+    std::array<char, 4096> passed_over_{};  // what a client sends behind its request
+    std::size_t passed_over_bytes_ = 0;
     beast::flat_buffer buffer_;
     http::request_parser<http::empty_body> parser_;
     http::response<http::string_body> response_;

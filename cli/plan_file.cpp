@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/output_file.hpp"
-#include "formats/model_source.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
+#include "plan/text/text_file.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::cli {
@@ -27,7 +27,7 @@ Plan unbroken(Plan plan) {
 }  // namespace
 
 Plan read_plan(const std::string& path, const std::string& option) {
-    return plan_from_json(parse_json(formats::read_text_file(path, option), path), path);
+    return plan_from_json(parse_json(read_text_file(path, option), path), path);
 }
 
 Plan read_priced_plan(const std::string& path, const std::string& option) {

@@ -1,9 +1,11 @@
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -36,11 +38,15 @@ constexpr std::array kLaunchers{"python", "python3", "torchrun", "srun",      "s
                                 "mpirun", "mpiexec", "ray",      "deepspeed", "accelerate"};
 
 /// Takes the next free number, and writes its words and its environment into files of that name; runs nothing. Creating a file with
-/// noclobber fails where it is there already, so that launches at the same time have numbers of their own.
+/// noclobber fails where it is there already, so that launches at the same time have numbers of their own. `last` holds a number up to
+/// which all are taken, so that none counts from 1.
 constexpr std::string_view kStandIn = R"(#!/bin/sh
 # A stand-in of mgplan record: writes down the words that it is given.
+n=
+{ read -r n < "$MGPLAN_RECORD/last"; } 2>/dev/null
+case $n in '' | *[!0-9]*) n=0 ;; esac
+n=$((n + 1))
 set -C
-n=1
 until { printf '' > "$MGPLAN_RECORD/$n"; } 2>/dev/null; do
     n=$((n + 1))
     if [ "$n" -gt 4096 ]; then
@@ -49,6 +55,7 @@ until { printf '' > "$MGPLAN_RECORD/$n"; } 2>/dev/null; do
     fi
 done
 set +C
+printf '%s\n' "$n" > "$MGPLAN_RECORD/last"
 printf '%s\0' "${0##*/}" "$PWD" "$@" > "$MGPLAN_RECORD/$n"
 env -0 > "$MGPLAN_RECORD/$n.env" 2>/dev/null
 exit 0
@@ -146,17 +153,29 @@ formats::RecordedLaunch launch_of(const fs::path& file) {
     return launch;
 }
 
-/// Runs the command to its end; what it prints goes to standard error, where messages go. Returns the status of waitpid().
+/// Runs the command until it and all processes that it started have ended; what they print goes to standard error, where messages go.
+/// Returns the status of waitpid().
 int run_recorded(const std::vector<std::string>& command, const RecordFolder& folder, const std::string& path) {
     jobs::ChildOptions child_options;
     child_options.words = command;
     child_options.output_to_error = true;
     child_options.variables = recording_variables(folder, path);
-    const InterruptWatch watch("mgplan: stopping the script\n");
+    child_options.outlived =
+        "mgplan: the command has ended, and processes that it started have not; waiting for them, because they may start training "
+        "(Ctrl-C ends them)\n";
+    const InterruptWatch watch("mgplan: stopping the script\n", {SIGINT, SIGTERM, SIGHUP});
     jobs::Child child(child_options);
+    bool stopped = false;
     while (true) {
-        if (const auto status = child.ended()) return *status;
-        if (watch.interrupted()) throw RunError("interrupted; nothing is recorded");
+        if (const auto status = child.ended()) {
+            if (stopped && WIFSIGNALED(*status)) throw RunError("interrupted; nothing is recorded");
+            return *status;
+        }
+        if (watch.interrupted() && !stopped) {
+            // Nothing that the script started may live on without the stand-ins.
+            child.kill_descendants();
+            stopped = true;
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
 }
@@ -187,8 +206,8 @@ int run_record(const std::vector<std::string>& args, Console& console) {
         "record [options] -- COMMAND [WORDS]",
         "Executes a launch script of yours, as in mgplan record -- bash train.sh, and writes down what it starts: python, torchrun, srun, "
         "sbatch, salloc, mpirun, mpiexec, ray, deepspeed and accelerate are stand-ins that run nothing. Every other command of the script "
-        "runs for real, as do those programs where the script calls them by their whole path. mgplan check --trace FILE judges the "
-        "record.");
+        "runs for real, as do those programs where the script calls them by their whole path, or with a PATH or an environment of its "
+        "own. It ends when all that the script started has ended. mgplan check --trace FILE judges the record.");
     std::optional<std::string> given_file = "mgplan-record.json";
     options.output_file("record", given_file, "the record that is written");
     const auto dashes = std::find(args.begin(), args.end(), "--");

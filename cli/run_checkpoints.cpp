@@ -12,34 +12,22 @@
 namespace mgplan::cli {
 namespace {
 
-/// Called before a save; `last`: the newest checkpoint that this job has seen.
-void keep_folder(runtime::FolderLock& lock, const std::string& folder, std::int64_t last, Console& console) {
-    if (!lock.keep()) return;
-    // Another job may have used the folder and ended meanwhile.
-    if (const auto steps = runtime::complete_checkpoints(folder); !steps.empty() && steps.back() > last) {
+/// Before a save; `last`: the newest checkpoint that this job knows of.
+void keep_checkpoints(runtime::FolderLock& lock, const RunFolder& folder, std::int64_t last, Console& console) {
+    if (!keep_folder(lock, folder, console)) return;
+    // Somebody may have come in and be gone again.
+    if (const auto steps = runtime::complete_checkpoints(folder.path); !steps.empty() && steps.back() > last) {
         throw RunError(fmt::format(
             "checkpoint folder {}: its file lock was removed while this job ran, and another job has saved step {} there since: "
             "nothing more is saved, because two jobs would overwrite each other's checkpoints; name another folder",
-            folder, steps.back()));
+            folder.path, steps.back()));
     }
-    console.err << fmt::format(
-        "mgplan: the file lock of --checkpoint {} was removed while this job ran; it is there again, and no other job has the folder\n",
-        folder);
 }
 
 }  // namespace
 
-std::unique_ptr<runtime::FolderLock> lock_checkpoints(const CheckpointRequest& request, Console& console) {
-    if (!request.folder) return nullptr;
-    runtime::check_checkpoint_folder(*request.folder);
-    if (!request.reports) return nullptr;
-    auto lock = std::make_unique<runtime::FolderLock>(*request.folder);
-    if (!lock->problem().empty()) {
-        console.err << fmt::format(
-            "mgplan: the file system of --checkpoint {} has no locks ({}): see to it that no other job saves there\n", *request.folder,
-            lock->problem());
-    }
-    return lock;
+RunFolder checkpoint_folder(const std::string& path) {
+    return {"--checkpoint", path, runtime::FilePurpose::checkpoint};
 }
 
 runtime::CheckpointOptions checkpoints_of(const CheckpointRequest& request, const runtime::TrainingRunOptions& run,
@@ -70,7 +58,9 @@ runtime::CheckpointOptions checkpoints_of(const CheckpointRequest& request, cons
     }
     const auto last = std::make_shared<std::int64_t>(steps.empty() ? 0 : steps.back());
     if (lock != nullptr) {
-        options.before_save = [lock, last, &console, folder = options.folder] { keep_folder(*lock, folder, *last, console); };
+        options.before_save = [lock, last, &console, folder = checkpoint_folder(options.folder)] {
+            keep_checkpoints(*lock, folder, *last, console);
+        };
     }
     options.on_saved = [last, &err = console.err](std::int64_t step, std::int64_t bytes, double seconds) {
         *last = step;

@@ -2,11 +2,11 @@
 // The checkpoints of `mgplan run`, as its options set them.
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "cli/command.hpp"
+#include "cli/run_folder.hpp"
 #include "runtime/checkpoint/folder_lock.hpp"
 #include "runtime/training_run/training_run.hpp"
 
@@ -21,9 +21,8 @@ struct CheckpointRequest {
     bool reports = true;     ///< this rank reports for the job
 };
 
-/// Makes the folder if it does not exist, and locks it against other jobs; returns nullptr without a folder, and on ranks that do not
-/// report, because one rank locks for all. Throws ConfigError if the folder cannot be written or another job has it.
-[[nodiscard]] std::unique_ptr<runtime::FolderLock> lock_checkpoints(const CheckpointRequest& request, Console& console);
+/// The folder of --checkpoint.
+[[nodiscard]] RunFolder checkpoint_folder(const std::string& path);
 
 /// Returns the folder to save to and the checkpoint to resume from, by the folder's contents. `lock`: nullptr, or outlives the run;
 /// each save first checks that the folder is still this job's. Throws ConfigError for a folder with checkpoints without --resume, or with

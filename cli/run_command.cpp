@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <ostream>
 #include <thread>
@@ -52,6 +53,7 @@ struct RunOptions {
     std::int64_t steps = 20;
     std::optional<std::string> data;
     std::optional<std::string> weights, export_weights;
+    bool force = false;
     std::optional<std::string> cuda_graphs;
     std::int64_t seed = 1234;
     bool deterministic = false;
@@ -93,6 +95,7 @@ void declare(Options& options, RunOptions& values) {
     options.text(
         "export-weights", values.export_weights, "DIR",
         "write model.safetensors and config.json there behind the last step, which transformers loads; all ranks share the folder");
+    options.flag("force", values.force, "let --export-weights replace another model in its folder");
     options.integer("seed", values.seed, 0, std::numeric_limits<std::int64_t>::max() / 2,
                     "seed of weights, dropout and the order of the data");
     options.flag("per-rank-seeds", values.per_rank_seeds,
@@ -306,6 +309,7 @@ void say_what_is_not_used(const Options& options, const RunOptions& values, cons
     note_assumed_architecture(plan.model, console);
     if (plan.model.moe && plan.model.moe->sequence_auxiliary_loss > 0)
         console.err << "mgplan: run trains without the balancing loss within each sequence that the model states\n";
+    options.note_idle(console, "force", !values.export_weights, "--export-weights is not given");
     for (const char* name : {"min-lr", "lr-decay-steps"})
         options.note_idle(console, name, values.lr_decay_style == "constant", "--lr-decay-style is constant");
 }
@@ -354,7 +358,23 @@ runtime::RunValues run_here(runtime::TrainingRunOptions& run, const RunOptions& 
     return values.rank ? runtime::run_alone(run, static_cast<int>(*values.rank)) : runtime::run_in_process(run);
 }
 
-/// Trains; returns nothing on ranks that do not report.
+/// Of the folders that the run writes into. A folder of checkpoints and weights has one.
+struct RunLocks {
+    std::unique_ptr<runtime::FolderLock> checkpoints, weights;
+    [[nodiscard]] runtime::FolderLock* of_weights() const { return weights ? weights.get() : checkpoints.get(); }
+};
+
+RunLocks lock_folders(const RunOptions& values, bool reports, Console& console) {
+    RunLocks locks;
+    if (values.checkpoint) locks.checkpoints = lock_folder(checkpoint_folder(*values.checkpoint), reports, console);
+    std::error_code error;
+    const bool same =
+        values.checkpoint && values.export_weights && std::filesystem::equivalent(*values.checkpoint, *values.export_weights, error);
+    if (values.export_weights && !same) locks.weights = lock_folder(weights_folder(*values.export_weights), reports, console);
+    return locks;
+}
+
+/// Trains; nothing on ranks that do not report.
 std::optional<RunOutcome> train(const Options& options, const RunOptions& values, Console& console) {
     const auto devices = check(values);
     Plan plan = read_plan(values.plan.front());
@@ -377,11 +397,11 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
     run.learning_rate = learning_rate_of(values);
     const CheckpointRequest asked{
         values.checkpoint, values.checkpoint_every.value_or(0), values.checkpoint_keep, values.resume, values.steps, reports};
-    const auto lock = lock_checkpoints(asked, console);
-    run.checkpoint = checkpoints_of(asked, run, lock.get(), console);
-    const WeightRequest weights{values.weights, values.export_weights, reports};
+    const RunLocks locks = lock_folders(values, reports, console);
+    run.checkpoint = checkpoints_of(asked, run, locks.checkpoints.get(), console);
+    const WeightRequest weights{values.weights, values.export_weights, values.force, reports};
     run.weights = weights_of(weights, plan.model);
-    run.export_weights = weight_export_of(weights, plan.model, console);
+    run.export_weights = weight_export_of(weights, run, locks.of_weights(), console);
     if (run.weights && run.checkpoint.resume && reports)
         console.err << fmt::format("mgplan: --weights {} is not read: the run goes on from its checkpoint\n", *values.weights);
     if (launched) run.alike = alike_text(values, plan, run);

@@ -12,7 +12,8 @@
 #include "formats/model_source.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
-#include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "plan/text/text_file.hpp"
+#include "runtime/training_run/export_weights.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -40,12 +41,18 @@ std::string fitting_config(std::string_view text, const PublishedWeights& weight
 std::string fitting_file(const fs::path& path, const PublishedWeights& weights) {
     std::error_code error;
     if (!fs::is_regular_file(path, error)) return "";
-    return fitting_config(formats::read_text_file(path.string(), "config"), weights);
+    return fitting_config(read_text_file(path.string(), "config"), weights);
 }
 
 std::string config_of(const WeightRequest& request, const ModelSpec& model, const PublishedWeights& weights) {
     const fs::path folder(*request.folder);
     if (std::string text = fitting_file(folder / "config.json", weights); !text.empty()) return text;
+    std::error_code failed;
+    if (!request.force && fs::exists(folder / "config.json", failed))
+        throw ConfigError(
+            fmt::format("--export-weights {} holds the config.json of another model, which would be replaced; name another folder, or "
+                        "add --force",
+                        *request.folder));
     if (request.weights) {
         std::error_code error;
         const fs::path from(*request.weights);
@@ -69,13 +76,30 @@ std::shared_ptr<const runtime::PublishedCheckpoint> weights_of(const WeightReque
     return runtime::PublishedCheckpoint::open(*request.weights, formats::published_weights(model));
 }
 
-std::optional<runtime::WeightExport> weight_export_of(const WeightRequest& request, const ModelSpec& model, Console& console) {
+RunFolder weights_folder(const std::string& path) {
+    return {"--export-weights", path, runtime::FilePurpose::weights};
+}
+
+std::optional<runtime::WeightExport> weight_export_of(const WeightRequest& request, const runtime::TrainingRunOptions& run,
+                                                      runtime::FolderLock* lock, Console& console) {
     if (!request.folder) return std::nullopt;
     runtime::WeightExport wanted;
     wanted.folder = *request.folder;
-    wanted.weights = formats::published_weights(model);
-    wanted.config = config_of(request, model, wanted.weights);
-    runtime::check_checkpoint_folder(wanted.folder);
+    wanted.weights = formats::published_weights(run.task.model);
+    const auto check = [folder = wanted.folder, training = runtime::identity_of(run.task, *run.data), read = run.weights,
+                        force = request.force] { runtime::check_export_folder(folder, training, read.get(), force); };
+    check();
+    wanted.config = config_of(request, run.task.model, wanted.weights);
+    if (lock != nullptr) {
+        wanted.before_write = [check, lock, &console, folder = weights_folder(wanted.folder)] {
+            (void)keep_folder(*lock, folder, console);
+            try {
+                check();  // the folder of before the training may hold something else by now
+            } catch (const ConfigError& error) {
+                throw RunError(error.what());
+            }
+        };
+    }
     if (request.reports) {
         wanted.on_written = [folder = wanted.folder, &err = console.err](std::int64_t bytes) {
             err << fmt::format("mgplan: weights written to {}: {}\n", folder, human_bytes(bytes));

@@ -13,12 +13,12 @@
 #include "cli/time_attribution.hpp"
 #include "cli/workload_options.hpp"
 #include "formats/megatron/megatron_log.hpp"
-#include "formats/model_source.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/layout/stage_ranks.hpp"
 #include "plan/layout/switched_layout.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
+#include "plan/text/text_file.hpp"
 #include "planner/constraints.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/verification.hpp"
@@ -222,7 +222,7 @@ int verify_log(const Options& options, const VerifyOptions& values, Console& con
     LayoutRequest request = resolved.job.layout.value_or(LayoutRequest{});
     request.engine = resolved.engine;
     const Layout layout = planner::make_layout(request, work);
-    const formats::MegatronLog log = formats::read_megatron_log(formats::read_text_file(path, "--megatron-log", kMostLogBytes), path);
+    const formats::MegatronLog log = formats::read_megatron_log(read_text_file(path, "--megatron-log", kMostLogBytes), path);
     const formats::SteadyIterations steady = formats::steady_iterations(log, work.batch.global_batch, path);
 
     simulator::CostModel model(work);

@@ -9,12 +9,12 @@
 #include "cli/assumed_architecture.hpp"
 #include "cli/job_source.hpp"
 #include "cli/state_options.hpp"
-#include "formats/model_source.hpp"
 #include "plan/cluster/architectures.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
+#include "plan/text/text_file.hpp"
 #include "plan/training/data_sharding.hpp"
 #include "plan/training/own_fp8.hpp"
 #include "simulator/cluster_parameters.hpp"
@@ -108,7 +108,7 @@ PackedLengths load_lengths(const Options& options, const std::string& given) {
     if (const GivenText* text = options.contents("lengths"))
         return packed_lengths_from_json(parse_json(text->text, text->name), text->name);
     const std::string where = fmt::format("--lengths {}", given);
-    return packed_lengths_from_json(parse_json(formats::read_text_file(given, "--lengths"), where), where);
+    return packed_lengths_from_json(parse_json(read_text_file(given, "--lengths"), where), where);
 }
 
 /// Ends a schedule at the last batch that training reaches.
@@ -321,7 +321,7 @@ RoutingSkew load_routing_skew(const Options& options, const std::string& given, 
                         kOption, given.substr(0, 60)));
     }
     const std::string where = fmt::format("{} {}", kOption, given);
-    RoutingSkew skew = routing_histogram(parse_json(formats::read_text_file(given, kOption), where), where);
+    RoutingSkew skew = routing_histogram(parse_json(read_text_file(given, kOption), where), where);
     validate(skew, model, where);
     return skew;
 }

@@ -20,6 +20,7 @@
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
+#include "plan/text/text_file.hpp"
 
 namespace mgplan::formats {
 namespace {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "formats/input/job.hpp"
-#include "formats/input/text_file.hpp"
 #include "formats/megatron/megatron_arguments.hpp"
 
 namespace mgplan::formats {

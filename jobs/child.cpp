@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,10 +12,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
 
 #include <fmt/core.h>
 
 #include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::jobs {
 namespace {
@@ -28,7 +34,47 @@ void pause(std::chrono::milliseconds time) {
     ::nanosleep(&rest, nullptr);
 }
 
-/// In the child: writes the errno of a failure to `report` and ends the process.
+/// In a child that has started the program and adopts what the program leaves behind: ends as the program did, behind all of them.
+[[noreturn]] void end_behind_descendants(pid_t program, const char* outlived) {
+    int status = 0;
+    while (::waitpid(program, &status, 0) < 0 && errno == EINTR) {
+    }
+    pid_t left = 0;
+    do left = ::waitpid(-1, nullptr, WNOHANG);
+    while (left > 0);
+    if (left == 0) {
+        [[maybe_unused]] const auto written = ::write(STDERR_FILENO, outlived, std::strlen(outlived));
+        while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
+        }
+    }
+    if (WIFSIGNALED(status)) {
+        const rlimit no_core{0, 0};
+        ::setrlimit(RLIMIT_CORE, &no_core);
+        std::signal(WTERMSIG(status), SIG_DFL);
+        ::kill(::getpid(), WTERMSIG(status));
+    }
+    ::_exit(exit_code_of(status));
+}
+
+/// Parents by process, as far as /proc shows them.
+std::map<pid_t, pid_t> parents_of_processes() {
+    std::map<pid_t, pid_t> parents;
+    std::error_code error;
+    for (std::filesystem::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
+        const auto process = parse_integer(at->path().filename().string());
+        std::ifstream file(process ? at->path() / "stat" : std::filesystem::path());
+        std::string text;
+        if (!process || !std::getline(file, text)) continue;
+        // "12 (name, with any character) S 11 …"
+        const auto name_end = text.rfind(')');
+        if (name_end == std::string::npos || name_end + 4 > text.size()) continue;
+        const auto words = split(text.substr(name_end + 4), ' ');
+        if (const auto parent = parse_integer(words.front())) parents[static_cast<pid_t>(*process)] = static_cast<pid_t>(*parent);
+    }
+    return parents;
+}
+
+/// In the child: what fails is told through `report` as an errno, and the process ends.
 [[noreturn]] void become(const ChildOptions& options, std::vector<char*>& arguments, int output, int report, pid_t parent) {
     sigset_t none;
     sigemptyset(&none);
@@ -42,6 +88,19 @@ void pause(std::chrono::milliseconds time) {
         ::dup2(output, STDERR_FILENO);
     }
     if (options.output_to_error) ::dup2(STDERR_FILENO, STDOUT_FILENO);
+    if (options.outlived != nullptr) {
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+        for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(number, SIG_IGN);
+        const pid_t program = ::fork();
+        if (program > 0) {
+            ::close(report);
+            end_behind_descendants(program, options.outlived);
+        }
+        if (program == 0) {
+            for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(number, SIG_DFL);
+            ::prctl(PR_SET_PDEATHSIG, options.signal_without_parent);
+        }
+    }
     for (const auto& [name, value] : options.variables) ::setenv(name.c_str(), value.c_str(), 1);
     ::execvp(arguments[0], arguments.data());
     const int error = errno;
@@ -118,6 +177,25 @@ std::optional<int> Child::ended() {
     int status = 0;
     if (!status_ && ::waitpid(process_, &status, WNOHANG) == process_) status_ = status;
     return status_;
+}
+
+void Child::kill_descendants() const {
+    // Again and again, because one that is about to be killed may start another.
+    for (bool found = true; found;) {
+        const auto parents = parents_of_processes();
+        std::set<pid_t> family{process_};
+        for (std::size_t before = 0; before != family.size();) {
+            before = family.size();
+            for (const auto& [process, parent] : parents) {
+                if (family.contains(parent)) family.insert(process);
+            }
+        }
+        found = family.size() > 1;
+        for (const pid_t process : family) {
+            if (process != process_) ::kill(process, SIGKILL);
+        }
+        if (found) pause(std::chrono::milliseconds(5));
+    }
 }
 
 void Child::signal(int number) const {

@@ -24,6 +24,9 @@ struct ChildOptions {
     bool own_group = false;
     /// Signal that the child gets when this process has ended, in any way.
     int signal_without_parent = 9;
+    /// Not nullptr: the child ends, as its program did, once every process that the program started has ended, those in the background
+    /// included. If they outlive the program, the child writes this line to standard error. A literal.
+    const char* outlived = nullptr;
 };
 
 /// A child process. The destructor kills it if it runs, and its group if it has one of its own.
@@ -38,7 +41,9 @@ public:
     [[nodiscard]] pid_t process() const { return process_; }
     /// Returns the status of waitpid() once it has ended.
     [[nodiscard]] std::optional<int> ended();
-    /// Sends a signal to its group if it has one of its own, else to it alone.
+    /// Kills the processes that the program of a child with `outlived` started, and it. The child ends by itself then.
+    void kill_descendants() const;
+    /// To its group where it has one of its own, else to it alone.
     void signal(int number) const;
 
 private:

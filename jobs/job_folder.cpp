@@ -22,6 +22,7 @@
 #include "jobs/rank_process.hpp"
 #include "jobs/regular_file.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::jobs {
@@ -236,7 +237,7 @@ std::optional<Record> read_record(const std::string& folder) {
         record.folder = folder;  // where it is now
         return record;
     } catch (const Json::exception& error) {
-        throw RunError(fmt::format("{} is no record of a job: {}", path, error.what()));
+        throw RunError(fmt::format("{} is no record of a job: {}", path, json_reason(error)));
     }
 }
 

@@ -9,6 +9,10 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/core.h>
+
+#include "plan/text/errors.hpp"
+
 namespace mgplan::planner {
 
 void run_parallel(std::size_t parts, std::size_t thread_count, const std::function<void(std::size_t part, std::size_t thread)>& work,
@@ -37,12 +41,16 @@ void run_parallel(std::size_t parts, std::size_t thread_count, const std::functi
     for (std::size_t thread = 0; thread < thread_count; ++thread) {
         try {
             threads.emplace_back(run, thread);
-        } catch (const std::system_error&) {
-            // The system provides no more threads; the existing ones do the work.
+        } catch (const std::system_error& error) {
+            // The system gives no more threads; those there are do the work.
             const std::scoped_lock lock(mutex);
             running -= thread_count - thread;
-            if (thread == 0) throw;
+            if (thread == 0)
+                throw RunError(fmt::format("out of memory on this machine, or of processes: no thread can be started ({})", error.what()));
             break;
+        } catch (...) {
+            next = parts;  // out of memory: the threads there are finish the parts that they have
+            throw;
         }
     }
     {

@@ -15,6 +15,8 @@ namespace {
 
 using Fields = BridgeSections::Fields;
 
+constexpr std::size_t kMostFields = 4096;  ///< of a section, as of an object of JSON
+
 /// "bfloat16" of torch as Megatron-LM's flags call it.
 std::string type_name(const std::string& name) {
     static const std::map<std::string, std::string> kNames{{"float32", "fp32"}, {"float", "fp32"},    {"float16", "fp16"},
@@ -122,7 +124,11 @@ std::string last_name(const std::string& dotted) {
 
 BridgeSections::BridgeSections(const YAML::Node& root, const std::string& where, Problems& problems) {
     for (const auto& section : root) {
-        if (section.first.IsScalar() && section.second.IsMap()) add(section.first.Scalar(), section.second);
+        if (!section.first.IsScalar() || !section.second.IsMap()) continue;
+        if (section.second.size() > kMostFields)
+            throw ConfigError(fmt::format("{}: {} has {} fields, of {} at most; this is no configuration", where,
+                                          section.first.Scalar().substr(0, 60), section.second.size(), kMostFields));
+        add(section.first.Scalar(), section.second);
     }
     read_precision(root["mixed_precision"], where, problems);
     read_overlaps();

@@ -34,7 +34,7 @@ class BridgeSections {
 public:
     using Fields = std::map<std::string, FieldValue, std::less<>>;
 
-    /// Adds problems for recipes of precision that are not known.
+    /// Adds problems for recipes of precision that are not known. Throws ConfigError for a section of more than 4,096 fields.
     BridgeSections(const YAML::Node& root, const std::string& where, Problems& problems);
 
     /// Its kind is none where the file has no such field.

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "formats/input/text_file.hpp"
 #include "formats/megatron/shell_words.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
+#include "plan/text/text_file.hpp"
 
 namespace mgplan::formats {
 namespace {

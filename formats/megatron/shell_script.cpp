@@ -263,8 +263,18 @@ private:
         read_part(sourced_.back(), {0, sourced_.back().size()});
     }
 
-    [[nodiscard]] std::int64_t line_number() const {
-        return 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())), '\n');
+    /// Counts on from the line asked for before, so that a script of many lines is not counted from its start for each of them.
+    [[nodiscard]] std::int64_t line_number() {
+        const std::size_t at = std::min(at_, text_.size());
+        if (counted_text_ != text_.data() || at < counted_at_) {
+            counted_text_ = text_.data();
+            counted_at_ = 0;
+            line_ = 1;
+        }
+        line_ +=
+            std::count(text_.begin() + static_cast<std::ptrdiff_t>(counted_at_), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+        counted_at_ = at;
+        return line_;
     }
 
     /// Words that stand before others on their line: `then NAME=…`.
@@ -448,12 +458,15 @@ private:
         bool called = false;
     };
     std::map<std::string, Function> functions_;
-    int nested_ = 0, calls_ = 0;  // parts and functions that are being read
-    std::size_t spent_ = 0;       // bytes of the statements that were followed
-    int open_cases_ = 0;          // whose arm that runs is not known
-    bool ended_ = false;          // the script's end, or that of a function
-    bool returned_ = false;       // of a function alone
-    std::int64_t exit_line_ = 0;  // of an exit that tells a failure
+    int nested_ = 0, calls_ = 0;          // parts and functions that are being read
+    std::size_t spent_ = 0;               // bytes of the statements that were followed
+    int open_cases_ = 0;                  // whose arm that runs is not known
+    bool ended_ = false;                  // the script's end, or that of a function
+    bool returned_ = false;               // of a function alone
+    std::int64_t exit_line_ = 0;          // of an exit that tells a failure
+    const char* counted_text_ = nullptr;  // line_number(): line_ is that of counted_at_ in this text
+    std::size_t counted_at_ = 0;
+    std::int64_t line_ = 1;
 };
 
 }  // namespace

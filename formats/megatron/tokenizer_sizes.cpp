@@ -4,11 +4,12 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
@@ -54,8 +55,11 @@ std::optional<std::string> file_at_hand(const std::string& named, const std::str
         if (!fs::is_regular_file(candidate, failed)) continue;
         const auto size = fs::file_size(candidate, failed);
         if (failed || size > kLargestFile) return std::nullopt;  // too long: the name has to tell
+        std::string bytes(size, '\0');
         std::ifstream file(candidate, std::ios::binary);
-        return std::string(std::istreambuf_iterator<char>(file), {});
+        file.read(bytes.data(), static_cast<std::streamsize>(size));
+        bytes.resize(static_cast<std::size_t>(file.gcount()));
+        return bytes;
     }
     return std::nullopt;
 }
@@ -126,7 +130,12 @@ std::optional<std::int64_t> sentencepiece_size(std::string_view bytes) {
 }
 
 std::optional<std::int64_t> json_vocabulary_size(std::string_view text) {
-    const TokenizerJson json = TokenizerJson::parse(text, nullptr, false);
+    TokenizerJson json;
+    try {
+        json = parse_sorted_json(text, "tokenizer");
+    } catch (const ConfigError&) {
+        return std::nullopt;
+    }
     if (!json.is_object()) return std::nullopt;
     std::int64_t size = 0;
     const auto take = [&](const TokenizerJson& id) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <system_error>
@@ -17,6 +16,7 @@
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
+#include "plan/text/text_file.hpp"
 
 namespace mgplan {
 namespace {
@@ -174,20 +174,7 @@ bool names_a_file(const std::string& text) {
 }
 
 ClusterSpec cluster_from_file(const std::string& path) {
-    std::error_code error;
-    if (std::filesystem::is_directory(path, error))
-        throw ConfigError(fmt::format("--cluster {}: this is a folder; name a cluster's JSON file", path));
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw ConfigError(fmt::format("--cluster {}: the file cannot be read; check its permissions", path));
-    std::string text(kMostFileBytes + 1, '\0');
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(file.gcount()));
-    if (text.size() > kMostFileBytes)
-        throw ConfigError(
-            fmt::format("--cluster {}: larger than {} MiB; a cluster file is what 'mgplan clusters show NAME --format json' "
-                        "prints",
-                        path, kMostFileBytes >> 20));
-    return read_cluster(text, path);
+    return read_cluster(read_text_file(path, "--cluster", kMostFileBytes), path);
 }
 
 ClusterSpec base_cluster(const std::string& name) {

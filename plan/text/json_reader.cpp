@@ -60,7 +60,39 @@ Extent extent_of(std::string_view text) {
     return extent;
 }
 
+void refuse_deep(const Extent& extent, const std::string& where) {
+    if (extent.depth > kDeepestJson)
+        throw ConfigError(fmt::format("{}: nested deeper than {} levels; this is no configuration", where, kDeepestJson));
+}
+
+template <class AnyJson>
+AnyJson parse_as(std::string_view text, const std::string& where) {
+    try {
+        return AnyJson::parse(text);
+    } catch (const Json::parse_error& error) {
+        std::string reason = json_reason(error);
+        // "parse error at line 1, column 2: syntax error …"
+        if (const auto at = reason.find(": "); at != std::string::npos) reason = reason.substr(at + 2);
+        throw ConfigError(
+            fmt::format("{}:{}: not valid JSON: {}", where, line_and_column(text, error.byte > 0 ? error.byte - 1 : 0), reason));
+    } catch (const Json::exception& error) {
+        // One alone is left: "number overflow parsing '1e400'".
+        const std::string reason = json_reason(error);
+        const auto begin = reason.find('\''), end = reason.rfind('\'');
+        const std::string number = begin < end ? reason.substr(begin + 1, end - begin - 1) : "";
+        const auto at = number.empty() ? std::string_view::npos : text.find(number);
+        throw ConfigError(fmt::format("{}:{}: not valid JSON: the number '{}' is beyond 64-bit floating point; write a smaller one", where,
+                                      line_and_column(text, at == std::string_view::npos ? 0 : at), number.substr(0, 60)));
+    }
+}
+
 }  // namespace
+
+std::string json_reason(const std::exception& error) {
+    const std::string text = error.what();
+    const auto code = text.starts_with("[json.exception.") ? text.find("] ") : std::string::npos;
+    return code == std::string::npos ? text : text.substr(code + 2);
+}
 
 std::string shown_json(const Json& value) {
     if (value.is_structured()) return value.is_object() ? "an object" : "a list";
@@ -70,29 +102,17 @@ std::string shown_json(const Json& value) {
 
 Json parse_json(std::string_view text, const std::string& where) {
     const Extent extent = extent_of(text);
-    if (extent.depth > kDeepestJson)
-        throw ConfigError(fmt::format("{}: nested deeper than {} levels; this is no configuration", where, kDeepestJson));
+    refuse_deep(extent, where);
     if (extent.members > kMemberLimit)
         throw ConfigError(
             fmt::format("{}: an object of more than {} members; leave out what is no part of a configuration (such as names of labels)",
                         where, kMemberLimit));
-    try {
-        return Json::parse(text);
-    } catch (const Json::parse_error& error) {
-        std::string reason = error.what();
-        // nlohmann's text is "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error …".
-        if (const auto at = reason.find(": "); at != std::string::npos) reason = reason.substr(at + 2);
-        throw ConfigError(
-            fmt::format("{}:{}: not valid JSON: {}", where, line_and_column(text, error.byte > 0 ? error.byte - 1 : 0), reason));
-    } catch (const Json::exception& error) {
-        // One alone is left: "[json.exception.out_of_range.406] number overflow parsing '1e400'".
-        const std::string reason = error.what();
-        const auto begin = reason.find('\''), end = reason.rfind('\'');
-        const std::string number = begin < end ? reason.substr(begin + 1, end - begin - 1) : "";
-        const auto at = number.empty() ? std::string_view::npos : text.find(number);
-        throw ConfigError(fmt::format("{}:{}: not valid JSON: the number '{}' is beyond 64-bit floating point; write a smaller one", where,
-                                      line_and_column(text, at == std::string_view::npos ? 0 : at), number.substr(0, 60)));
-    }
+    return parse_as<Json>(text, where);
+}
+
+nlohmann::json parse_sorted_json(std::string_view text, const std::string& where) {
+    refuse_deep(extent_of(text), where);
+    return parse_as<nlohmann::json>(text, where);
 }
 
 JsonReader::JsonReader(const Json& object, std::string where, Problems& problems)

@@ -2,6 +2,7 @@
 // Reading JSON that people wrote: every problem found is reported with its field, and nothing unbounded is built.
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,6 +17,13 @@ namespace mgplan {
 
 /// Parses text of at most 64 levels with at most 4,096 members in one object; throws ConfigError "where:line:column: reason".
 [[nodiscard]] nlohmann::ordered_json parse_json(std::string_view text, const std::string& where);
+
+/// Parses text of at most 64 levels whose objects may hold a million members, as programs write them: members are sorted by name and found
+/// in logarithmic time. Throws as parse_json() does.
+[[nodiscard]] nlohmann::json parse_sorted_json(std::string_view text, const std::string& where);
+
+/// The text of an exception of the JSON library without its code "[json.exception.type_error.302]".
+[[nodiscard]] std::string json_reason(const std::exception& error);
 
 /// A value as a message shows it: at most 40 bytes of a number or a text, "an object", "a list".
 [[nodiscard]] std::string shown_json(const nlohmann::ordered_json& value);

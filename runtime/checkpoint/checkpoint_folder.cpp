@@ -16,7 +16,6 @@
 
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
-#include "runtime/checkpoint/durable_file.hpp"
 
 namespace mgplan::runtime {
 namespace {
@@ -85,13 +84,19 @@ std::string rank_file_name(int rank) {
     return fmt::format("rank-{:05}.safetensors", rank);
 }
 
-void refuse_link(const std::string& path) {
+bool is_name_in_folder(std::string_view name) {
+    constexpr std::size_t kLongest = 200;
+    return !name.empty() && name.size() < kLongest && name.front() != '.' &&
+           std::none_of(name.begin(), name.end(), [](char c) { return c == '/' || static_cast<unsigned char>(c) < ' ' || c == '\x7f'; });
+}
+
+void refuse_link(const std::string& path, FilePurpose purpose) {
     if (!is_link(path)) return;
     std::error_code error;
     throw ConfigError(fmt::format(
-        "{} is a symbolic link (to {}), and a checkpoint folder must hold its own files: saving or removing there would change those of "
+        "{} is a symbolic link (to {}), and a {} folder must hold its own files: saving or removing there would change those of "
         "another run; copy what it stands for (cp -r), or remove the link",
-        path, fs::read_symlink(path, error).string()));
+        path, fs::read_symlink(path, error).string(), to_string(purpose)));
 }
 
 std::vector<std::int64_t> complete_checkpoints(const std::string& folder) {
@@ -113,15 +118,15 @@ std::vector<std::int64_t> complete_checkpoints(const std::string& folder) {
     return steps;
 }
 
-void check_checkpoint_folder(const std::string& folder) {
+void check_writable_folder(const std::string& folder, FilePurpose purpose) {
     try {
-        make_folder(folder);
+        make_folder(folder, purpose);
     } catch (const RunError& error) {
         throw ConfigError(error.what());
     }
     if (::access(folder.c_str(), W_OK | X_OK) != 0)
-        throw ConfigError(
-            fmt::format("checkpoint folder {} cannot be written: {}; choose one that every rank may write", folder, std::strerror(errno)));
+        throw ConfigError(fmt::format("{} folder {} cannot be written: {}; choose one that every rank may write", to_string(purpose),
+                                      folder, std::strerror(errno)));
 }
 
 void remove_leftovers(const std::string& folder, std::int64_t newest, std::int64_t keep) {

@@ -22,29 +22,39 @@ namespace {
 
 constexpr std::size_t kWriteBytes = std::size_t{16} << 20;
 
-std::string way_out(int error) {
-    if (error == EFBIG) return "; raise the limit of a file's size (ulimit -f), or use more ranks, which write smaller files";
+std::string way_out(int error, FilePurpose purpose) {
+    const bool weights = purpose == FilePurpose::weights;
+    if (error == EFBIG)
+        return weights ? "; raise the limit of a file's size (ulimit -f)"
+                       : "; raise the limit of a file's size (ulimit -f), or use more ranks, which write smaller files";
     if (error == ELOOP) return "; it is a symbolic link, which is not followed: remove it";
-    if (error == ENOSPC || error == EDQUOT) return "; make room, or let fewer checkpoints be kept (--checkpoint-keep)";
+    if (error == ENOSPC || error == EDQUOT)
+        return weights ? "; make room for the weights, which the folder holds twice while they are written, or export to another disk"
+                       : "; make room, or let fewer checkpoints be kept (--checkpoint-keep)";
     if (error == EROFS || error == EACCES || error == EPERM) return "; choose a folder that every rank may write";
     if (error == ENOENT || error == ENOTDIR || error == EINVAL) return "; name a folder that can be made and written";
     return "";
 }
 
-[[noreturn]] void fail_with(int error, const std::string& path, std::string_view doing) {
-    throw RunError(fmt::format("checkpoint file {} cannot be {}: {}{}", path, doing, std::strerror(error), way_out(error)));
+[[noreturn]] void fail_with(int error, const std::string& path, std::string_view doing, FilePurpose purpose) {
+    throw RunError(
+        fmt::format("{} file {} cannot be {}: {}{}", to_string(purpose), path, doing, std::strerror(error), way_out(error, purpose)));
 }
 
 }  // namespace
 
-DurableFile::DurableFile(std::string path, std::int64_t size) : path_(std::move(path)) {
+std::string_view to_string(FilePurpose purpose) {
+    return purpose == FilePurpose::weights ? "weights" : "checkpoint";
+}
+
+DurableFile::DurableFile(std::string path, std::int64_t size, FilePurpose purpose) : path_(std::move(path)), purpose_(purpose) {
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (descriptor_ < 0) fail("made");
     // Some file systems cannot reserve space and return these codes; others fail here if the disk is full.
     if (size > 0 && ::fallocate(descriptor_, 0, 0, size) != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) {
         const int error = errno;
         ::close(descriptor_);
-        fail_with(error, path_, fmt::format("given {} bytes", size));
+        fail_with(error, path_, fmt::format("given {} bytes", size), purpose_);
     }
 }
 
@@ -53,7 +63,7 @@ DurableFile::~DurableFile() {
 }
 
 void DurableFile::fail(std::string_view doing) const {
-    fail_with(errno, path_, doing);
+    fail_with(errno, path_, doing, purpose_);
 }
 
 void DurableFile::write(std::int64_t at, std::span<const std::byte> bytes) {
@@ -131,30 +141,36 @@ void BlockWriter::finish() {
     filled_ = 0;
 }
 
-void replace_file(const std::string& path, std::string_view text) {
+void replace_file(const std::string& path, std::string_view text, FilePurpose purpose) {
     const std::string draft = path + ".partial";
-    DurableFile file(draft, 0);
+    DurableFile file(draft, 0, purpose);
     file.write(0, std::as_bytes(std::span(text)));
     file.finish();
-    if (std::rename(draft.c_str(), path.c_str()) != 0) fail_with(errno, path, "renamed into place");
-    sync_folder(std::filesystem::path(path).parent_path().string());
+    if (std::rename(draft.c_str(), path.c_str()) != 0) fail_with(errno, path, "renamed into place", purpose);
+    sync_folder(std::filesystem::path(path).parent_path().string(), purpose);
 }
 
-void make_folder(const std::string& path) {
+void make_folder(const std::string& path, FilePurpose purpose) {
+    namespace fs = std::filesystem;
     std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) throw RunError(fmt::format("checkpoint folder {} cannot be made: {}{}", path, error.message(), way_out(error.value())));
-    if (!std::filesystem::is_directory(path, error)) throw RunError(fmt::format("checkpoint folder {} is no folder; name another", path));
+    if (fs::is_symlink(fs::symlink_status(path, error)) && !fs::exists(path, error))
+        throw RunError(fmt::format("{} folder {} is a symbolic link to {}, which is not there; make that folder, or remove the link",
+                                   to_string(purpose), path, fs::read_symlink(path, error).string()));
+    fs::create_directories(path, error);
+    if (error)
+        throw RunError(
+            fmt::format("{} folder {} cannot be made: {}{}", to_string(purpose), path, error.message(), way_out(error.value(), purpose)));
+    if (!fs::is_directory(path, error)) throw RunError(fmt::format("{} folder {} is no folder; name another", to_string(purpose), path));
 }
 
-void sync_folder(const std::string& path) {
+void sync_folder(const std::string& path, FilePurpose purpose) {
     const int descriptor = ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) fail_with(errno, path, "opened");
+    if (descriptor < 0) fail_with(errno, path, "opened", purpose);
     const int result = ::fsync(descriptor);
     const int error = errno;
     ::close(descriptor);
     // Some network file systems have nothing to do here and say that they cannot.
-    if (result != 0 && error != EINVAL && error != ENOTSUP) fail_with(error, path, "brought to the disk");
+    if (result != 0 && error != EINVAL && error != ENOTSUP) fail_with(error, path, "brought to the disk", purpose);
 }
 
 }  // namespace mgplan::runtime

@@ -12,13 +12,18 @@
 
 namespace mgplan::runtime {
 
-/// A new or emptied file, open for writing. Every function throws RunError naming the file and the system's reason.
+/// The content of a file or folder, which messages name together with a way out that fits it.
+enum class FilePurpose : std::uint8_t { checkpoint, weights };
+/// "checkpoint", "weights".
+[[nodiscard]] std::string_view to_string(FilePurpose purpose);
+
+/// A file that is written anew. Everything throws RunError naming the file and the system's reason.
 class DurableFile {
 public:
     /// An existing one is emptied first. `size`: bytes that will come; where the file system can, they are set aside at once, so
     /// that a full disk is known before anything is written.
-    DurableFile(std::string path, std::int64_t size);
-    /// If finish() was not called, the file may hold anything.
+    DurableFile(std::string path, std::int64_t size, FilePurpose purpose = FilePurpose::checkpoint);
+    /// Without finish(): the file may hold anything.
     ~DurableFile();
     DurableFile(const DurableFile&) = delete;
     DurableFile& operator=(const DurableFile&) = delete;
@@ -34,6 +39,7 @@ private:
     void set_direct(bool direct);
 
     std::string path_;
+    FilePurpose purpose_;
     int descriptor_ = -1;
     bool direct_ = false;        ///< true while the descriptor has O_DIRECT
     bool may_be_direct_ = true;  ///< until the file system says that it cannot
@@ -65,13 +71,13 @@ private:
     std::future<void> writing_;  ///< the write of the second; its end is waited for before buffers are freed
 };
 
-/// Replaces a small file: writes a temporary file in the same folder, to the disk, renames it to `path` and syncs the folder. At any
-/// moment `path` has its old content or all of `text`.
-void replace_file(const std::string& path, std::string_view text);
+/// Writes a small file whole: under a name of its own beside it, to the disk, and then renamed into place together with the folder's
+/// entry. At any moment `path` holds what it held or all of `text`.
+void replace_file(const std::string& path, std::string_view text, FilePurpose purpose = FilePurpose::checkpoint);
 
-/// Makes a folder and those above it; does nothing where it exists. Throws RunError.
-void make_folder(const std::string& path);
+/// Makes a folder and those above it; nothing where it exists. Throws RunError.
+void make_folder(const std::string& path, FilePurpose purpose = FilePurpose::checkpoint);
 /// Returns once the names in the folder are on the disk. Throws RunError.
-void sync_folder(const std::string& path);
+void sync_folder(const std::string& path, FilePurpose purpose = FilePurpose::checkpoint);
 
 }  // namespace mgplan::runtime

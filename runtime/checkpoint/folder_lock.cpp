@@ -21,6 +21,10 @@
 namespace mgplan::runtime {
 namespace {
 
+std::string_view things(FilePurpose purpose) {
+    return purpose == FilePurpose::weights ? "weights" : "checkpoints";
+}
+
 std::string holder_text() {
     return fmt::format("process {} on {}, since {:%Y-%m-%dT%H:%M:%SZ}", ::getpid(), node_name(process_environment()),
                        fmt::gmtime(std::time(nullptr)));
@@ -79,13 +83,14 @@ LockTried try_lock(const std::string& folder) {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience) : folder_(folder) {
+FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience, FilePurpose purpose)
+    : folder_(folder), purpose_(purpose) {
     const auto end = std::chrono::steady_clock::now() + patience;
     while (true) {
         const LockTried tried = try_lock(folder);
         if (!tried.opened) {
-            throw ConfigError(fmt::format("checkpoint folder {}: its file lock cannot be opened: {}; choose a folder that you may write",
-                                          folder, std::strerror(tried.error)));
+            throw ConfigError(fmt::format("{} folder {}: its file lock cannot be opened: {}; choose a folder that you may write",
+                                          to_string(purpose), folder, std::strerror(tried.error)));
         }
         if (tried.error == 0) {
             descriptor_ = tried.descriptor;
@@ -98,9 +103,9 @@ FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds pati
         if (tried.error == EINTR) continue;
         if (std::chrono::steady_clock::now() >= end) {
             throw ConfigError(
-                fmt::format("checkpoint folder {} is in use by another job ({}): two jobs would overwrite each other's checkpoints; wait "
+                fmt::format("{} folder {} is in use by another job ({}): two jobs would overwrite each other's {}; wait "
                             "for it or end it, or name another folder",
-                            folder, tried.holder));
+                            to_string(purpose), folder, tried.holder, things(purpose)));
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
@@ -112,13 +117,13 @@ bool FolderLock::keep() {
     while (tried.error == EINTR) tried = try_lock(folder_);
     if (tried.error != 0) {
         throw RunError(tried.error == EWOULDBLOCK
-                           ? fmt::format("checkpoint folder {}: its file lock was removed while this job ran, and another job has taken "
+                           ? fmt::format("{} folder {}: its file lock was removed while this job ran, and another job has taken "
                                          "the folder since ({}): nothing more is saved, because two jobs would overwrite each other's "
-                                         "checkpoints; end one of them, and leave the file lock where it is",
-                                         folder_, tried.holder)
-                           : fmt::format("checkpoint folder {}: its file lock was removed while this job ran and cannot be made anew "
+                                         "{}; end one of them, and leave the file lock where it is",
+                                         to_string(purpose_), folder_, tried.holder, things(purpose_))
+                           : fmt::format("{} folder {}: its file lock was removed while this job ran and cannot be made anew "
                                          "({}): nothing more is saved; see that the folder is there and can be written",
-                                         folder_, std::strerror(tried.error)));
+                                         to_string(purpose_), folder_, std::strerror(tried.error)));
     }
     ::close(descriptor_);
     descriptor_ = tried.descriptor;
@@ -126,7 +131,10 @@ bool FolderLock::keep() {
 }
 
 FolderLock::~FolderLock() {
-    if (descriptor_ >= 0) ::close(descriptor_);
+    if (descriptor_ < 0) return;
+    // Whoever has opened it meanwhile finds it gone once he has locked it, and makes another.
+    if (purpose_ == FilePurpose::weights && is_at(descriptor_, lock_path(folder_))) ::unlink(lock_path(folder_).c_str());
+    ::close(descriptor_);
 }
 
 }  // namespace mgplan::runtime

@@ -1,8 +1,10 @@
 #pragma once
-// One job at a time in a checkpoint folder.
+// One job at a time in a folder that runs write into.
 
 #include <chrono>
 #include <string>
+
+#include "runtime/checkpoint/durable_file.hpp"
 
 namespace mgplan::runtime {
 
@@ -15,7 +17,9 @@ public:
 
     /// The folder exists. Throws ConfigError naming folder, holder and way out where another holds it still after `patience`, and
     /// where the file cannot be made.
-    explicit FolderLock(const std::string& folder, std::chrono::milliseconds patience = kPatience);
+    explicit FolderLock(const std::string& folder, std::chrono::milliseconds patience = kPatience,
+                        FilePurpose purpose = FilePurpose::checkpoint);
+    /// A folder of weights, which others take as it is, keeps no lock file.
     ~FolderLock();
     FolderLock(const FolderLock&) = delete;
     FolderLock& operator=(const FolderLock&) = delete;
@@ -30,6 +34,7 @@ public:
 
 private:
     std::string folder_;
+    FilePurpose purpose_;
     int descriptor_ = -1;
     std::string problem_;
 };

@@ -9,6 +9,7 @@
 #include "plan/json/model_json.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
+#include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/crc32c.hpp"
 #include "runtime/data/file_bytes.hpp"
 
@@ -20,11 +21,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t kMostManifestBytes = 8 << 20;
 constexpr std::int64_t kMostFileBytes = std::int64_t{1} << 44;  ///< their sum over all files of a manifest stays inside 64 bits
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-
-/// Returns true if a name read from a file cannot lead out of the folder.
-bool is_plain_name(const std::string& name) {
-    return !name.empty() && name.size() < 200 && name.front() != '.' && name.find('/') == std::string::npos;
-}
 
 std::string shown(const Json& value) {
     const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -151,7 +147,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
         JsonReader file((*files)[i], at, problems);
         RankFile entry;
         entry.name = file.text("name");
-        if (!is_plain_name(entry.name)) problems.add("{}.name is no file's name without a folder", at);
+        if (!is_name_in_folder(entry.name)) problems.add("{}.name is no file's name without a folder", at);
         entry.bytes = file.integer("bytes", 0, kMostFileBytes);
         entry.checksum = checksum_of(file, "header_crc32c");
         file.finish();

@@ -17,7 +17,9 @@
 #include "model/device/device.hpp"
 #include "plan/parameters/whole_parameter.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 #include "runtime/bf16.hpp"
+#include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/save_state.hpp"
 #include "runtime/data/file_bytes.hpp"
@@ -78,13 +80,13 @@ std::vector<std::string> indexed_files(const std::string& index) {
         throw ConfigError(fmt::format("{} has {} bytes, of {} at most", index, file.size(), kMostIndexBytes));
     std::string text(static_cast<std::size_t>(file.size()), '\0');
     file.read(0, std::as_writable_bytes(std::span(text)));
-    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const auto json = parse_sorted_json(text, index);
     if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
         throw ConfigError(fmt::format("{} is no index of weights: it holds no object weight_map", index));
     std::set<std::string> names;
     for (const auto& [tensor, name] : json["weight_map"].items()) {
         const std::string text_of = name.is_string() ? name.get<std::string>() : "";
-        if (text_of.empty() || fs::path(text_of).filename() != text_of)
+        if (!is_name_in_folder(text_of))
             throw ConfigError(fmt::format("{}: the file of tensor '{}' is no name of a file beside it", index, tensor.substr(0, 200)));
         names.insert(text_of);
     }

@@ -26,6 +26,7 @@ public:
     void load(std::span<const model::StatePiece> pieces) const;
 
     [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] const std::vector<std::string>& files() const { return files_; }
     [[nodiscard]] const PublishedWeights& weights() const { return weights_; }
 
 private:

@@ -8,15 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 
 namespace mgplan::runtime {
 namespace {
 
-// Found by name in logarithmic time: a header may hold a million tensors.
 using SortedJson = nlohmann::json;
 
 constexpr std::int64_t kLengthBytes = 8;
-constexpr int kDeepest = 8;
 constexpr std::array<std::pair<Dtype, std::string_view>, 5> kDtypes{
     {{Dtype::fp32, "F32"}, {Dtype::fp64, "F64"}, {Dtype::bf16, "BF16"}, {Dtype::fp16, "F16"}, {Dtype::int32, "I32"}}};
 
@@ -96,16 +95,7 @@ std::string safetensors_head(const SafetensorsHeader& header, std::size_t alignm
 }
 
 SafetensorsHeader parse_safetensors(std::string_view json, std::int64_t values, const std::string& where) {
-    SortedJson parsed;
-    try {
-        // {name: {field: [numbers]}} is as deep as it gets.
-        parsed = SortedJson::parse(json.begin(), json.end(), [&](int depth, SortedJson::parse_event_t /*event*/, SortedJson& /*value*/) {
-            if (depth > kDeepest) refuse(where, "its header is nested too deeply");
-            return true;
-        });
-    } catch (const SortedJson::exception& error) {
-        refuse(where, fmt::format("its header is no JSON ({})", error.what()));
-    }
+    const SortedJson parsed = parse_sorted_json(json, fmt::format("header of {}", where));
     if (!parsed.is_object()) refuse(where, "its header is no object");
     SafetensorsHeader header;
     for (const auto& [name, value] : parsed.items()) {

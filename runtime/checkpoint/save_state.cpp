@@ -12,7 +12,6 @@
 #include "plan/text/errors.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/crc32c.hpp"
-#include "runtime/checkpoint/durable_file.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/slice_text.hpp"
 
@@ -78,22 +77,23 @@ std::span<const std::byte> host_bytes(const model::Tensor& values, std::vector<s
 
 }  // namespace
 
-std::int64_t save_rank_file(const std::string& folder, int rank, std::int64_t steps, std::span<const model::StatePiece> pieces) {
+std::int64_t save_rank_file(const std::string& folder, int rank, std::int64_t steps, std::span<const model::StatePiece> pieces,
+                            FilePurpose purpose) {
     std::vector<PlannedSlice> slices = plan_slices(pieces);
     // Checksums precede the values in the file but are known only after them; all their texts have one length.
     const auto head_bytes = std::ssize(safetensors_head(header_of(slices, rank, steps), kAlignment));
     const std::string path = (fs::path(folder) / rank_file_name(rank)).string();
     if (head_bytes > kMostHeaderBytes)
-        throw RunError(fmt::format("checkpoint file {} would have a header of {} bytes; use more ranks", path, head_bytes));
+        throw RunError(fmt::format("{} file {} would have a header of {} bytes; use more ranks", to_string(purpose), path, head_bytes));
     std::int64_t bytes = head_bytes;
     for (const auto& each : slices) bytes += each.values.bytes();
-    make_folder(folder);
+    make_folder(folder, purpose);
     try {
-        refuse_link(folder);
+        refuse_link(folder, purpose);
     } catch (const ConfigError& error) {
         throw RunError(error.what());
     }
-    DurableFile file(path, bytes);
+    DurableFile file(path, bytes, purpose);
     std::vector<std::byte> staged;
     BlockWriter writer(file, head_bytes);
     for (auto& [slice, values] : slices) {
@@ -106,11 +106,11 @@ std::int64_t save_rank_file(const std::string& folder, int rank, std::int64_t st
     MGPLAN_ASSERT(std::ssize(head) == head_bytes, "checksums are equally long");
     file.write(0, std::as_bytes(std::span(head)));
     file.finish();
-    sync_folder(folder);
+    sync_folder(folder, purpose);
     return bytes;
 }
 
-void finish_checkpoint(const std::string& folder, int ranks, Manifest& manifest) {
+void finish_checkpoint(const std::string& folder, int ranks, Manifest& manifest, FilePurpose purpose) {
     std::set<std::string> names;
     for (int rank = 0; rank < ranks; ++rank) {
         RankFile entry;
@@ -135,8 +135,8 @@ void finish_checkpoint(const std::string& folder, int ranks, Manifest& manifest)
         if (name.starts_with("rank-") && name.ends_with(".safetensors") && !names.contains(name)) others.push_back(found->path());
     }
     for (const fs::path& other : others) fs::remove(other, error);
-    replace_file((fs::path(folder) / "manifest.json").string(), manifest_text(manifest));
-    sync_folder(fs::path(folder).parent_path().string());
+    replace_file((fs::path(folder) / "manifest.json").string(), manifest_text(manifest), purpose);
+    sync_folder(fs::path(folder).parent_path().string(), purpose);
 }
 
 }  // namespace mgplan::runtime

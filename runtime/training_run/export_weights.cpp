@@ -10,6 +10,8 @@
 
 #include "plan/text/errors.hpp"
 #include "runtime/bf16.hpp"
+#include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/crc32c.hpp"
 #include "runtime/checkpoint/durable_file.hpp"
 #include "runtime/checkpoint/load_state.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
@@ -19,6 +21,8 @@ namespace mgplan::runtime {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kWeights = "model.safetensors";
 
 /// Whole parameters of a checkpoint in fp64, the one read last kept: tensors that share one follow each other.
 class WholeParameters {
@@ -66,7 +70,29 @@ void put(std::byte* at, double value, Dtype dtype) {
         write(static_cast<float>(value));
 }
 
-/// Writes a parameter's rows to their elements of one tensor.
+/// Marks weights with the training that they come from, so that the same training may write them again.
+constexpr const char* kTrainingMark = "mgplan_training";
+
+std::string mark_of(const TrainingIdentity& training) {
+    Manifest manifest;
+    manifest.identity = training;
+    return checksum_text(crc32c(manifest_text(manifest)));
+}
+
+/// True if the file is an export of the training; false for what cannot be read, too.
+bool is_of_training(const std::string& path, const TrainingIdentity& training) {
+    try {
+        const FileBytes file(path, "weights");
+        const std::string head = read_safetensors_head(file);
+        const auto header = parse_safetensors(std::string_view(head).substr(sizeof(std::uint64_t)), file.size() - std::ssize(head), path);
+        const auto mark = header.metadata.find(kTrainingMark);
+        return mark != header.metadata.end() && mark->second == mark_of(training);
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
+/// Elements of one tensor that a parameter's rows are.
 void fill(std::vector<std::byte>& bytes, const PublishedParameter& parameter, const PublishedRows& rows, const std::vector<double>& values,
           Dtype dtype) {
     const std::int64_t width = bytes_of(dtype);
@@ -80,10 +106,45 @@ void fill(std::vector<std::byte>& bytes, const PublishedParameter& parameter, co
 
 }  // namespace
 
+void check_export_folder(const std::string& folder, const TrainingIdentity& training, const PublishedCheckpoint* read, bool force) {
+    const fs::path path(folder);
+    for (const char* name : {kWeights, "model.safetensors.unfinished", "config.json", "config.json.partial"}) {
+        refuse_link((path / name).string(), FilePurpose::weights);
+        std::error_code error;
+        if (fs::exists(path / name, error) && !fs::is_regular_file(path / name, error))
+            throw ConfigError(
+                fmt::format("--export-weights {}: {} there is no regular file; move it away, or name another folder", folder, name));
+    }
+    const std::string shards = shards_folder(folder);
+    refuse_link(shards, FilePurpose::weights);
+    std::error_code error;
+    if (fs::exists(shards, error) && !fs::is_directory(shards, error))
+        throw ConfigError(fmt::format("--export-weights {}: {} is no folder; move it away, or name another folder", folder, shards));
+    for (const std::string& file : read != nullptr ? read->files() : std::vector<std::string>()) {
+        for (const fs::path& holder : {fs::path(file).parent_path(), fs::canonical(file, error).parent_path()}) {
+            if (fs::equivalent(holder.empty() ? fs::path(".") : holder, path, error))
+                throw ConfigError(fmt::format(
+                    "--export-weights {} is the folder of --weights {}, which would be replaced by what they become; name another folder",
+                    folder, read->path()));
+        }
+    }
+    if (force) return;
+    for (const char* name : {kWeights, "model.safetensors.index.json"}) {
+        if (!fs::exists(path / name, error) || is_of_training((path / name).string(), training)) continue;
+        throw ConfigError(fmt::format(
+            "--export-weights {} holds another model ({}), which would be replaced; name another folder, or add --force", folder, name));
+    }
+}
+
+std::string shards_folder(const std::string& folder) {
+    return (fs::path(folder) / "shards.unfinished").string();
+}
+
 std::int64_t write_published_weights(const SavedCheckpoint& checkpoint, const WeightExport& wanted, Dtype dtype) {
     const PublishedWeights& weights = wanted.weights;
     SafetensorsHeader header;
-    header.metadata["format"] = "pt";  // required by transformers
+    header.metadata["format"] = "pt";  // what transformers asks for
+    header.metadata[kTrainingMark] = mark_of(checkpoint.manifest().identity);
     std::int64_t at = 0;
     for (const PublishedTensor& tensor : weights.tensors) {
         const std::int64_t end = at + tensor.elements() * bytes_of(dtype);
@@ -103,7 +164,7 @@ std::int64_t write_published_weights(const SavedCheckpoint& checkpoint, const We
     const std::string unfinished = (folder / "model.safetensors.unfinished").string();
     {
         WholeParameters parameters(checkpoint, dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32);
-        DurableFile file(unfinished, std::ssize(head) + at);
+        DurableFile file(unfinished, std::ssize(head) + at, FilePurpose::weights);
         file.write(0, std::as_bytes(std::span(head)));
         std::int64_t place = std::ssize(head);
         std::vector<std::byte> bytes;
@@ -122,10 +183,10 @@ std::int64_t write_published_weights(const SavedCheckpoint& checkpoint, const We
         file.finish();
     }
     std::error_code error;
-    fs::rename(unfinished, folder / "model.safetensors", error);
-    if (error) throw RunError(fmt::format("{} cannot become model.safetensors: {}", unfinished, error.message()));
-    replace_file((folder / "config.json").string(), wanted.config);
-    sync_folder(wanted.folder);
+    fs::rename(unfinished, folder / kWeights, error);
+    if (error) throw RunError(fmt::format("{} cannot become {}: {}", unfinished, kWeights, error.message()));
+    replace_file((folder / "config.json").string(), wanted.config, FilePurpose::weights);
+    sync_folder(wanted.folder, FilePurpose::weights);
     return std::ssize(head) + at;
 }
 

@@ -8,6 +8,13 @@
 
 namespace mgplan::runtime {
 
+/// Throws ConfigError where the folder of an export holds something that the export would destroy: symbolic links in place of its files,
+/// the weights that the run reads (`read`, may be nullptr), and, unless `force`, a model that is not of this training.
+void check_export_folder(const std::string& folder, const TrainingIdentity& training, const PublishedCheckpoint* read, bool force);
+
+/// The folder inside the folder of an export that holds the ranks' shards until the weights are complete.
+[[nodiscard]] std::string shards_folder(const std::string& folder);
+
 /// Writes FOLDER/model.safetensors from a checkpoint, in the parameters' type (bf16 rounds to the nearest), and FOLDER/config.json. Files
 /// of these names are replaced when both are complete. Returns the bytes of the weights. Throws RunError naming a file that cannot be
 /// written.

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <string>
 #include <system_error>
 #include <vector>
 
@@ -34,29 +33,36 @@ bool RankCheckpoints::is_due(std::int64_t step) const {
     return !options_.checkpoint.folder.empty() && options_.checkpoint.every > 0 && step % options_.checkpoint.every == 0;
 }
 
-bool RankCheckpoints::save() {
-    const CheckpointOptions& options = options_.checkpoint;
+std::optional<Manifest> RankCheckpoints::save_shards(const std::string& folder, std::span<const model::StatePiece> pieces,
+                                                     const std::function<void()>& before, FilePurpose purpose) {
     const model::TrainingPosition position = trainer_.position();
-    if (options.folder.empty() || position.steps == saved_) return false;
-    const auto begin = std::chrono::steady_clock::now();
-    const std::string folder = step_folder(options.folder, position.steps);
-    if (rank_ == options_.speaker && options.before_save) options.before_save();
-    // No rank writes before the speaker's before_save has returned.
+    if (rank_ == options_.speaker && before) before();
+    // Nobody writes before the speaker may.
     trainer_.meet_all();
-    save_rank_file(folder, rank_, position.steps, trainer_.state());
-    // Returns only if the files of all ranks are on the disk.
+    save_rank_file(folder, rank_, position.steps, pieces, purpose);
+    // Everybody's file is on the disk, or nobody gets past this.
     trainer_.meet_all();
-    saved_ = position.steps;
-    if (rank_ != options_.speaker) return true;
+    if (rank_ != options_.speaker) return std::nullopt;
     Manifest manifest;
     manifest.identity = identity_of(options_.task, *options_.data);
     manifest.position = position;
     manifest.layout = summary(options_.task.layout);
-    finish_checkpoint(folder, static_cast<int>(options_.task.layout.sizes.world), manifest);
-    remove_leftovers(options.folder, position.steps, options.keep);
+    finish_checkpoint(folder, static_cast<int>(options_.task.layout.sizes.world), manifest, purpose);
+    return manifest;
+}
+
+bool RankCheckpoints::save() {
+    const CheckpointOptions& options = options_.checkpoint;
+    const std::int64_t steps = trainer_.position().steps;
+    if (options.folder.empty() || steps == saved_) return false;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto manifest = save_shards(step_folder(options.folder, steps), trainer_.state(), options.before_save, FilePurpose::checkpoint);
+    saved_ = steps;
+    if (!manifest) return true;
+    remove_leftovers(options.folder, steps, options.keep);
     if (options.on_saved) {
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        options.on_saved(position.steps, manifest.bytes(), seconds);
+        options.on_saved(steps, manifest->bytes(), seconds);
     }
     return true;
 }
@@ -67,19 +73,10 @@ bool RankCheckpoints::export_weights() {
     // A checkpoint of the parameters alone puts the shards of any layout together.
     std::vector<model::StatePiece> parameters = trainer_.state();
     std::erase_if(parameters, [](const model::StatePiece& piece) { return piece.kind != model::StateKind::parameter; });
-    const std::string shards = (std::filesystem::path(wanted.folder) / "shards.unfinished").string();
-    const model::TrainingPosition position = trainer_.position();
-    const std::string folder = step_folder(shards, position.steps);
-    trainer_.meet_all();
-    save_rank_file(folder, rank_, position.steps, parameters);
-    trainer_.meet_all();
-    if (rank_ != options_.speaker) return true;
-    Manifest manifest;
-    manifest.identity = identity_of(options_.task, *options_.data);
-    manifest.position = position;
-    manifest.layout = summary(options_.task.layout);
-    finish_checkpoint(folder, static_cast<int>(options_.task.layout.sizes.world), manifest);
-    const auto complete = SavedCheckpoint::open(shards, position.steps);
+    const std::string shards = shards_folder(wanted.folder);
+    const std::int64_t steps = trainer_.position().steps;
+    if (!save_shards(step_folder(shards, steps), parameters, wanted.before_write, FilePurpose::weights)) return true;
+    const auto complete = SavedCheckpoint::open(shards, steps);
     const std::int64_t bytes = write_published_weights(*complete, wanted, options_.task.training.compute_dtype());
     std::error_code error;
     std::filesystem::remove_all(shards, error);

@@ -2,8 +2,14 @@
 // The checkpoints of one rank's run.
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
 
 #include "model/training/rank_trainer.hpp"
+#include "runtime/checkpoint/durable_file.hpp"
+#include "runtime/checkpoint/manifest.hpp"
 #include "runtime/training_run/training_run.hpp"
 
 namespace mgplan::runtime {
@@ -26,6 +32,10 @@ public:
     bool export_weights();
 
 private:
+    /// Every rank writes its file into the folder, the speaker the manifest behind all of them; returns it there.
+    std::optional<Manifest> save_shards(const std::string& folder, std::span<const model::StatePiece> pieces,
+                                        const std::function<void()>& before, FilePurpose purpose);
+
     const TrainingRunOptions& options_;
     int rank_;
     model::RankTrainer& trainer_;

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "plan/text/error_reason.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::runtime {
@@ -73,7 +74,7 @@ void RendezvousJob::failed(const std::exception& error) {
     if (!said_.empty()) return;
     const int rank = rendezvous_.rank();
     const std::string reason = rendezvous_.reason();
-    said_ = reason.empty() ? fmt::format("rank {} failed: {}; {}", rank, error.what(), rendezvous_.where())
+    said_ = reason.empty() ? fmt::format("rank {} failed: {}; {}", rank, reason_of(error), rendezvous_.where())
                            : fmt::format("rank {}, {}: ended, because {}", rank, rendezvous_.where(), reason);
     last_resort_.begin(said_ + "; it does not stop by itself");
     if (reason.empty()) rendezvous_.abort(said_, dynamic_cast<const ConfigError*>(&error) != nullptr ? kAbortBadInput : kAbortFailed);

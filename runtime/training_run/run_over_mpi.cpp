@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "model/communicator/communicator.hpp"
+#include "plan/text/error_reason.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
@@ -44,7 +45,7 @@ void check_size(const TrainingRunOptions& options, const LaunchedRank& launched)
 /// Does the work, and passes its failure to options.on_failure.
 void telling_of_failure(const TrainingRunOptions& options, const std::function<void()>& work) {
     const auto tell = [&](const std::exception& error, int code) {
-        if (options.on_failure) options.on_failure(error.what(), code);
+        if (options.on_failure) options.on_failure(reason_of(error), code);
     };
     try {
         work();

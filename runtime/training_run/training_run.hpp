@@ -45,6 +45,8 @@ struct WeightExport {
     std::string folder;
     PublishedWeights weights;  ///< of the task's model
     std::string config;        ///< text of config.json
+    /// Called on the speaker before any rank writes; throws where none may.
+    std::function<void()> before_write;
     /// Called on the speaker when the files are complete.
     std::function<void(std::int64_t bytes)> on_written;
 };

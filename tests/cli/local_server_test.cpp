@@ -111,6 +111,35 @@ TEST(LocalServer, AnswersRequestsForThisMachineAlone) {
     EXPECT_THAT(head.substr(head.find("\r\n\r\n") + 4), IsEmpty());
 }
 
+TEST(LocalServer, AnswersRequestsWithABodyBeforeItCloses) {
+    const Served served;
+    const std::uint16_t port = served.port();
+    const auto with_body = [&](const std::string& method, std::size_t bytes) {
+        return answer_to(port, fmt::format("{} / HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\n\r\n{}", method, port, bytes,
+                                           std::string(bytes, 'x')));
+    };
+    for (const std::size_t bytes : {1U, 100'000U}) {
+        EXPECT_THAT(with_body("POST", bytes), AllOf(StartsWith("HTTP/1.1 405"), HasSubstr("Allow: GET, HEAD")));
+        EXPECT_THAT(with_body("GET", bytes), StartsWith("HTTP/1.1 413"));
+    }
+    EXPECT_THAT(answer_to(port, request(port, "/")), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(LocalServer, SearchesForItsOwnPagesAlone) {
+    const Served served([](const PageRequest&, const std::function<bool()>&) { return PageAnswer{200, "found"}; });
+    const std::uint16_t port = served.port();
+    const auto with = [&](const std::string& target, const std::string& fields) {
+        return answer_to(port, fmt::format("GET {} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n{}\r\n", target, port, fields));
+    };
+    for (const char* other : {"Sec-Fetch-Site: cross-site\r\n", "Sec-Fetch-Site: same-site\r\n", "Origin: http://evil.example\r\n",
+                              "Origin: null\r\n", "Host: example.com\r\n"})
+        EXPECT_THAT(with("/plan", other), StartsWith("HTTP/1.1 403")) << other;
+    for (const std::string& own : {std::string(), std::string("Sec-Fetch-Site: same-origin\r\n"), std::string("Sec-Fetch-Site: none\r\n"),
+                                   fmt::format("Origin: http://127.0.0.1:{}\r\n", port)})
+        EXPECT_THAT(with("/plan", own), StartsWith("HTTP/1.1 200")) << own;
+    EXPECT_THAT(with("/", "Sec-Fetch-Site: cross-site\r\n"), StartsWith("HTTP/1.1 200")) << "a link to the page";
+}
+
 TEST(LocalServer, DecodesWhatIsAskedFor) {
     const auto asked = parse_target("/plan?a=1&b=x+%2f%20y&a=2&flag");
     ASSERT_TRUE(asked);
@@ -145,13 +174,18 @@ struct Endless {
 TEST(LocalServer, EndsASearchWhoseReaderHasGone) {
     Endless endless;
     const Served served(std::ref(endless));
-    {
-        const Client client(served.port());
-        client.send(request(served.port(), "/plan"));
-        ASSERT_TRUE(endless.wait_for(endless.begun, 1));
-        EXPECT_EQ(endless.ended, 0);
+    int number = 0;
+    for (const std::string behind : {"", "x"}) {
+        ++number;
+        {
+            const Client client(served.port());
+            client.send(request(served.port(), "/plan"));
+            ASSERT_TRUE(endless.wait_for(endless.begun, number));
+            client.send(behind);
+            EXPECT_EQ(endless.ended, number - 1);
+        }
+        EXPECT_TRUE(endless.wait_for(endless.ended, number)) << "'" << behind << "' behind the request";
     }
-    EXPECT_TRUE(endless.wait_for(endless.ended, 1));
 }
 
 TEST(LocalServer, RefusesSearchesBeyondItsLimitAndStillShowsThePage) {

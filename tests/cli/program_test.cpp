@@ -34,6 +34,23 @@ TEST(Program, EndsWithAWordWhereAFileMayNotGrow) {
     EXPECT_THAT(file.err(), HasSubstr("mgplan: --output " + table));
 }
 
+TEST(Program, EndsWithAWordWhereMemoryIsShort) {
+    // Of address space, in KiB. What the program's libraries need differs from machine to machine, and below it the loader says so (127).
+    int said = 0;
+    for (const int kib : {50'000, 60'000, 80'000}) {
+        ChildProcess plan{"/bin/bash",
+                          {"-c", "ulimit -c 0; ulimit -v " + std::to_string(kib) +
+                                     "; exec " MGPLAN_PROGRAM " plan --world 2048 --model deepseek-v3 > /dev/null"},
+                          {}};
+        const int code = plan.code();
+        EXPECT_THAT(code, ::testing::AnyOf(kRunFailed, 127, 128 + SIGSEGV)) << kib << plan.err();
+        if (code != kRunFailed) continue;
+        EXPECT_THAT(plan.err(), HasSubstr("mgplan: out of memory on this machine"));
+        ++said;
+    }
+    EXPECT_GT(said, 0);
+}
+
 TEST(Program, LetsWhatItStartsHaveTheLimitsSignal) {
     const tests::TemporaryFolder folder;
     std::filesystem::create_directory(folder.path() + "/logs");

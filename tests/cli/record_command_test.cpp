@@ -1,7 +1,15 @@
 // `mgplan record`: a script is executed with stand-ins for what starts training, and `check --trace` judges what it started.
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -69,6 +77,55 @@ TEST(RecordCommand, StandsInWhereAScriptChangesPathAndForLaunchesAtOnce) {
     for (const auto& launch : record.launches) counts.push_back(launch.words.at(1));
     std::sort(counts.begin(), counts.end());
     EXPECT_THAT(counts, ElementsAre("1", "2", "3", "4", "5", "6", "7", "8"));
+}
+
+TEST(RecordCommand, KeepsItsStandInsUntilTheLastProcessHasEnded) {
+    const auto [said, record] = record_command_test::record(
+        "sh -c 'sleep 0.4; exec python3 late.py' &\n"
+        "setsid sh -c 'sleep 0.2; srun setsid.sh' </dev/null &\n"
+        "python3 first.py\n"
+        "exit 3\n");
+    EXPECT_EQ(said.code, kRunFailed);
+    EXPECT_EQ(record.exit_code, 3) << "that of the script";
+    std::vector<std::string> words;
+    for (const auto& launch : record.launches) words.push_back(launch.words.at(0));
+    EXPECT_THAT(words, ElementsAre("first.py", "setsid.sh", "late.py"));
+}
+
+TEST(RecordCommand, RemovesItsFolderAndEndsTheScriptWhenItIsToldToEnd) {
+    const TempFile folder("record_tmp"), script("sleeping.sh", "sleep 60 & echo $! > \"$TMPDIR/background\"\nsleep 60\n");
+    for (const int number : {SIGTERM, SIGHUP, SIGINT}) {
+        std::filesystem::create_directories(folder.path());
+        const pid_t process = ::fork();
+        if (process == 0) {
+            ::setenv("TMPDIR", folder.path().c_str(), 1);
+            const TempFile out("ended.json");
+            std::_Exit(say({"record", "--record", out.path(), "--", "bash", script.path()}).code);
+        }
+        const std::string note = folder.path() + "/background";
+        pid_t background = 0;
+        for (int tries = 0; tries < 2000 && background == 0; ++tries) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            std::ifstream(note) >> background;
+        }
+        ASSERT_GT(background, 0);
+        ::kill(process, number);
+        int status = 0;
+        ASSERT_EQ(::waitpid(process, &status, 0), process);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == kRunFailed) << number << " " << status;
+        EXPECT_EQ(::kill(background, 0), -1) << "nothing that the script started lives on without stand-ins";
+        std::filesystem::remove(note);
+        EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << number;
+        std::filesystem::remove_all(folder.path());
+    }
+}
+
+TEST(RecordCommand, NumbersLaunchesWithoutCountingFromOne) {
+    const auto [said, record] =
+        record_command_test::record("for i in $(seq 30); do srun $i; done\n[ \"$(cat \"$MGPLAN_RECORD/last\")\" = 30 ] || exit 9\n");
+    ASSERT_EQ(said.code, kDone) << said.err;
+    ASSERT_EQ(record.launches.size(), 30U);
+    for (std::size_t i = 0; i < record.launches.size(); ++i) EXPECT_THAT(record.launches[i].words, ElementsAre(std::to_string(i + 1)));
 }
 
 TEST(RecordCommand, SaysWhenTheScriptFails) {

@@ -8,8 +8,10 @@
 #include <fstream>
 #include <map>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/checkpoint/folder_lock.hpp"
 #include "tests/cli/say.hpp"
 #include "tests/runtime/checkpoint/temporary_folder.hpp"
 #include "tests/support/transformers_vector.hpp"
@@ -165,6 +167,94 @@ TEST_F(RunWeights, MayLackACommonPrefixAndHoldWhatTheClassPassesOver) {
     EXPECT_EQ(deepseek.code, kDone) << deepseek.err;
     const Said wrong = rewritten("llama", [&](auto& header, std::string& values) { add(header, values, "model.layers.2.eh_proj.weight"); });
     EXPECT_THAT(wrong.err, HasSubstr("tensors belong to no parameter of the model: model.layers.2.eh_proj.weight"));
+}
+
+TEST_F(RunWeights, AreWrittenByOneJobAtATime) {
+    const tests::VectorRepository repository(tests::read_vector("llama"));
+    const std::string out = folder("locked"), words = "run " + plan(repository.path(), "--world 1") + " --steps 1 --export-weights " + out;
+    fs::create_directories(out);
+    {
+        const runtime::FolderLock other(out);
+        expect_refused(words, {"weights folder " + out + " is in use by another job (process "});
+    }
+    fs::remove(out + "/lock");
+    ASSERT_EQ(say(words).code, kDone);
+    const auto listed = [&] {
+        std::vector<std::string> names;
+        for (const auto& entry : fs::directory_iterator(out)) names.push_back(entry.path().filename());
+        return names;
+    };
+    EXPECT_THAT(listed(), ::testing::UnorderedElementsAre("model.safetensors", "config.json"));
+    const Said both = say(words + " --checkpoint " + out + "/");
+    EXPECT_EQ(both.code, kDone) << "checkpoints and weights in one folder: " << both.err;
+}
+
+TEST_F(RunWeights, ReplaceNoOtherModelUnlessTheyAreForced) {
+    const tests::VectorRepository llama(tests::read_vector("llama")), qwen(tests::read_vector("qwen3"));
+    const std::string path = plan(llama.path(), "--world 2 --tp 2"), out = folder("held");
+    const auto words = [&](const std::string& options) { return "run " + path + " --steps 1 --export-weights " + out + options; };
+    ASSERT_EQ(say(words(" --seed 7")).code, kDone);
+    const auto first = tensors_of(out + "/model.safetensors");
+    EXPECT_EQ(say(words(" --seed 7")).code, kDone) << "the same training once more";
+    expect_refused(words(""), {out + " holds another model (model.safetensors), which would be replaced", "or add --force"});
+    EXPECT_EQ(tensors_of(out + "/model.safetensors"), first);
+    const Said forced = say(words(" --force"));
+    EXPECT_EQ(forced.code, kDone) << forced.err;
+    EXPECT_NE(tensors_of(out + "/model.safetensors"), first);
+    // A config.json alone, and weights in several files.
+    fs::remove(out + "/model.safetensors");
+    fs::copy(qwen.path() + "/config.json", out + "/config.json", fs::copy_options::overwrite_existing);
+    expect_refused(words(""), {out + " holds the config.json of another model"});
+    fs::remove(out + "/config.json");
+    std::ofstream(out + "/model.safetensors.index.json") << "{}";
+    expect_refused(words(""), {out + " holds another model (model.safetensors.index.json)"});
+    EXPECT_THAT(say("run " + path + " --steps 1 --force").err, HasSubstr("--force"));
+}
+
+TEST_F(RunWeights, NeverReplaceThoseThatTheRunReads) {
+    const tests::VectorRepository llama(tests::read_vector("llama"));
+    const std::string path = plan(llama.path(), "--world 1"), link = folder("link"), file = llama.path() + "/model.safetensors";
+    fs::create_directory_symlink(llama.path(), link);
+    const auto before = tensors_of(file);
+    for (const std::string& weights : {llama.path(), file, link, link + "/model.safetensors"}) {
+        for (const std::string& out : {llama.path(), link, llama.path() + "/."})
+            expect_refused("run " + path + " --steps 1 --force --weights " + weights + " --export-weights " + out,
+                           {"--export-weights " + out + " is the folder of --weights " + weights});
+    }
+    EXPECT_EQ(tensors_of(file), before);
+}
+
+TEST_F(RunWeights, FollowNoLinkOutOfTheirFolder) {
+    const tests::VectorRepository llama(tests::read_vector("llama"));
+    const std::string path = plan(llama.path(), "--world 1"), out = folder("linked"), other = folder("other");
+    ASSERT_EQ(say("run " + path + " --steps 1 --checkpoint " + other).code, kDone);
+    for (const std::string name : {"shards.unfinished", "model.safetensors", "model.safetensors.unfinished", "config.json"}) {
+        fs::create_directories(out);
+        fs::create_symlink(other, out + "/" + name);
+        expect_refused("run " + path + " --steps 1 --seed 7 --force --export-weights " + out, {out + "/" + name});
+        fs::remove_all(out);
+    }
+    EXPECT_EQ(say("run " + path + " --steps 2 --resume --checkpoint " + other).code, kDone) << "as it was";
+    fs::create_directories(out + "/config.json");
+    expect_refused("run " + path + " --steps 1 --export-weights " + out, {"config.json there is no regular file"});
+}
+
+TEST_F(RunWeights, OfAnIndexWithOddNamesAreRefused) {
+    const tests::VectorRepository llama(tests::read_vector("llama"));
+    const std::string path = plan(llama.path(), "--world 1"), index = llama.path() + "/model.safetensors.index.json";
+    fs::rename(llama.path() + "/model.safetensors", llama.path() + "/model-1.safetensors");
+    const auto with_index = [&](const std::string& text) {
+        std::ofstream(index) << text;
+        return say("run " + path + " --steps 1 --weights " + llama.path());
+    };
+    EXPECT_EQ(with_index(R"({"weight_map": {"a": "model-1.safetensors"}})").code, kDone);
+    for (const char* name : {"model-1.safetensors\\u0000.x", "../x", "model-1.safetensors\\u001b"}) {
+        const Said said = with_index(fmt::format(R"({{"weight_map": {{"a": "{}"}}}})", name));
+        EXPECT_EQ(said.code, kBadInput) << name;
+        EXPECT_THAT(said.err, HasSubstr("the file of tensor 'a' is no name of a file beside it"));
+    }
+    const Said broken = with_index("{");
+    EXPECT_THAT(broken.err, AllOf(HasSubstr("index.json:1:2: not valid JSON"), Not(HasSubstr("json.exception"))));
 }
 
 TEST_F(RunWeights, OfAnotherModelOrAnUnknownTypeAreRefused) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/text/error_reason.hpp"
 #include "runtime/comm/in_process/group.hpp"
 #include "runtime/comm/in_process/in_process_communicator.hpp"
 #include "runtime/comm/in_process/wait_board.hpp"
@@ -80,7 +81,7 @@ public:
             comes_from_others = true;
             what = error.what();
         } catch (const std::exception& error) {
-            what = fmt::format("rank {} failed: {}; {}", rank, error.what(), where);
+            what = fmt::format("rank {} failed: {}; {}", rank, reason_of(error), where);
         } catch (...) {
             what = fmt::format("rank {} failed with something that is no std::exception; {}", rank, where);
         }

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "plan/text/error_reason.hpp"
 #include "runtime/comm/mpi/mpi_communicator.hpp"
 #include "runtime/comm/mpi/mpi_state.hpp"
 
@@ -81,7 +82,7 @@ void MpiWorld::run(const std::function<void()>& body) {
         what = error.what();
         code = 2;
     } catch (const std::exception& error) {
-        what = error.what();
+        what = reason_of(error);
     } catch (...) {
         what = "something that is no std::exception was thrown";
     }

@@ -263,6 +263,17 @@ TEST(BridgeConfig, NamesFieldsInWhatItLeavesOpen) {
     EXPECT_THAT(single.assumptions, Contains("train.micro_batch_size not given: 1 taken"));
 }
 
+TEST(BridgeConfig, RefusesSectionsOfMoreFieldsThanAConfigurationHas) {
+    std::string text = "model:\n";
+    for (int i = 0; i < 5000; ++i) text += "  a" + std::to_string(i) + ": 1\n";
+    try {
+        (void)read_bridge_config(text, "run.yaml", {});
+        ADD_FAILURE();
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("run.yaml: model has 5000 fields, of 4096 at most"));
+    }
+}
+
 TEST(BridgeConfig, RefusesByField) {
     EXPECT_THAT(refusal(changed(kDense, "  hidden_size: 4096\n", "")), HasSubstr("run_config.yaml: model.hidden_size is missing"));
     EXPECT_THAT(refusal(changed(kDense, "num_attention_heads: 32", "num_attention_heads: many")), HasSubstr("model.num_attention_heads"));

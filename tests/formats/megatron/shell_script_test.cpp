@@ -1,9 +1,11 @@
 // Which words of a launch script are the command's.
 #include "formats/megatron/shell_script.hpp"
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -161,6 +163,23 @@ TEST(ShellScript, ReadsTheArmOfACaseThatRuns) {
         testing::Contains("2"));
     EXPECT_THAT(read("SCALE=$1\n").notes, ElementsAre(HasSubstr("sets TP in an if, case or loop")));
     EXPECT_THAT(read("if [ -d data ]; then\n  SCALE=small\nfi\n").notes, testing::Contains(HasSubstr("in an if, case or loop")));
+}
+
+TEST(ShellScript, ReadsFortyThousandLinesInTwoSeconds) {
+    std::string counters, chain = "V0=x\n", known = "V0=x\n";
+    for (int i = 1; i <= 40'000; ++i) {
+        counters += "((i++))\n";
+        chain += fmt::format("V{}=$V{}x\n", i, i - 1);
+        known += fmt::format("V{}=${{V{}}}\n", i, i - 1);
+    }
+    for (const std::string& lines : {counters, chain, known}) {
+        const std::clock_t begin = std::clock();
+        EXPECT_THAT(words(lines + "python train.py --num-layers 2\n"), ElementsAre("--num-layers", "2"));
+        EXPECT_LT(std::clock() - begin, 2 * CLOCKS_PER_SEC) << lines.substr(0, 60);
+    }
+    EXPECT_THAT(
+        script_words(counters + "TP=$(tp)\npython train.py --num-layers 2 --tensor-model-parallel-size $TP\n", "train.sh").unresolved,
+        testing::Contains(testing::Pair("TP", HasSubstr("line 40001 "))));
 }
 
 }  // namespace

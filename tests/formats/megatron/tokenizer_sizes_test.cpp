@@ -1,6 +1,7 @@
 // Sizes of vocabularies from files and from names.
 #include "formats/megatron/tokenizer_sizes.hpp"
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 
@@ -46,6 +47,14 @@ TEST_F(TokenizerFolder, HoldsTokenizersOfThreeKinds) {
     EXPECT_EQ(find_vocabulary({"HuggingFaceTokenizer", "mine", ""}, folder_)->tokens, 6);
     write("broken.model", "no protocol buffer");
     EXPECT_FALSE(find_vocabulary({"Llama2Tokenizer", "broken.model", ""}, folder_));
+}
+
+TEST(TokenizerSizes, GiveUpAtOnceOnDeepFiles) {
+    std::string deep;
+    for (int i = 0; i < 1'000'000; ++i) deep += "{\"model\":";
+    const std::clock_t begin = std::clock();
+    EXPECT_FALSE(json_vocabulary_size(deep));
+    EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC / 20);
 }
 
 TEST(TokenizerSizes, KnowNamesByTheirLongestBeginning) {

@@ -1,5 +1,6 @@
 #include "plan/json/cluster_json.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -253,6 +254,14 @@ TEST(ClusterFiles, BrokenOnesNameLineAndColumn) {
     EXPECT_THAT(problems_of(file.path()), HasSubstr("mgplan_cluster_broken.json:2:"));
     EXPECT_THAT(problems_of(std::filesystem::temp_directory_path().string()), HasSubstr("is a folder"));
     EXPECT_THAT(problems_of("missing/cluster.json"), HasSubstr("no such file"));
+}
+
+TEST(ClusterFiles, ThatArePipesAreGivenUpWhereNobodyWrites) {
+    const TemporaryFile place("mgplan_cluster_pipe", "");
+    std::filesystem::remove(place.path());
+    ASSERT_EQ(::mkfifo(place.path().c_str(), 0600), 0);
+    EXPECT_THAT(problems_of(place.path()), HasSubstr("is a pipe into which nobody writes for 5 seconds"));
+    EXPECT_THAT(problems_of("/dev/zero"), HasSubstr("is larger than 4.0 MiB"));
 }
 
 TEST(ClusterJson, ReportsMissingUnknownAndIllTypedFieldsTogether) {

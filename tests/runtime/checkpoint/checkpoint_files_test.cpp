@@ -1,10 +1,12 @@
 // The files of a checkpoint: checksums, safetensors, manifests, folders.
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <random>
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -99,10 +101,10 @@ TEST(Safetensors, RefusesWhatBreaksTheFormat) {
             EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("some.safetensors"), HasSubstr(reason))) << json;
         }
     };
-    refused("", "no JSON");
+    refused("", "not valid JSON");
     refused("[1]", "no object");
-    refused("{", "no JSON");
-    refused("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}", "nested too deeply");
+    refused("{", "header of some.safetensors:1:2: not valid JSON: syntax error");
+    refused("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}", "nested deeper");
     refused(R"({"a":3})", "no dtype");
     refused(R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,8]}})", "type");
     refused(R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", "list of sizes");
@@ -117,6 +119,18 @@ TEST(Safetensors, RefusesWhatBreaksTheFormat) {
     refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "overlap");
     refused(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "end at byte 4 of 8");
     refused(R"({"__metadata__":{"a":1}})", "__metadata__", 0);
+}
+
+TEST(Safetensors, ReadsFiftyThousandTensorsInTwoSeconds) {
+    SafetensorsHeader header;
+    constexpr int kTensors = 50'000;
+    for (int i = 0; i < kTensors; ++i)
+        header.tensors.push_back(
+            {fmt::format("model.layers.{}.mlp.experts.{}.weight", i / 384, i % 384), Dtype::bf16, {2, 2}, 8 * i, 8 * i + 8});
+    const std::string head = safetensors_head(header);
+    const std::clock_t begin = std::clock();
+    EXPECT_EQ(parse_safetensors(std::string_view(head).substr(8), 8 * kTensors, "file").tensors.size(), std::size_t{kTensors});
+    EXPECT_LT(std::clock() - begin, 2 * CLOCKS_PER_SEC);
 }
 
 TEST(Safetensors, TakesNoLengthAtItsWord) {
@@ -205,6 +219,18 @@ TEST(Manifest, ReadsWhatItWroteAndSeesEveryChange) {
         EXPECT_THROW(static_cast<void>(parse_manifest(text.substr(0, size), "manifest.json")), ConfigError);
 }
 
+TEST(Manifest, NamesFilesOfItsOwnFolderAlone) {
+    for (const std::string& name : {std::string("rank-00000.safetensors\0/x", 24), std::string("../rank"), std::string(".rank"),
+                                    std::string("a\x1b"), std::string(200, 'a'), std::string()}) {
+        EXPECT_FALSE(is_name_in_folder(name)) << name;
+        Manifest manifest = some_manifest();
+        manifest.files[0].name = name;
+        EXPECT_THROW((void)parse_manifest(manifest_text(manifest), "manifest.json"), ConfigError) << name;
+    }
+    EXPECT_TRUE(is_name_in_folder("model-00001-of-00002.safetensors"));
+    EXPECT_FALSE(is_name_in_folder(std::string("model.safetensors\0", 18)));
+}
+
 TEST(Manifest, OfFp8WithoutARecipeIsOfCurrentScaling) {
     Manifest manifest = some_manifest();
     manifest.identity.precision = "fp8";
@@ -246,8 +272,32 @@ TEST(CheckpointFolder, ListsCompleteOnesAndRemovesOnlyItsOwn) {
     EXPECT_TRUE(fs::exists(folder.path() + "/step-7"));
     std::ofstream(folder.path() + "/file") << "x";
     EXPECT_THROW(static_cast<void>(complete_checkpoints(folder.path() + "/file")), ConfigError);
-    EXPECT_THROW(check_checkpoint_folder(folder.path() + "/file"), ConfigError);
-    EXPECT_THROW(check_checkpoint_folder("/proc/no/folder"), ConfigError);
+    EXPECT_THROW(check_writable_folder(folder.path() + "/file"), ConfigError);
+    EXPECT_THROW(check_writable_folder("/proc/no/folder"), ConfigError);
+    fs::create_directory_symlink(folder.path() + "/gone", folder.path() + "/dangling");
+    try {
+        check_writable_folder(folder.path() + "/dangling");
+        ADD_FAILURE();
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(),
+                    HasSubstr("dangling is a symbolic link to " + folder.path() + "/gone, which is not there; make that folder"));
+    }
+}
+
+TEST(DurableFiles, SayWhatToDoAboutAFullDiskByTheirPurpose) {
+    const auto refusal = [](FilePurpose purpose) -> std::string {
+        try {
+            DurableFile file("/dev/full", 0, purpose);
+            file.write(0, std::as_bytes(std::span("x", 1)));
+            return "written";
+        } catch (const RunError& error) {
+            return error.what();
+        }
+    };
+    EXPECT_THAT(refusal(FilePurpose::checkpoint),
+                testing::AllOf(testing::StartsWith("checkpoint file /dev/full"), HasSubstr("--checkpoint-keep")));
+    EXPECT_THAT(refusal(FilePurpose::weights), testing::AllOf(testing::StartsWith("weights file /dev/full"), HasSubstr("make room"),
+                                                              testing::Not(HasSubstr("--checkpoint-keep"))));
 }
 
 TEST(CheckpointFolder, NeverFollowsALink) {

@@ -50,6 +50,15 @@ TEST_F(FolderLocks, RefuseTheSecondAndNameTheFirst) {
     EXPECT_EQ(refusal(folder), "");
 }
 
+TEST_F(FolderLocks, OfWeightsLeaveNoFile) {
+    std::optional<FolderLock> first(std::in_place, folder, 0ms, FilePurpose::weights);
+    EXPECT_TRUE(std::filesystem::exists(folder + "/lock"));
+    EXPECT_THAT(refusal(folder), HasSubstr(folder + " is in use by another job"));
+    first.reset();
+    EXPECT_TRUE(std::filesystem::is_empty(folder));
+    EXPECT_EQ(refusal(folder), "");
+}
+
 TEST_F(FolderLocks, WaitForAJobThatIsJustEnding) {
     std::optional<FolderLock> first(folder);
     std::thread ending([&] {

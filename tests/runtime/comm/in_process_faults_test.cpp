@@ -364,6 +364,16 @@ TEST(RunRanks, LetsBadInputThroughAsItIs) {
     EXPECT_THROW(run_ranks(world, [&](int) { throw ConfigError("--steps = 0 is below 1"); }), ConfigError);
 }
 
+TEST(RunRanks, SaysThatMemoryIsShort) {
+    InProcessWorld world(2);
+    EXPECT_EQ(run_and_catch(world,
+                            [&](int rank) {
+                                if (rank == 0) throw std::bad_alloc();
+                            })
+                  .failure.substr(0, 28),
+              "rank 0 failed: out of memory");
+}
+
 TEST(RunRanks, RunsAWorldTwice) {
     InProcessWorld world(3);
     for (int run = 0; run < 2; ++run) {

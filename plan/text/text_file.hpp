@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace mgplan::formats {
+namespace mgplan {
 
 /// Text that a user gave, short enough for a message.
 [[nodiscard]] std::string shown_in_message(const std::string& text);
@@ -14,4 +14,4 @@ namespace mgplan::formats {
 /// the path and the reason.
 [[nodiscard]] std::string read_text_file(const std::string& path, std::string_view what, std::size_t limit = 16U << 20U);
 
-}  // namespace mgplan::formats
+}  // namespace mgplan

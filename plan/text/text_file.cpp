@@ -1,4 +1,4 @@
-#include "formats/input/text_file.hpp"
+#include "plan/text/text_file.hpp"
 
 #include <cerrno>
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 
-namespace mgplan::formats {
+namespace mgplan {
 namespace {
 
 namespace fs = std::filesystem;
@@ -79,4 +79,4 @@ std::string read_text_file(const std::string& path, std::string_view what, std::
     return text;
 }
 
-}  // namespace mgplan::formats
+}  // namespace mgplan
