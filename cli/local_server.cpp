@@ -232,7 +232,7 @@ private:
 
     State& state_;
     beast::tcp_stream stream_;
-    std::array<char, 4096> passed_over_{};  // what a client sends behind its request
+    std::array<char, 4096> passed_over_{};  // bytes that a client sends after its request
     std::size_t passed_over_bytes_ = 0;
     beast::flat_buffer buffer_;
     http::request_parser<http::empty_body> parser_;

@@ -32,8 +32,8 @@ struct LocalServerLimits {
 };
 
 /// An HTTP server that binds 127.0.0.1 alone and answers requests whose Host is this machine. Other hosts' names are refused with 403, so
-/// that a page from elsewhere cannot read the answers through a name of its own, and so are searches that a page of another site asks for,
-/// which would take the places of the reader's own; methods but GET and HEAD with 405.
+/// that a page from elsewhere cannot read the answers through a name of its own, and so are searches requested by a page of another
+/// site, which would take the places of the reader's own; methods but GET and HEAD with 405.
 class LocalServer {
 public:
     /// Returns answers that take no time; nothing if the request is for `search`.

@@ -12,7 +12,7 @@
 namespace mgplan::cli {
 namespace {
 
-/// Before a save; `last`: the newest checkpoint that this job knows of.
+/// Before a save; `last`: this job's newest checkpoint.
 void keep_checkpoints(runtime::FolderLock& lock, const RunFolder& folder, std::int64_t last, Console& console) {
     if (!keep_folder(lock, folder, console)) return;
     // Somebody may have come in and be gone again.

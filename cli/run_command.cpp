@@ -358,7 +358,7 @@ runtime::RunValues run_here(runtime::TrainingRunOptions& run, const RunOptions& 
     return values.rank ? runtime::run_alone(run, static_cast<int>(*values.rank)) : runtime::run_in_process(run);
 }
 
-/// Of the folders that the run writes into. A folder of checkpoints and weights has one.
+/// Locks of the folders that the run writes to. A folder of both checkpoints and weights has one.
 struct RunLocks {
     std::unique_ptr<runtime::FolderLock> checkpoints, weights;
     [[nodiscard]] runtime::FolderLock* of_weights() const { return weights ? weights.get() : checkpoints.get(); }

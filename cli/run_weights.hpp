@@ -23,11 +23,11 @@ struct WeightRequest {
 /// The folder of --export-weights.
 [[nodiscard]] RunFolder weights_folder(const std::string& path);
 
-/// The weights to begin with; nullptr where none are asked for. Throws ConfigError for a model whose checkpoints are not known, and for
+/// The weights to begin with; nullptr without --weights. Throws ConfigError for a model whose checkpoints cannot be read, and for
 /// files that hold another model.
 [[nodiscard]] std::shared_ptr<const runtime::PublishedCheckpoint> weights_of(const WeightRequest& request, const ModelSpec& model);
 
-/// What is written at the end, with the config.json that goes with it: that of the folder itself, of the weights the run began with, of the
+/// The weights to write at the end, with their config.json: that of the folder itself, of the weights the run began with, of the
 /// preset, or of the file that the plan was made from, the first of these that describes the model. `lock`: nullptr, or outlives the run.
 /// Throws ConfigError where there is no such text, where the folder holds something that the export would destroy, and as weights_of()
 /// does.

@@ -34,7 +34,7 @@ void pause(std::chrono::milliseconds time) {
     ::nanosleep(&rest, nullptr);
 }
 
-/// In a child that has started the program and adopts what the program leaves behind: ends as the program did, behind all of them.
+/// In a child that has started the program and adopts its orphans: ends as the program did, once all of them have ended.
 [[noreturn]] void end_behind_descendants(pid_t program, const char* outlived) {
     int status = 0;
     while (::waitpid(program, &status, 0) < 0 && errno == EINTR) {
@@ -74,7 +74,7 @@ std::map<pid_t, pid_t> parents_of_processes() {
     return parents;
 }
 
-/// In the child: what fails is told through `report` as an errno, and the process ends.
+/// In the child: writes the errno of a failure to `report` and ends the process.
 [[noreturn]] void become(const ChildOptions& options, std::vector<char*>& arguments, int output, int report, pid_t parent) {
     sigset_t none;
     sigemptyset(&none);

@@ -27,7 +27,7 @@ std::string line_and_column(std::string_view text, std::size_t byte) {
     return fmt::format("{}:{}", line, column);
 }
 
-/// What is found by looking at brackets and colons alone.
+/// Sizes found from brackets and colons alone.
 struct Extent {
     std::size_t depth = 0;    ///< deepest nesting
     std::size_t members = 0;  ///< most members of one object

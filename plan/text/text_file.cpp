@@ -35,7 +35,7 @@ std::string read_at_most(const std::string& path, std::string_view what, std::si
             if (value >= 0) ::close(value);
         }
     };
-    // Opening a pipe for reading blocks until it is opened for writing, unless it is told not to.
+    // Opening a pipe for reading blocks until it is opened for writing, unless O_NONBLOCK is set.
     const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | (pipe ? O_NONBLOCK : 0))};
     if (file.value < 0) throw refuse(fmt::format("cannot be opened: {}", std::strerror(errno)));
     std::string text;

@@ -17,7 +17,7 @@ enum class FilePurpose : std::uint8_t { checkpoint, weights };
 /// "checkpoint", "weights".
 [[nodiscard]] std::string_view to_string(FilePurpose purpose);
 
-/// A file that is written anew. Everything throws RunError naming the file and the system's reason.
+/// A new file. Every function throws RunError naming the file and the system's reason.
 class DurableFile {
 public:
     /// An existing one is emptied first. `size`: bytes that will come; where the file system can, they are set aside at once, so
@@ -71,7 +71,7 @@ private:
     std::future<void> writing_;  ///< the write of the second; its end is waited for before buffers are freed
 };
 
-/// Writes a small file whole: under a name of its own beside it, to the disk, and then renamed into place together with the folder's
+/// Writes a small file whole: under a temporary name in the same folder, to the disk, and then renamed into place together with the folder's
 /// entry. At any moment `path` holds what it held or all of `text`.
 void replace_file(const std::string& path, std::string_view text, FilePurpose purpose = FilePurpose::checkpoint);
 

@@ -143,7 +143,7 @@ std::string shards_folder(const std::string& folder) {
 std::int64_t write_published_weights(const SavedCheckpoint& checkpoint, const WeightExport& wanted, Dtype dtype) {
     const PublishedWeights& weights = wanted.weights;
     SafetensorsHeader header;
-    header.metadata["format"] = "pt";  // what transformers asks for
+    header.metadata["format"] = "pt";  // transformers requires it
     header.metadata[kTrainingMark] = mark_of(checkpoint.manifest().identity);
     std::int64_t at = 0;
     for (const PublishedTensor& tensor : weights.tensors) {

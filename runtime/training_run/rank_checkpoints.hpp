@@ -32,7 +32,7 @@ public:
     bool export_weights();
 
 private:
-    /// Every rank writes its file into the folder, the speaker the manifest behind all of them; returns it there.
+    /// Every rank writes its file into the folder, then the speaker the manifest; returns it on the speaker.
     std::optional<Manifest> save_shards(const std::string& folder, std::span<const model::StatePiece> pieces,
                                         const std::function<void()>& before, FilePurpose purpose);
 
