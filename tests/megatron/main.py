@@ -3,6 +3,9 @@
 import argparse
 import sys
 import time
+from pathlib import Path
+
+BUILD = Path(__file__).resolve().parents[2] / "build"
 
 
 def judge_command(options):
@@ -22,6 +25,18 @@ def judge_command(options):
     return 2 if refused else 0
 
 
+def daily_command(options):
+    import daily
+
+    return daily.run(options.mgplan, options.folder, options.workers)
+
+
+def large_command(options):
+    import large
+
+    return large.run(options)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="tests/megatron/run", description=__doc__)
     parser.add_argument("--workers", type=int, default=2, help="processes at a time (default: 2)")
@@ -34,6 +49,16 @@ def main():
     judge.add_argument("--pipeline-ranks", default="some", choices=["some", "all", "none"], help="whose chunks are built (default: first, middle and last)")
     judge.add_argument("--as-it-is", action="store_true", help="adds no tokenizer, data and length of training")
     judge.set_defaults(run=judge_command)
+    test = commands.add_parser("daily", help="what ctest runs: exports, random commands, parameters, schedules, buffers")
+    test.add_argument("--mgplan", default=BUILD / "release/bin/mgplan", help="the program to test (default: that of build/release)")
+    test.add_argument("--folder", default=BUILD / "megatron/daily", help="for plans and scripts (default: build/megatron/daily)")
+    test.set_defaults(run=daily_command)
+    large = commands.add_parser("large", help="the long comparison; writes docs/measurements/megatron-oracle.md")
+    large.add_argument("--mgplan", default=BUILD / "release/bin/mgplan", help="the program to test (default: that of build/release)")
+    large.add_argument("--folder", default=BUILD / "megatron/large", help="for plans and scripts (default: build/megatron/large)")
+    for name, default in (("commands", 2000), ("first-seed", 10000), ("layouts", 20), ("schedules", 200), ("buffers", 60), ("seed", 2)):
+        large.add_argument(f"--{name}", type=int, default=default, help=f"(default: {default})")
+    large.set_defaults(run=large_command)
     options = parser.parse_args()
     began = time.monotonic()
     code = options.run(options)

@@ -32,10 +32,12 @@ with contextlib.redirect_stdout(io.StringIO()):
     from megatron.core import mpu, num_microbatches_calculator, package_info, tensor_parallel
     from megatron.core.pipeline_parallel import schedules
     from megatron.core.process_groups_config import ProcessGroupCollection
+    from megatron.core.transformer import TransformerConfig  # noqa: F401  (for figures.py)
     from megatron.core.transformer.moe import token_dispatcher
     from megatron.training import argument_utils, arguments, global_vars, initialize
     from megatron.training import training  # noqa: F401  (pays for its import before the fork)
     from megatron.training.models import gpt, hybrid  # noqa: F401
+    from megatron.training.models import dist_utils
     from megatron.training.models.dist_utils import build_virtual_pipeline_stages
 
 from stand_ins import gpu, groups  # noqa: E402
@@ -63,8 +65,8 @@ class Command:
     world: int
     capability: tuple = (9, 0)
     environment: dict = dataclasses.field(default_factory=dict)
-    pipeline_ranks: str | list = "some"  # those whose chunks are built: "some" (first, middle, last), "all", "none" or a list
-    wants: tuple = ()  # "parameters" of the built chunks, "buffers" of rank 0, "flops" of a step
+    pipeline_ranks: str = "some"  # those whose chunks are built: "some" (first, middle, last), "all" or "none"
+    wants: tuple = ()  # facts of the built chunks: "parameters", and "buffers" of gradients too
 
 
 @dataclasses.dataclass
@@ -169,22 +171,34 @@ class Job:
                                     self.arguments.inference_rng_tracker, use_cudagraphable_rng=self.arguments.cuda_graph_impl != "none")
 
     def build(self):
-        """Builds the chunks of some pipeline ranks and returns those of rank 0."""
+        """Builds the chunks of some pipeline ranks; those of rank 0 come last and stay."""
         self.model.transformer.perform_initialization = False
         pipeline = list(mpu.get_pipeline_model_parallel_group().ranks)
         chosen = self.command.pipeline_ranks
-        stages = {"some": sorted({0, len(pipeline) // 2, len(pipeline) - 1}), "all": range(len(pipeline)), "none": []}.get(chosen if isinstance(chosen, str) else "", chosen)
+        stages = {"some": sorted({0, len(pipeline) // 2, len(pipeline) - 1}), "all": range(len(pipeline)), "none": []}[chosen]
         for stage in sorted(stages, reverse=True):
             self.pose_as(pipeline[stage])
-            builder = self.model.get_builder_cls()(self.model)
-            self.chunks = build_virtual_pipeline_stages(builder.build_model, ProcessGroupCollection.use_mpu_process_groups(),
-                                                        self.model.transformer.virtual_pipeline_model_parallel_size)
-            if "parameters" in self.command.wants:
-                self.facts.setdefault("parameters", {})[stage] = [[parameters_of(chunk)] for chunk in self.chunks]
-            if "ranks" in self.command.wants:
-                self.facts.setdefault("ranks", {})[stage] = pipeline[stage]
+            groups_of_stage = ProcessGroupCollection.use_mpu_process_groups()
+            with torch.device(gpu.DEVICE):  # some parameters are made on the CPU and moved
+                self.chunks = build_virtual_pipeline_stages(self.model.get_builder_cls()(self.model).build_model, groups_of_stage,
+                                                            self.model.transformer.virtual_pipeline_model_parallel_size)
+            if self.command.wants:
+                self.describe(stage, pipeline[stage], groups_of_stage)
         if stages and groups.world["rank"] != 0:
             self.pose_as(0)
+
+    def describe(self, stage, rank, groups_of_stage):
+        """Notes parameters and, where Megatron-LM's own DDP wraps the chunks, its buffers."""
+        facts = {"rank": rank, "parameters": [sum(parameter.nelement() for parameter in chunk.parameters()) for chunk in self.chunks]}
+        self.facts.setdefault("stages", {})[stage] = facts
+        dist = self.container.dist
+        if "buffers" not in self.command.wants or dist.use_megatron_fsdp or dist.use_torch_fsdp2:
+            return
+        wrapped = dist_utils.prepare_existing_model_chunks_for_distributed_training(
+            self.chunks, self.model.transformer, groups_of_stage, ddp_config=self.container.ddp,
+            overlap_param_gather_with_optimizer_step=self.container.optimizer.overlap_param_gather_with_optimizer_step)
+        facts["chunks"] = [[buffer_of(buffer, chunk) for buffer in chunk.buffers + chunk.expert_parallel_buffers] for chunk in wrapped]
+        facts["gradient_bytes"] = sum(buffer["gradient_bytes"] for chunk in facts["chunks"] for buffer in chunk)
 
     def enter_schedule(self):
         if self.arguments.skip_train or self.command.pipeline_ranks == "none":
@@ -213,8 +227,10 @@ def come_to_forward(*_, **__):
     raise Reached
 
 
-def parameters_of(chunk):
-    return sum(parameter.nelement() for parameter in chunk.parameters())
+def buffer_of(buffer, chunk):
+    """Places of parameters in a gradient buffer: {"expert", "dp", "numel", "gradient_bytes", "params": [(start, end, bucket)]}."""
+    return {"expert": buffer in chunk.expert_parallel_buffers, "dp": buffer.data_parallel_world_size, "numel": buffer.numel,
+            "gradient_bytes": buffer.numel * buffer.grad_dtype.itemsize, "params": [tuple(map(int, place[:3])) for place in buffer.param_index_map.values()]}
 
 
 def judge(command):
