@@ -19,8 +19,8 @@ class Daily:
         self.rows = []
 
     def exports(self):
-        self.rows = exports.judged(self.program, self.folder / "plans", 3, self.seed, self.workers)
-        return f"{len(self.rows)} layouts of {len({row['model'] for row in self.rows})} presets", [exports.text(row) for row in self.rows if not row.get("accepted")]
+        self.rows = exports.judged(self.program, self.folder / "plans", range(3), self.seed, self.workers)
+        return f"{len(self.rows)} layouts of {len({row['model'] for row in self.rows})} presets", list(exports.texts(self.rows))
 
     def commands(self):
         rows = legality.judged(self.program, self.folder / "commands", range(300), self.workers)
@@ -29,7 +29,7 @@ class Daily:
         return f"{len(rows)} commands, {len(decided)} decided, of which {agreed} agree", [legality.text(row) for row in decided if row["outcome"] == "differ"]
 
     def parameters(self):
-        accepted = {row["model"]: row for row in self.rows if row.get("accepted") and row["index"] % 3 == 1}
+        accepted = {row["model"]: row for row in self.rows if row.get("accepted") and row["number"] == 1 and not exports.starts_another_model(row)}
         chosen = sorted(accepted)[:: max(len(accepted) // 40, 1)][:40]
         result = figures.parameters(self.program, [accepted[name] for name in chosen], self.workers)
         return f"{result['compared']} ranks of {result['models']} models", result["differences"]

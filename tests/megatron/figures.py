@@ -5,6 +5,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import exports
 import mgplan
 import oracle
 import server
@@ -20,8 +21,10 @@ def predicted_gradients(program, plan):
 
 
 def parameters(program, rows, workers):
-    """Compares accepted rows of exports.judged(): {"compared", "models", "differences": [text]}. Bytes are equal or differ: padding counts on
-    both sides."""
+    """Compares accepted rows of exports.judged(): {"compared", "models", "others", "differences": [text]}. Bytes are equal or differ: padding
+    counts on both sides. "others" are the models of which an export names a field that no flag carries: what it starts has other layers."""
+    others = {row["model"] for row in rows if exports.starts_another_model(row)}
+    rows = [row for row in rows if row["model"] not in others]
 
     def compare(row):
         predicted = predicted_gradients(program, row["plan"])
@@ -31,7 +34,7 @@ def parameters(program, rows, workers):
 
     with ThreadPoolExecutor(workers) as pool:
         results = list(pool.map(compare, rows))
-    return {"compared": sum(count for _, count in results), "models": len({row["model"] for row in rows}),
+    return {"compared": sum(count for _, count in results), "models": len({row["model"] for row in rows}), "others": sorted(others),
             "differences": [text for texts, _ in results for text in texts]}
 
 

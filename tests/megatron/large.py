@@ -57,6 +57,24 @@ def table(part, texts):
     return ["| number | kind | why |", "|---|---|---|", *rows, ""] if rows else []
 
 
+def kept(options, part, compute):
+    """Rows of a part, which are written down; with --reuse those that are there."""
+    file = Path(options.folder) / f"{part}.json"
+    if not (options.reuse and file.exists()):
+        file.write_text(json.dumps(compute(), indent=1))
+    return json.loads(file.read_text())
+
+
+def in_blocks(options, items, judge, size=50):
+    """Rows of judge(block) for blocks of the items; with --minutes no block begins later than that."""
+    rows, until = [], time.monotonic() + 60 * (options.minutes or 1e9)
+    for start in range(0, len(items), size):
+        if time.monotonic() > until:
+            break
+        rows += judge(items[start:start + size])
+    return rows
+
+
 def section(options):
     began, lines = time.monotonic(), []
     program, folder, workers = options.mgplan, Path(options.folder), options.workers
@@ -66,10 +84,10 @@ def section(options):
         lines.extend(table(kind, texts))
         print(f"{title}: {summary} [{time.monotonic() - began:.0f} s]", flush=True)
 
-    rows = legality.judged(program, folder / "commands", range(options.first_seed, options.first_seed + options.commands), workers)
+    seeds = range(options.first_seed, options.first_seed + options.commands)
+    rows = kept(options, "commands", lambda: in_blocks(options, seeds, lambda some: legality.judged(program, folder / "commands", some, workers)))
     decided = [row for row in rows if row["outcome"] != "undecided"]
     differing = [row for row in decided if row["outcome"] == "differ"]
-    (folder / "commands.json").write_text(json.dumps(rows, indent=1))
     counts = collections.Counter((row["gate"], "a stand-in stops" if row["undecided"] else "accepts" if row["accepted"] else "raises") for row in rows)
     stays = {entry["kind"] for entry in known.Known("commands").entries if entry.get("stays")}
     named = known.Known("commands")
@@ -80,18 +98,19 @@ def section(options):
     said = sum(row["gate"] != "cannot say" for row in rows)
     agreeing = len(decided) - len(differing)
     share = 100 * agreeing / max(len(decided) - excused, 1)
-    part("Random commands", f"{len(rows)} commands (seeds {options.first_seed} to {options.first_seed + options.commands - 1}): mgplan decides {said} "
+    part("Random commands", f"{len(rows)} commands (seeds from {options.first_seed} on): mgplan decides {said} "
          f"({100 * said / max(len(rows), 1):.1f} %), both decide {len(decided)}, {agreeing} agree; without the {excused} of kinds that are no faults {share:.1f} %.\n\n"
          + "\n".join(grid), "commands", [legality.text(row) for row in differing])
     if options.layouts:
-        rows = exports.judged(program, folder / "plans", options.layouts, options.seed, workers)
-        (folder / "exports.json").write_text(json.dumps(rows, indent=1))
+        layouts = range(options.layouts)
+        rows = kept(options, "exports", lambda: in_blocks(options, layouts, lambda some: exports.judged(program, folder / "plans", some, options.seed, workers), 1))
         exported = [row for row in rows if row["stage"] == "exported"]
         accepted = [row for row in rows if row.get("accepted")]
-        part("Exports", f"{len(rows)} layouts of {len({row['model'] for row in rows})} presets: {len(exported)} exported, {len(accepted)} of them start.", "exports",
-             [exports.text(row) for row in rows if not row.get("accepted")])
+        part("Exports", f"{sum(row['stage'] != 'no plan' for row in rows)} layouts of {len({row['model'] for row in rows})} presets: {len(exported)} exported, {len(accepted)} of them start.", "exports",
+             list(exports.texts(rows)))
         result = figures.parameters(program, accepted, workers)
-        part("Gradient bytes", f"{result['compared']} ranks of {result['models']} models compared, {len(result['differences'])} differ.", "parameters",
+        part("Gradient bytes", f"{result['compared']} ranks of {result['models']} models compared, {len(result['differences'])} differ. Left out, since "
+             f"their exports name fields that no flag carries: {', '.join(result['others'])}.", "parameters",
              result["differences"])
     result = figures.schedules(program, options.schedules, options.seed, workers)
     part("Schedules", f"{result['compared']} compared, every rank of them, {len(result['differences'])} differ.", "schedules", result["differences"])

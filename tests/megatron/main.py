@@ -55,9 +55,11 @@ def main():
     test.set_defaults(run=daily_command)
     large = commands.add_parser("large", help="the long comparison; writes docs/measurements/megatron-oracle.md")
     large.add_argument("--mgplan", default=BUILD / "release/bin/mgplan", help="the program to test (default: that of build/release)")
-    large.add_argument("--folder", default=BUILD / "megatron/large", help="for plans and scripts (default: build/megatron/large)")
+    large.add_argument("--folder", default=BUILD / "megatron/large", help="for plans, scripts and verdicts (default: build/megatron/large)")
     for name, default in (("commands", 2000), ("first-seed", 10000), ("layouts", 20), ("schedules", 200), ("buffers", 60), ("seed", 2)):
         large.add_argument(f"--{name}", type=int, default=default, help=f"(default: {default})")
+    large.add_argument("--minutes", type=float, help="commands, and layouts, that are begun within these minutes alone (default: all)")
+    large.add_argument("--reuse", action="store_true", help="writes the page again from the verdicts that the last run left in the folder")
     large.set_defaults(run=large_command)
     options = parser.parse_args()
     began = time.monotonic()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 # The answers of `check --gate` (docs/megatron.md): 0 runs, 3 does not fit, 2 is illegal, 6 cannot say.
 LEGAL, ILLEGAL, CANNOT_SAY = "legal", "illegal", "cannot say"
+FIXED = 3  # layouts of each preset that are not drawn
 ANSWERS = {0: LEGAL, 3: LEGAL, 2: ILLEGAL, 6: CANNOT_SAY}
 
 
@@ -51,7 +52,7 @@ def first_layouts(parameters):
 
 
 def random_layout(parameters, draw):
-    """One of many layouts, most of which exist."""
+    """A search among few layouts; most of these exist."""
     small = world_for(parameters)
     cluster = draw.choice(["dgx-h100", "dgx-h100", "dgx-h200", "dgx-b200", "gb200-nvl72", "dgx-b300", "gb300-nvl72", "dgx-a100-80g"])
     world = small * draw.choice([1, 1, 2, 2, 4, 8] + ([3] if small % 8 == 0 else []))
@@ -61,7 +62,9 @@ def random_layout(parameters, draw):
         precisions = ["bf16", "bf16", "fp8", "fp8-delayed", "fp8-blockwise"]
     else:
         precisions = ["bf16", "mxfp8", "mxfp8", "fp8", "nvfp4"]
-    options = {"--world": world, "--cluster": cluster, "--precision": draw.choice(precisions)}
+    options = {"--world": world, "--cluster": cluster, "--precision": draw.choice(precisions), "--tp": draw.choice(["1", "2", "4", "8", "1,2", "2,4", "4,8"]),
+               "--pp": draw.choice(["1", "2", "4", "8", "1,2", "2,4", "3,5,6", "4,8", "8,16"]), "--vpp": draw.choice(["1", "1", "2", "1,2", "3,4"]),
+               "--cp": draw.choice(["1", "1", "1", "2", "1,2", "4"]), "--micro-batch": draw.choice(["1", "1,2", "2,4"])}
 
     def sometimes(probability, option, *values):
         if draw.random() < probability:
@@ -70,11 +73,6 @@ def random_layout(parameters, draw):
     sometimes(0.4, "--search", "recipe", "recipe", "wide", "vpp", "cuda-graphs", "dispatcher", "recompute", "block", "tp-overlap", "moe-overlap", "optimizer")
     sometimes(0.3, "--seq", "2k", "8k", "16k", "32k")
     sometimes(0.4, "--global-batch", world, 2 * world, 4 * world, 6 * world)
-    sometimes(0.7, "--tp", "1", "2", "4", "8", "1,2", "2,4", "4,8")
-    sometimes(0.7, "--pp", "1", "2", "4", "8", "1,2", "2,4", "3,5,6", "4,8")
-    sometimes(0.5, "--vpp", "1", "2", "1,2", "3,4")
-    sometimes(0.5, "--micro-batch", "1", "1,2", "2,4")
-    sometimes(0.4, "--cp", "1", "2", "1,2", "4")
     sometimes(0.12, "--optimizer", "muon", "sgd", "lion")
     sometimes(0.12, "--sharding", "none", "optimizer", "optimizer_gradients", "full")
     sometimes(0.12, "--offload", "optimizer", "optimizer:0.5", "qkv_linear", "core_attn", "expert_fc1", "moe_act", "optimizer_states")
@@ -92,13 +90,12 @@ def random_layout(parameters, draw):
     return [*words, "--top", pick, "--pick", pick]
 
 
-def layouts(models, count, seed):
-    """(model, options) of `count` layouts of each model: the first three are fixed, the others drawn."""
+def layouts(models, numbers, seed):
+    """(model, number, options) of layouts of each model: those of the numbers 0 to 2 are fixed, the others drawn."""
     for name, parameters in models.items():
-        draw = random.Random(f"{seed} {name}")
-        fixed = first_layouts(parameters)[:count]
-        for options in fixed + [random_layout(parameters, draw) for _ in range(count - len(fixed))]:
-            yield name, options
+        for number in numbers:
+            fixed = first_layouts(parameters)
+            yield name, number, fixed[number] if number < len(fixed) else random_layout(parameters, random.Random(f"{seed} {name} {number}"))
 
 
 def option(options, name, default=None):
@@ -106,10 +103,10 @@ def option(options, name, default=None):
     return words[words.index(name) + 1] if name in words else default
 
 
-def plan_and_export(program, folder, index, model, options):
-    """Returns what was written, or the message with which mgplan refused: {"index", "model", "options", "stage", "message", "plan", "script", "yaml"}."""
-    row = {"index": index, "model": model, "options": [str(word) for word in options], "stage": "exported", "message": ""}
-    stem = Path(folder) / f"{index:04d}-{model}"
+def plan_and_export(program, folder, model, number, options):
+    """Returns what was written, or the message with which mgplan refused: {"model", "number", "options", "stage", "message", "plan", "script", "yaml"}."""
+    row = {"model": model, "number": number, "options": [str(word) for word in options], "stage": "exported", "message": ""}
+    stem = Path(folder) / f"{model}-{number}"
     plan = f"{stem}.json"
     world = option(options, "--world")
     for attempt in range(4):  # larger worlds where nothing fits
@@ -138,10 +135,10 @@ def plan_and_export(program, folder, index, model, options):
 
 
 def export_all(program, folder, chosen, workers):
-    """plan_and_export of every (model, options)."""
+    """plan_and_export of every (model, number, options)."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda item: plan_and_export(program, folder, item[0], *item[1]), enumerate(chosen)))
+        return list(pool.map(lambda item: plan_and_export(program, folder, *item), chosen))
 
 
 def gate(program, script, world, cluster):

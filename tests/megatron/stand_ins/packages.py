@@ -45,6 +45,9 @@ def belongs_to(*modules):
 class Layer(torch.nn.Module):
     """A module whose parameters are on the device that stands for the GPU."""
 
+    def __init__(self, *_, **__):
+        super().__init__()
+
     def new_parameter(self, name, shape, dtype, device="cuda"):
         where = gpu.DEVICE if str(device).startswith("cuda") else device
         self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, dtype=dtype or torch.float32, device=where)))
@@ -320,7 +323,8 @@ class StandInModule(types.ModuleType):
             raise AttributeError(name)
         if any(module == whole or module.startswith(whole + ".") for module in contents):
             return importlib.import_module(whole)
-        thing = type(name, (Anything,), {}) if name.lstrip("_")[:1].isupper() else kernel(whole)
+        base = Layer if self.__name__ == "transformer_engine.pytorch.ops" else Anything
+        thing = type(name, (base,), {}) if name.lstrip("_")[:1].isupper() else kernel(whole)
         setattr(self, name, thing)
         return thing
 
