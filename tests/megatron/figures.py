@@ -1,4 +1,4 @@
-"""Numbers of Megatron-LM beside those of mgplan: gradient bytes of ranks, orders of schedules, places in buffers."""
+"""Numbers of Megatron-LM and of mgplan: gradient bytes of ranks, orders of schedules, places in buffers."""
 
 import json
 import random

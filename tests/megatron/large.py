@@ -16,7 +16,7 @@ import legality
 import oracle
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/measurements/megatron-oracle.md"
-HEAD = """# mgplan beside NVIDIA's own code: measured
+HEAD = """# mgplan compared with NVIDIA's own code
 
 `tests/megatron/run --large` writes this page; [tests/megatron](../../tests/megatron/README.md) says how. Each section belongs to one release of
 Megatron-LM. "Differ" counts what neither a stand-in nor a missing GPU decides; the kinds are those of `tests/megatron/known_differences.json`,
