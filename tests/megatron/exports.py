@@ -1,0 +1,46 @@
+"""Every preset in several layouts: planned and exported by mgplan, started by Megatron-LM."""
+
+import re
+
+import jobs
+import mgplan
+import oracle
+import server
+
+
+def judged(program, folder, numbers, seed, workers):
+    """Returns a row for these layouts of each preset, with the verdict's line under "verdict"."""
+    rows = mgplan.export_all(program, folder, mgplan.layouts(mgplan.presets(program), numbers, seed), workers)
+    commands, of = [], []
+    for row in rows:
+        if row["stage"] != "exported":
+            continue
+        words, environment = jobs.read(row["sh"])
+        row["yaml_agrees"] = jobs.read(row["yaml"]) == (words, environment)
+        capability = jobs.capability_of(mgplan.option(row["options"], "--cluster"))
+        commands.append(oracle.Command(jobs.with_users_own(words), row["world"], capability, environment, wants=("parameters", "buffers")))
+        of.append(row)
+    for index, verdict in server.judge_all(commands, workers):
+        of[index].update(verdict=verdict.line(), accepted=verdict.accepted, stages=verdict.facts.get("stages", {}))
+        for stage in of[index]["stages"].values():
+            stage.pop("chunks", None)
+    return rows
+
+
+def starts_another_model(row):
+    """Returns true if the export names a field of the model's layers that no flag carries."""
+    return re.search(r"no flag says that model\.(?!mla\.norm_epsilon|norm_epsilon|max_positions|rotary)", row["lost"]) is not None
+
+
+def texts(rows):
+    """A line for each layout that Megatron-LM does not start, and for each YAML file that does not say what the script says."""
+    for row in rows:
+        name = f"{row['model']} ({' '.join(row['options'])})"
+        if row["stage"] == "no plan" and row["number"] >= mgplan.FIXED:
+            continue  # drawn, and there is no such layout
+        if row["stage"] != "exported":
+            yield f"{name}: {row['stage']}, {row['message']}"
+        elif not row["accepted"]:
+            yield f"{name}: {row['verdict']}"
+        if row.get("yaml_agrees") is False:
+            yield f"{name}: the runner of NVIDIA's functional tests makes other words of the YAML than of the script"
