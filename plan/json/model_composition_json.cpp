@@ -7,17 +7,16 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/json/enum_words.hpp"
+#include "plan/model/layer_parts.hpp"
 #include "plan/model/layer_pattern.hpp"
+#include "plan/parameters/composed_layer.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::array<std::pair<std::string_view, LayerOrder>, 3> kOrders{{{"sequential", LayerOrder::sequential},
-                                                                          {"parallel", LayerOrder::parallel},
-                                                                          {"parallel_shared_norm", LayerOrder::parallel_shared_norm}}};
 
 /// Fields of ModelSpec by name; the default of each is that of an empty model.
 constexpr std::array<std::pair<std::string_view, bool ModelSpec::*>, 10> kFlags{
@@ -91,7 +90,63 @@ std::vector<LayerPart> parts_from_json(const Json& json, const std::string& wher
     return parts;
 }
 
-/// Runs of equal kinds: [[kind, layers], …].
+/// What a field of the model and a size of its parts both say.
+struct LayerClaim {
+    std::string_view part, size, field;
+    std::int64_t (*stated)(const ModelSpec& model);
+    std::int64_t by_default;  ///< what the field is where nobody stated it
+    bool of_computed = true;  ///< of layers that are counted alone, files of today state another value
+};
+constexpr std::int64_t kStatedAlways = -1;
+
+constexpr std::array kClaims{
+    LayerClaim{"attention", "heads", "heads", [](const ModelSpec& model) { return model.heads; }, kStatedAlways},
+    LayerClaim{"attention", "kv_heads", "kv_heads", [](const ModelSpec& model) { return model.kv_heads; }, kStatedAlways},
+    LayerClaim{"attention", "head_dim", "head_dim", [](const ModelSpec& model) { return model.head_dim; }, kStatedAlways},
+    LayerClaim{"attention", "qkv_bias", "qkv_bias", [](const ModelSpec& model) { return std::int64_t{model.qkv_bias}; }, 0},
+    LayerClaim{"attention", "output_bias", "attention_output_bias",
+               [](const ModelSpec& model) { return std::int64_t{model.attention_output_bias}; }, 0},
+    LayerClaim{"attention", "output_gate", "attention_output_gate",
+               [](const ModelSpec& model) { return std::int64_t{model.attention_output_gate}; }, 0},
+    LayerClaim{"mlp", "bias", "mlp_bias", [](const ModelSpec& model) { return std::int64_t{model.mlp_bias}; }, 0},
+    LayerClaim{"experts", "experts", "moe.experts", [](const ModelSpec& model) { return model.moe ? model.moe->experts : -1; }, -1, false},
+    LayerClaim{"experts", "top_k", "moe.top_k", [](const ModelSpec& model) { return model.moe ? model.moe->top_k : -1; }, -1, false},
+    LayerClaim{"experts", "width", "moe.expert_ffn", [](const ModelSpec& model) { return model.moe ? model.moe->expert_ffn : -1; }, -1,
+               false},
+    LayerClaim{"latent_attention", "heads", "heads", [](const ModelSpec& model) { return model.heads; }, kStatedAlways},
+    LayerClaim{"latent_attention", "q_lora_rank", "mla.q_lora_rank",
+               [](const ModelSpec& model) { return model.mla ? model.mla->q_lora_rank : -1; }, -1, false},
+    LayerClaim{"latent_attention", "kv_lora_rank", "mla.kv_lora_rank",
+               [](const ModelSpec& model) { return model.mla ? model.mla->kv_lora_rank : -1; }, -1, false},
+    LayerClaim{"latent_attention", "v_head_dim", "mla.v_head_dim",
+               [](const ModelSpec& model) { return model.mla ? model.mla->v_head_dim : -1; }, -1, false}};
+
+}  // namespace
+
+void check_fields_of_layers(const ModelSpec& model, const std::string& where, Problems& problems) {
+    for (const LayerClaim& claim : kClaims) {
+        const std::int64_t stated = claim.stated(model);
+        if (stated == claim.by_default) continue;
+        const LayerComposition* other = nullptr;
+        std::int64_t other_size = 0;
+        bool agrees = false;
+        for (const LayerComposition& layer : model.compositions) {
+            if (claim.of_computed && !computed_layer(model, layer)) continue;
+            for (const LayerPart& part : layer.parts) {
+                if (part.kind == claim.part) {
+                    other = &layer;
+                    other_size = part_size(part, claim.size);
+                    agrees = agrees || other_size == stated;
+                }
+                if (traits_of(part).role == PartRole::mixture) break;  // an MLP behind it is its shared experts
+            }
+        }
+        if (other == nullptr || agrees) continue;
+        problems.add("{}: {} = {} contradicts layer_kinds, where {} of part '{}' of kind '{}' is {}; change one of them", where,
+                     claim.field, stated, claim.size, claim.part, other->name.substr(0, 40), other_size);
+    }
+}
+
 Json runs_to_json(const std::vector<std::uint16_t>& kinds) {
     Json json = Json::array();
     for (std::size_t start = 0; start < kinds.size();) {
@@ -110,13 +165,12 @@ std::vector<std::uint16_t> runs_from_json(const Json& json, const std::string& w
                run[0].get<std::uint64_t>() < ModelLimits::layer_kinds && run[1].get<std::uint64_t>() <= ModelLimits::layers;
     };
     if (!json.is_array()) {
-        problems.add("{}: layer_kinds.layers is no list; give [[kind, layers], …]", where);
+        problems.add("{}: layers is no list; give [[kind, layers], …]", where);
         return kinds;
     }
     for (const Json& run : json) {
         if (!is_run(run) || kinds.size() + run[1].get<std::uint64_t>() > static_cast<std::uint64_t>(ModelLimits::layers)) {
-            problems.add("{}: an entry of layer_kinds.layers is no [kind, layers] or leads to more than {} layers", where,
-                         ModelLimits::layers);
+            problems.add("{}: an entry of layers is no [kind, layers] or leads to more than {} layers", where, ModelLimits::layers);
             return kinds;
         }
         kinds.insert(kinds.end(), run[1].get<std::size_t>(), run[0].get<std::uint16_t>());
@@ -124,13 +178,9 @@ std::vector<std::uint16_t> runs_from_json(const Json& json, const std::string& w
     return kinds;
 }
 
-}  // namespace
-
 void composition_to_json(const ModelSpec& model, Json& json) {
     const ModelSpec plain;
-    for (const auto& [name, order] : kOrders) {
-        if (order == model.order && order != plain.order) json["order"] = name;
-    }
+    if (model.order != plain.order) json["order"] = word_of(model.order);
     for (const auto& [name, flag] : kFlags) {
         if (model.*flag != plain.*flag) json[std::string(name)] = model.*flag;
     }
@@ -163,16 +213,7 @@ void composition_to_json(const ModelSpec& model, Json& json) {
 }
 
 void composition_from_json(JsonReader& reader, ModelSpec& model) {
-    const std::string order = reader.text_or("order", "sequential");
-    bool known = false;
-    std::vector<std::string> orders;
-    for (const auto& [name, value] : kOrders) {
-        orders.emplace_back(name);
-        if (name != order) continue;
-        model.order = value;
-        known = true;
-    }
-    if (!known) reader.problems().add("{}: order = '{}' is not known; use {}", reader.where(), order.substr(0, 40), any_of_text(orders));
+    model.order = read_word(reader, "order", model.order);
     for (const auto& [name, flag] : kFlags) model.*flag = reader.boolean_or(name, model.*flag);
     for (const auto& [name, number] : kNumbers) model.*number = reader.real_or(name, model.*number, 0, ModelLimits::rotary_base);
     if (const Json* multipliers = reader.member("branch_multipliers")) {

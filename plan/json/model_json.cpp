@@ -8,7 +8,9 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/json/enum_words.hpp"
 #include "plan/json/model_composition_json.hpp"
+#include "plan/json/model_layers_json.hpp"
 #include "plan/model/layer_pattern.hpp"
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
@@ -17,46 +19,6 @@ namespace mgplan {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <class Enum, std::size_t size>
-using Names = std::array<std::pair<std::string_view, Enum>, size>;
-
-constexpr Names<Activation, 7> kActivations{{{"gelu", Activation::gelu},
-                                             {"silu", Activation::silu},
-                                             {"relu", Activation::relu},
-                                             {"squared_relu", Activation::squared_relu},
-                                             {"gelu_exact", Activation::gelu_exact},
-                                             {"clamped_swish", Activation::clamped_swish},
-                                             {"xielu", Activation::xielu}}};
-constexpr Names<Normalization, 2> kNormalizations{{{"layer_norm", Normalization::layer_norm}, {"rms_norm", Normalization::rms_norm}}};
-constexpr Names<PositionEmbedding, 3> kPositions{
-    {{"none", PositionEmbedding::none}, {"learned", PositionEmbedding::learned}, {"rope", PositionEmbedding::rope}}};
-constexpr Names<RouterScore, 2> kScores{{{"softmax", RouterScore::softmax}, {"sigmoid", RouterScore::sigmoid}}};
-constexpr Names<TokenDispatcher, 4> kDispatchers{{{"all_gather", TokenDispatcher::all_gather},
-                                                  {"all_to_all", TokenDispatcher::all_to_all},
-                                                  {"deep_ep", TokenDispatcher::deep_ep},
-                                                  {"hybrid_ep", TokenDispatcher::hybrid_ep}}};
-
-template <class Enum, std::size_t size>
-std::string name_of(const Names<Enum, size>& names, Enum value) {
-    for (const auto& [name, member] : names) {
-        if (member == value) return std::string(name);
-    }
-    return "";
-}
-
-template <class Enum, std::size_t size>
-Enum read_name(JsonReader& reader, std::string_view field, const Names<Enum, size>& names, Enum fallback) {
-    const std::string text = reader.text_or(field, name_of(names, fallback));
-    std::vector<std::string> known;
-    for (const auto& [name, member] : names) {
-        if (name == text) return member;
-        known.emplace_back(name);
-    }
-    if (!text.empty())
-        reader.problems().add("{}: {} = '{}' is not known; use {}", reader.where(), field, text.substr(0, 40), any_of_text(known));
-    return fallback;
-}
 
 Json mla_to_json(const MlaSpec& mla) {
     Json json{{"q_lora_rank", mla.q_lora_rank},
@@ -141,8 +103,8 @@ Json moe_to_json(const MoeSpec& moe, const std::vector<bool>& layers) {
               {"shared_gate", moe.shared_gate},
               {"expert_bias", moe.expert_bias},
               {"router_bias", moe.router_bias},
-              {"score", name_of(kScores, moe.score)},
-              {"dispatcher", name_of(kDispatchers, moe.dispatcher)},
+              {"score", word_of(moe.score)},
+              {"dispatcher", word_of(moe.dispatcher)},
               {"grouped_gemm", moe.grouped_gemm},
               {"auxiliary_loss", moe.auxiliary_loss},
               {"capacity_factor", moe.capacity_factor},
@@ -182,8 +144,8 @@ MoeSpec moe_from_json(const Json& json, const std::string& where, std::int64_t m
     moe.branch_norms = reader.boolean_or("branch_norms", moe.branch_norms);
     moe.expert_bias = reader.boolean_or("expert_bias", moe.expert_bias);
     moe.router_bias = reader.boolean_or("router_bias", moe.router_bias);
-    moe.score = read_name(reader, "score", kScores, moe.score);
-    moe.dispatcher = read_name(reader, "dispatcher", kDispatchers, moe.dispatcher);
+    moe.score = read_word(reader, "score", moe.score);
+    moe.dispatcher = read_word(reader, "dispatcher", moe.dispatcher);
     moe.grouped_gemm = reader.boolean_or("grouped_gemm", moe.grouped_gemm);
     moe.auxiliary_loss = reader.real_or("auxiliary_loss", 0, 0, ModelLimits::auxiliary_loss);
     moe.capacity_factor = reader.real_or("capacity_factor", 0, 0, static_cast<double>(ModelLimits::experts));
@@ -227,10 +189,10 @@ Json model_to_json(const ModelSpec& model) {
                  {"head_dim", model.head_dim},
                  {"vocab", model.vocab},
                  {"max_positions", model.max_positions},
-                 {"activation", name_of(kActivations, model.activation)},
+                 {"activation", word_of(model.activation)},
                  {"gated_mlp", model.gated_mlp},
-                 {"normalization", name_of(kNormalizations, model.normalization)},
-                 {"position", name_of(kPositions, model.position)},
+                 {"normalization", word_of(model.normalization)},
+                 {"position", word_of(model.position)},
                  {"rotary_fraction", model.rotary_fraction},
                  {"rotary_base", model.rotary_base},
                  {"rotary_scaling", model.rotary_scaling},
@@ -269,6 +231,7 @@ Json model_to_json(const ModelSpec& model) {
 }
 
 ModelSpec model_from_json(const Json& json, const std::string& where) {
+    if (json.is_object() && json.contains("version")) return spec_from_layers_json(json, where);
     Problems problems;
     JsonReader reader(json, where, problems);
     ModelSpec model;
@@ -295,10 +258,10 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     reader.ignore("head_dim");
     model.vocab = reader.integer("vocab", 1, ModelLimits::vocab);
     model.max_positions = reader.integer("max_positions", 1, ModelLimits::positions);
-    model.activation = read_name(reader, "activation", kActivations, model.activation);
+    model.activation = read_word(reader, "activation", model.activation);
     model.gated_mlp = reader.boolean_or("gated_mlp", model.gated_mlp);
-    model.normalization = read_name(reader, "normalization", kNormalizations, model.normalization);
-    model.position = read_name(reader, "position", kPositions, model.position);
+    model.normalization = read_word(reader, "normalization", model.normalization);
+    model.position = read_word(reader, "position", model.position);
     model.rotary_fraction = reader.real_or("rotary_fraction", model.rotary_fraction, 0, 1);
     model.rotary_base = reader.real_or("rotary_base", model.rotary_base, 0, ModelLimits::rotary_base);
     model.rotary_scaling = reader.text_or("rotary_scaling", "");
@@ -339,6 +302,8 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     reader.finish();
     problems.throw_if_any();
     validate(model, where);
+    check_fields_of_layers(model, where, problems);
+    problems.throw_if_any();
     return model;
 }
 

@@ -7,27 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "plan/layers/layer_tensor.hpp"
 #include "plan/layout/layout.hpp"
 #include "plan/layout/stage_split.hpp"
 #include "plan/model/model_spec.hpp"
 
 namespace mgplan {
-
-/// When each tp rank computes only a part of a replicated parameter's gradient, so that the parts are summed over tp: never
-/// (it is divided over tp itself, or every rank sees all rows and heads), under sequence parallelism (it works on the
-/// rank's rows), always (it works on the rank's heads).
-enum class PartialGradient : std::uint8_t { never, sequence_parallel, always };
-
-/// What a parameter holds before training: by_name, matrices normal, norms 1, biases 0 (model/layers/initialization.hpp); the others
-/// are those of state-space layers (mamba_ssm modules/mamba2.py; Megatron-core ssm/mamba_mixer.py, ssm/gated_delta_net/common.py).
-enum class InitialValues : std::uint8_t {
-    by_name,
-    ones,
-    log_of_decay,  ///< log of a value drawn evenly from 1 to 16
-    step_bias,     ///< softplus of it is a step whose logarithm is drawn evenly, from 0.001 to 0.1
-    by_taps,       ///< of convolutions, drawn evenly from -1 / sqrt(taps) to that, `initial_bound`
-    constant,      ///< `initial_bound`
-};
 
 /// One parameter tensor as one rank holds it.
 struct Parameter {

@@ -218,7 +218,7 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     const LayerPart beside{
         "attention_beside_mamba2",
         {{"inner", 8}, {"heads", 2}, {"groups", 1}, {"state", 3}, {"conv", 4}, {"query_heads", 2}, {"kv_heads", 1}, {"head_dim", 4}}};
-    model.compositions = {{"norm", {{"norm", {{"width", 8}}}}}, {"mlp", {{"mlp", {{"width", 4}}}}}, {"beside", {beside}}};
+    model.compositions = {{"norm", {{"norm", {{"width", 8}}}}}, {"mlp", {{"mlp", {{"width", 4}, {"bias", 1}}}}}, {"beside", {beside}}};
     model.composition_of_layer = {1, 2, 0};
     model.branch_multipliers = {.attention_output = 2,
                                 .state_output = 3,

@@ -1,0 +1,135 @@
+#include "plan/layers/layer.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/core.h>
+
+namespace mgplan {
+namespace {
+
+/// What mixes residual streams around one half; whole on every tp rank. A module's own parameters come before its children's, each in the
+/// order in which the constructor makes them.
+void list_stream_maps(const HyperConnections& streams, TensorLister list) {
+    for (const char* scale : {"alpha_pre", "alpha_post", "alpha_res"}) list.replicated(scale, {1});
+    list.replicated("bias", {streams.maps()});
+    list.replicated("mapping_proj.weight", {streams.maps(), streams.streams * list.hidden()});
+}
+
+/// What some mixers read next to the layers.
+struct SharedByLayers {
+    std::map<std::int64_t, SharedBlock> blocks;
+    std::int64_t layer_input_width = 0;
+    std::int64_t unmixed_streams = 1;  ///< residual streams that no maps mix
+    std::optional<HyperConnections> learned_head;
+};
+
+SharedByLayers shared_by_layers(const Model& model) {
+    SharedByLayers shared;
+    for (const Layer& layer : model.kinds) {
+        if (layer.residual.hyper_connections && layer.residual.hyper_connections->learned_head)
+            shared.learned_head = layer.residual.hyper_connections;
+        if (!layer.mixer) continue;
+        if (const auto* mamba2 = std::get_if<SharedBlockMamba2>(&*layer.mixer)) shared.blocks.emplace(mamba2->block.number, mamba2->block);
+        if (const auto* gemma = std::get_if<GemmaAttention>(&*layer.mixer)) shared.layer_input_width = gemma->layer_input_width;
+        if (const auto* gemma3n = std::get_if<Gemma3nLayer>(&*layer.mixer)) {
+            shared.layer_input_width = gemma3n->attention.layer_input_width;
+            shared.unmixed_streams = gemma3n->streams;
+        }
+    }
+    return shared;
+}
+
+}  // namespace
+
+std::uint16_t LayerKindIndex::index_of(const Layer& layer) {
+    const auto [found, is_new] = known_.try_emplace(layer, static_cast<std::uint16_t>(kinds_.size()));
+    if (is_new) kinds_.push_back(layer);
+    return found->second;
+}
+
+std::vector<LayerTensor> tensors(const Layer& layer, std::int64_t hidden) {
+    std::vector<LayerTensor> all;
+    TensorLister list(all, layer.norms, hidden);
+    const auto add_half = [&](const auto& half, std::string_view norm_after) {
+        if (!half) return;
+        std::visit([&](const auto& kind) { list_tensors(kind, list); }, *half);
+        if (layer.norms.after) list.norm(norm_after, hidden);
+    };
+    add_half(layer.mixer, "post_self_attn_layernorm.");
+    add_half(layer.feed_forward, "post_mlp_layernorm.");
+    if (const auto& streams = layer.residual.hyper_connections) {
+        if (layer.mixer) list_stream_maps(*streams, list.within("self_attention_hyper_connection."));
+        if (layer.feed_forward) list_stream_maps(*streams, list.within("mlp_hyper_connection."));
+    }
+    return all;
+}
+
+std::vector<LayerTensor> tensors_before_layers(const Model& model) {
+    std::vector<LayerTensor> all;
+    const Norms norms{.norm = model.head.norm};
+    TensorLister list(all, norms, model.hidden);
+    const Embedding& embedding = model.embedding;
+    const std::int64_t hidden = model.hidden, width = embedding.word_width;
+    TensorLister tables = list.within("embedding.");
+    tables.sharded("word_embeddings.weight", {embedding.vocab, width > 0 ? width : hidden}, 0);
+    if (width > 0) tables.replicated("project_in.weight", {hidden, width});
+    if (embedding.learned_positions > 0)
+        tables.replicated("position_embeddings.weight", {embedding.learned_positions, hidden}, PartialGradient::never);
+    if (embedding.token_types > 0)
+        tables.replicated("tokentype_embeddings.weight", {embedding.token_types, hidden}, PartialGradient::never);
+    if (embedding.norm) tables.norm("norm.", hidden);
+    const SharedByLayers shared = shared_by_layers(model);
+    for (const auto& [number, block] : shared.blocks) list_tensors(block, list);
+    for (std::int64_t stream = 1; stream < shared.unmixed_streams; ++stream)
+        tables.replicated(fmt::format("streams.{}.weight", stream), {hidden, hidden});
+    if (shared.layer_input_width > 0) list.norm("layer_inputs.norm.", shared.layer_input_width);
+    return all;
+}
+
+std::vector<LayerTensor> tensors_after_layers(const Model& model) {
+    std::vector<LayerTensor> all;
+    const Norms norms{.norm = model.head.norm};
+    TensorLister list(all, norms, model.hidden);
+    const SharedByLayers shared = shared_by_layers(model);
+    TensorLister decoder = list.within("decoder.");
+    if (const auto& streams = shared.learned_head) {
+        decoder.replicated("hc_head_fn", {streams->streams, streams->streams * model.hidden});
+        decoder.replicated("hc_head_base", {streams->streams});
+        decoder.replicated("hc_head_scale", {1});
+    }
+    for (std::int64_t stream = 1; stream < shared.unmixed_streams; ++stream)
+        decoder.replicated(fmt::format("stream_exit.{}.weight", stream), {model.hidden, model.hidden});
+    const bool counted = std::any_of(model.kinds.begin(), model.kinds.end(), [](const Layer& layer) { return !layer.counted.empty(); });
+    if (!counted) decoder.norm("final_layernorm.", model.hidden);
+    const Embedding& embedding = model.embedding;
+    const std::int64_t rows = model.head.labels.value_or(embedding.vocab), width = embedding.word_width;
+    if (width > 0) list.replicated("project_out.weight", {width, model.hidden});
+    if (!model.head.tied && rows > 0) list.sharded("output_layer.weight", {rows, width > 0 ? width : model.hidden}, 0);
+    if (model.head.bias && rows > 0) list.sharded("output_layer.bias", {rows}, 0);
+    return all;
+}
+
+ModelCount count_parameters(const Model& model) {
+    ModelCount sum;
+    const auto add = [&](const auto& listed, std::int64_t times) {
+        for (const auto& tensor : listed) {
+            std::int64_t elements = times;
+            for (const std::int64_t extent : tensor.shape) elements *= extent;
+            sum.all += tensor.copies * elements;
+            sum.active += tensor.copies_of_token * elements;
+        }
+    };
+    add(tensors_before_layers(model), 1);
+    std::vector<std::int64_t> layers(model.kinds.size());
+    for (const std::uint16_t kind : model.kind_of_layer) ++layers.at(kind);
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) {
+        add(tensors(model.kinds[kind], model.hidden), layers[kind]);
+        add(model.kinds[kind].counted, layers[kind]);
+    }
+    add(tensors_after_layers(model), 1);
+    add(model.counted, 1);
+    return sum;
+}
+
+}  // namespace mgplan

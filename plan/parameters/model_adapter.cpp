@@ -1,0 +1,277 @@
+#include "plan/parameters/model_adapter.hpp"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "plan/model/layer_parts.hpp"
+#include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/computed_parts.hpp"
+#include "plan/parameters/member_parts.hpp"
+#include "plan/parameters/parameter_list.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan {
+namespace {
+
+Norm norm_of(const ModelSpec& spec) {
+    return {.kind = spec.normalization, .weight = spec.norm_weight, .bias = norms_have_bias(spec), .epsilon = spec.norm_epsilon};
+}
+
+/// Decoder layers of multi-token prediction have the rotary positions of the last layer.
+std::optional<Rotary> rotary_of(const ModelSpec& spec, std::int64_t layer) {
+    const auto of_layer = static_cast<std::size_t>(std::min(layer, spec.layers - 1));
+    if (spec.position != PositionEmbedding::rope || (!spec.rotary_layers.empty() && !spec.rotary_layers.at(of_layer))) return std::nullopt;
+    Rotary rotary;
+    rotary.fraction = spec.rotary_fraction;
+    rotary.base = spec.rotary_base;
+    rotary.interleaved = spec.rotary_interleaved;
+    if (spec.window_rotary_base > 0 && spec.window_of_layer(layer) > 0) {
+        rotary.base = spec.window_rotary_base;
+    } else {
+        rotary.scaling = spec.rotary_scaling;
+        rotary.scaling_values = spec.rotary_scaling_values;
+    }
+    return rotary;
+}
+
+AttentionScores scores_of(const ModelSpec& spec) {
+    return {.multiplier = spec.attention_multiplier,
+            .softcap = spec.attention_softcap,
+            .dropout = spec.attention_dropout,
+            .sinks = spec.attention_sinks};
+}
+
+Attention attention_of(const ModelSpec& spec, std::int64_t layer) {
+    const QkNorm norm = !spec.qk_norm             ? QkNorm::none
+                        : spec.qk_norm_per_head   ? QkNorm::per_head
+                        : spec.qk_norm_full_width ? QkNorm::full_width
+                                                  : QkNorm::shared_by_heads;
+    return {.heads = spec.heads,
+            .kv_heads = spec.kv_heads,
+            .head_dim = spec.head_dim,
+            .rotary = rotary_of(spec, layer),
+            .qkv_bias = spec.qkv_bias,
+            .output_bias = spec.attention_output_bias,
+            .output_gate = spec.attention_output_gate,
+            .qk_norm = norm,
+            .qk_norm_after_rotary = spec.qk_norm_behind_rotary,
+            .qkv_clip = spec.qkv_clip,
+            .scores = scores_of(spec)};
+}
+
+LatentAttention latent_attention_of(const ModelSpec& spec, std::int64_t layer) {
+    LatentAttention attention{.heads = spec.heads,
+                              .rotary = rotary_of(spec, layer),
+                              .latent_norms = spec.qk_norm,
+                              .latent_norm_epsilon = spec.mla->norm_epsilon,
+                              .output_bias = spec.attention_output_bias,
+                              .scores = scores_of(spec)};
+    for (const auto& [field, member] : kLatentFields) attention.*member = (*spec.mla).*field;
+    return attention;
+}
+
+Mlp mlp_of(const ModelSpec& spec) {
+    return {.width = spec.ffn,
+            .activation = spec.activation,
+            .gated = spec.gated_mlp,
+            .bias = spec.mlp_bias,
+            .gate_multiplier = spec.branch_multipliers.mlp_gate,
+            .output_multiplier = spec.branch_multipliers.mlp_output};
+}
+
+Mixture mixture_of(const ModelSpec& spec) {
+    Mixture mixture{.activation = spec.activation, .gated = spec.gated_mlp, .bias = spec.mlp_bias};
+    std::apply([&](const auto&... pairs) { ((mixture.*pairs.second = (*spec.moe).*pairs.first), ...); }, kMixtureFields);
+    return mixture;
+}
+
+Layer frame_of(const ModelSpec& spec) {
+    Layer layer;
+    layer.norms = {.norm = norm_of(spec), .before = spec.pre_norms, .after = spec.post_norms, .order = spec.order};
+    layer.residual.multiplier = spec.residual_multiplier;
+    layer.residual.dropout = spec.hidden_dropout;
+    layer.residual.hyper_connections = spec.hyper_connections;
+    if (spec.normed_residual)
+        layer.residual.normed_path = NormedPath{.mixer = spec.normed_residual->attention, .feed_forward = spec.normed_residual->mlp};
+    return layer;
+}
+
+Layer layer_of_fields(const ModelSpec& spec, std::int64_t number) {
+    Layer layer = frame_of(spec);
+    layer.window = spec.window_of_layer(number);
+    if (spec.mla)
+        layer.mixer = latent_attention_of(spec, number);
+    else
+        layer.mixer = attention_of(spec, number);
+    if (spec.is_moe_layer(std::min(number, spec.layers - 1)))
+        layer.feed_forward = mixture_of(spec);
+    else
+        layer.feed_forward = mlp_of(spec);
+    return layer;
+}
+
+// Mixers that only parts describe: members that are no sizes of the part follow from the model's fields.
+
+Rotary stated_rotary(const ModelSpec& fields) {
+    return rotary_of(fields, 0).value_or(Rotary{});
+}
+
+void complete(GemmaAttention& mixer, const PartSizes& /*sizes*/, const ModelSpec& fields) {
+    mixer.rotary = stated_rotary(fields);
+}
+void complete(CompressedAttention& mixer, const PartSizes& /*sizes*/, const ModelSpec& fields) {
+    mixer.rotary = stated_rotary(fields);
+}
+void complete(Gemma3nLayer& mixer, const PartSizes& sizes, const ModelSpec& fields) {
+    read_sizes(mixer.attention, sizes);
+    complete(mixer.attention, sizes, fields);
+    mixer.mlp = mlp_of(fields);
+    mixer.mlp_zero_share = static_cast<double>(sizes["cut_millionths"]) / kMillion;
+}
+void complete(AttentionBesideMamba2& mixer, const PartSizes& sizes, const ModelSpec& fields) {
+    mixer.attention = attention_of(fields, 0);
+    read_sizes(mixer.mamba2, sizes);
+    for (const auto& [field, member] : kBesideMultipliers) mixer.*member = fields.branch_multipliers.*field;
+}
+void complete(SharedBlockMamba2& mixer, const PartSizes& sizes, const ModelSpec& fields) {
+    read_sizes(mixer.block, sizes);
+    read_sizes(mixer.mamba2, sizes);
+    mixer.block.activation = fields.activation;
+    if (sizes["positions"] == 2) mixer.block.rotary = stated_rotary(fields);
+}
+void complete(GatedDeltaNet& mixer, const PartSizes& /*sizes*/, const ModelSpec& fields) {
+    mixer.norm_epsilon = fields.state_norm_epsilon;
+}
+template <class Kind>
+void complete(Kind& /*mixer*/, const PartSizes& /*sizes*/, const ModelSpec& /*fields*/) {}
+
+/// The mixer of the alternative whose name a part has.
+template <std::size_t kAlternative = 0>
+Mixer mixer_of_part(const LayerPart& part, const ModelSpec& fields) {
+    if constexpr (kAlternative < std::variant_size_v<Mixer>) {
+        using Kind = std::variant_alternative_t<kAlternative, Mixer>;
+        if (part.kind != Kind::kKind) return mixer_of_part<kAlternative + 1>(part, fields);
+        const PartSizes sizes = stated_sizes(part, fields.hidden);
+        Kind mixer;
+        read_sizes(mixer, sizes);
+        complete(mixer, sizes, fields);
+        return mixer;
+    } else {
+        MGPLAN_ASSERT(false, "the part is a mixer: " + part.kind);
+    }
+}
+
+/// The window that a part states; 0: none.
+std::int64_t window_of_part(const LayerPart& part) {
+    const auto sizes = find_part_kind(part.kind)->sizes;
+    const bool states = std::any_of(sizes.begin(), sizes.end(), [](const PartSize& size) { return size.name == "window"; });
+    return states ? part_size(part, "window") : 0;
+}
+
+Layer layer_of_parts(const ComposedLayer& composed, const LayerComposition& composition, std::int64_t number) {
+    const ModelSpec& fields = composed.fields;
+    Layer layer = frame_of(fields);
+    if (composed.mixer) {
+        if (composed.mixer->kind == Attention::kKind) {
+            layer.mixer = attention_of(fields, number);
+        } else if (composed.mixer->kind == LatentAttention::kKind) {
+            layer.mixer = latent_attention_of(fields, number);
+        } else {
+            layer.mixer = mixer_of_part(*composed.mixer, fields);
+        }
+        layer.window = carries_state(*composed.mixer) ? window_of_part(*composed.mixer) : fields.window_of_layer(number);
+    }
+    if (composed.feed_forward && traits_of(*composed.feed_forward).role == PartRole::mixture) {
+        Mixture mixture = mixture_of(fields);
+        for (const LayerPart& part : composition.parts) {
+            if (traits_of(part).role == PartRole::word_choice) mixture.choosing_words = part_size(part, "words");
+        }
+        layer.feed_forward = mixture;
+    } else if (composed.feed_forward) {
+        layer.feed_forward = mlp_of(fields);
+    }
+    return layer;
+}
+
+std::vector<CountedTensor> counted_tensors(const std::vector<LayerPart>& parts, std::int64_t hidden) {
+    std::vector<CountedTensor> all;
+    for (const LayerPart& part : parts) {
+        for (const PartTensor& tensor : part_tensors(part, hidden))
+            all.push_back({std::string(tensor.name), tensor.shape, tensor.copies, tensor.used});
+    }
+    return all;
+}
+
+/// Whether layers here compute all parts, whatever is behind them.
+bool parts_are_computed(ModelSpec spec) {
+    spec.labels.reset();
+    spec.word_width = spec.mtp_layers = 0;
+    return is_computed(spec);
+}
+
+void add_ends(Model& model, const ModelSpec& spec) {
+    model.embedding = {.vocab = spec.vocab,
+                       .vocab_divisor = spec.vocab_divisor,
+                       .padded_rows = spec.padded_rows,
+                       .word_width = spec.word_width,
+                       .learned_positions = spec.position == PositionEmbedding::learned ? spec.max_positions : 0,
+                       .token_types = spec.token_types,
+                       .norm = spec.embedding_norm,
+                       .multiplier = spec.embedding_multiplier,
+                       .dropout = spec.hidden_dropout};
+    model.head = {.norm = norm_of(spec),
+                  .tied = spec.tied_embeddings,
+                  .bias = spec.output_bias,
+                  .labels = spec.labels,
+                  .logit_multiplier = spec.logit_multiplier,
+                  .logit_softcap = spec.logit_softcap};
+}
+
+}  // namespace
+
+Model typed_model(const ModelSpec& spec, const MegatronSwitches& switches) {
+    Model model;
+    model.name = spec.name;
+    model.source = spec.source;
+    model.type = spec.type;
+    model.assumed_architecture = spec.assumed_architecture;
+    model.left_out = spec.left_out;
+    model.hidden = spec.hidden;
+    model.max_positions = spec.max_positions;
+    model.init_deviation = spec.init_deviation;
+    model.default_sequence = spec.default_sequence;
+    model.default_global_batch = spec.default_global_batch;
+    add_ends(model, spec);
+    const bool of_parts = !spec.compositions.empty(), computed = parts_are_computed(spec);
+    if (!of_parts || !computed) model.counted = counted_tensors(spec.beside_layers, spec.hidden);
+    std::vector<std::optional<ComposedLayer>> composed(spec.compositions.size());
+    LayerKindIndex kinds(model.kinds);
+    for (std::int64_t number = 0; number < spec.layers; ++number) {
+        Layer layer;
+        if (!of_parts) {
+            layer = layer_of_fields(spec, number);
+        } else {
+            const auto kind = spec.composition_of_layer.at(static_cast<std::size_t>(number));
+            const LayerComposition& composition = spec.compositions.at(kind);
+            if (computed && !composed[kind]) composed[kind] = computed_layer(spec, composition);
+            if (computed)
+                layer = layer_of_parts(*composed[kind], composition, number);
+            else
+                layer.counted = counted_tensors(composition.parts, spec.hidden);
+        }
+        if (number < switches.bf16_layers_at_start || number >= spec.layers - switches.bf16_layers_at_end)
+            layer.precision = LayerPrecision::bf16;  // core/fp8_utils.py, is_first_last_bf16_layer
+        model.kind_of_layer.push_back(kinds.index_of(layer));
+    }
+    if (spec.mtp_layers > 0)
+        model.prediction = Prediction{.depths = spec.mtp_layers,
+                                      .repeated = spec.mtp_repeated,
+                                      .loss_factor = spec.mtp_loss_factor,
+                                      .kind = of_parts ? model.kind_of_layer.back() : kinds.index_of(layer_of_fields(spec, spec.layers))};
+    return model;
+}
+
+}  // namespace mgplan

@@ -1,0 +1,394 @@
+// Typed layers back to fields and parts.
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "plan/model/layer_parts.hpp"
+#include "plan/parameters/computed_streams.hpp"
+#include "plan/parameters/member_parts.hpp"
+#include "plan/parameters/model_adapter.hpp"
+
+namespace mgplan {
+namespace {
+
+template <class Kind>
+const Kind* mixer_as(const Layer& layer) {
+    return layer.mixer ? std::get_if<Kind>(&*layer.mixer) : nullptr;
+}
+
+/// Layers of softmax attention that fields describe, whose window and rotary positions are the model's.
+bool attends_by_fields(const Layer& layer) {
+    return mixer_as<Attention>(layer) != nullptr || mixer_as<LatentAttention>(layer) != nullptr;
+}
+
+const Layer& layer_at(const Model& model, std::size_t number) {
+    return model.kinds[model.kind_of_layer[number]];
+}
+
+/// The rotary positions of a layer; nullptr: none.
+const Rotary* rotary_in(const Layer& layer) {
+    const auto held = [](const std::optional<Rotary>& rotary) { return rotary ? &*rotary : nullptr; };
+    if (const auto* mixer = mixer_as<Attention>(layer)) return held(mixer->rotary);
+    if (const auto* mixer = mixer_as<LatentAttention>(layer)) return held(mixer->rotary);
+    if (const auto* mixer = mixer_as<AttentionBesideMamba2>(layer)) return held(mixer->attention.rotary);
+    if (const auto* mixer = mixer_as<SharedBlockMamba2>(layer)) return held(mixer->block.rotary);
+    if (const auto* mixer = mixer_as<GemmaAttention>(layer)) return &mixer->rotary;
+    if (const auto* mixer = mixer_as<Gemma3nLayer>(layer)) return &mixer->attention.rotary;
+    if (const auto* mixer = mixer_as<CompressedAttention>(layer)) return &mixer->rotary;
+    return nullptr;
+}
+
+void state_rotary(const Model& model, ModelSpec& spec) {
+    const Rotary *full = nullptr, *windowed = nullptr;
+    std::vector<bool> rotated;
+    for (std::size_t number = 0; number < model.kind_of_layer.size(); ++number) {
+        const Layer& layer = layer_at(model, number);
+        const Rotary* const rotary = rotary_in(layer);
+        rotated.push_back(rotary != nullptr || !attends_by_fields(layer));
+        if (rotary != nullptr) (attends_by_fields(layer) && layer.window > 0 ? windowed : full) = rotary;
+    }
+    const Rotary* const any = full != nullptr ? full : windowed;
+    const bool learned = model.embedding.learned_positions > 0;
+    spec.position = learned ? PositionEmbedding::learned : any != nullptr ? PositionEmbedding::rope : PositionEmbedding::none;
+    if (any == nullptr) return;
+    spec.rotary_fraction = any->fraction;
+    spec.rotary_base = any->base;
+    spec.rotary_scaling = any->scaling;
+    spec.rotary_scaling_values = any->scaling_values;
+    spec.rotary_interleaved = any->interleaved;
+    if (full != nullptr && windowed != nullptr && *full != *windowed) spec.window_rotary_base = windowed->base;
+    if (std::find(rotated.begin(), rotated.end(), false) != rotated.end()) spec.rotary_layers = std::move(rotated);
+}
+
+void state_windows(const Model& model, ModelSpec& spec) {
+    std::vector<bool> windowed;
+    bool all = true;
+    std::size_t first_full = model.kind_of_layer.size();
+    for (std::size_t number = 0; number < model.kind_of_layer.size(); ++number) {
+        const Layer& layer = layer_at(model, number);
+        const bool own = attends_by_fields(layer) && layer.window > 0;
+        if (own) spec.sliding_window = layer.window;
+        if (!own && attends_by_fields(layer)) all = false;
+        if (!own) first_full = std::min(first_full, number);
+        windowed.push_back(own);
+    }
+    if (spec.sliding_window == 0 || all) return;
+    spec.full_attention_every = static_cast<std::int64_t>(first_full) + 1;
+    for (std::size_t number = 0; number < windowed.size(); ++number) {
+        if ((spec.window_of_layer(static_cast<std::int64_t>(number)) > 0) == windowed[number]) continue;
+        spec.full_attention_every = 0;
+        spec.window_layers = std::move(windowed);
+        return;
+    }
+}
+
+void state_scores(const AttentionScores& scores, ModelSpec& spec) {
+    spec.attention_multiplier = scores.multiplier;
+    spec.attention_softcap = scores.softcap;
+    spec.attention_dropout = scores.dropout;
+    spec.attention_sinks = scores.sinks;
+}
+
+void state(const Attention& attention, ModelSpec& spec) {
+    spec.heads = attention.heads;
+    spec.kv_heads = attention.kv_heads;
+    spec.head_dim = attention.head_dim;
+    spec.qkv_bias = attention.qkv_bias;
+    spec.attention_output_bias = attention.output_bias;
+    spec.attention_output_gate = attention.output_gate;
+    spec.qk_norm = attention.qk_norm != QkNorm::none;
+    spec.qk_norm_per_head = attention.qk_norm == QkNorm::per_head;
+    spec.qk_norm_full_width = attention.qk_norm == QkNorm::full_width;
+    spec.qk_norm_behind_rotary = attention.qk_norm_after_rotary;
+    spec.qkv_clip = attention.qkv_clip;
+    state_scores(attention.scores, spec);
+}
+
+void state(const LatentAttention& attention, ModelSpec& spec) {
+    spec.heads = spec.kv_heads = attention.heads;
+    spec.head_dim = 0;
+    spec.mla = MlaSpec{.norm_epsilon = attention.latent_norm_epsilon};
+    for (const auto& [field, member] : kLatentFields) (*spec.mla).*field = attention.*member;
+    spec.qk_norm = attention.latent_norms;
+    spec.attention_output_bias = attention.output_bias;
+    state_scores(attention.scores, spec);
+}
+
+void state(const Mlp& mlp, ModelSpec& spec) {
+    spec.ffn = mlp.width;
+    spec.activation = mlp.activation;
+    spec.gated_mlp = mlp.gated;
+    spec.mlp_bias = mlp.bias;
+    spec.branch_multipliers.mlp_gate = mlp.gate_multiplier;
+    spec.branch_multipliers.mlp_output = mlp.output_multiplier;
+}
+
+void state(const Mixture& mixture, ModelSpec& spec) {
+    spec.activation = mixture.activation;
+    spec.gated_mlp = mixture.gated;
+    spec.mlp_bias = mixture.bias;
+    spec.moe.emplace();
+    std::apply([&](const auto&... pairs) { (((*spec.moe).*pairs.first = mixture.*pairs.second), ...); }, kMixtureFields);
+}
+
+void state(const AttentionBesideMamba2& mixer, ModelSpec& spec) {
+    state(mixer.attention, spec);
+    for (const auto& [field, member] : kBesideMultipliers) spec.branch_multipliers.*field = mixer.*member;
+}
+
+void state(const Gemma3nLayer& layer, ModelSpec& spec) {
+    state(layer.mlp, spec);
+}
+
+void state(const GatedDeltaNet& net, ModelSpec& spec) {
+    spec.state_norm_epsilon = net.norm_epsilon;
+}
+
+template <class Kind>
+void state(const Kind& /*mixer*/, ModelSpec& /*spec*/) {}
+
+void state_residual(const Layer& layer, ModelSpec& spec) {
+    spec.residual_multiplier = layer.residual.multiplier;
+    spec.hyper_connections = layer.residual.hyper_connections;
+    if (!layer.residual.normed_path) return;
+    if (!spec.normed_residual) spec.normed_residual.emplace();
+    (mixer_as<LightningAttention>(layer) != nullptr ? spec.normed_residual->state : spec.normed_residual->attention) =
+        layer.residual.normed_path->mixer;
+    spec.normed_residual->mlp = layer.residual.normed_path->feed_forward;
+}
+
+/// All of a model but its parts; of values that differ between layers that of one.
+ModelSpec stated_spec(const Model& model) {
+    ModelSpec spec;
+    spec.name = model.name;
+    spec.source = model.source;
+    spec.type = model.type;
+    spec.assumed_architecture = model.assumed_architecture;
+    spec.left_out = model.left_out;
+    spec.layers = std::ssize(model.kind_of_layer);
+    spec.hidden = model.hidden;
+    spec.max_positions = model.max_positions;
+    spec.init_deviation = model.init_deviation;
+    spec.vocab = model.embedding.vocab;
+    spec.vocab_divisor = model.embedding.vocab_divisor;
+    spec.padded_rows = model.embedding.padded_rows;
+    spec.word_width = model.embedding.word_width;
+    spec.token_types = model.embedding.token_types;
+    spec.embedding_norm = model.embedding.norm;
+    spec.embedding_multiplier = model.embedding.multiplier;
+    spec.hidden_dropout = model.embedding.dropout;
+    spec.normalization = model.head.norm.kind;
+    spec.norm_weight = model.head.norm.weight;
+    spec.norm_bias = model.head.norm.kind == Normalization::rms_norm || !model.head.norm.weight || model.head.norm.bias;
+    spec.norm_epsilon = model.head.norm.epsilon;
+    spec.tied_embeddings = model.head.tied;
+    spec.output_bias = model.head.bias;
+    spec.labels = model.head.labels;
+    spec.logit_multiplier = model.head.logit_multiplier;
+    spec.logit_softcap = model.head.logit_softcap;
+    if (model.prediction) {
+        spec.mtp_layers = model.prediction->depths;
+        spec.mtp_repeated = model.prediction->repeated;
+        spec.mtp_loss_factor = model.prediction->loss_factor;
+    }
+    spec.default_sequence = model.default_sequence;
+    spec.default_global_batch = model.default_global_batch;
+    state_rotary(model, spec);
+    state_windows(model, spec);
+    // What no layer states has to be in range all the same.
+    spec.heads = spec.kv_heads = spec.head_dim = 1;
+    for (const Layer& layer : model.kinds) {
+        state_residual(layer, spec);
+        const auto state_half = [&](const auto& half) { state(half, spec); };
+        if (layer.mixer) std::visit(state_half, *layer.mixer);
+        if (layer.feed_forward) std::visit(state_half, *layer.feed_forward);
+    }
+    if (spec.ffn == 0) spec.ffn = spec.moe ? spec.moe->expert_ffn : 1;
+    for (std::size_t number = 0; spec.moe && number < model.kind_of_layer.size(); ++number) {
+        const auto& feed_forward = layer_at(model, number).feed_forward;
+        spec.moe_layers.push_back(feed_forward && std::holds_alternative<Mixture>(*feed_forward));
+    }
+    return spec;
+}
+
+// Parts.
+
+LayerPart activated(LayerPart part, Activation activation) {
+    part.sizes["activation"] = 1 + static_cast<std::int64_t>(activation);
+    return part;
+}
+
+LayerPart norm_part(const Norm& norm, std::int64_t width, std::int64_t copies, std::int64_t behind) {
+    return {"norm", {{"width", width}, {"weight", norm.weight}, {"bias", norm.bias}, {"copies", copies}, {"behind", behind}}};
+}
+
+void write(const Attention& attention, const Layer& /*layer*/, LayerPart& part) {
+    part.sizes = {{"heads", attention.heads},
+                  {"kv_heads", attention.kv_heads},
+                  {"head_dim", attention.head_dim},
+                  {"qkv_bias", attention.qkv_bias},
+                  {"output_bias", attention.output_bias},
+                  {"output_gate", attention.output_gate},
+                  {"qk_norm", static_cast<std::int64_t>(attention.qk_norm)},
+                  {"positions", attention.rotary ? 2 : 1}};
+}
+
+void write(const LatentAttention& attention, const Layer& /*layer*/, LayerPart& part) {
+    part.sizes = {{"heads", attention.heads},
+                  {"q_lora_rank", attention.q_lora_rank},
+                  {"kv_lora_rank", attention.kv_lora_rank},
+                  {"qk_nope", attention.qk_nope_head_dim},
+                  {"qk_rope", attention.qk_rope_head_dim},
+                  {"v_head_dim", attention.v_head_dim},
+                  {"output_bias", attention.output_bias},
+                  {"latent_norms", attention.latent_norms}};
+}
+
+void write(const GemmaAttention& attention, const Layer& layer, LayerPart& part) {
+    write_sizes(attention, part);
+    part.sizes["window"] = layer.window;
+}
+
+void write(const CompressedAttention& attention, const Layer& layer, LayerPart& part) {
+    write_sizes(attention, part);
+    part.sizes["window"] = layer.window;
+}
+
+void write(const Gemma3nLayer& mixer, const Layer& layer, LayerPart& part) {
+    write(mixer.attention, layer, part);
+    write_sizes(mixer, part);
+    part = activated(part, mixer.mlp.activation);
+    part.sizes["width"] = mixer.mlp.width;
+    part.sizes["cut_millionths"] = static_cast<std::int64_t>(std::min(mixer.mlp_zero_share, 1.0) * kMillion + 0.5);
+}
+
+void write(const AttentionBesideMamba2& mixer, const Layer& /*layer*/, LayerPart& part) {
+    write_sizes(mixer.mamba2, part);
+    part.sizes["query_heads"] = mixer.attention.heads;
+    part.sizes["kv_heads"] = mixer.attention.kv_heads;
+    part.sizes["head_dim"] = mixer.attention.head_dim;
+    part.sizes["qkv_bias"] = mixer.attention.qkv_bias ? 1 : 0;
+    part.sizes["output_bias"] = mixer.attention.output_bias ? 1 : 0;
+}
+
+void write(const SharedBlockMamba2& mixer, const Layer& /*layer*/, LayerPart& part) {
+    write_sizes(mixer, part);
+    write_sizes(mixer.block, part);
+    write_sizes(mixer.mamba2, part);
+    part = activated(part, mixer.block.activation);
+    part.sizes["positions"] = mixer.block.rotary ? 2 : 1;
+}
+
+template <class Kind>
+void write(const Kind& mixer, const Layer& /*layer*/, LayerPart& part) {
+    write_sizes(mixer, part);
+}
+
+void add_parts(const Mlp& mlp, std::int64_t /*hidden*/, const Norm& /*norm*/, std::vector<LayerPart>& parts) {
+    parts.push_back(activated({"mlp", {{"width", mlp.width}, {"gated", mlp.gated}, {"bias", mlp.bias}}}, mlp.activation));
+}
+
+void add_parts(const Mixture& mixture, std::int64_t hidden, const Norm& norm, std::vector<LayerPart>& parts) {
+    parts.push_back(activated({"experts",
+                               {{"experts", mixture.experts},
+                                {"top_k", mixture.top_k},
+                                {"width", mixture.expert_ffn},
+                                {"gated", mixture.gated},
+                                {"bias", mixture.bias},
+                                {"in", mixture.latent},
+                                {"router_bias", mixture.router_bias}}},
+                              mixture.activation));
+    const auto add_linear = [&](std::int64_t in, std::int64_t out) { parts.push_back({"linear", {{"in", in}, {"out", out}}}); };
+    if (mixture.shared_ffn > 0)
+        parts.push_back(activated({"mlp", {{"width", mixture.shared_ffn}, {"gated", mixture.gated}}}, mixture.activation));
+    if (mixture.shared_gate) add_linear(hidden, 1);
+    if (mixture.latent > 0) {
+        add_linear(hidden, mixture.latent);
+        add_linear(mixture.latent, hidden);
+    }
+    if (mixture.branch_norms) {
+        parts.push_back(norm_part(norm, hidden, 4, 0));
+        parts.push_back({"values", {{"count", mixture.experts}}});
+    }
+    if (mixture.choosing_words > 0) parts.push_back({"word_choice", {{"words", mixture.choosing_words}, {"top_k", mixture.top_k}}});
+}
+
+LayerComposition composition_of(const Layer& layer, std::int64_t hidden) {
+    LayerComposition composition;
+    const std::int64_t halves = (layer.mixer ? 1 : 0) + (layer.feed_forward ? 1 : 0);
+    const bool both = layer.norms.before && layer.norms.after;
+    composition.parts.push_back(norm_part(layer.norms.norm, hidden, halves * (both ? 2 : 1), both ? 2 : layer.norms.after ? 1 : 0));
+    if (layer.mixer) {
+        LayerPart part;
+        std::visit(
+            [&](const auto& mixer) {
+                part.kind = std::decay_t<decltype(mixer)>::kKind;
+                write(mixer, layer, part);
+            },
+            *layer.mixer);
+        composition.name = part.kind;
+        composition.parts.push_back(std::move(part));
+    }
+    if (layer.residual.hyper_connections) composition.parts.push_back(stream_maps_part(*layer.residual.hyper_connections, halves));
+    if (layer.feed_forward) {
+        const bool mixture = std::holds_alternative<Mixture>(*layer.feed_forward);
+        composition.name += (composition.name.empty() ? "" : "+") + std::string(mixture ? "moe" : "mlp");
+        std::visit([&](const auto& half) { add_parts(half, hidden, layer.norms.norm, composition.parts); }, *layer.feed_forward);
+    }
+    return composition;
+}
+
+/// What layers read next to them, and the final norm.
+std::vector<LayerPart> parts_beside(const Model& model, const ModelSpec& spec) {
+    std::map<std::int64_t, LayerPart> blocks;
+    std::int64_t input = 0, streams = 1;
+    const auto read_inputs = [&](const GemmaAttention& attention) { input = std::max(input, attention.layer_input_width); };
+    for (const Layer& layer : model.kinds) {
+        if (const auto* mixer = mixer_as<GemmaAttention>(layer)) read_inputs(*mixer);
+        if (const auto* mixer = mixer_as<Gemma3nLayer>(layer)) {
+            read_inputs(mixer->attention);
+            streams = mixer->streams;
+        }
+        if (const auto* mixer = mixer_as<SharedBlockMamba2>(layer)) {
+            LayerPart part{"shared_block", {}};
+            write_sizes(mixer->block, part);
+            part.sizes.erase("block");
+            blocks.emplace(mixer->block.number, std::move(part));
+        }
+    }
+    std::vector<LayerPart> parts;
+    for (auto& [number, part] : blocks) parts.push_back(std::move(part));
+    if (streams > 1) parts.push_back({"stream_ends", {{"streams", streams}}});
+    if (input > 0) parts.push_back({"layer_input_norm", {{"width", input}}});
+    if (const auto& mixed = spec.hyper_connections; mixed && mixed->learned_head)
+        parts.push_back({"hyper_connection", {{"streams", mixed->streams}, {"maps", mixed->streams}, {"scales", 1}, {"copies", 1}}});
+    parts.push_back(norm_part(model.head.norm, model.hidden, 1, 0));
+    return parts;
+}
+
+}  // namespace
+
+std::optional<ModelSpec> spec_of_fields(const Model& model) {
+    const bool described = std::all_of(model.kinds.begin(), model.kinds.end(),
+                                       [](const Layer& layer) { return attends_by_fields(layer) && layer.feed_forward.has_value(); });
+    if (!described) return std::nullopt;
+    ModelSpec spec = stated_spec(model);
+    spec.pre_norms = model.kinds.front().norms.before;
+    spec.post_norms = model.kinds.front().norms.after;
+    spec.order = model.kinds.front().norms.order;
+    for (const CountedTensor& tensor : model.counted)
+        spec.beside_layers.push_back({"choice_biases", {{"experts", tensor.shape.front()}, {"mixtures", tensor.copies}}});
+    return spec;
+}
+
+ModelSpec spec_of_parts(const Model& model) {
+    ModelSpec spec = stated_spec(model);
+    for (const Layer& layer : model.kinds) spec.compositions.push_back(composition_of(layer, model.hidden));
+    spec.composition_of_layer = model.kind_of_layer;
+    spec.beside_layers = parts_beside(model, spec);
+    return spec;
+}
+
+}  // namespace mgplan
