@@ -1,5 +1,5 @@
 #pragma once
-// What pages have in common: the frame with its style, and text that stays text.
+// Parts that all HTML pages share: frame, style, scripts and escaped text.
 
 #include <string>
 #include <string_view>
@@ -14,6 +14,12 @@ namespace mgplan::reports {
 
 /// JSON that may stand inside a script element: nothing in it ends that.
 [[nodiscard]] std::string json_inside_script(const nlohmann::ordered_json& json);
+
+/// Text of the file `name` of reports/web, which the build puts into the binary.
+[[nodiscard]] std::string_view web_file(std::string_view name);
+
+/// A script element with the file `name` of reports/web.
+[[nodiscard]] std::string page_script(std::string_view name);
 
 /// A whole page: heading, faint lines below it, then `body` as it is. `title` and `details` are text. Nothing is loaded from
 /// elsewhere; light or dark as the reader has it. `style`: rules that this page adds to the common ones.

