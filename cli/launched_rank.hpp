@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "runtime/launch/rank_from_environment.hpp"
-#include "runtime/rendezvous/rendezvous_options.hpp"
+#include "runtime/rendezvous/rendezvous.hpp"
 
 namespace mgplan::cli {
 
@@ -25,7 +25,7 @@ struct RankChoice {
 /// by what sets its variables, and by no launcher of MPI.
 void refuse_without_mpi(const runtime::LaunchedRank& launched);
 
-/// Where processes with a GPU each meet. Throws ConfigError for variables that are missing or wrong.
+/// Folder in which processes with a GPU each meet. Throws ConfigError as rendezvous_options() does.
 [[nodiscard]] runtime::RendezvousOptions meeting_of(const runtime::LaunchedRank& launched, std::chrono::milliseconds deadline);
 
 }  // namespace mgplan::cli

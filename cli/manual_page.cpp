@@ -103,11 +103,9 @@ std::string manual_page(const std::vector<CommandDescription>& commands, std::st
                  {"6", "check --gate cannot say: a flag that decides it is not computed, or a fact such as the vocabulary is missing"}});
     text += ".SH ENVIRONMENT\n";
     text += entries({{"MGPLAN_CUDA_MODULE", "file of the CUDA module, where it lies neither beside the program nor in ../lib of it"},
-                     {"MGPLAN_SECRET",
-                      "by this the processes of one job know each other where each has a GPU; set it on all of them to the same bytes, "
-                      "which nobody guesses"},
-                     {"MGPLAN_PORT", "port of rank 0's machine at which they meet; MASTER_PORT otherwise"},
-                     {"MGPLAN_INTERFACE", "network interface over which they meet"}});
+                     {"MGPLAN_JOB_FOLDER",
+                      "folder in which the processes of one job find each other if each has a GPU; needed on several machines, which must "
+                      "all see it, unless mgplan launch starts the job"}});
     text += ".SH EXAMPLES\n";
     for (const auto& [what, line] :
          {Entry{"The best layouts of Llama 3 8B on 16 GPUs:", "mgplan --world 16 --model llama3-8b"},

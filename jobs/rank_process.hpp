@@ -2,7 +2,6 @@
 // What an engine starts for each rank: looks whether the rank is the one that was planned, runs its command with a log of its own,
 // and leaves word of a failure.
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +18,6 @@ struct RankProcessOptions {
     std::string logs;
     std::vector<std::string> command;
     bool torch_variables = false;
-    std::optional<std::string> secret_file;  ///< its text becomes MGPLAN_SECRET
 };
 
 /// What the launcher's variables say against the plan, in one sentence: no launcher at all, another world (16 jobs of one rank in

@@ -1,7 +1,6 @@
 #pragma once
 // What ranks that are processes with a GPU each do together, from their meeting to the end of all of them when one fails.
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -59,9 +58,7 @@ public:
 
 private:
     LastResort last_resort_;
-    std::atomic<Rendezvous*> there_ = nullptr;
     std::string said_;
-    // Declared behind what its thread uses, so that it goes first.
     Rendezvous rendezvous_;
 };
 
