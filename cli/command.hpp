@@ -80,10 +80,9 @@ int run_export(const std::vector<std::string>& args, Console& console);
 int run_models(const std::vector<std::string>& args, Console& console);
 int run_clusters(const std::vector<std::string>& args, Console& console);
 int run_serve(const std::vector<std::string>& args, Console& console);
-// These two tell of all commands. They are given what describes these, so that their library needs nothing of the table's, which
+// Completion covers all commands. It receives the function that describes them, so that its library needs nothing of the table's, which
 // another one holds: linkers that read libraries once, in order, would not find it.
 using DescribeCommands = std::vector<CommandDescription> (*)();
 int run_completion(const std::vector<std::string>& args, Console& console, DescribeCommands describe);
-int run_manual(const std::vector<std::string>& args, Console& console, DescribeCommands describe);
 
 }  // namespace mgplan::cli

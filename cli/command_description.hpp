@@ -1,5 +1,5 @@
 #pragma once
-// What the option declarations say, as values: --help in other forms (JSON, the manual page, completion of shells).
+// What the option declarations say, as values: --help in other forms (JSON, completion of shells).
 
 #include <string>
 #include <vector>
