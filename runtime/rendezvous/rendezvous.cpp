@@ -49,7 +49,7 @@ std::string job_of_this_machine(const LaunchedRank& launched, const Environment&
 
 /// This user's folder for jobs on this machine. Nobody else may write there, because ranks believe what they read.
 std::string temporary_folder() {
-    const std::string path = files::temp_directory_path() / fmt::format("mgplan-{}", ::getuid());
+    std::string path = files::temp_directory_path() / fmt::format("mgplan-{}", ::getuid());
     ::mkdir(path.c_str(), 0700);
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != ::getuid() || (status.st_mode & 022) != 0)
