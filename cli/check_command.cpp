@@ -1,18 +1,25 @@
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <ostream>
 #include <span>
+#include <string>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
-#include "cli/flag_list.hpp"
 #include "cli/job_source.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/workload_options.hpp"
+#include "formats/megatron/megatron_flags.hpp"
 #include "plan/plan.hpp"
+#include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
 #include "planner/dynamic_context.hpp"
 #include "planner/exact_ranking.hpp"
@@ -20,12 +27,79 @@
 #include "planner/simulator_cost.hpp"
 #include "planner/training_course.hpp"
 #include "reports/megatron_check.hpp"
+#include "reports/table.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
 namespace {
 
-/// A gain below this is within the error of a predicted difference (docs/accuracy.md, regret).
+struct ListedFlag {
+    std::string name;
+    std::string_view effect, asks_for, leaves_open;
+};
+
+std::string_view open_text(formats::Decides decides) {
+    switch (decides) {
+        case formats::Decides::nothing:
+            return "time alone";
+        case formats::Decides::fit:
+            return "fits";
+        case formats::Decides::legal:
+            return "legal";
+        case formats::Decides::fit_and_legal:
+            break;
+    }
+    return "legal and fits";
+}
+
+std::vector<ListedFlag> listed_flags() {
+    std::vector<ListedFlag> list;
+    for (const std::string& name : formats::flag_names()) {
+        const formats::Flag flag = *formats::find_flag(name);
+        ListedFlag listed{name, "used", "", ""};
+        if (flag.effect == formats::FlagEffect::without) listed.effect = "without effect";
+        if (flag.effect == formats::FlagEffect::not_computed) {
+            listed.effect = "not computed";
+            listed.asks_for = flag.feature;
+            listed.leaves_open = open_text(flag.decides);
+        }
+        list.push_back(std::move(listed));
+    }
+    std::sort(list.begin(), list.end(), [](const ListedFlag& a, const ListedFlag& b) { return a.name < b.name; });
+    return list;
+}
+
+/// A row for each flag of the table (formats/megatron/megatron_flags.hpp), by name: flag, what it is to a prediction ("used", "not
+/// computed", "without effect"), and of those not computed what they ask for and what stays open ("time alone", "fits", "legal and fits").
+reports::Table flag_list() {
+    using reports::Align;
+    reports::Table table({{"flag", Align::left}, {"effect", Align::left}, {"asks for", Align::left}, {"leaves open", Align::left}});
+    for (const ListedFlag& flag : listed_flags())
+        table.add_row({flag.name, std::string(flag.effect), std::string(flag.asks_for), std::string(flag.leaves_open)});
+    return table;
+}
+
+/// The table as text, and how many flags of each kind there are.
+std::string flag_list_text() {
+    std::map<std::string_view, std::int64_t> counts;
+    for (const ListedFlag& flag : listed_flags()) ++counts[flag.effect];
+    return flag_list().to_text() +
+           fmt::format("\n{} of Megatron-LM, its older releases and known forks: {} used, {} without effect, {} not computed\n",
+                       counted(std::ssize(listed_flags()), "flag"), counts["used"], counts["without effect"], counts["not computed"]);
+}
+
+/// [{"flag", "effect", "asks_for", "leaves_open"}]: the same; texts that do not apply are null.
+std::string flag_list_json() {
+    using Json = nlohmann::ordered_json;
+    const auto text = [](std::string_view words) { return words.empty() ? Json() : Json(words); };
+    Json json = Json::array();
+    for (const ListedFlag& flag : listed_flags())
+        json.push_back(
+            {{"flag", flag.name}, {"effect", flag.effect}, {"asks_for", text(flag.asks_for)}, {"leaves_open", text(flag.leaves_open)}});
+    return json.dump(1) + "\n";
+}
+
+/// A gain below this is within what the prediction of a difference can tell (docs/accuracy.md, regret).
 constexpr double kWorthSaying = 0.01;
 /// Additional layouts of the search: they replace those that do not fit once their allocators are replayed, and members of one family.
 constexpr std::size_t kSpare = 200;

@@ -39,8 +39,6 @@ constexpr std::array kCommands{
     Command{"completion", "print a completion script for bash, zsh or fish",
             [](const std::vector<std::string>& args, Console& console) { return run_completion(args, console, describe_commands); }},
     Command{"serve", "show a search in the browser, with sliders that search again", run_serve},
-    Command{"manual", "print the manual page",
-            [](const std::vector<std::string>& args, Console& console) { return run_manual(args, console, describe_commands); }},
 };
 
 std::string overview() {

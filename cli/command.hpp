@@ -84,6 +84,5 @@ int run_serve(const std::vector<std::string>& args, Console& console);
 // is in another one: linkers that read libraries once, in order, would not find it.
 using DescribeCommands = std::vector<CommandDescription> (*)();
 int run_completion(const std::vector<std::string>& args, Console& console, DescribeCommands describe);
-int run_manual(const std::vector<std::string>& args, Console& console, DescribeCommands describe);
 
 }  // namespace mgplan::cli

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <iterator>
 #include <ostream>
-#include <random>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -91,14 +90,6 @@ void note_differences(const LaunchRequest& request, const Plan& plan, const jobs
             job.ranks_per_node, plan.cluster.name, job.ranks_per_node);
     if (!request.megatron()) return;
     for (const auto& field : lost_in_megatron_flags(plan)) console.err << fmt::format("mgplan: no flag says that {}\n", field);
-}
-
-void write_secret(const jobs::Job& job) {
-    std::random_device random;  // the system's, for keys
-    std::string secret;
-    for (int word = 0; word < 4; ++word) secret += fmt::format("{:08x}", random());
-    constexpr unsigned kOwnerAlone = 0600;
-    jobs::write_whole(secret_file(job), secret + "\n", kOwnerAlone);
 }
 
 jobs::Record record_of(const LaunchRequest& request, const jobs::Job& job) {
@@ -244,7 +235,6 @@ int run_launch(const std::vector<std::string>& all_args, Console& console) {
     jobs::write_whole(plan_file(job), plan_to_json(plan).dump(1) + "\n");
     constexpr unsigned kExecutable = 0755;
     jobs::write_whole(script_file(job), reports::job_script(job), kExecutable);
-    if (job.meeting == jobs::Meeting::address) write_secret(job);
     write_record(record_of(request, job));
     return request.detach ? leave_job(options, job, request, console) : wait_for_job(options, job, record_of(request, job), console);
 }

@@ -162,7 +162,7 @@ std::vector<std::string> megatron_command(const LaunchRequest& request, const Pl
 Meeting meeting_of_request(const LaunchRequest& request, Via via) {
     if (request.megatron()) return Meeting::address;
     if (request.device == "cpu") return via == Via::local ? Meeting::none : Meeting::mpi;
-    return via == Via::local && !request.gpus_per_node ? Meeting::none : Meeting::address;
+    return via == Via::local && !request.gpus_per_node ? Meeting::none : Meeting::folder;
 }
 
 }  // namespace

@@ -52,21 +52,7 @@ void refuse_without_mpi(const runtime::LaunchedRank& launched) {
 }
 
 runtime::RendezvousOptions meeting_of(const runtime::LaunchedRank& launched, std::chrono::milliseconds deadline) {
-    runtime::RendezvousOptions meeting;
-    try {
-        meeting = runtime::rendezvous_options(launched, runtime::process_environment());
-    } catch (const ConfigError& error) {
-        if (launched.source != runtime::RankSource::torchrun) throw;
-        // A shell starts no processes.
-        Problems problems;
-        problems.absorb(error);
-        problems.add(
-            "RANK = {} and WORLD_SIZE = {} say that this process is one of several; where nothing started the others, unset both, then "
-            "start "
-            "mpirun -n {}, or this process alone with all ranks as its threads (--ranks-in-process)",
-            launched.rank, launched.size, launched.size);
-        problems.throw_if_any();
-    }
+    runtime::RendezvousOptions meeting = runtime::rendezvous_options(launched, runtime::process_environment());
     meeting.join_deadline = std::min(meeting.join_deadline, deadline);
     meeting.deadline = deadline;
     return meeting;

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "runtime/launch/rank_from_environment.hpp"
-#include "runtime/rendezvous/rendezvous_options.hpp"
+#include "runtime/rendezvous/rendezvous.hpp"
 
 namespace mgplan::cli {
 

@@ -24,7 +24,6 @@ int run_rank(const std::vector<std::string>& args, Console& console) {
         options.integer("ranks-per-node", ranks_per_node, 1, kMost, "ranks on each machine");
         options.text("logs", values.logs, "DIR", "where logs go, and word of the first failure");
         options.flag("torch-variables", values.torch_variables, "set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE");
-        options.text("secret-file", values.secret_file, "FILE", "what MGPLAN_SECRET is to hold");
         const auto mark = std::find(args.begin(), args.end(), "--");
         if (!options.parse({args.begin(), mark}, console.out)) return kDone;
         if (mark != args.end()) values.command.assign(mark + 1, args.end());

@@ -8,6 +8,7 @@
 #include <ostream>
 #include <thread>
 
+#include <fmt/core.h>
 #include <fmt/format.h>
 
 #include "cli/assumed_architecture.hpp"
@@ -15,17 +16,20 @@
 #include "cli/interrupt_watch.hpp"
 #include "cli/launched_rank.hpp"
 #include "cli/options.hpp"
-#include "cli/own_engine.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/run_checkpoints.hpp"
 #include "cli/run_optimizer.hpp"
 #include "cli/run_weights.hpp"
+#include "cli/stage_memories.hpp"
 #include "formats/model_source.hpp"
 #include "jobs/rank_process.hpp"
+#include "model/device/kernel_traits.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/plan.hpp"
+#include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
+#include "plan/workload.hpp"
 #include "planner/constraints.hpp"
 #include "reports/run_report.hpp"
 #include "runtime/checkpoint/crc32c.hpp"
@@ -36,9 +40,30 @@
 #include "runtime/launch/rank_from_environment.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 #include "runtime/training_run/training_run.hpp"
+#include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
 namespace {
+
+/// Throws ConfigError where mgplan's own engine needs more memory for `layout`, the plan's as it is to run, than a GPU of the plan's
+/// cluster has: by the search's estimate and, where that says so, by the exact timeline of every stage too. `device` is what computes: CPU
+/// ranks have no CUDA context.
+void refuse_what_own_engine_cannot_hold(const Plan& plan, const Layout& layout, model::DeviceKind device) {
+    Layout own = layout;
+    own.engine = Engine::mgplan;
+    const Workload work = workload_of(plan);
+    simulator::CostModel model(work);
+    if (model.memory(own).fits()) return;
+    const StageMemories memories = stage_memories(model, work, own, device);
+    const reports::StageMemory& worst = reports::fullest(memories.stages);
+    const std::int64_t needed = worst.memory.deciding_bytes();
+    if (needed <= work.memory_limit) return;
+    throw ConfigError(fmt::format(
+        "engine = {} of the plan, and run and verify train with mgplan's own engine, which needs {} on rank {} (stage {}), more "
+        "than the {} of a GPU of {}; use a plan of mgplan --engine mgplan, more recompute or a smaller micro-batch",
+        to_string(plan.layout.engine), human_bytes(needed), worst.first_rank, worst.stage, human_bytes(work.memory_limit),
+        plan.cluster.name));
+}
 
 constexpr std::int64_t kMostSteps = 1'000'000'000;
 

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <ostream>
 #include <sstream>
+#include <string>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -9,14 +11,34 @@
 #include "cli/command.hpp"
 #include "cli/local_server.hpp"
 #include "cli/options.hpp"
-#include "cli/serve_page.hpp"
 #include "cli/workload_options.hpp"
 #include "plan/text/text.hpp"
+#include "reports/html_page.hpp"
 
 namespace mgplan::cli {
 namespace {
 
-/// Options that the page's own fields replace, and those of `serve` alone.
+/// Values of the sliders at the start.
+struct ServedJob {
+    std::string model, cluster, precision;
+    std::int64_t world = 1;         ///< GPUs
+    std::int64_t global_batch = 1;  ///< sequences
+    std::int64_t sequence = 1;      ///< tokens
+};
+
+/// The page with sliders. Every change requests /plan?world=…&global_batch=…&sequence=…&precision=…&restrict=… for the page of a search and
+/// shows it in a frame; a request that is given up closes its connection.
+std::string serve_page(const ServedJob& job) {
+    const nlohmann::ordered_json start = {
+        {"world", job.world}, {"global_batch", job.global_batch}, {"sequence", job.sequence}, {"precision", job.precision}};
+    return reports::html_page(
+        fmt::format("{} on {}", job.model, job.cluster), {"Every change of a slider searches again."},
+        fmt::format("{}<script type=\"application/json\" id=\"start\">{}</script>\n{}", reports::web_file("serve.html"),
+                    reports::json_inside_script(start), reports::page_script("serve.js")),
+        reports::web_file("serve.css"));
+}
+
+/// Options of `serve` that the page's own fields take the place of, and those that are not plan's.
 constexpr std::array kOwnOptions{"world", "global-batch", "global-batch-tokens", "seq", "precision", "port", "format", "output"};
 
 /// Options with which a reader of the page may restrict a search: those of plan that neither read nor write a file.

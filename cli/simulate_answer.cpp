@@ -1,11 +1,12 @@
 #include "cli/simulate_answer.hpp"
 
 #include <ostream>
+#include <string>
 
+#include <fmt/core.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/balanced_text.hpp"
 #include "cli/layout_page.hpp"
 #include "cli/list_writer.hpp"
 #include "plan/layout/layout_schedule.hpp"
@@ -14,6 +15,7 @@
 #include "plan/plan.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
+#include "planner/balanced_layout.hpp"
 #include "reports/flag_account.hpp"
 #include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"
@@ -26,6 +28,15 @@
 
 namespace mgplan::cli {
 namespace {
+
+/// One line: what it gained, or why there is nothing to gain.
+std::string balanced_text(const planner::BalancedLayout& balanced) {
+    if (!balanced.why_not.empty()) return fmt::format("\nbalanced stages: the split stays, {}\n", balanced.why_not);
+    return fmt::format("\nbalanced stages: --pipeline-layout '{}', {} instead of {}, {:+.2f} %{}\n",
+                       *balanced.layout.split->request().pipeline_layout, human_seconds(balanced.seconds),
+                       human_seconds(balanced.seconds_before), -100 * (1 - balanced.seconds / balanced.seconds_before),
+                       balanced.fitted_before ? "" : "; the split before does not fit in memory");
+}
 
 using Json = nlohmann::ordered_json;
 

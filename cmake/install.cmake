@@ -17,19 +17,27 @@ if(TARGET mgplan_cuda)
 endif()
 
 set(written ${PROJECT_BINARY_DIR}/documents)
-set(documents mgplan.1 mgplan.bash _mgplan mgplan.fish)
+set(documents mgplan.bash _mgplan mgplan.fish)
 list(TRANSFORM documents PREPEND ${written}/ OUTPUT_VARIABLE document_files)
 add_custom_command(
   OUTPUT ${document_files}
   COMMAND ${CMAKE_COMMAND} -E make_directory ${written}
-  COMMAND mgplan manual --output ${written}/mgplan.1
   COMMAND mgplan completion bash --output ${written}/mgplan.bash
   COMMAND mgplan completion zsh --output ${written}/_mgplan
   COMMAND mgplan completion fish --output ${written}/mgplan.fish
   DEPENDS mgplan
   VERBATIM)
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(Python3_FOUND)
+  set(script ${PROJECT_SOURCE_DIR}/cmake/manual_page.py)
+  add_custom_command(OUTPUT ${written}/mgplan.1 COMMAND ${Python3_EXECUTABLE} ${script} $<TARGET_FILE:mgplan> ${written}/mgplan.1
+    DEPENDS mgplan ${script} ${document_files} VERBATIM)
+  list(APPEND document_files ${written}/mgplan.1)
+  install(FILES ${written}/mgplan.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT programs)
+else()
+  message(STATUS "The manual page is left out: no Python 3 writes it")
+endif()
 add_custom_target(documents ALL DEPENDS ${document_files})
-install(FILES ${written}/mgplan.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT programs)
 install(FILES ${written}/mgplan.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME mgplan COMPONENT programs)
 install(FILES ${written}/_mgplan DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT programs)
 install(FILES ${written}/mgplan.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT programs)

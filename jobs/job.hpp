@@ -32,6 +32,7 @@ enum class Meeting : std::uint8_t {
     none,     ///< there is one process, which is all ranks
     mpi,      ///< the engine connects them through PMIx
     address,  ///< rank 0 listens at MASTER_ADDR and MASTER_PORT
+    folder,   ///< by files in the attempt's folder (runtime/rendezvous)
 };
 
 /// Ranks fill nodes one after the other: rank r is on node r / ranks_per_node, with local rank r % ranks_per_node. As the axis
@@ -74,10 +75,6 @@ struct Job {
 /// Rank 0's result.
 [[nodiscard]] inline std::string report_file(const Job& job) {
     return job.folder + "/report";
-}
-/// Secret by which ranks that meet by address recognise each other.
-[[nodiscard]] inline std::string secret_file(const Job& job) {
-    return job.folder + "/secret";
 }
 
 }  // namespace mgplan::jobs

@@ -1,15 +1,10 @@
 #include "jobs/rank_failure.hpp"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <fstream>
-
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "jobs/regular_file.hpp"
+#include "runtime/launch/published_file.hpp"
 
 namespace mgplan::jobs {
 namespace {
@@ -53,21 +48,7 @@ std::optional<RankFailure> first_failure(const std::string& logs) {
 void leave_word(const std::string& logs, const RankFailure& failure) {
     Json json;
     to_json(json, failure);
-    const std::string mine = fmt::format("{}/failure-{}-{}-{}", logs, failure.rank, failure.node, ::getpid());
-    {
-        std::ofstream file(mine);
-        file << json.dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
-    }
-    // A link is made once, also on network file systems, and its readers see the whole text.
-    if (::link(mine.c_str(), failure_file(logs).c_str()) == 0 || errno == EEXIST) {
-        ::unlink(mine.c_str());
-        return;
-    }
-    // Without hard links the file is renamed, unless there is one already: of two at the same time the last one stays.
-    if (::access(failure_file(logs).c_str(), F_OK) != 0)
-        std::rename(mine.c_str(), failure_file(logs).c_str());
-    else
-        ::unlink(mine.c_str());
+    runtime::publish_once(failure_file(logs), json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace mgplan::jobs

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <fstream>
 
 #include <fmt/core.h>
 
@@ -45,15 +44,6 @@ std::optional<std::int64_t> local_size(const runtime::LaunchedRank& launched, co
         default:
             return std::nullopt;
     }
-}
-
-std::string read_secret(const std::string& path) {
-    std::ifstream file(path);
-    std::string secret;
-    if (!std::getline(file, secret) || secret.empty())
-        throw RunError(
-            fmt::format("the job's secret cannot be read from {}; the folder of a job must be seen by all of its machines", path));
-    return secret;
 }
 
 /// Signals that end a job, and the end of a child, taken one by one.
@@ -143,7 +133,6 @@ int run_rank_process(const RankProcessOptions& options) {
     int status = 0;
     bool stopped = false;
     try {
-        if (options.secret_file) child_options.variables.emplace_back("MGPLAN_SECRET", read_secret(*options.secret_file));
         Child child(child_options);
         std::optional<Clock::time_point> kill_at;
         for (;;) {

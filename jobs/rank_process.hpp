@@ -2,7 +2,6 @@
 // The process that an engine starts for each rank: it checks that the rank is the planned one, runs its command with a log of its own,
 // and records a failure.
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +18,6 @@ struct RankProcessOptions {
     std::string logs;
     std::vector<std::string> command;
     bool torch_variables = false;
-    std::optional<std::string> secret_file;  ///< its text becomes MGPLAN_SECRET
 };
 
 /// Returns the contradiction between the launcher's variables and the plan, in one sentence: no launcher at all, another world (16 jobs

@@ -15,8 +15,14 @@ namespace mgplan::reports {
 /// JSON that is safe inside a script element: it contains nothing that ends the element.
 [[nodiscard]] std::string json_inside_script(const nlohmann::ordered_json& json);
 
-/// A whole page: heading, faint lines below it, then `body` unescaped. `title` and `details` are plain text. Loads nothing from elsewhere;
-/// light or dark by the reader's setting. `style`: further CSS rules of this page.
+/// Text of the file `name` of reports/web, which the build puts into the binary.
+[[nodiscard]] std::string_view web_file(std::string_view name);
+
+/// A script element with the file `name` of reports/web.
+[[nodiscard]] std::string page_script(std::string_view name);
+
+/// A whole page: heading, faint lines below it, then `body` as it is. `title` and `details` are text. Nothing is loaded from
+/// elsewhere; light or dark as the reader has it. `style`: rules that this page adds to the common ones.
 [[nodiscard]] std::string html_page(std::string_view title, const std::vector<std::string>& details, std::string_view body,
                                     std::string_view style = "");
 

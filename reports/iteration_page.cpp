@@ -256,33 +256,6 @@ private:
     double height_ = 0, end_ = 0;
 };
 
-constexpr std::string_view kPipelineScript = R"(
-(() => {
-  "use strict";
-  const panels = JSON.parse(document.getElementById("passes").textContent);
-  const names = ["forward", "backward", "input gradient", "weight gradient"];
-  const seconds = s => s >= 1 ? s.toFixed(3) + " s" : s >= 1e-3 ? (s * 1e3).toFixed(3) + " ms" : (s * 1e6).toFixed(1) + " µs";
-  panels.forEach((panel, number) => {
-    const svg = document.getElementById("pipeline-" + number), bubble = svg.parentNode.querySelector(".bubble");
-    const hide = () => { bubble.style.visibility = "hidden"; };
-    svg.addEventListener("pointerleave", hide);
-    svg.addEventListener("pointermove", event => {
-      const box = svg.getBoundingClientRect(), scale = panel.width / box.width;
-      const x = (event.clientX - box.left) * scale, y = (event.clientY - box.top) * scale;
-      const at = panel.begin + (x - panel.left) / panel.plot * (panel.end - panel.begin);
-      const row = panel.rows[Math.floor(y / panel.row)];
-      const pass = row && row.slice(1).find(p => p[0] <= at && at < p[1]);
-      if (!pass) return hide();
-      bubble.textContent = "stage " + row[0] + ": " + names[pass[2]] + " of microbatch " + pass[3] + ", chunk " + pass[4] + ": " +
-        seconds(pass[1] - pass[0]) + " from " + seconds(pass[0]);
-      bubble.style.left = Math.min(event.clientX - box.left + 12, Math.max(0, box.width - bubble.offsetWidth)) + "px";
-      bubble.style.top = (event.clientY - box.top + 16) + "px";
-      bubble.style.visibility = "visible";
-    });
-  });
-})();
-)";
-
 // --- Rank groups ---------------------------------------------------------------------------------------------------
 
 std::string_view name_of(Axis axis, bool expert) {
@@ -300,34 +273,6 @@ std::string_view name_of(Axis axis, bool expert) {
     }
     return "?";
 }
-
-constexpr std::string_view kGroupsScript = R"(
-(() => {
-  "use strict";
-  const data = JSON.parse(document.getElementById("groups").textContent);
-  const cells = Array.from(document.querySelectorAll("#ranks .rank")), text = document.getElementById("rank-text");
-  const start = text.textContent;
-  const members = (axis, rank) => {
-    const coordinate = Math.floor(rank / axis[2]) % axis[1], first = rank - coordinate * axis[2];
-    return Array.from({length: axis[1]}, (_, i) => first + i * axis[2]);
-  };
-  const short = list => list.length <= 10 ? list.join(" ") : list.slice(0, 9).join(" ") + " … " + list[list.length - 1];
-  let chosen = 0;
-  document.querySelectorAll("input[name=axis]").forEach((input, i) => input.addEventListener("change", () => { chosen = i; }));
-  const svg = document.getElementById("ranks");
-  svg.addEventListener("pointerover", event => {
-    const rank = cells.indexOf(event.target);
-    if (rank < 0) return;
-    const own = new Set(members(data[chosen], rank));
-    cells.forEach((cell, i) => { cell.classList.toggle("off", !own.has(i)); cell.classList.toggle("own", i === rank); });
-    text.textContent = "rank " + rank + ": " + data.map(axis => axis[0] + " " + short(members(axis, rank))).join("; ");
-  });
-  svg.addEventListener("pointerleave", () => {
-    cells.forEach(cell => cell.classList.remove("off", "own"));
-    text.textContent = start;
-  });
-})();
-)";
 
 }  // namespace
 
@@ -400,7 +345,7 @@ std::string pipeline_section(const PipelinePicture& picture, const std::string& 
     Json data = Json::array();
     for (std::size_t i = 0; i < panels.size(); ++i) html += drawing.draw(panels[i], static_cast<int>(i), data);
     html += "<script type=\"application/json\" id=\"passes\">" + json_inside_script(data) + "</script>\n";
-    return html + fmt::format("<script>{}</script>\n", kPipelineScript);
+    return html + page_script("pipeline.js");
 }
 
 std::string groups_section(const Layout& layout, int gpus_per_node) {
@@ -463,7 +408,7 @@ std::string groups_section(const Layout& layout, int gpus_per_node) {
         "0</th></tr></thead>\n<tbody>\n" +
         table + "</tbody>\n</table></div>\n";
     html += "<script type=\"application/json\" id=\"groups\">" + json_inside_script(axes) + "</script>\n";
-    return html + fmt::format("<script>{}</script>\n", kGroupsScript);
+    return html + page_script("groups.js");
 }
 
 }  // namespace mgplan::reports

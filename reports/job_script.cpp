@@ -89,10 +89,6 @@ std::string rank_words(const Job& job) {
                                    "--world",          std::to_string(job.meeting == Meeting::none ? 1 : job.world),
                                    "--ranks-per-node", std::to_string(job.meeting == Meeting::none ? 1 : job.ranks_per_node)};
     if (job.torch_variables) words.emplace_back("--torch-variables");
-    if (job.meeting == Meeting::address && !job.torch_variables) {
-        words.emplace_back("--secret-file");
-        words.push_back(secret_file(job));
-    }
     return shell_words(words) + " --logs \"$logs\" -- \\\n    " + command_lines(job.command) + " \"${resume[@]}\"";
 }
 

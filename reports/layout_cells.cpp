@@ -1,27 +1,39 @@
 #include "reports/layout_cells.hpp"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "plan/text/text.hpp"
 
 namespace mgplan::reports {
 
-std::vector<std::string> layout_csv_columns() {
-    return {"tp",           "cp",       "ep", "etp", "dp", "edp", "pp", "vpp", "micro_batch", "num_microbatches", "sequence_parallel",
-            "cp_comm_type", "recompute"};
+NamedCells layout_csv(const Layout& layout) {
+    return {{"tp", std::to_string(layout.sizes.tp)},
+            {"cp", std::to_string(layout.sizes.cp)},
+            {"ep", std::to_string(layout.sizes.ep)},
+            {"etp", std::to_string(layout.sizes.etp)},
+            {"dp", std::to_string(layout.dp())},
+            {"edp", std::to_string(layout.edp())},
+            {"pp", std::to_string(layout.sizes.pp)},
+            {"vpp", std::to_string(layout.vpp)},
+            {"micro_batch", std::to_string(layout.micro_batch)},
+            {"num_microbatches", std::to_string(layout.num_microbatches)},
+            {"sequence_parallel", layout.sequence_parallel ? "true" : "false"},
+            {"cp_comm_type", std::string(to_string(layout.cp_comm_type))},
+            {"recompute", std::string(to_string(layout.recompute))}};
 }
 
-std::vector<std::string> layout_csv_row(const Layout& layout) {
-    std::vector<std::string> row;
-    for (const std::int64_t size :
-         {std::int64_t{layout.sizes.tp}, std::int64_t{layout.sizes.cp}, std::int64_t{layout.sizes.ep}, std::int64_t{layout.sizes.etp},
-          std::int64_t{layout.dp()}, std::int64_t{layout.edp()}, std::int64_t{layout.sizes.pp}, std::int64_t{layout.vpp},
-          std::int64_t{layout.micro_batch}, std::int64_t{layout.num_microbatches}})
-        row.push_back(std::to_string(size));
-    row.emplace_back(layout.sequence_parallel ? "true" : "false");
-    row.emplace_back(to_string(layout.cp_comm_type));
-    row.emplace_back(to_string(layout.recompute));
-    return row;
+Table table_of(const NamedCells& first, const std::vector<NamedCells>& rows) {
+    std::vector<Table::Column> columns;
+    for (const auto& [name, cell] : first) columns.push_back({name});
+    Table table(columns);
+    for (const NamedCells& row : rows) {
+        std::vector<std::string> cells;
+        for (const auto& [name, cell] : row) cells.push_back(cell);
+        table.add_row(std::move(cells));
+    }
+    return table;
 }
 
 std::string tp_cell(const Layout& layout) {

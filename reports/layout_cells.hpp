@@ -3,17 +3,22 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/layout/layout.hpp"
+#include "reports/table.hpp"
 
 namespace mgplan::reports {
 
-/// Names of the columns: tp to vpp, micro_batch, num_microbatches, sequence_parallel, cp_comm_type, recompute.
-[[nodiscard]] std::vector<std::string> layout_csv_columns();
-/// A layout's values in these columns.
-[[nodiscard]] std::vector<std::string> layout_csv_row(const Layout& layout);
-/// "4+sp": tensor parallel size with sequence parallelism, "4-sp" without it; "1" for one rank.
+/// A row of a table: names of its columns and their cells.
+using NamedCells = std::vector<std::pair<std::string, std::string>>;
+
+/// The sizes of a layout and how it computes: tp to vpp, micro_batch, num_microbatches, sequence_parallel, cp_comm_type, recompute.
+[[nodiscard]] NamedCells layout_csv(const Layout& layout);
+/// The table of such rows; `first` names the columns, which may be more than those of a row.
+[[nodiscard]] Table table_of(const NamedCells& first, const std::vector<NamedCells>& rows);
+/// "4+sp": tensor parallel size with sequence parallelism, "4-sp" without it; "1" of one rank, which has no choice.
 [[nodiscard]] std::string tp_cell(const Layout& layout);
 /// "2", or with the cp_comm_type if it is not p2p: "2ag", "2a2a".
 [[nodiscard]] std::string cp_cell(const Layout& layout);

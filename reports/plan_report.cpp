@@ -1,12 +1,47 @@
 #include "reports/plan_report.hpp"
 
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "plan/layout/layout_switches.hpp"
+#include "reports/figures.hpp"
 #include "reports/layout_cells.hpp"
-#include "reports/table.hpp"
 
 namespace mgplan::reports {
+namespace {
+
+NamedCells csv_cells(const PlannedLayout& plan, const std::string& assumed_architecture) {
+    const simulator::TimePrediction& time = plan.prediction.time;
+    const simulator::MemoryPrediction& memory = plan.prediction.memory;
+    const auto& routing = memory.worst.routing;
+    NamedCells cells{{"rank", std::to_string(plan.rank)}};
+    const auto add = [&](std::initializer_list<std::string_view> names) {
+        for (const auto name : names) cells.emplace_back(name, csv_text(figure(name), time));
+    };
+    // A column of its own where there is something to say: programs find columns by name.
+    if (!assumed_architecture.empty()) cells.emplace_back("assumed_architecture", assumed_architecture);
+    for (auto& cell : layout_csv(plan.layout)) cells.push_back(std::move(cell));
+    add({"iteration_seconds", "tokens_per_second_per_gpu", "mfu"});
+    cells.emplace_back("peak_bytes", std::to_string(memory.worst.peak_bytes()));
+    add({"bubble_fraction"});
+    cells.emplace_back("p99_bytes", routing ? std::to_string(routing->p99) : std::string());
+    cells.emplace_back("limit_bytes", std::to_string(memory.limit_bytes));
+    cells.emplace_back("fits", memory.fits() ? "true" : "false");
+    cells.emplace_back("order", plan.layout.sizes.order.text());
+    add({"compute_seconds", "recompute_seconds", "host_seconds", "bubble_seconds"});
+    for (const Figure& row : exposed_figures()) cells.emplace_back(fmt::format("exposed_{}_seconds", row.name), csv_text(row, time));
+    add({"optimizer_seconds", "fixed_seconds"});
+    cells.emplace_back("recompute_modules", fmt::format("{}", fmt::join(names_in(plan.layout.recompute_modules), " ")));
+    cells.emplace_back("cuda_graphs", fmt::format("{}", fmt::join(names_in(plan.layout.cuda_graphs), " ")));
+    cells.emplace_back("switched_on",
+                       plan.layout.switches ? fmt::format("{}", fmt::join(switch_words(*plan.layout.switches), " ")) : std::string());
+    return cells;
+}
+
+}  // namespace
 
 std::optional<double> PlanReport::seconds_before(const PlannedLayout& plan) const {
     if (!balanced) return std::nullopt;
@@ -27,58 +62,10 @@ std::vector<std::pair<std::string_view, std::int64_t>> PlanReport::too_large_rul
 }
 
 std::string plan_report_csv(const PlanReport& report) {
-    std::vector<Table::Column> columns{{"rank"}};
-    // A separate column if it has a value: programs find columns by name.
     const std::string& assumed = report.workload.model.assumed_architecture;
-    if (!assumed.empty()) columns.push_back({"assumed_architecture"});
-    for (const auto& name : layout_csv_columns()) columns.push_back({name});
-    for (const char* name : {"iteration_seconds",
-                             "tokens_per_second_per_gpu",
-                             "mfu",
-                             "peak_bytes",
-                             "bubble_fraction",
-                             "p99_bytes",
-                             "limit_bytes",
-                             "fits",
-                             "order",
-                             "compute_seconds",
-                             "recompute_seconds",
-                             "host_seconds",
-                             "bubble_seconds",
-                             "exposed_tp_seconds",
-                             "exposed_cp_seconds",
-                             "exposed_ep_seconds",
-                             "exposed_dp_seconds",
-                             "exposed_pp_seconds",
-                             "optimizer_seconds",
-                             "fixed_seconds",
-                             "recompute_modules",
-                             "cuda_graphs",
-                             "switched_on"})
-        columns.push_back({name});
-    Table table(columns);
-    for (const PlannedLayout& plan : report.plans) {
-        const auto& p = plan.prediction;
-        std::vector<std::string> row{std::to_string(plan.rank)};
-        if (!assumed.empty()) row.push_back(assumed);
-        for (auto& cell : layout_csv_row(plan.layout)) row.push_back(std::move(cell));
-        for (std::string cell :
-             {fmt::format("{:.9g}", p.time.iteration_seconds), fmt::format("{:.9g}", p.time.tokens_per_second_per_gpu),
-              fmt::format("{:.6g}", p.time.mfu), std::to_string(p.memory.worst.peak_bytes()),
-              fmt::format("{:.6g}", p.time.bubble_fraction()),
-              p.memory.worst.routing ? std::to_string(p.memory.worst.routing->p99) : std::string(), std::to_string(p.memory.limit_bytes),
-              std::string(p.memory.fits() ? "true" : "false"), plan.layout.sizes.order.text()})
-            row.push_back(std::move(cell));
-        const auto& t = p.time;
-        for (const double seconds : {t.compute_seconds, t.recompute_seconds, t.host_seconds, t.bubble_seconds, t.exposed.tp, t.exposed.cp,
-                                     t.exposed.ep, t.exposed.dp, t.exposed.pp, t.optimizer_seconds, t.fixed_seconds()})
-            row.push_back(fmt::format("{:.9g}", seconds));
-        row.push_back(fmt::format("{}", fmt::join(names_in(plan.layout.recompute_modules), " ")));
-        row.push_back(fmt::format("{}", fmt::join(names_in(plan.layout.cuda_graphs), " ")));
-        row.push_back(plan.layout.switches ? fmt::format("{}", fmt::join(switch_words(*plan.layout.switches), " ")) : std::string());
-        table.add_row(std::move(row));
-    }
-    return table.to_csv();
+    std::vector<NamedCells> rows;
+    for (const PlannedLayout& plan : report.plans) rows.push_back(csv_cells(plan, assumed));
+    return table_of(csv_cells(PlannedLayout{}, assumed), rows).to_csv();
 }
 
 }  // namespace mgplan::reports

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "plan/layout/layout_switches.hpp"
 #include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
+#include "reports/figures.hpp"
 #include "reports/flag_account.hpp"
 #include "reports/layout_cells.hpp"
 #include "reports/layout_fields.hpp"
@@ -108,12 +110,17 @@ constexpr std::array kSpared{kSpareDp, kSpareLoss, kSpareDp | kSpareLoss, kSpare
 struct PlanColumn {
     std::string header;
     Align align = Align::right;
-    std::string (*cell)(const PlannedLayout& plan);
-    bool always = true;  ///< false: left out if it is 1 in all rows
-    int spare = 0;       ///< bits of kSpared; 0: never dropped
+    std::function<std::string(const PlannedLayout& plan)> cell;
+    bool always = true;  ///< false: left out where it is 1 in all rows
+    int spare = 0;       ///< of kSpared; 0: never
 };
 
-/// True if plans differ in their CUDA graphs, or the search chose them, so that each row must name them.
+PlanColumn figure_column(std::string_view name, int spare = 0) {
+    const auto cell = [name](const PlannedLayout& plan) { return cell_text(name, plan.prediction.time); };
+    return {std::string(figure(name).heading), Align::right, cell, true, spare};
+}
+
+/// Whether plans differ in their CUDA graphs, or the search chose those that all rows have, so that a row must say which it has.
 bool search_chose_graphs(const PlanReport& report) {
     return std::any_of(report.plans.begin(), report.plans.end(), [&](const PlannedLayout& plan) {
         return plan.layout.cuda_graphs != report.plans.front().layout.cuda_graphs ||
@@ -139,13 +146,9 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
         {"vpp", Align::right, [](Plan p) { return std::to_string(p.layout.vpp); }, false},
         {"mbs", Align::right, [](Plan p) { return std::to_string(p.layout.micro_batch); }},
         {"rec", Align::left, [](Plan p) { return recompute_cell(p.layout); }},
-        {"s/step", Align::right,
-         [](Plan p) {
-             return fmt::format("{:.{}f}", p.prediction.time.iteration_seconds, p.prediction.time.iteration_seconds < 100 ? 3 : 1);
-         }},
-        {"tok/s", Align::right, [](Plan p) { return fmt::format("{:.0f}", p.prediction.time.tokens_per_second_per_gpu); }, true,
-         kSpareTokens},
-        {"MFU", Align::right, [](Plan p) { return fmt::format("{:.1f}%", 100 * p.prediction.time.mfu); }},
+        figure_column("iteration_seconds"),
+        figure_column("tokens_per_second_per_gpu", kSpareTokens),
+        figure_column("mfu"),
         {"GiB", Align::right, [](Plan p) { return gib(p.prediction.memory.deciding_bytes()); }},
         {"loss", Align::right, [](Plan p) { return largest_loss(p.prediction.time); }, true, kSpareLoss},
     };

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "reports/figures.hpp"
+
 namespace mgplan::reports {
 namespace {
 
@@ -67,23 +69,13 @@ Json prediction_to_json(const simulator::Prediction& p) {
         memory["node_host_bytes"] = p.memory.node_host_bytes;
         memory["host_limit_bytes"] = p.memory.host_limit_bytes > 0 ? Json(p.memory.host_limit_bytes) : Json(nullptr);
     }
-    return Json{{"iteration_seconds", t.iteration_seconds},
-                {"interval_seconds", Json::array({t.interval_low, t.interval_high})},
-                {"tokens_per_second_per_gpu", t.tokens_per_second_per_gpu},
-                {"model_tflops_per_gpu", t.model_tflops_per_gpu},
-                {"mfu", t.mfu},
-                {"hfu", t.hfu},
-                {"bubble_fraction", t.bubble_fraction()},
-                {"exposed_communication_seconds",
-                 Json{{"tp", t.exposed.tp}, {"cp", t.exposed.cp}, {"ep", t.exposed.ep}, {"dp", t.exposed.dp}, {"pp", t.exposed.pp}}},
-                {"compute_seconds", t.compute_seconds},
-                {"recompute_seconds", t.recompute_seconds},
-                {"host_seconds", t.host_seconds},
-                {"bubble_seconds", t.bubble_seconds},
-                {"optimizer_seconds", t.optimizer_seconds},
-                {"fixed_seconds", t.fixed_seconds()},
-                {"slowest_stage", t.slowest_stage},
-                {"memory", std::move(memory)}};
+    Json json{{"iteration_seconds", t.iteration_seconds}, {"interval_seconds", Json::array({t.interval_low, t.interval_high})}};
+    for (const Figure& row : rate_figures()) json[std::string(row.name)] = row.value(t);
+    for (const Figure& row : exposed_figures()) json["exposed_communication_seconds"][std::string(row.name)] = row.value(t);
+    for (const Figure& row : seconds_figures()) json[std::string(row.name)] = row.value(t);
+    json["slowest_stage"] = t.slowest_stage;
+    json["memory"] = std::move(memory);
+    return json;
 }
 
 }  // namespace mgplan::reports

@@ -8,6 +8,7 @@
 
 #include "plan/plan.hpp"
 #include "plan/text/text.hpp"
+#include "reports/figures.hpp"
 #include "reports/layout_cells.hpp"
 #include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"
@@ -38,10 +39,6 @@ std::string amount(double value) {
     if (std::abs(value) < 100) return fmt::format("{:.2f}", value);
     // Above 64 bits exact digits do not matter.
     return std::abs(value) < 9e15 ? with_thousands(static_cast<std::int64_t>(std::llround(value))) : fmt::format("{:.3g}", value);
-}
-
-std::string seconds_text(double seconds) {
-    return fmt::format("{:.{}f}", seconds, seconds < 100 ? 3 : 1);
 }
 
 std::string share_text(double share) {
@@ -126,7 +123,9 @@ std::string short_layout(const Layout& l) {
 }
 
 std::string worlds_text(const ScalingReport& report) {
-    std::vector<Table::Column> columns{{"GPUs"}, {"batch"}, {"s/step"}, {"tok/s/GPU"}, {"MFU"}, {"GiB"}, {"scaling"}};
+    std::vector<Table::Column> columns{
+        {"GPUs"}, {"batch"},  {std::string(figure("iteration_seconds").heading)}, {"tok/s/GPU"}, {std::string(figure("mfu").heading)},
+        {"GiB"},  {"scaling"}};
     add_cost_columns(report, columns);
     columns.push_back({"layout", Align::left});
     Table table(columns);
@@ -142,9 +141,9 @@ std::string worlds_text(const ScalingReport& report) {
         const auto& time = plan.prediction.time;
         std::vector<std::string> row{with_thousands(world.world),
                                      with_thousands(plan.batch.global_batch),
-                                     seconds_text(time.iteration_seconds),
-                                     fmt::format("{:.0f}", time.tokens_per_second_per_gpu),
-                                     share_text(time.mfu),
+                                     cell_text("iteration_seconds", time),
+                                     cell_text("tokens_per_second_per_gpu", time),
+                                     cell_text("mfu", time),
                                      gib(plan.prediction.memory.deciding_bytes()),
                                      share_text(*efficiency_of(report, plan))};
         add_cost_cells(report, cost_of(report, plan), row);
@@ -216,7 +215,7 @@ std::string pareto_text(const ScalingReport& report) {
         for (const std::size_t i : shown) {
             const planner::RankedLayout& point = world.pareto[i];
             std::vector<std::string> row{i == 0 ? with_thousands(world.world) : "", gib(point.peak_bytes),
-                                         seconds_text(point.iteration_seconds),
+                                         figure("iteration_seconds").cell(point.iteration_seconds),
                                          share_text(point.iteration_seconds / world.pareto.front().iteration_seconds - 1)};
             if (const auto cost = planner::run_cost(report.goal, world.best->batch, world.world, point.iteration_seconds))
                 row.push_back(amount(cost->days));
@@ -273,45 +272,50 @@ std::string scaling_text(const ScalingReport& report) {
     return text + changes_text(report) + pareto_text(report);
 }
 
-std::string scaling_csv(const ScalingReport& report) {
-    std::vector<Table::Column> columns;
-    for (const char* name : {"world", "kind", "possible", "why_not", "gpus", "global_batch", "sequence", "iteration_seconds",
-                             "tokens_per_second", "peak_bytes", "efficiency", "steps", "days", "gpu_hours", "cost"})
-        columns.push_back({name});
-    for (const auto& name : layout_csv_columns()) columns.push_back({name});
-    columns.push_back({"order"});
-    Table table(columns);
+namespace {
+
+/// A row of CSV with all its columns.
+NamedCells csv_cells(const ScalingReport& report, std::int64_t world, const std::string& kind, std::int64_t gpus, const BatchSpec& batch,
+                     const planner::RankedLayout& point) {
     const auto number = [](double value) { return fmt::format("{:.9g}", value); };
+    const double speed = planner::tokens_per_second(batch, point.iteration_seconds);
+    const ScaledPlan* base = report.base();
+    const auto cost = planner::run_cost(report.goal, batch, gpus, point.iteration_seconds);
+    NamedCells cells{{"world", std::to_string(world)},
+                     {"kind", kind},
+                     {"possible", "true"},
+                     {"why_not", ""},
+                     {"gpus", std::to_string(gpus)},
+                     {"global_batch", std::to_string(batch.global_batch)},
+                     {"sequence", std::to_string(batch.sequence)},
+                     {"iteration_seconds", number(point.iteration_seconds)},
+                     {"tokens_per_second", number(speed)},
+                     {"peak_bytes", std::to_string(point.peak_bytes)},
+                     {"efficiency", base ? number(planner::scaling_efficiency(speed, gpus, speed_of(*base), base->world)) : ""},
+                     {"steps", cost ? fmt::format("{:.0f}", cost->steps) : ""},
+                     {"days", cost ? number(cost->days) : ""},
+                     {"gpu_hours", cost ? number(cost->gpu_hours) : ""},
+                     {"cost", cost && cost->cost ? number(*cost->cost) : ""}};
+    for (auto& cell : layout_csv(point.layout)) cells.push_back(std::move(cell));
+    cells.emplace_back("order", point.layout.sizes.order.text());
+    return cells;
+}
+
+}  // namespace
+
+std::string scaling_csv(const ScalingReport& report) {
+    std::vector<NamedCells> rows;
     const auto add = [&](std::int64_t world, const std::string& kind, std::int64_t gpus, const BatchSpec& batch,
-                         const planner::RankedLayout& point) {
-        const double speed = planner::tokens_per_second(batch, point.iteration_seconds);
-        const ScaledPlan* base = report.base();
-        const auto cost = planner::run_cost(report.goal, batch, gpus, point.iteration_seconds);
-        std::vector<std::string> row{std::to_string(world),
-                                     kind,
-                                     "true",
-                                     "",
-                                     std::to_string(gpus),
-                                     std::to_string(batch.global_batch),
-                                     std::to_string(batch.sequence),
-                                     number(point.iteration_seconds),
-                                     number(speed),
-                                     std::to_string(point.peak_bytes),
-                                     number(planner::scaling_efficiency(speed, gpus, speed_of(*base), base->world)),
-                                     cost ? fmt::format("{:.0f}", cost->steps) : "",
-                                     cost ? number(cost->days) : "",
-                                     cost ? number(cost->gpu_hours) : "",
-                                     cost && cost->cost ? number(*cost->cost) : ""};
-        for (auto& cell : layout_csv_row(point.layout)) row.push_back(std::move(cell));
-        row.push_back(point.layout.sizes.order.text());
-        table.add_row(std::move(row));
+                         const planner::RankedLayout& point) { rows.push_back(csv_cells(report, world, kind, gpus, batch, point)); };
+    const auto add_impossible = [&](std::int64_t world, const std::string& kind, const std::string& why_not) {
+        rows.push_back({{"world", std::to_string(world)}, {"kind", kind}, {"possible", "false"}, {"why_not", why_not}});
     };
     const auto as_point = [](const ScaledPlan& plan) {
         return planner::RankedLayout{plan.layout, plan.prediction.time.iteration_seconds, plan.prediction.memory.deciding_bytes()};
     };
     for (const ScaledWorld& world : report.worlds) {
         if (!world.best) {
-            table.add_row({std::to_string(world.world), "best", "false", world.why_not});
+            add_impossible(world.world, "best", world.why_not);
             continue;
         }
         add(world.world, "best", world.world, world.best->batch, as_point(*world.best));
@@ -319,11 +323,11 @@ std::string scaling_csv(const ScalingReport& report) {
             if (change.plan)
                 add(world.world, change.kind, change.plan->world, change.plan->batch, as_point(*change.plan));
             else
-                table.add_row({std::to_string(world.world), change.kind, "false", change.why_not});
+                add_impossible(world.world, change.kind, change.why_not);
         }
         for (const auto& point : world.pareto) add(world.world, "pareto", world.world, world.best->batch, point);
     }
-    return table.to_csv();
+    return table_of(csv_cells(report, 0, "", 1, {}, {{}, 1, 0}), rows).to_csv();
 }
 
 }  // namespace mgplan::reports

@@ -19,7 +19,6 @@
 #include "reports/memory_terms.hpp"
 #include "reports/published_accuracy.hpp"
 #include "reports/rejections.hpp"
-#include "reports/search_page_script.hpp"
 #include "reports/time_terms.hpp"
 
 namespace mgplan::reports {
@@ -258,26 +257,6 @@ std::string nearest_section(const PlanReport& report) {
     return html;
 }
 
-std::string_view points_frame() {
-    return R"(<noscript><p>The picture and the table of all families need JavaScript; everything else is below.</p></noscript>
-<div class="search" id="view" hidden>
-<div class="main">
-<h2 id="points-title">Every family: time against memory</h2>
-<p class="faint" id="points-text"></p>
-<fieldset class="choice"><legend>Colour by</legend><span id="colours"></span></fieldset>
-<div class="picture"><canvas id="plot" tabindex="0" role="img" aria-labelledby="points-title" aria-describedby="points-help"></canvas><div id="tip"></div></div>
-<p class="legend" id="plot-legend"></p>
-<p class="faint" id="points-help">Click a point or a row for its terms. With the picture in focus the arrow keys step through the rows.</p>
-<form class="filters" id="filters"></form>
-<p id="shown" role="status"></p>
-</div>
-<section class="detail" id="detail" aria-live="polite" aria-label="The chosen family"></section>
-<div class="table" id="rows" tabindex="0" role="region" aria-label="Families"><table id="families"><thead></thead><tbody></tbody></table>
-<button type="button" id="more">show more rows</button></div>
-</div>
-)";
-}
-
 }  // namespace
 
 std::string search_page(const PlanReport& report, const SearchPage& page) {
@@ -293,13 +272,13 @@ std::string search_page(const PlanReport& report, const SearchPage& page) {
     if (s.headroom_missed) details.emplace_back("Nothing leaves the headroom free; these plans fit the whole GPU.");
     details.push_back(accuracy_text(report.workload, report.plans.empty() ? Engine::megatron : report.plans.front().layout.engine));
     const std::string rejections = rejections_section(report);
-    const auto whole = [&](const std::string& body) { return html_page(title, details, body, search_page_style()); };
-    // Rejections are of Megatron-LM's schedules: if only others are requested, they do not explain the result.
+    const auto whole = [&](const std::string& body) { return html_page(title, details, body, web_file("search.css")); };
+    // What was rejected has the schedules of Megatron-LM: where only others are asked for, it is no answer.
     if (page.points.empty()) return whole(nearest_section(report) + (report.schedules_alone ? "" : rejections));
 
     const planner::PlannedLayout& winner = page.points.front().plan;
     std::string head = fmt::format("<h2>First: {}</h2>\n", html_escaped(summary(winner.layout))) + figures_section(winner.prediction);
-    head += points_frame();
+    head += web_file("search.html");
     head += why_section(page.points);
     std::string frames, sources;
     std::size_t used = head.size() + rejections.size() + 40'000;
@@ -320,7 +299,7 @@ std::string search_page(const PlanReport& report, const SearchPage& page) {
             "iteration, rank groups.</p>\n" +
             frames;
     return whole(head + rejections + "<script type=\"application/json\" id=\"search\">" + data + "</script>\n" + sources +
-                 fmt::format("<script>{}</script>\n", search_page_script()));
+                 page_script("search.js"));
 }
 
 }  // namespace mgplan::reports

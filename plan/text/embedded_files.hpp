@@ -1,5 +1,5 @@
 #pragma once
-// The preset files of configs/, put into the binary at build time (cmake/embed_presets.cmake).
+// Files that the build puts into the binary (cmake/embed_files.cmake): the presets of configs/.
 
 #include <span>
 #include <string_view>
@@ -7,7 +7,7 @@
 namespace mgplan {
 
 struct EmbeddedFile {
-    std::string_view name;  ///< without ".json"
+    std::string_view name;  ///< without its folder and without ".json"
     std::string_view text;
 };
 

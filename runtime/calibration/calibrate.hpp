@@ -14,7 +14,7 @@
 #include "plan/cluster/cluster_calibration.hpp"
 #include "plan/layout/rank_groups.hpp"
 #include "runtime/calibration/traced_work.hpp"
-#include "runtime/rendezvous/rendezvous_options.hpp"
+#include "runtime/rendezvous/rendezvous.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 
 namespace mgplan::runtime {

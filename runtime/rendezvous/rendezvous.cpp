@@ -1,147 +1,259 @@
 #include "runtime/rendezvous/rendezvous.hpp"
 
-#include <poll.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <sstream>
+#include <thread>
 #include <utility>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "plan/text/errors.hpp"
+#include "runtime/launch/published_file.hpp"
 
 namespace mgplan::runtime {
 namespace {
 
+namespace files = std::filesystem;
 using namespace std::chrono_literals;
 
-/// Most bytes that may wait to be sent: many times more than a rank ever sends.
-constexpr std::size_t kMostSending = 4U << 20U;
+constexpr std::string_view kSessionPrefix = "meeting-";
+
+/// Name of a job whose ranks its launcher started on this machine alone; empty if they may be elsewhere too.
+std::string job_of_this_machine(const LaunchedRank& launched, const Environment& environment) {
+    const auto text = [&](const char* name) { return environment(name).value_or(""); };
+    const std::string size = std::to_string(launched.size);
+    std::string name;
+    if (launched.source == RankSource::torchrun && text("LOCAL_WORLD_SIZE") == size && !text("MASTER_PORT").empty()) {
+        name = fmt::format("torchrun-{}-{}-{}", text("TORCHELASTIC_RUN_ID"), text("MASTER_PORT"), text("TORCHELASTIC_RESTART_COUNT"));
+    } else if (launched.source == RankSource::open_mpi && text("OMPI_COMM_WORLD_LOCAL_SIZE") == size && !text("PMIX_NAMESPACE").empty()) {
+        name = "mpirun-" + text("PMIX_NAMESPACE");
+    } else if (text("SLURM_STEP_NUM_NODES") == "1" && text("SLURM_STEP_NUM_TASKS") == size) {
+        name = fmt::format("slurm-{}-{}", text("SLURM_JOB_ID"), text("SLURM_STEP_ID"));
+    }
+    for (char& each : name) {
+        if (std::isalnum(static_cast<unsigned char>(each)) == 0) each = '-';
+    }
+    return name;
+}
+
+/// This user's folder for jobs on this machine. Nobody else may write there, because ranks believe what they read.
+std::string temporary_folder() {
+    std::string path = files::temp_directory_path() / fmt::format("mgplan-{}", ::getuid());
+    ::mkdir(path.c_str(), 0700);
+    struct stat status {};
+    if (::lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != ::getuid() || (status.st_mode & 022) != 0)
+        throw ConfigError(fmt::format(
+            "{} is no folder of this user that others cannot write to, and ranks meet there; remove it, or set MGPLAN_JOB_FOLDER", path));
+    return path;
+}
+
+std::string protocol(int size) {
+    return fmt::format("mgplan rendezvous 2, world of {}", size);
+}
+
+constexpr std::size_t kNonceDigits = 16;
+
+std::string random_name() {
+    std::random_device random;
+    return fmt::format("{:08x}{:08x}", random(), random());
+}
 
 }  // namespace
 
-std::string rendezvous_protocol(int size) {
-    return fmt::format("mgplan rendezvous 1, world of {}", size);
+RendezvousOptions rendezvous_options(const LaunchedRank& launched, const Environment& environment) {
+    RendezvousOptions options;
+    options.rank = launched.rank;
+    options.size = launched.size;
+    for (const char* name : {"MGPLAN_JOB_FOLDER", "MGPLAN_JOB_LOGS"}) {
+        options.folder = environment(name).value_or("");
+        if (!options.folder.empty()) return options;
+    }
+    const std::string job = job_of_this_machine(launched, environment);
+    if (job.empty()) {
+        throw ConfigError(fmt::format(
+            "MGPLAN_JOB_FOLDER is not set, and {} does not say that all {} ranks are on this machine; set it on all ranks to a folder of "
+            "this job on a file system that all its machines share, or start the job with mgplan launch{}",
+            to_string(launched.source), launched.size,
+            launched.source == RankSource::torchrun ? ", or unset RANK and WORLD_SIZE if no launcher started other ranks" : ""));
+    }
+    options.folder = temporary_folder() + "/" + job;
+    return options;
+}
+
+template <class Found>
+auto Rendezvous::poll(Clock::time_point until, const std::string& what, const std::function<std::string()>& late, Found found) {
+    for (auto pause = 2ms;; pause = std::min(pause * 2, std::chrono::milliseconds{250})) {
+        if (auto value = found()) return *value;
+        throw_if_ended(what);
+        if (Clock::now() > until) throw RunError(late());
+        std::this_thread::sleep_for(pause);
+    }
 }
 
 Rendezvous::Rendezvous(RendezvousOptions options, OnAbort on_abort) : options_(std::move(options)), on_abort_(std::move(on_abort)) {
     MGPLAN_ASSERT(options_.size >= 1 && options_.rank >= 0 && options_.rank < options_.size, "the rank is inside the world");
-    join_until_ = Clock::now() + options_.join_deadline;
-    if (options_.rank == 0) server_ = std::make_unique<RendezvousServer>(options_);
-    connect();
-    send(hello());
-    // Rank 0 can name the missing ranks, so its deadline is to pass first; it may have begun to wait just before this rank connected.
-    join_until_ = Clock::now() + options_.join_deadline + 5s;
-    thread_ = std::thread([this] { talk(); });
     try {
-        std::unique_lock lock(mutex_);
-        changed_.wait_until(lock, join_until_, [this] { return ended_ || answered_; });
-        if (!ended_ && !answered_) throw RunError(unanswered());
-        wait(lock, join_until_, "waiting for all ranks to come", [this] { return welcome_; });
-    } catch (...) {
-        {
-            const std::scoped_lock lock(mutex_);
-            stop_ = true;
-        }
-        waker_.wake();
-        thread_.join();
+        if (options_.rank == 0)
+            open_session();
+        else
+            join_session();
+    } catch (const ConfigError& error) {
+        abort(error.what(), kAbortBadInput);
+        throw;
+    } catch (const RunError& error) {
+        abort(error.what());
         throw;
     }
 }
 
-Rendezvous::~Rendezvous() {
-    {
-        const std::scoped_lock lock(mutex_);
-        stop_ = true;
+void Rendezvous::open_session() {
+    const std::string current = options_.folder + "/session", name = std::string(kSessionPrefix) + random_name();
+    std::error_code failed;
+    files::create_directories(options_.folder, failed);
+    // An earlier job, or attempt, that did not come to its end.
+    if (const auto old = published_text(current)) {
+        if (old->starts_with(kSessionPrefix) && old->find('/') == std::string::npos)
+            files::remove_all(options_.folder + "/" + *old, failed);
+        files::remove(current, failed);
     }
-    waker_.wake();
-    thread_.join();
+    session_ = options_.folder + "/" + name;
+    if (::mkdir(session_.c_str(), 0700) != 0)
+        throw ConfigError(fmt::format("rank 0 cannot make {}: {}; let MGPLAN_JOB_FOLDER be a folder that it may write to", session_,
+                                      std::strerror(errno)));
+    joined_ = true;
+    publish_once(current, name);
+    std::map<int, std::string> seen{{0, ""}};
+    poll(
+        Clock::now() + options_.join_deadline, "waiting for all ranks to come",
+        [&] {
+            std::vector<int> missing;
+            for (int rank = 0; rank < options_.size; ++rank) {
+                if (!seen.contains(rank)) missing.push_back(rank);
+            }
+            return fmt::format("{} {} of {} missing in {} after {} s; see that they run, and that their MGPLAN_JOB_FOLDER is this one",
+                               missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), options_.size, options_.folder,
+                               std::chrono::duration<double>(options_.join_deadline).count());
+        },
+        [&] {
+            greet_new_ranks(seen);
+            return static_cast<int>(seen.size()) == options_.size ? std::optional(true) : std::nullopt;
+        });
+    publish_once(session_ + "/all ranks are here", "");
 }
 
-RendezvousMessage Rendezvous::hello() const {
-    return {MessageKind::hello, options_.rank, rendezvous_protocol(options_.size), options_.secret};
-}
-
-bool Rendezvous::try_to_connect(std::chrono::milliseconds longest) {
-    for (const Address& address : addresses_) {
-        if (from_.length != 0 && from_.storage.ss_family != address.storage.ss_family) continue;
-        socket_ = connect_to(address, from_, std::min(join_until_, Clock::now() + longest));
-        const int why = errno;
-        const std::scoped_lock lock(mutex_);
-        server_text_ = address.text();
-        if (socket_.open()) return true;
-        why_ = std::strerror(why);
+void Rendezvous::greet_new_ranks(std::map<int, std::string>& seen) const {
+    std::error_code failed;
+    for (const auto& entry : files::directory_iterator(session_, failed)) {
+        std::istringstream name(entry.path().filename());
+        std::string word, nonce;
+        int rank = 0;
+        if (!(name >> word >> rank >> nonce) || word != "rank" || nonce.size() != kNonceDigits) continue;
+        const auto [known, is_new] = seen.try_emplace(rank, nonce);
+        if (!is_new && known->second == nonce) continue;
+        const auto theirs = published_text(entry.path());
+        publish_once(session_ + "/welcome " + nonce, "");
+        if (theirs != protocol(options_.size))
+            throw ConfigError(fmt::format("rank {} is of '{}' and rank 0 of '{}'; start all ranks with one mgplan and one WORLD_SIZE", rank,
+                                          theirs.value_or("another mgplan"), protocol(options_.size)));
+        if (!is_new) throw ConfigError(fmt::format("two processes say they are rank {}; give each a number of its own", rank));
     }
-    return false;
 }
 
-void Rendezvous::connect() {
-    if (server_) {
-        addresses_.push_back(server_->address());
-    } else {
-        addresses_ = resolve(options_.host, options_.port);
-        if (!options_.interface.empty()) from_ = addresses_of_interface(options_.interface).front();
-    }
-    for (;;) {
-        if (try_to_connect(10s)) return;
-        if (Clock::now() + 50ms > join_until_) break;
-        std::this_thread::sleep_for(50ms);
-    }
-    throw RunError(unanswered());
+void Rendezvous::join_session() {
+    const std::string nonce = random_name();
+    const auto until = Clock::now() + options_.join_deadline;
+    poll(
+        until, "waiting for rank 0",
+        [&] {
+            return fmt::format(
+                "rank {}: rank 0 did not answer in {} within {} s; see that it runs, that its MGPLAN_JOB_FOLDER is this one, and that no "
+                "other process is rank {}",
+                options_.rank, options_.folder, std::chrono::duration<double>(options_.join_deadline).count(), options_.rank);
+        },
+        [&]() -> std::optional<bool> {
+            const auto name = published_text(options_.folder + "/session");
+            if (!name) return std::nullopt;
+            // An earlier job's session may still be there. Nobody answers in it, until rank 0 of this job has replaced it.
+            if (const std::string session = options_.folder + "/" + *name; session != session_) {
+                session_ = session;
+                publish_once(fmt::format("{}/rank {} {}", session_, options_.rank, nonce), protocol(options_.size));
+            }
+            return published_text(session_ + "/welcome " + nonce) ? std::optional(true) : std::nullopt;
+        });
+    joined_ = true;
+    poll(
+        until + 1s, "waiting for all ranks to come",  // rank 0 says who is missing
+        [&] { return fmt::format("rank {}: rank 0 stopped answering while ranks were missing", options_.rank); },
+        [&] { return published_text(session_ + "/all ranks are here") ? std::optional(true) : std::nullopt; });
 }
 
-std::string Rendezvous::unanswered() const {
-    return fmt::format(
-        "rank {}: rank 0 did not answer at {} (MASTER_ADDR = {}) within {} s ({}); see that it runs, and that MASTER_ADDR, MASTER_PORT and "
-        "MGPLAN_INTERFACE are those of its machine",
-        options_.rank, server_text_, options_.host, std::chrono::duration<double>(options_.join_deadline).count(),
-        why_.empty() ? "what listens there takes connections and says nothing" : why_);
+bool Rendezvous::look() {
+    const std::scoped_lock lock(mutex_);
+    if (!reason_.empty()) return true;
+    if (!joined_) return false;
+    const auto text = published_text(session_ + "/abort");
+    if (!text) return false;
+    code_ = text->starts_with("2\n") ? kAbortBadInput : kAbortFailed;
+    reason_ = text->substr(std::min(text->size(), std::size_t{2}));
+    return true;
 }
 
-template <class Condition>
-void Rendezvous::wait(std::unique_lock<std::mutex>& lock, Clock::time_point until, const std::string& what, Condition condition) {
-    const bool came = changed_.wait_until(lock, until, [&] { return ended_ || condition(); });
-    throw_if_ended(what);
-    if (!came) throw RunError(fmt::format("rank {}: {} took too long; another rank is slow or hangs", options_.rank, what));
-}
-
-void Rendezvous::throw_if_ended(const std::string& what) const {
-    if (!ended_) return;
-    const std::string text = fmt::format("rank {}, {}: {}", options_.rank, what, reason_);
-    if (code_ == kAbortBadInput) throw ConfigError(text);
+void Rendezvous::throw_if_ended(const std::string& what) {
+    if (!look()) return;
+    const std::string text = fmt::format("rank {}, {}: {}", options_.rank, what, reason());
+    if (code() == kAbortBadInput) throw ConfigError(text);
     throw RunError(text);
 }
 
-void Rendezvous::send(const RendezvousMessage& message) {
+std::string Rendezvous::reason() {
+    if (!look()) return "";
+    OnAbort call;
+    std::string text;
     {
         const std::scoped_lock lock(mutex_);
-        if (ended_) return;
-        if (out_.size() > kMostSending) return;  // rank 0 does not read: its silence is noticed
-        out_ += to_wire(message);
+        text = reason_;
+        call = std::exchange(on_abort_, nullptr);
     }
-    waker_.wake();
+    if (call) call(text);
+    return text;
+}
+
+int Rendezvous::code() const {
+    const std::scoped_lock lock(mutex_);
+    return code_;
 }
 
 void Rendezvous::set(const std::string& key, const std::string& value) {
-    MGPLAN_ASSERT(key.size() <= kMostKeyBytes && value.size() <= kMostValueBytes, "keys and values are within their bounds");
-    {
-        const std::scoped_lock lock(mutex_);
-        throw_if_ended("setting " + key);
-    }
-    send({MessageKind::set, 0, key, value});
+    throw_if_ended("setting " + key);
+    if (!publish_once(session_ + "/" + key, value))
+        throw RunError(fmt::format("rank {}: {}/{} cannot be written", options_.rank, session_, key));
 }
 
 std::string Rendezvous::get(const std::string& key) {
-    send({MessageKind::get, 0, key, ""});
-    std::unique_lock lock(mutex_);
-    wait(lock, Clock::now() + options_.deadline, "waiting for " + key, [&] { return values_.contains(key); });
-    return values_.extract(key).mapped();
+    const auto late = [&] {
+        return fmt::format("rank {}: waiting for {} took too long; another rank is slow or hangs", options_.rank, key);
+    };
+    return poll(Clock::now() + options_.deadline, "waiting for " + key, late, [&] {
+        auto value = published_text(session_ + "/" + key);
+        if (!value && !files::is_directory(session_))
+            throw RunError(fmt::format("rank {}: {} is gone; another job with its MGPLAN_JOB_FOLDER has begun", options_.rank, session_));
+        return value;
+    });
 }
 
 std::vector<std::byte> Rendezvous::from_rank_0(const std::vector<std::byte>& mine) {
-    const std::string key = fmt::format("bytes of rank 0, number {}", turn_++);
+    const std::string key = fmt::format("bytes {} of rank 0", turn_++);
     if (options_.rank == 0) {
         set(key, {reinterpret_cast<const char*>(mine.data()), mine.size()});
         return mine;
@@ -163,147 +275,30 @@ std::string Rendezvous::where() const {
     return group_.empty() ? fmt::format("in {}", what_) : fmt::format("in {} in group {}", what_, group_);
 }
 
-std::string Rendezvous::reason() const {
-    const std::scoped_lock lock(mutex_);
-    return reason_;
-}
-
-int Rendezvous::code() const {
-    const std::scoped_lock lock(mutex_);
-    return code_;
-}
-
 void Rendezvous::abort(const std::string& reason, int code) noexcept {
     try {
-        send({MessageKind::abort, code, "", reason.substr(0, kMostValueBytes)});
-        std::unique_lock lock(mutex_);
-        if (ended_) return;
-        // Rank 0 sends it back to all: then it has arrived.
-        on_abort_ = nullptr;
-        changed_.wait_for(lock, 2s, [this] { return ended_; });
-    } catch (...) {  // the others will miss this rank's heartbeat
+        if (joined_) publish_once(session_ + "/abort", fmt::format("{}\n{}", code, reason));
+        const std::scoped_lock lock(mutex_);
+        on_abort_ = nullptr;  // this rank's own
+    } catch (...) {           // the others reach their deadline
     }
 }
 
 void Rendezvous::leave() {
-    send({MessageKind::leave, 0, "", ""});
-    std::unique_lock lock(mutex_);
-    wait(lock, Clock::now() + options_.deadline, "waiting for the others to be done", [this] { return over_; });
-}
-
-void Rendezvous::end(const std::string& reason, int code, bool tell) {
-    OnAbort call;
-    {
-        const std::scoped_lock lock(mutex_);
-        if (ended_ || over_) return;
-        ended_ = true;
-        reason_ = reason;
-        code_ = code;
-        // Before all have come the constructor throws.
-        if (tell && welcome_ && !stop_) call = std::exchange(on_abort_, nullptr);
+    const auto done = [](int rank) { return fmt::format("rank {} is done", rank); };
+    if (options_.rank != 0) {
+        set(done(options_.rank), "");
+        // Rank 0 removes the session at the end.
+        poll(
+            Clock::now() + options_.deadline, "waiting for the others to be done",
+            [&] { return fmt::format("rank {}: waiting for the others to be done took too long", options_.rank); },
+            [&] { return files::is_directory(session_) ? std::nullopt : std::optional(true); });
+        return;
     }
-    changed_.notify_all();
-    if (call) call(reason);
-}
-
-void Rendezvous::handle(RendezvousMessage message) {
-    switch (message.kind) {
-        case MessageKind::heartbeat:
-            return;
-        case MessageKind::welcome:
-        case MessageKind::leave:
-        case MessageKind::value: {
-            const std::scoped_lock lock(mutex_);
-            if (message.kind == MessageKind::welcome) welcome_ = true;
-            if (message.kind == MessageKind::leave) over_ = true;
-            if (message.kind == MessageKind::value) values_[message.key] = std::move(message.value);
-            changed_.notify_all();
-            return;
-        }
-        case MessageKind::refusal:
-            return end(fmt::format("rank 0 at {} refuses it: {}", server_text_, message.value), message.number, false);
-        case MessageKind::abort:
-            return end(message.value, message.number, true);
-        default:
-            throw MessageError(fmt::format("a message of kind {}, which rank 0 never sends", static_cast<int>(message.kind)));
-    }
-}
-
-void Rendezvous::talk() {
-    auto heard = Clock::now(), beat = heard, last = heard;
-    bool answered = false;
-    std::optional<Clock::time_point> stopping;
-    std::string bytes;
-    for (;;) {
-        bool writes = false;
-        {
-            const std::scoped_lock lock(mutex_);
-            // The remaining messages are sent first, if the peer still reads.
-            if (stop_ && !stopping) stopping = Clock::now() + 1s;
-            if (ended_ || (stopping && (out_.empty() || Clock::now() > *stopping))) return;
-            writes = !out_.empty();
-        }
-        std::array<pollfd, 2> polled{pollfd{waker_.file(), POLLIN, 0},
-                                     pollfd{socket_.file(), static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0}};
-        static_cast<void>(::poll(polled.data(), polled.size(), 50));
-        waker_.clear();
-        const auto now = Clock::now();
-        // When this process itself did not run, rank 0 was not silent.
-        if (now - last > options_.silence / 2) heard += now - last;
-        last = now;
-        if (now - beat >= options_.heartbeat) {
-            beat = now;
-            const std::string place = where();
-            const std::scoped_lock lock(mutex_);
-            if (welcome_ || out_.empty()) out_ += to_wire({MessageKind::heartbeat, 0, "", place.substr(0, kMostKeyBytes)});
-        }
-        bool lost = false;
-        {
-            const std::scoped_lock lock(mutex_);
-            if (!out_.empty()) lost = write_some(socket_, out_) == Transfer::ended;
-        }
-        try {
-            bytes.clear();
-            const Transfer transfer = read_some(socket_, bytes);
-            if (transfer == Transfer::moved) {
-                heard = now;
-                if (!answered) {
-                    answered = true;
-                    const std::scoped_lock lock(mutex_);
-                    answered_ = true;
-                    changed_.notify_all();
-                }
-                reader_.feed(bytes);
-                while (auto message = reader_.next()) handle(std::move(*message));
-            }
-            lost = lost || transfer == Transfer::ended;
-        } catch (const MessageError& error) {
-            end(fmt::format("what answers at {} is no rank 0 of mgplan: it sent {}; set MASTER_PORT, or MGPLAN_PORT, to a free port",
-                            server_text_, error.what()),
-                kAbortBadInput, true);
-        }
-        if (lost && !answered) {
-            // Rank 0 may have closed this connection as a stranger's, one too many: connects once more, until the constructor's deadline.
-            std::this_thread::sleep_for(50ms);
-            reader_ = {};
-            const bool again = try_to_connect(1s);
-            const std::scoped_lock lock(mutex_);
-            if (again) why_ = "it closes connections without a word: rank 0 has just ended, or it is no rank 0 of mgplan";
-            out_ = again ? to_wire(hello()) : std::string();
-            last = heard = Clock::now();
-            continue;
-        }
-        if (lost) {
-            end(fmt::format("rank 0 ({}) ended without a word", server_text_), kAbortFailed, true);
-            return;  // all have left, if it was not too early
-        }
-        // Before its first message rank 0 may be waiting for something else; the constructor has a deadline.
-        if (answered && now - heard > options_.silence + 2 * options_.heartbeat) {
-            end(fmt::format("rank 0 ({}) has been silent for {} ms: it hangs, is stopped, or its machine is gone", server_text_,
-                            std::chrono::duration_cast<std::chrono::milliseconds>(now - heard).count()),
-                kAbortFailed, true);
-        }
-    }
+    for (int rank = 1; rank < options_.size; ++rank) static_cast<void>(get(done(rank)));
+    std::error_code failed;
+    files::remove(options_.folder + "/session", failed);
+    files::remove_all(session_, failed);
 }
 
 }  // namespace mgplan::runtime

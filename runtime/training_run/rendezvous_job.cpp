@@ -32,30 +32,16 @@ void LastResort::begin(const std::string& text) {
 
 RendezvousJob::RendezvousJob(const RendezvousOptions& meeting, std::function<void(const std::string&)> on_stuck)
     : last_resort_(meeting.patience, std::move(on_stuck)), rendezvous_(meeting, [this, rank = meeting.rank](const std::string& reason) {
-          const Rendezvous* const complete = there_;
-          const std::string where = complete != nullptr ? complete->where() : "before its first operation";
-          last_resort_.begin(fmt::format("rank {}, {}: ended, because {}; it does not stop by itself", rank, where, reason));
-      }) {
-    there_ = &rendezvous_;
-}
+          last_resort_.begin(fmt::format("rank {}, {}: ended, because {}; it does not stop by itself", rank, rendezvous_.where(), reason));
+      }) {}
 
 GatherTexts RendezvousJob::gather() {
     return [this, turn = 0](const std::string& mine) mutable {
-        const auto key = [&](int rank, std::size_t piece) { return fmt::format("text {} of rank {}, piece {}", turn, rank, piece); };
-        // The text's pieces, then an empty one that ends it.
+        const auto key = [&](int rank) { return fmt::format("text {} of rank {}", turn, rank); };
         std::vector<std::string> texts;
-        for (std::size_t piece = 0; piece * kMostValueBytes < mine.size() + kMostValueBytes; ++piece) {
-            rendezvous_.set(key(rendezvous_.rank(), piece),
-                            piece * kMostValueBytes < mine.size() ? mine.substr(piece * kMostValueBytes, kMostValueBytes) : std::string());
-        }
-        for (int rank = 0; rendezvous_.rank() == 0 && rank < rendezvous_.size(); ++rank) {
-            texts.emplace_back();
-            for (std::size_t piece = 0;; ++piece) {
-                const std::string more = rendezvous_.get(key(rank, piece));
-                if (more.empty()) break;
-                texts.back() += more;
-            }
-        }
+        if (rendezvous_.rank() != 0) rendezvous_.set(key(rendezvous_.rank()), mine);
+        for (int rank = 0; rendezvous_.rank() == 0 && rank < rendezvous_.size(); ++rank)
+            texts.push_back(rank == 0 ? mine : rendezvous_.get(key(rank)));
         ++turn;
         return texts;
     };
@@ -63,8 +49,14 @@ GatherTexts RendezvousJob::gather() {
 
 std::unique_ptr<NcclWorldInterface> RendezvousJob::connect(const RankDevices& devices, RankDevice& device,
                                                            std::chrono::milliseconds deadline) {
-    // The world polls for the reason of an end, so that it can be given up while it is made.
-    const NcclOptions how{deadline, [this] { return rendezvous_.reason(); }};
+    // NCCL's watchdog asks 20 times a second; the job's folder may be on a file system that thousands of ranks share.
+    const NcclOptions how{deadline, [this, next = std::chrono::steady_clock::time_point(), reason = std::string()]() mutable {
+                              if (const auto now = std::chrono::steady_clock::now(); now >= next) {
+                                  next = now + std::chrono::seconds{1};
+                                  reason = rendezvous_.reason();
+                              }
+                              return reason;
+                          }};
     return devices.connect(
         device, rendezvous_.rank(), rendezvous_.size(),
         [this](const std::vector<std::byte>& mine) { return rendezvous_.from_rank_0(mine); }, how);

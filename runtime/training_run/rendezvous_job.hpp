@@ -1,7 +1,6 @@
 #pragma once
 // A job of ranks that are processes with a GPU each, from their rendezvous to the end of all of them when one fails.
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -59,7 +58,6 @@ public:
 
 private:
     LastResort last_resort_;
-    std::atomic<Rendezvous*> there_ = nullptr;
     std::string said_;
     // Declared after the members that its thread uses, so that it is destroyed first.
     Rendezvous rendezvous_;

@@ -14,7 +14,7 @@
 #include "runtime/data/sequences.hpp"
 #include "runtime/launch/rank_from_environment.hpp"
 #include "runtime/measurement/run_values.hpp"
-#include "runtime/rendezvous/rendezvous_options.hpp"
+#include "runtime/rendezvous/rendezvous.hpp"
 #include "runtime/training_run/learning_rate.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 

@@ -1,4 +1,4 @@
-// The option declarations as JSON, as a manual page and as completion of shells, each tried with the program that reads it.
+// The option declarations as JSON and as completion of shells, each tried with the program that reads it.
 
 #include <array>
 #include <cstdio>
@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command_description.hpp"
-#include "cli/manual_page.hpp"
 #include "cli/options.hpp"
 #include "say.hpp"
 
@@ -95,39 +94,6 @@ TEST(Describe, HelpAsJsonIsOneObject) {
     const auto json = nlohmann::json::parse(said.out);
     EXPECT_EQ(json.at("usage").size(), 1U);
     EXPECT_GT(json.at("groups").size(), 2U);
-}
-
-TEST(Manual, HoldsEveryOptionOfEveryCommandAndNoDate) {
-    const std::string page = say("manual").out;
-    for (const auto& command : describe_commands()) {
-        EXPECT_THAT(page, HasSubstr(".SS \"mgplan " + command.name + "\""));
-        for (const auto& group : command.groups) {
-            for (const auto& option : group.options) {
-                std::string name = option.name;
-                for (std::size_t at = 0; (at = name.find('-', at)) != std::string::npos; at += 2) name.insert(at, "\\");
-                EXPECT_THAT(page, HasSubstr("\\fB\\-\\-" + name + "\\fR"));
-            }
-        }
-    }
-    EXPECT_THAT(page, HasSubstr(".TH MGPLAN 1 \"\" "));
-}
-
-TEST(Manual, EscapesWhatTroffWouldTakeForItsOwn) {
-    CommandDescription hostile{
-        "x", "it's", {"x --a\\b"}, ".PP is no macro here\n'nor this", {}, {{"G", {{"o-p", "N", "µ … \"q\"", "-1", {}, false}}}}};
-    const std::string page = manual_page({hostile}, "1");
-    EXPECT_THAT(page, HasSubstr("\n\\&.PP is no macro here\n"));
-    EXPECT_THAT(page, HasSubstr("\n\\&'nor this\n"));
-    EXPECT_THAT(page, HasSubstr("\\-\\-a\\eb"));
-    EXPECT_THAT(page, HasSubstr("\\[u00B5] \\[u2026] \"q\" (default: \\-1)"));
-}
-
-TEST(Manual, IsReadByMandocWithoutAWarning) {
-    NEEDS("mandoc");
-    const TempFile page("manual.1", say("manual").out);
-    EXPECT_EQ(output_of("mandoc -T lint -W warning " + page.path() + " | grep -v 'missing date'"), "exit status 1") << "grep found a line";
-    EXPECT_THAT(output_of("mandoc -T utf8 " + page.path() + " | sed 's/.\\x08//g'"),
-                ::testing::AllOf(HasSubstr("--pipeline-layout STRING"), HasSubstr("mgplan --world 16 --model llama3-8b")));
 }
 
 TEST(Completion, RefusesShellsItDoesNotKnow) {

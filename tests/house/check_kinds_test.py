@@ -9,13 +9,13 @@ import check_kinds
 
 
 class Kinds(unittest.TestCase):
-    def offences(self, files, allowed=None):
+    def offences(self, files, allowed=None, ask=check_kinds.offences):
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(check_kinds, "ALLOWED", allowed or {}):
             root = Path(folder)
             for name, text in files.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
-            return check_kinds.offences(root)
+            return ask(root)
 
     TABLE = {"plan/model/layer_parts_recurrent.cpp": 'PartKind{"mamba2", "Mamba-2", kSizes, tensors}, PartKind{"mlp", "MLP", kMlp, mlp};\n'}
 
@@ -44,11 +44,12 @@ class Kinds(unittest.TestCase):
         (offence,) = self.offences(self.TABLE, {"simulator/gone.cpp": (1, "reason")})
         self.assertIn("is listed and not there", offence)
 
-    def test_files_that_mixers_touch_stay_short(self):
+    def test_long_files_that_mixers_touch_get_an_advice(self):
         long = "int f();\n" * 401
-        self.assertEqual(self.offences({**self.TABLE, "simulator/price/op_price.cpp": long}), [])
-        (offence,) = self.offences({**self.TABLE, "model/layers/layer_half.cpp": long})
-        self.assertIn("model/layers/layer_half.cpp, which mixers touch, has 401 lines", offence)
+        files = {**self.TABLE, "simulator/price/op_price.cpp": long, "model/layers/layer_half.cpp": long}
+        self.assertEqual(self.offences(files), [])
+        self.assertEqual(self.offences(files, ask=lambda root: list(check_kinds.advice(root))),
+                         ["model/layers/layer_half.cpp, which mixers touch, has 401 lines; ask whether there are two meanings"])
 
     def test_without_kinds_it_is_red(self):
         self.assertEqual(len(self.offences({})), 1)

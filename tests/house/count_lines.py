@@ -2,8 +2,8 @@
 """Counts lines of production code: count_lines.py [PROJECT_ROOT] [--commit COMMIT] [--most N]
 
 A line counts that holds more than blanks and comments once the files are as the project's .clang-format has them (`./test` holds
-that). Read are the C++ and CUDA files of the rooms, as git has them; tests, examples and generated files are not production code. One
-line is printed for each room, then the sum. --commit counts that commit in place of the work tree; --most exits 1 above N.
+that). It reads the C++, CUDA, JavaScript, CSS and HTML files of the rooms, as git has them; tests, examples and generated files are
+not production code. It prints one line for each room, then the sum. --commit counts that commit in place of the work tree; --most exits 1 above N.
 """
 import argparse
 import re
@@ -13,13 +13,13 @@ from collections import Counter
 from pathlib import Path
 
 NOT_ROOMS = {"tests", "examples", "docs", "configs", "cmake", "build"}
-SUFFIXES = (".cpp", ".hpp", ".h", ".cu", ".cuh", ".inl")
+SUFFIXES = (".cpp", ".hpp", ".h", ".cu", ".cuh", ".inl", ".js", ".css", ".html")
 # Comments go, literals stay: a // inside one begins no comment. Digits may be separated by an apostrophe.
 TOKENS = re.compile(r"""//[^\n]*|/\*.*?\*/|(?P<keep>R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*")""", re.DOTALL)
 
 
 def count(text):
-    """Lines of a C++ text that hold code."""
+    """Lines that hold code. JavaScript, CSS and HTML share the comments and literals of C++ that matter here."""
     code = TOKENS.sub(lambda match: match["keep"] or "\n" * match[0].count("\n"), text)
     return sum(1 for line in code.splitlines() if line.strip())
 

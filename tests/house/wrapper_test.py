@@ -212,7 +212,7 @@ class Wrapper(unittest.TestCase):
         self.write("CMakeLists.txt", lists)
         self.write("plan/main.cpp", MAIN.replace("version 1\\n", 'version 1 " FEATURES "\\n'))
         self.installed.write_text("libfmt-dev\nnlohmann-json3-dev\nlibyaml-cpp-dev\nlibboost-program-options-dev\n")
-        self.assertEqual(self.call("manual").stdout.splitlines()[0], "version 1 ")  # all of mgplan, without OpenBLAS
+        self.assertEqual(self.call("completion").stdout.splitlines()[0], "version 1 ")  # all of mgplan, without OpenBLAS
         self.installed.write_text("all\n")
         saved = self.folder / "saved"
         shutil.copytree(self.root, saved, symlinks=True)
@@ -254,7 +254,7 @@ class Wrapper(unittest.TestCase):
         self.assertTrue(whole.exists())
         # Now the whole program answers everything; nothing is built again.
         self.assert_runs(self.call())
-        self.assertEqual(self.call("manual").returncode, 3)
+        self.assertEqual(self.call("completion").returncode, 3)
         self.assertEqual(self.builds(), 2)
 
     def test_a_moved_project_builds_again(self):

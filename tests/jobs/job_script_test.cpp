@@ -55,7 +55,10 @@ TEST(JobScript, AsksSlurmForNodesTasksAndGpusAndEndsAllWithTheFirstThatFails) {
     EXPECT_THAT(
         gpu, AllOf(HasSubstr("#SBATCH --gpus-per-node=4\n#SBATCH --partition=main\n"), HasSubstr("export CUDA_DEVICE_MAX_CONNECTIONS=1\n"),
                    HasSubstr("MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"),
-                   HasSubstr("srun -K1 --mpi=none "), HasSubstr("--secret-file /jobs/night-run/secret")));
+                   HasSubstr("srun -K1 --mpi=none ")));
+    job.meeting = Meeting::folder;
+    EXPECT_THAT(reports::job_script(job),
+                AllOf(HasSubstr("srun -K1 --mpi=none "), HasSubstr("rank --world 16"), Not(HasSubstr("MASTER_"))));
 }
 
 TEST(JobScript, LetsMpirunFillNodesOneAfterTheOther) {

@@ -17,13 +17,47 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "model/communicator/collective_counter.hpp"
 #include "model/communicator/communicator.hpp"
 #include "model/device/graph_capture.hpp"
-#include "runtime/comm/abort_reason.hpp"
 #include "runtime/cuda/cuda_device.hpp"
 
 namespace mgplan::runtime::cuda {
+
+/// Why a rank's world was ended. Empty until then; the first reason stays. Any thread.
+class AbortReason {
+public:
+    /// false where there was a reason already. Never throws: without memory for the words the world is ended without them.
+    bool set(const std::string& reason) noexcept {
+        const std::scoped_lock lock(mutex_);
+        if (given_.load(std::memory_order_relaxed)) return false;
+        try {
+            text_ = reason;
+        } catch (...) {  // no memory for the words
+        }
+        given_.store(true, std::memory_order_release);
+        return true;
+    }
+
+    [[nodiscard]] bool given() const noexcept { return given_.load(std::memory_order_acquire); }
+
+    [[nodiscard]] std::string text() const {
+        const std::scoped_lock lock(mutex_);
+        return text_;
+    }
+
+    /// Throws CommunicationError once there is a reason. `what`: "all_reduce in group tp (ranks 0, 1)".
+    void check(int rank, const std::string& what) const {
+        if (given()) throw model::CommunicationError(fmt::format("rank {}: {} was aborted: {}", rank, what, text()));
+    }
+
+private:
+    std::atomic<bool> given_ = false;
+    mutable std::mutex mutex_;  // of text_
+    std::string text_;
+};
 
 /// An NCCL communicator and its stream. On the heap, because a thread of NCCL's writes the communicator here while it is made.
 struct NcclGroup {

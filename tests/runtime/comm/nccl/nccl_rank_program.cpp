@@ -74,14 +74,12 @@ runtime::RendezvousOptions meeting_of_the_test() {
     auto meeting = runtime::rendezvous_options(runtime::rank_from_environment({}, environment), environment);
     meeting.join_deadline = std::chrono::seconds{40};
     // Shorter than in earnest, so that tests are.
-    meeting.heartbeat = std::chrono::milliseconds{100};
-    meeting.silence = std::chrono::milliseconds{2000};
     meeting.patience = std::chrono::milliseconds{500};
     return meeting;
 }
 
-/// Prints what rank 0 measures, and in the end all of it. "interrupt": behind the first all-gather, as by a signal; "work": hangs behind
-/// the first measurement; "pp": the ranks are a pipeline, whose all-to-all is known.
+/// Prints what rank 0 measures, and in the end all of it. "interrupt": behind the first all-gather, as by a signal; "pp": the ranks are a
+/// pipeline, whose all-to-all is known.
 int calibrate(const std::string& fault) {
     const auto meeting = meeting_of_the_test();
     const FakeCards cards;
@@ -95,7 +93,6 @@ int calibrate(const std::string& fault) {
         fmt::print("{}\n", progress.text);
         std::fflush(stdout);
         interrupted = fault == "interrupt" && progress.text.find("all_gather") != std::string::npos;
-        if (fault == "work") std::this_thread::sleep_for(std::chrono::hours{1});
     };
     ClusterCalibration found;
     if (fault == "resume" && meeting.rank == 0) found.collectives.push_back({"tp", "all_reduce", 2, 4096, {1, 0, 3}});
@@ -150,7 +147,7 @@ int run(const std::string& layout, const std::string& fault, const std::string& 
         std::fflush(stdout);
     };
     options.on_stuck = end_now;
-    // One that neither dies nor goes on: heartbeats go on, and its partners wait.
+    // One that neither dies nor goes on: its partners wait.
     class Hang final : public runtime::RankObserver {
     public:
         explicit Hang(bool in_replay) : in_replay_(in_replay) {}

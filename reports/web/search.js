@@ -1,9 +1,4 @@
-#include "reports/search_page_script.hpp"
-
-namespace mgplan::reports {
-namespace {
-
-constexpr std::string_view kSearchScript = R"~((() => {
+(() => {
   "use strict";
   const data = JSON.parse(document.getElementById("search").textContent), c = data.columns, texts = data.texts, count = c.tp.length;
   const byId = id => document.getElementById(id);
@@ -363,12 +358,4 @@ constexpr std::string_view kSearchScript = R"~((() => {
   recolour();
   tell();
   show();
-})();)~";
-
-}  // namespace
-
-std::string_view search_page_script() {
-    return kSearchScript;
-}
-
-}  // namespace mgplan::reports
+})();
