@@ -70,7 +70,7 @@ std::vector<ListedFlag> listed_flags() {
 }
 
 /// A row for each flag of the table (formats/megatron/megatron_flags.hpp), by name: flag, what it is to a prediction ("used", "not
-/// computed", "without effect"), and of those not computed what they ask for and what stays open ("time alone", "fits", "legal and fits").
+/// computed", "without effect"), and for those not computed, their meaning and what stays open ("time alone", "fits", "legal and fits").
 reports::Table flag_list() {
     using reports::Align;
     reports::Table table({{"flag", Align::left}, {"effect", Align::left}, {"asks for", Align::left}, {"leaves open", Align::left}});
@@ -99,7 +99,7 @@ std::string flag_list_json() {
     return json.dump(1) + "\n";
 }
 
-/// A gain below this is within what the prediction of a difference can tell (docs/accuracy.md, regret).
+/// A gain below this is within the error of a predicted difference (docs/accuracy.md, regret).
 constexpr double kWorthSaying = 0.01;
 /// Additional layouts of the search: they replace those that do not fit once their allocators are replayed, and members of one family.
 constexpr std::size_t kSpare = 200;

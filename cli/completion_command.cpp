@@ -24,7 +24,7 @@ struct PresetNames {
     std::vector<std::string> clusters;
 };
 
-/// What may stand behind an option, or in place of a word without dashes.
+/// Words that may follow an option, or replace a word without dashes.
 struct Values {
     std::vector<std::string> words;
     bool takes_list = false;
@@ -43,7 +43,7 @@ Values values_of(const OptionDescription& option, const PresetNames& presets) {
     return values;
 }
 
-/// What stands in the place of words without dashes; `show NAME` is a word and a name.
+/// Words for the arguments without dashes; `show NAME` is a word and a name.
 Values values_of(const CommandDescription& command, const PresetNames& presets) {
     Values values;
     for (const auto& word : command.positionals) {
@@ -60,7 +60,7 @@ Values values_of(const CommandDescription& command, const PresetNames& presets) 
     return values;
 }
 
-/// In single quotes, for any of the shells: what cannot stand there is replaced.
+/// Quotes text for any of the shells; characters that single quotes cannot hold are replaced.
 std::string single_quoted(std::string_view text) {
     std::string out = "'";
     for (const char c : text) out += c == '\'' ? std::string("’") : c == '\n' ? std::string(" ") : std::string(1, c);

@@ -38,7 +38,7 @@ constexpr std::array<Area, 7> kAreas{{{"context and others", "other", -1},
                                       {"workspace", "workspace", static_cast<int>(MemoryCategory::workspace)},
                                       {"activations", "activations", static_cast<int>(MemoryCategory::activations)}}};
 
-/// What is drawn of one step: bytes of each area at its begin (where every op is drawn) and at its fullest.
+/// One step of the drawing: bytes of each area at its begin (where every op is drawn) and at its fullest.
 struct Heights {
     std::array<std::int64_t, kAreas.size()> begin{}, peak{};
 };

@@ -120,7 +120,7 @@ PlanColumn figure_column(std::string_view name, int spare = 0) {
     return {std::string(figure(name).heading), Align::right, cell, true, spare};
 }
 
-/// Whether plans differ in their CUDA graphs, or the search chose those that all rows have, so that a row must say which it has.
+/// Returns true if plans differ in their CUDA graphs, or the search chose those of all rows: each row then names its graphs.
 bool search_chose_graphs(const PlanReport& report) {
     return std::any_of(report.plans.begin(), report.plans.end(), [&](const PlannedLayout& plan) {
         return plan.layout.cuda_graphs != report.plans.front().layout.cuda_graphs ||

@@ -43,7 +43,7 @@ int bits_of(const Workload& work) {
 
 constexpr std::string_view kHybrids = "hybrids";
 
-/// "dense", "mixtures"; and kinds without published runs: with layers that carry a state along the sequence, or with attention of which
+/// `dense`, `mixtures`; and kinds without published runs: with layers that carry a state along the sequence, or with attention of which
 /// only shapes are known.
 std::string_view words_of_model(const ModelSpec& model) {
     const LayerKinds kinds = layer_kinds(model);

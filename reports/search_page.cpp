@@ -273,7 +273,7 @@ std::string search_page(const PlanReport& report, const SearchPage& page) {
     details.push_back(accuracy_text(report.workload, report.plans.empty() ? Engine::megatron : report.plans.front().layout.engine));
     const std::string rejections = rejections_section(report);
     const auto whole = [&](const std::string& body) { return html_page(title, details, body, web_file("search.css")); };
-    // What was rejected has the schedules of Megatron-LM: where only others are asked for, it is no answer.
+    // Rejected layouts have Megatron-LM's schedules: they say nothing about a search over other schedules alone.
     if (page.points.empty()) return whole(nearest_section(report) + (report.schedules_alone ? "" : rejections));
 
     const planner::PlannedLayout& winner = page.points.front().plan;

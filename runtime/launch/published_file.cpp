@@ -33,7 +33,7 @@ bool publish_once(const std::string& path, const std::string& text) {
 }
 
 std::optional<std::string> published_text(const std::string& path) {
-    // Opening the folder lets a network file system ask its server for new files.
+    // Opening the folder makes a network file system look for new files on its server.
     const int folder = ::open(path.substr(0, path.rfind('/')).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder >= 0) ::close(folder);
     std::ifstream file(path, std::ios::binary);

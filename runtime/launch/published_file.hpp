@@ -1,5 +1,5 @@
 #pragma once
-// Small files by which processes, perhaps of several machines, tell each other something.
+// Small files that pass values between processes, perhaps of several machines.
 
 #include <optional>
 #include <string>

@@ -49,7 +49,7 @@ GatherTexts RendezvousJob::gather() {
 
 std::unique_ptr<NcclWorldInterface> RendezvousJob::connect(const RankDevices& devices, RankDevice& device,
                                                            std::chrono::milliseconds deadline) {
-    // NCCL's watchdog asks 20 times a second; the job's folder may be on a file system that thousands of ranks share.
+    // NCCL's watchdog polls 20 times a second; the job's folder may be on a file system that thousands of ranks share.
     const NcclOptions how{deadline, [this, next = std::chrono::steady_clock::time_point(), reason = std::string()]() mutable {
                               if (const auto now = std::chrono::steady_clock::now(); now >= next) {
                                   next = now + std::chrono::seconds{1};

@@ -34,7 +34,7 @@ public:
     void put(TensorMessage message);
     [[nodiscard]] std::int64_t next_ticket() { return tickets_++; }
     [[nodiscard]] bool has(std::int64_t ticket) const { return sent_.load(std::memory_order_acquire) > ticket; }
-    /// The receiver's next wait is for this ticket: whom missing() tells about.
+    /// Records the ticket of the receiver's next wait, which missing() reports.
     void expect(std::int64_t ticket) { expected_.store(ticket, std::memory_order_release); }
     /// has(ticket) holds; each ticket once.
     [[nodiscard]] TensorMessage take(std::int64_t ticket);
