@@ -65,48 +65,76 @@ std::vector<LayerTensor> tensors(const Layer& layer, std::int64_t hidden) {
     return all;
 }
 
-std::vector<LayerTensor> tensors_before_layers(const Model& model) {
-    std::vector<LayerTensor> all;
-    const Norms norms{.norm = model.head.norm};
-    TensorLister list(all, norms, model.hidden);
+namespace {
+
+void list_embedding(const Model& model, TensorLister list, std::int64_t rows) {
     const Embedding& embedding = model.embedding;
     const std::int64_t hidden = model.hidden, width = embedding.word_width;
-    TensorLister tables = list.within("embedding.");
-    tables.sharded("word_embeddings.weight", {embedding.vocab, width > 0 ? width : hidden}, 0);
-    if (width > 0) tables.replicated("project_in.weight", {hidden, width});
+    list.sharded("word_embeddings.weight", {rows, width > 0 ? width : hidden}, 0);
+    if (width > 0) {
+        list.replicated("project_in.weight", {hidden, width});
+        list.replicated("project_out.weight", {width, hidden});
+    }
     if (embedding.learned_positions > 0)
-        tables.replicated("position_embeddings.weight", {embedding.learned_positions, hidden}, PartialGradient::never);
-    if (embedding.token_types > 0)
-        tables.replicated("tokentype_embeddings.weight", {embedding.token_types, hidden}, PartialGradient::never);
-    if (embedding.norm) tables.norm("norm.", hidden);
+        list.replicated("position_embeddings.weight", {embedding.learned_positions, hidden}, PartialGradient::never);
+    if (embedding.token_types > 0) list.replicated("tokentype_embeddings.weight", {embedding.token_types, hidden}, PartialGradient::never);
+    if (embedding.norm) list.norm("norm.", hidden);
+}
+
+void list_shared_by_layers(const Model& model, TensorLister& list) {
     const SharedByLayers shared = shared_by_layers(model);
     for (const auto& [number, block] : shared.blocks) list_tensors(block, list);
     for (std::int64_t stream = 1; stream < shared.unmixed_streams; ++stream)
-        tables.replicated(fmt::format("streams.{}.weight", stream), {hidden, hidden});
+        list.replicated(fmt::format("embedding.streams.{}.weight", stream), {model.hidden, model.hidden});
     if (shared.layer_input_width > 0) list.norm("layer_inputs.norm.", shared.layer_input_width);
-    return all;
 }
 
-std::vector<LayerTensor> tensors_after_layers(const Model& model) {
+void list_stream_end(const Model& model, TensorLister list) {
+    const SharedByLayers shared = shared_by_layers(model);
+    if (const auto& streams = shared.learned_head) {
+        list.replicated("hc_head_fn", {streams->streams, streams->streams * model.hidden});
+        list.replicated("hc_head_base", {streams->streams});
+        list.replicated("hc_head_scale", {1});
+    }
+    for (std::int64_t stream = 1; stream < shared.unmixed_streams; ++stream)
+        list.replicated(fmt::format("stream_exit.{}.weight", stream), {model.hidden, model.hidden});
+}
+
+}  // namespace
+
+std::vector<LayerTensor> tensors(const Model& model, ModelPart part, std::int64_t rows) {
     std::vector<LayerTensor> all;
     const Norms norms{.norm = model.head.norm};
     TensorLister list(all, norms, model.hidden);
-    const SharedByLayers shared = shared_by_layers(model);
-    TensorLister decoder = list.within("decoder.");
-    if (const auto& streams = shared.learned_head) {
-        decoder.replicated("hc_head_fn", {streams->streams, streams->streams * model.hidden});
-        decoder.replicated("hc_head_base", {streams->streams});
-        decoder.replicated("hc_head_scale", {1});
+    const std::int64_t hidden = model.hidden;
+    switch (part) {
+        case ModelPart::embedding:
+            list_embedding(model, list.within("embedding."), rows);
+            break;
+        case ModelPart::shared_by_layers:
+            list_shared_by_layers(model, list);
+            break;
+        case ModelPart::stream_end:
+            list_stream_end(model, list.within("decoder."));
+            break;
+        case ModelPart::final_norm:
+            list.norm("decoder.final_layernorm.", hidden);
+            break;
+        case ModelPart::output:
+            list.sharded("output_layer.weight", {rows, model.embedding.word_width > 0 ? model.embedding.word_width : hidden}, 0);
+            break;
+        case ModelPart::output_bias:
+            list.sharded("output_layer.bias", {rows}, 0);
+            break;
+        case ModelPart::prediction_start:  // Megatron-core transformer/multi_token_prediction.py
+            list.norm("enorm.", hidden);
+            list.norm("hnorm.", hidden);
+            list.sharded("eh_proj.weight", {hidden, 2 * hidden}, 0).for_gemm();
+            break;
+        case ModelPart::prediction_end:
+            list.norm("final_layernorm.", hidden);
+            break;
     }
-    for (std::int64_t stream = 1; stream < shared.unmixed_streams; ++stream)
-        decoder.replicated(fmt::format("stream_exit.{}.weight", stream), {model.hidden, model.hidden});
-    const bool counted = std::any_of(model.kinds.begin(), model.kinds.end(), [](const Layer& layer) { return !layer.counted.empty(); });
-    if (!counted) decoder.norm("final_layernorm.", model.hidden);
-    const Embedding& embedding = model.embedding;
-    const std::int64_t rows = model.head.labels.value_or(embedding.vocab), width = embedding.word_width;
-    if (width > 0) list.replicated("project_out.weight", {width, model.hidden});
-    if (!model.head.tied && rows > 0) list.sharded("output_layer.weight", {rows, width > 0 ? width : model.hidden}, 0);
-    if (model.head.bias && rows > 0) list.sharded("output_layer.bias", {rows}, 0);
     return all;
 }
 
@@ -120,14 +148,20 @@ ModelCount count_parameters(const Model& model) {
             sum.active += tensor.copies_of_token * elements;
         }
     };
-    add(tensors_before_layers(model), 1);
+    add(tensors(model, ModelPart::embedding, model.embedding.vocab), 1);
+    add(tensors(model, ModelPart::shared_by_layers), 1);
     std::vector<std::int64_t> layers(model.kinds.size());
     for (const std::uint16_t kind : model.kind_of_layer) ++layers.at(kind);
     for (std::size_t kind = 0; kind < layers.size(); ++kind) {
         add(tensors(model.kinds[kind], model.hidden), layers[kind]);
         add(model.kinds[kind].counted, layers[kind]);
     }
-    add(tensors_after_layers(model), 1);
+    add(tensors(model, ModelPart::stream_end), 1);
+    const bool counted = std::any_of(model.kinds.begin(), model.kinds.end(), [](const Layer& layer) { return !layer.counted.empty(); });
+    if (!counted) add(tensors(model, ModelPart::final_norm), 1);
+    const std::int64_t rows = model.head.labels.value_or(model.embedding.vocab);
+    if (!model.head.tied) add(tensors(model, ModelPart::output, rows), 1);
+    if (model.head.bias) add(tensors(model, ModelPart::output_bias, rows), 1);
     add(model.counted, 1);
     return sum;
 }

@@ -144,9 +144,20 @@ private:
 /// Transformer Engine has them).
 [[nodiscard]] std::vector<LayerTensor> tensors(const Layer& layer, std::int64_t hidden);
 
-/// Tensors in front of the layers, and behind them. The vocabulary is unpadded.
-[[nodiscard]] std::vector<LayerTensor> tensors_before_layers(const Model& model);
-[[nodiscard]] std::vector<LayerTensor> tensors_after_layers(const Model& model);
+/// The groups of tensors next to the layers, each in the order of its modules.
+enum class ModelPart : std::uint8_t {
+    embedding,         ///< tables, and maps of words that are not as wide as layers
+    shared_by_layers,  ///< blocks, inputs and streams that layers read in front of them
+    stream_end,        ///< what brings residual streams together
+    final_norm,
+    output,
+    output_bias,
+    prediction_start,  ///< of one depth of multi-token prediction, in front of its decoder layer
+    prediction_end,
+};
+
+/// `rows`: of the embedding's table of words, or of the output layer.
+[[nodiscard]] std::vector<LayerTensor> tensors(const Model& model, ModelPart part, std::int64_t rows = 0);
 
 /// Parameters of a whole model as published totals count them: unpadded vocabulary, without multi-token prediction, one tied embedding.
 struct ModelCount {

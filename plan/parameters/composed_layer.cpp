@@ -174,23 +174,6 @@ bool is_computed(const ModelSpec& model) {
            });
 }
 
-void add_composed_layer(ParameterList& list, const ComposedLayer& layer, const ParallelSizes& sizes) {
-    const auto add_streams = [&](std::string_view module) {
-        if (layer.fields.hyper_connections) add_stream_maps(list, *layer.fields.hyper_connections, layer.fields.hidden, module);
-    };
-    for (const auto& half : {layer.mixer, layer.feed_forward}) {
-        if (!half) continue;
-        const ComputedPart* const computed = find_computed_part(*half);
-        computed->add_parameters(list, layer.fields, stated_sizes(*half, layer.fields.hidden), sizes);
-        if (!layer.fields.post_norms) continue;
-        const std::string name = traits_of(*half).role == PartRole::mixer ? "post_self_attn_layernorm." : "post_mlp_layernorm.";
-        list.add_norm(layer.fields, name + "weight", name + "bias", layer.fields.hidden);
-    }
-    // Behind both halves, as of layers that fields describe.
-    if (layer.mixer) add_streams("self_attention_hyper_connection");
-    if (layer.feed_forward) add_streams("mlp_hyper_connection");
-}
-
 std::vector<std::string> obstacles_of_compositions(const ModelSpec& model, const ParallelSizes& sizes) {
     std::vector<std::string> all;
     for (const LayerComposition& kind : model.compositions) {

@@ -10,7 +10,7 @@
 
 #include "plan/layout/layout.hpp"
 #include "plan/model/model_spec.hpp"
-#include "plan/parameters/parameter_list.hpp"
+#include "plan/parameters/parameters.hpp"
 
 namespace mgplan {
 
@@ -48,9 +48,6 @@ struct ComposedLayer {
 
 /// Whether layers here compute every layer of a model with compositions, and all that stands beside them.
 [[nodiscard]] bool is_computed(const ModelSpec& model);
-
-/// The parameters of one layer on a rank. Names under the list's prefix.
-void add_composed_layer(ParameterList& list, const ComposedLayer& layer, const ParallelSizes& sizes);
 
 /// What of a model's composed layers is not computed under these sizes, in words: "context parallelism over Mamba-2".
 [[nodiscard]] std::vector<std::string> obstacles_of_compositions(const ModelSpec& model, const ParallelSizes& sizes);

@@ -76,21 +76,11 @@ bool choice_biases_stand(const LayerPart& part, const ModelSpec& model) {
     return !model.moe || (model.moe->expert_bias && stated_sizes(part, model.hidden)["experts"] == model.moe->experts);
 }
 
-constexpr std::array kFeedForwards{
-    ComputedPart{"mlp",
-                 describe_mlp,
-                 [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
-                     add_dense_mlp(list, fields, division.tp);
-                 },
-                 add_mlp_obstacles,
-                 {}},
-    ComputedPart{"experts",
-                 describe_experts,
-                 [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
-                     add_mixture(list, fields, division.tp, division.ep, division.etp);
-                 },
-                 [](Words&, const ModelSpec&, const PartSizes&, const ParallelSizes&) {},
-                 {.accepts_behind = shares_as_described}}};
+constexpr std::array kFeedForwards{ComputedPart{"mlp", describe_mlp, add_mlp_obstacles, {}},
+                                   ComputedPart{"experts",
+                                                describe_experts,
+                                                [](Words&, const ModelSpec&, const PartSizes&, const ParallelSizes&) {},
+                                                {.accepts_behind = shares_as_described}}};
 
 constexpr std::array kBesideFeedForwards{ComputedBeside{"choice_biases", choice_biases_stand}};
 

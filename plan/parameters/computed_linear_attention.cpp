@@ -1,7 +1,6 @@
 // Linear attention: gated delta nets, Kimi delta attention, lightning attention; and short convolutions.
 
 #include <array>
-#include <cmath>
 
 #include <fmt/core.h>
 
@@ -16,22 +15,6 @@ bool describe_delta_net(const PartSizes& s, ModelSpec& fields) {
     return s["value_heads"] % s["key_heads"] == 0 && fields.normalization == Normalization::rms_norm;
 }
 
-/// ssm/gated_delta_net/: blocks q, k, v, z, beta, alpha of the projection, q, k, v of the convolution, each divided over tp; the norm of
-/// a head's values is whole on every rank, which sees its own heads.
-void add_delta_net(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
-    const std::int64_t tp = division.tp, hidden = fields.hidden, keys = s["key_heads"] / tp * s["key_dim"];
-    const std::int64_t heads = s["value_heads"] / tp, values = heads * s["value_dim"];
-    list.add_sharded("self_attention.dt_bias", {heads}, 0).initial = InitialValues::ones;
-    list.add_sharded("self_attention.A_log", {heads}, 0).initial = InitialValues::log_of_decay;
-    list.add_norm(fields, "self_attention.in_proj.layer_norm_weight", "self_attention.in_proj.layer_norm_bias", hidden);
-    list.add_in_blocks("self_attention.in_proj.weight", {keys, keys, values, values, heads, heads}, {hidden});
-    Parameter& conv = list.add_in_blocks("self_attention.conv1d.weight", {keys, keys, values}, {1, s["conv"]});
-    conv.initial = InitialValues::by_taps;
-    conv.initial_bound = 1 / std::sqrt(static_cast<double>(s["conv"]));
-    list.add("self_attention.out_norm.weight", {s["value_dim"]}, PartialGradient::always);
-    list.add_sharded("self_attention.out_proj.weight", {hidden, values}, 1);
-}
-
 void add_delta_net_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
     require_division(obstacles, "gated delta nets", "key heads", s["key_heads"], division.tp);
     require_division(obstacles, "gated delta nets", "value heads", s["value_heads"], division.tp);
@@ -41,25 +24,6 @@ void add_delta_net_obstacles(Words& obstacles, const ModelSpec& /*fields*/, cons
 
 bool describe_kimi_delta(const PartSizes& s, ModelSpec& fields) {
     return s["gate_bias"] == 0 && fields.normalization == Normalization::rms_norm;
-}
-
-/// modeling_kimi_linear.py, KimiLinearDeltaAttention: blocks q, k, v, beta of the projection, q, k, v of the convolution, and what leads
-/// from the small projections to the heads divided over tp; these themselves and the norm of a head's values are whole on every rank.
-void add_kimi_delta(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
-    const std::int64_t tp = division.tp, hidden = fields.hidden, heads = s["heads"] / tp, rank = s["head_dim"], width = heads * rank;
-    list.add_sharded("self_attention.dt_bias", {width}, 0).initial = InitialValues::ones;
-    list.add_sharded("self_attention.A_log", {heads}, 0).initial = InitialValues::log_of_decay;
-    list.add_norm(fields, "self_attention.in_proj.layer_norm_weight", "self_attention.in_proj.layer_norm_bias", hidden);
-    list.add_in_blocks("self_attention.in_proj.weight", {width, width, width, heads}, {hidden});
-    Parameter& conv = list.add_in_blocks("self_attention.conv1d.weight", {width, width, width}, {1, s["conv"]});
-    conv.initial = InitialValues::by_taps;
-    conv.initial_bound = 1 / std::sqrt(static_cast<double>(s["conv"]));
-    for (const std::string_view what : {"decay", "gate"}) {
-        list.add(fmt::format("self_attention.{}_down.weight", what), {rank, hidden}, PartialGradient::sequence_parallel);
-        list.add_sharded(fmt::format("self_attention.{}_up.weight", what), {width, rank}, 0);
-    }
-    list.add("self_attention.out_norm.weight", {rank}, PartialGradient::always);
-    list.add_sharded("self_attention.out_proj.weight", {hidden, width}, 1);
 }
 
 void add_kimi_delta_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
@@ -73,16 +37,6 @@ bool describe_lightning(const PartSizes& /*sizes*/, ModelSpec& fields) {
     return fields.normalization == Normalization::rms_norm;
 }
 
-/// modeling_minimax.py, MiniMaxLightningAttention: blocks v, k, q and the output's gate of the projection, and the norm over all heads,
-/// each divided over tp.
-void add_lightning(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
-    const std::int64_t hidden = fields.hidden, width = s["heads"] / division.tp * s["head_dim"];
-    list.add_norm(fields, "self_attention.in_proj.layer_norm_weight", "self_attention.in_proj.layer_norm_bias", hidden);
-    list.add_in_blocks("self_attention.in_proj.weight", {width, width, width, width}, {hidden});
-    list.add_sharded_norm(fields, "self_attention.out_norm.weight", "self_attention.out_norm.bias", width);
-    list.add_sharded("self_attention.out_proj.weight", {hidden, width}, 1);
-}
-
 void add_lightning_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
     require_division(obstacles, "lightning attention", "heads", s["heads"], division.tp);
     refuse_context_parallelism(obstacles, "lightning attention", division);
@@ -90,17 +44,6 @@ void add_lightning_obstacles(Words& obstacles, const ModelSpec& /*fields*/, cons
 
 bool describe_short_convolution(const PartSizes& s, ModelSpec& /*fields*/) {
     return s["bias"] == 0;
-}
-
-/// modeling_lfm2.py, Lfm2ShortConv: blocks B, C, x of the projection, and the channels of the convolution, each divided over tp.
-void add_short_convolution(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
-    const std::int64_t hidden = fields.hidden, channels = hidden / division.tp;
-    list.add_norm(fields, "mixer.in_proj.layer_norm_weight", "mixer.in_proj.layer_norm_bias", hidden);
-    list.add_in_blocks("mixer.in_proj.weight", {channels, channels, channels}, {hidden});
-    Parameter& conv = list.add_sharded("mixer.conv.weight", {channels, 1, s["conv"]}, 0);
-    conv.initial = InitialValues::by_taps;
-    conv.initial_bound = 1 / std::sqrt(static_cast<double>(s["conv"]));
-    list.add_sharded("mixer.out_proj.weight", {hidden, channels}, 1);
 }
 
 void add_short_convolution_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& /*sizes*/, const ParallelSizes& division) {
@@ -133,12 +76,11 @@ double lightning_flops(const PartSizes& s) {
 constexpr std::array kComputedLinearAttention{
     ComputedPart{"gated_delta_net",
                  describe_delta_net,
-                 add_delta_net,
                  add_delta_net_obstacles,
                  {.state_flops = delta_net_flops, .megatron_kernels = StateKernels::chunked_delta_rule}},
-    ComputedPart{"kimi_delta_attention", describe_kimi_delta, add_kimi_delta, add_kimi_delta_obstacles, {.state_flops = kimi_delta_flops}},
-    ComputedPart{"lightning_attention", describe_lightning, add_lightning, add_lightning_obstacles, {.state_flops = lightning_flops}},
-    ComputedPart{"short_convolution", describe_short_convolution, add_short_convolution, add_short_convolution_obstacles, {}}};
+    ComputedPart{"kimi_delta_attention", describe_kimi_delta, add_kimi_delta_obstacles, {.state_flops = kimi_delta_flops}},
+    ComputedPart{"lightning_attention", describe_lightning, add_lightning_obstacles, {.state_flops = lightning_flops}},
+    ComputedPart{"short_convolution", describe_short_convolution, add_short_convolution_obstacles, {}}};
 
 }  // namespace
 

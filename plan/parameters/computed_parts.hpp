@@ -1,6 +1,6 @@
 #pragma once
 // Kinds of parts that layers here compute (plan/model/layer_parts.hpp has all that are counted): the fields of the model that a part
-// states, its parameters as Megatron-core names and divides them, which sizes stand in a layout's way, and what it takes from beside its
+// states, which sizes stand in a layout's way, and what it takes from beside its
 // layer. One row a kind.
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "plan/layout/layout.hpp"
 #include "plan/model/layer_parts.hpp"
 #include "plan/model/model_spec.hpp"
-#include "plan/parameters/parameter_list.hpp"
+#include "plan/parameters/parameters.hpp"
 
 namespace mgplan {
 
@@ -52,7 +52,6 @@ struct ComputedPart {
     std::string_view kind;
     /// Sets the fields that the part states; false where something of it is not computed.
     bool (*describe)(const PartSizes& sizes, ModelSpec& fields);
-    void (*add_parameters)(ParameterList& list, const ModelSpec& fields, const PartSizes& sizes, const ParallelSizes& division);
     /// Adds, in words, what of the part is not computed under this division: "context parallelism over Mamba-2".
     void (*add_obstacles)(std::vector<std::string>& obstacles, const ModelSpec& fields, const PartSizes& sizes,
                           const ParallelSizes& division);
@@ -64,11 +63,6 @@ struct ComputedBeside {
     std::string_view kind;
     /// Whether it may stand there as it does; whether it is what layers read, their own parts say (ComputedTraits::finds_beside).
     bool (*stands)(const LayerPart& part, const ModelSpec& model);
-    /// Its parameters in front of the layers, as the `place`-th of ModelSpec::beside_layers; nullptr where it has none there.
-    void (*add_parameters)(std::vector<Parameter>& parameters, const ModelSpec& model, const PartSizes& sizes, std::size_t place,
-                           std::int64_t tp) = nullptr;
-    /// The same behind the layers.
-    void (*add_behind)(std::vector<Parameter>& parameters, const ModelSpec& model, const PartSizes& sizes) = nullptr;
 };
 
 /// nullptr where no layer here computes the part's kind.

@@ -10,14 +10,16 @@
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/computed_parts.hpp"
 #include "plan/parameters/member_parts.hpp"
-#include "plan/parameters/parameter_list.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan {
 namespace {
 
 Norm norm_of(const ModelSpec& spec) {
-    return {.kind = spec.normalization, .weight = spec.norm_weight, .bias = norms_have_bias(spec), .epsilon = spec.norm_epsilon};
+    return {.kind = spec.normalization,
+            .weight = spec.norm_weight,
+            .bias = spec.normalization == Normalization::layer_norm && spec.norm_bias && spec.norm_weight,
+            .epsilon = spec.norm_epsilon};
 }
 
 /// Decoder layers of multi-token prediction have the rotary positions of the last layer.
@@ -232,7 +234,13 @@ void add_ends(Model& model, const ModelSpec& spec) {
 
 }  // namespace
 
-Model typed_model(const ModelSpec& spec, const MegatronSwitches& switches) {
+Layer typed_layer(const ModelSpec& spec, std::int64_t layer) {
+    if (spec.compositions.empty()) return layer_of_fields(spec, layer);
+    const auto number = static_cast<std::size_t>(std::min(layer, spec.layers - 1));
+    return layer_of_parts(composed_layer(spec, layer), spec.compositions.at(spec.composition_of_layer.at(number)), layer);
+}
+
+Model typed_ends(const ModelSpec& spec) {
     Model model;
     model.name = spec.name;
     model.source = spec.source;
@@ -245,6 +253,16 @@ Model typed_model(const ModelSpec& spec, const MegatronSwitches& switches) {
     model.default_sequence = spec.default_sequence;
     model.default_global_batch = spec.default_global_batch;
     add_ends(model, spec);
+    if (spec.compositions.empty()) model.kinds.push_back(layer_of_fields(spec, 0));
+    for (const LayerComposition& kind : spec.compositions) {
+        if (const auto composed = computed_layer(spec, kind)) model.kinds.push_back(layer_of_parts(*composed, kind, 0));
+    }
+    return model;
+}
+
+Model typed_model(const ModelSpec& spec, const MegatronSwitches& switches) {
+    Model model = typed_ends(spec);
+    model.kinds.clear();
     const bool of_parts = !spec.compositions.empty(), computed = parts_are_computed(spec);
     if (!of_parts || !computed) model.counted = counted_tensors(spec.beside_layers, spec.hidden);
     std::vector<std::optional<ComposedLayer>> composed(spec.compositions.size());

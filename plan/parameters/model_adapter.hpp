@@ -13,6 +13,13 @@ namespace mgplan {
 /// in bf16. Equal layers are one kind, in the order of their first layer.
 [[nodiscard]] Model typed_model(const ModelSpec& model, const MegatronSwitches& switches = {});
 
+/// The same without its list of layers: its ends, and a layer of each kind of parts or one that fields describe.
+[[nodiscard]] Model typed_ends(const ModelSpec& model);
+
+/// One decoder layer by its number; the model's number of layers and more: that of multi-token prediction. Layers here compute it
+/// (assertion).
+[[nodiscard]] Layer typed_layer(const ModelSpec& model, std::int64_t layer);
+
 /// The ModelSpec whose fields describe a model's layers; nothing where a layer is not softmax attention and a feed-forward. A value that
 /// differs between layers, where fields say one for all, is lost: typed_model() of the result then differs. Layers are not empty.
 [[nodiscard]] std::optional<ModelSpec> spec_of_fields(const Model& model);

@@ -72,6 +72,8 @@ struct ParameterCount {
 [[nodiscard]] std::vector<Parameter> decoder_layer_parameters(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes,
                                                               const std::string& prefix);
 
+[[nodiscard]] ParameterCount decoder_layer_parameter_count(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes);
+
 /// One MTP layer: two norms, the 2h -> h projection, one decoder layer of the last kind, a final norm (DeepSeek-V3,
 /// arXiv 2412.19437 section 2.2; Megatron-core transformer/multi_token_prediction.py).
 [[nodiscard]] ParameterCount mtp_layer_parameter_count(const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp);

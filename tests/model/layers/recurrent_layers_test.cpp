@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/layers/decoder_layer.hpp"
-#include "plan/parameters/parameter_list.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "tests/model/layers/support.hpp"
 
 namespace mgplan::model::recurrent_layers_test {
@@ -88,10 +88,7 @@ ModelSpec layer_of_latent_attention() {
 }
 
 std::vector<Parameter> parameters_of(const ModelSpec& model) {
-    std::vector<Parameter> parameters;
-    ParameterList list(parameters, "");
-    add_composed_layer(list, composed_layer(model, 0), {});
-    return parameters;
+    return decoder_layer_parameters(model, 0, {}, "");
 }
 
 void expect_gradients_hold(const ModelSpec& model, EnumSet<RecomputeModule> recompute = {}) {

@@ -1,0 +1,56 @@
+#include "plan/parameters/divide.hpp"
+
+#include <utility>
+
+namespace mgplan {
+namespace {
+
+Parameter shard_of(const LayerTensor& tensor, std::int64_t ranks) {
+    Parameter parameter;
+    parameter.shape = tensor.shape;
+    parameter.shard_axis = tensor.shard_axis;
+    parameter.shard_stride = tensor.equal_blocks;
+    if (tensor.shard_axis) {
+        parameter.shape[static_cast<std::size_t>(*tensor.shard_axis)] /= ranks;
+        for (const std::int64_t rows : tensor.blocks) parameter.shard_blocks.push_back(rows / ranks);
+    }
+    parameter.initial = tensor.initial;
+    parameter.initial_bound = tensor.initial_bound;
+    parameter.partial_gradient = tensor.partial_gradient;
+    parameter.expert = tensor.expert;
+    parameter.no_weight_decay = tensor.shape.size() == 1;
+    return parameter;
+}
+
+}  // namespace
+
+void add_shards(std::vector<Parameter>& parameters, const std::vector<LayerTensor>& tensors, const ParallelSizes& sizes,
+                const std::string& prefix) {
+    for (const LayerTensor& tensor : tensors) {
+        Parameter shard = shard_of(tensor, tensor.expert ? sizes.etp : sizes.tp);
+        shard.name = prefix + tensor.name;
+        if (!tensor.expert) {
+            parameters.push_back(std::move(shard));
+            continue;
+        }
+        for (std::int64_t expert = 0; expert < tensor.copies / sizes.ep; ++expert) {
+            Parameter& one = parameters.emplace_back(shard);
+            one.name += std::to_string(expert);
+            one.local_expert = expert;
+        }
+    }
+}
+
+ParameterCount count_shards(const std::vector<LayerTensor>& tensors, const ParallelSizes& sizes) {
+    ParameterCount count;
+    for (const LayerTensor& tensor : tensors) {
+        const std::int64_t elements = shard_of(tensor, tensor.expert ? sizes.etp : sizes.tp).count();
+        if (tensor.expert)
+            count.expert += tensor.copies / sizes.ep * elements;
+        else
+            count.dense += elements;
+    }
+    return count;
+}
+
+}  // namespace mgplan
