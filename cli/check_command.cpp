@@ -120,7 +120,7 @@ void keep_first_of_families(std::vector<planner::RankedLayout>& best) {
 
 /// The flags of a layout; `etp_follows`: a command that leaves etp out has no flag for it as long as it is tp.
 formats::MegatronJob job_of(const Workload& workload, const Layout& layout, bool etp_follows) {
-    formats::MegatronJob job = formats::megatron_job(plan_of(workload, layout));
+    formats::MegatronJob job = formats::megatron_job(plan_of(workload, layout), std::nullopt);
     if (!etp_follows || layout.sizes.etp != layout.sizes.tp) return job;
     for (auto& part : job.parts) {
         std::erase_if(part.flags, [](const formats::MegatronFlag& flag) { return flag.name == "--expert-tensor-parallel-size"; });

@@ -76,9 +76,10 @@ void add_source_problems(const WorkloadOptions& values, Problems& problems) {
     if (values.launch && !values.trace) problems.add("--launch is for the record of --trace; give that, or drop it");
 }
 
-SourcedJob load_job(const Options& options, const WorkloadOptions& values) {
+SourcedJob load_job(const Options& options, const WorkloadOptions& values, int compute_capability) {
     formats::MegatronSurroundings surroundings{.vocab = values.vocab_size, .script = script_inputs(values), .world = values.world};
     surroundings.judges_sizes = values.looks_behind;
+    if (options.given("cluster")) surroundings.compute_capability = compute_capability;  // an assumed one refuses nothing
     if (values.looks_behind) surroundings.vocab_if_missing = kAnyVocabulary;
     if (values.megatron_args) {
         if (const GivenText* given = options.contents("megatron-args")) {

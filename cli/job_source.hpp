@@ -25,6 +25,6 @@ struct SourcedJob {
     std::string world_source;           ///< the part of the source that gives it
 };
 /// Exactly one of the options is given. Throws ConfigError with all problems.
-[[nodiscard]] SourcedJob load_job(const Options& options, const WorkloadOptions& values);
+[[nodiscard]] SourcedJob load_job(const Options& options, const WorkloadOptions& values, int compute_capability);
 
 }  // namespace mgplan::cli

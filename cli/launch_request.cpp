@@ -143,6 +143,7 @@ std::vector<std::string> megatron_command(const LaunchRequest& request, const Pl
     refuse_assumed_architecture(plan.model, "launched as Megatron-LM");
     formats::refuse_incomplete_job(plan, request.more);
     const formats::MegatronJob job = formats::megatron_job(plan);
+    formats::refuse_what_stops(job, plan.cluster.compute_capability, request.more);
     std::string script = request.script.value_or(job.script);
     if (request.script) script = files::absolute(script).string();
     std::vector<std::string> words{"python3", script};

@@ -69,9 +69,9 @@ Plan comparable(Plan plan, const Plan& original) {
     if (model.mla) {
         model.head_dim = 0;
         model.kv_heads = model.heads;
-        // Written unfused: its fused rotation supports yarn alone.
-        if (model.rotary_scaling.empty()) plan.training.megatron.rope_fusion = false;
     }
+    if (!formats::may_fuse_rotation(model)) plan.training.megatron.rope_fusion = false;
+    if (!formats::may_fuse_dropout(model)) plan.training.megatron.bias_dropout_fusion = false;
     if (model.position != PositionEmbedding::rope) {
         model.rotary_fraction = 1;
         model.rotary_base = 10000;
@@ -92,7 +92,9 @@ Plan comparable(Plan plan, const Plan& original) {
         plan.training.megatron.bf16_layers_at_start = said.bf16_layers_at_start;
         plan.training.megatron.bf16_layers_at_end = said.bf16_layers_at_end;
     }
-    if (original.layout.sizes.tp == 1) plan.training.overlap_tp = original.training.overlap_tp;  // which has no effect then
+    // Which ask for nothing.
+    if (original.layout.sizes.tp == 1) plan.training.overlap_tp = original.training.overlap_tp;
+    if (!model.moe) plan.training.overlap_moe = original.training.overlap_moe;
     // Written without the checks that such a graph has no room for.
     if (original.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) plan.training.megatron.gradient_checks = said.gradient_checks;
     if (model.mtp_layers == 0) model.mtp_loss_factor = ModelSpec{}.mtp_loss_factor;
@@ -108,8 +110,8 @@ Plan comparable(Plan plan, const Plan& original) {
 
 }  // namespace
 
-Plan read_back_from_megatron(const Plan& plan) {
-    const formats::Job job = formats::read_megatron_arguments(formats::megatron_job(plan).words(), "exported arguments",
+Plan read_back_from_megatron(const Plan& plan, std::optional<formats::MegatronVersion> version) {
+    const formats::Job job = formats::read_megatron_arguments(formats::megatron_job(plan, version).words(), "exported arguments",
                                                               {.held_against = formats::HeldAgainst::nothing});
     Workload work = workload_of(plan);
     work.model = job.model;
@@ -119,10 +121,12 @@ Plan read_back_from_megatron(const Plan& plan) {
     return {work.model, work.cluster, work.batch, work.training, std::move(layout), work.routing};
 }
 
-std::vector<std::string> lost_in_megatron_flags(const Plan& plan) {
-    const Plan written = comparable(plan, plan), read = comparable(read_back_from_megatron(plan), plan);
+std::vector<std::string> lost_in_megatron_flags(const Plan& plan, std::optional<formats::MegatronVersion> version) {
+    const Plan written = comparable(plan, plan), read = comparable(read_back_from_megatron(plan, version), plan);
     std::vector<std::string> lost;
-    for (const auto& what : plan.model.left_out) lost.push_back(fmt::format("the network has {}", what));
+    for (const auto& what : plan.model.left_out) {
+        if (formats::flag_of_left_out(what).empty()) lost.push_back(fmt::format("the network has {}", what));
+    }
     if (plan.model.labels)
         lost.push_back(
             fmt::format("the network ends in a head of {}, and Megatron-LM's pretrain_gpt.py has none: it trains the output "

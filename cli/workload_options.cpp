@@ -462,7 +462,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     std::optional<std::int64_t> world = values.world;
     if (const auto sources = source_options(values); sources.size() == 1) {
         try {
-            SourcedJob found = load_job(options, values);
+            SourcedJob found = load_job(options, values, work.cluster.compute_capability);
             resolved.job = std::move(found.job);
             refuse_counted_only(resolved.job.model, values.model.value_or("model"));
             if (!world && values.trace && !found.world)

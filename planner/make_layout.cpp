@@ -36,6 +36,13 @@ void check_idle_expert_grid(const LayoutRequest& request, const Workload& worklo
     // Divides one by one, so that no product exceeds 64 bits; pp, and tp as the default of etp, are already checked.
     if (workload.model.moe || request.engine != Engine::megatron || parts == 0) return;
     const std::int64_t stage = workload.world / request.pp;
+    // Where pp is not the last axis both grids need the same data parallelism.
+    const bool in_order = !request.etp || request.pp == 1 || request.order.ends_in_pp() || etp * parts == request.tp * request.cp;
+    if (!in_order)
+        throw ConfigError(fmt::format(
+            "order = {} (--use-tp-pp-dp-mapping) does not end in pp, which Megatron-LM asks of models without experts too where "
+            "cp = {} and etp = {} (that of tp where it is not given); put pp last, or give --expert-tensor-parallel-size {}",
+            request.order.text(), request.cp, etp, request.tp * request.cp));
     if (stage % etp == 0 && stage / etp % parts == 0) return;
     throw ConfigError(fmt::format(
         "etp = {} (--expert-tensor-parallel-size){} times pp = {} does not divide world = {}, which Megatron-LM asks of models without "

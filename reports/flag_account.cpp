@@ -37,6 +37,7 @@ void add_flag_account(nlohmann::ordered_json& json, const FlagAccount& account) 
     json["used"] = account.used;
     json["not_computed"] = deciding(account, Decides::nothing);
     json["unknown"] = account.unknown;
+    if (!account.without_a_version.empty()) json["without_a_version"] = account.without_a_version;
     if (!account.searched.empty()) json["searched"] = account.searched;
 }
 
@@ -59,6 +60,8 @@ std::string why_legality_is_open(const FlagAccount& account) {
 std::string flag_account_text(const FlagAccount& account) {
     std::string text;
     if (!account.not_computed.empty()) text += fmt::format("not computed: {}\n", fmt::join(deciding(account, Decides::nothing), ", "));
+    if (!account.without_a_version.empty())
+        text += fmt::format("no version of Megatron-LM has all of: {}\n", fmt::join(account.without_a_version, ", "));
     if (!account.unknown.empty()) text += fmt::format("unknown flags, left out: {}\n", fmt::join(account.unknown, " "));
     return text;
 }

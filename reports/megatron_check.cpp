@@ -111,9 +111,9 @@ std::optional<bool> fits(const MegatronCheck& check) {
 GateVerdict gate_verdict(const MegatronCheck& check) {
     const auto legal = is_legal(check);
     if (legal == false) return GateVerdict::illegal;
-    // Megatron-LM's parser stops at an unknown flag, and a fork's flag may change anything: the other flags may not mean what they say, so
-    // that the memory result says nothing.
-    if (!check.flags.unknown.empty()) return GateVerdict::cannot_say;
+    // Megatron-LM's parser stops at a flag that it does not know, and a fork's may change anything: what the others ask for may not be what
+    // was meant, so that it does not fit says nothing.
+    if (!check.flags.unknown.empty() || !check.flags.without_a_version.empty()) return GateVerdict::cannot_say;
     const auto fitting = fits(check);
     if (fitting == false) return GateVerdict::does_not_fit;
     return legal && fitting ? GateVerdict::runs : GateVerdict::cannot_say;
@@ -135,6 +135,8 @@ std::string gate_line(const MegatronCheck& check) {
         case GateVerdict::cannot_say:
             if (!check.flags.unknown.empty())
                 return fmt::format("cannot say: no flags of Megatron-LM, which stops at them: {}\n", fmt::join(check.flags.unknown, " "));
+            if (!check.flags.without_a_version.empty())
+                return fmt::format("cannot say: no version of Megatron-LM has all of {}\n", fmt::join(check.flags.without_a_version, ", "));
             return fmt::format("cannot say: {}\n", fits(check) ? why_legality_is_open(check.flags) : why_fit_is_open(check.flags));
         case GateVerdict::runs:
             break;

@@ -24,13 +24,15 @@ struct FlagNotComputed {
     bool operator==(const FlagNotComputed&) const = default;
 };
 
-/// Every flag of a command stands in one of the lists, once.
+/// Every flag of a command stands in one of the lists, once, but for `without_a_version`.
 struct FlagAccount {
     std::vector<std::string> used;              ///< honoured by the prediction
     std::vector<FlagNotComputed> not_computed;  ///< named, and left out of it
     std::vector<std::string> without_effect;    ///< known not to change a prediction: names, paths, learning rates, logging
     /// Not known, with their words up to the next "--" and the name that may have been meant; the first hundred, then "and N more".
     std::vector<std::string> unknown;
+    /// Among the others: flags because of which no version of Megatron-LM that is known has all of the command, with those that have each.
+    std::vector<std::string> without_a_version;
     std::vector<std::string> stray;     ///< words that belong to no flag
     std::vector<std::string> searched;  ///< sizes that a search chooses, whatever the command says
 

@@ -1,10 +1,12 @@
 #include "formats/megatron/argument_rules.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
 #include "formats/megatron/flag_reader.hpp"
+#include "plan/cluster/architectures.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
@@ -25,7 +27,14 @@ std::string message_of(const ArgumentRule& rule, const CommandFlags& command) {
                                     : fmt::format("{} {}", rule.flag, rule.message);
 }
 
+constexpr std::array<std::string_view, 4> kVariables{"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_GRAPHS_USE_NODE_PRIORITY",
+                                                     "NVTE_APPLY_QK_LAYER_SCALING", "NVTE_CPU_OFFLOAD_V1"};
+
 }  // namespace
+
+std::span<const std::string_view> variables_of_rules() {
+    return kVariables;
+}
 
 const std::vector<std::string>* CommandFlags::values_of(std::string_view flag) const {
     for (const auto* flags : {&parsed_.used, &parsed_.not_read}) {
@@ -95,10 +104,24 @@ bool CommandFlags::lists(std::string_view flag, std::string_view value) const {
     return std::find(all.begin(), all.end(), value) != all.end();
 }
 
-std::vector<std::string> broken_argument_rules(const ParsedFlags& parsed, HeldAgainst against) {
+std::optional<std::string> CommandFlags::variable(const std::string& name) const {
+    const auto found = around_.environment.find(name);
+    if (found != around_.environment.end()) return is_known(found->second) ? std::optional(found->second) : std::nullopt;
+    return around_.whole_environment ? std::optional<std::string>("") : std::nullopt;
+}
+
+bool CommandFlags::is_before_blackwell() const {
+    return around_.compute_capability && *around_.compute_capability < architectures::kBlackwell;
+}
+
+bool CommandFlags::is_since_blackwell() const {
+    return around_.compute_capability && *around_.compute_capability >= architectures::kBlackwell;
+}
+
+std::vector<std::string> broken_argument_rules(const ParsedFlags& parsed, HeldAgainst against, const JobSurroundings& around) {
     std::vector<std::string> messages;
     if (against == HeldAgainst::nothing) return messages;
-    const CommandFlags command(parsed);
+    const CommandFlags command(parsed, around);
     const bool bridge = against == HeldAgainst::configurations;
     const bool model_of_checkpoint = command.has("--use-checkpoint-args"),
                sizes_of_checkpoint = command.has("--use-mp-args-from-checkpoint-args");
@@ -109,7 +132,8 @@ std::vector<std::string> broken_argument_rules(const ParsedFlags& parsed, HeldAg
     };
     const auto add = [&](std::span<const ArgumentRule> rules) {
         for (const ArgumentRule& rule : rules) {
-            if (!is_exempt(rule) && rule.broken(command)) messages.push_back(message_of(rule, command));
+            if (rule.versions.contains(around.version) && !is_exempt(rule) && rule.broken(command))
+                messages.push_back(message_of(rule, command));
         }
     };
     if (!bridge) messages = wrong_value_types(parsed);

@@ -4,6 +4,7 @@
 // where the value is read.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,14 +12,29 @@
 #include <vector>
 
 #include "formats/megatron/megatron_flags.hpp"
+#include "formats/megatron/megatron_versions.hpp"
 #include "plan/text/enum_set.hpp"
 
 namespace mgplan::formats {
 
+/// What a command runs in, as far as it is known.
+struct JobSurroundings {
+    MegatronVersion version = kNewestMegatron;
+    std::optional<int> compute_capability{};  ///< of its GPUs, 90 for Hopper
+    std::map<std::string, std::string> environment{};
+    bool whole_environment = false;  ///< a variable that is not in `environment` is not set
+};
+
 /// The flags of a command by their values. A value that holds a variable is not known, and no rule is judged by it.
 class CommandFlags {
 public:
-    explicit CommandFlags(const ParsedFlags& parsed) : parsed_(parsed) {}
+    CommandFlags(const ParsedFlags& parsed, const JobSurroundings& around) : parsed_(parsed), around_(around) {}
+
+    /// The variable's value in the environment, "" where it is known to be not set; nothing where it is not known.
+    [[nodiscard]] std::optional<std::string> variable(const std::string& name) const;
+    /// GPUs that are known to be older than Blackwell.
+    [[nodiscard]] bool is_before_blackwell() const;
+    [[nodiscard]] bool is_since_blackwell() const;
 
     [[nodiscard]] bool has(std::string_view flag) const { return values_of(flag) != nullptr; }
     /// At least one of them, separated by blanks, stands in the command.
@@ -40,6 +56,8 @@ public:
     [[nodiscard]] bool is_of_slime() const;
     /// Layers by the letters of a pattern, which stands in for their number and for what some of them are.
     [[nodiscard]] bool has_pattern() const { return has_one_of("--hybrid-layer-pattern --hybrid-override-pattern"); }
+    /// Experts that are known to be missing.
+    [[nodiscard]] bool gives_no_experts() const { return whole("--num-experts", 0) == 0; }
     /// Selective recompute; --recompute-activations says so whatever stands beside it.
     [[nodiscard]] bool recomputes_selectively() const {
         return has("--recompute-activations") || is("--recompute-granularity", "selective");
@@ -55,6 +73,7 @@ private:
     [[nodiscard]] const std::vector<std::string>* values_of(std::string_view flag) const;
 
     const ParsedFlags& parsed_;
+    const JobSurroundings& around_;
 };
 
 /// Where Megatron-LM, at d98e8a64, holds a command against the rule.
@@ -64,6 +83,10 @@ enum class RuleSource : std::uint8_t {
     parallel,     ///< megatron/core/model_parallel_config.py, __post_init__
     gradients,    ///< megatron/core/distributed/distributed_data_parallel_config.py, __post_init__
     optimizer,    ///< megatron/core/optimizer/__init__.py, get_megatron_optimizer
+    experts,      ///< megatron/core/transformer/moe/experts.py, __init__ of TEGroupedMLP
+    layers,       ///< megatron/core/models/gpt/gpt_layer_specs.py
+    variants,     ///< megatron/core/models/gpt/experimental_attention_variant_module_specs.py
+    engine,       ///< megatron/core/extensions/transformer_engine.py
 };
 
 /// Commands that a rule is not held against, since what it asks is set elsewhere.
@@ -85,7 +108,11 @@ struct ArgumentRule {
     bool (*broken)(const CommandFlags&);
     std::string_view message;  ///< the rule and a way out
     EnumSet<Exemption> exempt{};
+    MegatronVersions versions = kAllMegatrons;  ///< that stop at it
 };
+
+/// Variables of the environment that rules ask for.
+[[nodiscard]] std::span<const std::string_view> variables_of_rules();
 
 /// Those of arguments.py, and those of the configurations that are built from its flags.
 [[nodiscard]] std::span<const ArgumentRule> rules_of_arguments();
@@ -100,7 +127,8 @@ enum class HeldAgainst : std::uint8_t {
 };
 
 /// A message for each broken rule, and for each value that the parser stops at.
-[[nodiscard]] std::vector<std::string> broken_argument_rules(const ParsedFlags& parsed, HeldAgainst against);
+[[nodiscard]] std::vector<std::string> broken_argument_rules(const ParsedFlags& parsed, HeldAgainst against,
+                                                             const JobSurroundings& around = {});
 
 /// Values of flags without effect that argparse does not take: what it converts them with, and the choices it has, at d98e8a64.
 [[nodiscard]] std::vector<std::string> wrong_value_types(const ParsedFlags& parsed);

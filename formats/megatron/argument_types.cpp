@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <map>
 
 #include <fmt/format.h>
@@ -69,6 +70,11 @@ constexpr std::string_view kNumbers =
     "rl-default-temperature rl-default-top-p rl-generation-lag rl-importance-sampling-truncation-coef rope-scaling-factor "
     "rotary-scaling-factor sample-rate sgd-momentum short-seq-prob start-weight-decay weight-decay yarn-beta-fast "
     "yarn-beta-slow";
+
+/// Flags that take several words, each by itself.
+constexpr std::string_view kListFlags =
+    "cp-comm-type cuda-graph-modules cuda-graph-scope hierarchical-context-parallel-sizes moe-aux-loss-coeff "
+    "moe-router-load-balancing-type offload-modules recompute-modules";
 
 /// Flags that take one of a few words, without "--", separated by blanks.
 struct FewWords {
@@ -184,6 +190,28 @@ std::string wrong_with(const std::string& value, const Expected& expected) {
 
 std::vector<std::string> wrong_value_types(const ParsedFlags& parsed) {
     std::vector<std::string> messages;
+    for (const auto& name : split(std::string(kListFlags), ' ')) {
+        const std::string flag = fmt::format("--{}", name);
+        for (const auto* flags : {&parsed.used, &parsed.not_read}) {
+            const auto given = flags->find(flag);
+            if (given == flags->end()) continue;
+            const auto joined = std::find_if(given->second.begin(), given->second.end(),
+                                             [](const std::string& value) { return value.find(',') != std::string::npos; });
+            if (joined != given->second.end())
+                messages.push_back(
+                    fmt::format("{} = '{}' is one word to Megatron-LM; separate its parts by blanks", flag, FlagReader::shown(*joined)));
+        }
+    }
+    // The others that are read are checked where they are.
+    for (const std::string_view flag : {"--rotary-base", "--rotary-seq-len-interpolation-factor"}) {
+        const auto given = parsed.used.find(flag);
+        if (given == parsed.used.end() || given->second.empty()) continue;
+        const std::string& value = given->second.front();
+        const auto number = parse_real(without_grouping(value));
+        // Published commands have 1000000.0, which the parser does not take.
+        if (number && *number != std::round(*number))
+            messages.push_back(fmt::format("{} = '{}' is not a whole number; give one", flag, FlagReader::shown(value)));
+    }
     for (const auto& [flag, values] : parsed.not_read) {
         const auto expected = expected_values().find(flag);
         if (expected == expected_values().end() || values.empty()) continue;

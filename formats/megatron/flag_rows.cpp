@@ -144,8 +144,8 @@ Job job_of(const Plan& plan) {
 const std::vector<FlagPart>& flag_parts() {
     static const std::vector<FlagPart> parts{
         {"model",
-         {kLayerTopic, kSizeTopic, kAttentionTopic, kLatentTopic, kHeadTopic, kSequenceTopic, kPositionTopic, kLatentScalingTopic,
-          kScalingTopic, kMlpTopic, kNormTopic, kVocabularyTopic, kDropoutTopic, kStreamTopic, kMixtureTopic}},
+         {kLayerTopic, kSizeTopic, kAttentionTopic, kLatentTopic, kHeadTopic, kSequenceTopic, kPositionTopic, kYarnTopic, kScalingTopic,
+          kMlpTopic, kNormTopic, kVocabularyTopic, kDropoutTopic, kStreamTopic, kMixtureTopic}},
         {"layout", {kParallelTopic, kBatchTopic, kRecomputeTopic, kGraphTopic}},
         {"training",
          {kPrecisionTopic, kOptimizerTopic, kShardingTopic, kMomentTopic, kWeightShardTopic, kOverlapTopic, kAttentionKernelTopic,

@@ -21,7 +21,7 @@ namespace mgplan::formats {
 /// Collects the flags of a plan.
 class FlagWriter {
 public:
-    explicit FlagWriter(const Plan& plan) : plan_(plan) {}
+    explicit FlagWriter(const Plan& plan, std::optional<MegatronVersion> version = {}) : plan_(plan), version_(version) {}
 
     void flag(std::string_view name, std::vector<std::string> values = {}) {
         flags_.push_back({fmt::format("--{}", name), std::move(values)});
@@ -34,10 +34,13 @@ public:
     /// The shortest decimal that reads back the same.
     void real(std::string_view name, double value) { flag(name, {fmt::format("{}", value)}); }
     [[nodiscard]] const Plan& plan() const { return plan_; }
+    /// The version that the flags are for; nothing: any that has them.
+    [[nodiscard]] std::optional<MegatronVersion> version() const { return version_; }
     [[nodiscard]] std::vector<MegatronFlag> take() { return std::move(flags_); }
 
 private:
     const Plan& plan_;
+    std::optional<MegatronVersion> version_;
     std::vector<MegatronFlag> flags_;
 };
 
@@ -137,7 +140,7 @@ extern const FlagTopic kLayerTopic;                                             
 extern const FlagTopic kSizeTopic, kNormTopic, kDropoutTopic;                             ///< megatron_model.cpp
 extern const FlagTopic kAttentionTopic, kLatentTopic, kHeadTopic;                         ///< megatron_attention.cpp
 extern const FlagTopic kSequenceTopic, kPositionTopic;                                    ///< megatron_positions.cpp
-extern const FlagTopic kLatentScalingTopic, kScalingTopic;                                ///< megatron_positions.cpp
+extern const FlagTopic kYarnTopic, kScalingTopic;                                         ///< megatron_positions.cpp
 extern const FlagTopic kMlpTopic;                                                         ///< megatron_mlp.cpp
 extern const FlagTopic kVocabularyTopic;                                                  ///< megatron_vocabulary.cpp
 extern const FlagTopic kStreamTopic;                                                      ///< megatron_streams.cpp

@@ -66,6 +66,41 @@ void leave_out_idle(ParsedFlags& parsed) {
     }
 }
 
+/// The versions of Megatron-LM that have all flags of a command.
+MegatronVersions versions_with_all(const ParsedFlags& parsed) {
+    MegatronVersions versions = kAllMegatrons;
+    for (const auto* flags : {&parsed.used, &parsed.not_read}) {
+        for (const auto& [flag, values] : *flags) {
+            const auto versioned = versions_of_flag(flag);
+            for (const MegatronVersionName& one : megatron_versions()) {
+                if (versioned && !versioned->have.contains(one.version)) versions.remove(one.version);
+            }
+        }
+    }
+    return versions;
+}
+
+/// Where no version has all flags, those that not every version has.
+std::vector<std::string> flags_without_a_version(const ParsedFlags& parsed) {
+    std::vector<std::string> found;
+    if (!versions_with_all(parsed).empty()) return found;
+    for (const auto* flags : {&parsed.used, &parsed.not_read}) {
+        for (const auto& [flag, values] : *flags) {
+            if (const auto versioned = versions_of_flag(flag))
+                found.push_back(fmt::format("{} ({})", flag, versions_text(versioned->have)));
+        }
+    }
+    return found;
+}
+
+std::vector<std::string> broken_rules(const ParsedFlags& parsed, const MegatronSurroundings& surroundings) {
+    const MegatronVersions versions = versions_with_all(parsed);
+    return broken_argument_rules(parsed, surroundings.held_against,
+                                 {.version = versions.empty() ? kNewestMegatron : newest_of(versions).version,
+                                  .compute_capability = surroundings.compute_capability,
+                                  .environment = surroundings.environment});
+}
+
 /// Ranks and batch do not divide the world whatever the model is.
 void check_world(FlagReader& flags, const Job& job, std::int64_t world) {
     const LayoutRequest& layout = *job.layout;
@@ -92,9 +127,11 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
         throw ConfigError(
             fmt::format("{}: holds no Megatron-LM flags (--num-layers 32 …), and is neither JSON nor YAML with MODEL_ARGS", where));
     leave_out_idle(parsed);
-    const std::vector<std::string> broken = broken_argument_rules(parsed, surroundings.held_against);
+    const std::vector<std::string> broken = broken_rules(parsed, surroundings);
     Job job;
     job.flags = std::move(parsed.account);
+    if (surroundings.held_against == HeldAgainst::everything || surroundings.held_against == HeldAgainst::parser)
+        job.flags.without_a_version = flags_without_a_version(parsed);
     Problems problems;
     FlagReader flags(parsed, where, problems, job.flags, surroundings);
     job.layout.emplace();
@@ -122,6 +159,7 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
 Job read_megatron_text(std::string_view text, const std::string& where, const MegatronSurroundings& surroundings) {
     ArgumentWords found = argument_words(text, where, surroundings.folder, surroundings.script);
     MegatronSurroundings told = surroundings;
+    told.environment = std::move(found.environment);
     // What a flag needs may stand where the file does not tell it, and what it excludes in a branch that does not run.
     const bool whole = found.notes.empty() && found.not_sourced.empty();
     if (!whole && told.held_against == HeldAgainst::everything) told.held_against = HeldAgainst::parser;

@@ -32,15 +32,18 @@ struct MegatronSurroundings {
     /// with its model.
     bool judges_sizes = false;
     HeldAgainst held_against = HeldAgainst::everything;  ///< whose rules about flags it obeys
+    std::optional<int> compute_capability{};             ///< of the GPUs
+    std::map<std::string, std::string> environment{};    ///< as far as it is known
 };
 
 struct ArgumentWords {
-    std::vector<std::string> words;                 ///< flags and their values in order
-    std::vector<std::string> notes;                 ///< sentences on what only running the script would tell
-    std::vector<std::string> missing;               ///< problems: parts of the command that may hold flags and are not known
-    std::map<std::string, std::string> unresolved;  ///< variables that stand in the words, and why their values are not known
-    std::vector<std::string> sourced;               ///< texts of the sourced files that were read
-    std::string not_sourced;                        ///< a sentence on the sourced files that are not at hand; "" where there is none
+    std::vector<std::string> words;                    ///< flags and their values in order
+    std::vector<std::string> notes;                    ///< sentences on what only running the script would tell
+    std::vector<std::string> missing;                  ///< problems: parts of the command that may hold flags and are not known
+    std::map<std::string, std::string> unresolved;     ///< variables that stand in the words, and why their values are not known
+    std::vector<std::string> sourced;                  ///< texts of the sourced files that were read
+    std::string not_sourced;                           ///< a sentence on the sourced files that are not at hand; "" where there is none
+    std::map<std::string, std::string> environment{};  ///< variables that rules ask for, with the values that the text gives them
 };
 
 /// The words of a file of flags, split at white space and quotes as a shell does; of a script's command (shell_script.hpp); of YAML that

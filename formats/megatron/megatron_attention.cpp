@@ -14,10 +14,6 @@ bool is_latent(const Job& job) {
     return job.model.mla.has_value();
 }
 
-bool is_not_latent(const Job& job) {
-    return !is_latent(job);
-}
-
 void read_latent(FlagReader& flags, Job& job) {
     if (!flags.has("--multi-latent-attention")) return;
     if (flags.has("--group-query-attention")) flags.problem("--multi-latent-attention has no query groups; remove --group-query-attention");
@@ -138,6 +134,19 @@ void write_full_attention(FlagWriter& out, const Job& job) {
     if (model.sliding_window > 0 && model.full_attention_every > 0) out.integer("window-attn-skip-freq", model.full_attention_every);
 }
 
+void read_channels(FlagReader& flags, Job& job) {
+    if (!is_latent(job)) job.model.head_dim = flags.integer_or("--kv-channels", 0, 1, ModelLimits::head_dim);
+}
+
+/// Latent attention does not read them, and validate_args asks for them where heads do not divide the width (arguments.py).
+void write_channels(FlagWriter& out, const Job& job) {
+    const ModelSpec& model = job.model;
+    if (!model.mla)
+        out.integer("kv-channels", model.head_dim);
+    else if (model.hidden % model.heads != 0)
+        out.integer("kv-channels", model.mla->qk_nope_head_dim + model.mla->qk_rope_head_dim);
+}
+
 constexpr std::array kAttentionFlags{
     FlagRow{"num-attention-heads", Whole{MGPLAN_FIELD(model.heads), 1, 1, ModelLimits::heads}, Written::always},
     FlagRow{"multi-latent-attention", Both{read_latent, write_latent}},
@@ -153,19 +162,42 @@ constexpr std::array kLatentFlags{
     FlagRow{"dsa-indexer-n-heads= dsa-indexer-head-dim= dsa-indexer-topk=", Both{read_indexer, write_indexer}},
 };
 
+/// What no field of a model says, in the words of hugging_face_left_out.cpp.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kLeftOut{
+    {{"norms of queries and keys without weights", "qk-l2-norm"},
+     {"router weights multiplied with the experts' input", "moe-apply-probs-on-input"}}};
+
+void read_unstated(FlagReader& flags, Job& job) {
+    for (const auto& [what, flag] : kLeftOut) {
+        if (flags.has(fmt::format("--{}", flag))) job.model.left_out.emplace_back(what);
+    }
+}
+
+void write_unstated(FlagWriter& out, const Job& job) {
+    for (const std::string& what : job.model.left_out) {
+        if (const std::string_view flag = flag_of_left_out(what); !flag.empty()) out.flag(flag);
+    }
+}
+
 constexpr std::array<std::pair<std::string_view, bool>, 1> kSoftmaxKinds{{{"learnable", true}}};
 
 constexpr std::array kHeadFlags{
     FlagRow{"group-query-attention num-query-groups=", Both{read_query_groups, write_query_groups}},
-    FlagRow{"kv-channels", Whole{MGPLAN_FIELD(model.head_dim), 0, 1, ModelLimits::head_dim}, Written::always, is_not_latent, is_not_latent},
+    FlagRow{"kv-channels=", Both{read_channels, write_channels}},
     FlagRow{"qk-layernorm", Switch{MGPLAN_FIELD(model.qk_norm)}},
     FlagRow{"attention-output-gate", Switch{MGPLAN_FIELD(model.attention_output_gate)}},
     FlagRow{"window-size=", Both{read_window, write_window}},
     FlagRow{"window-attn-skip-freq=", Both{read_full_attention, write_full_attention}},
+    FlagRow{"qk-l2-norm moe-apply-probs-on-input", Both{read_unstated, write_unstated}},
     FlagRow{"softmax-type", Word<bool>{MGPLAN_FIELD(model.attention_sinks), false, kSoftmaxKinds, true}},
 };
 
 }  // namespace
+
+std::string_view flag_of_left_out(std::string_view what) {
+    const auto* const found = std::find_if(kLeftOut.begin(), kLeftOut.end(), [&](const auto& one) { return one.first == what; });
+    return found == kLeftOut.end() ? std::string_view() : found->second;
+}
 
 constinit const FlagTopic kAttentionTopic{kAttentionFlags};
 constinit const FlagTopic kLatentTopic{kLatentFlags, is_latent};

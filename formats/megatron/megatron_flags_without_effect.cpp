@@ -15,7 +15,7 @@ constexpr std::array kFlagsWithoutEffect{
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "rotary-base rope-type norm-epsilon rotary-scaling-factor rope-scaling-factor mscale mscale-all-dim "
               "original-max-position-embeddings beta-fast beta-slow mtp-loss-scaling-factor rotary-seq-len-interpolation-factor "
-              "moe-router-score-function moe-router-bias-update-rate moe-router-topk-scaling-factor init-method-std",
+              "no-rope-freq moe-router-score-function moe-router-bias-update-rate moe-router-topk-scaling-factor init-method-std",
               Decides::nothing},
     // Read for export: the prediction has random draws without it.
     FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-router-force-load-balancing", Decides::nothing},
@@ -96,7 +96,7 @@ constexpr std::array kFlagsWithoutEffect{
     FlagGroup{FlagArity::many, FlagEffect::without, "", "num-experts-teacher"},
     FlagGroup{FlagArity::many, FlagEffect::without, "",
               "data-path train-data-path valid-data-path test-data-path hierarchical-context-parallel-sizes iterations-to-skip "
-              "profile-ranks mrope-section no-rope-freq mtp-layer-pattern"},
+              "profile-ranks mrope-section mtp-layer-pattern"},
     FlagGroup{FlagArity::none, FlagEffect::without, "",
               "use-persistent-ckpt-worker auto-detect-ckpt-format ckpt-assume-constant-structure ckpt-fully-parallel-load "
               "ckpt-fully-parallel-save no-ckpt-fully-parallel-save dist-ckpt-save-pre-mcore-014 "

@@ -1,11 +1,13 @@
 #include "formats/megatron/megatron_job.hpp"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "formats/megatron/argument_rules.hpp"
 #include "formats/megatron/flag_rows.hpp"
 #include "formats/megatron/megatron_hybrid_flags.hpp"
 #include "plan/cluster/architectures.hpp"
@@ -17,6 +19,66 @@ namespace mgplan::formats {
 namespace {
 
 constexpr std::string_view kLeftOpen = "Data, tokenizer, learning rate, iterations and checkpoints are yours to add.";
+
+bool hides_exchanges(const Plan& plan) {
+    return plan.training.overlap_moe && plan.model.moe;
+}
+
+/// A variable of the environment with the value that Megatron-LM asserts.
+struct NeededVariable {
+    std::string_view name, value;
+    bool (*needed)(const Plan&);
+};
+
+constexpr std::array kNeededVariables{
+    // Two batches overlapped want several queues: validate_args warns otherwise.
+    NeededVariable{"CUDA_DEVICE_MAX_CONNECTIONS", "32", [](const Plan& plan) { return hides_exchanges(plan); }},
+    // Kernels run in the order in which they are issued. FSDP of either kind refuses it.
+    NeededVariable{"CUDA_DEVICE_MAX_CONNECTIONS", "1",
+                   [](const Plan& plan) {
+                       return (plan.layout.sizes.tp > 1 || plan.layout.sizes.cp > 1) && !hides_exchanges(plan) &&
+                              plan.cluster.compute_capability < architectures::kBlackwell && !plan.training.megatron.fully_sharded.active();
+                   }},
+    // Transformer Engine from 2.10 on would else offload weights as well.
+    NeededVariable{"NVTE_CPU_OFFLOAD_V1", "1", [](const Plan& plan) { return !plan.training.offload.modules.empty(); }},
+    NeededVariable{
+        "NVTE_APPLY_QK_LAYER_SCALING", "1",
+        [](const Plan& plan) { return plan.training.megatron.query_key_layer_scaling && plan.training.megatron.transformer_engine; }},
+    NeededVariable{"CUDA_GRAPHS_USE_NODE_PRIORITY", "1",
+                   [](const Plan& plan) {
+                       return plan.training.megatron.weight_shards.active() && !plan.layout.cuda_graphs.empty() &&
+                              plan.cluster.compute_capability >= architectures::kBlackwell;
+                   }},
+};
+
+std::string headline(const MegatronJob& job) {
+    const std::string version =
+        job.version ? fmt::format(" {} ({})", name_of(*job.version).name, name_of(*job.version).source) : std::string();
+    return fmt::format("# Megatron-LM{}: {}, {}\n# {}\n", version, job.model, job.layout, kLeftOpen);
+}
+
+/// Before branch dev pretrain_gpt.py builds no layers of multi-token prediction beside attention of another kind (gpt_layer_specs.py,
+/// get_gpt_decoder_layer_specs). Without it the model trains, and that it is missing is found as what flags do not say.
+bool may_predict_more(const ModelSpec& model, std::optional<MegatronVersion> version) {
+    const bool varied = (model.mla && model.mla->index_heads > 0) || (!model.compositions.empty() && !layers_by_pattern(model));
+    return !varied || !version || !kReleasedMegatrons.contains(*version);
+}
+
+/// Takes away the flags that the version does not have. Throws ConfigError where the plan cannot be trained without one.
+void leave_out_missing(MegatronJob& job, MegatronVersion version) {
+    Problems problems;
+    for (MegatronFlags& part : job.parts) {
+        std::erase_if(part.flags, [&](const MegatronFlag& flag) {
+            const auto versioned = versions_of_flag(flag.name);
+            if (!versioned || versioned->have.contains(version)) return false;
+            if (versioned->without == WithoutFlag::refuse)
+                problems.add("{}: Megatron-LM {} does not have it, {} does; export with --megatron {}, or plan without it", flag.name,
+                             name_of(version).name, versions_text(versioned->have), newest_of(versioned->have).name);
+            return true;
+        });
+    }
+    problems.throw_if_any();
+}
 
 }  // namespace
 
@@ -32,36 +94,33 @@ std::vector<std::string> MegatronJob::words() const {
 }
 
 std::vector<std::pair<std::string, std::string>> megatron_environment(const Plan& plan) {
-    // arguments.py, validate_args: asserted for tp, and for cp before Blackwell, so that kernels run in the order in which they are
-    // issued; two batches overlapped want several queues instead (it warns otherwise).
-    const ParallelSizes& sizes = plan.layout.sizes;
     std::vector<std::pair<std::string, std::string>> environment;
-    if (plan.training.overlap_moe)
-        environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "32");
-    else if (sizes.tp > 1 || (sizes.cp > 1 && plan.cluster.compute_capability < architectures::kBlackwell))
-        environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "1");
-    // Asserted for Transformer Engine from 2.10 on, whose other way would offload weights as well.
-    if (!plan.training.offload.modules.empty()) environment.emplace_back("NVTE_CPU_OFFLOAD_V1", "1");
+    for (const NeededVariable& variable : kNeededVariables) {
+        if (variable.needed(plan)) environment.emplace_back(variable.name, variable.value);
+    }
     return environment;
 }
 
-MegatronJob megatron_job(const Plan& plan) {
+MegatronJob megatron_job(const Plan& plan, std::optional<MegatronVersion> version) {
     if (plan.layout.schedule)
         throw ConfigError(fmt::format(
             "layout.schedule = {}: Megatron-LM has no schedule with divided backwards; train the plan with mgplan run, or plan without "
             "--schedule",
             to_string(*plan.layout.schedule)));
     MegatronJob job;
+    job.version = version;
     job.model = plan.model.name;
     job.layout = fmt::format("{} on {} GPUs", summary(plan.layout, plan.model, plan.training), plan.layout.sizes.world);
     Job settings = job_of(plan);
+    if (!may_predict_more(plan.model, version)) settings.model.mtp_layers = 0;
     for (const FlagPart& part : flag_parts()) {
-        FlagWriter out(plan);
+        FlagWriter out(plan, version);
         for (const FlagTopic& topic : part.topics) write_topic(out, topic, settings);
         job.parts.push_back({std::string(part.title), out.take()});
     }
     job.environment = megatron_environment(plan);
     if (layers_by_pattern(plan.model)) job.script = "pretrain_hybrid.py";
+    if (version) leave_out_missing(job, *version);
     return job;
 }
 
@@ -79,8 +138,20 @@ void refuse_incomplete_job(const Plan& plan, std::span<const std::string> added)
         kSizes, layout.sizes.cp));
 }
 
+void refuse_what_stops(const MegatronJob& job, int compute_capability, std::span<const std::string> added) {
+    const MegatronVersionName& version = name_of(job.version.value_or(kNewestMegatron));
+    JobSurroundings around{.version = version.version, .compute_capability = compute_capability, .whole_environment = true};
+    for (const auto& [name, value] : job.environment) around.environment.emplace(name, value);
+    std::vector<std::string> words = job.words();
+    words.insert(words.end(), added.begin(), added.end());
+    Problems problems;
+    for (const std::string& broken : broken_argument_rules(parse_flags(words), HeldAgainst::everything, around))
+        problems.add("Megatron-LM {} stops at this plan's flags: {}", version.name, broken);
+    problems.throw_if_any();
+}
+
 std::string megatron_args_text(const MegatronJob& job) {
-    std::string text = fmt::format("# Megatron-LM: {}, {}\n# {}\n", job.model, job.layout, kLeftOpen);
+    std::string text = headline(job);
     text += fmt::format("# source this file, then: torchrun ... {} \"${{MEGATRON_ARGS[@]}}\" ...\n", job.script);
     for (const auto& [name, value] : job.environment) text += fmt::format("export {}={}\n", name, value);
     text += "MEGATRON_ARGS=(\n";
@@ -96,7 +167,7 @@ std::string megatron_args_text(const MegatronJob& job) {
 }
 
 std::string megatron_yaml_text(const MegatronJob& job) {
-    std::string text = fmt::format("# Megatron-LM: {}, {}\n# {}\n", job.model, job.layout, kLeftOpen);
+    std::string text = headline(job);
     if (!job.environment.empty()) text += "ENV_VARS:\n";
     for (const auto& [name, value] : job.environment) text += fmt::format("  {}: {}\n", name, value);
     text += "MODEL_ARGS:\n";
@@ -109,7 +180,7 @@ std::string megatron_yaml_text(const MegatronJob& job) {
             else if (flag.values.size() == 1)
                 text += shell_word(flag.values.front()) + "\n";
             else
-                text += fmt::format("[{}]\n", fmt::join(flag.values, ", "));
+                text += fmt::format("\"[{}]\"\n", fmt::join(flag.values, " "));  // as NVIDIA's runner and Bridge's translation read them
         }
     }
     return text;

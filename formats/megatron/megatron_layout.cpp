@@ -22,11 +22,21 @@ bool has_split(const Job& job) {
     return !layers_by_pattern(job.model);
 }
 
+/// Also of models without experts, where data parallelism is not all that lies behind the other axes: both grids need as much of it
+/// (parallel_state.py, initialize_model_parallel).
+bool has_expert_grid(const Job& job) {
+    const LayoutRequest& layout = *job.layout;
+    return is_mixture(job) || (layout.pp > 1 && layout.cp > 1 && !layout.order.ends_in_pp());
+}
+
 void read_cp_comm_type(FlagReader& flags, Job& job) {
     const auto types = flags.texts("--cp-comm-type");
     if (types.empty()) return;
-    if (std::any_of(types.begin(), types.end(), [&](const auto& type) { return type != types.front(); }))
-        flags.problem("--cp-comm-type names several kinds, one per layer; only one kind for all layers can be planned");
+    // transformer_config.py, __post_init__, asks for the number under context parallelism alone.
+    if (types.size() > 1 && job.layout->cp > 1 && std::ssize(types) != job.model.layers)
+        flags.problem("--cp-comm-type names {} kinds for {} layers; give one kind, or one for each layer", types.size(), job.model.layers);
+    if (job.layout->cp > 1 && std::any_of(types.begin(), types.end(), [&](const auto& type) { return type != types.front(); }))
+        flags.not_computed("--cp-comm-type", "a kind of exchange for each layer, predicted as the first", Decides::fit);
     job.layout->cp_comm_type = flags.named<CpCommType>("--cp-comm-type", types.front(), CpCommType::p2p,
                                                        {{"p2p", CpCommType::p2p},
                                                         {"all_gather", CpCommType::all_gather},
@@ -116,7 +126,7 @@ constexpr std::array kParallelFlags{
     FlagRow{"microbatch-group-size-per-virtual-pipeline-stage", Stated{MGPLAN_FIELD(layout->group_size), 1, kSizeLimit}, Written::changed,
             is_interleaved},
     FlagRow{"expert-model-parallel-size", Whole{MGPLAN_FIELD(layout->ep), 1, 1, kSizeLimit}, Written::always, is_mixture},
-    FlagRow{"expert-tensor-parallel-size", Stated{MGPLAN_FIELD(layout->etp), 1, kSizeLimit}, Written::changed, is_mixture},
+    FlagRow{"expert-tensor-parallel-size", Stated{MGPLAN_FIELD(layout->etp), 1, kSizeLimit}, Written::changed, has_expert_grid},
     FlagRow{"use-tp-pp-dp-mapping", Both{read_order, write_order}},
     FlagRow{"micro-batch-size", Whole{MGPLAN_FIELD(layout->micro_batch), 1, 1, ModelLimits::positions}, Written::always},
 };
@@ -150,6 +160,8 @@ void read_layout(FlagReader& flags, Job& job) {
     // Megatron-LM splits evenly unless told otherwise; a request without any wish says so.
     layout.split.emplace();
     read_topic(flags, kParallelTopic, job);
+    // Megatron-LM's default, which both grids have to agree with in that order.
+    if (!job.model.moe && !layout.etp && !layout.order.ends_in_pp()) layout.etp = layout.tp;
     layout.sequence_parallel = layout.sequence_parallel && layout.tp > 1;  // without tensor parallelism Megatron-LM switches it off
     if (!flags.has("--micro-batch-size")) job.assumptions.emplace_back("--micro-batch-size not given: 1 taken");
     read_recompute(flags, job);

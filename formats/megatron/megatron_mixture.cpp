@@ -43,18 +43,32 @@ void write_mixture_layers(FlagWriter& out, const Job& job) {
 
 /// These kinds of balancing are trained, and no other; their weight changes no prediction.
 void read_balancing(FlagReader& flags, Job& job) {
-    const std::string kind = flags.text("--moe-router-load-balancing-type").value_or("aux_loss");
-    if (kind != "aux_loss" && kind != "seq_aux_loss") return;
+    constexpr std::string_view kKinds = "--moe-router-load-balancing-type", kCoefficients = "--moe-aux-loss-coeff";
+    std::vector<std::string> kinds = flags.texts(kKinds);
+    if (kinds.empty()) kinds.emplace_back("aux_loss");
+    const std::vector<std::string> coefficients = flags.texts(kCoefficients);
     MoeSpec& moe = *job.model.moe;
-    (kind == "aux_loss" ? moe.auxiliary_loss : moe.sequence_auxiliary_loss) =
-        flags.real_or("--moe-aux-loss-coeff", 0, 0, ModelLimits::auxiliary_loss);
+    for (std::size_t i = 0; i < std::min(kinds.size(), coefficients.size()); ++i) {
+        const auto coefficient = parse_real(without_grouping(coefficients[i]));
+        if (!coefficient || *coefficient < 0 || *coefficient > ModelLimits::auxiliary_loss)
+            flags.problem("{} = '{}' is no number from 0 to {}", kCoefficients, FlagReader::shown(coefficients[i]),
+                          ModelLimits::auxiliary_loss);
+        else if (kinds[i] == "aux_loss" || kinds[i] == "seq_aux_loss")
+            (kinds[i] == "aux_loss" ? moe.auxiliary_loss : moe.sequence_auxiliary_loss) = *coefficient;
+    }
 }
 
 void write_balancing(FlagWriter& out, const Job& job) {
     const MoeSpec& moe = *job.model.moe;
-    const bool whole = moe.auxiliary_loss > 0, of_sequence = !whole && moe.sequence_auxiliary_loss > 0;
-    out.word("moe-router-load-balancing-type", whole ? "aux_loss" : of_sequence ? "seq_aux_loss" : "none");
-    if (whole || of_sequence) out.real("moe-aux-loss-coeff", whole ? moe.auxiliary_loss : moe.sequence_auxiliary_loss);
+    std::vector<std::string> kinds, coefficients;
+    for (const auto& [kind, coefficient] :
+         {std::pair("aux_loss", moe.auxiliary_loss), std::pair("seq_aux_loss", moe.sequence_auxiliary_loss)}) {
+        if (coefficient == 0) continue;
+        kinds.emplace_back(kind);
+        coefficients.push_back(fmt::format("{}", coefficient));
+    }
+    out.flag("moe-router-load-balancing-type", kinds.empty() ? std::vector<std::string>{"none"} : kinds);
+    if (!kinds.empty()) out.flag("moe-aux-loss-coeff", coefficients);
 }
 
 /// moe_utils.py, topk_routing_with_score_function: sigmoid scores are normalised in any case.
@@ -69,10 +83,13 @@ void write_normalized(FlagWriter& out, const Job& job) {
 }
 
 void read_groups(FlagReader& flags, Job& job) {
-    const std::int64_t groups = flags.integer_or("--moe-router-num-groups", 0, 0, ModelLimits::experts);
-    if (groups <= 1) return;
+    constexpr std::string_view kGroups = "--moe-router-num-groups", kOfToken = "--moe-router-group-topk";
+    const std::int64_t groups = flags.integer_or(kGroups, 0, 0, ModelLimits::experts);
+    const std::int64_t of_token = flags.integer_or(kOfToken, 0, 0, ModelLimits::experts);
+    if (of_token == 0) flags.idle(kGroups);  // transformer_config.py, __post_init__: routing is limited by the latter alone
+    if (groups <= 1 || of_token == 0) return;
     job.model.moe->groups = groups;
-    job.model.moe->group_top_k = flags.integer_or("--moe-router-group-topk", groups, 1, ModelLimits::experts);
+    job.model.moe->group_top_k = of_token;
 }
 
 void write_groups(FlagWriter& out, const Job& job) {
@@ -133,7 +150,7 @@ constexpr std::array kMixtureFlags{
             [](const Job& job) { return job.model.moe->shared_ffn > 0; }},
     FlagRow{"moe-layer-freq=", Both{read_mixture_layers, write_mixture_layers}},
     FlagRow{"moe-router-score-function", Word<RouterScore>{MGPLAN_FIELD(model.moe->score), RouterScore::softmax, kScores}, Written::always},
-    FlagRow{"moe-router-load-balancing-type= moe-aux-loss-coeff=", Both{read_balancing, write_balancing}},
+    FlagRow{"moe-router-load-balancing-type=+ moe-aux-loss-coeff=+", Both{read_balancing, write_balancing}},
     FlagRow{"moe-router-pre-softmax", Both{read_normalized, write_normalized}},
     FlagRow{"moe-router-topk-scaling-factor", Real{MGPLAN_FIELD(model.moe->routed_scaling), 1, 0, ModelLimits::routed_scaling}},
     FlagRow{"moe-router-enable-expert-bias", Switch{MGPLAN_FIELD(model.moe->expert_bias)}, Written::changed, may_have_bias},

@@ -68,7 +68,7 @@ void read_model(FlagReader& flags, Job& job) {
     read_attention(flags, job);
     read_mlp(flags, job);
     read_topic(flags, kNormTopic, job);
-    for (const FlagTopic* topic : {&kPositionTopic, &kScalingTopic, &kLatentScalingTopic}) read_topic(flags, *topic, job);
+    for (const FlagTopic* topic : {&kPositionTopic, &kScalingTopic, &kYarnTopic}) read_topic(flags, *topic, job);
     if (model.mla && model.rotary_scaling.empty()) model.rotary_scaling_values = {};
     read_topic(flags, kVocabularyTopic, job);
     read_topic(flags, kDropoutTopic, job);

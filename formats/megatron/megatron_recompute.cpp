@@ -42,7 +42,7 @@ void read_modules(FlagReader& flags, Job& job) {
         if (layout.recompute == Recompute::full)
             flags.problem("--moe-layer-recompute with --recompute-granularity full, which recomputes all layers; remove it");
         layout.recompute = Recompute::selective;
-        layout.recompute_modules.add(RecomputeModule::moe);
+        if (job.model.moe) layout.recompute_modules.add(RecomputeModule::moe);
     }
     // Where no module that is computed is named, nothing is predicted as recomputed.
     if (layout.recompute == Recompute::selective && layout.recompute_modules.empty()) layout.recompute = Recompute::none;

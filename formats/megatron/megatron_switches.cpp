@@ -54,10 +54,17 @@ void read_rope_fusion(FlagReader& flags, Job& job) {
     if (flags.has("--no-rope-fusion")) job.training->megatron.rope_fusion = false;
 }
 
-/// Fused rotation of latent attention knows yarn alone (megatron/core/transformer/transformer_config.py).
 void write_rope_fusion(FlagWriter& out, const Job& job) {
-    const bool knows = !job.model.mla || job.model.position != PositionEmbedding::rope || !job.model.rotary_scaling.empty();
-    out.flag_if(!knows || !job.training->megatron.rope_fusion, "no-rope-fusion");
+    out.flag_if(!may_fuse_rotation(job.model) || !job.training->megatron.rope_fusion, "no-rope-fusion");
+}
+
+/// Grouped experts with biases do not take that fusion (megatron/core/transformer/moe/experts.py).
+void write_dropout_fusion(FlagWriter& out, const Job& job) {
+    out.flag_if(!may_fuse_dropout(job.model) || !job.training->megatron.bias_dropout_fusion, "no-bias-dropout-fusion");
+}
+
+void read_dropout_fusion(FlagReader& flags, Job& job) {
+    job.training->megatron.bias_dropout_fusion = !flags.has("--no-bias-dropout-fusion");
 }
 
 void read_bias_fusion(FlagReader& flags, Job& job) {
@@ -115,7 +122,8 @@ constexpr std::array kOverlapFlags{
     // On one tensor rank there is nothing to overlap, and Megatron-LM stops at the flag.
     FlagRow{"tp-comm-overlap", Switch{MGPLAN_FIELD(training->overlap_tp)}, Written::changed,
             [](const Job& job) { return job.layout->tp > 1; }},
-    FlagRow{"overlap-moe-expert-parallel-comm", Switch{MGPLAN_FIELD(training->overlap_moe)}},
+    // Nor without experts.
+    FlagRow{"overlap-moe-expert-parallel-comm", Switch{MGPLAN_FIELD(training->overlap_moe)}, Written::changed, is_mixture},
 };
 
 constexpr std::array kAttentionKernelFlags{
@@ -127,7 +135,7 @@ constexpr std::array kKernelFlags{
     FlagRow{"transformer-impl", Word<bool>{MGPLAN_FIELD(training->megatron.transformer_engine), true, kImplementations}},
     FlagRow{"no-gradient-accumulation-fusion", Switch{MGPLAN_FIELD(training->megatron.gradient_accumulation_fusion), false}},
     FlagRow{"no-bias-swiglu-fusion no-bias-gelu-fusion", Both{read_bias_fusion, write_bias_fusion}},
-    FlagRow{"no-bias-dropout-fusion", Switch{MGPLAN_FIELD(training->megatron.bias_dropout_fusion), false}},
+    FlagRow{"no-bias-dropout-fusion", Both{read_dropout_fusion, write_dropout_fusion}},
     FlagRow{"no-masked-softmax-fusion", Switch{MGPLAN_FIELD(training->megatron.masked_softmax_fusion), false}},
     FlagRow{"no-rope-fusion", Both{read_rope_fusion, write_rope_fusion}},
     FlagRow{"no-async-tensor-model-parallel-allreduce", Switch{MGPLAN_FIELD(training->megatron.async_tp_reduce), false}},
@@ -171,6 +179,16 @@ constexpr std::array kSwitchFlags{
 };
 
 }  // namespace
+
+bool may_fuse_rotation(const ModelSpec& model) {
+    if (!model.mla) return true;
+    const bool known = model.position != PositionEmbedding::rope || !model.rotary_scaling.empty();
+    return known && model.mla->index_heads == 0;
+}
+
+bool may_fuse_dropout(const ModelSpec& model) {
+    return !(model.moe && model.moe->grouped_gemm && model.mlp_bias);
+}
 
 constinit const FlagTopic kOverlapTopic{kOverlapFlags};
 constinit const FlagTopic kAttentionKernelTopic{kAttentionKernelFlags};

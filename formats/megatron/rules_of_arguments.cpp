@@ -58,6 +58,22 @@ bool splits_context_otherwise(C c) {
            product != *cp;
 }
 
+/// Several chunks of layers for the only rank of a pipeline; not where they are not known.
+bool has_chunks_on_one_rank(C c) {
+    if (c.has_pattern() || c.whole("--pipeline-model-parallel-size", 1) != 1) return false;
+    if (c.whole("--num-virtual-stages-per-pipeline-rank", 1).value_or(1) > 1) return true;
+    const auto of_chunk = c.whole("--num-layers-per-virtual-pipeline-stage", 0), layers = c.whole("--num-layers", 0);
+    return of_chunk && layers && *of_chunk > 0 && *layers / *of_chunk > 1;
+}
+
+/// The environment is known to have another number of hardware queues than tensor and context parallelism ask for.
+bool lacks_one_queue(C c) {
+    const auto queues = c.variable("CUDA_DEVICE_MAX_CONNECTIONS");
+    const auto above_one = [&](std::string_view size) { return c.whole(size, 1).value_or(1) > 1; };
+    return queues && *queues != "1" && c.is_before_blackwell() && !has_fsdp(c) && !c.has("--overlap-moe-expert-parallel-comm") &&
+           (above_one("--tensor-model-parallel-size") || above_one("--context-parallel-size"));
+}
+
 constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
     {kParser, 582, "--hierarchical-context-parallel-sizes", splits_context_otherwise,
      "does not multiply to --context-parallel-size; give sizes whose product is that"},
@@ -82,6 +98,12 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
      },
      "needs rotary positions or none; add --position-embedding-type rope (learned_absolute is the default)",
      {Exemption::checkpoint_model}},
+    {kParser, 1002, "--pipeline-model-parallel-size", has_chunks_on_one_rank,
+     "has no interleaved schedule; give 2 or more, or one chunk of layers (--num-virtual-stages-per-pipeline-rank 1)",
+     {Exemption::checkpoint_sizes}},
+    {kParser, 1048, "--use-torch-fsdp2",
+     [](C c) { return c.has("--use-torch-fsdp2") && c.variable("CUDA_DEVICE_MAX_CONNECTIONS") == "1"; },
+     "does not go with CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment; unset it"},
     {kParser, 1067, "--overlap-param-gather-with-optimizer-step",
      [](C c) {
          return c.has("--overlap-param-gather-with-optimizer-step") && !c.has("--use-distributed-optimizer") && !c.is_of_slime();
@@ -107,6 +129,11 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
      "needs --use-distributed-optimizer or FSDP; add the former, or remove it"},
     {kParser, 1104, "--fp4-param-gather", [](C c) { return c.has("--fp4-param-gather") && c.word("--fp4-format") == ""; },
      "needs --fp4-format; add --fp4-format e2m1, or remove it"},
+    {kParser, 1166, "--use-megatron-fsdp",
+     [](C c) {
+         return c.has_one_of("--use-megatron-fsdp --use-custom-fsdp") && c.variable("CUDA_DEVICE_MAX_CONNECTIONS") == "1";
+     },
+     "does not go with CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment; unset it"},
     {kParser, 1236, "--cuda-graph-impl",
      [](C c) {
          // fp16 with a dynamic loss scale turns the checks off.
@@ -130,6 +157,13 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
     {kParser, 1300, "--lr-warmup-fraction",
      [](C c) { return trains_by_samples(c) && c.has("--lr-warmup-fraction") && sets(c, "--lr-warmup-samples"); },
      "does not go with --lr-warmup-samples; keep one of them"},
+    {kParser, 1332, "--num-attention-heads",
+     [](C c) {
+         const auto heads = c.whole("--num-attention-heads", 0), hidden = c.whole("--hidden-size", 0);
+         return c.has("--multi-latent-attention") && !c.has("--kv-channels") && heads && hidden && *heads > 0 && *hidden % *heads != 0;
+     },
+     "does not divide --hidden-size, which is asked of latent attention too; add --kv-channels, which it does not read",
+     {Exemption::checkpoint_model}},
     {kParser, 1360, "--min-lr",
      [](C c) {
          const auto lr = c.real("--lr", 0), least = c.real("--min-lr", 0);
@@ -174,6 +208,16 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
      },
      "needs sequence parallelism; add --sequence-parallel, or remove it",
      {Exemption::checkpoint_sizes}},
+    {kParser, 1477, "--tensor-model-parallel-size", lacks_one_queue,
+     "(or --context-parallel-size) above 1 needs CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment before Blackwell; export it",
+     {Exemption::checkpoint_sizes}},
+    {kParser, 1541, "--tensor-parallel-num-weight-shards",
+     [](C c) {
+         const auto priority = c.variable("CUDA_GRAPHS_USE_NODE_PRIORITY");
+         return c.has_one_of("--tensor-parallel-num-weight-shards --expert-tensor-parallel-num-weight-shards") && c.has("--cuda-graph-impl") &&
+                c.is_none_of("--cuda-graph-impl", "none") && c.is_since_blackwell() && priority && *priority != "1";
+     },
+     "with CUDA graphs needs CUDA_GRAPHS_USE_NODE_PRIORITY=1 in the environment from Blackwell on; export it"},
     {kParser, 1633, "--no-position-embedding",
      [](C c) {
          return c.has("--no-position-embedding") && !c.has("--use-rotary-position-embeddings") &&
@@ -207,6 +251,15 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
      "needs --no-load-optim; add it"},
     {kParser, 1852, "--override-ckpt-iteration", [](C c) { return c.has("--override-ckpt-iteration") && c.has("--finetune"); },
      "does not go with --finetune; keep one of them"},
+    {kParser, 1939, "--fine-grained-activation-offloading",
+     [](C c) {
+         const auto former = c.variable("NVTE_CPU_OFFLOAD_V1");
+         return c.has("--fine-grained-activation-offloading") && former && *former != "1";
+     },
+     "needs NVTE_CPU_OFFLOAD_V1=1 in the environment; export it"},
+    {kParser, 1982, "--moe-latent-size", [](C c) { return c.has("--moe-latent-size") && c.gives_no_experts(); },
+     "is the width that experts compute in, and there are none; give --num-experts, or remove it",
+     {Exemption::checkpoint_model}},
     {kParser, 1864, "--moe-use-upcycling", [](C c) { return c.has("--moe-use-upcycling") && !c.has("--save"); },
      "needs --save, where the converted model goes; add it"},
     // transformer_config.py, by what validate_args makes of the flags: the configuration by itself fuses nothing.

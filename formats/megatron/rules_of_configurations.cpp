@@ -12,11 +12,6 @@ using C = const CommandFlags&;
 
 constexpr auto kLayers = RuleSource::transformer;
 
-/// Experts that are known to be missing.
-bool gives_no_experts(C c) {
-    return c.whole("--num-experts", 0) == 0;
-}
-
 /// fp8 or fp4; of values that are not known, possibly.
 bool may_quantise(C c, std::string_view format) {
     return c.has(format) && !c.is(format, "none");
@@ -38,6 +33,36 @@ bool recomputes(C c, std::string_view module) {
 /// AMD's Primus takes flex with --use-turbo-deepep, whatever the command says.
 bool dispatches_by_none_of(C c, std::string_view types) {
     return !c.has("--use-turbo-deepep") && c.is_none_of("--moe-token-dispatcher-type", types, "allgather");
+}
+
+/// Layers of experts are built; of models whose pattern is not known, possibly not.
+bool builds_experts(C c) {
+    if (c.whole("--num-experts", 0).value_or(0) <= 0) return false;
+    if (!c.has_pattern()) return true;
+    for (const std::string_view flag : {"--hybrid-layer-pattern", "--hybrid-override-pattern"}) {
+        if (c.word(flag).value_or("").find('E') != std::string::npos) return true;
+    }
+    return false;
+}
+
+bool uses_transformer_engine(C c) {
+    return c.is("--transformer-impl", "transformer_engine", "transformer_engine");
+}
+
+/// An attention of its own in layers that no pattern names.
+bool varies_attention(C c) {
+    return !c.has_pattern() && c.has("--experimental-attention-variant") && c.is_none_of("--experimental-attention-variant", "none");
+}
+
+bool limits_routing_to_groups(C c) {
+    return c.whole("--moe-router-group-topk", 0).value_or(0) != 0;
+}
+
+/// The kinds of balancing and their coefficients differ in number; of one kind nothing is asked.
+bool balances_without_coefficients(C c) {
+    const std::size_t kinds = c.words("--moe-router-load-balancing-type").size(), coefficients = c.words("--moe-aux-loss-coeff").size();
+    const bool known = coefficients > 0 || !c.has("--moe-aux-loss-coeff");
+    return kinds > 1 && known && kinds != coefficients;
 }
 
 bool overlaps_shared_expert(C c) {
@@ -89,7 +114,7 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
      "needs --fp4-quantizer-factory; add it, or give another recipe"},
     // ---- experts ----
     {kLayers, 1689, "--moe-ffn-hidden-size",
-     [](C c) { return gives_no_experts(c) && c.has("--moe-ffn-hidden-size") && !may_have_dense_layers(c); },
+     [](C c) { return c.gives_no_experts() && c.has("--moe-ffn-hidden-size") && !may_have_dense_layers(c); },
      "is the width of experts, and there are none; give --num-experts, or remove it",
      {Exemption::checkpoint_model}},
     {kLayers, 1708, "--moe-single-grouped-weight",
@@ -109,6 +134,14 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
      [](C c) { return c.has("--moe-single-grouped-bias") && !c.has("--moe-use-grouped-tensor"); },
      "needs --moe-use-grouped-tensor; add it",
      {Exemption::checkpoint_model}},
+    {RuleSource::experts, 205, "--moe-grouped-gemm",
+     [](C c) {
+         return c.has("--moe-grouped-gemm") && builds_experts(c) && uses_transformer_engine(c) && !c.has("--disable-bias-linear") &&
+                !c.has("--no-bias-dropout-fusion");
+     },
+     "with biases does not go with the fusion of bias and dropout, which is the default; add --no-bias-dropout-fusion, or "
+     "--disable-bias-linear",
+     {Exemption::checkpoint_model, Exemption::bridge}},
     {kLayers, 1744, "--moe-enable-deepep", [](C c) { return c.has("--moe-enable-deepep") && dispatches_by_none_of(c, "flex"); },
      "needs --moe-token-dispatcher-type flex; give it, or remove --moe-enable-deepep"},
     {kLayers, 1746, "--moe-enable-deepep",
@@ -125,12 +158,19 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
      [](C c) { return overlaps_shared_expert(c) && dispatches_by_none_of(c, "alltoall flex"); },
      "needs --moe-token-dispatcher-type alltoall or flex (allgather is the default); give one of them, or remove the overlap",
      {Exemption::checkpoint_model}},
+    {kLayers, 1828, "--moe-aux-loss-coeff", balances_without_coefficients,
+     "does not give each kind of --moe-router-load-balancing-type its coefficient; give as many as there are kinds"},
     {kLayers, 1843, "--moe-expert-capacity-factor",
      [](C c) {
          return c.has("--moe-expert-capacity-factor") &&
                 c.is_none_of("--moe-router-load-balancing-type", "aux_loss seq_aux_loss global_aux_loss none", "aux_loss");
      },
      "needs --moe-router-load-balancing-type aux_loss, seq_aux_loss, global_aux_loss or none; give one, or remove the capacity"},
+    {kLayers, 1863, "--moe-pad-expert-input-to-capacity",
+     [](C c) {
+         return c.has("--moe-pad-expert-input-to-capacity") && c.real("--moe-expert-capacity-factor", -1).value_or(0) < 0;
+     },
+     "needs --moe-expert-capacity-factor; add it, or remove the padding"},
     {kLayers, 2617, "--moe-router-enable-expert-bias",
      [](C c) {
          return c.has("--moe-router-enable-expert-bias") && c.is_none_of("--moe-router-score-function", "sigmoid sqrtsoftplus", "softmax");
@@ -156,12 +196,16 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
      {Exemption::checkpoint_model}},
     {kLayers, 2672, "--moe-router-group-topk",
      [](C c) {
-         return c.whole("--moe-router-group-topk", 0).value_or(0) != 0 && c.whole("--moe-router-topk-limited-devices", 0).value_or(0) != 0;
+         return limits_routing_to_groups(c) && c.whole("--moe-router-topk-limited-devices", 0).value_or(0) != 0;
      },
      "does not go with --moe-router-topk-limited-devices, its old name; remove the latter"},
     {kLayers, 2677, "--moe-router-group-topk",
-     [](C c) { return c.whole("--moe-router-group-topk", 0).value_or(0) != 0 && c.whole("--moe-router-num-groups", 0) == 0; },
+     [](C c) { return limits_routing_to_groups(c) && c.whole("--moe-router-num-groups", 0) == 0; },
      "needs --moe-router-num-groups; add it"},
+    {kLayers, 2682, "--moe-router-group-topk",
+     [](C c) { return limits_routing_to_groups(c) && c.gives_no_experts() && c.whole("--moe-router-num-groups", 0).value_or(0) != 0; },
+     "divides experts into groups, and there are none; give --num-experts, or remove it",
+     {Exemption::checkpoint_model}},
     // ---- recompute ----
     {kLayers, 1913, "--recompute-granularity", [](C c) { return recomputes_all(c) && !c.has("--recompute-method"); },
      "needs --recompute-method; add --recompute-method uniform or block"},
@@ -211,9 +255,37 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
      },
      "does not go with fused rotation under --multi-latent-attention; add --no-rope-fusion, or give --rope-type yarn",
      {Exemption::checkpoint_model, Exemption::bridge}},
+    // ---- attention of other kinds ----
+    {RuleSource::variants, 498, "--experimental-attention-variant", [](C c) { return varies_attention(c) && c.is_none_of("--transformer-impl", "transformer_engine", "transformer_engine"); },
+     "needs Transformer Engine; remove --transformer-impl, or the variant"},
+    {RuleSource::layers, 572, "--mtp-num-layers", [](C c) { return varies_attention(c) && c.whole("--mtp-num-layers", 0).value_or(0) != 0; },
+     "does not go with --experimental-attention-variant before branch dev; remove one of them",
+     {},
+     kReleasedMegatrons},
+    {kLayers, 3163, "--experimental-attention-variant",
+     [](C c) { return varies_attention(c) && c.is("--experimental-attention-variant", "dsa") && !c.has("--no-rope-fusion"); },
+     "does not go with fused rotation, which is the default; add --no-rope-fusion",
+     {Exemption::bridge}},
+    {kLayers, 3170, "--experimental-attention-variant",
+     [](C c) {
+         return varies_attention(c) && c.is("--experimental-attention-variant", "dsa") &&
+                c.whole("--context-parallel-size", 1).value_or(1) > 1 && c.is_none_of("--cp-comm-type", "allgather all_gather", "p2p");
+     },
+     "exchanges its context by all-gathers alone; give --cp-comm-type all_gather",
+     {Exemption::bridge}},
+    {RuleSource::engine, 2080, "--apply-query-key-layer-scaling",
+     [](C c) {
+         const auto scales = c.variable("NVTE_APPLY_QK_LAYER_SCALING");
+         return scales && uses_transformer_engine(c) && c.has("--apply-query-key-layer-scaling") != (*scales == "1");
+     },
+     "and NVTE_APPLY_QK_LAYER_SCALING=1 in the environment need each other; set both or none",
+     {Exemption::bridge}},
     // ---- CUDA graphs and overlaps ----
     {kLayers, 2794, "--cuda-graph-impl", [](C c) { return c.is("--cuda-graph-impl", "full_iteration") && graphs_parts(c); },
      "goes without --cuda-graph-modules and --cuda-graph-scope; remove these, or give --cuda-graph-impl transformer_engine"},
+    {kLayers, 3014, "--overlap-moe-expert-parallel-comm",
+     [](C c) { return c.has("--overlap-moe-expert-parallel-comm") && c.whole("--expert-model-parallel-size", 1) == 1; },
+     "hides exchanges of experts, and there are none; give --expert-model-parallel-size 2 or more, or remove it"},
     {kLayers, 3084, "--overlap-dispatch-backward-with-experts-wgrad",
      [](C c) { return c.has("--overlap-dispatch-backward-with-experts-wgrad") && c.has("--overlap-moe-expert-parallel-comm"); },
      "does not go with --overlap-moe-expert-parallel-comm; keep one of them"},

@@ -366,6 +366,9 @@ private:
     [[nodiscard]] ArgumentWords finish(const Words& words) const {
         ArgumentWords found = with_doubts(words, variables_, lists_, not_sourced_, where_);
         found.sourced.assign(sourced_.begin(), sourced_.end());
+        for (const std::string_view name : variables_of_rules()) {
+            if (const auto value = variables_.certain(std::string(name))) found.environment.emplace(name, *value);
+        }
         return found;
     }
 

@@ -36,6 +36,10 @@ public:
     [[nodiscard]] const std::optional<std::vector<std::string>>& arguments() const { return arguments_; }
     [[nodiscard]] bool known(const std::string& name) const { return values_.contains(name); }
     [[nodiscard]] std::optional<std::string> value(const std::string& name) const;
+    /// Its value where the script assigns it under no condition.
+    [[nodiscard]] std::optional<std::string> certain(const std::string& name) const {
+        return perhaps_.contains(name) ? std::nullopt : value(name);
+    }
     /// Why the value is not known; nothing for variables that are known, and for those that are set nowhere.
     [[nodiscard]] std::optional<std::string> why_unknown(const std::string& name) const;
 

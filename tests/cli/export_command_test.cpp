@@ -131,8 +131,10 @@ TEST(MegatronRoundTrip, GivesBackModelBatchLayoutAndTraining) {
             Plan plan{work.model, work.cluster, work.batch, some_training(random, work.model.moe.has_value()), layout, work.routing};
             plan.training.overlap_moe = plan.training.overlap_moe && hides_exchanges(plan);
             plan.training.overlap_tp = plan.training.overlap_tp && (layout.sizes.tp == 1 || layout.sequence_parallel);
-            ASSERT_THAT(lost_in_megatron_flags(plan), IsEmpty()) << name << " " << summary(layout) << "\n"
-                                                                 << formats::megatron_args_text(formats::megatron_job(plan));
+            // Some are of branch dev, some of main.
+            ASSERT_THAT(lost_in_megatron_flags(plan, std::nullopt), IsEmpty())
+                << name << " " << summary(layout) << "\n"
+                << formats::megatron_args_text(formats::megatron_job(plan, std::nullopt));
         }
     }
     EXPECT_GT(plans, 1000U);
@@ -242,7 +244,7 @@ TEST(BridgeOverrides, GiveARecipeThePlansOffloading) {
         work.training.megatron.overlap_host_update = offload.optimizer > 0;
         work.training.megatron.offload_chunk_mib = offload == some ? 64 : 0;
         const Plan plan{work.model, work.cluster, work.batch, work.training, some_layouts(work, space, 1).front(), work.routing};
-        const formats::MegatronJob job = formats::megatron_job(plan);
+        const formats::MegatronJob job = formats::megatron_job(plan, std::nullopt);
         const auto overrides = formats::bridge_overrides(job);
         const TrainingSpec read = *formats::read_bridge_config(overridden(overrides, recipe), "run_config.yaml").training;
         EXPECT_EQ(read.offload, offload);
@@ -296,6 +298,14 @@ TEST_F(ExportCommand, WritesFlagsAndTheEnvironmentThatTheyNeed) {
                                 HasSubstr("\n    --tensor-model-parallel-size 2\n"), HasSubstr("\n    --swiglu\n")));
     const Said yaml = say("export " + plan() + " --to megatron-yaml");
     EXPECT_THAT(yaml.out, AllOf(HasSubstr("ENV_VARS:\n  CUDA_DEVICE_MAX_CONNECTIONS: 1\n"), HasSubstr("\n  --swiglu: true\n")));
+}
+
+TEST_F(ExportCommand, SaysWhichVersionItWritesForAndKnowsNoOther) {
+    EXPECT_THAT(say("export " + plan() + " --to megatron-args").out, HasSubstr("# Megatron-LM 0.20 (main at d98e8a64): "));
+    EXPECT_THAT(say("export " + plan() + " --to megatron-yaml --megatron 0.19").out,
+                HasSubstr("# Megatron-LM 0.19 (megatron-core 0.19.2): "));
+    EXPECT_EQ(Json::parse(say("export " + plan() + " --to megatron-args --megatron dev --format json").out)["megatron"], "dev");
+    expect_refused("export " + plan() + " --to megatron-args --megatron 0.12", {"--megatron", "0.19", "0.20", "dev"});
 }
 
 TEST_F(ExportCommand, WritesWhatSimulateAndCheckReadAgain) {

@@ -26,12 +26,14 @@ const std::string kDense =
 const std::string kMixture =
     kDense + "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall ";
 const std::string kFlexible =
-    kDense + "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --moe-token-dispatcher-type flex --moe-grouped-gemm ";
+    kDense +
+    "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --moe-token-dispatcher-type flex --moe-grouped-gemm "
+    "--no-bias-dropout-fusion ";
 const std::string kFused = kFlexible +
                            "--moe-flex-dispatcher-backend hybridep --use-transformer-engine-op-fuser --swiglu --fp8-format e4m3 "
                            "--fp8-recipe mxfp8 ";
 const std::string kSharded = kDense + "--use-distributed-optimizer --overlap-grad-reduce ";
-const std::string kIndexed = kDense + "--multi-latent-attention --q-lora-rank 256 --experimental-attention-variant dsa ";
+const std::string kIndexed = kDense + "--multi-latent-attention --q-lora-rank 256 --experimental-attention-variant dsa --no-rope-fusion ";
 const std::string kStreams = kDense + "--enable-mhc-connections ";
 const std::string kDevStreams = kDense + "--enable-hyper-connections ";
 const std::string kLatent = kDense + "--multi-latent-attention --q-lora-rank 256 ";
@@ -61,8 +63,8 @@ std::string without(const std::string& words) {
 std::vector<UsedFlag> used_flags() {
     return {
         {"--num-layers", kDense, "16"},
-        {"--virtual-pipeline-model-parallel-size", kPipeline, "2"},               // said to be not computed
-        {"--moe-use-legacy-grouped-gemm", kMixture + "--moe-grouped-gemm ", ""},  // not with biases
+        {"--virtual-pipeline-model-parallel-size", kPipeline, "2"},                                        // said to be not computed
+        {"--moe-use-legacy-grouped-gemm", kMixture + "--moe-grouped-gemm --no-bias-dropout-fusion ", ""},  // not with biases
         {"--encoder-num-layers", without("--num-layers 8"), "8"},
         {"--hidden-size", kDense, "2048"},
         {"--ffn-hidden-size", kDense, "2048"},
@@ -104,8 +106,8 @@ std::vector<UsedFlag> used_flags() {
         {"--pipeline-model-parallel-size", kDense, "2"},
         {"--context-parallel-size", kDense, "2"},
         {"--expert-model-parallel-size", kMixture, "8"},
-        {"--expert-tensor-parallel-size", kMixture + "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 ",
-         "1"},
+        {"--expert-tensor-parallel-size",
+         kMixture + "--disable-bias-linear --tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 ", "1"},
         {"--num-layers-per-virtual-pipeline-stage", kPipeline, "1"},
         {"--num-virtual-stages-per-pipeline-rank", kPipeline, "2"},
         {"--microbatch-group-size-per-virtual-pipeline-stage", kPipeline + "--num-virtual-stages-per-pipeline-rank 2 ", "8"},
@@ -146,7 +148,7 @@ std::vector<UsedFlag> used_flags() {
         {"--use-flash-attn", kDense + "--transformer-impl local ", ""},
         {"--cross-entropy-loss-fusion", kDense, ""},
         {"--no-gradient-accumulation-fusion", kDense, ""},
-        {"--no-bias-swiglu-fusion", kMixture + "--swiglu --moe-grouped-gemm ", ""},
+        {"--no-bias-swiglu-fusion", kMixture + "--swiglu --moe-grouped-gemm --no-bias-dropout-fusion ", ""},
         {"--no-masked-softmax-fusion", kDense + "--attention-backend unfused ", ""},
         {"--moe-permute-fusion", kMixture + "--cuda-graph-impl transformer_engine --cuda-graph-modules moe_preprocess moe_router ", ""},
         {"--deterministic-mode", kDense, "", "dgx-b200"},
@@ -181,9 +183,9 @@ std::vector<UsedFlag> used_flags() {
         {"--fp4-param-gather", kDense + "--fp4-format e2m1 --use-distributed-optimizer ", "", "dgx-b200"},
         {"--fp8-output-proj", kFp8 + "--fp8-recipe mxfp8 ", "", "dgx-b200"},
         {"--fp8-dot-product-attention", kFp8, "", "dgx-b200"},
-        {"--use-transformer-engine-op-fuser", kMixture + "--moe-grouped-gemm --swiglu --fp8-format e4m3 --fp8-recipe mxfp8 ", "",
-         "dgx-b200"},
-        {"--activation-func-clamp-value", kMixture + "--moe-grouped-gemm --quick-geglu ", "7"},
+        {"--use-transformer-engine-op-fuser",
+         kMixture + "--moe-grouped-gemm --no-bias-dropout-fusion --swiglu --fp8-format e4m3 --fp8-recipe mxfp8 ", "", "dgx-b200"},
+        {"--activation-func-clamp-value", kMixture + "--moe-grouped-gemm --no-bias-dropout-fusion --quick-geglu ", "7"},
         {"--moe-expert-rank-capacity-factor", kFused, "1.5", "dgx-b200"},
         {"--moe-paged-stash", kFused + "--moe-expert-rank-capacity-factor 2 ", "", "dgx-b200"},
         {"--moe-paged-stash-buffer-size-factor-cuda", kFused + "--moe-expert-rank-capacity-factor 2 --moe-paged-stash ", "1.5", "dgx-b200"},

@@ -36,6 +36,7 @@ ROOMS = {
 VALUE_HEADERS = {
     "formats/input/flag_account.hpp",
     "formats/megatron/megatron_job.hpp",
+    "formats/megatron/megatron_versions.hpp",
     "jobs/job.hpp",
     "model/device/memory_use.hpp",
     "planner/planned_layout.hpp",

@@ -183,6 +183,20 @@ TEST(Constraints, SizesAtTheEndOfSixtyFourBitsAreRefusedNotMultiplied) {
     EXPECT_THROW((void)make_layout(request, work), ConfigError);
 }
 
+// Megatron-LM parallel_state.py:898 (initialize_model_parallel, d98e8a64): without pp last both grids need the same data parallelism.
+TEST(Constraints, GiveModelsWithoutExpertsTheirGridWherePpIsNotLast) {
+    const Workload work = workload_of("llama3-8b", 8);
+    LayoutRequest request;
+    request.engine = Engine::megatron;
+    request.pp = request.cp = 2;
+    request.order = AxisOrder::parse("tp-cp-ep-pp-dp");
+    EXPECT_NO_THROW((void)make_layout(request, work)) << "left open";
+    request.etp = 1;
+    EXPECT_THROW((void)make_layout(request, work), ConfigError);
+    request.etp = 2;
+    EXPECT_NO_THROW((void)make_layout(request, work));
+}
+
 TEST(Constraints, MakeALayoutAgainFromItsRequest) {
     for (const char* model : {"llama3-8b", "tiny-moe", "deepseek-v2-lite", "llama3.1-405b"}) {
         const Workload work = workload_of(model, 24);

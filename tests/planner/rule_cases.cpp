@@ -157,6 +157,15 @@ std::vector<Case> rule_cases() {
          experts,
          [](Workload&, Layout& layout) { layout.sizes.etp = 3; },
          {"etp = 3", "experts' width = 256", "use 1, 2 or 4"}},
+        {"biased_experts_without_etp",
+         "gpt-oss-20b",
+         8,
+         experts,
+         [](Workload&, Layout& layout) {
+             layout.engine = Engine::megatron;
+             layout.sizes.etp = 2;
+         },
+         {"etp = 2", "biases of experts", "use etp 1"}},
         {"rank_grids_exist",
          "tiny-moe",
          4,

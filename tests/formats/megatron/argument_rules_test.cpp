@@ -31,7 +31,28 @@ struct Case {
     RuleSource source;
     int line;
     std::string_view broken, says, legal;
+    std::string_view variable = "";  ///< of the environment
+    std::string_view value = "";     ///< that it is broken with
+    int compute_capability = 90;
 };
+
+JobSurroundings surroundings_of(const Case& one) {
+    JobSurroundings around{.compute_capability = one.compute_capability};
+    if (!one.variable.empty()) around.environment.emplace(one.variable, one.value);
+    return around;
+}
+
+/// Why flags are refused in a script that exports the case's variable with that value.
+std::string refusal_in(const Case& one, std::string_view flags, std::string_view value) {
+    std::string script = kSmall + std::string(flags);
+    if (!one.variable.empty()) script = fmt::format("export {}={}\ntorchrun pretrain_gpt.py {}\n", one.variable, value, script);
+    try {
+        (void)read_megatron_text(script, "run.sh", {.compute_capability = one.compute_capability});
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "accepted";
+}
 
 constexpr auto kArguments = RuleSource::arguments, kLayers = RuleSource::transformer;
 
@@ -49,6 +70,12 @@ const std::vector<Case>& cases() {
          "--cuda-graph-impl local --cuda-graph-modules attn"},
         {kArguments, 883, "--mtp-num-layers 1", "--mtp-num-layers = 1 needs rotary positions or none",
          "--mtp-num-layers 1 --position-embedding-type rope"},
+        {kArguments, 1002, "--num-layers-per-virtual-pipeline-stage 2", "--pipeline-model-parallel-size has no interleaved schedule",
+         "--num-layers-per-virtual-pipeline-stage 4"},
+        {kArguments, 1048, "--bf16 --use-torch-fsdp2 --no-gradient-accumulation-fusion --untie-embeddings-and-output-weights",
+         "--use-torch-fsdp2 does not go with CUDA_DEVICE_MAX_CONNECTIONS=1",
+         "--bf16 --use-torch-fsdp2 --no-gradient-accumulation-fusion --untie-embeddings-and-output-weights", "CUDA_DEVICE_MAX_CONNECTIONS",
+         "1"},
         {kArguments, 1067, "--overlap-param-gather-with-optimizer-step", "needs --use-distributed-optimizer", ""},
         {kArguments, 1069, "--overlap-param-gather-with-optimizer-step --use-distributed-optimizer", "needs --overlap-param-gather", ""},
         {kArguments, 1071, "--overlap-param-gather-with-optimizer-step", "needs the interleaved schedule", ""},
@@ -59,6 +86,9 @@ const std::vector<Case>& cases() {
         {kArguments, 1096, "--bf16 --fp8-format hybrid --fp8-param-gather --train-iters 10", "needs --use-distributed-optimizer or FSDP",
          "--bf16 --fp8-format hybrid --fp8-param-gather --use-distributed-optimizer"},
         {kArguments, 1104, "--bf16 --fp4-param-gather", "needs --fp4-format", "--bf16 --fp4-format e2m1 --fp4-param-gather"},
+        {kArguments, 1166, "--bf16 --use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer",
+         "--use-megatron-fsdp does not go with CUDA_DEVICE_MAX_CONNECTIONS=1",
+         "--bf16 --use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer", "CUDA_DEVICE_MAX_CONNECTIONS", "1"},
         {kArguments, 1236, "--cuda-graph-impl full_iteration", "add --no-check-for-nan-in-loss-and-grad",
          "--cuda-graph-impl full_iteration --no-check-for-nan-in-loss-and-grad"},
         {kArguments, 1258, "--num-dataset-builder-threads 0", "= 0 is no number of threads", "--num-dataset-builder-threads 2"},
@@ -74,6 +104,8 @@ const std::vector<Case>& cases() {
          "--train-samples 100 --lr-warmup-iters 5 --skip-train"},
         {kArguments, 1300, "--train-samples 100 --lr-warmup-fraction 0.1 --lr-warmup-samples 5", "does not go with --lr-warmup-samples",
          "--train-samples 100 --lr-warmup-samples 5"},
+        {kArguments, 1332, "--hidden-size 500 --multi-latent-attention", "--num-attention-heads = 8 does not divide --hidden-size",
+         "--hidden-size 500 --multi-latent-attention --kv-channels 64"},
         {kArguments, 1360, "--lr 1e-4 --min-lr 1e-3", "--min-lr = 1e-3 is more than --lr", "--lr 1e-3 --min-lr 1e-3"},
         {kArguments, 1363, "--save checkpoints --save-interval 0", "--save-interval = 0 is no number of steps", "--save-interval 0"},
         {kArguments, 1373, "--bf16 --fp16-lm-cross-entropy", "--fp16-lm-cross-entropy needs --fp16", "--fp16 --fp16-lm-cross-entropy"},
@@ -92,6 +124,13 @@ const std::vector<Case>& cases() {
          "--recompute-method = uniform does not go with selective recompute", "--recompute-granularity selective"},
         {kArguments, 1442, "--tensor-model-parallel-size 2 --tp-comm-overlap", "--tp-comm-overlap needs sequence parallelism",
          "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap"},
+        {kArguments, 1477, "--tensor-model-parallel-size 2", "needs CUDA_DEVICE_MAX_CONNECTIONS=1", "--tensor-model-parallel-size 2",
+         "CUDA_DEVICE_MAX_CONNECTIONS", "32"},
+        {kArguments, 1541,
+         "--bf16 --use-distributed-optimizer --global-batch-size 8 --tensor-parallel-num-weight-shards 2 --cuda-graph-impl local",
+         "needs CUDA_GRAPHS_USE_NODE_PRIORITY=1",
+         "--bf16 --use-distributed-optimizer --global-batch-size 8 --tensor-parallel-num-weight-shards 2 --cuda-graph-impl local",
+         "CUDA_GRAPHS_USE_NODE_PRIORITY", "0", 100},
         {kArguments, 1633, "--position-embedding-type none --no-position-embedding", "goes with rotary positions alone",
          "--position-embedding-type rope --no-position-embedding"},
         {kArguments, 1644, "--position-embedding-type mrope", "--position-embedding-type = mrope needs --mrope-section",
@@ -105,6 +144,11 @@ const std::vector<Case>& cases() {
          "does not go with --ckpt-format torch", "--use-distributed-optimizer --disable-gloo-process-groups"},
         {kArguments, 1812, "--load-main-params-from-ckpt", "needs --no-load-optim", "--load-main-params-from-ckpt --no-load-optim"},
         {kArguments, 1852, "--override-ckpt-iteration 3 --finetune", "does not go with --finetune", "--override-ckpt-iteration 3"},
+        {kArguments, 1939, "--bf16 --fine-grained-activation-offloading --offload-modules core_attn",
+         "--fine-grained-activation-offloading needs NVTE_CPU_OFFLOAD_V1=1",
+         "--bf16 --fine-grained-activation-offloading --offload-modules core_attn", "NVTE_CPU_OFFLOAD_V1", "0"},
+        {kArguments, 1982, "--moe-latent-size 64", "--moe-latent-size = 64 is the width that experts compute in",
+         "--num-experts 8 --moe-latent-size 64 --disable-bias-linear"},
         {kArguments, 1864, "--moe-use-upcycling", "needs --save", "--moe-use-upcycling --save checkpoints --save-interval 500"},
     };
     return all;
@@ -125,11 +169,13 @@ const std::vector<Case>& cases_of_configurations() {
          "--moe-ffn-hidden-size 128 --moe-layer-freq 2"},
         {kLayers, 1708, "--num-experts 8 --moe-single-grouped-weight", "--moe-single-grouped-weight needs --moe-grouped-gemm", ""},
         {kLayers, 1736, "--num-experts 8 --moe-grouped-gemm --moe-single-grouped-weight", "needs --moe-use-grouped-tensor",
-         "--num-experts 8 --moe-grouped-gemm --moe-single-grouped-weight --moe-use-grouped-tensor"},
+         "--num-experts 8 --moe-grouped-gemm --disable-bias-linear --moe-single-grouped-weight --moe-use-grouped-tensor"},
         {kLayers, 1709, "--num-experts 8 --moe-single-grouped-bias", "--moe-single-grouped-bias needs --moe-grouped-gemm", ""},
         {kLayers, 1738, "--num-experts 8 --moe-single-grouped-bias --disable-bias-linear", "needs biases", ""},
         {kLayers, 1740, "--num-experts 8 --moe-grouped-gemm --moe-single-grouped-bias", "needs --moe-use-grouped-tensor",
-         "--num-experts 8 --moe-grouped-gemm --moe-single-grouped-bias --moe-use-grouped-tensor"},
+         "--num-experts 8 --moe-grouped-gemm --no-bias-dropout-fusion --moe-single-grouped-bias --moe-use-grouped-tensor"},
+        {RuleSource::experts, 205, "--num-experts 8 --moe-grouped-gemm", "add --no-bias-dropout-fusion",
+         "--num-experts 8 --moe-grouped-gemm --no-bias-dropout-fusion"},
         {kLayers, 1744, "--num-experts 8 --moe-token-dispatcher-type alltoall --moe-enable-deepep",
          "--moe-enable-deepep needs --moe-token-dispatcher-type flex",
          "--num-experts 8 --moe-token-dispatcher-type flex --moe-enable-deepep"},
@@ -144,6 +190,11 @@ const std::vector<Case>& cases_of_configurations() {
         {kLayers, 1820, "--num-experts 8 --moe-shared-expert-intermediate-size 256 --moe-shared-expert-overlap",
          "needs --moe-token-dispatcher-type alltoall or flex",
          "--num-experts 8 --moe-shared-expert-intermediate-size 256 --moe-shared-expert-overlap --moe-token-dispatcher-type flex"},
+        {kLayers, 1828, "--num-experts 8 --moe-router-load-balancing-type aux_loss seq_aux_loss --moe-aux-loss-coeff 0.1",
+         "--moe-aux-loss-coeff = 0.1 does not give each kind",
+         "--num-experts 8 --moe-router-load-balancing-type aux_loss seq_aux_loss --moe-aux-loss-coeff 0.1 0.2"},
+        {kLayers, 1863, "--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor",
+         "--num-experts 8 --moe-expert-capacity-factor 1 --moe-pad-expert-input-to-capacity"},
         {kLayers, 1843, "--num-experts 8 --moe-expert-capacity-factor 1 --moe-router-load-balancing-type sinkhorn",
          "--moe-expert-capacity-factor = 1 needs --moe-router-load-balancing-type aux_loss",
          "--num-experts 8 --moe-expert-capacity-factor 1"},
@@ -161,6 +212,8 @@ const std::vector<Case>& cases_of_configurations() {
          "does not go with --moe-router-topk-limited-devices", "--num-experts 8 --moe-router-topk-limited-devices 2"},
         {kLayers, 2677, "--num-experts 8 --moe-router-group-topk 2", "--moe-router-group-topk = 2 needs --moe-router-num-groups",
          "--num-experts 8 --moe-router-group-topk 2 --moe-router-num-groups 4"},
+        {kLayers, 2682, "--moe-router-group-topk 2 --moe-router-num-groups 2",
+         "--moe-router-group-topk = 2 divides experts into groups, and there are none", "--moe-router-num-groups 2"},
         {kLayers, 1913, "--recompute-granularity full --recompute-num-layers 1", "needs --recompute-method", ""},
         {kLayers, 1919, "--recompute-granularity full --recompute-method block", "needs --recompute-num-layers",
          "--recompute-granularity full --recompute-method block --recompute-num-layers 0"},
@@ -173,7 +226,7 @@ const std::vector<Case>& cases_of_configurations() {
          "--distribute-saved-activations --tensor-model-parallel-size 2 --recompute-granularity full --recompute-method uniform "
          "--recompute-num-layers 1"},
         {kLayers, 1964, "--num-experts 8 --recompute-granularity selective --recompute-modules moe_act", "needs --moe-grouped-gemm",
-         "--num-experts 8 --moe-grouped-gemm --recompute-granularity selective --recompute-modules moe_act"},
+         "--num-experts 8 --moe-grouped-gemm --disable-bias-linear --recompute-granularity selective --recompute-modules moe_act"},
         {kLayers, 1969, "--recompute-granularity selective --recompute-modules mla_up_proj", "needs --multi-latent-attention",
          "--recompute-modules mla_up_proj"},
         {kLayers, 1991,
@@ -189,7 +242,7 @@ const std::vector<Case>& cases_of_configurations() {
          "--recompute-method = uniform does not go with --overlap-moe-expert-parallel-comm", ""},
         {kLayers, 3027, "--num-experts 8 --overlap-moe-expert-parallel-comm --recompute-num-layers 1",
          "--recompute-num-layers = 1 does not go with --overlap-moe-expert-parallel-comm",
-         "--num-experts 8 --overlap-moe-expert-parallel-comm --recompute-granularity selective"},
+         "--num-experts 8 --expert-model-parallel-size 2 --overlap-moe-expert-parallel-comm --recompute-granularity selective"},
         {kLayers, 2421, "--squared-relu", "--squared-relu has no kernel that adds a bias", "--squared-relu --disable-bias-linear"},
         {kLayers, 2446, "--swiglu --use-te-activation-func", "does not go with fused biases",
          "--swiglu --use-te-activation-func --no-bias-swiglu-fusion"},
@@ -199,15 +252,33 @@ const std::vector<Case>& cases_of_configurations() {
         {kLayers, 3141, "--no-rope-freq 3", "--no-rope-freq = 3 does not divide --num-layers", "--no-rope-freq 2"},
         {kLayers, 3345, "--multi-latent-attention --position-embedding-type rope --rope-type rope", "add --no-rope-fusion",
          "--multi-latent-attention --position-embedding-type rope --rope-type rope --no-rope-fusion"},
+        {RuleSource::variants, 498, "--experimental-attention-variant gated_delta_net --linear-attention-freq 2 --transformer-impl local",
+         "--experimental-attention-variant = gated_delta_net needs Transformer Engine",
+         "--experimental-attention-variant gated_delta_net --linear-attention-freq 2 --normalization RMSNorm"},
+        {RuleSource::layers, 572,
+         "--experimental-attention-variant gated_delta_net --linear-attention-freq 2 --mtp-num-layers 1 --position-embedding-type rope",
+         "--mtp-num-layers = 1 does not go with --experimental-attention-variant", ""},
+        {kLayers, 3163, "--multi-latent-attention --q-lora-rank 64 --experimental-attention-variant dsa", "add --no-rope-fusion", ""},
+        {kLayers, 3170,
+         "--multi-latent-attention --q-lora-rank 64 --experimental-attention-variant dsa --no-rope-fusion --context-parallel-size 2",
+         "give --cp-comm-type all_gather",
+         "--multi-latent-attention --q-lora-rank 64 --experimental-attention-variant dsa --no-rope-fusion --context-parallel-size 2 "
+         "--cp-comm-type allgather --dsa-indexer-n-heads 8 --dsa-indexer-head-dim 64 --dsa-indexer-topk 32"},
+        {RuleSource::engine, 2080, "--fp16 --apply-query-key-layer-scaling",
+         "--apply-query-key-layer-scaling and NVTE_APPLY_QK_LAYER_SCALING=1 in the environment need each other",
+         "--fp16 --apply-query-key-layer-scaling", "NVTE_APPLY_QK_LAYER_SCALING", "0"},
         {kLayers, 2794, "--cuda-graph-impl full_iteration --no-check-for-nan-in-loss-and-grad --cuda-graph-modules attn",
          "goes without --cuda-graph-modules", "--cuda-graph-impl full_iteration --no-check-for-nan-in-loss-and-grad"},
+        {kLayers, 3014, "--overlap-moe-expert-parallel-comm", "hides exchanges of experts, and there are none",
+         "--num-experts 8 --expert-model-parallel-size 2 --overlap-moe-expert-parallel-comm"},
         {kLayers, 3084, "--num-experts 8 --overlap-dispatch-backward-with-experts-wgrad --overlap-moe-expert-parallel-comm",
          "does not go with --overlap-moe-expert-parallel-comm", "--num-experts 8 --overlap-dispatch-backward-with-experts-wgrad"},
         {kLayers, 3092,
          "--num-experts 8 --overlap-dispatch-backward-with-experts-wgrad --overlap-moe-expert-parallel-comm --delay-wgrad-compute",
-         "does not go with --delay-wgrad-compute", "--num-experts 8 --overlap-moe-expert-parallel-comm --delay-wgrad-compute"},
+         "does not go with --delay-wgrad-compute",
+         "--num-experts 8 --expert-model-parallel-size 2 --overlap-moe-expert-parallel-comm --delay-wgrad-compute"},
         {kLayers, 3097, "--num-experts 8 --ep-overlap-early-attn-memory-release", "needs --overlap-moe-expert-parallel-comm",
-         "--num-experts 8 --ep-overlap-early-attn-memory-release --overlap-moe-expert-parallel-comm"},
+         "--num-experts 8 --expert-model-parallel-size 2 --ep-overlap-early-attn-memory-release --overlap-moe-expert-parallel-comm"},
         {kLayers, 3216, "--batch-invariant-mode", "needs --attention-backend flash", ""},
         {kLayers, 3223, "--batch-invariant-mode", "needs --flash-attention-version 3 or 4",
          "--batch-invariant-mode --attention-backend flash --flash-attention-version 3"},
@@ -251,9 +322,9 @@ bool is_of_configurations(const ArgumentRule& rule) {
 
 TEST(ArgumentRules, StopAtWhatMegatronStopsAtAndNameAWayOut) {
     for (const Case& one : all_cases()) {
-        EXPECT_THAT(refusal(kSmall + std::string(one.broken)), HasSubstr(std::string(one.says))) << one.line;
+        EXPECT_THAT(refusal_in(one, one.broken, one.value), HasSubstr(std::string(one.says))) << one.line;
         if (one.legal.empty()) continue;  // that of the rule before or behind is its neighbour too
-        EXPECT_EQ(refusal(kSmall + std::string(one.legal)), "accepted") << one.line;
+        EXPECT_EQ(refusal_in(one, one.legal, one.value == "1" ? "8" : "1"), "accepted") << one.line;
     }
 }
 
@@ -268,6 +339,41 @@ TEST(ArgumentRules, HaveACaseEachThatBreaksThem) {
         }
     }
     EXPECT_EQ(tested, there);
+}
+
+TEST(ArgumentRules, AskForVariablesThatAreKnownAlone) {
+    const std::string flags = "--tensor-model-parallel-size 2";
+    const auto refused = [&](const std::string& lines, std::optional<int> capability) {
+        try {
+            (void)read_megatron_text(lines + "\ntorchrun pretrain_gpt.py " + kSmall + flags, "run.sh", {.compute_capability = capability});
+        } catch (const ConfigError&) {
+            return true;
+        }
+        return false;
+    };
+    EXPECT_TRUE(refused("export CUDA_DEVICE_MAX_CONNECTIONS=8", 90));
+    EXPECT_FALSE(refused("export CUDA_DEVICE_MAX_CONNECTIONS=8", 100)) << "Blackwell asks for none";
+    EXPECT_FALSE(refused("export CUDA_DEVICE_MAX_CONNECTIONS=8", std::nullopt));
+    EXPECT_FALSE(refused("", 90)) << "the environment that the script runs in may have it";
+    EXPECT_FALSE(refused("export CUDA_DEVICE_MAX_CONNECTIONS=$QUEUES", 90));
+    EXPECT_FALSE(refused("if [ $A = b ]; then\nexport CUDA_DEVICE_MAX_CONNECTIONS=8\nfi", 90));
+}
+
+TEST(ArgumentRules, ReadVariablesOfYaml) {
+    const auto refused = [](const std::string& queues) {
+        try {
+            (void)read_megatron_text(
+                "ENV_VARS:\n  CUDA_DEVICE_MAX_CONNECTIONS: " + queues +
+                    "\nMODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --vocab-size: "
+                    "1000\n  --seq-length: 64\n  --context-parallel-size: 2\n",
+                "run.yaml", {.compute_capability = 90});
+        } catch (const ConfigError&) {
+            return true;
+        }
+        return false;
+    };
+    EXPECT_TRUE(refused("4"));
+    EXPECT_FALSE(refused("1"));
 }
 
 TEST(ArgumentRules, LeaveWhatIsNotKnownOpen) {
@@ -313,7 +419,8 @@ TEST(ArgumentRules, AreNotAskedForWhatACheckpointOrBridgeSets) {
     for (const Case& one : all_cases()) {
         const ArgumentRule& rule = rule_of(one);
         const auto is_asked = [&](const std::string& beside, HeldAgainst against) {
-            const auto broken = broken_argument_rules(parse_flags(split(kSmall + std::string(one.broken) + beside, ' ')), against);
+            const auto broken =
+                broken_argument_rules(parse_flags(split(kSmall + std::string(one.broken) + beside, ' ')), against, surroundings_of(one));
             return std::any_of(broken.begin(), broken.end(),
                                [&](const std::string& said) { return said.starts_with(rule.flag) && said.ends_with(rule.message); });
         };
@@ -326,7 +433,7 @@ TEST(ArgumentRules, AreNotAskedForWhatACheckpointOrBridgeSets) {
         expect_exempt(Exemption::checkpoint_sizes, " --use-mp-args-from-checkpoint-args", HeldAgainst::everything);
         if (is_of_configurations(rule)) expect_exempt(Exemption::bridge, "", HeldAgainst::configurations);
     }
-    EXPECT_EQ(exempt, 18 + 4 + 2);
+    EXPECT_EQ(exempt, 22 + 6 + 6);
 }
 
 TEST(ArgumentRules, OfTheParserAreNotThoseOfBridge) {
@@ -340,6 +447,15 @@ TEST(ArgumentRules, OfTheParserAreNotThoseOfBridge) {
     EXPECT_THAT(broken(text, HeldAgainst::parser), ElementsAre(HasSubstr("--lr = 'fast'")));
     EXPECT_THAT(broken(text, HeldAgainst::configurations), ElementsAre(HasSubstr("--recompute-method")));
     EXPECT_THAT(broken(text, HeldAgainst::nothing), IsEmpty());
+}
+
+// argparse takes each word by itself: nargs='+'; int() takes no fraction.
+TEST(ArgumentTypes, AreThoseOfArgparseForListsAndWholeNumbers) {
+    EXPECT_THAT(refusal(kSmall + "--recompute-granularity selective --recompute-modules core_attn,mlp"),
+                HasSubstr("--recompute-modules = 'core_attn,mlp' is one word"));
+    EXPECT_EQ(refusal(kSmall + "--recompute-granularity selective --recompute-modules core_attn mlp"), "accepted");
+    EXPECT_THAT(refusal(kSmall + "--position-embedding-type rope --rotary-base 999999.44"), HasSubstr("is not a whole number"));
+    EXPECT_EQ(refusal(kSmall + "--position-embedding-type rope --rotary-base 1000000.0"), "accepted") << "published commands have it";
 }
 
 TEST(ArgumentTypes, AreThoseOfArgparseForFlagsWithoutEffect) {

@@ -14,11 +14,12 @@
 #include "formats/megatron/megatron_flag_groups.hpp"
 #include "formats/megatron/megatron_job.hpp"
 #include "formats/megatron/megatron_mixers.hpp"
-#include "formats/model_source.hpp"
-#include "plan/json/cluster_json.hpp"
+#include "tests/formats/megatron/plain_plan.hpp"
 
 namespace mgplan::formats::flag_rows_test {
 namespace {
+
+using tests::megatron::plain_plan, tests::megatron::split_stages;
 
 /// What each row says of itself in failures.
 std::string first_flag(const FlagRow& row) {
@@ -74,31 +75,6 @@ TEST(FlagRows, HoldEveryFlagThatIsReadUnlessAGroupSaysWhatItIsReadFor) {
         const std::string bare = name.substr(2);
         EXPECT_EQ(find_flag(name)->read, rows.contains(bare) || with_reason.contains(bare)) << name;
     }
-}
-
-void split_stages(Plan& plan, int pp, int vpp) {
-    plan.layout.sizes.world = plan.layout.sizes.pp = pp;
-    plan.layout.vpp = vpp;
-    plan.layout.group_size = pp;
-    StageSplitRequest request;
-    request.layers = plan.model.layers;
-    request.pp = pp;
-    request.vpp = vpp;
-    plan.layout.split = std::make_shared<const StageSplit>(make_stage_split(request));
-}
-
-/// One microbatch after the other on a GPU, without anything special.
-Plan plain_plan(const std::string& model) {
-    Plan plan;
-    plan.model = load_model(model).model;
-    plan.model.rotary_scaling.clear();
-    plan.cluster = load_cluster("dgx-h100");
-    plan.batch = {.global_batch = 64, .sequence = 512};
-    plan.layout.engine = Engine::megatron;
-    plan.layout.sizes.world = 1;
-    plan.layout.num_microbatches = 64;
-    split_stages(plan, 1, 1);
-    return plan;
 }
 
 using Change = std::function<void(Plan&)>;
@@ -206,6 +182,10 @@ std::vector<std::pair<std::string, Change>> changes() {
              plan.training.megatron.expert_buffers.capacity = 1.5;
          }},
         {"nemotron-h-8b", [](Plan&) {}},
+        {"gpt-oss-20b", [](Plan& plan) { plan.model.rotary_scaling = "yarn"; }},
+        {"deepseek-v3", [](Plan& plan) { plan.model.rotary_scaling = "yarn"; }},
+        {"smollm3-3b", [](Plan&) {}},
+        {"llama4-scout", [](Plan&) {}},
     };
 }
 
@@ -214,7 +194,7 @@ TEST(FlagRows, AreReadAsTheyAreWritten) {
     for (const auto& [model, change] : changes()) {
         Plan plan = plain_plan(model);
         change(plan);
-        const MegatronJob job = megatron_job(plan);
+        const MegatronJob job = megatron_job(plan, std::nullopt);
         for (const MegatronFlags& part : job.parts) {
             for (const MegatronFlag& flag : part.flags) {
                 written.insert(flag.name.substr(2));

@@ -31,6 +31,40 @@ TEST(MegatronMixtureFlags, RecomputesWholeMixturesByTheOldName) {
                 HasSubstr("--moe-layer-recompute with --recompute-granularity full"));
 }
 
+// transformer_config.py:2014: the module moe is added to those that are recomputed anyway, and no layer has it.
+TEST(MegatronMixtureFlags, RecomputesWhatElseThereIsByTheOldNameWithoutExperts) {
+    const LayoutRequest layout = *read(kSmall + "--moe-layer-recompute").layout;
+    EXPECT_EQ(layout.recompute, Recompute::selective);
+    EXPECT_EQ(layout.recompute_modules, EnumSet{RecomputeModule::core_attn});
+}
+
+// transformer_config.py:2671: groups count under --moe-router-group-topk alone.
+TEST(MegatronMixtureFlags, LimitsRoutingToGroupsOnlyWhereATokensGroupsAreGiven) {
+    const Job unlimited = read(kSmall + "--num-experts 8 --moe-router-num-groups 3");
+    EXPECT_EQ(unlimited.model.moe->groups, 0);
+    EXPECT_THAT(unlimited.flags.without_effect, Contains("--moe-router-num-groups"));
+    EXPECT_EQ(read(kSmall + "--num-experts 8 --moe-router-num-groups 4 --moe-router-group-topk 2").model.moe->group_top_k, 2);
+}
+
+// transformer_config.py:1828: a coefficient for each kind.
+TEST(MegatronMixtureFlags, ReadsTwoKindsOfBalancing) {
+    const MoeSpec moe =
+        *read(kSmall + "--num-experts 8 --moe-router-load-balancing-type seq_aux_loss aux_loss --moe-aux-loss-coeff 0.1 0.2").model.moe;
+    EXPECT_EQ(moe.sequence_auxiliary_loss, 0.1);
+    EXPECT_EQ(moe.auxiliary_loss, 0.2);
+}
+
+// transformer_config.py:3104: as many kinds as layers.
+TEST(MegatronMixtureFlags, LeavesAKindOfExchangeForEachLayerOpen) {
+    const std::string cp = kSmall + "--context-parallel-size 2 --cp-comm-type ";
+    const Job job = read(cp + "a2a a2a p2p p2p");
+    ASSERT_EQ(job.flags.not_computed.size(), 1U);
+    EXPECT_EQ(job.flags.not_computed[0].decides, Decides::fit);
+    EXPECT_EQ(job.layout->cp_comm_type, CpCommType::a2a);
+    EXPECT_THAT(refusal(cp + "a2a p2p"), HasSubstr("names 2 kinds for 4 layers"));
+    EXPECT_EQ(refusal(kSmall + "--cp-comm-type a2a p2p"), "accepted") << "without context parallelism nobody asks";
+}
+
 TEST(MegatronMixtureFlags, ReadsResidualStreamsAsMainAndAsDevHaveThem) {
     const Job main = read(kSmall +
                           "--enable-mhc-connections --mhc-num-residual-streams 2 --mhc-sinkhorn-iterations 5 "
@@ -76,7 +110,7 @@ TEST(MegatronMixtureFlags, LeavesOpenWhatIsNotPredictedBesideResidualStreams) {
 }
 
 TEST(MegatronMixtureFlags, PutsOffWeightGradientsBesideHiddenExchangesAlone) {
-    const std::string late = kSmall + "--num-experts 8 --delay-wgrad-compute ";
+    const std::string late = kSmall + "--num-experts 8 --expert-model-parallel-size 2 --delay-wgrad-compute ";
     EXPECT_TRUE(read(late + "--overlap-moe-expert-parallel-comm").training->megatron.delay_wgrad);
     EXPECT_THAT(refusal(late), HasSubstr("--delay-wgrad-compute needs --overlap-moe-expert-parallel-comm"));
     const std::string overlapped = late + "--overlap-moe-expert-parallel-comm ";
