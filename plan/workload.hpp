@@ -1,5 +1,5 @@
 #pragma once
-// What is to be planned or predicted: a model, its batch and training options, on so many GPUs of a cluster.
+// The job to plan or predict: a model, its batch and training options, on `world` GPUs of a cluster.
 
 #include <cstdint>
 
@@ -17,11 +17,11 @@ struct Workload {
     BatchSpec batch;
     TrainingSpec training;
     std::int64_t world = 1;
-    /// The planner keeps tensor parallelism inside the NVLink domain; asking for a tp by name lifts this.
+    /// The planner keeps tensor parallelism inside the NVLink domain; a tp that the user sets lifts this.
     bool confine_tp = true;
     std::int64_t memory_limit = 0;  ///< bytes a rank may use; the cluster's memory unless --max-memory says less
-    RoutingSkew routing;            ///< under which a mixture of experts must fit
-    /// The planner keeps expert parallelism inside an NVLink domain that spans nodes; asking for an ep by name lifts this.
+    RoutingSkew routing;            ///< under which the experts of an MoE model must fit
+    /// The planner keeps expert parallelism inside an NVLink domain that spans nodes; an ep that the user sets lifts this.
     bool confine_ep = false;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// What was measured on a cluster's devices, and the parameters of the time model that follow from it: the `calibration`
-// part of a cluster file. docs/calibration.md describes the format; `mgplan calibrate` and `mgplan verify --refit` write it.
+// Measurements of a cluster's devices and the parameters of the time model that follow from them: the `calibration` part of a cluster file.
+// docs/calibration.md describes the format; `mgplan calibrate` and `mgplan verify --refit` write it.
 
 #include <cstdint>
 #include <map>
@@ -26,7 +26,7 @@ struct Timing {
     bool operator==(const Timing&) const = default;
 };
 
-/// C (m, n) = or += op(A) (m, k) · op(B) (k, n); accumulate: into fp32 beside 16-bit operands.
+/// C (m, n) = or += op(A) (m, k) · op(B) (k, n); accumulate: into fp32, with 16-bit operands.
 struct ProductTime {
     std::int64_t m = 0, n = 0, k = 0;
     bool transpose_a = false, transpose_b = false, accumulate = false;
@@ -35,7 +35,7 @@ struct ProductTime {
     bool operator==(const ProductTime&) const = default;
 };
 
-/// `groups` products as above in one call, each with operands of its own: the experts of a mixture, equally full.
+/// `groups` GEMMs as above in one call, each with its own operands: the experts of an MoE layer, equally full.
 struct GroupedProductTime {
     std::int64_t groups = 0;
     std::int64_t m = 0, n = 0, k = 0;  ///< of each
@@ -89,8 +89,8 @@ struct CollectiveTime {
     [[nodiscard]] double bus_bandwidth() const;
 };
 
-/// Device memory that instantiating `graphs` graphs of so many kernels takes: free before less free behind, all graphs being
-/// held. Several at a time, because a driver takes memory in pieces larger than a graph.
+/// Device memory that instantiating `graphs` CUDA graphs of `kernels` kernels each takes: free memory before minus free memory after, with
+/// all graphs held. Several graphs are measured at a time because a driver takes memory in pieces larger than a graph.
 struct GraphMemory {
     std::int64_t kernels = 0;  ///< of each graph
     std::int64_t graphs = 0;
@@ -112,7 +112,7 @@ struct CalibratedValue {
 /// A correction from a job that ran (`mgplan verify --megatron-log --refit`).
 struct Refit {
     std::string log;
-    std::int64_t iterations = 0;   ///< whose median was taken
+    std::int64_t iterations = 0;   ///< the median of these was taken
     double measured_seconds = 0;   ///< of one iteration
     double predicted_seconds = 0;  ///< before
     double compute_factor = 1;     ///< on the efficiencies of products, attention and memory-bound kernels
@@ -125,7 +125,7 @@ struct ClusterCalibration {
     std::string hardware;  ///< as the device calls itself: "NVIDIA H200", a processor's name
     std::string date;      ///< UTC, 2026-11-21
     std::map<std::string, std::string> versions;
-    std::string transport;  ///< what carried the collectives' data; empty without any
+    std::string transport;  ///< carrier of the collectives' data; empty without any
     bool complete = false;  ///< false: measuring stopped on the way, and `parameters` are not there yet
     std::vector<ProductTime> products;
     std::vector<GroupedProductTime> grouped_products;

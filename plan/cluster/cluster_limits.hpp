@@ -1,6 +1,6 @@
 #pragma once
-// What a cluster's figures may be: wide enough for any machine of the coming years, narrow enough that products of a
-// few of them stay finite and exact. Used by validate(), by the JSON reader and by --cluster NAME,key=value.
+// Limits of a cluster's figures: wide enough for any machine of the coming years, narrow enough that products of a few of them stay finite
+// and exact. Used by validate(), by the JSON reader and by --cluster NAME,key=value.
 
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 #pragma once
-// What it runs on: one kind of GPU, the links inside a node or NVLink domain, and the network between them.
+// The hardware of a job: one kind of GPU, the links inside a node or NVLink domain, and the network between them.
 
 #include <cstdint>
 #include <map>
@@ -38,7 +38,7 @@ struct ClusterSpec {
     bool nvls = false;                           ///< in-switch reductions (NVLink SHARP)
     int compute_capability = 90;                 ///< 80, 90, 100, 103
     std::map<std::string, std::string> sources;  ///< field -> where its figure comes from
-    /// What was measured on such devices; its parameters stand above the defaults of the architecture.
+    /// Measurements of such devices; their parameters take precedence over the defaults of the architecture.
     std::optional<ClusterCalibration> calibration;
 
     bool operator==(const ClusterSpec&) const = default;

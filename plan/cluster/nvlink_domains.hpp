@@ -7,7 +7,7 @@
 
 namespace mgplan {
 
-/// Whether a domain is a rack of several nodes, such as an NVL72's.
+/// True if an NVLink domain is a rack of several nodes, such as an NVL72's.
 [[nodiscard]] inline bool spans_nodes(const ClusterSpec& cluster) {
     return cluster.nvlink_domain > cluster.gpus_per_node;
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kMostEntries = std::int64_t{1} << 22;
 
-/// As many microbatches, or fewer with the same remainder, but no fewer than fill and drain the pipeline.
+/// The same request with fewer microbatches where possible: with the same remainder, and enough to fill and drain the pipeline.
 ScheduleRequest shortened(ScheduleRequest request, GraphPolicy policy) {
     const std::int64_t group = request.group_size.value_or(request.pp);
     // The warm-up takes at most 2·pp + (vpp - 1)·group of the group·vpp forwards of a group; in between every group has the

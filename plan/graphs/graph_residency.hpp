@@ -1,5 +1,5 @@
 #pragma once
-// What a rank's CUDA graphs hold on to from the first capture to the end of the run, for any amount that each chunk has.
+// Memory that a rank's CUDA graphs hold from the first capture to the end of the run, for any amount that each chunk has.
 //
 // Buffers that graphs write stay allocated whether or not a microbatch is in them:
 //   slots     every slot is as large as the largest chunk that works in it; there are as many as chunks alive at most
@@ -23,8 +23,8 @@ public:
     /// shorter schedule with the same remainder stands for the whole; for slots only beyond 2^22 entries over all ranks.
     GraphResidency(const ScheduleRequest& request, int pp_rank, GraphPolicy policy);
 
-    /// How much is held of a quantity (buffers, bytes), of which each microbatch has per_chunk[c] in chunk c: never below 0. What was
-    /// found out for other amounts is kept, for all threads that ask.
+    /// Returns the amount held of a quantity (buffers, bytes) of which each microbatch has per_chunk[c] in chunk c: never below 0. Results
+    /// for other amounts are kept and shared by all threads.
     [[nodiscard]] std::int64_t held(std::span<const std::int64_t> per_chunk) const;
     /// How often each layer of a chunk is captured: (chunk, slot) pairs, or microbatches.
     [[nodiscard]] std::int64_t copies(int chunk) const { return copies_[static_cast<std::size_t>(chunk)]; }
@@ -49,10 +49,10 @@ private:
     struct Alike {
         std::vector<std::uint8_t> group;  ///< by chunk: the number of its amount among the different ones
         std::size_t groups = 0;
-        std::vector<std::int64_t> alive;  ///< of each group, moment behind moment
+        std::vector<std::int64_t> alive;  ///< of each group, one moment after another
     };
     static constexpr std::size_t kMostGrouped = 255;  ///< chunks
-    /// `group`: Alike::group of the amounts at hand.
+    /// `group`: Alike::group of the given amounts.
     [[nodiscard]] const Alike& alike(std::span<const std::uint8_t> group, std::size_t groups) const;
     mutable std::mutex mutex_;
     mutable std::list<Alike> alike_;

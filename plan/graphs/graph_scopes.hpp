@@ -1,7 +1,6 @@
 #pragma once
-// What the scopes of --cuda-graphs mean: which go together, which layers they capture, and which tensors leave a graph
-// for work that stays outside. Rules as in Megatron-LM (training/arguments.py, core/transformer/cuda_graphs.py
-// _layer_is_graphable).
+// Scopes of --cuda-graphs: which go together, which layers they capture, and which tensors leave a graph for work that stays outside. Rules
+// as in Megatron-LM (training/arguments.py, core/transformer/cuda_graphs.py _layer_is_graphable).
 
 #include <optional>
 #include <string>
@@ -21,20 +20,20 @@ namespace mgplan {
 /// Adds a problem for each rule that the scopes break by themselves (moe_preprocess without moe_router, …).
 void check_graph_scopes(EnumSet<CudaGraphScope> scopes, Problems& problems);
 
-/// The same, and what they ask for that the model has not, whatever dispatches the tokens of its experts.
+/// The same, and adds a problem for each scope that needs layers the model does not have, with any token dispatcher.
 void check_scopes_of_model(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, Problems& problems);
 
-/// What no graph can hold with this dispatcher: a graph replays fixed shapes, so experts inside it need padding to capacity (or
+/// Adds the problems of graphs with this dispatcher: a graph replays fixed shapes, so experts inside it need padding to capacity (or
 /// hybrid_ep's static buffers); all other dispatchers read the split sizes of dropless routing on the host
-/// (core/transformer/cuda_graph_config.py validate_moe_cuda_graph_support). Nothing for models without experts. `offer_hybrid_ep`: whether
-/// that dispatcher, which would help, is one for the job.
+/// (core/transformer/cuda_graph_config.py validate_moe_cuda_graph_support). None for models without experts. `offer_hybrid_ep`: true if the
+/// job may use that dispatcher, which messages then name as the way out.
 void check_scopes_of_dispatcher(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, TokenDispatcher dispatcher, Problems& problems,
                                 bool offer_hybrid_ep = true);
 
 /// Both, with the model's own dispatcher.
 void check_graph_scopes(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, Problems& problems);
 
-/// Whether any layer's experts would be inside a graph: moe, layer or full_iteration.
+/// True if any layer's experts would be inside a graph: moe, layer or full_iteration.
 [[nodiscard]] bool captures_experts(EnumSet<CudaGraphScope> scopes);
 
 /// Why these scopes cannot be captured with this recompute, if they cannot: what is recomputed must lie wholly inside or
@@ -42,10 +41,10 @@ void check_graph_scopes(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, 
 [[nodiscard]] std::optional<std::string> graph_recompute_problem(EnumSet<CudaGraphScope> scopes, Recompute recompute,
                                                                  EnumSet<RecomputeModule> modules, const ModelSpec& model);
 
-/// What `graphs` takes where nothing is said: whole layers, and of layers with experts all that static shapes allow.
+/// Default scopes of `graphs`: whole layers, and of layers with experts all that static shapes allow.
 [[nodiscard]] EnumSet<CudaGraphScope> usual_graph_scopes(const ModelSpec& model);
 
-/// Whether a layer of this kind has a graph of its own. full_iteration captures no single layer.
+/// True if a layer of this kind has a graph of its own. full_iteration captures no single layer.
 [[nodiscard]] bool captures_layer(EnumSet<CudaGraphScope> scopes, LayerKind kind);
 
 /// Names of the tensors that graphs hand to what runs outside: static outputs. moe_router: to dispatch and experts;

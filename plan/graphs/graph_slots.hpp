@@ -1,16 +1,16 @@
 #pragma once
-// How many CUDA graphs a pipeline rank captures and how many sets of fixed addresses they need, from its schedule alone.
+// Counts the CUDA graphs that a pipeline rank captures and the sets of fixed addresses they need, from its schedule alone.
 //
-// A captured graph reads and writes fixed addresses, so a microbatch's buffers must stay where its forward graph put them
-// until its backward graph has run. Two policies:
+// A captured graph reads and writes fixed addresses, so a microbatch's buffers must stay where its forward graph put them until its
+// backward graph has run. Two policies:
 //
-//   megatron  what Megatron-LM does (core/transformer/cuda_graphs.py TECudaGraphHelper, commit d98e8a64): with pp > 1 one
+//   megatron  Megatron-LM's (core/transformer/cuda_graphs.py TECudaGraphHelper, commit d98e8a64): with pp > 1 one
 //             forward and one backward graph for each layer and microbatch, with pp = 1 for each layer; static inputs come
 //             from a first-in-first-out pool for each input shape, given back at the backward.
 //   slots     mgplan's own: a slot holds the buffers of one chunk for one microbatch. A forward takes the slot that has
-//             been free for longest, its backward gives it back, so as many slots are needed as chunks are alive at most:
-//             memory and graphs do not grow with the number of microbatches. Captured, layer by layer, are the
-//             (chunk, slot) pairs that occur.
+//             been free for longest, its backward gives it back, so the slots needed are the chunks alive at most: memory
+//             and graphs do not grow with the number of microbatches. Captured, layer by layer, are the (chunk, slot)
+//             pairs that occur.
 
 #include <cstdint>
 #include <span>
@@ -53,8 +53,8 @@ struct SlotPlan {
 /// without captured layers shares the first one. With one pool `slots` is the rank's peak_live.
 [[nodiscard]] SlotPlan plan_slots(const RankSchedule& rank, std::span<const GraphedChunk> chunks);
 
-/// Counts under a policy; one entry of `chunks` for each model chunk of the rank. Schedules with backwards only. A slot has,
-/// for each shape, as many static inputs as the chunk with most layers of it that works there.
+/// Counts under a policy; one entry of `chunks` for each model chunk of the rank. Schedules with backwards only. For each shape, a slot has
+/// the static inputs of the chunk that has most layers of the shape among those that use the slot.
 [[nodiscard]] GraphCounts count_graphs(const Schedule& schedule, int pp_rank, std::span<const GraphedChunk> chunks, GraphPolicy policy);
 
 }  // namespace mgplan

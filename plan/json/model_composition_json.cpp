@@ -90,11 +90,11 @@ std::vector<LayerPart> parts_from_json(const Json& json, const std::string& wher
     return parts;
 }
 
-/// What a field of the model and a size of its parts both say.
+/// A value that both a field of the model and a size of its parts state.
 struct LayerClaim {
     std::string_view part, size, field;
     std::int64_t (*stated)(const ModelSpec& model);
-    std::int64_t by_default;  ///< what the field is where nobody stated it
+    std::int64_t by_default;  ///< the field's value if the file does not state it
     bool of_computed = true;  ///< of layers that are counted alone, files of today state another value
 };
 constexpr std::int64_t kStatedAlways = -1;
@@ -138,7 +138,7 @@ void check_fields_of_layers(const ModelSpec& model, const std::string& where, Pr
                     other_size = part_size(part, claim.size);
                     agrees = agrees || other_size == stated;
                 }
-                if (traits_of(part).role == PartRole::mixture) break;  // an MLP behind it is its shared experts
+                if (traits_of(part).role == PartRole::mixture) break;  // an MLP after it is its shared experts
             }
         }
         if (other == nullptr || agrees) continue;

@@ -39,7 +39,7 @@ void list_tensors(const GemmaAttention& attention, TensorLister& list) {
     if (attention.layer_input_width > 0) list_layer_inputs(attention, list);
 }
 
-/// What weighs, predicts and corrects streams is whole on every rank.
+/// The tensors that weigh, predict and correct streams are whole on every rank.
 void list_tensors(const Gemma3nLayer& layer, TensorLister& list) {
     const std::int64_t hidden = list.hidden(), streams = layer.streams;
     list_heads(layer.attention, list);

@@ -24,8 +24,8 @@ struct GemmaAttention {
     MGPLAN_MEMBERS(heads, kv_heads, head_dim, shares_kv, key_is_value, bias, layer_input_width, layer_input_rows, bypass_rank, rotary)
 };
 
-/// A whole layer of Gemma 3n (modeling_gemma3n.py, Gemma3nTextDecoderLayer) behind the norms of its attention: that attention, a gated MLP
-/// with its norms, and what predicts and corrects the residual streams.
+/// A whole layer of Gemma 3n (modeling_gemma3n.py, Gemma3nTextDecoderLayer) after the norms of its attention: that attention, a gated MLP
+/// with its norms, and the tensors that predict and correct the residual streams.
 struct Gemma3nLayer {
     static constexpr std::string_view kKind = "gemma3n_layer";
     GemmaAttention attention;

@@ -17,8 +17,8 @@ struct LatentAttention {
     bool latent_norms = false;
     double latent_norm_epsilon = 0;  ///< 0: that of the layer's norms
     bool output_bias = false;
-    /// What chooses the keys that each query sees (DeepSeek-V3.2-Exp, section 2.1; Megatron-LM's --experimental-attention-variant dsa):
-    /// heads of `index_head_dim` values, and how many keys are chosen. 0: every query sees all before it.
+    /// The indexer that chooses the keys each query sees (DeepSeek-V3.2-Exp, section 2.1; Megatron-LM's --experimental-attention-variant
+    /// dsa): heads of `index_head_dim` values, and the number of keys chosen. 0: every query sees all before it.
     std::int64_t index_heads = 0;
     std::int64_t index_head_dim = 0;
     std::int64_t index_top_k = 0;

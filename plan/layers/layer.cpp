@@ -8,15 +8,15 @@
 namespace mgplan {
 namespace {
 
-/// What mixes residual streams around one half; whole on every tp rank. A module's own parameters come before its children's, each in the
-/// order in which the constructor makes them.
+/// The tensors that mix residual streams around one half; whole on every tp rank. A module's own parameters come before its children's,
+/// each in the order in which the constructor makes them.
 void list_stream_maps(const HyperConnections& streams, TensorLister list) {
     for (const char* scale : {"alpha_pre", "alpha_post", "alpha_res"}) list.replicated(scale, {1});
     list.replicated("bias", {streams.maps()});
     list.replicated("mapping_proj.weight", {streams.maps(), streams.streams * list.hidden()});
 }
 
-/// What some mixers read next to the layers.
+/// Tensors outside the layers that some mixers read.
 struct SharedByLayers {
     std::map<std::int64_t, SharedBlock> blocks;
     std::int64_t layer_input_width = 0;

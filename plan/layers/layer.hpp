@@ -75,7 +75,7 @@ struct Embedding {
     std::int64_t word_width = 0;     ///< of the table, with maps to and from the hidden size (OPT-350m); 0: the hidden size
     std::int64_t learned_positions = 0;
     std::int64_t token_types = 0;
-    bool norm = false;  ///< behind it, like the final norm (BLOOM)
+    bool norm = false;  ///< after the embedding, like the final norm (BLOOM)
     double multiplier = 1;
     double dropout = 0;
     bool operator==(const Embedding&) const = default;
@@ -83,7 +83,7 @@ struct Embedding {
 };
 
 struct Head {
-    Norm norm;  ///< behind the last layer
+    Norm norm;  ///< after the last layer
     bool tied = false;
     bool bias = false;
     /// Rows of a head that scores texts or tokens (…ForSequenceClassification); 0: none (…Model); nothing: the vocabulary.
@@ -140,15 +140,15 @@ private:
     std::unordered_map<Layer, std::uint16_t, MemberHash> known_;
 };
 
-/// The tensors of a layer, in the order in which Megatron-core registers its modules (with norms in the linear layer behind them, as
-/// Transformer Engine has them).
+/// The tensors of a layer, in the order in which Megatron-core registers its modules (with norms inside the linear layer that follows them,
+/// as Transformer Engine has them).
 [[nodiscard]] std::vector<LayerTensor> tensors(const Layer& layer, std::int64_t hidden);
 
 /// The groups of tensors next to the layers, each in the order of its modules.
 enum class ModelPart : std::uint8_t {
     embedding,         ///< tables, and maps of words that are not as wide as layers
     shared_by_layers,  ///< blocks, inputs and streams that layers read in front of them
-    stream_end,        ///< what brings residual streams together
+    stream_end,        ///< brings residual streams together
     final_norm,
     output,
     output_bias,

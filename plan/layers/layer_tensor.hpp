@@ -16,8 +16,8 @@ namespace mgplan {
 /// rank's rows), always (it works on the rank's heads).
 enum class PartialGradient : std::uint8_t { never, sequence_parallel, always };
 
-/// What a parameter holds before training: by_name, matrices normal, norms 1, biases 0 (model/layers/initialization.hpp); the others
-/// are those of state-space layers (mamba_ssm modules/mamba2.py; Megatron-core ssm/mamba_mixer.py, ssm/gated_delta_net/common.py).
+/// Values of a parameter before training: by_name, matrices normal, norms 1, biases 0 (model/layers/initialization.hpp); the others are
+/// those of state-space layers (mamba_ssm modules/mamba2.py; Megatron-core ssm/mamba_mixer.py, ssm/gated_delta_net/common.py).
 enum class InitialValues : std::uint8_t {
     by_name,
     ones,
@@ -54,7 +54,7 @@ struct LayerTensor {
         initial_bound = bound;
         return *this;
     }
-    /// As convolutions of so many taps start.
+    /// Initial values of a convolution with `taps` taps.
     LayerTensor& starts_by_taps(std::int64_t taps);
 };
 
@@ -86,7 +86,7 @@ public:
     /// Rows in blocks of unequal size, each sharded; `rest`: the other dimensions.
     LayerTensor& sharded_blocks(std::string_view name, std::vector<std::int64_t> blocks, std::vector<std::int64_t> rest);
 
-    /// A norm like those of the layer over so many values, replicated: weight and, where it has one, bias. `stem`: "input_layernorm.".
+    /// A norm of the layer's kind over `width` values, replicated: weight and, where it has one, bias. `stem`: "input_layernorm.".
     void norm(std::string_view stem, std::int64_t width, PartialGradient partial = PartialGradient::sequence_parallel);
     /// A norm whose width is sharded over tp.
     void sharded_norm(std::string_view stem, std::int64_t width);

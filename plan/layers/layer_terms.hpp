@@ -16,8 +16,8 @@ namespace mgplan {
 enum class Activation : std::uint8_t { gelu, silu, relu, squared_relu, gelu_exact, clamped_swish, xielu };
 enum class Normalization : std::uint8_t { layer_norm, rms_norm };
 enum class RouterScore : std::uint8_t { softmax, sigmoid };
-/// How the two halves of a layer follow each other: one behind the other, or both beside each other on the layer's input, each with
-/// a norm of its own (GPT-NeoX) or behind one norm that they share (GPT-J, Cohere).
+/// Order of the two halves of a layer: one after the other, or in parallel on the layer's input, each with a norm of its own (GPT-NeoX) or
+/// after one norm that they share (GPT-J, Cohere).
 enum class LayerOrder : std::uint8_t { sequential, parallel, parallel_shared_norm };
 /// How tokens travel between expert-parallel ranks.
 enum class TokenDispatcher : std::uint8_t { all_gather, all_to_all, deep_ep, hybrid_ep };
@@ -42,7 +42,7 @@ constexpr auto words_of(TokenDispatcher /*type*/) {
 
 /// Numbers of a rotary scaling; defaults are those of Megatron-LM and transformers.
 struct RotaryScaling {
-    double factor = 1;                                           ///< how many times longer sequences get
+    double factor = 1;                                           ///< extended context length over the original one
     std::int64_t original_positions = 0;                         ///< llama3, yarn: before; 0: the model's maximum
     double low_frequency_factor = 1, high_frequency_factor = 4;  ///< llama3
     double beta_fast = 32, beta_slow = 1;                        ///< yarn
@@ -72,9 +72,9 @@ struct PathFactors {
     MGPLAN_MEMBERS(path, branch)
 };
 
-/// Residual streams beside each other, whose mixes follow from the streams (manifold-constrained hyper-connections, arXiv 2512.24880,
-/// equations 5 to 9; Megatron-LM's --enable-mhc-connections at d98e8a64, core/transformer/hyper_connection.py): each half of a layer reads
-/// a weighted sum of them, adds what it gives to each with a weight, and mixes them by a matrix whose rows and columns sum to 1.
+/// Parallel residual streams whose mixes are computed from the streams (manifold-constrained hyper-connections, arXiv 2512.24880, equations
+/// 5 to 9; Megatron-LM's --enable-mhc-connections at d98e8a64, core/transformer/hyper_connection.py): each half of a layer reads a weighted
+/// sum of them, adds its output to each with a weight, and mixes them by a matrix whose rows and columns sum to 1.
 struct HyperConnections {
     std::int64_t streams = 4;               ///< Megatron-LM's default
     std::int64_t sinkhorn_iterations = 20;  ///< rounds in which the matrix comes to its sums

@@ -18,8 +18,8 @@ struct Mamba2 {
     MGPLAN_MEMBERS(inner_width, heads, groups, state_size, conv_taps, norm)
 };
 
-/// Attention and Mamba-2 next to each other behind one norm (Falcon-H1, modeling_falcon_h1.py). Maximal-update parametrisation sets each
-/// matrix's rate by a factor of what it gives.
+/// Attention and Mamba-2 in parallel after one norm (Falcon-H1, modeling_falcon_h1.py). Maximal-update parametrisation sets each matrix's
+/// rate by a factor of its output.
 struct AttentionBesideMamba2 {
     static constexpr std::string_view kKind = "attention_beside_mamba2";
     Attention attention;
@@ -49,7 +49,7 @@ struct SharedBlock {
     MGPLAN_MEMBERS(number, query_heads, kv_heads, head_dim, ffn, activation, rotary)
 };
 
-/// Mamba-2 behind such a block. The layer's own: a map of what the block gives and, of `adapter_rank` values, adapters of its MLP and,
+/// Mamba-2 after such a block. The layer's own tensors: a map of the block's output and, of `adapter_rank` values, adapters of its MLP and,
 /// with adapts_attention, of its queries, keys and values.
 struct SharedBlockMamba2 {
     static constexpr std::string_view kKind = "shared_block_mamba2";
@@ -64,7 +64,7 @@ struct SharedBlockMamba2 {
 void list_tensors(const Mamba2& mamba2, TensorLister& list);
 void list_tensors(const AttentionBesideMamba2& mixer, TensorLister& list);
 void list_tensors(const SharedBlockMamba2& mixer, TensorLister& list);
-/// Of the block itself, in front of the layers.
+/// Tensors of the block itself, in front of the layers.
 void list_tensors(const SharedBlock& block, TensorLister& list);
 
 }  // namespace mgplan

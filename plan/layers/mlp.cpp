@@ -13,7 +13,7 @@ void list_tensors(const Mlp& mlp, TensorLister& list) {
     list.sharded("mlp.linear_fc2.weight", {hidden, mlp.width}, 1).for_gemm();
     if (mlp.bias) list.replicated("mlp.linear_fc2.bias", {hidden});
     if (mlp.activation != Activation::xielu) return;
-    // What softplus makes 0.8, and 0.3 added to one half (activations.py, XIELUActivation). A rank sees its own columns.
+    // Softplus of alpha_p is 0.8; that of alpha_n is 0.3, added to one half (activations.py, XIELUActivation). A rank sees its own columns.
     list.replicated("mlp.activation_func.alpha_p", {1}, PartialGradient::always).starts(InitialValues::constant, std::log(std::expm1(0.8)));
     list.replicated("mlp.activation_func.alpha_n", {1}, PartialGradient::always).starts(InitialValues::constant, std::log(std::expm1(0.3)));
 }

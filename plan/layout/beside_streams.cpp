@@ -5,7 +5,7 @@
 namespace mgplan {
 
 std::string_view unpredicted_beside_streams(const ModelSpec& model, const TrainingSpec& training, EnumSet<CudaGraphScope> graphs) {
-    // Those of DeepSeek-V4 stand in the parts of its layers (model/layers/decoder_layer.cpp).
+    // DeepSeek-V4 lists its streams among the parts of its layers (model/layers/decoder_layer.cpp).
     if (!model.compositions.empty() && !has_part_with(model, &PartTraits::between_streams)) return "residual streams (mHC) of hybrids";
     if (model.mtp_layers > 0) return "residual streams (mHC) with multi-token prediction";
     // A graph of the whole iteration holds what an eager one runs; graphs of layers have inputs and outputs of their own.

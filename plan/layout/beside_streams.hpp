@@ -1,5 +1,5 @@
 #pragma once
-// What is not predicted beside residual streams that maps mix (ModelSpec::hyper_connections).
+// Features that mgplan does not predict together with mixed residual streams (ModelSpec::hyper_connections).
 
 #include <string_view>
 
@@ -9,7 +9,7 @@
 
 namespace mgplan {
 
-/// What of a job whose layers have such streams is not predicted, in words; "" where all is. `model` need not have them yet.
+/// Names the feature of a job with such streams that is not predicted; "" if all are. `model` need not have the streams yet.
 [[nodiscard]] std::string_view unpredicted_beside_streams(const ModelSpec& model, const TrainingSpec& training,
                                                           EnumSet<CudaGraphScope> graphs);
 

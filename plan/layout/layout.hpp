@@ -25,7 +25,7 @@ enum class RecomputeModule : std::uint8_t { core_attn, mlp, moe_act, layernorm, 
 enum class CudaGraphScope : std::uint8_t { attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration };
 /// How keys and values travel between context-parallel ranks (Megatron-LM's --cp-comm-type).
 enum class CpCommType : std::uint8_t { p2p, all_gather, a2a, a2a_p2p };
-/// Whose memory and time are predicted: this project's runtime, or Megatron-LM with Transformer Engine.
+/// Training framework to predict: this project's runtime, or Megatron-LM with Transformer Engine.
 enum class Engine : std::uint8_t { mgplan, megatron };
 
 /// A layout in the planner's or a plan's hands satisfies every rule of planner/constraints.hpp for its model and world.
@@ -48,7 +48,7 @@ struct Layout {
     EnumSet<CudaGraphScope> cuda_graphs;
     Engine engine = Engine::mgplan;
     std::shared_ptr<const StageSplit> split;  ///< never null in a valid layout; shared between layouts of equal (pp, vpp)
-    /// What is switched on for this layout and not for its workload (plan/layout/layout_switches.hpp); null: nothing.
+    /// Options switched on for this layout and not for its workload (plan/layout/layout_switches.hpp); null: none.
     std::shared_ptr<const LayoutSwitches> switches;
 
     [[nodiscard]] std::int64_t dp() const { return sizes.dp(); }
@@ -88,8 +88,8 @@ struct Layout {
 [[nodiscard]] std::vector<std::string> names_in(EnumSet<RecomputeModule> set);
 [[nodiscard]] std::vector<std::string> names_in(EnumSet<CudaGraphScope> set);
 
-/// One comparable line for logs and tests: "tp2 cp1 ep8 etp1 pp4 vpp2 mbs1 sp p2p selective",
-/// and behind it the modules of selective recompute where they are not core_attn alone, and what is switched on.
+/// One comparable line for logs and tests: "tp2 cp1 ep8 etp1 pp4 vpp2 mbs1 sp p2p selective", followed by the modules of selective
+/// recompute unless they are core_attn alone, and by the options that are switched on.
 [[nodiscard]] std::string summary(const Layout& layout);
 
 }  // namespace mgplan

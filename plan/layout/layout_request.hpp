@@ -1,5 +1,5 @@
 #pragma once
-// One layout as a user asks for it, before it is checked against model, batch and world.
+// One layout as a user requests it, before it is checked against model, batch and world.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@ struct LayoutRequest {
     std::int64_t ep = 1;
     std::optional<std::int64_t> etp;
     /// Parts of experts' weights in a Megatron-LM command for a model without experts: Megatron-LM divides the world by these and by etp
-    /// all the same; 0: etp asks for nothing there.
+    /// all the same; 0: etp divides nothing there.
     std::int64_t idle_expert_shards = 0;
     std::int64_t pp = 1;
     std::int64_t vpp = 1;

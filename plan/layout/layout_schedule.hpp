@@ -15,7 +15,7 @@
 
 namespace mgplan {
 
-/// What the layout runs: "none", "1f1b" and "interleaved" as its pp and vpp make them, or the name of its split schedule.
+/// Returns the schedule's name: "none", "1f1b" or "interleaved" as pp and vpp make it, or that of the split schedule.
 [[nodiscard]] std::string_view schedule_name(const Layout& layout);
 /// All names that a layout's schedule may have.
 [[nodiscard]] std::vector<std::string> schedule_names();
@@ -24,8 +24,8 @@ namespace mgplan {
 /// names none.
 [[nodiscard]] std::vector<std::string> split_schedule_problems(const Layout& layout);
 
-/// What the split schedule of a layout is not run with, each in words with the way out: CUDA graphs, multi-token prediction,
-/// fully sharded parameters, and in a V embeddings that are tied over two chunks. Nothing where it names none.
+/// Features that the layout's split schedule does not run with, each in words with a fix: CUDA graphs, multi-token prediction, fully
+/// sharded parameters, and in a V embeddings that are tied over two chunks. Empty if the layout has no split schedule.
 [[nodiscard]] std::vector<std::string> split_schedule_obstacles(const ModelSpec& model, const TrainingSpec& training, const Layout& layout);
 
 /// A layout's lists.
@@ -42,7 +42,7 @@ public:
     [[nodiscard]] int pp() const;
     [[nodiscard]] int chunks() const;
     [[nodiscard]] bool v_shaped() const { return split() != nullptr && split()->v_shaped; }
-    /// Pipeline rank that takes the output of a rank's chunk; -1 behind the last stage.
+    /// Pipeline rank that takes the output of a rank's chunk; -1 after the last stage.
     [[nodiscard]] int rank_behind(int pp_rank, int chunk) const;
     /// Pipeline rank whose output a rank's chunk takes; -1 in front of the first stage.
     [[nodiscard]] int rank_before(int pp_rank, int chunk) const;

@@ -1,6 +1,6 @@
 #pragma once
-// What a search switches on for a layout beside its sizes: the dispatcher of experts' tokens, overlaps, and the types of gradients and
-// of the optimizer's moments.
+// Options besides its sizes that a search switches on for a layout: the dispatcher of experts' tokens, overlaps, and the types of gradients
+// and of the optimizer's moments.
 
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace mgplan {
 
-/// What is unset stays as the workload has it. Each is a choice of Megatron-LM's command line and of engine megatron alone.
+/// Unset members stay as the workload has them. Each is an option of Megatron-LM's command line and of engine megatron alone.
 struct LayoutSwitches {
     std::optional<TokenDispatcher> dispatcher = {};  ///< --moe-token-dispatcher-type, --moe-flex-dispatcher-backend
     bool overlap_tp = false;                         ///< on: --tp-comm-overlap
@@ -28,7 +28,7 @@ struct LayoutSwitches {
 /// Writes the choices into what they change.
 void apply_switches(const LayoutSwitches& switches, ModelSpec& model, TrainingSpec& training);
 
-/// What of the choices a workload does not have yet; null where nothing is left.
+/// The switches that the workload does not have yet; null if none is left.
 [[nodiscard]] std::shared_ptr<const LayoutSwitches> switches_beyond(LayoutSwitches switches, const ModelSpec& model,
                                                                     const TrainingSpec& training);
 

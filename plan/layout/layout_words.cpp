@@ -55,7 +55,7 @@ std::optional<RecomputeModule> parse_module(std::string_view word) {
     return std::nullopt;
 }
 
-/// How tables write the exchange of cp ranks behind their number.
+/// The cp exchange as tables write it after the number of ranks.
 struct ExchangeInCell {
     std::string_view text;
     CpCommType exchange;
@@ -81,7 +81,7 @@ bool is_order(const std::string& word) {
     return true;
 }
 
-/// What a table's cell says with a few letters.
+/// A switch that a table's cell writes with a few letters.
 struct CellWord {
     std::string_view word, of;  ///< in front of the colon
     bool LayoutSwitches::*on;
@@ -96,7 +96,7 @@ const CellWord* cell_word(std::string_view word, std::string_view of) {
     return found == kCellWords.end() ? nullptr : &*found;
 }
 
-/// "ov:tp" whose next word, behind a comma, is "moe".
+/// "ov:tp" whose next word, after a comma, is "moe".
 bool goes_on(std::string_view word, std::string_view next) {
     const std::size_t colon = word.find(':');
     return colon != std::string_view::npos && cell_word(next, word.substr(0, colon)) != nullptr;
@@ -131,7 +131,7 @@ public:
             once("schedule");
             request_.runs = kind;
         } else if (word == "-") {
-            known_.insert("-");  // what is switched on, and the schedule of one stage
+            known_.insert("-");  // no switches, or the schedule of one stage
         } else if (is_order(word)) {
             once("order of the axes");
             request_.order_cell = word;
@@ -187,8 +187,8 @@ public:
     }
 
 private:
-    /// Reads what a table's cell has behind a size, as in tp2+sp, 2-sp, cp2ag or 2ag, and returns the size: tp2, cp2. Any other word as it
-    /// is.
+    /// Reads the part after a size in a table's cell, as in tp2+sp, 2-sp, cp2ag or 2ag, and returns the size: tp2, cp2. Returns any other
+    /// word unchanged.
     std::string without_what_cells_add(const std::string& word) {
         const auto size_behind = [&](std::string_view name, std::string_view added) -> std::optional<std::string> {
             if (!word.ends_with(added)) return std::nullopt;

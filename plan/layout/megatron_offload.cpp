@@ -27,7 +27,7 @@ bool holds_any(EnumSet<CudaGraphScope> graphs, std::initializer_list<CudaGraphSc
     return false;
 }
 
-/// Whether a graph captures a module whose inputs are to leave, or makes Megatron-LM keep them (transformer_layer.py,
+/// True if a graph captures a module whose inputs are offloaded, or makes Megatron-LM keep them (transformer_layer.py,
 /// _set_offload_modules).
 bool graphs_hold(EnumSet<OffloadModule> modules, EnumSet<CudaGraphScope> graphs) {
     using enum OffloadModule;

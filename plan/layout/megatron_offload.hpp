@@ -1,8 +1,8 @@
 #pragma once
-// What Megatron-LM can leave in the host's memory: the optimizer (--optimizer-cpu-offload), its state between updates
-// (--offload-optimizer-states of its branch dev) and what modules keep for their backwards (--fine-grained-activation-offloading). Sources,
-// at d98e8a64: megatron/training/arguments.py, validate_args; megatron/core/transformer/transformer_config.py, __post_init__;
-// megatron/core/optimizer/optimizer_config.py and __init__.py.
+// State that Megatron-LM can keep in the host's memory: the optimizer (--optimizer-cpu-offload), its state between updates
+// (--offload-optimizer-states of its branch dev) and the inputs that modules keep for their backwards
+// (--fine-grained-activation-offloading). Sources, at d98e8a64: megatron/training/arguments.py, validate_args;
+// megatron/core/transformer/transformer_config.py, __post_init__; megatron/core/optimizer/optimizer_config.py and __init__.py.
 
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace mgplan {
 
-/// What a layout does that offloading has to suit.
+/// Settings of a layout that restrict offloading.
 struct BesideOffload {
     bool full_recompute = false;
     EnumSet<RecomputeModule> recomputed{};  ///< under selective recompute
@@ -21,10 +21,10 @@ struct BesideOffload {
 };
 [[nodiscard]] BesideOffload beside_offload(const Layout& layout);
 
-/// What of it Megatron-LM does not start with, in words with a way out; empty where nothing stands against it.
+/// Combinations that Megatron-LM does not start with, in words with a fix; empty if it starts.
 [[nodiscard]] std::vector<std::string> megatron_offload_obstacles(const TrainingSpec& training, const BesideOffload& beside);
 
-/// What of it Megatron-LM does and mgplan does not predict, likewise: `optimizer` alone, and of modules.
+/// Combinations that Megatron-LM runs and mgplan does not predict, likewise: of the optimizer and of modules.
 struct UnpredictedOffload {
     std::vector<std::string> optimizer, modules;
 };

@@ -33,7 +33,7 @@ bool is_digit(char c) {
 /// A repetition `*n` that begins at `begin`.
 struct Repetition {
     std::size_t times;
-    std::size_t end;  ///< behind the last digit
+    std::size_t end;  ///< after the last digit
 };
 
 std::optional<Repetition> repetition_at(const Symbols& in, std::size_t begin) {
@@ -57,7 +57,7 @@ void append(Symbols& out, const Symbols& in, std::size_t begin, std::size_t end,
 
 /// First pass: "(ab|)*3" -> "ab|ab|ab|". What does not fit the form stays as it is and is refused at the end.
 Symbols unroll_groups(const Symbols& in, std::string_view text) {
-    // The nearest ')' behind each place, found once: many open parentheses must not cost a scan each.
+    // The nearest ')' at or after each place, found once: many open parentheses must not cost a scan each.
     std::vector<std::size_t> closing(in.size() + 1, in.size());
     for (std::size_t i = in.size(); i-- > 0;) closing[i] = in[i].letter == ')' ? i : closing[i + 1];
     Symbols out;
@@ -161,7 +161,7 @@ std::vector<std::string> parse_pipeline_layout(std::string_view text) {
 std::string compact_pipeline_layout(const std::vector<std::string>& stages) {
     std::string out;
     for (std::size_t i = 0; i < stages.size();) {
-        // The last stage has no bar behind it, so it never joins a repetition.
+        // The last stage has no bar after it, so it never joins a repetition.
         std::size_t end = i + 1;
         while (end + 1 < stages.size() && stages[end] == stages[i]) ++end;
         const std::string stage = compact_stage(stages[i]);

@@ -99,8 +99,8 @@ std::string not_divisible(std::string_view what, std::int64_t a, std::int64_t b,
     return text + fmt::format("choose sizes whose product is {}, or a world that is a multiple of {}", divisors_text(world, world), *value);
 }
 
-/// Goes through the rules in order and tells `report` each broken one: its name and a function that words it. Wording is
-/// left to the caller so that first_grid_problem() allocates nothing. `report` returns whether to go on.
+/// Goes through the rules in order and calls `report` for each broken one with its name and a function that words it. Wording is left to
+/// the caller so that first_grid_problem() allocates nothing. `report` returns true to go on.
 template <class Report>
 void check(const ParallelSizes& s, Report report) {
     bool positive = true;
@@ -146,7 +146,7 @@ void check(const ParallelSizes& s, Report report) {
     }
     if (!all_named) return;
 
-    // Megatron-LM looks at the text: an order that names an axis of size 1 behind pp does not end in pp.
+    // Megatron-LM looks at the text: an order that names an axis of size 1 after pp does not end in pp.
     if (s.pp > 1 && !s.order.ends_in_pp() && s.dp() != s.edp()) {
         const auto wording = [&] {
             return fmt::format(

@@ -22,10 +22,10 @@ public:
     /// Throws ConfigError for unknown or repeated axes, naming the axis.
     static AxisOrder parse(std::string_view text);
     [[nodiscard]] std::string text() const;  ///< "tp-cp-ep-dp-pp"; the named axes alone, so that parse() reads it back
-    /// Whether the text named pp last: then the two grids share their pp groups whatever dp and edp are.
+    /// True if the text named pp last: then the two grids share their pp groups whatever dp and edp are.
     [[nodiscard]] bool ends_in_pp() const { return axes_[named_ - 1] == Axis::pp; }
     [[nodiscard]] const std::array<Axis, 5>& axes() const { return axes_; }
-    /// The axes that the text named; those appended by parse() come behind them.
+    /// The axes that the text named; those appended by parse() come after them.
     [[nodiscard]] std::size_t named() const { return named_; }
     bool operator==(const AxisOrder&) const = default;
 
@@ -71,7 +71,7 @@ struct GridAxis {
 [[nodiscard]] std::vector<GridAxis> dense_grid(const ParallelSizes& sizes);
 [[nodiscard]] std::vector<GridAxis> expert_grid(const ParallelSizes& sizes);
 
-/// The largest world whose groups are written out: 2^24 ranks. Strides and rules (the functions above) know no limit.
+/// The largest world whose groups are written out: 2^24 ranks. Strides and rules (the functions above) have no limit.
 inline constexpr std::int64_t kMaxListedRanks = 16'777'216;
 
 /// Groups of one name, in Megatron-LM's creation order. All have the same size, so they are stored flat.
@@ -90,9 +90,9 @@ struct NamedGroups {
 /// All groups of a layout (CLI.md lists the names).
 class RankGroups {
 public:
-    /// `by_document`: dynamic context parallelism (--hybrid-context-parallel) has groups of each power of two of the ranks of dp·cp too,
+    /// `by_document`: dynamic context parallelism (--hybrid-context-parallel) also has groups of each power of two of the ranks of dp·cp,
     /// from 2 to the largest below all of them ("hybrid:dp-cp-2", parallel_state.py, create_hybrid_dp_cp_groups). Throws ConfigError with
-    /// problems(sizes), when the world is larger than kMaxListedRanks, or where dp·cp is no power of two that is asked for so.
+    /// problems(sizes), when the world is larger than kMaxListedRanks, or if `by_document` is set and dp·cp is no power of two.
     explicit RankGroups(const ParallelSizes& sizes, bool by_document = false);
 
     [[nodiscard]] const ParallelSizes& sizes() const { return sizes_; }
@@ -105,10 +105,9 @@ private:
     std::vector<NamedGroups> all_;
 };
 
-/// The group of this name that holds the rank, as RankGroups lists it, found by strides: the work is that of the group
-/// alone, so that one rank of any world is asked about in microseconds. Empty where no group of the name holds the rank
-/// (embedding groups). Throws ConfigError with problems(sizes), and std::out_of_range for a name that RankGroups would not
-/// list; a rank outside the world is a bug (assertion).
+/// The group of this name that holds the rank, as RankGroups lists it, found by strides: the work is that of the group alone, microseconds
+/// for one rank of any world. Empty where no group of the name holds the rank (embedding groups). Throws ConfigError with problems(sizes),
+/// and std::out_of_range for a name that RankGroups would not list; a rank outside the world is a bug (assertion).
 [[nodiscard]] std::vector<std::int32_t> group_of(const ParallelSizes& sizes, std::string_view name, std::int64_t rank);
 
 }  // namespace mgplan

@@ -265,7 +265,7 @@ std::optional<Ends> smaller_ends(std::int64_t layers, std::int64_t pp, std::int6
     // With two ranks there is no middle (and Megatron-LM divides by zero when they hold chunks).
     if (pp < 3 || layers % vpp != 0) return std::nullopt;
     const std::int64_t units = layers / vpp;
-    // first + last <= 2·middle asks for middle >= units/pp; a larger middle only makes the ends smaller.
+    // first + last <= 2·middle requires middle >= units/pp; a larger middle only makes the ends smaller.
     const std::int64_t middle = (units + pp - 1) / pp;
     const std::int64_t rest = units - (pp - 2) * middle;
     if (rest < 2) return std::nullopt;

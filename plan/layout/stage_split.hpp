@@ -9,7 +9,7 @@
 
 namespace mgplan {
 
-/// What one model chunk of one pipeline rank holds, in order: embedding, decoders, MTP layers, loss.
+/// Contents of one model chunk of one pipeline rank, in order: embedding, decoders, MTP layers, loss.
 struct StageChunk {
     bool embedding = false;
     std::int64_t decoders = 0;
@@ -19,7 +19,7 @@ struct StageChunk {
     bool operator==(const StageChunk&) const = default;
 };
 
-/// How the split was asked for; what Megatron-LM needs to reproduce it.
+/// Form of the request for the split; Megatron-LM needs it to reproduce the split.
 enum class SplitKind : std::uint8_t { even, account_embedding_loss, first_last, layout_string };
 
 /// A request; stage sizes, accounting and layout string exclude each other.
@@ -68,11 +68,10 @@ private:
 /// and pp·vpp up to 65,536. The result's request has vpp filled in.
 [[nodiscard]] StageSplit make_stage_split(const StageSplitRequest& request);
 
-/// The split the planner takes for (layers, pp, vpp) when none is asked for: even where it divides; else embedding
-/// and loss counted as layers; else first and last rank smaller than the middle ones; else a balanced layout string.
-/// Nothing where there are fewer layers than chunks would need (a chunk of embedding or loss alone is possible only
-/// where it counts as a layer). The MTP layers sit on the last stage, before the loss. In a V (vpp = 2) sizes of first and
-/// last ranks are left out: a rank has both an early and a late stage.
+/// The planner's split for (layers, pp, vpp) when the user requests none: even where it divides; else embedding and loss counted as layers;
+/// else first and last rank smaller than the middle ones; else a balanced layout string. Nothing where there are fewer layers than chunks
+/// would need (a chunk of embedding or loss alone is possible only where it counts as a layer). The MTP layers sit on the last stage,
+/// before the loss. In a V (vpp = 2) sizes of first and last ranks are left out: a rank has both an early and a late stage.
 [[nodiscard]] std::optional<StageSplit> automatic_stage_split(std::int64_t layers, std::int64_t mtp_layers, int pp, int vpp,
                                                               bool v_shaped = false);
 

@@ -9,8 +9,8 @@
 
 namespace mgplan {
 
-/// The layout with all of its model's and training's choices as switches of its own: the dispatcher of a mixture under engine megatron, the
-/// overlaps and the types in bf16. For words alone: a search's layout holds only what its workload does not have.
+/// The layout with all of its model's and training's options as its own switches: the dispatcher of an MoE model under engine megatron, the
+/// overlaps and the types in bf16. For words alone: a search's layout holds only the options that its workload does not have.
 [[nodiscard]] Layout with_all_switches(Layout layout, const ModelSpec& model, const TrainingSpec& training);
 
 /// summary() (layout.hpp) of that: "tp2 cp1 ep8 etp1 pp4 vpp2 mbs1 sp p2p none deepep moe-overlap".

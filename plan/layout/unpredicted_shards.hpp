@@ -1,5 +1,5 @@
 #pragma once
-// What is not predicted beside weights that data-parallel neighbours hold in parts (plan/training/weight_shards.hpp).
+// Features that mgplan does not predict with weights sharded over data-parallel neighbours (plan/training/weight_shards.hpp).
 
 #include <string_view>
 
@@ -8,8 +8,8 @@
 
 namespace mgplan {
 
-/// What of a job of engine megatron whose weights are held in parts is not predicted, in words; "" where all is. `training` need not say
-/// the parts. `beside`: beside_offload() of the layout, or what is known of it.
+/// Names the feature of a job of engine megatron with sharded weights that is not predicted; "" if all are. `training` need not have the
+/// shards set. `beside`: beside_offload() of the layout, or its known part.
 [[nodiscard]] std::string_view unpredicted_beside_shards(const TrainingSpec& training, const BesideOffload& beside);
 
 }  // namespace mgplan

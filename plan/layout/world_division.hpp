@@ -1,5 +1,5 @@
 #pragma once
-// What becomes of a world whose sizes do not divide it, in words: for rules of whole layouts and for commands whose model is wrong.
+// Describes in words a world that the sizes do not divide: for rules of whole layouts and for commands whose model is wrong.
 
 #include <cstdint>
 #include <optional>

@@ -42,10 +42,10 @@ private:
     std::int64_t hidden_;
 };
 
-/// What a part is to the layer that holds it.
+/// Role of a part in the layer that holds it.
 enum class PartRole : std::uint8_t {
-    addition,      ///< to a half of a layer, or beside the layers: linear maps, tables, single values
-    norm,          ///< in front of the halves or behind them
+    addition,      ///< to a half of a layer, or outside the layers: linear maps, tables, single values
+    norm,          ///< in front of the halves or after them
     mixer,         ///< of tokens: the first half
     feed_forward,  ///< the second half
     mixture,       ///< a feed-forward of experts
@@ -53,20 +53,20 @@ enum class PartRole : std::uint8_t {
     word_choice,   ///< chooses experts by words
 };
 
-/// What else is known of a kind of part: what a model is asked for, answered by the kinds of its parts.
+/// Further facts of a kind of part: a model's properties are those of the kinds of its parts.
 struct PartTraits {
     PartRole role = PartRole::addition;
-    std::string_view timed_at_least = {};  ///< what of it has a lower bound for its time: "the selective scan of Mamba"
-    std::string_view shapes_alone = {};    ///< what of it is known of shapes alone, so that nothing trains it, beyond what is timed so
-    bool shared = false;                   ///< stands beside the layers, and more than one of them reads it
-    std::string_view takes_over = {};      ///< the size that is not 0 where keys and values are an earlier layer's
-    std::string_view streams = {};         ///< the size that says how many residual streams a model with this part beside its layers has
-    bool between_streams = false;          ///< is predicted between residual streams that maps mix (ModelSpec::hyper_connections)
-    bool takes_multipliers = false;        ///< ModelSpec::branch_multipliers scale what it computes
-    bool projects_latents = false;         ///< has latents that are projected up (RecomputeModule::mla_up_proj)
-    bool keeps_core = false;               ///< attention whose core no recompute repeats
-    bool joins_documents = false;          ///< its prediction does not tell documents apart that a sequence packs
-    /// What models with it are called where published runs are grouped; empty where the runs of other kinds stand for it.
+    std::string_view timed_at_least = {};  ///< words for the computation whose time is a lower bound: "the selective scan of Mamba"
+    std::string_view shapes_alone = {};  ///< words for the part that runs on shapes alone, so that nothing trains it, beyond timed_at_least
+    bool shared = false;                 ///< lies outside the layers, and more than one of them reads it
+    std::string_view takes_over = {};    ///< the size that is not 0 where keys and values are an earlier layer's
+    std::string_view streams = {};       ///< the size that counts a model's residual streams if this part lies outside its layers
+    bool between_streams = false;        ///< is predicted between residual streams that maps mix (ModelSpec::hyper_connections)
+    bool takes_multipliers = false;      ///< ModelSpec::branch_multipliers scale what it computes
+    bool projects_latents = false;       ///< has latents that are projected up (RecomputeModule::mla_up_proj)
+    bool keeps_core = false;             ///< attention whose core no recompute repeats
+    bool joins_documents = false;        ///< its prediction ignores the documents that a sequence packs
+    /// Name of models with it where published runs are grouped; empty where the runs of other kinds represent it.
     std::string_view published_as = {};
 };
 
@@ -86,11 +86,11 @@ struct PartKind {
 /// Traits of a part's kind; those of an addition where the kind is not known.
 [[nodiscard]] const PartTraits& traits_of(const LayerPart& part);
 
-/// Whether a kind of layer of the model holds a part that is this to it, or a part of a kind of which this holds.
+/// True if a kind of layer of the model holds a part of this role, or of a kind with this trait.
 [[nodiscard]] bool has_part_with(const LayerComposition& layer, PartRole role);
 [[nodiscard]] bool has_part_with(const ModelSpec& model, bool PartTraits::*trait);
 
-/// Whether a layer of the model takes keys and values over from an earlier one.
+/// True if a layer of the model takes keys and values over from an earlier one.
 [[nodiscard]] bool has_keys_taken_over(const ModelSpec& model);
 
 /// Adds a problem for an unknown kind, a missing or unknown size, one out of range.

@@ -45,7 +45,7 @@ std::vector<PartTensor> attention_tensors(const PartSizes& s) {
 
 /// Attention of Gemma 3n and 4 (modeling_gemma3n.py, modeling_gemma4.py), with norms of each head; window: places that a query sees, 0 all
 /// before. shares_kv: keys and values are another layer's; key_is_value: one matrix gives both. input: width of inputs that the layer has
-/// of its own, from a table of input_rows words and the embeddings, 0 none. bypass: values between the two products beside it, 0 none.
+/// of its own, from a table of input_rows words and the embeddings, 0 none. bypass: values between the two products parallel to it, 0 none.
 /// bias: of queries, keys, values and the output.
 constexpr std::array kGemmaSizes{PartSize{"heads", 1},        PartSize{"kv_heads", 1},        PartSize{"head_dim", 1},
                                  PartSize{"shares_kv", 0, 0}, PartSize{"key_is_value", 0, 0}, PartSize{"window", 0, 0},
@@ -77,9 +77,9 @@ std::vector<PartTensor> gemma_tensors(const PartSizes& s) {
     return tensors;
 }
 
-/// A layer of Gemma 3n (modeling_gemma3n.py, Gemma3nTextDecoderLayer) behind the norms of its attention: that attention, a gated MLP of
-/// `width` with its norms, and what predicts and corrects `streams` residual streams. cut_millionths: share of zeros that the MLP's gate is
-/// cut to.
+/// A layer of Gemma 3n (modeling_gemma3n.py, Gemma3nTextDecoderLayer) after the norms of its attention: that attention, a gated MLP of
+/// `width` with its norms, and the tensors that predict and correct `streams` residual streams. cut_millionths: share of zeros that the
+/// MLP's gate is cut to.
 constexpr std::array kGemma3nSizes{PartSize{"heads", 1},         PartSize{"kv_heads", 1},        PartSize{"head_dim", 1},
                                    PartSize{"shares_kv", 0, 0},  PartSize{"key_is_value", 0, 0}, PartSize{"window", 0, 0},
                                    PartSize{"input", 1},         PartSize{"input_rows", 1},      PartSize{"bypass", 1},
@@ -139,7 +139,7 @@ std::vector<PartTensor> latent_tensors(const PartSizes& s) {
     return tensors;
 }
 
-/// What chooses the keys of DeepSeek Sparse Attention: queries from their latent, one key with a LayerNorm, a weight for each head.
+/// The indexer of DeepSeek Sparse Attention: queries from their latent, one key with a LayerNorm, a weight for each head.
 constexpr std::array kIndexerSizes{PartSize{"heads", 1}, PartSize{"head_dim", 1}, PartSize{"q_lora_rank", 1}};
 
 std::vector<PartTensor> indexer_tensors(const PartSizes& s) {
@@ -160,7 +160,7 @@ constexpr std::array kCompressedSizes{PartSize{"heads", 1},       PartSize{"head
                                       PartSize{"overlaps", 0, 0}, PartSize{"index_heads", 0, 0}, PartSize{"index_dim", 0, 0},
                                       PartSize{"window", 0, 0},   PartSize{"rotated", 0, 0},     PartSize{"index_top_k", 0, 0}};
 
-/// A window of tokens becomes one key, of `width` values: what each weighs and where in the window it stands decide.
+/// A window of tokens becomes one key, of `width` values: a weighted sum whose weights depend on the tokens and their places in the window.
 void add_compressor(std::vector<PartTensor>& tensors, std::int64_t width, std::int64_t windows, const PartSizes& s) {
     const std::int64_t wide = windows * width;
     tensors.push_back({"compressor.kv.weight", {wide, s.hidden()}});

@@ -8,8 +8,8 @@
 namespace mgplan {
 namespace {
 
-/// behind: 1 where the norms stand behind the halves of their layer, in front of the addition to the residual stream, 2 where they stand in
-/// front of the halves too, twice as many.
+/// `behind`: 1 if the norms follow the halves of their layer, in front of the addition to the residual stream, 2 if there are norms in
+/// front of the halves too, twice the number.
 constexpr std::array kNormSizes{PartSize{"width", 1}, PartSize{"weight", 0, 1}, PartSize{"bias", 0, 0}, PartSize{"copies", 1, 1},
                                 PartSize{"behind", 0, 0}};
 
@@ -42,15 +42,15 @@ std::vector<PartTensor> value_tensors(const PartSizes& s) {
     return {{"values", {s["count"]}}};
 }
 
-/// Biases of the router's scores that move which experts are chosen, and that their class counts among its parameters (ERNIE 4.5): as
-/// many as experts, for each mixture. What moves them is MoeSpec::expert_bias.
+/// Biases of the router's scores that move the choice of experts, and that their class counts among its parameters (ERNIE 4.5): one for
+/// each expert of each MoE layer. Training moves them: MoeSpec::expert_bias.
 constexpr std::array kChoiceSizes{PartSize{"experts", 1}, PartSize{"mixtures", 1}};
 
 std::vector<PartTensor> choice_tensors(const PartSizes& s) {
     return {{"choice.bias", {s["experts"]}, s["mixtures"], s["mixtures"]}};
 }
 
-/// What mixes `streams` residual streams into the input of one half and its output back into them (hyper-connections, arXiv 2409.19606;
+/// Mixes `streams` residual streams into the input of one half and its output back into them (hyper-connections, arXiv 2409.19606;
 /// modeling_deepseek_v4.py): a map from all streams to `maps` weights, their biases and `scales` factors.
 constexpr std::array kHyperSizes{PartSize{"streams", 1}, PartSize{"maps", 1}, PartSize{"scales", 1}, PartSize{"copies", 1, 1}};
 

@@ -57,8 +57,8 @@ std::vector<PartTensor> mamba2_tensors(const PartSizes& s) {
     return tensors;
 }
 
-/// Attention with rotary positions and Mamba-2 beside each other behind one norm (Falcon-H1, modeling_falcon_h1.py): sizes of Mamba-2 under
-/// their own names, query_heads, kv_heads and head_dim of the attention.
+/// Attention with rotary positions and Mamba-2 in parallel after one norm (Falcon-H1, modeling_falcon_h1.py): sizes of Mamba-2 under their
+/// own names, query_heads, kv_heads and head_dim of the attention.
 constexpr std::array kBesideSizes{PartSize{"inner", 1},         PartSize{"heads", 1},    PartSize{"groups", 1},
                                   PartSize{"state", 1},         PartSize{"conv", 1},     PartSize{"conv_bias", 0, 1},
                                   PartSize{"proj_bias", 0, 0},  PartSize{"norm", 0, 1},  PartSize{"query_heads", 1},
@@ -75,10 +75,10 @@ std::vector<PartTensor> beside_tensors(const PartSizes& s) {
     return tensors;
 }
 
-/// Mamba-2 behind a block of attention and an MLP over stream and embeddings joined, whose weights layers share (Zamba2,
-/// modeling_zamba2.py): sizes of Mamba-2 under their own names; of the layer's own beside it a map of what the block gives and, of `rank`
-/// values where there is one, an adapter of the MLP of `width` columns and, with adapts_attention, of queries, keys and values. The block's
-/// own weights are the part "shared_block" that stands `block`-th beside the layers, with the same sizes.
+/// Mamba-2 after a block of attention and an MLP over stream and embeddings joined, whose weights layers share (Zamba2,
+/// modeling_zamba2.py): sizes of Mamba-2 under their own names; of the layer's own also a map of the block's output and, of `rank` values
+/// where there is one, an adapter of the MLP of `width` columns and, with adapts_attention, of queries, keys and values. The block's own
+/// weights are the part "shared_block" with index `block` outside the layers, with the same sizes.
 constexpr std::array kSharedMambaSizes{PartSize{"inner", 1},
                                        PartSize{"heads", 1},
                                        PartSize{"groups", 1},

@@ -1,5 +1,5 @@
 #pragma once
-// Which layers are mixtures, written the way Megatron-LM's --moe-layer-freq writes it: "([0]*3+[1]*58)".
+// MoE layers of a model, written the way Megatron-LM's --moe-layer-freq writes them: "([0]*3+[1]*58)".
 
 #include <cstdint>
 #include <string>

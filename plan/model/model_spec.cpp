@@ -177,7 +177,7 @@ void check_activation_and_norms(Problems& problems, const ModelSpec& model, cons
             where);
 }
 
-/// Whether each kind of layer, where parts describe them, holds what mixes streams.
+/// True if each kind of layer that parts describe holds a part that mixes streams.
 bool maps_stand_in_parts(const ModelSpec& model) {
     return std::all_of(model.compositions.begin(), model.compositions.end(),
                        [](const LayerComposition& layer) { return has_part_with(layer, PartRole::stream_maps); });

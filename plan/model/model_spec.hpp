@@ -1,5 +1,5 @@
 #pragma once
-// What is trained: the shape of one transformer language model. A plain value; formats/ makes it from what users have.
+// The trained model: the shape of one transformer language model. A plain value; formats/ makes it from users' files.
 
 #include <cstdint>
 #include <map>
@@ -37,7 +37,7 @@ struct ModelLimits {
     static constexpr double init_deviation = 1e3;
     static constexpr std::size_t left_out = 64;  ///< entries
     static constexpr std::size_t layer_kinds = 64;
-    static constexpr std::size_t parts = 64;                          ///< of a kind of layer, or beside the layers
+    static constexpr std::size_t parts = 64;                          ///< of a kind of layer, or outside the layers
     static constexpr std::int64_t part_size = std::int64_t{1} << 40;  ///< each size of a part
     static constexpr double multiplier = 1e6;
     static constexpr std::int64_t residual_streams = 64;
@@ -52,8 +52,8 @@ struct MlaSpec {
     std::int64_t qk_rope_head_dim = 0;
     std::int64_t v_head_dim = 0;
     double norm_epsilon = 0;  ///< of the norms on the latents; 0: the model's
-    /// What chooses the keys that each query sees (DeepSeek-V3.2-Exp, section 2.1; Megatron-LM's --experimental-attention-variant dsa):
-    /// heads of `index_head_dim` values, and how many keys are chosen. 0: every query sees all before it.
+    /// The indexer that chooses the keys each query sees (DeepSeek-V3.2-Exp, section 2.1; Megatron-LM's --experimental-attention-variant
+    /// dsa): heads of `index_head_dim` values, and the number of keys chosen. 0: every query sees all before it.
     std::int64_t index_heads = 0;
     std::int64_t index_head_dim = 0;
     std::int64_t index_top_k = 0;
@@ -70,8 +70,8 @@ struct MoeSpec {
     std::int64_t latent = 0;
     std::int64_t shared_ffn = 0;  ///< width of all shared experts together; 0: none
     bool shared_gate = false;     ///< a learned gate (h -> 1) on the shared expert (Qwen2-MoE)
-    /// Branches with norms of their own (Gemma 4): the router and the experts see the layer's input, not what the norm in front of the
-    /// shared experts makes of it, each through a norm; behind both stand norms, and a trained factor scales the weights of each expert.
+    /// Branches with norms of their own (Gemma 4): the router and the experts read the layer's input, not the output of the norm in front
+    /// of the shared experts, each through a norm; norms follow both branches, and a trained factor scales the weights of each expert.
     bool branch_norms = false;
     bool expert_bias = false;  ///< aux-loss-free balancing: a non-trained bias of `experts` values (DeepSeek-V3)
     bool router_bias = false;  ///< a trained router bias of `experts` values (gpt-oss)
@@ -111,10 +111,10 @@ struct LayerComposition {
     bool operator==(const LayerComposition&) const = default;
 };
 
-/// Factors of what the branches of a layer compute, by which maximal-update parametrisation sets each matrix's rate (Falcon-H1,
-/// modeling_falcon_h1.py). A matrix without a bias carries a factor of its input as well as one of its output, so each stands once.
+/// Factors of the outputs of a layer's branches, by which maximal-update parametrisation sets each matrix's rate (Falcon-H1,
+/// modeling_falcon_h1.py). A matrix without a bias carries a factor of its input as well as one of its output, so each is listed once.
 struct BranchMultipliers {
-    double attention_output = 1;  ///< of attention beside a state-space model: of what its output projection gives
+    double attention_output = 1;  ///< of attention in parallel with a state-space model: of the output of its output projection
     double state_output = 1;      ///< the same of the state-space model
     double state_gate = 1;        ///< of z, the first of the blocks that its input projection gives
     double state_input = 1;       ///< of x
@@ -135,15 +135,15 @@ struct NormedResidual {
     bool operator==(const NormedResidual&) const = default;
 };
 
-/// One model. Defaults describe a Llama-like layer; every reader of formats/ sets each field it knows.
+/// One model. Defaults describe a Llama-like layer; every reader of formats/ sets each field that its format has.
 struct ModelSpec {
     std::string name;
     std::string source;  ///< where the numbers come from
     std::string type;    ///< Hugging Face's model_type, as it was read; empty: the source names none
     /// The type an unknown one was read as because --assume said so ("llama"); empty: nothing was assumed.
     std::string assumed_architecture;
-    /// What the network has and no field here says, in words ("embeddings multiplied by 12"): none of it has weights that count.
-    /// It is neither priced nor run nor exported, and all three say so.
+    /// Features of the network that no field here describes, in words ("embeddings multiplied by 12"): none of them has weights that count.
+    /// They are neither priced nor run nor exported, and all three report so.
     std::vector<std::string> left_out;
     std::int64_t layers = 0;
     std::int64_t hidden = 0;
@@ -173,7 +173,7 @@ struct ModelSpec {
     LayerOrder order = LayerOrder::sequential;
     bool pre_norms = true;    ///< norms in front of attention and MLP
     bool post_norms = false;  ///< norms of what both give, in front of its addition to the residual stream (Gemma 2, OLMo 2)
-    bool norm_bias = true;    ///< of LayerNorm: a bias beside the weight
+    bool norm_bias = true;    ///< of LayerNorm: a bias besides the weight
     bool norm_weight = true;  ///< of LayerNorm: without one it has no bias either (OLMo 1)
     double norm_epsilon = 1e-5;
     double state_norm_epsilon = 0;  ///< of the norm of what gated delta nets give (OLMo hybrid); 0: the model's
@@ -189,7 +189,7 @@ struct ModelSpec {
     bool qk_norm_behind_rotary = false;  ///< q and k are turned before their norms (Hunyuan)
     double qkv_clip = 0;                 ///< queries, keys and values are clipped at ± this (OLMo 1); 0: they stay
     bool attention_sinks = false;        ///< one trained logit per head (gpt-oss)
-    /// Attention's output is multiplied by the sigmoid of a gate as wide as the queries, which the packed projection gives beside
+    /// Attention's output is multiplied by the sigmoid of a gate as wide as the queries, which the packed projection computes together with
     /// them (Qwen3-Next; Megatron-LM's --attention-output-gate).
     bool attention_output_gate = false;
     std::int64_t sliding_window = 0;  ///< places that a query sees, its own and those before; 0: all before
@@ -208,10 +208,10 @@ struct ModelSpec {
     double logit_softcap = 0;                           ///< logits become cap · tanh(logit / cap) (Gemma 2); 0: they stay
     std::int64_t token_types = 0;                       ///< token-type embeddings; 0: none
     bool embedding_norm = false;                        ///< a norm of the embeddings, in front of the first layer (BLOOM)
-    /// Rows of a head that scores texts or tokens in place of the output layer (…ForSequenceClassification); 0: nothing stands behind the
-    /// last norm (…Model), so that the model is counted alone; nothing: the vocabulary.
+    /// Rows of a head that scores texts or tokens in place of the output layer (…ForSequenceClassification); 0: nothing follows the last
+    /// norm (…Model), so that the model is counted alone; nothing: the vocabulary.
     std::optional<std::int64_t> labels;
-    std::int64_t mtp_layers = 0;       ///< multi-token-prediction layers behind the decoder (DeepSeek-V3)
+    std::int64_t mtp_layers = 0;       ///< multi-token-prediction layers after the decoder (DeepSeek-V3)
     bool mtp_repeated = false;         ///< one such layer's weights, used by all of them (Megatron-LM's --mtp-use-repeated-layer)
     double mtp_loss_factor = 0.1;      ///< weight of their mean loss (Megatron-LM's --mtp-loss-scaling-factor and its default)
     std::int64_t vocab_divisor = 128;  ///< Megatron-LM's --make-vocab-size-divisible-by
@@ -222,12 +222,12 @@ struct ModelSpec {
     double hidden_dropout = 0;
     std::optional<MlaSpec> mla;
     std::optional<MoeSpec> moe;
-    std::vector<bool> moe_layers;  ///< size = layers when moe is set (true: the MLP is a mixture), else empty
+    std::vector<bool> moe_layers;  ///< size = layers when moe is set (true: the MLP is an MoE layer), else empty
     /// Layers that the fields above do not describe: the kinds that there are, and the kind of each layer. Such a model is counted;
     /// what else a command can do with it, it says. Empty: the fields describe all layers.
     std::vector<LayerComposition> compositions;
     std::vector<std::uint16_t> composition_of_layer;  ///< size = layers with compositions, else empty
-    /// Tensors beside the layers, the table of words, the final norm and the output layer; also without compositions.
+    /// Tensors outside the layers, besides the table of words, the final norm and the output layer; also without compositions.
     std::vector<LayerPart> beside_layers;
     std::optional<std::int64_t> default_sequence;      ///< the preset's own sequence length (tokens)
     std::optional<std::int64_t> default_global_batch;  ///< the preset's own batch (sequences)
@@ -256,7 +256,7 @@ struct ModelSpec {
     [[nodiscard]] std::int64_t qk_head_dim() const;
     /// Value width of one head in elements.
     [[nodiscard]] std::int64_t v_head_dim() const;
-    /// Residual streams: those of hyper_connections, or as many as the part "stream_ends" beside the layers says.
+    /// Residual streams: those of hyper_connections, or of the part "stream_ends" outside the layers.
     [[nodiscard]] std::int64_t streams() const;
     /// Width of what goes from layer to layer and from stage to stage.
     [[nodiscard]] std::int64_t stream_width() const { return hidden * streams(); }
@@ -271,7 +271,7 @@ void validate(const ModelSpec& model, const std::string& where);
 /// Features the spec carries that no layer computes, in words, for messages: "attention in chunks of 8,192 tokens". Their parameters are
 /// counted; what of them a prediction's time holds, docs/models.md says.
 [[nodiscard]] std::vector<std::string> features_not_computed(const ModelSpec& model);
-/// What of its layers is recorded on shapes, and so predicted, and computed by no device: training refuses it.
+/// Layers that are recorded on shapes, and so predicted, but computed by no device: training refuses them.
 [[nodiscard]] std::vector<std::string> layers_known_of_shapes(const ModelSpec& model);
 /// Those of them whose kernels nobody measured, so that their time is the least that bytes and instructions take (docs/models.md).
 [[nodiscard]] std::vector<std::string> layers_timed_at_least(const ModelSpec& model);

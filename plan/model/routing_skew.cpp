@@ -65,7 +65,7 @@ std::vector<std::vector<double>> read_layers(const Json& json, const std::string
     for (const auto& list : json) {
         const std::size_t before = problems.list().size();
         layers.push_back(read_counts(list, fmt::format("{}: layer {}", where, layers.size()), problems));
-        if (problems.list().size() > before) return layers;  // one broken list is enough to be told
+        if (problems.list().size() > before) return layers;  // one broken list is enough to report
         if (layers.back().size() != layers.front().size()) {
             problems.add("{}: layer {} has counts of {} experts, layer 0 of {}; give each layer one for each expert", where,
                          layers.size() - 1, layers.back().size(), layers.front().size());

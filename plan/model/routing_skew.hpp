@@ -28,8 +28,8 @@ struct RoutingSkew {
 
     RoutingKind kind = RoutingKind::uniform;
     double exponent = 1;  ///< of zipf; 0 is uniform
-    /// Copies that each expert received, of a histogram. One list: the shares of every mixture layer, in an order that differs by layer
-    /// as with zipf. One list for each mixture layer: of exactly these experts.
+    /// Copies that each expert received, of a histogram. One list: the shares of every MoE layer, in an order that differs by layer as with
+    /// zipf. One list for each MoE layer: of exactly these experts.
     std::vector<std::vector<double>> counts;
 
     bool operator==(const RoutingSkew&) const = default;
@@ -39,9 +39,8 @@ struct RoutingSkew {
 /// ConfigError for an exponent that is no number in [0, most_exponent].
 [[nodiscard]] std::optional<RoutingSkew> parse_routing_skew(std::string_view text);
 
-/// A histogram from what a file holds: a list of counts, one for each expert, or a list of such lists, one for each mixture
-/// layer. Throws ConfigError with all problems: no lists, lists of different lengths, counts that are negative or no numbers,
-/// a layer without any copy.
+/// A histogram from a file's content: a list of counts, one for each expert, or a list of such lists, one for each MoE layer. Throws
+/// ConfigError with all problems: no lists, lists of different lengths, counts that are negative or no numbers, a layer without any copy.
 [[nodiscard]] RoutingSkew routing_histogram(const nlohmann::ordered_json& json, const std::string& where);
 
 /// {"kind", "exponent" of zipf, "counts" of a histogram}
@@ -49,8 +48,8 @@ struct RoutingSkew {
 /// Reads what routing_skew_to_json wrote; throws ConfigError with all problems.
 [[nodiscard]] RoutingSkew routing_skew_from_json(const nlohmann::ordered_json& json, const std::string& where);
 
-/// A histogram must have a count for each expert of `model`, and one list, or one for each mixture layer; a model without
-/// experts takes any skew, without effect. Throws ConfigError with all problems.
+/// A histogram must have a count for each expert of `model`, and one list, or one for each MoE layer; a model without experts takes any
+/// skew, without effect. Throws ConfigError with all problems.
 void validate(const RoutingSkew& skew, const ModelSpec& model, const std::string& where);
 
 /// "uniform", "zipf:1.2", "histogram of 64 experts", "histogram of 26 layers x 64 experts"

@@ -11,14 +11,14 @@
 namespace mgplan {
 namespace {
 
-/// Whether a choice of experts by words, where there is one, is of as many experts as the mixture has for a token.
+/// True if no table of words chooses experts, or if it chooses the router's number of experts per token.
 bool chooses_as_described(const ModelSpec& model, const LayerComposition& composition, bool mixture) {
     return std::all_of(composition.parts.begin(), composition.parts.end(), [&](const LayerPart& part) {
         return traits_of(part).role != PartRole::word_choice || (mixture && model.moe && part_size(part, "top_k") == model.moe->top_k);
     });
 }
 
-/// How a mixer attends, alone or beside another.
+/// Kind of attention of a mixer, alone or in parallel with another.
 Attends attention_of(const LayerPart& mixer) {
     const ComputedPart* const computed = find_computed_part(mixer);
     return computed == nullptr ? Attends::in_its_own_form : computed->traits.attends;
@@ -61,7 +61,7 @@ std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerC
     layer.fields.composition_of_layer.clear();
     layer.fields.beside_layers.clear();
     std::vector<LayerPart> parts = composition.parts;
-    // What mixes streams around the halves, and what chooses experts by words, make no half of their own.
+    // The parts that mix streams around the halves and those that choose experts by words make no half of their own.
     std::erase_if(parts, [](const LayerPart& part) {
         return traits_of(part).role == PartRole::stream_maps || traits_of(part).role == PartRole::word_choice;
     });
@@ -88,7 +88,7 @@ std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerC
     if (!maps_stand_around_halves(model, composition, halves) || !chooses_as_described(model, composition, mixture)) return std::nullopt;
     const ComputedTraits mixes = layer.mixer ? find_computed_part(*layer.mixer)->traits : ComputedTraits{};
     if (behind == 0) return mixes.has_norms_around ? std::nullopt : std::optional(layer);
-    // Mixers that fields do not describe have a norm behind them where their kind has, and that beside the one in front.
+    // Mixers that fields do not describe have a norm after them if their kind has one, and then also one in front.
     if (layer.mixer && carries_state(*layer.mixer) && (!mixes.has_norms_around || both == 1)) return std::nullopt;
     if (layer.feed_forward && mixes.brings_feed_forward) return std::nullopt;
     layer.fields.pre_norms = both == 2;
@@ -138,7 +138,7 @@ ModelSpec with_stated_fields(const ModelSpec& model) {
 
 namespace {
 
-/// Whether layers here know each of these parts beside them.
+/// True if mgplan computes each of these parts outside the layers.
 bool all_stand_beside(const ModelSpec& model, std::span<const LayerPart> parts) {
     return std::all_of(parts.begin(), parts.end(), [&](const LayerPart& part) {
         const ComputedBeside* const beside = find_computed_beside(part);
@@ -146,7 +146,7 @@ bool all_stand_beside(const ModelSpec& model, std::span<const LayerPart> parts) 
     });
 }
 
-/// Whether the parts beside the layers, but for the final norm, are what these read there.
+/// True if the parts outside the layers, except the final norm, are those that the layers read.
 bool shares_as_beside(const ModelSpec& model) {
     const auto in_front = std::span<const LayerPart>(model.beside_layers).first(model.beside_layers.size() - 1);
     if (!streams_come_together(model) || !all_stand_beside(model, in_front)) return false;

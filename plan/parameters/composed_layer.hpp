@@ -1,7 +1,7 @@
 #pragma once
-// Layers that are described by parts (plan/model/layer_parts.hpp) and that layers here compute: which parts of which kind, the parameters
-// of each as Megatron-core names and divides them, and what stands in a layout's way. A kind of part is computed when it has a row in
-// the tables of plan/parameters/computed_parts.hpp and one in model/layers/layer_half.cpp.
+// Layers that are described by parts (plan/model/layer_parts.hpp) and that mgplan computes: their kinds of parts, the parameters of each as
+// Megatron-core names and divides them, and the layouts that they rule out. A kind of part is computed when it has a row in the tables of
+// plan/parameters/computed_parts.hpp and one in model/layers/layer_half.cpp.
 
 #include <optional>
 #include <span>
@@ -14,7 +14,7 @@
 
 namespace mgplan {
 
-/// A layer of one or two halves, each behind a norm of its own or in front of it: a mixer of tokens, a feed-forward.
+/// A layer of one or two halves, each with a norm of its own in front of it or after it: a mixer of tokens, a feed-forward.
 struct ComposedLayer {
     /// The model with the fields that the parts state, in place of its compositions: for layers that are described by fields.
     ModelSpec fields;
@@ -22,19 +22,19 @@ struct ComposedLayer {
     std::optional<LayerPart> feed_forward;  ///< "mlp", "experts"
 };
 
-/// Whether a table of words chooses the experts of this decoder layer (part "word_choice").
+/// True if a table of words chooses the experts of this decoder layer (part "word_choice").
 [[nodiscard]] bool chooses_by_words(const ModelSpec& model, std::int64_t layer);
 
 /// Sets of modules that published recipes of models with these layers recompute; empty where those of other models hold.
 [[nodiscard]] std::span<const EnumSet<RecomputeModule>> published_recompute_sets(const ModelSpec& model);
 
-/// What selective recompute repeats where nothing else is said: the first of these sets, or attention's core.
+/// Default modules of selective recompute: the first of these sets, or attention's core.
 [[nodiscard]] EnumSet<RecomputeModule> usual_recompute_modules(const ModelSpec& model);
 
-/// Whether the norms that a layer begins with stand in front of its halves and behind them: two for each.
+/// True if this part has norms in front of the layer's halves and after them: two for each.
 [[nodiscard]] bool norms_in_front_and_behind(const LayerPart& norm);
 
-/// Whether a mixer is recorded as one with a state along the sequence: any but attention that fields describe.
+/// True if a mixer is recorded as one with a state along the sequence: any but attention that fields describe.
 [[nodiscard]] bool carries_state(const LayerPart& mixer);
 
 /// Nothing where a part, or their order, is none that is computed. Layers of one half have one norm, of two halves two.
@@ -46,10 +46,10 @@ struct ComposedLayer {
 /// for all layers describe it. Without attention one head and no positions. Its layers are computed (assertion).
 [[nodiscard]] ModelSpec with_stated_fields(const ModelSpec& model);
 
-/// Whether layers here compute every layer of a model with compositions, and all that stands beside them.
+/// True if mgplan computes every layer of a model with compositions, and all parts outside the layers.
 [[nodiscard]] bool is_computed(const ModelSpec& model);
 
-/// What of a model's composed layers is not computed under these sizes, in words: "context parallelism over Mamba-2".
+/// Parts of a model's composed layers that are not computed under these sizes, in words: "context parallelism over Mamba-2".
 [[nodiscard]] std::vector<std::string> obstacles_of_compositions(const ModelSpec& model, const ParallelSizes& sizes);
 
 }  // namespace mgplan

@@ -29,7 +29,7 @@ bool describe_attention(const PartSizes& s, ModelSpec& fields) {
     return fields.heads % fields.kv_heads == 0;
 }
 
-/// Latent attention's sizes stand in MlaSpec too, beside what the part has no word for; both must agree.
+/// Latent attention's sizes are in MlaSpec too, together with values that no size of the part holds; both must agree.
 bool describe_latent_attention(const PartSizes& s, ModelSpec& fields) {
     if (!fields.mla || s["down_bias"] != 0 || s["output_bias"] != 0 || s["latent_norms"] == 0) return false;
     const MlaSpec& mla = *fields.mla;
@@ -91,8 +91,8 @@ constexpr std::array kCompressedRecompute{EnumSet<RecomputeModule>{RecomputeModu
                                           EnumSet<RecomputeModule>{RecomputeModule::mla_up_proj, RecomputeModule::mhc},
                                           EnumSet<RecomputeModule>{RecomputeModule::mla_up_proj, RecomputeModule::moe_act}};
 
-/// Whether beside the layers stand so many streams' ends and the norm of inputs of this width, each alone and only where there are some,
-/// and the final norm.
+/// True if the parts outside the layers are the ends of `streams` streams if there are several, the norm of inputs of this width if there
+/// are any, and the final norm.
 bool has_ends_and_input_norm(const ModelSpec& model, std::int64_t streams, std::int64_t width) {
     std::vector<LayerPart> wanted;
     if (streams > 1) wanted.push_back({"stream_ends", {{"streams", streams}}});

@@ -1,4 +1,4 @@
-// Feed-forwards: MLPs, mixtures of experts with what stands behind them, and biases of the experts' choice.
+// Feed-forwards: MLPs, MoE layers with the parts that follow the experts, and biases of the experts' choice.
 
 #include <array>
 
@@ -13,7 +13,7 @@ bool describe_mlp(const PartSizes& s, ModelSpec& fields) {
     fields.ffn = s["width"];
     fields.gated_mlp = s["gated"] != 0;
     fields.mlp_bias = s["bias"] != 0;
-    // A bias of the second product would miss the MLP's multiplier, which stands in front of it; and without a gate there is none to scale.
+    // A bias of the second product would miss the MLP's multiplier, which comes before it; and without a gate there is none to scale.
     const BranchMultipliers& by = fields.branch_multipliers;
     if ((by.mlp_output != 1 && fields.mlp_bias) || (by.mlp_gate != 1 && !fields.gated_mlp)) return false;
     // xIELU has no gate.
@@ -24,10 +24,10 @@ void add_mlp_obstacles(Words& obstacles, const ModelSpec& fields, const PartSize
     require_division(obstacles, "MLPs", "columns", fields.ffn, division.tp);
 }
 
-/// A mixture is described by the part and, where the part has no word for it (scores, balancing), by MoeSpec; both must agree.
+/// The part describes an MoE layer, and MoeSpec its values that no size of the part holds (scores, balancing); both must agree.
 bool describe_experts(const PartSizes& s, ModelSpec& fields) {
     if (!fields.moe || s["in"] != fields.moe->latent || s["router"] != 1 || !describe_activation(s, fields)) return false;
-    if (fields.activation == Activation::xielu) return false;  // whose values belong to one MLP
+    if (fields.activation == Activation::xielu) return false;  // its trained values belong to one MLP
     if (s["zero_experts"] != 0 || s["idle_first"] != 0 || s["idle"] != 0) return false;
     const MoeSpec& moe = *fields.moe;
     fields.gated_mlp = s["gated"] != 0;
@@ -36,8 +36,8 @@ bool describe_experts(const PartSizes& s, ModelSpec& fields) {
            moe.router_bias == (s["router_bias"] != 0);
 }
 
-/// What may follow the experts: the shared experts as an MLP, a gate on them, maps to the experts' width and back,
-/// norms around the branches.
+/// Parts that may follow the experts: the shared experts as an MLP, a gate on them, maps to the experts' width and back, norms around the
+/// branches.
 bool shares_as_described(std::span<const LayerPart> parts, const ModelSpec& fields) {
     const MoeSpec& moe = *fields.moe;
     std::size_t next = 0;
@@ -69,8 +69,8 @@ bool shares_as_described(std::span<const LayerPart> parts, const ModelSpec& fiel
     return next == parts.size();
 }
 
-/// Biases that are counted and that training has, of a mixture's experts, beside layers that fields describe. Of how many mixtures, only
-/// the count asks; a piece of the model may have none.
+/// Biases of experts that are counted and trained, outside layers that fields describe. Only counting reads the number of MoE layers; a
+/// part of the model may have none.
 bool choice_biases_stand(const LayerPart& part, const ModelSpec& model) {
     if (!model.compositions.empty()) return false;
     return !model.moe || (model.moe->expert_bias && stated_sizes(part, model.hidden)["experts"] == model.moe->experts);

@@ -31,7 +31,7 @@ void add_kimi_delta_obstacles(Words& obstacles, const ModelSpec& /*fields*/, con
     refuse_context_parallelism(obstacles, "Kimi delta attention", division);
 }
 
-/// Its own factors of the residual path stand where layers look for those of attention.
+/// Copies its own factors of the residual path to where layers read those of attention.
 bool describe_lightning(const PartSizes& /*sizes*/, ModelSpec& fields) {
     if (fields.normed_residual) fields.normed_residual->attention = fields.normed_residual->state;
     return fields.normalization == Normalization::rms_norm;

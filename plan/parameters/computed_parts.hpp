@@ -1,7 +1,6 @@
 #pragma once
-// Kinds of parts that layers here compute (plan/model/layer_parts.hpp has all that are counted): the fields of the model that a part
-// states, which sizes stand in a layout's way, and what it takes from beside its
-// layer. One row a kind.
+// Kinds of parts that mgplan computes (plan/model/layer_parts.hpp has all that are counted): the fields of the model that a part states,
+// the sizes that rule out a layout, and the parts that it reads outside its layer. One row a kind.
 
 #include <cstdint>
 #include <span>
@@ -20,7 +19,7 @@ namespace mgplan {
 enum class Attends : std::uint8_t {
     in_its_own_form,  ///< not at all, or as its part alone describes
     as_fields_say,    ///< softmax attention that fields of ModelSpec describe, and nothing else
-    beside_a_state,   ///< such attention beside a state along the sequence
+    beside_a_state,   ///< such attention in parallel with a state along the sequence
 };
 
 /// Kernels that Megatron-LM computes a mixer's state with, where they are no match of the ops of the layer here.
@@ -30,24 +29,24 @@ enum class StateKernels : std::uint8_t {
     chunked_delta_rule,  ///< flash-linear-attention's gated delta rule
 };
 
-/// What of a computed part only some kinds have.
+/// Properties of a computed part that only some kinds have.
 struct ComputedTraits {
     Attends attends = Attends::in_its_own_form;
     /// Model FLOPs of a mixer's state along the sequence, forward, for a token; nullptr where none count.
     double (*state_flops)(const PartSizes& sizes) = nullptr;
-    /// Whether the model has beside its layers what the part reads there; nullptr where it reads nothing.
+    /// True if the model has, outside its layers, the part that this one reads there; nullptr if it reads none.
     bool (*finds_beside)(const PartSizes& sizes, const ModelSpec& model) = nullptr;
     bool reads_all_streams = false;    ///< of several residual streams that no maps mix
-    bool has_norms_around = false;     ///< a mixer whose layer has norms in front of it and behind it
+    bool has_norms_around = false;     ///< a mixer whose layer has norms in front of it and after it
     bool brings_feed_forward = false;  ///< a mixer that is a whole layer
-    /// Whether these parts may follow a feed-forward in its layer; nullptr where none may.
+    /// True if these parts may follow a feed-forward in its layer; nullptr if none may.
     bool (*accepts_behind)(std::span<const LayerPart> behind, const ModelSpec& fields) = nullptr;
     /// Sets of modules that published recipes recompute, the usual one first; empty where those of other models hold.
     std::span<const EnumSet<RecomputeModule>> recompute_sets = {};
     StateKernels megatron_kernels = StateKernels::of_its_ops;
 };
 
-/// What is known of a mixer or a feed-forward beyond its count.
+/// Functions of a computed mixer or feed-forward.
 struct ComputedPart {
     std::string_view kind;
     /// Sets the fields that the part states; false where something of it is not computed.
@@ -58,17 +57,17 @@ struct ComputedPart {
     ComputedTraits traits;
 };
 
-/// What is known of a part that stands beside the layers.
+/// A computed part that lies outside the layers.
 struct ComputedBeside {
     std::string_view kind;
-    /// Whether it may stand there as it does; whether it is what layers read, their own parts say (ComputedTraits::finds_beside).
+    /// True if the part may be there with these sizes; ComputedTraits::finds_beside checks that layers read it.
     bool (*stands)(const LayerPart& part, const ModelSpec& model);
 };
 
 /// nullptr where no layer here computes the part's kind.
 [[nodiscard]] const ComputedPart* find_computed_part(const LayerPart& part);
 
-/// nullptr where the part's kind stands beside no layers here.
+/// nullptr where no part of this kind may lie outside the layers.
 [[nodiscard]] const ComputedBeside* find_computed_beside(const LayerPart& part);
 
 /// The sizes of a part of a known kind, those that it leaves out included.
@@ -78,7 +77,7 @@ struct ComputedBeside {
 
 [[nodiscard]] std::span<const ComputedPart> computed_feed_forwards();
 [[nodiscard]] std::span<const ComputedPart> computed_attention();
-[[nodiscard]] std::span<const ComputedPart> computed_state_spaces();      ///< also beside attention, and linear recurrences
+[[nodiscard]] std::span<const ComputedPart> computed_state_spaces();      ///< also in parallel with attention, and linear recurrences
 [[nodiscard]] std::span<const ComputedPart> computed_linear_attention();  ///< delta rules, lightning attention, short convolutions
 
 [[nodiscard]] std::span<const ComputedBeside> beside_feed_forwards();
@@ -86,9 +85,9 @@ struct ComputedBeside {
 [[nodiscard]] std::span<const ComputedBeside> beside_state_spaces();
 [[nodiscard]] std::span<const ComputedBeside> beside_streams();
 
-// What rows share.
+// Helpers that rows share.
 
-/// Whether a part is the norms of `halves` halves of a layer, in front of them or behind: of the model's kind, over the hidden size.
+/// True if a part is the norms of `halves` halves of a layer, in front of them or after them: of the model's kind, over the hidden size.
 [[nodiscard]] bool is_norm_of(const LayerPart& part, const ModelSpec& model, std::int64_t halves);
 
 /// The activation that a part names; false where it names none.

@@ -1,4 +1,4 @@
-// Mixers with a state that decays: Mamba, Mamba-2 alone, beside attention and over a shared block, gated linear recurrences.
+// Mixers with a state that decays: Mamba, Mamba-2 alone, in parallel with attention and over a shared block, gated linear recurrences.
 
 #include <array>
 
@@ -34,7 +34,8 @@ bool describe_mamba2(const PartSizes& s, ModelSpec& /*fields*/) {
     return s["inner"] % s["heads"] == 0 && s["heads"] % s["groups"] == 0 && s["conv_bias"] == 1 && s["proj_bias"] == 0;
 }
 
-/// Over cp whole heads; of groups, whole ones or as many ranks for each (ssm/mamba_context_parallel.py, MambaContextParallel).
+/// cp divides whole heads, and either whole groups or each group over the same number of ranks (ssm/mamba_context_parallel.py,
+/// MambaContextParallel).
 void add_mamba2_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
     require_division(obstacles, "Mamba-2", "heads", s["heads"], division.tp);
     require_division(obstacles, "Mamba-2", "groups", s["groups"], division.tp);
@@ -78,7 +79,7 @@ bool is_shared_block(const LayerPart& part) {
     return part.kind == "shared_block";
 }
 
-/// Whether the block that a layer reads stands beside the layers, shared blocks first, with the sizes that the layer says.
+/// True if the block that a layer reads lies outside the layers, shared blocks first, with the sizes that the layer states.
 bool finds_shared_block(const PartSizes& sizes, const ModelSpec& model) {
     const auto blocks = static_cast<std::int64_t>(model.beside_layers.size()) - 1;
     if (sizes["block"] >= blocks || !is_shared_block(model.beside_layers.front())) return false;

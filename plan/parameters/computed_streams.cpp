@@ -13,7 +13,7 @@ bool has_learned_head(const ModelSpec& model) {
     return model.hyper_connections && model.hyper_connections->learned_head;
 }
 
-/// Whether a part is the map that brings the model's streams together.
+/// True if a part is the map that brings the model's streams together.
 bool brings_streams_together(const LayerPart& part, const ModelSpec& model) {
     if (!has_learned_head(model) || model.compositions.empty()) return false;
     const std::int64_t streams = model.hyper_connections->streams;

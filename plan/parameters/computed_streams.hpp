@@ -8,13 +8,13 @@
 
 namespace mgplan {
 
-/// What mixes a model's streams around so many halves of a layer, as the layer's parts have it.
+/// The part that mixes a model's streams around `halves` halves of a layer.
 [[nodiscard]] LayerPart stream_maps_part(const HyperConnections& streams, std::int64_t halves);
 
-/// Whether maps stand around each of these halves of a layer of a model with such streams, and around none of another.
+/// True if maps surround each of these halves of a layer of a model with such streams, and none of another's.
 [[nodiscard]] bool maps_stand_around_halves(const ModelSpec& model, const LayerComposition& layer, std::int64_t halves);
 
-/// Whether a model's streams come together once beside its layers where a map brings them together, and else nowhere.
+/// True if one part outside the layers brings the streams together where a trained map does so, and none otherwise.
 [[nodiscard]] bool streams_come_together(const ModelSpec& model);
 
 }  // namespace mgplan

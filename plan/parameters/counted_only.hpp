@@ -7,7 +7,7 @@
 
 namespace mgplan {
 
-/// Whether layers of the model, or tensors beside them, are described by parts that no layer here computes, so that they are counted and
+/// True if layers of the model, or tensors outside them, are described by parts that mgplan does not compute, so that they are counted and
 /// nothing else.
 [[nodiscard]] bool is_counted_only(const ModelSpec& model);
 /// Throws ConfigError where is_counted_only(): no memory, time or job follows from such a model. `where` begins the message.

@@ -27,14 +27,14 @@ int index_of_half(std::vector<LayerHalf>& halves, LayerHalf half) {
     return static_cast<int>(index);
 }
 
-/// What stands behind the experts of a composition: shared experts and their gate.
+/// Parts that follow the experts of a composition: shared experts and their gate.
 std::vector<LayerPart> behind_part(const LayerComposition& composition, const std::string& kind) {
     const auto found =
         std::find_if(composition.parts.begin(), composition.parts.end(), [&](const LayerPart& part) { return part.kind == kind; });
     return {found + 1, composition.parts.end()};
 }
 
-/// A layer of one or both of these halves, behind norms like those of the model.
+/// A layer of one or both of these halves, with norms like those of the model.
 ModelSpec model_of_halves(const ModelSpec& model, const LayerHalf* mixer, const LayerHalf* feed_forward) {
     if (mixer != nullptr && feed_forward != nullptr && mixer->normed_behind != feed_forward->normed_behind)
         throw ConfigError(
@@ -88,7 +88,7 @@ LayerKindHalves halves_of_parts(const ModelSpec& model, LayerKinds& kinds, std::
     return kind;
 }
 
-/// Feed-forwards of experts behind all others.
+/// Moves feed-forwards of experts after all others.
 void put_mixtures_last(LayerKinds& kinds, std::vector<LayerKindHalves>& of_layer) {
     std::vector<LayerHalf> sorted;
     std::vector<int> place(kinds.feed_forwards.size());
@@ -124,7 +124,7 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
     LayerKinds result;
     result.attention_norm_alone = attention_norm_stands_alone(model);
     result.mixture_norm_alone = model.pre_norms;
-    std::vector<LayerKindHalves> layers;  // of each, behind them that of multi-token prediction
+    std::vector<LayerKindHalves> layers;  // of each, after them that of multi-token prediction
     if (model.compositions.empty()) {
         for (std::int64_t layer = 0; layer < model.layers + (model.mtp_layers > 0 ? 1 : 0); ++layer)
             layers.push_back(halves_of_fields(model, result, layer));

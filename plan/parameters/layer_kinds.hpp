@@ -17,7 +17,7 @@ struct LayerHalf {
     std::size_t composition = 0;  ///< of models with compositions: the first that has this half
     bool carries_state = false;   ///< a mixer with a state along the sequence: any but attention
     bool mixture = false;         ///< a feed-forward of experts
-    bool normed_behind = false;   ///< its norm stands behind it
+    bool normed_behind = false;   ///< its norm comes after it
 };
 
 /// A kind of layer by its halves' indices in LayerKinds.
@@ -25,40 +25,40 @@ struct LayerKindHalves {
     static constexpr int kNone = -1;
     int mixer = kNone, feed_forward = kNone;
     bool windowed = false;  ///< its attention has the model's sliding window
-    bool mixture = false;   ///< its feed-forward is a mixture
+    bool mixture = false;   ///< its feed-forward is an MoE layer
     bool in_bf16 = false;   ///< its products stay in 16 bits where those of others are quantised
     bool operator==(const LayerKindHalves&) const = default;
 };
 
-/// Whether the norm in front of attention is a module of its own, as it is of latent attention, and no part of the linear layer behind it
-/// (Megatron-LM d98e8a64 with Transformer Engine, models/gpt/gpt_layer_specs.py). That in front of a mixture always is one.
+/// True if the norm in front of attention is a module of its own, as with latent attention, and no part of the linear layer that follows
+/// (Megatron-LM d98e8a64 with Transformer Engine, models/gpt/gpt_layer_specs.py). That in front of experts always is one.
 [[nodiscard]] bool attention_norm_stands_alone(const ModelSpec& model);
 
-/// Halves and kinds of one model. Feed-forwards and kinds without a mixture come first, then those without a window.
+/// Halves and kinds of one model. Feed-forwards and kinds without experts come first, then those without a window.
 struct LayerKinds {
     std::vector<LayerHalf> mixers, feed_forwards;
     std::vector<LayerKindHalves> kinds;
     std::vector<std::uint16_t> of_layer;  ///< index of each decoder layer's kind
     std::uint16_t of_prediction = 0;      ///< of a layer of multi-token prediction; of no meaning without
-    /// By kind: the first that differs from it in its window alone. It takes and keeps as much memory, and has as many parameters.
+    /// By kind: the first that differs from it in its window alone, with the same memory and the same number of parameters.
     std::vector<std::uint16_t> without_window;
-    std::vector<std::int64_t> first_layer;  ///< by kind: a decoder layer of it, or of a prediction's kind one with as many parameters
+    std::vector<std::int64_t> first_layer;  ///< by kind: a decoder layer of it, or for a prediction's kind one of equal parameter count
 
     bool attention_norm_alone = false;  ///< attention_norm_stands_alone()
-    bool mixture_norm_alone = false;    ///< the same of the norm in front of mixtures: there is one
+    bool mixture_norm_alone = false;    ///< the same of the norm in front of experts: there is one
 
     [[nodiscard]] std::size_t size() const { return kinds.size(); }
     /// Index of the only feed-forward of experts; LayerKindHalves::kNone without.
     [[nodiscard]] int mixture() const;
-    /// Models of one layer each that together have every mixer and every feed-forward but mixtures, the i-th of both in the i-th; a model
-    /// that is described by fields is the only one itself.
+    /// Models of one layer each that together have every mixer and every feed-forward without experts, the i-th of both in the i-th; a
+    /// model that is described by fields is the only one itself.
     std::vector<ModelSpec> plain_layers;
-    /// The model as its mixture is recorded; without one the first of plain_layers.
+    /// The model in which the experts are recorded; without experts the first of plain_layers.
     ModelSpec mixture_layer;
 };
 
-/// The model has passed validate(), and its layers are computed (assertion). Throws ConfigError where it has two kinds of mixtures.
-/// O(layers). `switches` say which layers stay in 16 bits; those of multi-token prediction never do (Megatron-core
+/// The model has passed validate(), and its layers are computed (assertion). Throws ConfigError where it has two kinds of MoE layers.
+/// O(layers). `switches` name the layers that stay in 16 bits; those of multi-token prediction never do (Megatron-core
 /// multi_token_prediction.py enters the context of fp8 without a layer's number).
 [[nodiscard]] LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches = {});
 

@@ -207,7 +207,7 @@ std::vector<CountedTensor> counted_tensors(const std::vector<LayerPart>& parts, 
     return all;
 }
 
-/// Whether layers here compute all parts, whatever is behind them.
+/// True if mgplan computes all parts, whatever follows the layers.
 bool parts_are_computed(ModelSpec spec) {
     spec.labels.reset();
     spec.word_width = spec.mtp_layers = 0;

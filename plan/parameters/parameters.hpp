@@ -30,7 +30,7 @@ struct Parameter {
     bool expert = false;            ///< reduced over edp instead of dp·cp
     std::int64_t local_expert = 0;  ///< of experts: its number on the rank, the one in the name
     bool shared_embedding = false;  ///< the tied word embedding, held by first and last stage when pp > 1
-    bool embedding_copy = false;    ///< of these the ones behind the first stage's, which gradient norms do not count again
+    bool embedding_copy = false;    ///< a copy of it after the first stage, which gradient norms do not count again
     bool no_weight_decay = false;   ///< biases and one-dimensional norms
     [[nodiscard]] std::int64_t count() const;
 };
@@ -55,8 +55,8 @@ struct ParameterCount {
     bool operator==(const ParameterCount&) const = default;
 };
 
-/// Whether the packed q, k, v projection divides over tp: by whole kv heads, or with tp a multiple of them by equal parts of
-/// one head's group. Always true with MLA, which has no packed projection.
+/// True if the packed q, k, v projection divides over tp: by whole kv heads, or with tp a multiple of them by equal parts of one head's
+/// group. Always true with MLA, which has no packed projection.
 [[nodiscard]] bool packed_heads_divide(const ModelSpec& model, std::int64_t tp);
 
 /// Parameters of one decoder layer (names under `prefix`) with tensor parallel size tp, ep and etp. Order of modules as
@@ -97,7 +97,7 @@ struct ParameterCount {
 /// Parameters of the whole model as published totals count them: unpadded vocabulary, MTP excluded, one tied embedding.
 [[nodiscard]] std::int64_t total_parameters(const ModelSpec& model);
 
-/// Parameters that one token uses: all but the experts, top_k experts of each mixture, and the shared ones.
+/// Parameters that one token uses: all but the experts, top_k experts of each MoE layer, and the shared ones.
 [[nodiscard]] std::int64_t active_parameters(const ModelSpec& model);
 
 }  // namespace mgplan

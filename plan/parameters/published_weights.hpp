@@ -38,7 +38,7 @@ struct PublishedRows {
 struct PublishedParameter {
     std::string name;  ///< as whole_name() gives it; of an expert bias "decoder.layers.3.mlp.router.expert_bias"
     std::int64_t rows = 0, columns = 1;
-    double added = 0;  ///< what the parameter holds above the published value: 1 where norms multiply with 1 + weight
+    double added = 0;  ///< the parameter minus the published value: 1 where norms multiply with 1 + weight
     std::vector<PublishedRows> pieces;
     bool operator==(const PublishedParameter&) const = default;
 };
@@ -53,9 +53,9 @@ struct PublishedConstant {
 struct PublishedWeights {
     std::vector<PublishedTensor> tensors;  ///< each in full covered by parameters
     std::vector<PublishedParameter> parameters;
-    /// What whoever loads the checkpoint expects beside these; what one holds there is not read.
+    /// Constants that readers of the checkpoint expect as well; their values in a checkpoint are not read.
     std::vector<PublishedConstant> constants;
-    /// Ends of names that checkpoints of the type may hold beside these: buffers that follow from the config, tied copies.
+    /// Endings of further names that checkpoints of the type may hold: buffers that follow from the config, tied copies.
     std::vector<std::string> unused_endings;
     /// The same of beginnings: layers of multi-token prediction.
     std::vector<std::string> unused_beginnings;

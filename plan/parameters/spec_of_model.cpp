@@ -197,7 +197,7 @@ ModelSpec stated_spec(const Model& model) {
     spec.default_global_batch = model.default_global_batch;
     state_rotary(model, spec);
     state_windows(model, spec);
-    // What no layer states has to be in range all the same.
+    // Values that no layer states have to be in range all the same.
     spec.heads = spec.kv_heads = spec.head_dim = 1;
     for (const Layer& layer : model.kinds) {
         state_residual(layer, spec);
@@ -340,7 +340,7 @@ LayerComposition composition_of(const Layer& layer, std::int64_t hidden) {
     return composition;
 }
 
-/// What layers read next to them, and the final norm.
+/// Parts outside the layers that layers read, and the final norm.
 std::vector<LayerPart> parts_beside(const Model& model, const ModelSpec& spec) {
     std::map<std::int64_t, LayerPart> blocks;
     std::int64_t input = 0, streams = 1;

@@ -78,7 +78,7 @@ std::vector<WholeRun> runs_in_whole(const ShardOfWhole& shard, std::int64_t begi
         const std::int64_t stretch_end = std::min(end, end_of_block(row) * shard.columns);
         const std::int64_t whole_row = shard.whole_row(row);
         const std::int64_t in_whole = whole_row * whole_columns + first_column + column;
-        // What lies behind the last row of the whole is padding; rows ascend, so nothing but padding follows.
+        // Elements after the last row of the whole are padding; rows ascend, so nothing but padding follows.
         const std::int64_t size = std::min(stretch_end - begin, shard.whole_elements() - in_whole);
         if (size <= 0) break;
         if (!runs.empty() && runs.back().in_shard + runs.back().size == begin && runs.back().in_whole + runs.back().size == in_whole)

@@ -22,8 +22,8 @@ struct ShardPlace {
     std::int64_t etp = 1;
 };
 
-/// One shard of a matrix; a vector is a matrix of one column, and of more dimensions all behind the first are columns. Elements are
-/// numbered row by row, in the shard and in the whole.
+/// One shard of a matrix; a vector is a matrix of one column, and in tensors of more dimensions all after the first are columns. Elements
+/// are numbered row by row, in the shard and in the whole.
 struct ShardOfWhole {
     std::int64_t rows = 1, columns = 1;  ///< of the shard
     std::optional<int> axis;             ///< dimension that is divided: 0 rows, 1 columns; nothing: the shard is the whole
@@ -43,7 +43,7 @@ struct ShardOfWhole {
 /// wherever its copies live.
 [[nodiscard]] std::string whole_name(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place);
 
-/// Whether this is a table with a row for each token, padded to a multiple that depends on tp.
+/// True if this is a table with a row for each token, padded to a multiple that depends on tp.
 [[nodiscard]] bool has_vocabulary_rows(const Parameter& parameter);
 
 [[nodiscard]] ShardOfWhole shard_of_whole(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place);

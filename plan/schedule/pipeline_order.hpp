@@ -1,6 +1,6 @@
 #pragma once
-// What every rank of a pipeline runs, pass by pass: backwards may be split into the gradient of the input and that of the
-// weights, and chunks may lie in a V. Plain data, made once and then read.
+// Passes of every rank of a pipeline, in order: backwards may be split into the gradient of the input and that of the weights, and chunks
+// may lie in a V. Plain data, made once and then read.
 
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ enum class SplitSchedule : std::uint8_t { zb_h1, zb_h2, zb_v, v_half, v_min, dua
 [[nodiscard]] std::vector<std::string> split_schedule_names();
 /// Model chunks of a rank: 1 of zb-h1 and zb-h2, 2 of the others.
 [[nodiscard]] int chunks_of(SplitSchedule kind);
-/// Whether these chunks lie in a V (PipelineOrder::v_shaped): those of all kinds with two.
+/// True if these chunks lie in a V (PipelineOrder::v_shaped): those of all kinds with two.
 [[nodiscard]] bool is_v_shaped(SplitSchedule kind);
 
 /// The lists of all ranks.

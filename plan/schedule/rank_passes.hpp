@@ -19,7 +19,7 @@ public:
         const std::int64_t microbatch = done(pass, chunk)++;
         if (microbatch < microbatches_) ops_.push_back({pass, static_cast<std::int16_t>(chunk), static_cast<std::int32_t>(microbatch)});
     }
-    /// Gradients of input and weights one right behind the other.
+    /// Appends the gradient of the input and, right after it, that of the weights.
     void run_backward(int chunk) {
         run(Pass::input_gradient, chunk);
         run(Pass::weight_gradient, chunk);

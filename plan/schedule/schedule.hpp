@@ -13,12 +13,12 @@ namespace mgplan {
 enum class ScheduleKind : std::uint8_t { none, one_f_one_b, interleaved };
 [[nodiscard]] std::string_view to_string(ScheduleKind kind);  ///< "none", "1f1b", "interleaved"
 
-/// What an entry of a rank's list runs on one microbatch of one model chunk.
+/// Pass that an entry of a rank's list runs on one microbatch of one model chunk.
 enum class Pass : std::uint8_t {
     forward,
     backward,         ///< gradients of input and weights in one
-    input_gradient,   ///< what the previous stage waits for
-    weight_gradient,  ///< what nobody waits for
+    input_gradient,   ///< the previous stage waits for it
+    weight_gradient,  ///< no stage waits for it
 };
 inline constexpr int kPasses = 4;
 /// "forward", "backward", "input gradient", "weight gradient".
@@ -30,7 +30,7 @@ struct PipelineOp {
     std::int32_t microbatch = 0;
     bool operator==(const PipelineOp&) const = default;
 };
-/// Whether the op's end leaves nothing of its microbatch behind in its chunk.
+/// True if the chunk holds nothing of the op's microbatch after the op.
 [[nodiscard]] constexpr bool ends_microbatch(Pass pass) {
     return pass == Pass::backward || pass == Pass::weight_gradient;
 }
@@ -87,13 +87,12 @@ private:
 };
 
 /// The reason why the interleaved schedule refuses these sizes as a short constant name (group_size_below_pp,
-/// group_size_above_microbatches, last_group_shorter_than_pp), or nothing. Cheap: the planner asks it per candidate.
+/// group_size_above_microbatches, last_group_shorter_than_pp), or nothing. Cheap: the planner calls it per candidate.
 [[nodiscard]] std::optional<std::string_view> interleaved_refusal(int pp, std::int64_t microbatches, std::int64_t group_size);
 
-/// (microbatch, chunk) pairs alive per chunk at the instant when their sum is largest on `pp_rank`: what multiplies
-/// activation bytes. Takes interleaved for vpp > 1, 1F1B for vpp = 1, none for pp = 1. The peak comes right after the
-/// first forward behind the warm-up, before any backward, so this is a closed form over the table: O(vpp).
-/// The sizes must be legal (see interleaved_refusal).
+/// (microbatch, chunk) pairs alive per chunk at the instant when their sum is largest on `pp_rank`: multiplies activation bytes. Takes
+/// interleaved for vpp > 1, 1F1B for vpp = 1, none for pp = 1. The peak comes right after the first forward that follows the warm-up,
+/// before any backward, so this is a closed form over the table: O(vpp). The sizes must be legal (see interleaved_refusal).
 [[nodiscard]] std::vector<std::int64_t> live_at_peak(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank);
 
 }  // namespace mgplan

@@ -52,7 +52,7 @@ public:
 
     [[nodiscard]] std::int64_t slots() const { return static_cast<std::int64_t>(taken_.size()); }
     [[nodiscard]] std::int64_t peak() const { return peak_; }
-    /// What stands in a slot before anything moves.
+    /// The step in a slot before any moves.
     [[nodiscard]] int planned(std::int64_t slot) const { return planned_[static_cast<std::size_t>(slot)]; }
     [[nodiscard]] const std::vector<std::int64_t>& slots_of(int step) const { return slots_[static_cast<std::size_t>(step)]; }
     /// Everything in the order of its slots.
@@ -87,7 +87,7 @@ public:
 private:
     std::int8_t& at(std::int64_t slot) { return taken_[static_cast<std::size_t>(slot)]; }
 
-    /// Each in the first free slot behind its input gradient.
+    /// Puts each into the first free slot after its input gradient.
     void put_weight_gradients(std::int64_t microbatches) {
         std::int64_t waiting = 0, made = 0;
         for (std::int64_t s = 0; made < 2 * microbatches; ++s) {
@@ -110,8 +110,8 @@ private:
     std::int64_t peak_ = 0;
 };
 
-/// First slot in which a step may run: behind the same step on the rank before it, behind the step before it, and behind its
-/// own last microbatch.
+/// First slot in which a step may run: after the same step on the previous rank, after the previous step, and after its own last
+/// microbatch.
 std::int64_t earliest_slot(const std::vector<Rank>& ranks, std::size_t r, int step) {
     const auto microbatch = static_cast<std::size_t>(ranks[r].next(step));
     std::int64_t behind = -1;

@@ -7,7 +7,7 @@
 
 namespace mgplan {
 
-/// what() of an error; "out of memory" of std::bad_alloc.
+/// The text of what() of an error; "out of memory" of std::bad_alloc.
 [[nodiscard]] inline std::string reason_of(const std::exception& error) {
     return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "out of memory" : error.what();
 }

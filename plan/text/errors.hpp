@@ -25,7 +25,7 @@ private:
     std::vector<std::string> problems_;
 };
 
-/// Input that breaks no rule: all of its problems are facts that somebody has to give, or that it asks for what no plan describes.
+/// Input that breaks no rule: all of its problems are facts that the user has to add, or requests that no plan describes.
 class MissingFactError : public ConfigError {
 public:
     using ConfigError::ConfigError;
@@ -53,7 +53,7 @@ public:
     void absorb(const ConfigError& error, std::string_view prefix = "");
     [[nodiscard]] bool empty() const { return found_.empty(); }
     [[nodiscard]] const std::vector<std::string>& list() const { return found_; }
-    /// Throws ConfigError with all problems if there is any, missing facts behind the others; MissingFactError where each was added by
+    /// Throws ConfigError with all problems if there is any, missing facts after the others; MissingFactError where each was added by
     /// add_missing_fact().
     void throw_if_any() const;
 

@@ -28,8 +28,8 @@ namespace mgplan {
 /// A value as a message shows it: at most 40 bytes of a number or a text, "an object", "a list".
 [[nodiscard]] std::string shown_json(const nlohmann::ordered_json& value);
 
-/// Takes fields out of one JSON object. Missing or ill-typed fields become problems (with the field's path) and a
-/// default is returned so that reading goes on; finish() adds a problem for every field nobody asked for.
+/// Takes fields out of one JSON object. Missing or ill-typed fields become problems (with the field's path) and a default is returned so
+/// that reading goes on; finish() adds a problem for every field that was not read.
 class JsonReader {
 public:
     JsonReader(const nlohmann::ordered_json& object, std::string where, Problems& problems);
@@ -45,9 +45,9 @@ public:
     std::string text_or(std::string_view field, std::string fallback);
     std::vector<std::int64_t> integers(std::string_view field, std::int64_t low, std::int64_t high);
     std::vector<std::string> texts(std::string_view field);
-    /// The raw member, or nullptr when absent or null; counts as asked for.
+    /// The raw member, or nullptr when absent or null; counts as read.
     const nlohmann::ordered_json* member(std::string_view field);
-    void ignore(std::string_view field);  ///< counts as asked for
+    void ignore(std::string_view field);  ///< counts as read
     /// Reports unknown fields with the nearest known name.
     void finish();
     [[nodiscard]] const std::string& where() const { return where_; }

@@ -5,7 +5,7 @@
 
 namespace mgplan {
 
-/// How many units hold `value` >= 0.
+/// Number of units that hold `value` >= 0.
 [[nodiscard]] constexpr std::int64_t divide_up(std::int64_t value, std::int64_t unit) {
     return (value + unit - 1) / unit;
 }

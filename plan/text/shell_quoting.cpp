@@ -9,7 +9,7 @@ std::string shell_word(const std::string& word) {
     if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
     std::string quoted = "'";
     for (const char c : word) {
-        // Nothing is special inside single quotes but the quote itself: it ends them, stands escaped, and begins new ones.
+        // Nothing is special inside single quotes but the quote itself: it ends them, follows escaped, and begins new ones.
         if (c == '\'')
             quoted += "'\\''";
         else

@@ -40,13 +40,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t mo
     return row.back();
 }
 
-/// Tells most names that are far from one at the price of a look at their letters.
+/// Rejects most names that are far from a given one by counting their letters.
 class LetterCount {
 public:
     explicit LetterCount(std::string_view text) : size_(text.size()) {
         for (const char c : text) ++left_[index(c)];
     }
-    /// Whether the edit distance may be at most `most`: every letter of the longer text that the other lacks is one edit.
+    /// True if the edit distance may be at most `most`: every letter of the longer text that the other lacks is one edit.
     bool may_be_within(std::string_view other, std::size_t most) {
         if (std::max(size_, other.size()) - std::min(size_, other.size()) > most) return false;
         std::size_t shared = 0;
@@ -62,7 +62,7 @@ private:
     std::array<std::ptrdiff_t, 256> left_{};
 };
 
-/// What a person typed, short enough for a message and without control characters.
+/// The user's text, short enough for a message and without control characters.
 std::string shown(std::string_view text) {
     std::string out;
     for (char c : text.substr(0, 60)) out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;

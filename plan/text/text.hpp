@@ -15,7 +15,7 @@ class Problems;
 /// A whole number in decimal digits with an optional sign; nothing for anything else or beyond 64 bits.
 [[nodiscard]] std::optional<std::int64_t> parse_integer(std::string_view text);
 
-/// Digits alone, behind a sign or not: a whole number, however large.
+/// True for digits alone, with or without a sign: a whole number, however large.
 [[nodiscard]] bool is_digits(std::string_view text);
 
 /// A finite real number ("0.5", "1e-5"); nothing for NaN, infinities or trailing text.

@@ -58,7 +58,7 @@ private:
         if (consumed > ramp_->samples) return {last_};
         const std::int64_t now = level(consumed);
         if (now >= increments_) return {last_};
-        // Beside the multiple, where rounding puts it.
+        // Starts next to the multiple, where rounding puts the end.
         const double of_each = static_cast<double>(ramp_->samples) / static_cast<double>(increments_);
         auto until = std::max(consumed + 1, static_cast<std::int64_t>(of_each * static_cast<double>(now + 1)) - 1);
         while (level(until) == now && until <= ramp_->samples) ++until;

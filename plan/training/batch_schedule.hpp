@@ -1,5 +1,5 @@
 #pragma once
-// How many sequences a step takes while a training goes on, and how long it goes on.
+// Sequences of a step as a training goes on, and the training's length.
 // Source: megatron/core/num_microbatches_calculator.py and update_train_iters() of megatron/training/training.py, Megatron-LM: the ramp-up
 // as up to core 0.17 (later releases ignore it), steps as from core 0.18 on.
 
@@ -15,12 +15,12 @@ namespace mgplan {
 
 /// A plain value: as the flags say it. With neither a ramp-up nor steps the batch stays the same.
 struct BatchSchedule {
-    /// --rampup-batch-size: from `start` to the global batch by `increment`, over so many samples.
+    /// --rampup-batch-size: from `start` to the global batch by `increment`, over `samples` samples.
     struct RampUp {
         std::int64_t start = 1, increment = 1, samples = 1;
         bool operator==(const RampUp&) const = default;
     };
-    /// --step-batch-size-schedule: so many sequences from so many tokens on.
+    /// --step-batch-size-schedule: `batch` sequences from `from_tokens` tokens on.
     struct Step {
         std::int64_t from_tokens = 0, batch = 1;
         bool operator==(const Step&) const = default;
@@ -39,7 +39,7 @@ struct BatchSchedule {
 
     bool operator==(const BatchSchedule&) const = default;
 
-    /// Whether it says more than one batch does.
+    /// True if the schedule states more than a constant batch.
     [[nodiscard]] bool stated() const { return ramp_up || !steps.empty() || train_iterations || train_samples; }
 };
 
@@ -50,10 +50,10 @@ struct BatchStage {
     std::optional<std::int64_t> steps = 0;  ///< nothing: it has no end
 };
 
-/// The stages in order, of which the last alone may have no end; none where no step is taken. `batch`: its sequences are those
-/// behind a ramp-up, and those of a schedule that has neither. `divisor`: dp times the micro-batch, by which a schedule that decreases its
-/// batches rounds them down; others ignore it. Throws ConfigError where two steps begin with the same sample or the first behind sample 0
-/// (Megatron-LM's assertions), of more than `most_stages` stages or `most_tokens` tokens, and of a batch that is less than the divisor.
+/// The stages in order, of which the last alone may have no end; none if no step is taken. `batch`: its sequences are those after a
+/// ramp-up, and those of a schedule that has neither. `divisor`: dp times the micro-batch, by which a schedule that decreases its batches
+/// rounds them down; others ignore it. Throws ConfigError if two steps begin with the same sample or the first after sample 0
+/// (Megatron-LM's assertions), for more than `most_stages` stages or `most_tokens` tokens, and for a batch that is less than the divisor.
 [[nodiscard]] std::vector<BatchStage> batch_stages(const BatchSchedule& schedule, const BatchSpec& batch, std::int64_t divisor = 1);
 
 /// A stage on a layout.
@@ -63,7 +63,7 @@ struct TimedStage {
     double iteration_seconds = 0;
 };
 
-/// What a training takes by itself, without evaluations, checkpoints and restarts.
+/// Time of a training alone, without evaluations, checkpoints and restarts.
 struct TrainingCourse {
     std::vector<TimedStage> stages;
     std::int64_t sequence = 0;  ///< tokens

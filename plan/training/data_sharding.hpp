@@ -1,5 +1,5 @@
 #pragma once
-// What is divided over the data-parallel ranks, in the words of --sharding and of layout.sharding.
+// State that is divided over the data-parallel ranks, in the words of --sharding and of layout.sharding.
 
 #include <cstdint>
 #include <optional>
@@ -28,10 +28,10 @@ struct DataShardingChoice {
 
 /// "none", "optimizer", "optimizer_gradients", "full", or "hybrid:N" with N from 2 to 65,536; nothing for any other text.
 [[nodiscard]] std::optional<DataShardingChoice> parse_data_sharding(std::string_view text);
-/// What parse_data_sharding() takes, for messages.
+/// The words that parse_data_sharding() takes, for messages.
 [[nodiscard]] std::vector<std::string> data_sharding_words();
 
-/// What a training divides.
+/// The state that a training divides.
 [[nodiscard]] DataSharding data_sharding(const TrainingSpec& training);
 
 /// Makes a training divide that. Megatron-FSDP overlaps what it divides (Megatron-LM arguments.py, validate_args, at d98e8a64); the other

@@ -12,7 +12,7 @@ namespace mgplan {
 /// Who shards: nobody (Megatron-LM's own data parallelism), --use-torch-fsdp2, --use-megatron-fsdp.
 enum class FullyShardedKind : std::uint8_t { none, torch_fsdp2, megatron_fsdp };
 
-/// What is divided over the data-parallel ranks (--data-parallel-sharding-strategy): nothing, the optimizer's state, gradients as well,
+/// State that is divided over the data-parallel ranks (--data-parallel-sharding-strategy): none, the optimizer's state, gradients as well,
 /// parameters as well. FSDP2 divides all of it.
 enum class ShardingStrategy : std::uint8_t { no_shard, optim, optim_grads, optim_grads_params };
 

@@ -20,7 +20,7 @@ enum class QuantisedFormat : std::uint8_t { delayed, tensorwise, blockwise, mxfp
     return nvfp4 ? QuantisedFormat::nvfp4 : static_cast<QuantisedFormat>(recipe);
 }
 
-/// Whose kernel a fused attention is (--attention-backend auto, flash, fused): the flash-attn package's or cuDNN's.
+/// Kernel of a fused attention (--attention-backend auto, flash, fused): the flash-attn package's or cuDNN's.
 enum class FusedAttention : std::uint8_t { automatic, flash_attention, cudnn };
 
 /// --optimizer. Muon orthogonalises the momentum of matrices and gives what else there is to Adam (core/optimizer/emerging_optimizers.py);
@@ -46,8 +46,8 @@ inline constexpr std::array kOptimizerKinds{OptimizerKind::adam, OptimizerKind::
     return "";
 }
 
-/// Values that an optimizer keeps of a parameter from step to step, beside the main parameter: of Muon those of a matrix, what else there
-/// is has Adam's two.
+/// Values that an optimizer keeps of a parameter from step to step, besides the main parameter: for Muon those of a matrix; its other
+/// parameters have Adam's two.
 [[nodiscard]] constexpr int kept_moments(OptimizerKind kind) {
     switch (kind) {
         case OptimizerKind::sgd:
@@ -90,9 +90,9 @@ struct MegatronSwitches {
     bool bias_dropout_fusion = true;
     bool masked_softmax_fusion = true;
     bool rope_fusion = true;
-    /// --no-async-tensor-model-parallel-allreduce: without sequence parallelism the all-reduce of an input gradient over tp starts
-    /// behind the weight gradient rather than beside it. Megatron-LM of 2020 and 2021 and Megatron-DeepSpeed of 2022 know no other
-    /// way; today's Megatron-LM ignores the flag.
+    /// --no-async-tensor-model-parallel-allreduce: without sequence parallelism the all-reduce of an input gradient over tp starts after
+    /// the weight gradient instead of overlapping with it. Megatron-LM of 2020 and 2021 and Megatron-DeepSpeed of 2022 have no other way;
+    /// today's Megatron-LM ignores the flag.
     bool async_tp_reduce = true;
     bool moe_permute_fusion = false;
     bool te_cross_entropy = false;  ///< --cross-entropy-fusion-impl te, else native
@@ -107,7 +107,7 @@ struct MegatronSwitches {
     bool log_num_zeros_in_grad = false;
     /// Logit gradients and output layer inputs are kept until the cool-down …
     bool defer_embedding_wgrad = false;
-    std::int64_t wgrad_deferral_limit = 0;  ///< … of so many microbatches; 0: of all
+    std::int64_t wgrad_deferral_limit = 0;  ///< … of at most this number of microbatches; 0: of all
     bool gather_with_optimizer_step = false;
     bool moe_shared_expert_overlap = false;
     bool delay_wgrad = false;
@@ -130,13 +130,13 @@ struct MegatronSwitches {
     std::int64_t bf16_layers_at_start = 0, bf16_layers_at_end = 0;
     OptimizerKind optimizer = OptimizerKind::adam;
     std::int64_t offloaded_layers = 0;  ///< --cpu-offloading-num-layers: the first layers, whose activations wait in the host's memory
-    /// --overlap-cpu-optimizer-d2h-h2d: parameters that the host updates travel and are updated one beside the other
+    /// --overlap-cpu-optimizer-d2h-h2d: copies of parameters that the host updates overlap with the updates
     bool overlap_host_update = false;
     std::int64_t offload_chunk_mib = 0;              ///< --optimizer-state-offload-chunk-size-mb: moments that come back at once; 0: all
     std::int64_t least_offloaded = kLeastOffloaded;  ///< --min-offloaded-tensor-size: what has fewer elements stays on the device
     bool forced_routing = false;     ///< --moe-router-force-load-balancing: experts are drawn at random in the router's place
     bool fused_streams = false;      ///< --use-fused-mhc (branch dev): kernels that mix residual streams in one pass
-    bool reuse_grad_buffer = false;  ///< --reuse-grad-buf-for-mxfp8-param-ag: mxfp8 parameters are gathered in bf16 and quantised behind it
+    bool reuse_grad_buffer = false;  ///< --reuse-grad-buf-for-mxfp8-param-ag: mxfp8 parameters are gathered in bf16, then quantised
     /// --max-seqlen-per-dp-cp-rank under --hybrid-context-parallel: tokens that a document leaves on a rank at most; 0: no such switch.
     std::int64_t document_tokens = 0;
     FullyShardedSpec fully_sharded{};

@@ -74,7 +74,7 @@ std::vector<std::string> offload_words(const OffloadSpec& offload) {
 
 std::int64_t offloaded_elements(std::int64_t owned, double share) {
     if (share >= 1) return owned;
-    constexpr std::int64_t kPacks = 64;  // what stays ends where kernels can go on in packs
+    constexpr std::int64_t kPacks = 64;  // the elements that stay end where kernels can go on in packs
     const std::int64_t stays = owned - static_cast<std::int64_t>(std::floor(share * static_cast<double>(owned)));
     return std::max<std::int64_t>(0, owned - (stays + kPacks - 1) / kPacks * kPacks);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What of a training waits in the host's memory, in the words of --offload and of layout.offload.
+// State of a training that waits in the host's memory, in the words of --offload and of layout.offload.
 
 #include <algorithm>
 #include <array>
@@ -29,7 +29,7 @@ inline constexpr std::array kOffloadModules{OffloadModule::attn_norm, OffloadMod
 struct OffloadSpec {
     double optimizer = 0;              ///< share of main parameters and moments, in [0, 1]
     double states = 0;                 ///< the same share of what waits there between two updates, and is back whole for each; not both
-    EnumSet<OffloadModule> modules{};  ///< whose inputs wait there between forward and backward
+    EnumSet<OffloadModule> modules{};  ///< modules whose inputs wait there between forward and backward
 
     [[nodiscard]] bool active() const { return optimizer > 0 || states > 0 || !modules.empty(); }
     /// Share of the main parameters and moments that the device updates that is on the host while passes run: under engine mgplan of both.
@@ -43,7 +43,7 @@ struct OffloadSpec {
 /// The words that parse_offload() takes for this.
 [[nodiscard]] std::vector<std::string> offload_words(const OffloadSpec& offload);
 
-/// How many of a rank's `owned` elements of a buffer have their optimizer state on the host: the last ones, behind a multiple of 64.
+/// The number of a rank's `owned` elements of a buffer whose optimizer state is on the host: the last ones, after a multiple of 64.
 [[nodiscard]] std::int64_t offloaded_elements(std::int64_t owned, double share);
 
 /// Elements whose optimizer state is on the device at one time on its way from the host and back: 64 MiB of fp32 for each kind.

@@ -1,5 +1,5 @@
 #pragma once
-// What mgplan's own engine leaves in the host's memory, and what of --offload it does not.
+// State that mgplan's own engine keeps in the host's memory, and the parts of --offload that it does not support.
 
 #include <string>
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace mgplan {
 
-/// In words, each with a way out; empty where nothing stands against it. `cuda_graphs`, `full_recompute`: whether the layout has them.
+/// Reasons why the engine does not run the offload, in words, each with a fix; empty if it does. `cuda_graphs`, `full_recompute`: true if
+/// the layout has them.
 [[nodiscard]] std::vector<std::string> own_offload_obstacles(const ModelSpec& model, const TrainingSpec& training, bool cuda_graphs,
                                                              bool full_recompute);
 

@@ -10,8 +10,7 @@
 
 namespace mgplan {
 
-/// What of the optimizer is not computed with where tensor parallelism is over `tp` ranks, in words, each with a way out; empty where
-/// nothing stands against it.
+/// Parts of the optimizer that are not computed with tensor parallelism over `tp` ranks, in words, each with a fix; empty if all are.
 [[nodiscard]] std::vector<std::string> own_optimizer_obstacles(const ModelSpec& model, const TrainingSpec& training, std::int64_t tp);
 
 }  // namespace mgplan

@@ -1,5 +1,5 @@
 #pragma once
-// What mgplan's own engine trains with sharded gradients and parameters, and what of Megatron-FSDP's choices it does not.
+// Sharded gradients and parameters of mgplan's own engine, and the options of Megatron-FSDP that it does not support.
 
 #include <string>
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace mgplan {
 
-/// In words, each with a way out; empty where nothing stands against it. `cuda_graphs`: whether the layout has any.
+/// Reasons why the engine does not run the sharding, in words, each with a fix; empty if it does. `cuda_graphs`: true if the layout has
+/// any.
 [[nodiscard]] std::vector<std::string> own_sharding_obstacles(const ModelSpec& model, const TrainingSpec& training, bool cuda_graphs);
 
 }  // namespace mgplan

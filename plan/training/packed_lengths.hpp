@@ -15,7 +15,7 @@ struct PackedLengths {
     static constexpr double most_count = 1e15;
 
     std::vector<std::int64_t> tokens{};  ///< of a document, each length once, ascending
-    std::vector<double> counts{};        ///< how many there are of it
+    std::vector<double> counts{};        ///< number of documents of each length
 
     [[nodiscard]] bool empty() const { return tokens.empty(); }
     bool operator==(const PackedLengths&) const = default;

@@ -36,7 +36,7 @@ enum class AttentionBackend : std::uint8_t { flash, unfused };
     return "";
 }
 
-/// Whether products read operands that were quantised from 16 bits.
+/// True if products read operands that were quantised from 16 bits.
 [[nodiscard]] constexpr bool quantised(Precision precision) {
     return precision == Precision::fp8 || precision == Precision::nvfp4;
 }
