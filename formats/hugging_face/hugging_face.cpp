@@ -12,6 +12,7 @@
 
 #include "formats/hugging_face/composer.hpp"
 #include "formats/hugging_face/hugging_face_layers.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
@@ -422,6 +423,7 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
     if (config.has({"_global_batch"})) model.default_global_batch = config.integer({"_global_batch"}, 1, ModelLimits::positions);
     problems.throw_if_any();
     validate(model, where);
+    model = by_fields_if_possible(std::move(model));
     job.unused_fields = config.unused();
     if (!config.defaulted_sizes().empty())
         job.assumptions.push_back(fmt::format("class defaults of {} where the file is silent: {}", reading.type->name,

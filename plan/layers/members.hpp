@@ -11,18 +11,22 @@
 
 /// Defines visit_members() of the struct that it is written in: `visit(name, member)` for each member, in the order given. The structured
 /// binding does not compile unless the list has one name for every member.
-#define MGPLAN_MEMBERS(...)                                                                  \
-    template <class Self, class Visit>                                                       \
-    static constexpr void visit_members(Self& self, Visit&& visit) {                         \
-        const auto complete = [](auto& all) { [[maybe_unused]] auto& [__VA_ARGS__] = all; }; \
-        complete(self);                                                                      \
-        MGPLAN_VISIT_EACH(MGPLAN_VISIT_MEMBER, __VA_ARGS__)                                  \
+#define MGPLAN_MEMBERS(...)                                                                                \
+    template <class Self, class Visit>                                                                     \
+    static constexpr void visit_members(Self& self, Visit&& visit) {                                       \
+        const auto complete = [](auto& all) { [[maybe_unused]] auto& [MGPLAN_BOUND(__VA_ARGS__)] = all; }; \
+        complete(self);                                                                                    \
+        MGPLAN_VISITED(__VA_ARGS__)                                                                        \
     }
-#define MGPLAN_VISIT_MEMBER(member) visit(std::string_view(#member), self.member);
-// A recursive macro (C++20, __VA_OPT__): up to 64 members.
-#define MGPLAN_VISIT_EACH(macro, ...) __VA_OPT__(MGPLAN_EXPAND(MGPLAN_VISIT_NEXT(macro, __VA_ARGS__)))
-#define MGPLAN_VISIT_NEXT(macro, first, ...) macro(first) __VA_OPT__(MGPLAN_VISIT_AGAIN MGPLAN_PARENS(macro, __VA_ARGS__))
-#define MGPLAN_VISIT_AGAIN() MGPLAN_VISIT_NEXT
+// Recursive macros (C++20, __VA_OPT__), for up to 64 members: "heads_member, kv_heads_member", and a call of visit() for each.
+#define MGPLAN_BOUND(...) __VA_OPT__(MGPLAN_EXPAND(MGPLAN_BIND(__VA_ARGS__)))
+#define MGPLAN_BIND(first, ...) first##_member __VA_OPT__(, MGPLAN_BIND_NEXT MGPLAN_PARENS(__VA_ARGS__))
+#define MGPLAN_BIND_NEXT() MGPLAN_BIND
+#define MGPLAN_VISITED(...) __VA_OPT__(MGPLAN_EXPAND(MGPLAN_VISIT(__VA_ARGS__)))
+#define MGPLAN_VISIT(first, ...)                 \
+    visit(std::string_view(#first), self.first); \
+    __VA_OPT__(MGPLAN_VISIT_NEXT MGPLAN_PARENS(__VA_ARGS__))
+#define MGPLAN_VISIT_NEXT() MGPLAN_VISIT
 #define MGPLAN_PARENS ()
 #define MGPLAN_EXPAND(...) MGPLAN_EXPAND3(MGPLAN_EXPAND3(MGPLAN_EXPAND3(MGPLAN_EXPAND3(__VA_ARGS__))))
 #define MGPLAN_EXPAND3(...) MGPLAN_EXPAND2(MGPLAN_EXPAND2(MGPLAN_EXPAND2(MGPLAN_EXPAND2(__VA_ARGS__))))

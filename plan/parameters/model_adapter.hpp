@@ -24,6 +24,10 @@ namespace mgplan {
 /// differs between layers, where fields say one for all, is lost: typed_model() of the result then differs. Layers are not empty.
 [[nodiscard]] std::optional<ModelSpec> spec_of_fields(const Model& model);
 
+/// The same network described by fields where its layers are described by parts and fields can; else the model itself. The model has passed
+/// validate().
+[[nodiscard]] ModelSpec by_fields_if_possible(ModelSpec model);
+
 /// The ModelSpec whose parts describe a model's layers. The same holds of values for which parts have no size.
 [[nodiscard]] ModelSpec spec_of_parts(const Model& model);
 

@@ -383,6 +383,13 @@ std::optional<ModelSpec> spec_of_fields(const Model& model) {
     return spec;
 }
 
+ModelSpec by_fields_if_possible(ModelSpec model) {
+    if (model.compositions.empty()) return model;
+    const Model layers = typed_model(model);
+    std::optional<ModelSpec> fields = spec_of_fields(layers);
+    return fields && typed_model(*fields) == layers ? *std::move(fields) : std::move(model);
+}
+
 ModelSpec spec_of_parts(const Model& model) {
     ModelSpec spec = stated_spec(model);
     for (const Layer& layer : model.kinds) spec.compositions.push_back(composition_of(layer, model.hidden));

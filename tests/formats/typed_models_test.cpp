@@ -9,7 +9,7 @@
 #include "plan/json/model_json.hpp"
 #include "plan/json/model_layers_json.hpp"
 #include "plan/parameters/composed_layer.hpp"
-#include "plan/parameters/layer_kinds.hpp"
+#include "plan/parameters/divide.hpp"
 #include "plan/parameters/model_adapter.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
@@ -43,60 +43,25 @@ TEST(TypedPresets, CountWhatTheirSpecsCount) {
         EXPECT_EQ(count_parameters(model), (ModelCount{total_parameters(spec), active_parameters(spec)})) << spec.name;
 }
 
-/// The parameters that a tensor is on a single rank.
-std::vector<Parameter> undivided(const LayerTensor& tensor) {
-    std::vector<Parameter> all;
-    for (std::int64_t copy = 0; copy < tensor.copies; ++copy) {
-        Parameter parameter;
-        parameter.name = tensor.name + (tensor.expert ? std::to_string(copy) : "");
-        parameter.shape = tensor.shape;
-        parameter.shard_axis = tensor.shard_axis;
-        parameter.shard_stride = tensor.equal_blocks;
-        parameter.shard_blocks = tensor.blocks;
-        parameter.initial = tensor.initial;
-        parameter.initial_bound = tensor.initial_bound;
-        parameter.partial_gradient = tensor.partial_gradient;
-        parameter.expert = tensor.expert;
-        parameter.local_expert = copy;
-        all.push_back(std::move(parameter));
-    }
-    return all;
-}
-
-/// A kind's tensors are the parameters of one of its layers on a single rank.
-void expect_same_tensors(const ModelSpec& spec, const Model& model, std::int64_t layer) {
-    const std::vector<Parameter> expected = decoder_layer_parameters(spec, layer, ParallelSizes{}, "");
-    const Layer& kind = model.kinds.at(model.kind_of_layer.at(static_cast<std::size_t>(layer)));
-    std::size_t next = 0;
-    for (const LayerTensor& tensor : tensors(kind, model.hidden)) {
-        for (const Parameter& ours : undivided(tensor)) {
-            ASSERT_LT(next, expected.size()) << spec.name << ": " << ours.name;
-            const Parameter& theirs = expected[next++];
-            const std::string shown = spec.name + ": " + ours.name;
-            ASSERT_EQ(ours.name, theirs.name) << spec.name;
-            EXPECT_EQ(ours.shape, theirs.shape) << shown;
-            EXPECT_EQ(ours.shard_axis, theirs.shard_axis) << shown;
-            EXPECT_EQ(ours.shard_stride, theirs.shard_stride) << shown;
-            EXPECT_EQ(ours.shard_blocks, theirs.shard_blocks) << shown;
-            EXPECT_EQ(ours.initial, theirs.initial) << shown;
-            EXPECT_EQ(ours.initial_bound, theirs.initial_bound) << shown;
-            EXPECT_EQ(ours.partial_gradient, theirs.partial_gradient) << shown;
-            EXPECT_EQ(ours.expert, theirs.expert) << shown;
-            EXPECT_EQ(ours.local_expert, theirs.local_expert) << shown;
-            EXPECT_EQ(tensor.dtype == DtypeClass::gemm_weight, is_linear_weight(theirs)) << shown;
-        }
-    }
-    EXPECT_EQ(next, expected.size()) << spec.name;
-}
-
-TEST(TypedPresets, ListTheTensorsOfTheirLayers) {
+TEST(TypedPresets, HaveShardsThatMakeUpTheirTensors) {
+    ParallelSizes sizes;
+    sizes.tp = sizes.ep = 2;
+    sizes.etp = 4;
     for (const auto& [spec, model] : presets()) {
-        if (!is_computed(spec)) continue;
-        std::vector<bool> seen(model.kinds.size());
-        for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
-            const std::size_t kind = model.kind_of_layer.at(static_cast<std::size_t>(layer));
-            if (!seen[kind]) expect_same_tensors(spec, model, layer);
-            seen[kind] = true;
+        for (const Layer& layer : model.kinds) {
+            for (const LayerTensor& tensor : tensors(layer, model.hidden)) {
+                std::vector<Parameter> shards;
+                add_shards(shards, {tensor}, sizes, "layer.");
+                std::int64_t elements = tensor.copies;
+                for (const std::int64_t extent : tensor.shape) elements *= extent;
+                ASSERT_EQ(std::ssize(shards), tensor.expert ? tensor.copies / 2 : 1) << spec.name << ": " << tensor.name;
+                std::int64_t of_all_ranks = 0;
+                for (const Parameter& shard : shards)
+                    of_all_ranks += shard.count() * (tensor.expert ? 2 : 1) * (!tensor.shard_axis ? 1 : tensor.expert ? 4 : 2);
+                EXPECT_EQ(of_all_ranks, elements) << spec.name << ": " << tensor.name;
+                EXPECT_EQ(is_linear_weight(shards.front()), tensor.dtype == DtypeClass::gemm_weight) << spec.name << ": " << tensor.name;
+                EXPECT_EQ(shards.front().name, "layer." + tensor.name + (tensor.expert ? "0" : ""));
+            }
         }
     }
 }
@@ -120,6 +85,20 @@ TEST(TypedPresets, AreTheSameSpecAgain) {
     EXPECT_EQ(by_parts, 11U);
 }
 
+TEST(TypedPresets, KeepTheLayersInBf16ThatTheTrainingNames) {
+    const ModelSpec spec = load_model("llama3-8b").model;
+    MegatronSwitches switches;
+    switches.bf16_layers_at_start = 1;
+    switches.bf16_layers_at_end = 2;
+    const Model model = typed_model(spec, switches);
+    ASSERT_EQ(model.kinds.size(), 2U);
+    std::vector<std::int64_t> in_bf16;
+    for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
+        if (model.kinds[model.kind_of_layer[static_cast<std::size_t>(layer)]].precision == LayerPrecision::bf16) in_bf16.push_back(layer);
+    }
+    EXPECT_THAT(in_bf16, ::testing::ElementsAre(0, spec.layers - 2, spec.layers - 1));
+}
+
 /// Fields and parts that say the same network are the same layers, for each preset that parts can say.
 TEST(TypedPresets, AreTheSameLayersWhetherFieldsOrPartsDescribeThem) {
     std::vector<std::string> fields_alone;
@@ -127,7 +106,10 @@ TEST(TypedPresets, AreTheSameLayersWhetherFieldsOrPartsDescribeThem) {
         if (!spec.compositions.empty() || !is_computed(spec)) continue;
         const ModelSpec parts = spec_of_parts(model);
         validate(parts, spec.name);
-        if (typed_model(parts) != model) fields_alone.push_back(spec.name);
+        if (typed_model(parts) != model)
+            fields_alone.push_back(spec.name);
+        else
+            EXPECT_TRUE(by_fields_if_possible(parts).compositions.empty()) << spec.name;
     }
     // Halves beside each other, and a bias that a class counts with its experts.
     EXPECT_THAT(fields_alone, ::testing::ElementsAre("command-r-35b", "ernie-4.5-21b-a3b", "falcon-40b", "phi-2", "pythia-6.9b"));
