@@ -127,6 +127,9 @@ std::vector<std::string> lost_in_megatron_flags(const Plan& plan, std::optional<
     for (const auto& what : plan.model.left_out) {
         if (formats::flag_of_left_out(what).empty()) lost.push_back(fmt::format("the network has {}", what));
     }
+    // mla_qk_norm_config.py, _resolve_mla_qk_layernorm: no flag asks for one of the two norms.
+    if (plan.model.mla && plan.model.mla->q_lora_rank == 0 && plan.model.qk_norm)
+        lost.emplace_back("the network has no norm in front of its queries' projection, where --qk-layernorm puts one of the hidden size");
     if (plan.model.labels)
         lost.push_back(
             fmt::format("the network ends in a head of {}, and Megatron-LM's pretrain_gpt.py has none: it trains the output "

@@ -37,7 +37,7 @@ void check_idle_expert_grid(const LayoutRequest& request, const Workload& worklo
     if (workload.model.moe || request.engine != Engine::megatron || parts == 0) return;
     const std::int64_t stage = workload.world / request.pp;
     // Where pp is not the last axis both grids need the same data parallelism.
-    const bool in_order = !request.etp || request.pp == 1 || request.order.ends_in_pp() || etp * parts == request.tp * request.cp;
+    const bool in_order = request.pp == 1 || request.order.ends_in_pp() || etp * parts == request.tp * request.cp;
     if (!in_order)
         throw ConfigError(fmt::format(
             "order = {} (--use-tp-pp-dp-mapping) does not end in pp, which Megatron-LM asks of models without experts too where "

@@ -280,8 +280,10 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
     }
     if (!flags.problems().empty()) return;
     if (pattern) {
-        if (holds(kDeltaNetLetter) && model.normalization == Normalization::layer_norm)
+        if (holds(kDeltaNetLetter) && model.normalization == Normalization::layer_norm) {
             flags.not_computed(pattern->flag, "gated delta nets (G) with LayerNorm, predicted with RMSNorm", Decides::fit_and_legal);
+            model.normalization = Normalization::rms_norm;
+        }
         compose_pattern(flags, model, *pattern);
         if (model.moe) {
             for (std::size_t i = 0; i < model.moe_layers.size(); ++i) model.moe_layers[i] = pattern->layers[i] == kExpertsLetter;

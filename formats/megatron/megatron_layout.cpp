@@ -160,8 +160,6 @@ void read_layout(FlagReader& flags, Job& job) {
     // Megatron-LM splits evenly unless told otherwise; a request without any wish says so.
     layout.split.emplace();
     read_topic(flags, kParallelTopic, job);
-    // Megatron-LM's default, which both grids have to agree with in that order.
-    if (!job.model.moe && !layout.etp && !layout.order.ends_in_pp()) layout.etp = layout.tp;
     layout.sequence_parallel = layout.sequence_parallel && layout.tp > 1;  // without tensor parallelism Megatron-LM switches it off
     if (!flags.has("--micro-batch-size")) job.assumptions.emplace_back("--micro-batch-size not given: 1 taken");
     read_recompute(flags, job);

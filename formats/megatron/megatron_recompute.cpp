@@ -88,10 +88,15 @@ void read_cuda_graphs(FlagReader& flags, Job& job) {
                                          {"full", CudaGraphScope::layer},
                                          {"layer", CudaGraphScope::layer},
                                          {"full_iteration", CudaGraphScope::full_iteration}};
+    bool whole_layers = true;  // no scope
     for (const auto* flag : {"--cuda-graph-scope", "--cuda-graph-modules"}) {
-        for (const auto& scope : flags.texts(flag)) layout.cuda_graphs.add(flags.named(flag, scope, CudaGraphScope::layer, scopes));
+        for (const auto& scope : flags.texts(flag)) {
+            whole_layers = false;
+            if (scope == "mamba") continue;  // layers that no model but hybrids has
+            layout.cuda_graphs.add(flags.named(flag, scope, CudaGraphScope::layer, scopes));
+        }
     }
-    if (layout.cuda_graphs.empty()) layout.cuda_graphs.add(CudaGraphScope::layer);  // no scope: whole layers
+    if (whole_layers) layout.cuda_graphs.add(CudaGraphScope::layer);
 }
 
 void write_cuda_graphs(FlagWriter& out, const Job& job) {

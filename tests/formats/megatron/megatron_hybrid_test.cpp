@@ -160,7 +160,10 @@ TEST(MegatronHybrid, WhatIsNotComputedIsNamed) {
 
 // Main at d98e8a64 builds them (hybrid_layer_specs.py); their output norm is LayerNorm then.
 TEST(MegatronHybrids, LeaveDeltaNetsWithLayerNormOpen) {
-    const FlagAccount account = read(kBase + "--hybrid-layer-pattern G").flags;
+    const Job job = read(kBase + "--hybrid-layer-pattern G");
+    EXPECT_NO_THROW(validate(job.model, "model"));
+    EXPECT_FALSE(is_counted_only(job.model)) << "it is predicted";
+    const FlagAccount& account = job.flags;
     ASSERT_EQ(account.not_computed.size(), 1U);
     EXPECT_EQ(account.not_computed[0].flag, "--hybrid-layer-pattern");
     EXPECT_EQ(account.not_computed[0].decides, Decides::fit_and_legal);

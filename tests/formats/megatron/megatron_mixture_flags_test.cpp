@@ -38,6 +38,13 @@ TEST(MegatronMixtureFlags, RecomputesWhatElseThereIsByTheOldNameWithoutExperts) 
     EXPECT_EQ(layout.recompute_modules, EnumSet{RecomputeModule::core_attn});
 }
 
+// transformer/enums.py, CudaGraphModule: captures layers that this model does not have.
+TEST(MegatronMixtureFlags, CapturesNothingOfMambaWhereThereIsNone) {
+    const std::string graphs = kSmall + "--cuda-graph-impl transformer_engine --cuda-graph-modules ";
+    EXPECT_EQ(read(graphs + "attn mamba").layout->cuda_graphs, EnumSet{CudaGraphScope::attn});
+    EXPECT_TRUE(read(graphs + "mamba").layout->cuda_graphs.empty());
+}
+
 // transformer_config.py:2671: groups count under --moe-router-group-topk alone.
 TEST(MegatronMixtureFlags, LimitsRoutingToGroupsOnlyWhereATokensGroupsAreGiven) {
     const Job unlimited = read(kSmall + "--num-experts 8 --moe-router-num-groups 3");
