@@ -92,7 +92,7 @@ Plan comparable(Plan plan, const Plan& original) {
         plan.training.megatron.bf16_layers_at_start = said.bf16_layers_at_start;
         plan.training.megatron.bf16_layers_at_end = said.bf16_layers_at_end;
     }
-    // Which ask for nothing.
+    // Without effect on one tensor-parallel rank or on a dense model.
     if (original.layout.sizes.tp == 1) plan.training.overlap_tp = original.training.overlap_tp;
     if (!model.moe) plan.training.overlap_moe = original.training.overlap_moe;
     // Written without the checks that such a graph has no room for.
@@ -127,7 +127,7 @@ std::vector<std::string> lost_in_megatron_flags(const Plan& plan, std::optional<
     for (const auto& what : plan.model.left_out) {
         if (formats::flag_of_left_out(what).empty()) lost.push_back(fmt::format("the network has {}", what));
     }
-    // mla_qk_norm_config.py, _resolve_mla_qk_layernorm: no flag asks for one of the two norms.
+    // mla_qk_norm_config.py, _resolve_mla_qk_layernorm: no flag selects only one of the two norms.
     if (plan.model.mla && plan.model.mla->q_lora_rank == 0 && plan.model.qk_norm)
         lost.emplace_back("the network has no norm in front of its queries' projection, where --qk-layernorm puts one of the hidden size");
     if (plan.model.labels)

@@ -111,8 +111,7 @@ std::optional<bool> fits(const MegatronCheck& check) {
 GateVerdict gate_verdict(const MegatronCheck& check) {
     const auto legal = is_legal(check);
     if (legal == false) return GateVerdict::illegal;
-    // Megatron-LM's parser stops at a flag that it does not know, and a fork's may change anything: what the others ask for may not be what
-    // was meant, so that it does not fit says nothing.
+    // Megatron-LM's parser stops at an unknown flag, and a fork's flag may change anything: the other flags alone do not decide what fits.
     if (!check.flags.unknown.empty() || !check.flags.without_a_version.empty()) return GateVerdict::cannot_say;
     const auto fitting = fits(check);
     if (fitting == false) return GateVerdict::does_not_fit;
