@@ -36,6 +36,10 @@ endforeach()
 # More takes the compiler a third longer and searches no faster; only the CPU's kernels have -O3 (docs/decisions/0013-unity-builds.md).
 string(REGEX REPLACE "-O3" "-O1" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 
+# A multiplication and an addition are rounded apart, so that predictions and vectors do not change by the processor that the compiler is
+# given (-march=x86-64-v3 has one instruction for both). The CPU's kernels may use it: their tests allow for rounding.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+
 # The files of a room are compiled several at a time: each header is read and each template instantiated once a batch.
 option(MGPLAN_UNITY_BUILD "Compile the source files of a room in batches" OFF)
 
