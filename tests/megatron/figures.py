@@ -90,7 +90,7 @@ def real_order(pp, rank, chunks, microbatches, group):
     collection = oracle.ProcessGroupCollection(tp=alone, cp=alone, pp=neighbours.pp_group, embd=alone, pos_embd=alone, dp_cp=alone, tp_dp_cp=alone, dp=alone)
     interleaved = chunks > 1
     run = schedules.forward_backward_pipelining_with_interleaving if interleaved else schedules.forward_backward_pipelining_without_interleaving
-    with gpu.GpuIsMeta():
+    with gpu.WithoutGpu():
         run(forward_step_func=None, data_iterator=[None] * chunks if interleaved else None, model=models if interleaved else models[0], num_microbatches=microbatches,
             seq_length=8, micro_batch_size=1, p2p_communicator=neighbours, pg_collection=collection)
     return order

@@ -14,6 +14,7 @@ import figures
 import known
 import legality
 import oracle
+import train
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/measurements/megatron-oracle.md"
 HEAD = """# mgplan compared with NVIDIA's own code
@@ -116,6 +117,11 @@ def section(options):
     part("Schedules", f"{result['compared']} compared, every rank of them, {len(result['differences'])} differ.", "schedules", result["differences"])
     result = figures.buffers(program, folder / "buffers", options.buffers, options.seed, workers)
     part("Buffers", f"{result['compared']} chunks compared, {len(result['differences'])} differ.", "buffers", result["differences"])
+    apart = [(name, differences) for name, _, differences in train.compare(program, live=True)] if options.training else []
+    if apart:
+        part("Training", f"{train.STEPS} steps of tiny models from the same weights in fp32, layers of the core without Transformer Engine, gloo: largest relative "
+             "difference of a step.\n\n| model | loss | gradient norm |\n|---|---|---|\n"
+             + "\n".join(f"| {name} | {differences['loss']:.1e} | {differences['grad_norm']:.1e} |" for name, differences in apart), "schedules", [])
     return lines
 
 

@@ -58,6 +58,7 @@ def main():
     large.add_argument("--folder", default=BUILD / "megatron/large", help="for plans, scripts and verdicts (default: build/megatron/large)")
     for name, default in (("commands", 2000), ("first-seed", 10000), ("layouts", 20), ("schedules", 200), ("buffers", 60), ("seed", 2)):
         large.add_argument(f"--{name}", type=int, default=default, help=f"(default: {default})")
+    large.add_argument("--no-training", dest="training", action="store_false", help="leaves out the training steps of tiny models")
     large.add_argument("--minutes", type=float, help="commands, and layouts, that are begun within these minutes alone (default: all)")
     large.add_argument("--reuse", action="store_true", help="writes the page again from the verdicts that the last run left in the folder")
     large.set_defaults(run=large_command)

@@ -44,9 +44,8 @@ from stand_ins import gpu, groups  # noqa: E402
 from stand_ins.packages import NotOnThisMachine  # noqa: E402
 
 torch.set_num_threads(1)
-tensor_parallel.random._get_cuda_rng_state = lambda *_, graph_safe=False, **__: torch.Generator() if graph_safe else torch.get_rng_state()
-tensor_parallel.random._set_cuda_rng_state = lambda *_, **__: None
-with gpu.GpuIsMeta():
+gpu.keep_no_random_states(tensor_parallel.random)
+with gpu.WithoutGpu():
     torch.arange(2, device="cuda")  # loads what torch needs at the first such call, before the fork
 tensor_parallel.layers._grad_accum_fusion_available = True
 for name in ("fused_dispatch", "fused_combine", "hybrid_ep_dispatch", "hybrid_ep_combine", "set_deepep_num_sms", "init_hybrid_ep_buffer"):
@@ -239,7 +238,7 @@ def judge(command):
     job = Job(command)
     out, errors = io.StringIO(), io.StringIO()
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), gpu.GpuIsMeta():
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), gpu.WithoutGpu():
             try:
                 job.run()
             except SystemExit as error:

@@ -6,10 +6,13 @@ import typing
 import typing_extensions
 
 
-def install():
+def install(device="meta", communicates=False):
+    """`device` holds what is meant for the GPU. With `communicates` process groups are torch's own, and Megatron-LM computes without Transformer
+    Engine."""
     typing.override = typing_extensions.override  # part of `typing` from Python 3.12 on
     from stand_ins import gpu, groups, packages
 
-    packages.install()
-    gpu.install()
-    groups.install()
+    packages.install({"triton"} if communicates else packages.ROOTS)
+    gpu.install(device)
+    if not communicates:
+        groups.install()

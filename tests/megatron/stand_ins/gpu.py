@@ -1,4 +1,4 @@
-"""Answers of the CUDA driver. Tensors "on the GPU" are on torch's meta device: they have shapes and no memory."""
+"""Answers of the CUDA driver. Tensors "on the GPU" are on torch's meta device, where they have shapes and no memory, or on the CPU."""
 
 import contextlib
 import types
@@ -6,7 +6,7 @@ import types
 import torch
 from torch.overrides import TorchFunctionMode
 
-DEVICE = torch.device("meta")
+DEVICE = torch.device("meta")  # what holds the GPU's tensors
 capability = [9, 0]
 
 
@@ -14,23 +14,23 @@ def set_capability(major, minor):
     capability[:] = [major, minor]
 
 
-def on_meta(device):
+def in_its_place(device):
     return DEVICE if device is not None and str(device).startswith("cuda") else device
 
 
-class GpuIsMeta(TorchFunctionMode):
-    """Sends what is meant for a GPU to the meta device."""
+class WithoutGpu(TorchFunctionMode):
+    """Sends what is meant for a GPU to the device in its place."""
 
     def __torch_function__(self, function, types_, arguments=(), keywords=None):
         keywords = dict(keywords or {})
         if "device" in keywords:
-            keywords["device"] = on_meta(keywords["device"])
+            keywords["device"] = in_its_place(keywords["device"])
         if keywords.get("pin_memory"):
             keywords["pin_memory"] = False
         if function is torch.Tensor.cuda:
             return arguments[0].to(DEVICE)
         if function is torch.Tensor.to and len(arguments) > 1 and isinstance(arguments[1], (str, torch.device)):
-            arguments = (arguments[0], on_meta(arguments[1]), *arguments[2:])
+            arguments = (arguments[0], in_its_place(arguments[1]), *arguments[2:])
         return function(*arguments, **keywords)
 
 
@@ -56,7 +56,9 @@ def properties(*_):
     return types.SimpleNamespace(major=capability[0], minor=capability[1], name="a GPU that is not there", total_memory=80 * 2**30, multi_processor_count=132)
 
 
-def install():
+def install(device):
+    global DEVICE  # pylint: disable=global-statement
+    DEVICE = torch.device(device)
     answers = {
         "get_device_capability": lambda *_: tuple(capability), "get_device_properties": properties, "get_device_name": lambda *_: properties().name,
         "is_available": lambda: False, "device_count": lambda: 8, "current_device": lambda: DEVICE, "set_device": lambda *_: None,
@@ -69,3 +71,9 @@ def install():
         setattr(torch.cuda, name, answer)
     torch.nn.Module.cuda = lambda module, *_: module
     torch.compile = not_compiled  # importing its compiler takes 7 s
+
+
+def keep_no_random_states(random):
+    """For megatron.core.tensor_parallel.random, which keeps the states of the GPU's generator."""
+    random._get_cuda_rng_state = lambda *_, graph_safe=False, **__: torch.Generator() if graph_safe else torch.get_rng_state()
+    random._set_cuda_rng_state = lambda *_, **__: None

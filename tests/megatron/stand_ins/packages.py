@@ -43,7 +43,7 @@ def belongs_to(*modules):
 
 
 class Layer(torch.nn.Module):
-    """A module whose parameters are on the device that stands for the GPU."""
+    """A module whose parameters are on the device in the GPU's place."""
 
     def __init__(self, *_, **__):
         super().__init__()
@@ -330,8 +330,11 @@ class StandInModule(types.ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self, roots):
+        self.roots = roots
+
     def find_spec(self, fullname, path=None, target=None):
-        if fullname.partition(".")[0] not in ROOTS or fullname in ABSENT:
+        if fullname.partition(".")[0] not in self.roots or fullname in ABSENT:
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -345,5 +348,5 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def install():
-    sys.meta_path.insert(0, Finder())
+def install(roots):
+    sys.meta_path.insert(0, Finder(roots))
